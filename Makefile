@@ -53,7 +53,7 @@ check: $(VENV)/.dev ## Check style, spelling, types and imports
 	@MYPYPATH=examples/django $(BIN)/mypy examples/django
 	@$(BIN)/lint-imports --no-cache --no-logo
 
-docs: $(VENV)/.dev ## Write commands.md, the fields of signals.md and client/async_calls.pyi from the code
+docs: $(VENV)/.dev ## Write commands.md, the fields of signals.md and api/async_calls.pyi from the code
 	@$(BIN)/python docs/generate_commands.py
 	@$(BIN)/python docs/generate_signals.py
 	@$(BIN)/python docs/generate_async_calls.py

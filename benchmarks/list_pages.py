@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import Engine, text
 
 from celery_dynbeat import Dynbeat
-from celery_dynbeat.client.results import Page, ScheduleInfo
+from celery_dynbeat.api.results import Page, ScheduleInfo
 from tests.support.cursors import cursor_after
 
 LIMIT = 100

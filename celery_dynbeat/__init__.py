@@ -22,8 +22,7 @@ from celery_dynbeat.common.errors import (
 from celery_dynbeat.common.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from celery_dynbeat.beat.scheduler import DatabaseScheduler
-    from celery_dynbeat.client import (
+    from celery_dynbeat.api import (
         AlertInfo,
         AlertTargetInfo,
         BoundedCount,
@@ -42,9 +41,10 @@ if TYPE_CHECKING:
         ScheduleFilter,
         ScheduleInfo,
     )
-    from celery_dynbeat.client.aio import AsyncDynbeat
+    from celery_dynbeat.api.aio import AsyncDynbeat
+    from celery_dynbeat.beat.scheduler import DatabaseScheduler
     from celery_dynbeat.common.alert_rules import AlertRules
-    from celery_dynbeat.runtime.logs.formatter import JsonFormatter
+    from celery_dynbeat.process.logs.formatter import JsonFormatter
     from celery_dynbeat.triggers import (
         AnyOf,
         Cron,
@@ -107,17 +107,17 @@ __all__ = [
 ]
 
 _LAZY_EXPORTS = {
-    "client": (
+    "api": (
         *("AlertInfo", "AlertTargetInfo", "BoundedCount"),
         *("ChangeFilter", "ChangeInfo", "Dynbeat", "FireTime", "HoldInfo", "Page"),
         *("Preview", "PreviewedFireTime", "RequestFilter", "RequestInfo"),
         *("RunFilter", "RunInfo", "ScheduleFilter", "ScheduleInfo"),
     ),
-    "client.aio": ("AsyncDynbeat",),
+    "api.aio": ("AsyncDynbeat",),
     "common.alert_rules": ("AlertRules",),
     "beat.scheduler": ("DatabaseScheduler",),
     "triggers": ("AnyOf", "Cron", "Every", "Excluding", "Once", "RRule", "Solar", "Trigger"),
-    "runtime.logs.formatter": ("JsonFormatter",),
+    "process.logs.formatter": ("JsonFormatter",),
     "worker.current_run": ("CurrentRun", "current_run"),
 }
 

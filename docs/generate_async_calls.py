@@ -1,6 +1,6 @@
-"""Write celery_dynbeat/client/async_calls.pyi from the synchronous classes: `make docs`.
+"""Write celery_dynbeat/api/async_calls.pyi from the synchronous classes: `make docs`.
 
-tests/unit/client/test_async_calls.py fails if the stub differs from what this script writes.
+tests/unit/api/test_async_calls.py fails if the stub differs from what this script writes.
 """
 
 import ast
@@ -13,15 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-from celery_dynbeat.client.owner import OwnerSchedules
-from celery_dynbeat.client.schedules import Schedules
-from celery_dynbeat.client.shared import SharedCalls
+from celery_dynbeat.api.owner import OwnerSchedules
+from celery_dynbeat.api.schedules import Schedules
+from celery_dynbeat.api.shared import SharedCalls
 
-STUB = Path(__file__).parents[1] / "celery_dynbeat" / "client" / "async_calls.pyi"
+STUB = Path(__file__).parents[1] / "celery_dynbeat" / "api" / "async_calls.pyi"
 OWN_IMPORTS = {
-    "AnyAsyncSession": "celery_dynbeat.runtime.async_context",
-    "AsyncContext": "celery_dynbeat.runtime.async_context",
-    "OwnerSchedules": "celery_dynbeat.client.owner",
+    "AnyAsyncSession": "celery_dynbeat.process.async_context",
+    "AsyncContext": "celery_dynbeat.process.async_context",
+    "OwnerSchedules": "celery_dynbeat.api.owner",
 }
 HEAD = "# `make docs` writes this stub from the synchronous calls."
 _OWNER = """owner: str

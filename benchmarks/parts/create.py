@@ -18,7 +18,7 @@ from benchmarks.bulk_schedules import fill
 from benchmarks.figures import at_least, at_most
 from benchmarks.lag_statistics import percentile
 from celery_dynbeat import Cron, Dynbeat, Every
-from celery_dynbeat.client import NewSchedule
+from celery_dynbeat.api import NewSchedule
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.triggers import Trigger
 

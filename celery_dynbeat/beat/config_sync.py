@@ -20,22 +20,22 @@ from celery import Celery
 from celery.schedules import BaseSchedule, crontab, maybe_schedule
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.api import checks
+from celery_dynbeat.api.acting import acting
+from celery_dynbeat.api.edit import alerting, audit, edits, owner_zone
+from celery_dynbeat.api.edit.fields import FIELD_DEFAULTS
 from celery_dynbeat.celery_schedules import trigger_of, without_zone
-from celery_dynbeat.client import checks
-from celery_dynbeat.client.acting import acting
-from celery_dynbeat.client.edit import alerting, audit, edits, owner_zone
-from celery_dynbeat.client.edit.fields import FIELD_DEFAULTS
 from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import DynbeatError, InvalidScheduleError, ScheduleExistsError
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.db.encoding import escape_non_ascii
 from celery_dynbeat.db.engine import savepoint
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.runtime import pausing
-from celery_dynbeat.runtime.context import Context
+from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import schedules
 from celery_dynbeat.store.rows import RowLockedError
 from celery_dynbeat.store.schedules import MANAGED_BY_CONFIG, REFUSED_PREFIX
+from celery_dynbeat.transitions import pausing
 from celery_dynbeat.triggers import Trigger
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@
 
 Rescue:
 
-running, its worker is dead                                     -> ``runtime.dead_attempts``
+running, its worker is dead                                     -> ``transitions.dead_attempts``
 retrying, replaced by a canvas, begun max_run_time ago          -> lost
 retrying, not started dynbeat_resend_after past its retry time  -> pending, sent again
 """
@@ -26,14 +26,14 @@ from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.runtime.dead_attempts import EndedAttempts, end_attempts
-from celery_dynbeat.runtime.failing import settle_deferred
-from celery_dynbeat.runtime.node_timeout import NEVER, effective_node_timeout
+from celery_dynbeat.process.node_timeout import NEVER, effective_node_timeout
 from celery_dynbeat.store import overlaps, stuck_runs
 from celery_dynbeat.store.failing import RECENT
 from celery_dynbeat.store.rows import LockedRows
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry.emitting import emit, emit_on_commit, has_listeners
+from celery_dynbeat.transitions.dead_attempts import EndedAttempts, end_attempts
+from celery_dynbeat.transitions.failing import settle_deferred
 
 #: Rescues in one dynbeat_node_timeout.
 RESCUES_PER_NODE_TIMEOUT = 4

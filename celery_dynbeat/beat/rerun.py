@@ -33,10 +33,10 @@ from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from celery_dynbeat.planning.plan import MICROSECOND
 from celery_dynbeat.planning.rerun_planning import RerunSelection, RerunState, select_reruns
 from celery_dynbeat.planning.schedule_spec import expires_at, max_run_time
-from celery_dynbeat.runtime.reruns import Record, add_reruns, is_fire_time, rerun_record
 from celery_dynbeat.store import due, holds, reruns, run_rows, schedules
 from celery_dynbeat.store.reruns import Position, RerunFilter
 from celery_dynbeat.store.rows import Row
+from celery_dynbeat.transitions.reruns import Record, add_reruns, is_fire_time, rerun_record
 
 #: Runs of one request that wait for their schedules.
 MAX_WAITING = 1_000

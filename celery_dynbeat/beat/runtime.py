@@ -20,10 +20,10 @@ from celery_dynbeat.broker.refusals import error_summary
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.node_name import set_node_name
 from celery_dynbeat.db.models import NodeKind
-from celery_dynbeat.runtime import application
-from celery_dynbeat.runtime.context import Context
-from celery_dynbeat.runtime.heartbeat import HeartbeatWriter
-from celery_dynbeat.runtime.sentry import connect_monitors
+from celery_dynbeat.process import application
+from celery_dynbeat.process.context import Context
+from celery_dynbeat.process.heartbeat import HeartbeatWriter
+from celery_dynbeat.process.sentry import connect_monitors
 from celery_dynbeat.store import nodes
 
 if TYPE_CHECKING:

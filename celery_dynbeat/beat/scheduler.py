@@ -20,19 +20,19 @@ from celery.beat import Scheduler
 from celery.utils.log import LoggingProxy
 from sqlalchemy.exc import SQLAlchemyError
 
+from celery_dynbeat.api import dynbeat_of
 from celery_dynbeat.beat.runtime import BeatRuntime
 from celery_dynbeat.broker.refusals import error_summary
-from celery_dynbeat.client import dynbeat_of
 from celery_dynbeat.common.back_off import BackOff
 from celery_dynbeat.common.errors import ConfigurationError, SchemaError
-from celery_dynbeat.monitoring.metrics import switch
-from celery_dynbeat.monitoring.metrics.definitions import Exporter
+from celery_dynbeat.metrics import switch
+from celery_dynbeat.metrics.definitions import Exporter
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry.emitting import emit, has_listeners
 
 if TYPE_CHECKING:
-    from celery_dynbeat.monitoring.metrics.exporting import BeatMetrics
-    from celery_dynbeat.runtime.context import Context
+    from celery_dynbeat.metrics.exporting import BeatMetrics
+    from celery_dynbeat.process.context import Context
 
 logger = logging.getLogger(__name__)
 

@@ -1,9 +1,9 @@
 """``dynbeat alert-targets``: what the messages about alerts have become."""
 
+from celery_dynbeat.api import AlertTargetInfo
 from celery_dynbeat.cli.base.columns import Column, time_column
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
-from celery_dynbeat.client import AlertTargetInfo
 
 COLUMNS = (
     Column("target", width=12),

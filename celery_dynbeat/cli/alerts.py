@@ -6,6 +6,8 @@ import click
 
 from celery_dynbeat.alerts.content import Content, Example, instant, only_example
 from celery_dynbeat.alerts.delivery import Delivered, DeliveryError, deliver
+from celery_dynbeat.api import AlertInfo
+from celery_dynbeat.api.typed_text import TypedInstant
 from celery_dynbeat.cli.alert_targets import note_undelivered
 from celery_dynbeat.cli.base.columns import Column, owner_column, time_column
 from celery_dynbeat.cli.base.command import command
@@ -13,8 +15,6 @@ from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import actor_options, combined
 from celery_dynbeat.cli.base.pages import pages
 from celery_dynbeat.cli.base.parameter_types import Instant, Number
-from celery_dynbeat.client import AlertInfo
-from celery_dynbeat.client.typed_text import TypedInstant
 from celery_dynbeat.common.alert_kinds import AlertKind, Severity, Unsent
 from celery_dynbeat.common.alert_settings import DEFAULT_TARGET
 from celery_dynbeat.common.limits import MAX_PAGE_SIZE

@@ -2,12 +2,12 @@
 
 import click
 
+from celery_dynbeat.api.typed_text import TypedInstant
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import edit_options, name_argument
 from celery_dynbeat.cli.base.parameter_types import Instant, Number
 from celery_dynbeat.cli.waiting import end_request
-from celery_dynbeat.client.typed_text import TypedInstant
 from celery_dynbeat.common.limits import MAX_REQUEST_BATCH
 
 

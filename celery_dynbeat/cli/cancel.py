@@ -5,11 +5,11 @@ from typing import Any
 
 import click
 
+from celery_dynbeat.api import BoundedCount
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import actor_options, owners_option, yes_option
 from celery_dynbeat.cli.base.parameter_types import Instant, Number, RunId
-from celery_dynbeat.client import BoundedCount
 from celery_dynbeat.common.limits import MAX_CANCELLED
 from celery_dynbeat.common.run_states import REVOKE, Origin
 from celery_dynbeat.common.text import counted
@@ -92,8 +92,8 @@ def _done(number: int) -> dict[str, Any]:
 
 def _count(invocation: Invocation, **filters: Any) -> BoundedCount:
     """Return the number of runs that a cancel would change, up to 10,000."""
-    from celery_dynbeat.client.control import cancelling  # noqa: PLC0415 - the database
-    from celery_dynbeat.client.lists import history  # noqa: PLC0415 - the database
+    from celery_dynbeat.api.control import cancelling  # noqa: PLC0415 - the database
+    from celery_dynbeat.api.lists import history  # noqa: PLC0415 - the database
 
     matching = cancelling.filter_of(owner=invocation.owner, **filters)
     return history.count(invocation.dynbeat.context, None, matching=matching)

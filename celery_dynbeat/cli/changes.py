@@ -5,13 +5,13 @@ from typing import Any
 
 import click
 
+from celery_dynbeat.api import ChangeInfo, Page
+from celery_dynbeat.api.typed_text import TypedInstant
 from celery_dynbeat.cli.base.columns import Column, owner_column, time_column
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import complete_names, owners_option, page_options
 from celery_dynbeat.cli.base.parameter_types import Instant
-from celery_dynbeat.client import ChangeInfo, Page
-from celery_dynbeat.client.typed_text import TypedInstant
 from celery_dynbeat.common.actions import Action
 
 

@@ -2,12 +2,12 @@
 
 import click
 
+from celery_dynbeat.api.typed_text import TypedInstant
 from celery_dynbeat.cli.base.columns import Column, time_column
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import complete_owners
 from celery_dynbeat.cli.base.parameter_types import Instant
-from celery_dynbeat.client.typed_text import TypedInstant
 
 COLUMNS = (
     Column("count", width=6),
@@ -46,7 +46,7 @@ def errors(
     10,000 runs are searched, the newest first. A note says if there can be more.
     """
     # The help of the command imports no database.
-    from celery_dynbeat.monitoring.statistics.failures import failures  # noqa: PLC0415
+    from celery_dynbeat.insights.statistics.failures import failures  # noqa: PLC0415
 
     found = failures(
         invocation.dynbeat.context,

@@ -14,7 +14,7 @@ from celery_dynbeat.cli.base.parameter_types import Number
 from celery_dynbeat.common.printable import escape
 
 if TYPE_CHECKING:
-    from celery_dynbeat.monitoring.explain.explanation import Explanation
+    from celery_dynbeat.insights.explain.explanation import Explanation
 
 _RUNS = (
     time_column("fire_time", lambda each: each.run.scheduled_for),
@@ -54,7 +54,7 @@ def explain_schedule(invocation: Invocation, *, name: str, count: int) -> None:
     happened to each, the next ones, the beats, and the workers that consume its queue. --json
     prints the cause as a word that programs can compare, such as "no_worker_for_queue".
     """
-    from celery_dynbeat.monitoring.explain.collect import explain  # noqa: PLC0415
+    from celery_dynbeat.insights.explain.collect import explain  # noqa: PLC0415
 
     found = explain(
         invocation.dynbeat, owner=invocation.owner or "", name=name, run_count=count, count=count

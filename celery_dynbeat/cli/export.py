@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from celery_dynbeat.api import Page, ScheduleInfo
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.files import replacing
 from celery_dynbeat.cli.base.invocation import Invocation
@@ -16,7 +17,6 @@ from celery_dynbeat.cli.base.options import owners_option
 from celery_dynbeat.cli.base.pages import pages
 from celery_dynbeat.cli.base.progress import progress
 from celery_dynbeat.cli.declarations.exporting import Exported, file_lines
-from celery_dynbeat.client import Page, ScheduleInfo
 from celery_dynbeat.common.limits import MAX_PAGE_SIZE
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from celery_dynbeat.api.typed_text import TypedInstant
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import combined
 from celery_dynbeat.cli.base.parameter_types import (
@@ -17,7 +18,6 @@ from celery_dynbeat.cli.base.parameter_types import (
     Number,
 )
 from celery_dynbeat.cli.declarations.fields import trigger_of
-from celery_dynbeat.client.typed_text import TypedInstant
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.common.settings import CATCH_UPS, ON_LOST, OVERLAPS
 from celery_dynbeat.triggers import Every, Once, Trigger

@@ -2,6 +2,8 @@
 
 import click
 
+from celery_dynbeat.api import HoldInfo
+from celery_dynbeat.api.typed_text import TypedInstant
 from celery_dynbeat.cli.base.columns import Column, owner_column, time_column
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
@@ -14,8 +16,6 @@ from celery_dynbeat.cli.base.options import (
 )
 from celery_dynbeat.cli.base.pages import pages
 from celery_dynbeat.cli.base.parameter_types import Instant
-from celery_dynbeat.client import HoldInfo
-from celery_dynbeat.client.typed_text import TypedInstant
 from celery_dynbeat.common.limits import MAX_PAGE_SIZE
 from celery_dynbeat.common.printable import escape
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
+from celery_dynbeat.api import Page, ScheduleInfo
 from celery_dynbeat.cli.base.columns import Column
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import owners_option, page_options
 from celery_dynbeat.cli.schedule_columns import SCHEDULES
-from celery_dynbeat.client import Page, ScheduleInfo
 from celery_dynbeat.common.schedule_states import State
 
 
@@ -118,7 +118,7 @@ def _list(invocation: Invocation, *, after: str | None, all_pages: bool, **filte
 
 
 def _failing(invocation: Invocation, page: Page[ScheduleInfo]) -> tuple[_Failing, ...]:
-    from celery_dynbeat.monitoring.statistics.recent_runs import last_errors  # noqa: PLC0415
+    from celery_dynbeat.insights.statistics.recent_runs import last_errors  # noqa: PLC0415
 
     ids = [each.id for each in page.items]
     errors = last_errors(invocation.dynbeat.context, schedule_ids=ids)

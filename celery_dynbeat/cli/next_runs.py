@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 import click
 
+from celery_dynbeat.api import FireTime, Info
 from celery_dynbeat.cli.base.cells import plain
 from celery_dynbeat.cli.base.columns import Column, time_column
 from celery_dynbeat.cli.base.command import command
@@ -14,7 +15,6 @@ from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import complete_names, owners_option
 from celery_dynbeat.cli.base.parameter_types import Number
 from celery_dynbeat.cli.holds import described
-from celery_dynbeat.client import FireTime, Info
 from celery_dynbeat.common.durations import format_distance
 
 
@@ -134,7 +134,7 @@ def next_runs(invocation: Invocation, *, name: str | None, count: int, per_minut
 
 def _show_per_minute(invocation: Invocation) -> None:
     # Only this option needs the statistics.
-    from celery_dynbeat.monitoring.statistics.timeline import (  # noqa: PLC0415
+    from celery_dynbeat.insights.statistics.timeline import (  # noqa: PLC0415
         planned_bins,
     )
 

@@ -15,7 +15,7 @@ from celery_dynbeat.common.durations import format_duration
 from celery_dynbeat.common.settings import MAX_DURATION
 
 if TYPE_CHECKING:
-    from celery_dynbeat.runtime.context import Context
+    from celery_dynbeat.process.context import Context
 
 
 @command(

@@ -4,13 +4,13 @@ from typing import Any
 
 import click
 
+from celery_dynbeat.api import Page, RequestInfo
 from celery_dynbeat.cli.base.columns import Column, owner_column, time_column
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import actor_options, owners_option, page_options
 from celery_dynbeat.cli.base.parameter_types import Number
 from celery_dynbeat.cli.waiting import request_words
-from celery_dynbeat.client import Page, RequestInfo
 from celery_dynbeat.common.run_states import RequestKind
 
 COLUMNS = (

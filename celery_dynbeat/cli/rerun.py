@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
+from celery_dynbeat.api import RequestInfo
+from celery_dynbeat.api.typed_text import TypedInstant
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import actor_options, owners_option, yes_option
 from celery_dynbeat.cli.base.parameter_types import Instant, Number, RunId
 from celery_dynbeat.cli.waiting import end_request, wait_for_run
-from celery_dynbeat.client import RequestInfo
-from celery_dynbeat.client.typed_text import TypedInstant
 from celery_dynbeat.common.limits import MAX_REQUEST_BATCH
 from celery_dynbeat.common.run_states import RERUNNABLE, Status
 from celery_dynbeat.common.text import counted

@@ -5,13 +5,13 @@ from typing import Any
 
 import click
 
+from celery_dynbeat.api import Page, RunInfo
+from celery_dynbeat.api.typed_text import TypedInstant
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import complete_names, owners_option, page_options
 from celery_dynbeat.cli.base.parameter_types import Instant, RunId
 from celery_dynbeat.cli.schedule_columns import RUNS
-from celery_dynbeat.client import Page, RunInfo
-from celery_dynbeat.client.typed_text import TypedInstant
 from celery_dynbeat.common.run_states import Origin, Status
 
 # Of an enum, click would offer the names of the members.
@@ -97,7 +97,7 @@ def show_run(invocation: Invocation, *, run_id: str) -> None:
 
 def _arguments(invocation: Invocation, run: RunInfo) -> dict[str, Any]:
     """Return what is known of the arguments that the run was sent with."""
-    from celery_dynbeat.monitoring.explain.run_arguments import (  # noqa: PLC0415
+    from celery_dynbeat.insights.explain.run_arguments import (  # noqa: PLC0415
         UnknownArguments,
         run_arguments,
         schedule_of,

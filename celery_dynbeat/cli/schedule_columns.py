@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from celery_dynbeat.api import RunInfo, ScheduleInfo
 from celery_dynbeat.cli.base.columns import Column, owner_column, state_style, time_column
-from celery_dynbeat.client import RunInfo, ScheduleInfo
 
 
 def _trigger(schedule: ScheduleInfo) -> Any:

@@ -10,7 +10,7 @@ from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.common.settings import application_name
 
 if TYPE_CHECKING:
-    from celery_dynbeat.runtime.context import Context
+    from celery_dynbeat.process.context import Context
 
 _OUTDATED = (
     "0: the tables fit this version. 1: they do not, or the database refuses the command."

@@ -5,14 +5,14 @@ from typing import Any
 
 import click
 
+from celery_dynbeat.api import FireTime, ScheduleInfo
+from celery_dynbeat.api.results.base import as_json
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import name_argument, owner_option
 from celery_dynbeat.cli.base.parameter_types import Number
 from celery_dynbeat.cli.holds import described
 from celery_dynbeat.cli.schedule_columns import RUNS
-from celery_dynbeat.client import FireTime, ScheduleInfo
-from celery_dynbeat.client.results.base import as_json
 from celery_dynbeat.common.ping_urls import masked
 
 _EMPTY: tuple[Any, ...] = (None, "", [], {}, ())

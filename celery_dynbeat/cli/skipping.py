@@ -2,11 +2,11 @@
 
 import click
 
+from celery_dynbeat.api.typed_text import TypedInstant
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import edit_options, name_argument
 from celery_dynbeat.cli.base.parameter_types import Instant
-from celery_dynbeat.client.typed_text import TypedInstant
 
 _FIRE_TIME = click.argument("fire_time", type=Instant(1), required=False)
 _NEXT = click.option("--next", "is_next", is_flag=True, help="The next fire time.")

@@ -15,8 +15,8 @@ from celery_dynbeat.common.durations import format_duration
 
 if TYPE_CHECKING:
     from celery_dynbeat.db.models import Node
-    from celery_dynbeat.monitoring.health import DatabaseStatus, Evaluation, HealthReport
-    from celery_dynbeat.monitoring.problem import Problem
+    from celery_dynbeat.health.evaluation import DatabaseStatus, Evaluation, HealthReport
+    from celery_dynbeat.health.problem import Problem
     from celery_dynbeat.store.health import Tables
 
 INDENT = 12
@@ -43,8 +43,8 @@ def status(invocation: Invocation, *, max_lag: float | None) -> None:
     server does not respond.
     """
     # Late imports, here and below: `status --help` opens no database.
-    from celery_dynbeat.monitoring.health import evaluate  # noqa: PLC0415
-    from celery_dynbeat.monitoring.probes import collect_health  # noqa: PLC0415
+    from celery_dynbeat.health.evaluation import evaluate  # noqa: PLC0415
+    from celery_dynbeat.health.probes import collect_health  # noqa: PLC0415
 
     limit = None if max_lag is None else timedelta(seconds=max_lag)
     report = collect_health(invocation.context.obj.app, max_lag=limit)
@@ -250,7 +250,7 @@ def _hold_lines(tables: "Tables") -> Iterator[str]:
 
 
 def _node_cells(report: "HealthReport", node: "Node") -> list[str]:
-    from celery_dynbeat.monitoring.health import clock_differs  # noqa: PLC0415
+    from celery_dynbeat.health.evaluation import clock_differs  # noqa: PLC0415
 
     cells = [
         node.name,
@@ -290,7 +290,7 @@ def _nodes(tables: "Tables | None", kind: str) -> list["Node"]:
 
 
 def _state(report: "HealthReport", node: "Node") -> str:
-    from celery_dynbeat.monitoring.health import state_of  # noqa: PLC0415
+    from celery_dynbeat.health.evaluation import state_of  # noqa: PLC0415
 
     assert report.now is not None  # noqa: S101 - tables and nodes are read at this instant
     assert report.limits is not None  # noqa: S101

@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from datetime import timedelta
 
+from celery_dynbeat.api import Page, RequestInfo, RunInfo
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.pages import pages
 from celery_dynbeat.cli.base.progress import progress
-from celery_dynbeat.client import Page, RequestInfo, RunInfo
 from celery_dynbeat.common.limits import MAX_PAGE_SIZE
 from celery_dynbeat.common.run_states import UNFINISHED, Status
 

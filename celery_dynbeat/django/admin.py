@@ -19,8 +19,8 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.functional import cached_property
 
-from celery_dynbeat.client import Dynbeat
-from celery_dynbeat.client.owner import OwnerSchedules
+from celery_dynbeat.api import Dynbeat
+from celery_dynbeat.api.owner import OwnerSchedules
 from celery_dynbeat.common.errors import DynbeatError
 from celery_dynbeat.django.application import project_dynbeat
 from celery_dynbeat.django.models import Run, Schedule

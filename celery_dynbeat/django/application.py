@@ -2,7 +2,7 @@
 
 from celery import current_app
 
-from celery_dynbeat.client import Dynbeat
+from celery_dynbeat.api import Dynbeat
 
 
 def project_dynbeat() -> Dynbeat | None:

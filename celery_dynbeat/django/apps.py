@@ -18,7 +18,7 @@ from celery_dynbeat.db import django_databases, schema
 from celery_dynbeat.db.names import TableNames
 from celery_dynbeat.django.application import project_dynbeat
 from celery_dynbeat.django.sessions import current_session
-from celery_dynbeat.runtime.context import Context
+from celery_dynbeat.process.context import Context
 
 
 class DynbeatConfig(AppConfig):

@@ -25,7 +25,7 @@ from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.db.django_databases import is_in_testcase, place_in
 from celery_dynbeat.db.engine import json_from_database
 from celery_dynbeat.django.borrowed import BORROWED
-from celery_dynbeat.runtime.sessions import SAVEPOINTS
+from celery_dynbeat.process.sessions import SAVEPOINTS
 
 #: The key of the alias in ``Session.info``, until the session has ended.
 ALIAS = "dynbeat_alias"

@@ -8,7 +8,7 @@ from celery import Celery
 from flower.app import Flower
 from tornado.web import url
 
-from celery_dynbeat.client import Dynbeat, dynbeat_of
+from celery_dynbeat.api import Dynbeat, dynbeat_of
 from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.flower.base.database_calls import DatabaseCalls
 from celery_dynbeat.flower.metrics import is_enabled, metrics_route

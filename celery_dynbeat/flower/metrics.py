@@ -8,11 +8,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tornado.web import url
 
 from celery_dynbeat.common.errors import ConfigurationError
-from celery_dynbeat.monitoring.metrics import switch
-from celery_dynbeat.monitoring.metrics.database_gauges import DatabaseGauges
-from celery_dynbeat.monitoring.metrics.definitions import Exporter
-from celery_dynbeat.monitoring.metrics.endpoint import registry_of
-from celery_dynbeat.runtime.context import Context
+from celery_dynbeat.metrics import switch
+from celery_dynbeat.metrics.database_gauges import DatabaseGauges
+from celery_dynbeat.metrics.definitions import Exporter
+from celery_dynbeat.metrics.endpoint import registry_of
+from celery_dynbeat.process.context import Context
 
 
 class MetricsHandler(Metrics):

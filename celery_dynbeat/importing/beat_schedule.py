@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from celery_dynbeat.api.edit.carried import Carried
 from celery_dynbeat.beat import config_sync
-from celery_dynbeat.client.edit.carried import Carried
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.importing.conversion import in_zone
 from celery_dynbeat.importing.found import Converted, Found, SourceError
-from celery_dynbeat.runtime.context import Context
+from celery_dynbeat.process.context import Context
 
 #: Errors of a file that another process writes, or that is no file of shelve.
 _UNREADABLE: tuple[type[Exception], ...] = (

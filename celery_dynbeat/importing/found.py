@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from celery_dynbeat.client.edit.carried import Carried
+from celery_dynbeat.api.edit.carried import Carried
 from celery_dynbeat.common.errors import DynbeatError
 from celery_dynbeat.triggers import Trigger
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from celery_dynbeat.beat import config_sync
 from celery_dynbeat.importing.found import Converted
-from celery_dynbeat.runtime.context import Context
+from celery_dynbeat.process.context import Context
 
 
 def entries(context: Context) -> Mapping[str, Converted]:

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client.columns import ScheduleColumns
+from celery_dynbeat.api.columns import ScheduleColumns
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.importing.found import Found, Source

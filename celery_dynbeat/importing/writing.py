@@ -21,10 +21,10 @@ from functools import lru_cache, partial
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client import checks
-from celery_dynbeat.client.columns import ScheduleColumns, is_same
-from celery_dynbeat.client.edit import alerting, audit, edits, limits, owner_zone, timing
-from celery_dynbeat.client.edit.carried import Carried
+from celery_dynbeat.api import checks
+from celery_dynbeat.api.columns import ScheduleColumns, is_same
+from celery_dynbeat.api.edit import alerting, audit, edits, limits, owner_zone, timing
+from celery_dynbeat.api.edit.carried import Carried
 from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import (
     InvalidScheduleError,
@@ -34,9 +34,9 @@ from celery_dynbeat.common.errors import (
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.importing.found import Converted, Found, Note
 from celery_dynbeat.importing.results import Outcome, Result
-from celery_dynbeat.runtime import pausing
-from celery_dynbeat.runtime.context import Context
+from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import imports, schedules
+from celery_dynbeat.transitions import pausing
 from celery_dynbeat.triggers import Trigger, parse_trigger
 
 #: The columns that the source defines. The others are policies and progress.

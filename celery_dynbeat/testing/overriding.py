@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from sqlalchemy import Engine, delete
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client import Dynbeat
+from celery_dynbeat.api import Dynbeat
 from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import Base
-from celery_dynbeat.runtime.context import Context
+from celery_dynbeat.process.context import Context
 
 #: What a Context creates at first use and then caches.
 _CACHED = ("settings", "database", "clock", "notifier")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
-    from celery_dynbeat.client import Dynbeat
+    from celery_dynbeat.api import Dynbeat
     from celery_dynbeat.testing import FrozenClock, ManualBeat, RecordingPublisher
 
 #: A Monday.

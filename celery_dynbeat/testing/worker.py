@@ -27,7 +27,7 @@ from celery_dynbeat.broker.headers import (
 from celery_dynbeat.broker.publisher import PublishResult
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
-from celery_dynbeat.runtime.context import Context
+from celery_dynbeat.process.context import Context
 from celery_dynbeat.testing.publisher import RecordingPublisher
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
 from celery_dynbeat.worker.signal_handlers import subject_of

@@ -14,12 +14,12 @@ from billiard import get_start_method
 from celery import bootsteps, signals
 from sqlalchemy.exc import SQLAlchemyError
 
-from celery_dynbeat.client import dynbeat_of
+from celery_dynbeat.api import dynbeat_of
 from celery_dynbeat.db.models import NodeKind
-from celery_dynbeat.monitoring.metrics import switch
-from celery_dynbeat.monitoring.metrics.definitions import Exporter
-from celery_dynbeat.runtime.heartbeat import HeartbeatWriter
-from celery_dynbeat.runtime.sentry import connect_monitors
+from celery_dynbeat.metrics import switch
+from celery_dynbeat.metrics.definitions import Exporter
+from celery_dynbeat.process.heartbeat import HeartbeatWriter
+from celery_dynbeat.process.sentry import connect_monitors
 from celery_dynbeat.worker.outcome_recorder import Outcome
 from celery_dynbeat.worker.pool_channel import PoolChannel, PoolSlots
 from celery_dynbeat.worker.pool_check import BackendResults, PoolCheck, pool_state

@@ -8,6 +8,7 @@ from typing import Any
 
 from celery.app.task import Task
 
+from celery_dynbeat.api import dynbeat_of
 from celery_dynbeat.broker.executed_task import executed_task, present_attempt
 from celery_dynbeat.broker.headers import (
     HEADER_SCHEDULED_FOR,
@@ -16,7 +17,6 @@ from celery_dynbeat.broker.headers import (
     origin_of,
     schedule_of,
 )
-from celery_dynbeat.client import dynbeat_of
 from celery_dynbeat.store import last_success
 
 

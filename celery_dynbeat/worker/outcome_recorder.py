@@ -26,12 +26,12 @@ from celery_dynbeat.common.run_states import UNFINISHED, Status
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.encoding import escape_non_ascii
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.runtime import alert_facts
-from celery_dynbeat.runtime.failing import note_failure
 from celery_dynbeat.store import attempts, overlaps, runs
 from celery_dynbeat.store.rows import RowLockedError
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry.emitting import emit, emit_on_commit, has_listeners
+from celery_dynbeat.transitions import alert_facts
+from celery_dynbeat.transitions.failing import note_failure
 
 MAX_BUFFERED_OUTCOMES = 10_000
 #: The statuses by which an attempt ends. The others continue or repeat it.

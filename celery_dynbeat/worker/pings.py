@@ -34,8 +34,8 @@ from celery import signals
 from celery_dynbeat.common.ping_urls import parse_ping_url
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.runtime.context import Context
-from celery_dynbeat.runtime.queue_thread import QueueThread
+from celery_dynbeat.process.context import Context
+from celery_dynbeat.process.queue_thread import QueueThread
 from celery_dynbeat.store import ping_urls
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry.emitting import emit, subscribe, unsubscribe

@@ -25,7 +25,7 @@ from celery_dynbeat.broker.headers import (
 )
 from celery_dynbeat.common.run_ids import is_run_id
 from celery_dynbeat.common.run_states import Status
-from celery_dynbeat.runtime.context import Context
+from celery_dynbeat.process.context import Context
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry.emitting import emit
 from celery_dynbeat.worker.outcome_recorder import UNKNOWN, Outcome, Recorder, Subject

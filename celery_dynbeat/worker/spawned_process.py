@@ -19,20 +19,20 @@ from celery import Celery, signals
 from celery.app.trace import build_tracer
 from sqlalchemy import Engine
 
-from celery_dynbeat.client import Dynbeat
+from celery_dynbeat.api import Dynbeat
 from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.common.node_name import set_node_name
-from celery_dynbeat.runtime.context import Context
-from celery_dynbeat.runtime.sentry import connect_monitors
+from celery_dynbeat.process.context import Context
+from celery_dynbeat.process.sentry import connect_monitors
 from celery_dynbeat.worker.outcome_recorder import Outcome
 from celery_dynbeat.worker.pool_channel import PoolChannel, PoolSlots
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 from celery_dynbeat.worker.task_guard import TaskGuard
 
 if TYPE_CHECKING:
-    from celery_dynbeat.monitoring.metrics.counts import Counts
-    from celery_dynbeat.runtime.sessions import CurrentSession
+    from celery_dynbeat.metrics.counts import Counts
+    from celery_dynbeat.process.sessions import CurrentSession
     from celery_dynbeat.worker.ping_client import Ping
 
 logger = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ class SpawnedProcess:
             # Celery has built its tracer around the body without the guard.
             task.__trace__ = build_tracer(name, task, app.loader, self.hostname, app=app)
         if self.counts is not None:
-            from celery_dynbeat.monitoring.metrics.exporting import (  # noqa: PLC0415
+            from celery_dynbeat.metrics.exporting import (  # noqa: PLC0415
                 count_in_worker,
             )
 

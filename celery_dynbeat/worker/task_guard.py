@@ -48,8 +48,8 @@ from celery_dynbeat.broker.headers import (
     traceparent_of,
     wants_pings,
 )
-from celery_dynbeat.runtime.context import Context
-from celery_dynbeat.runtime.node_timeout import effective_node_timeout
+from celery_dynbeat.process.context import Context
+from celery_dynbeat.process.node_timeout import effective_node_timeout
 from celery_dynbeat.store import attempts
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry.emitting import emit, has_listeners

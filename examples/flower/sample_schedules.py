@@ -12,7 +12,7 @@ from celery_dynbeat.db.models import Schedule
 
 if TYPE_CHECKING:
     from celery_dynbeat import Dynbeat
-    from celery_dynbeat.client import OwnerSchedules
+    from celery_dynbeat.api import OwnerSchedules
 
 USERS = range(1, 13)
 ZONES = ("Asia/Seoul", "Europe/Berlin", "America/New_York", "UTC")

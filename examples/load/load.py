@@ -24,7 +24,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from celery_dynbeat import Cron, Dynbeat, Every, Once
-from celery_dynbeat.client import NewSchedule
+from celery_dynbeat.api import NewSchedule
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))

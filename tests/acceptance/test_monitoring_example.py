@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from celery_dynbeat.monitoring.metrics.definitions import METRICS, Kind
+from celery_dynbeat.metrics.definitions import METRICS, Kind
 from tests.support.fixtures import service_is_missing
 from tests.support.promtool import check_firing, promtool
 from tests.support.servers import ServerMissingError

@@ -11,7 +11,7 @@ from celery_dynbeat import Cron, Once
 from celery_dynbeat.broker.headers import run_headers
 from celery_dynbeat.common.clock import RESYNC_INTERVAL, DatabaseClock
 from celery_dynbeat.db.models import NodeKind, Run
-from celery_dynbeat.runtime.heartbeat import HeartbeatWriter
+from celery_dynbeat.process.heartbeat import HeartbeatWriter
 from celery_dynbeat.testing import ManualBeat
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 from celery_dynbeat.worker.task_guard import TaskGuard

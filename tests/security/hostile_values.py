@@ -5,7 +5,7 @@ import json
 from datetime import UTC, date, datetime, timedelta, timezone
 
 from celery_dynbeat import AnyOf, Cron, Every, Excluding, Once, RRule, Solar, Trigger
-from celery_dynbeat.client.acting import acting
+from celery_dynbeat.api.acting import acting
 from celery_dynbeat.common.run_ids import new_run_id
 from tests.support.applications import MINUTELY, START
 

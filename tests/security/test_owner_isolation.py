@@ -18,9 +18,9 @@ from celery_dynbeat import (
     ScheduleExistsError,
     ScheduleNotFoundError,
 )
-from celery_dynbeat.client import OwnerSchedules, Schedules
+from celery_dynbeat.api import OwnerSchedules, Schedules
 from celery_dynbeat.db.alert_models import Alert
-from celery_dynbeat.monitoring.explain.collect import explain
+from celery_dynbeat.insights.explain.collect import explain
 from tests.security.lookalikes import ALIKE, INVALID_OWNERS, VICTIM, everything
 from tests.support.applications import MINUTELY, START, execute
 

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import make_url, text
 from sqlalchemy.exc import ProgrammingError
 
-from celery_dynbeat.client import Dynbeat
+from celery_dynbeat.api import Dynbeat
 from celery_dynbeat.db.models import Base
 from celery_dynbeat.db.names import VERSION_TABLE
 from celery_dynbeat.testing import ManualBeat

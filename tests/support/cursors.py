@@ -1,6 +1,6 @@
 """Cursors of pages that no test has read."""
 
-from celery_dynbeat.client.results import cursors
+from celery_dynbeat.api.results import cursors
 from celery_dynbeat.store.schedule_pages import Order
 
 

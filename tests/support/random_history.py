@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import Dynbeat
-from celery_dynbeat.client import ScheduleInfo
+from celery_dynbeat.api import ScheduleInfo
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Origin, Run

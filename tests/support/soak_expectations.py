@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from celery_dynbeat.client import ScheduleInfo
+from celery_dynbeat.api import ScheduleInfo
 from celery_dynbeat.db.models import Origin, Run
 
 #: The clocks of two processes may differ by this, so near a change either interval may apply.

@@ -6,7 +6,8 @@ import sys
 import pytest
 
 import celery_dynbeat
-from celery_dynbeat import client, triggers
+from celery_dynbeat import api as client
+from celery_dynbeat import triggers
 
 LOAD = """
 import sys
@@ -73,7 +74,7 @@ def test_every_public_name_can_be_imported(package):
 
 
 def test_the_modules_of_a_package_are_attributes():
-    code = "import celery_dynbeat as d; print(d.triggers.RRule, d.client.owner, d.beat.scheduler)"
+    code = "import celery_dynbeat as d; print(d.triggers.RRule, d.api.owner, d.beat.scheduler)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -105,7 +106,7 @@ def test_the_help_of_the_commands_imports_neither_rich_nor_sqlalchemy(tmp_path):
     modules = process.stdout.split()
 
     assert "celery_dynbeat.cli.prune" in modules
-    assert not {"rich", "sqlalchemy", "celery_dynbeat.runtime.context"} & set(modules)
+    assert not {"rich", "sqlalchemy", "celery_dynbeat.process.context"} & set(modules)
 
 
 PROJECT = """

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from celery_dynbeat.alerts.messages import Messages
 from celery_dynbeat.beat.alerting.alert_pass import AlertPass
 from celery_dynbeat.beat.alerting.thread import AlertThread
-from celery_dynbeat.runtime.context import Context
+from celery_dynbeat.process.context import Context
 
 #: Seconds between two looks for messages to send.
 MESSAGES_INTERVAL = 5.0

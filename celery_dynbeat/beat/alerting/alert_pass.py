@@ -33,7 +33,7 @@ from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.runtime.node_timeout import NEVER, effective_node_timeout
+from celery_dynbeat.process.node_timeout import NEVER, effective_node_timeout
 from celery_dynbeat.store import alert_events, alert_watch_checks, alerts
 
 logger = logging.getLogger(__name__)

@@ -19,15 +19,15 @@ from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.alert_models import NO_SCHEDULE
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import NodeKind
-from celery_dynbeat.monitoring.health import (
+from celery_dynbeat.health.evaluation import (
     ALIVE,
     SHOWN_FOR,
     Limits,
     clock_warning,
     missing_nodes,
 )
-from celery_dynbeat.monitoring.health import state_of as state_of_node
-from celery_dynbeat.monitoring.problem import Problem
+from celery_dynbeat.health.evaluation import state_of as state_of_node
+from celery_dynbeat.health.problem import Problem
 from celery_dynbeat.planning.alerting import AlertState, Fact, after_facts, recovered
 from celery_dynbeat.store import alerts, health
 from celery_dynbeat.telemetry import events

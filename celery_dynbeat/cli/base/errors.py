@@ -15,7 +15,7 @@ import click
 from celery.exceptions import ImproperlyConfigured
 from kombu.exceptions import OperationalError
 
-from celery_dynbeat.client import dynbeat_of
+from celery_dynbeat.api import dynbeat_of
 from celery_dynbeat.common.errors import (
     ConfigurationError,
     DynbeatError,

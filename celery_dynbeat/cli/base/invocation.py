@@ -14,19 +14,19 @@ from zoneinfo import ZoneInfo
 
 import click
 
+from celery_dynbeat.api import Dynbeat, ScheduleInfo, dynbeat_of
+from celery_dynbeat.api.acting import acting
+from celery_dynbeat.api.typed_text import TypedInstant
 from celery_dynbeat.cli.base.cells import both_times
 from celery_dynbeat.cli.base.columns import Column
 from celery_dynbeat.cli.base.errors import fail
 from celery_dynbeat.cli.base.output import Output
 from celery_dynbeat.cli.base.pages import Page, pages
-from celery_dynbeat.client import Dynbeat, ScheduleInfo, dynbeat_of
-from celery_dynbeat.client.acting import acting
-from celery_dynbeat.client.typed_text import TypedInstant
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.triggers.zones import load_zone
 
 if TYPE_CHECKING:
-    from celery_dynbeat.client import OwnerSchedules, Schedules
+    from celery_dynbeat.api import OwnerSchedules, Schedules
 
 
 @dataclass

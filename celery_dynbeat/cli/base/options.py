@@ -5,9 +5,9 @@ from typing import Any, TypeVar
 
 import click
 
+from celery_dynbeat.api import Dynbeat, dynbeat_of
 from celery_dynbeat.cli.base.invocation import shell_user
 from celery_dynbeat.cli.base.parameter_types import Number
-from celery_dynbeat.client import Dynbeat, dynbeat_of
 from celery_dynbeat.common.limits import MAX_PAGE_SIZE
 
 #: What a shell offers at most.
@@ -32,7 +32,7 @@ def complete_owners(
     """Return the owners that a shell offers for ``incomplete``."""
     del parameter
     # Late imports, here and below: a completion of option names opens no database.
-    from celery_dynbeat.monitoring.statistics import suggestions  # noqa: PLC0415
+    from celery_dynbeat.insights.statistics import suggestions  # noqa: PLC0415
 
     return list(
         _completed(

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from celery_dynbeat.client.typed_text import TypedInstant, parse_duration, parse_instant
+from celery_dynbeat.api.typed_text import TypedInstant, parse_duration, parse_instant
 from celery_dynbeat.common.alert_rules import DURATIONS, FLAGS, AlertRules
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.run_ids import is_run_id

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from celery_dynbeat.api import Dynbeat, Page, ScheduleInfo
 from celery_dynbeat.cli.base.pages import pages
 from celery_dynbeat.cli.declarations.document import Declaration
 from celery_dynbeat.cli.declarations.fields import arguments, declared
 from celery_dynbeat.cli.declarations.source import DeclarationError
-from celery_dynbeat.client import Dynbeat, Page, ScheduleInfo
 from celery_dynbeat.common.errors import (
     DynbeatError,
     InvalidScheduleError,
@@ -26,7 +26,7 @@ from celery_dynbeat.common.ping_urls import masked
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-    from celery_dynbeat.client import OwnerSchedules
+    from celery_dynbeat.api import OwnerSchedules
 
 #: More errors than these help no reader.
 MAX_ERRORS = 20

@@ -7,10 +7,10 @@ from typing import Any
 
 import yaml
 
+from celery_dynbeat.api import ScheduleInfo
 from celery_dynbeat.cli.declarations.document import FORMAT_VERSION
 from celery_dynbeat.cli.declarations.fields import declared
 from celery_dynbeat.cli.declarations.source import resolve_as_yaml_1_2
-from celery_dynbeat.client import ScheduleInfo
 from celery_dynbeat.common.printable import escape
 
 

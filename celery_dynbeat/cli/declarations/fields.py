@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from celery_dynbeat.client import ScheduleInfo
-from celery_dynbeat.client.edit.fields import FIELD_DEFAULTS
+from celery_dynbeat.api import ScheduleInfo
+from celery_dynbeat.api.edit.fields import FIELD_DEFAULTS
 from celery_dynbeat.common.alert_rules import AlertRules
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.common.text import shorten

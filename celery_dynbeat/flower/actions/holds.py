@@ -5,7 +5,7 @@ A form without the field ``owner`` means everything: ``""`` is the application i
 
 from datetime import datetime, timedelta
 
-from celery_dynbeat.client.results import HoldInfo
+from celery_dynbeat.api.results import HoldInfo
 from celery_dynbeat.flower.base.action import ActionHandler, Confirmation
 from celery_dynbeat.flower.base.fragments import local_time
 from celery_dynbeat.flower.base.instants import given_instant

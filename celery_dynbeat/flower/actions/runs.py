@@ -7,7 +7,7 @@ run=ID ...    the selected runs
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from celery_dynbeat.client import OwnerSchedules, Schedules
+from celery_dynbeat.api import OwnerSchedules, Schedules
 from celery_dynbeat.common.errors import DynbeatError, InvalidScheduleError
 from celery_dynbeat.common.text import counted
 from celery_dynbeat.flower.base.action import ActionHandler, Confirmation

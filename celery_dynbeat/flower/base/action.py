@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from tornado.web import HTTPError, RequestHandler
 
-from celery_dynbeat.client.acting import acting
+from celery_dynbeat.api.acting import acting
 from celery_dynbeat.flower.base import messages
 from celery_dynbeat.flower.base.access import actor_of
 from celery_dynbeat.flower.base.errors import ActionTimeoutError, PageError

@@ -11,7 +11,7 @@ from flower.views import BaseHandler
 from sqlalchemy.exc import SQLAlchemyError
 from tornado.web import HTTPError, authenticated
 
-from celery_dynbeat.client import Dynbeat, OwnerSchedules, Schedules
+from celery_dynbeat.api import Dynbeat, OwnerSchedules, Schedules
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.flower.base.access import why_read_only, why_wrong_host
 from celery_dynbeat.flower.base.database_calls import DatabaseCalls

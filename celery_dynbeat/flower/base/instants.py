@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.client.typed_text import parse_instant
+from celery_dynbeat.api.typed_text import parse_instant
 from celery_dynbeat.common.errors import InvalidScheduleError
 
 

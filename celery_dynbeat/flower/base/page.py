@@ -20,7 +20,7 @@ from celery_dynbeat.flower.base.handler import DynbeatHandler
 from celery_dynbeat.flower.base.search_text import MAX_LENGTH
 from celery_dynbeat.flower.base.zones import CHOICE_COOKIE, VIEWER_COOKIE, ViewZone, view_zone
 from celery_dynbeat.flower.templates import show
-from celery_dynbeat.monitoring.statistics.banners import banners
+from celery_dynbeat.insights.statistics.banners import banners
 
 #: The arguments of each page.
 _OF_EACH_PAGE = frozenset({"zone"})

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from celery_dynbeat.client import ChangeInfo, ScheduleInfo
+from celery_dynbeat.api import ChangeInfo, ScheduleInfo
 from celery_dynbeat.flower.editor.fields import LABELS, RULE_FIELDS
 
 #: Field of the form -> the field of the audit, where they differ.

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from celery_dynbeat.client import ScheduleInfo
-from celery_dynbeat.client.typed_text import format_duration
+from celery_dynbeat.api import ScheduleInfo
+from celery_dynbeat.api.typed_text import format_duration
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.flower.editor import fields
 from celery_dynbeat.flower.editor.conflict import Conflict

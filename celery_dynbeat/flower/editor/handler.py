@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from celery_dynbeat.client import ScheduleInfo
+from celery_dynbeat.api import ScheduleInfo
 from celery_dynbeat.common.errors import (
     DynbeatError,
     InvalidScheduleError,
@@ -24,7 +24,7 @@ from celery_dynbeat.flower.editor.preview import (
     stored_preview,
 )
 from celery_dynbeat.flower.editor.stored import EMPTY, texts_of
-from celery_dynbeat.monitoring.statistics import suggestions
+from celery_dynbeat.insights.statistics import suggestions
 from celery_dynbeat.triggers import Trigger
 
 #: Names of tasks that the form suggests.

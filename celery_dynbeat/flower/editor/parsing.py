@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.client.checks import check_name
-from celery_dynbeat.client.edit.fields import check_span, merge_options, to_columns
-from celery_dynbeat.client.typed_text import TypedInstant, parse_duration, parse_instant
+from celery_dynbeat.api.checks import check_name
+from celery_dynbeat.api.edit.fields import check_span, merge_options, to_columns
+from celery_dynbeat.api.typed_text import TypedInstant, parse_duration, parse_instant
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.common.json_text import load_json
 from celery_dynbeat.common.text import shorten

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.client import FireTime, Preview, ScheduleInfo
+from celery_dynbeat.api import FireTime, Preview, ScheduleInfo
 from celery_dynbeat.flower.base.zones import UTC, known_zone
 from celery_dynbeat.triggers import Trigger
 from celery_dynbeat.triggers.clock_notes import note_on

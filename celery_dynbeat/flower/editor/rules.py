@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.client.typed_text import parse_duration, parse_instant
+from celery_dynbeat.api.typed_text import parse_duration, parse_instant
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.triggers import Every, Once, Trigger, parse_trigger

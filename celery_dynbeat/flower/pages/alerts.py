@@ -9,7 +9,7 @@ from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.flower.base.chips import Filter
 from celery_dynbeat.flower.base.page import PageHandler
-from celery_dynbeat.monitoring.statistics.alert_lists import alert_lists
+from celery_dynbeat.insights.statistics.alert_lists import alert_lists
 
 #: The choices of the form -> how long no message reports the alert.
 SNOOZES = {

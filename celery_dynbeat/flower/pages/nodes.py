@@ -9,11 +9,11 @@ from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.schedule_states import State
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.charts.sparkline import sparkline
-from celery_dynbeat.monitoring.health import Evaluation, evaluate
-from celery_dynbeat.monitoring.probes import collect_health, collect_queue_depths
-from celery_dynbeat.monitoring.problem import Problem
-from celery_dynbeat.monitoring.statistics.installation import installation
-from celery_dynbeat.monitoring.statistics.overview import MinuteCount, MinuteLag, overview
+from celery_dynbeat.health.evaluation import Evaluation, evaluate
+from celery_dynbeat.health.probes import collect_health, collect_queue_depths
+from celery_dynbeat.health.problem import Problem
+from celery_dynbeat.insights.statistics.installation import installation
+from celery_dynbeat.insights.statistics.overview import MinuteCount, MinuteLag, overview
 
 #: Seconds after which the open pages probe again.
 PROBED_EVERY = 10

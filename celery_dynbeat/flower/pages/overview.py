@@ -2,8 +2,8 @@
 
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.pages.overview_items import overview_items
-from celery_dynbeat.monitoring.health import Limits
-from celery_dynbeat.monitoring.statistics.overview import overview
+from celery_dynbeat.health.evaluation import Limits
+from celery_dynbeat.insights.statistics.overview import overview
 
 #: Seconds. The open pages probe more often.
 _PROBE_AGE = 60

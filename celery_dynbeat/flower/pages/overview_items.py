@@ -8,7 +8,7 @@ from celery_dynbeat.common.durations import format_duration
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.schedule_states import State
 from celery_dynbeat.flower.charts import sparkline
-from celery_dynbeat.monitoring.statistics.overview import Overview
+from celery_dynbeat.insights.statistics.overview import Overview
 
 _SPARKLINE_WIDTH = 60
 

@@ -10,7 +10,7 @@ from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.pages.schedule_parts import changed_fields
 from celery_dynbeat.flower.pages.schedules import schedule_rows
-from celery_dynbeat.monitoring.statistics.owner_usage import OwnerUsage, owner_usage
+from celery_dynbeat.insights.statistics.owner_usage import OwnerUsage, owner_usage
 
 #: Rows of each list. Each list has a link to all of them, or says how many it shows.
 SCHEDULES = 25

@@ -3,19 +3,19 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from celery_dynbeat.client.results import RunInfo, ScheduleInfo
+from celery_dynbeat.api.results import RunInfo, ScheduleInfo
 from celery_dynbeat.common.errors import RunNotFoundError
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.charts.share import share
 from celery_dynbeat.flower.pages import run_steps
-from celery_dynbeat.monitoring.explain.run_arguments import (
+from celery_dynbeat.insights.explain.run_arguments import (
     SentArguments,
     UnknownArguments,
     run_arguments,
     schedule_of,
 )
-from celery_dynbeat.monitoring.explain.runs import explain_run
+from celery_dynbeat.insights.explain.runs import explain_run
 
 #: Reruns of a run have its fire time, each a microsecond later.
 _RERUN_SPAN = timedelta(milliseconds=1)

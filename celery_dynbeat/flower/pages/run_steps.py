@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from celery_dynbeat.client.results import RunInfo
+from celery_dynbeat.api.results import RunInfo
 from celery_dynbeat.common.run_states import RERUNNABLE, UNFINISHED, UNOWNED, Origin
 
 

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from celery_dynbeat.client import OwnerSchedules, Schedules
-from celery_dynbeat.client.results import BoundedCount, Page, RunInfo
+from celery_dynbeat.api import OwnerSchedules, Schedules
+from celery_dynbeat.api.results import BoundedCount, Page, RunInfo
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Origin
@@ -13,7 +13,7 @@ from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.base.paging import Place, paging
 from celery_dynbeat.flower.base.search_text import SearchError, parse_terms, search_text
 from celery_dynbeat.flower.pages.run_filter import KEYS, SPANS, RunFilter, run_filter
-from celery_dynbeat.monitoring.explain.runs import first_line
+from celery_dynbeat.insights.explain.runs import first_line
 
 #: The chips, with the statuses of each.
 CHIPS: dict[str, tuple[str, ...]] = {

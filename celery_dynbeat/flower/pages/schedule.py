@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.client import HoldInfo, OwnerSchedules, ScheduleInfo
+from celery_dynbeat.api import HoldInfo, OwnerSchedules, ScheduleInfo
 from celery_dynbeat.common.errors import ScheduleNotFoundError
 from celery_dynbeat.common.schedule_states import State
 from celery_dynbeat.flower.base import selection
@@ -25,11 +25,11 @@ from celery_dynbeat.flower.pages.schedule_parts import (
     policies,
 )
 from celery_dynbeat.flower.pages.schedule_rows import Situation, state_of
-from celery_dynbeat.monitoring.explain.collect import explain
-from celery_dynbeat.monitoring.explain.runs import first_line
-from celery_dynbeat.monitoring.statistics.calendar import CalendarDay, calendar
-from celery_dynbeat.monitoring.statistics.run_times import SPANS, RunTimes, run_times
-from celery_dynbeat.monitoring.statistics.upcoming import next_fire_times
+from celery_dynbeat.insights.explain.collect import explain
+from celery_dynbeat.insights.explain.runs import first_line
+from celery_dynbeat.insights.statistics.calendar import CalendarDay, calendar
+from celery_dynbeat.insights.statistics.run_times import SPANS, RunTimes, run_times
+from celery_dynbeat.insights.statistics.upcoming import next_fire_times
 
 #: What the charts of lag and duration show: the value of ?range= and its label.
 RANGES = dict(zip(("1h", "24h", "7d", "30d"), SPANS, strict=True))

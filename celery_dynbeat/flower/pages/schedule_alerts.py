@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from datetime import timedelta
 
-from celery_dynbeat.client.results import ScheduleInfo
+from celery_dynbeat.api.results import ScheduleInfo
 from celery_dynbeat.common.alert_rules import AlertRules
 from celery_dynbeat.common.durations import format_duration
 from celery_dynbeat.common.ping_urls import masked

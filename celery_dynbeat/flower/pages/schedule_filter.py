@@ -4,7 +4,7 @@ from typing import TypedDict
 
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.pages.schedule_search import ScheduleSearch
-from celery_dynbeat.monitoring.statistics.state_counts import state_counts
+from celery_dynbeat.insights.statistics.state_counts import state_counts
 
 
 class Filters(TypedDict):

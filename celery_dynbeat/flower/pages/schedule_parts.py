@@ -6,14 +6,14 @@ from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.client.results import ChangeInfo, ScheduleInfo
+from celery_dynbeat.api.results import ChangeInfo, ScheduleInfo
 from celery_dynbeat.common.durations import format_duration
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.flower.base.fragments import as_json, local_time
 from celery_dynbeat.flower.charts.heat_map import CalendarCell
 from celery_dynbeat.flower.charts.line_chart import LineDot, LinePoint
-from celery_dynbeat.monitoring.statistics.calendar import CalendarDay
-from celery_dynbeat.monitoring.statistics.run_times import FailureDot, TimesBucket
+from celery_dynbeat.insights.statistics.calendar import CalendarDay
+from celery_dynbeat.insights.statistics.run_times import FailureDot, TimesBucket
 
 #: Gives the URL of a route with arguments.
 Link = Callable[..., str]

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.client import ScheduleInfo
+from celery_dynbeat.api import ScheduleInfo
 from celery_dynbeat.common.durations import format_duration
 from celery_dynbeat.common.printable import escape
 from celery_dynbeat.common.run_ids import created_at
@@ -15,7 +15,7 @@ from celery_dynbeat.common.schedule_states import State
 from celery_dynbeat.flower.base import selection
 from celery_dynbeat.flower.base.fragments import local_time
 from celery_dynbeat.flower.charts import StripBar, run_strip
-from celery_dynbeat.monitoring.statistics.recent_runs import RecentRun
+from celery_dynbeat.insights.statistics.recent_runs import RecentRun
 
 #: Runs of a strip.
 RUNS = 30

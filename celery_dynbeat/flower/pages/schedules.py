@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from celery_dynbeat.client import BoundedCount, Page, ScheduleInfo
+from celery_dynbeat.api import BoundedCount, Page, ScheduleInfo
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.schedule_states import TIMED, State
 from celery_dynbeat.flower.base.chips import Filter
@@ -16,7 +16,7 @@ from celery_dynbeat.flower.base.search_text import SearchError
 from celery_dynbeat.flower.pages.schedule_filter import ScheduleFilterHandler
 from celery_dynbeat.flower.pages.schedule_rows import RUNS, ScheduleRow, Situation, schedule_row
 from celery_dynbeat.flower.pages.schedule_search import ScheduleSearch
-from celery_dynbeat.monitoring.statistics.recent_runs import recent_runs
+from celery_dynbeat.insights.statistics.recent_runs import recent_runs
 
 #: The chips in their order. "" is any state.
 STATES = (

@@ -7,7 +7,7 @@ from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.printable import escape
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.base.search_text import term
-from celery_dynbeat.monitoring.statistics import suggestions
+from celery_dynbeat.insights.statistics import suggestions
 
 _SEARCHES: Mapping[str, Callable[..., Sequence[str]]] = {
     "owner": suggestions.owners,

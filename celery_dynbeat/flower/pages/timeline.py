@@ -11,8 +11,8 @@ from celery_dynbeat.flower.charts.legend import timeline_legend
 from celery_dynbeat.flower.charts.timeline import timeline as timeline_chart
 from celery_dynbeat.flower.pages.time_window import LENGTHS, TimeWindow, time_window
 from celery_dynbeat.flower.pages.timeline_marks import MAX_LISTED, Marks, listed
-from celery_dynbeat.monitoring.statistics.bin_schedules import BinSchedules, schedules_of_bin
-from celery_dynbeat.monitoring.statistics.timeline import Timeline, timeline
+from celery_dynbeat.insights.statistics.bin_schedules import BinSchedules, schedules_of_bin
+from celery_dynbeat.insights.statistics.timeline import Timeline, timeline
 
 GROUPS = ("owner", "task", "tag")
 

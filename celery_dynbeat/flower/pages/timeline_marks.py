@@ -10,9 +10,9 @@ from celery_dynbeat.common.printable import escape
 from celery_dynbeat.flower.base.fragments import local_time
 from celery_dynbeat.flower.charts.histogram import HistogramBin
 from celery_dynbeat.flower.charts.timeline import TimelineBar, TimelineRow, TimelineTick
-from celery_dynbeat.monitoring.statistics.histogram import Bin
-from celery_dynbeat.monitoring.statistics.timeline_rows import FutureRun, PastRun
-from celery_dynbeat.monitoring.statistics.timeline_rows import TimelineRow as Row
+from celery_dynbeat.insights.statistics.histogram import Bin
+from celery_dynbeat.insights.statistics.timeline_rows import FutureRun, PastRun
+from celery_dynbeat.insights.statistics.timeline_rows import TimelineRow as Row
 
 #: Gives the URL of a route with arguments.
 Link = Callable[..., str]

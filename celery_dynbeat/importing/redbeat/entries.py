@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from celery_dynbeat.client.edit.carried import Carried
+from celery_dynbeat.api.edit.carried import Carried
 from celery_dynbeat.importing.conversion import EXPIRY
 from celery_dynbeat.importing.found import Converted, Ended, Found, Inexpressible, Note
 from celery_dynbeat.importing.redbeat import rules

@@ -8,7 +8,7 @@ from celery_dynbeat.importing.redbeat.connecting import require_redis
 from celery_dynbeat.importing.redbeat.entries import EntryConverter
 from celery_dynbeat.importing.redbeat.reading import EntryReader
 from celery_dynbeat.importing.write_back import Progress
-from celery_dynbeat.runtime.context import Context
+from celery_dynbeat.process.context import Context
 
 
 class RedBeatSource:

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.client.edit.carried import Carried
+from celery_dynbeat.api.edit.carried import Carried
 from celery_dynbeat.importing import conversion
 from celery_dynbeat.importing.conversion import CrontabFields, TriggerWithNotes
 from celery_dynbeat.importing.found import Converted, Ended, Found, Inexpressible, Note

@@ -9,7 +9,7 @@ from celery_dynbeat.importing.sql.layouts import Layout
 from celery_dynbeat.importing.sql.reading import TableReader
 from celery_dynbeat.importing.sql.rows import RowConverter
 from celery_dynbeat.importing.write_back import Progress
-from celery_dynbeat.runtime.context import Context
+from celery_dynbeat.process.context import Context
 from celery_dynbeat.triggers.zones import load_zone
 
 #: The largest value of the column total_run_count.

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from project.celery import dynbeat
 
 from celery_dynbeat import OwnerLimitError
-from celery_dynbeat.client.owner import OwnerSchedules
+from celery_dynbeat.api.owner import OwnerSchedules
 from reports.forms import ReportForm
 from reports.models import Report
 

@@ -12,8 +12,8 @@ from celery_dynbeat.beat.runtime import BeatRuntime
 from celery_dynbeat.cli.status import _lines, as_dict
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Node, Schedule
-from celery_dynbeat.monitoring.health import evaluate
-from celery_dynbeat.monitoring.probes import collect_health
+from celery_dynbeat.health.evaluation import evaluate
+from celery_dynbeat.health.probes import collect_health
 from celery_dynbeat.store.health import MAX_NAMED
 from tests.support.applications import MINUTELY, START, execute
 from tests.support.lock_waits import failing_waits

@@ -26,9 +26,9 @@ from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.alert_models import Alert
 from celery_dynbeat.db.models import Base, Change, Hold, NodeKind, Run, Schedule
-from celery_dynbeat.runtime import dead_attempts, failing, pausing
-from celery_dynbeat.runtime.heartbeat import HeartbeatWriter
+from celery_dynbeat.process.heartbeat import HeartbeatWriter
 from celery_dynbeat.testing import ManualBeat, RecordingPublisher
+from celery_dynbeat.transitions import dead_attempts, failing, pausing
 from celery_dynbeat.worker import outcome_recorder
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
 from celery_dynbeat.worker.pool_check import end_dropped

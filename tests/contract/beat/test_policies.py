@@ -10,8 +10,8 @@ from celery_dynbeat import AnyOf, Every, Once
 from celery_dynbeat.beat.maintenance import CANVAS_LOST
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.planning.plan import TOO_NEAR
-from celery_dynbeat.runtime.dead_attempts import MAX_ATTEMPTS
 from celery_dynbeat.testing import ManualBeat
+from celery_dynbeat.transitions.dead_attempts import MAX_ATTEMPTS
 from tests.support.applications import MINUTELY, START, application, execute, instants
 from tests.support.worker_stub import WorkerStub
 

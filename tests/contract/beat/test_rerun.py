@@ -12,8 +12,8 @@ from celery_dynbeat import (
     RequestNotFoundError,
     ScheduleNotFoundError,
 )
+from celery_dynbeat.api import reruns as client_module
 from celery_dynbeat.beat import rerun as rerun_module
-from celery_dynbeat.client import reruns as client_module
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.ended_runs import end_all, start

@@ -1,7 +1,7 @@
 """Commands that run in the process of the test, on SQLite.
 
-The calls behind them are tested on each database in ``contract/client`` and
-``contract/monitoring``, and here by the tests with
+The calls behind them are tested on each database in ``contract/api`` and
+``contract/insights``, and here by the tests with
 ``each_database``.
 """
 

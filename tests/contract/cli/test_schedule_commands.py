@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from celery_dynbeat import AlertRules, Cron, Every, Once, RRule, ScheduleNotFoundError
 from celery_dynbeat.cli import dynbeat as group
-from celery_dynbeat.monitoring.statistics import planned_estimate, timeline
+from celery_dynbeat.insights.statistics import planned_estimate, timeline
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, execute, instants
 from tests.support.suites import each_database

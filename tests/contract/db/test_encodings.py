@@ -11,8 +11,8 @@ from celery_dynbeat.beat import config_sync
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.monitoring.health import HealthReport, evaluate
-from celery_dynbeat.monitoring.probes import collect_health
+from celery_dynbeat.health.evaluation import HealthReport, evaluate
+from celery_dynbeat.health.probes import collect_health
 from celery_dynbeat.store import due
 from celery_dynbeat.testing import ManualBeat
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder

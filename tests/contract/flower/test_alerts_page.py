@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.alert_models import Alert, AlertMessage
 from celery_dynbeat.flower.pages.alerts import SNOOZES
-from celery_dynbeat.monitoring.statistics import alert_lists
+from celery_dynbeat.insights.statistics import alert_lists
 from tests.support.applications import MINUTELY
 
 PAGE = "/dynbeat/alerts"

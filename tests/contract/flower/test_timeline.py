@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from celery_dynbeat import Every
-from celery_dynbeat.monitoring.statistics import planned_estimate, timeline
+from celery_dynbeat.insights.statistics import planned_estimate, timeline
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START
 

@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from sqlalchemy import make_url, text
 
 from celery_dynbeat import Every
+from celery_dynbeat.api.edit.carried import Carried
 from celery_dynbeat.cli import dynbeat as group
-from celery_dynbeat.client.edit.carried import Carried
 from celery_dynbeat.importing.found import Converted, Found, SourceError
 from celery_dynbeat.importing.sql.layouts import DJANGO_CELERY_BEAT
 from celery_dynbeat.importing.sql.reading import TableReader

@@ -24,8 +24,8 @@ from hypothesis.stateful import (
 )
 
 from celery_dynbeat import InvalidScheduleError, Once
+from celery_dynbeat.api.edit.skipping import MAX_SKIPPED
 from celery_dynbeat.beat import confirms
-from celery_dynbeat.client.edit.skipping import MAX_SKIPPED
 from celery_dynbeat.common.run_states import UNFINISHED, Status
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.testing import FrozenClock

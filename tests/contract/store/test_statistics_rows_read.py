@@ -6,16 +6,16 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from celery_dynbeat.common.run_ids import first_run_id
-from celery_dynbeat.monitoring.statistics import calendar as calendar_module
-from celery_dynbeat.monitoring.statistics import histogram
-from celery_dynbeat.monitoring.statistics import run_times as run_times_module
-from celery_dynbeat.monitoring.statistics import timeline as timeline_module
-from celery_dynbeat.monitoring.statistics.bin_schedules import schedules_of_bin
-from celery_dynbeat.monitoring.statistics.calendar import calendar
-from celery_dynbeat.monitoring.statistics.histogram import Reads
-from celery_dynbeat.monitoring.statistics.run_times import run_times
-from celery_dynbeat.monitoring.statistics.timeline import timeline
-from celery_dynbeat.monitoring.statistics.upcoming import next_fire_times
+from celery_dynbeat.insights.statistics import calendar as calendar_module
+from celery_dynbeat.insights.statistics import histogram
+from celery_dynbeat.insights.statistics import run_times as run_times_module
+from celery_dynbeat.insights.statistics import timeline as timeline_module
+from celery_dynbeat.insights.statistics.bin_schedules import schedules_of_bin
+from celery_dynbeat.insights.statistics.calendar import calendar
+from celery_dynbeat.insights.statistics.histogram import Reads
+from celery_dynbeat.insights.statistics.run_times import run_times
+from celery_dynbeat.insights.statistics.timeline import timeline
+from celery_dynbeat.insights.statistics.upcoming import next_fire_times
 from celery_dynbeat.store import planned_runs, run_spans, window_runs
 from tests.support.applications import START, application, execute
 from tests.support.executed_statements import record_statements

@@ -9,8 +9,8 @@ from celery.app.trace import build_tracer
 from sqlalchemy import event
 
 from celery_dynbeat.broker.headers import run_headers
-from celery_dynbeat.runtime import alert_facts
 from celery_dynbeat.testing import ManualBeat
+from celery_dynbeat.transitions import alert_facts
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 from celery_dynbeat.worker.task_guard import TaskGuard
 from tests.support.applications import MINUTELY

@@ -7,8 +7,8 @@ from celery import Celery
 from celery.schedules import crontab, schedule, solar
 
 from celery_dynbeat import Cron, Every, InvalidScheduleError
+from celery_dynbeat.api import Changes
 from celery_dynbeat.beat.config_sync import fields_of
-from celery_dynbeat.client import Changes
 from celery_dynbeat.triggers import Solar
 
 END = datetime(2030, 1, 1, tzinfo=UTC)

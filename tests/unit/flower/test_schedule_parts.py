@@ -3,15 +3,15 @@
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.client.results import BoundedCount, ChangeInfo
+from celery_dynbeat.api.results import BoundedCount, ChangeInfo
 from celery_dynbeat.flower.pages.schedule_parts import (
     calendar_cells,
     changed_fields,
     failure_dots,
     line_points,
 )
-from celery_dynbeat.monitoring.statistics.calendar import CalendarDay
-from celery_dynbeat.monitoring.statistics.run_times import FailureDot, TimesBucket
+from celery_dynbeat.insights.statistics.calendar import CalendarDay
+from celery_dynbeat.insights.statistics.run_times import FailureDot, TimesBucket
 
 NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
 SEOUL = ZoneInfo("Asia/Seoul")

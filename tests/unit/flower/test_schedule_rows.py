@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from celery_dynbeat.client import ScheduleInfo
+from celery_dynbeat.api import ScheduleInfo
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.flower.pages.schedule_rows import (
     LastRun,
@@ -15,7 +15,7 @@ from celery_dynbeat.flower.pages.schedule_rows import (
     schedule_row,
     state_of,
 )
-from celery_dynbeat.monitoring.statistics.recent_runs import RecentRun
+from celery_dynbeat.insights.statistics.recent_runs import RecentRun
 from celery_dynbeat.triggers import parse_trigger
 from tests.support.chart_elements import parse
 

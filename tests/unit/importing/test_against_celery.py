@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from celery_dynbeat import Cron, Every, Once, Solar
-from celery_dynbeat.client.edit.conversion import trigger_of
+from celery_dynbeat.api.edit.conversion import trigger_of
 from celery_dynbeat.importing import conversion
 from celery_dynbeat.importing.conversion import CrontabFields
 from celery_dynbeat.importing.found import Inexpressible

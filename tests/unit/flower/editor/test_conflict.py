@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from celery_dynbeat.client import ChangeInfo
+from celery_dynbeat.api import ChangeInfo
 from celery_dynbeat.flower.editor.conflict import conflict_of, merged
 from celery_dynbeat.flower.editor.stored import EMPTY
 

@@ -1,0 +1,186 @@
+"""Dynbeat: the API of an application. It also installs the guard and recorder in its workers."""
+
+from contextlib import AbstractContextManager
+from functools import cached_property
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from celery import Celery
+
+from celery_dynbeat.common.errors import ConfigurationError
+from celery_dynbeat.common.lazy import lazy_exports
+from celery_dynbeat.common.text import shorten
+from celery_dynbeat.process.log_format import LogFormat
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from celery_dynbeat.api.edit.conversion import TaskLike, TriggerLike
+    from celery_dynbeat.api.edit.fields import Changes, Fields, NewFields
+    from celery_dynbeat.api.edit.new_rows import NewSchedule
+    from celery_dynbeat.api.filters import ChangeFilter, RequestFilter, RunFilter, ScheduleFilter
+    from celery_dynbeat.api.owner import OwnerSchedules
+    from celery_dynbeat.api.results import (
+        AlertInfo,
+        AlertTargetInfo,
+        BoundedCount,
+        ChangeInfo,
+        FireTime,
+        HoldInfo,
+        Info,
+        Page,
+        Preview,
+        PreviewedFireTime,
+        RequestInfo,
+        RunInfo,
+        ScheduleInfo,
+    )
+    from celery_dynbeat.api.schedules import Schedules
+    from celery_dynbeat.common.clock import Clock
+    from celery_dynbeat.process.context import Context
+    from celery_dynbeat.process.sessions import CurrentSession
+
+WORKER_STEP = "celery_dynbeat.worker.bootsteps:DynbeatStep"
+CONSUMER_STEP = "celery_dynbeat.worker.bootsteps:ProgressStep"
+
+
+class Dynbeat:
+    """The schedules of a Celery application. Create one in the module that defines the app.
+
+    - It adds the guard, which lets each run start once, and the recorder of outcomes to each worker
+      of the application.
+    - ``engine`` is an SQLAlchemy engine to share. Without it, dynbeat opens its own engine from
+      dynbeat_database_url.
+    - ``clock`` replaces the clock of the database, for tests.
+    - ``current_session`` is a function without arguments. It returns the SQLAlchemy session of the
+      application's present transaction, which calls without ``session=`` join; or None, and such a
+      call has a separate transaction. ``celery_dynbeat.django.current_session`` is the one for
+      Django.
+
+    It connects and reads settings only at the first use. Raises ConfigurationError if ``app`` is no
+    Celery application, if ``engine`` is asynchronous or not an engine, or if ``current_session`` is
+    not a function. A call raises it if the session is for another database, or is none.
+    """
+
+    def __init__(
+        self,
+        app: Celery,
+        *,
+        engine: "Engine | None" = None,
+        clock: "Clock | None" = None,
+        current_session: "CurrentSession | None" = None,
+    ) -> None:
+        if not hasattr(app, "conf"):
+            raise ConfigurationError(
+                f"app = {shorten(app)}: must be the Celery application, such as Celery('proj')"
+            )
+        self.app = app
+        self._given = (engine, clock, current_session)
+        self._context: Context | None = None
+        self._context_lock = Lock()
+        if engine is not None or current_session is not None:
+            # Check the arguments now. Their caller has imported SQLAlchemy already.
+            _ = self.context
+        app.dynbeat = self
+        self._log_format = LogFormat(app)
+        self._log_format.connect()
+        # By name: a process that only calls the API does not import the worker package.
+        app.steps["worker"].add(WORKER_STEP)
+        app.steps["consumer"].add(CONSUMER_STEP)
+
+    @property
+    def context(self) -> "Context":
+        """The settings, database, clock and notifier of the application."""
+        # A process that is forked while another thread holds the lock never gets it.
+        if self._context is not None:
+            return self._context
+        with self._context_lock:
+            if self._context is None:
+                # A late import: each celery command imports the application, and SQLAlchemy costs
+                # as much time as `celery --version`.
+                from celery_dynbeat.process.context import Context  # noqa: PLC0415
+
+                self._context = Context(self.app, *self._given)
+            return self._context
+
+    @cached_property
+    def schedules(self) -> "Schedules":
+        """The schedules of all owners."""
+        # A late import: beat and workers do not call the API.
+        from celery_dynbeat.api.schedules import Schedules  # noqa: PLC0415
+
+        return Schedules(self.context)
+
+    @staticmethod
+    def acting(*, actor: str, reason: str = "") -> AbstractContextManager[None]:
+        """Make ``actor`` and ``reason`` part of the audit of each edit in the block.
+
+        ``actor`` has at most 255 characters, such as the name of a user. ``reason`` has at most
+        1,024. Blocks can be nested; each thread and each asyncio task has its own. Raises
+        InvalidScheduleError with field ``"actor"`` or ``"reason"``.
+        """
+        # A late import, as above.
+        from celery_dynbeat.api.acting import acting  # noqa: PLC0415
+
+        return acting(actor=actor, reason=reason)
+
+
+def dynbeat_of(app: Celery) -> Dynbeat:
+    """Return the application's Dynbeat. Raises ConfigurationError if it has none."""
+    dynbeat = getattr(app, "dynbeat", None)
+    if not isinstance(dynbeat, Dynbeat):
+        msg = (
+            f"the Celery application {app.main!r} has no Dynbeat: add `dynbeat = Dynbeat(app)` to"
+            " the module that -A names; without it, workers do not guard and record runs"
+        )
+        raise ConfigurationError(msg)
+    return dynbeat
+
+
+__all__ = [
+    "AlertInfo",
+    "AlertTargetInfo",
+    "BoundedCount",
+    "ChangeFilter",
+    "ChangeInfo",
+    "Changes",
+    "Dynbeat",
+    "Fields",
+    "FireTime",
+    "HoldInfo",
+    "Info",
+    "NewFields",
+    "NewSchedule",
+    "OwnerSchedules",
+    "Page",
+    "Preview",
+    "PreviewedFireTime",
+    "RequestFilter",
+    "RequestInfo",
+    "RunFilter",
+    "RunInfo",
+    "ScheduleFilter",
+    "ScheduleInfo",
+    "Schedules",
+    "TaskLike",
+    "TriggerLike",
+    "dynbeat_of",
+]
+
+_LAZY_EXPORTS = {
+    "edit.conversion": ("TaskLike", "TriggerLike"),
+    "edit.fields": ("Changes", "Fields", "NewFields"),
+    "filters": ("ChangeFilter", "RequestFilter", "RunFilter", "ScheduleFilter"),
+    "owner": ("OwnerSchedules",),
+    "edit.new_rows": ("NewSchedule",),
+    "schedules": ("Schedules",),
+    "results": (
+        *("AlertInfo", "AlertTargetInfo", "BoundedCount"),
+        *("ChangeInfo", "FireTime", "HoldInfo", "Info", "Page"),
+        *("Preview", "PreviewedFireTime"),
+        *("RequestInfo", "RunInfo", "ScheduleInfo"),
+    ),
+}
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_exports(__name__, _LAZY_EXPORTS)

@@ -1,0 +1,66 @@
+"""AsyncDynbeat: the API of an asyncio application."""
+
+from contextlib import AbstractContextManager
+from functools import cached_property
+
+from celery import Celery
+
+try:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+except ImportError as error:
+    raise ImportError(
+        f"AsyncDynbeat needs greenlet ({error.__cause__ or error}):"
+        ' pip install "celery-dynbeat[async]"'
+    ) from error
+
+from celery_dynbeat.api import Dynbeat
+from celery_dynbeat.api.async_calls import AsyncSchedules
+from celery_dynbeat.common.clock import Clock
+from celery_dynbeat.process.async_context import AsyncContext
+
+
+class AsyncDynbeat:
+    """The schedules of a Celery application, for asyncio: each call is awaited.
+
+    - ``engine`` is an AsyncEngine to share. Without it, AsyncDynbeat opens a pool with the
+      asynchronous driver for dynbeat_database_url.
+    - ``clock`` replaces the clock of the database, for tests.
+    - ``sync`` is the application's Dynbeat, for beat and the workers. AsyncDynbeat creates it if
+      the application has none. Create a Dynbeat with an ``engine`` before AsyncDynbeat.
+
+    It works in any number of event loops. While one uses its pool, a thread makes the calls of all
+    other running loops, on a second pool. An ``engine`` has the rules of SQLAlchemy. Raises
+    ConfigurationError if ``engine`` is not an AsyncEngine.
+    """
+
+    def __init__(
+        self,
+        app: Celery,
+        *,
+        engine: AsyncEngine | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.app = app
+        given = getattr(app, "dynbeat", None)
+        self.sync = given if isinstance(given, Dynbeat) else Dynbeat(app, clock=clock)
+        self.context = AsyncContext(app, engine, clock)
+
+    @cached_property
+    def schedules(self) -> AsyncSchedules:
+        """The schedules of all owners."""
+        return AsyncSchedules(self.context)
+
+    @staticmethod
+    def acting(*, actor: str, reason: str = "") -> AbstractContextManager[None]:
+        """Make ``actor`` and ``reason`` part of the audit of each edit in the block.
+
+        As ``Dynbeat.acting``: a plain ``with`` block. Each asyncio task has its own.
+        """
+        return Dynbeat.acting(actor=actor, reason=reason)
+
+    async def dispose(self) -> None:
+        """Close the idle connections of the pool that it opened. The next call connects again.
+
+        asyncio.run() does the same at its end. An ``engine`` of the application stays open.
+        """
+        await self.context.database.dispose_async()

@@ -1,0 +1,89 @@
+"""The calls of AsyncDynbeat: each awaits the synchronous call of the same name.
+
+The functions are made here from those of ``Schedules`` and ``OwnerSchedules``, with their
+docstrings and signatures. ``async_calls.pyi`` has their types; `make docs` writes it.
+"""
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import wraps
+from typing import Any, TypeVar, get_args, get_origin
+
+from celery_dynbeat.api.owner import OwnerSchedules
+from celery_dynbeat.api.schedules import Schedules
+from celery_dynbeat.api.shared import SharedCalls
+from celery_dynbeat.process.async_context import AnyAsyncSession, AsyncContext
+
+C = TypeVar("C", bound=type)
+
+
+def _awaiting(kind: type) -> Callable[[C], C]:
+    """Add an asynchronous call for each call of ``kind`` that the class does not have."""
+
+    def add(asynchronous: C) -> C:
+        for name, call in inspect.getmembers(kind, inspect.isfunction):
+            if not name.startswith("_") and not hasattr(asynchronous, name):
+                setattr(asynchronous, name, _awaited(call))
+        return asynchronous
+
+    return add
+
+
+def _awaited(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that awaits ``call``; for an iterator, one that yields what it yields."""
+    signature = inspect.signature(call)
+    returns = signature.return_annotation
+
+    @wraps(call)
+    async def awaited(self: "_AsyncCalls", *args: Any, session: Any = None, **given: Any) -> Any:
+        work = self._bound(call, args, given)
+        return await self._context.call(session, work)
+
+    @wraps(call)
+    def iterated(self: "_AsyncCalls", *args: Any, session: Any = None, **given: Any) -> Any:
+        return self._context.iterate(session, self._bound(call, args, given))
+
+    made: Any = awaited
+    if get_origin(returns) is Iterator:
+        made, returns = iterated, AsyncIterator[get_args(returns)]  # type: ignore[misc]
+    session = signature.parameters["session"].replace(annotation=AnyAsyncSession | None)
+    parameters = {**signature.parameters, "session": session}.values()
+    made.__signature__ = signature.replace(parameters=[*parameters], return_annotation=returns)
+    made.__module__ = __name__
+    return made  # type: ignore[no-any-return]
+
+
+class _AsyncCalls:
+    def __init__(self, context: AsyncContext, calls: SharedCalls) -> None:
+        self._context, self._calls = context, calls
+
+    def _bound(self, call: Callable[..., Any], args: Any, given: Any) -> Callable[[Any], Any]:
+        return lambda session: call(self._calls, *args, session=session, **given)
+
+
+@_awaiting(SharedCalls)
+class AsyncSharedCalls(_AsyncCalls):
+    """The calls that an owner and all owners have, awaited."""
+
+
+@_awaiting(OwnerSchedules)
+class AsyncOwnerSchedules(AsyncSharedCalls):
+    """The calls of ``OwnerSchedules``, awaited. ``session`` is an ``AsyncSession``."""
+
+    def __init__(self, context: AsyncContext, calls: OwnerSchedules) -> None:
+        super().__init__(context, calls)
+        self.owner = calls.owner
+
+
+@_awaiting(Schedules)
+class AsyncSchedules(AsyncSharedCalls):
+    """The calls of ``Schedules``, awaited. ``session`` is an ``AsyncSession``."""
+
+    _calls: Schedules
+
+    def __init__(self, context: AsyncContext) -> None:
+        super().__init__(context, Schedules(context))
+
+    def for_owner(self, owner: str) -> AsyncOwnerSchedules:
+        """Return the schedules of ``owner``, as ``Schedules.for_owner``. It is not awaited."""
+        return AsyncOwnerSchedules(self._context, self._calls.for_owner(owner))

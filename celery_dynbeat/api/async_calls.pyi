@@ -1,0 +1,336 @@
+# `make docs` writes this stub from the synchronous calls.
+from collections.abc import AsyncIterator, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Unpack
+from zoneinfo import ZoneInfo
+
+from celery_dynbeat.api.control.erasure import Progress
+from celery_dynbeat.api.edit.conversion import TaskLike, TriggerLike
+from celery_dynbeat.api.edit.fields import Changes, Fields, NewFields
+from celery_dynbeat.api.edit.new_rows import NewSchedule
+from celery_dynbeat.api.filters import (
+    ChangeFilter,
+    RequestFilter,
+    RunFilter,
+    ScheduleFilter,
+    StatusFilter,
+)
+from celery_dynbeat.api.owner import OwnerSchedules
+from celery_dynbeat.api.results import (
+    AlertInfo,
+    AlertTargetInfo,
+    BoundedCount,
+    ChangeInfo,
+    FireTime,
+    HoldInfo,
+    Page,
+    RequestInfo,
+    RunInfo,
+    ScheduleInfo,
+)
+from celery_dynbeat.api.results.fire_time import Preview
+from celery_dynbeat.process.async_context import AnyAsyncSession, AsyncContext
+
+class AsyncSharedCalls:
+    async def acknowledge_alert(
+        self,
+        alert_id: int,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> AlertInfo: ...
+    async def alerts(
+        self,
+        *,
+        only_open: bool = True,
+        limit: int = 100,
+        after: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> Page[AlertInfo]: ...
+    async def cancel_request(
+        self,
+        request_id: int,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> RequestInfo: ...
+    async def cancel_run(
+        self,
+        run_id: str,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> RunInfo: ...
+    async def cancel_runs(
+        self,
+        name: str | None = None,
+        *,
+        limit: int = 10000,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+        **matching: Unpack[RunFilter],
+    ) -> int: ...
+    async def changes(
+        self,
+        name: str | None = None,
+        *,
+        limit: int = 100,
+        after: str | None = None,
+        session: AnyAsyncSession | None = None,
+        **matching: Unpack[ChangeFilter],
+    ) -> Page[ChangeInfo]: ...
+    async def count(
+        self, *, session: AnyAsyncSession | None = None, **matching: Unpack[ScheduleFilter]
+    ) -> BoundedCount: ...
+    async def count_runs(
+        self,
+        name: str | None = None,
+        *,
+        session: AnyAsyncSession | None = None,
+        **matching: Unpack[RunFilter],
+    ) -> BoundedCount: ...
+    async def create_many(
+        self,
+        many: Iterable[NewSchedule],
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> Sequence[ScheduleInfo]: ...
+    async def get_request(
+        self, request_id: int, *, session: AnyAsyncSession | None = None
+    ) -> RequestInfo: ...
+    async def get_run(self, run_id: str, *, session: AnyAsyncSession | None = None) -> RunInfo: ...
+    async def hold(
+        self,
+        *,
+        until: datetime | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> HoldInfo: ...
+    async def holds(
+        self, *, limit: int = 100, after: str | None = None, session: AnyAsyncSession | None = None
+    ) -> Page[HoldInfo]: ...
+    async def list(
+        self,
+        *,
+        order: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+        session: AnyAsyncSession | None = None,
+        **matching: Unpack[ScheduleFilter],
+    ) -> Page[ScheduleInfo]: ...
+    async def release(
+        self,
+        *,
+        all_actors: bool = False,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> Sequence[HoldInfo]: ...
+    async def requests(
+        self,
+        name: str | None = None,
+        *,
+        limit: int = 100,
+        after: str | None = None,
+        session: AnyAsyncSession | None = None,
+        **matching: Unpack[RequestFilter],
+    ) -> Page[RequestInfo]: ...
+    async def rerun(
+        self,
+        run_id: str,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> RunInfo: ...
+    async def rerun_many(
+        self,
+        *,
+        owner: str | None = None,
+        since: datetime,
+        until: datetime | None = None,
+        status: StatusFilter = ...,
+        name: str | None = None,
+        task: str | None = None,
+        batch_size: int = 100,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> RequestInfo: ...
+    async def runs(
+        self,
+        name: str | None = None,
+        *,
+        limit: int = 100,
+        after: str | None = None,
+        session: AnyAsyncSession | None = None,
+        **matching: Unpack[RunFilter],
+    ) -> Page[RunInfo]: ...
+    async def snooze_alert(
+        self,
+        alert_id: int,
+        *,
+        until: datetime | None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> AlertInfo: ...
+
+class AsyncOwnerSchedules(AsyncSharedCalls):
+    owner: str
+    def __init__(self, context: AsyncContext, calls: OwnerSchedules) -> None: ...
+    async def backfill(
+        self,
+        name: str,
+        *,
+        since: datetime,
+        until: datetime,
+        batch_size: int = 100,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> RequestInfo: ...
+    async def create(
+        self,
+        name: str,
+        *,
+        task: TaskLike,
+        trigger: TriggerLike,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+        **given: Unpack[NewFields],
+    ) -> ScheduleInfo: ...
+    async def delete(
+        self,
+        name: str,
+        *,
+        expected_version: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> None: ...
+    def export(
+        self, *, session: AnyAsyncSession | None = None
+    ) -> AsyncIterator[dict[str, Any]]: ...
+    async def get(self, name: str, *, session: AnyAsyncSession | None = None) -> ScheduleInfo: ...
+    async def pause(
+        self,
+        name: str,
+        *,
+        expected_version: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> ScheduleInfo: ...
+    async def preview(
+        self,
+        trigger: TriggerLike,
+        name: str | None = None,
+        count: int = 5,
+        *,
+        jitter: timedelta | float | None = None,
+        start_at: datetime | None = None,
+        end_at: datetime | None = None,
+        max_runs: int | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> Preview: ...
+    async def resume(
+        self,
+        name: str,
+        *,
+        expected_version: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> ScheduleInfo: ...
+    async def run_now(
+        self,
+        name: str,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> RunInfo: ...
+    async def set_timezone(
+        self,
+        zone: str | ZoneInfo | None,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> int: ...
+    async def skip(
+        self,
+        name: str,
+        fire_time: datetime,
+        *,
+        expected_version: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> ScheduleInfo: ...
+    async def timezone(self, *, session: AnyAsyncSession | None = None) -> str: ...
+    async def unskip(
+        self,
+        name: str,
+        fire_time: datetime,
+        *,
+        expected_version: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> ScheduleInfo: ...
+    async def upcoming(
+        self,
+        name: str,
+        *,
+        count: int = 5,
+        with_skipped: bool = False,
+        session: AnyAsyncSession | None = None,
+    ) -> Sequence[FireTime]: ...
+    async def update(
+        self,
+        name: str,
+        *,
+        expected_version: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+        **changes: Unpack[Changes],
+    ) -> ScheduleInfo: ...
+    async def upsert(
+        self,
+        name: str,
+        *,
+        task: TaskLike,
+        trigger: TriggerLike,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+        **given: Unpack[Fields],
+    ) -> ScheduleInfo: ...
+
+class AsyncSchedules(AsyncSharedCalls):
+    def __init__(self, context: AsyncContext) -> None: ...
+    def for_owner(self, owner: str) -> AsyncOwnerSchedules: ...
+    async def alert_targets(
+        self, *, session: AnyAsyncSession | None = None
+    ) -> Sequence[AlertTargetInfo]: ...
+    async def delete_owner(
+        self,
+        owner: str,
+        *,
+        erase_history: bool = False,
+        progress: Progress | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> int: ...

@@ -1,0 +1,56 @@
+"""What all calls of the API have in common: their scope, their filters, their audit."""
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.api import checks
+from celery_dynbeat.api.acting import acting_as
+from celery_dynbeat.process.context import Context
+
+T = TypeVar("T")
+
+
+class Calls:
+    """Calls on the rows of one owner, or of all owners. Each call is defined once for both."""
+
+    def __init__(self, context: Context, owner: str | None) -> None:
+        self._context = context
+        #: None: all owners.
+        self._owner = owner
+
+    def _write(
+        self,
+        session: Session | None,
+        work: Callable[[Session], T],
+        *,
+        actor: str | None,
+        reason: str | None,
+    ) -> T:
+        """Do ``work`` in the caller's transaction or in a new one, in the name of ``actor``.
+
+        None: the actor and the reason of ``acting()``.
+        """
+        with acting_as(actor=actor, reason=reason):
+            return self._context.write(session, work)
+
+    def _in_scope(self, kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the filter with each key of the TypedDict ``kind``, within the scope.
+
+        Raises InvalidScheduleError for another key, and for another owner than that of the scope.
+        """
+        names = kind.__annotations__
+        for name in given.keys() - names.keys():
+            near = get_close_matches(name[:40], names, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
+            raise checks.invalid(name, given[name], f"there is no such filter; {hint}")
+        matching = {**dict.fromkeys(names), **given}
+        owner = matching["owner"]
+        if owner is not None:
+            checks.check_name("owner", owner, empty=True)
+        if self._owner is not None and owner not in {None, self._owner}:
+            rule = f"these are the calls of owner {self._owner!r}: call for_owner() with the other"
+            raise checks.invalid("owner", owner, rule)
+        return {**matching, "owner": owner if self._owner is None else self._owner}

@@ -1,0 +1,247 @@
+"""Checks of single values. Each error names the field, the value and the rule."""
+
+import difflib
+import json
+import unicodedata
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+from uuid import UUID
+
+from celery_dynbeat.api.plain_values import copy_plain
+from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.common.limits import MAX_PAGE_SIZE, NAME_LENGTH
+from celery_dynbeat.common.text import as_text, shorten
+from celery_dynbeat.triggers.base import Trigger
+from celery_dynbeat.triggers.limits import FIRST_YEAR, LAST_YEAR
+
+T = TypeVar("T")
+
+#: About three centuries. A longer duration added to an instant leaves the range of datetime.
+MAX_SECONDS = 1e10
+#: Characters of a description or a reason.
+TEXT_LENGTH = 1024
+#: MariaDB's JSON has at most 32 levels; args and kwargs are one of them.
+MAX_DEPTH = 30
+#: A value this many times larger than its limit is rejected before it is serialized.
+_SIZE_FACTOR = 8
+#: Control characters and lone surrogates.
+_FORBIDDEN = frozenset({"Cc", "Cs"})
+#: Characters of another library's error message that an error quotes.
+_REASON_LENGTH = 200
+
+
+def invalid(field: str, value: object, rule: str) -> InvalidScheduleError:
+    """Return the error for ``value``. A long value or field name is shortened.
+
+    A trigger is shown as its description: end users read these messages.
+    """
+    if len(field) > NAME_LENGTH:
+        field = shorten(field)
+    shown = value.describe() if isinstance(value, Trigger) else value
+    return InvalidScheduleError(f"{field} = {shorten(shown)}: {rule}", field=field)
+
+
+def check_name(field: str, value: object, *, empty: bool = False) -> str:
+    """Return ``value`` if it is a valid name, owner or task: 1 to 255 printable characters.
+
+    With ``empty`` the empty string is valid too.
+    """
+    if not isinstance(value, str):
+        example = ", such as 'user:42'" if field == "owner" else ""
+        raise invalid(field, value, f"must be a string{example}")
+    if not value and not empty:
+        raise invalid(field, value, "must not be empty")
+    if len(value) > NAME_LENGTH:
+        rule = f"must have at most {NAME_LENGTH} characters, not {len(value)}"
+        raise invalid(field, value, rule)
+    if value != value.strip():
+        raise invalid(field, value, "must not begin or end with white space")
+    if not value.isprintable() and not _FORBIDDEN.isdisjoint(map(unicodedata.category, value)):
+        raise invalid(field, value, "must not contain control characters or lone surrogates")
+    return value
+
+
+def copy_as(kind: Callable[[Any], T], field: str, value: Any) -> T:
+    """Return ``kind(value)``: a list or a dict with the content of the caller's object."""
+    try:
+        return kind(value)
+    # The caller's class can raise any error.
+    except Exception as error:
+        raise invalid(field, value, f"cannot be read ({type(error).__name__})") from error
+
+
+def check_json(field: str, value: Any, *, limit: int | None = None) -> Any:
+    """Return ``value`` after a round trip through JSON. NaN and deep nesting are rejected.
+
+    A value that is much larger than ``limit`` bytes is rejected before it is serialized.
+    """
+    plain = copy_plain(value)
+    if plain is not None:
+        return plain[0]
+    try:
+        count = _count_values(field, value, limit)
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+        text.encode()
+        copy = json.loads(text)
+    except InvalidScheduleError:
+        raise
+    # The caller's class can raise any error.
+    except Exception as error:
+        reason = f"{type(error).__name__}: {str(error)[:_REASON_LENGTH]}"
+        rule = f"must be plain JSON ({reason}): convert other values, such as dates, to text"
+        raise invalid(field, value, rule) from error
+    if _count_values(field, copy, limit) != count:
+        raise invalid(field, value, "has keys that become equal in JSON, where keys are strings")
+    return copy
+
+
+def _count_values(field: str, value: Any, limit: int | None) -> int:
+    """Return the number of values in ``value``, at all levels.
+
+    Stop as soon as a limit is exceeded: a small structure that contains the same part many times
+    serializes to a huge text.
+    """
+    level, depth, count, size = [value], 0, 0, 0
+    while level:
+        count += len(level)
+        size += sum(map(_min_bytes, level))
+        if limit is not None and size > _SIZE_FACTOR * limit:
+            raise payload_too_large(field, value, f"more than {limit}", limit)
+        inner = [each for each in level if isinstance(each, (list, tuple, dict))]
+        depth += bool(inner)
+        if depth > MAX_DEPTH:
+            raise invalid(field, value, f"must not be nested deeper than {MAX_DEPTH} levels")
+        level = [
+            child for each in inner for child in (each.values() if isinstance(each, dict) else each)
+        ]
+    return count
+
+
+def _min_bytes(value: Any) -> int:
+    """Return a lower bound of the JSON size of ``value``; each value inside counts as one byte."""
+    if isinstance(value, int):
+        return value.bit_length() // 4
+    if isinstance(value, dict):
+        return len(value) + sum(len(key) for key in value if isinstance(key, str))
+    return len(value) if isinstance(value, (str, list, tuple)) else 0
+
+
+def payload_too_large(field: str, value: Any, size: object, limit: int) -> InvalidScheduleError:
+    """Return the error for a payload of more than ``limit`` bytes."""
+    rule = (
+        f"args, kwargs and options are {size} bytes as JSON, dynbeat_max_payload_bytes allows"
+        f" {limit}: store large data elsewhere and pass its key"
+    )
+    return invalid(field, value, rule)
+
+
+def check_instant(field: str, value: Any) -> datetime | None:
+    """Return ``value`` in UTC if it is an aware datetime, or None if it is None."""
+    return None if value is None else check_required_instant(field, value)
+
+
+def check_required_instant(field: str, value: Any) -> datetime:
+    """Return ``value`` in UTC if it is an aware datetime that each database can store."""
+    if not isinstance(value, datetime) or value.utcoffset() is None:
+        raise invalid(field, value, "must be an aware datetime, such as datetime.now(UTC)")
+    if not FIRST_YEAR <= value.year <= LAST_YEAR:
+        raise invalid(field, value, f"must lie in the years {FIRST_YEAR} to {LAST_YEAR}")
+    return value.astimezone(UTC)
+
+
+def check_integer(field: str, value: Any, *, minimum: int, maximum: int) -> int:
+    """Return ``value`` if it is an integer within the bounds; a bool is not an integer."""
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
+        raise invalid(field, value, f"must be a whole number from {minimum} to {maximum}")
+    return value
+
+
+def check_limit(field: str, value: object) -> None:
+    """Raise InvalidScheduleError unless ``value`` is a number of rows from 1 to MAX_PAGE_SIZE."""
+    check_integer(field, value, minimum=1, maximum=MAX_PAGE_SIZE)
+
+
+def check_number(field: str, value: Any, *, minimum: float, maximum: float) -> float:
+    """Return ``value`` if it is a number within the bounds; a bool is not a number."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not minimum <= value <= maximum:
+        rule = f"must be a number from {_format_bound(minimum)} to {_format_bound(maximum)}"
+        raise invalid(field, value, rule)
+    return float(value)
+
+
+def _format_bound(number: float) -> str:
+    return f"{number:.0f}" if number == int(number) else f"{number:g}"
+
+
+def check_run_id(field: str, value: Any) -> str:
+    """Return ``value`` as the id of a run: the text of a UUID, in lower case with hyphens."""
+    try:
+        return str(UUID(value))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise invalid(field, value, "must be the id of a run, such as .id of a RunInfo") from error
+
+
+def check_version(field: str, value: Any) -> int:
+    """Return ``value`` if it can be the version of a schedule."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
+        raise invalid(field, value, "must be the number that was read as .version of the schedule")
+    return value
+
+
+def check_text(field: str, value: Any) -> str:
+    """Return ``value`` if it is a string that each database can store."""
+    value = as_text(value)
+    if not isinstance(value, str) or len(value) > TEXT_LENGTH:
+        raise invalid(field, value, f"must be a string of at most {TEXT_LENGTH} characters")
+    if "\x00" in value:
+        raise invalid(field, value, "must not contain a NUL character")
+    check_json(field, value)
+    return value
+
+
+def check_choice(field: str, value: Any, *choices: Any) -> Any:
+    """Return ``value`` if it is one of ``choices``."""
+    if value not in choices:
+        raise invalid(field, value, f"must be one of {', '.join(map(repr, choices))}")
+    return value
+
+
+def check_one_of(field: str, value: Any, *choices: str) -> str:
+    """Return ``value`` if it is one of ``choices``; the error names a similar choice."""
+    if not isinstance(value, str) or value not in choices:
+        raise invalid(
+            field, value, f"must be one of {', '.join(choices)}{_suggestion(value, choices)}"
+        )
+    return str(value)
+
+
+def check_prefix(field: str, value: Any) -> str:
+    """Return ``value`` if it is a text with which a name can begin; ``""`` is valid."""
+    if not isinstance(value, str) or len(value) > NAME_LENGTH:
+        raise invalid(field, value, f"must be a string of at most {NAME_LENGTH} characters")
+    if not value.isprintable() and not _FORBIDDEN.isdisjoint(map(unicodedata.category, value)):
+        raise invalid(field, value, "must not contain control characters or lone surrogates")
+    return value
+
+
+def check_choices(field: str, value: Any, *choices: str) -> tuple[str, ...]:
+    """Return the choices in ``value``: one of ``choices``, several of them, or None for ()."""
+    if value is None:
+        return ()
+    many = (value,) if isinstance(value, str) else copy_as(tuple, field, value)
+    if not many:
+        raise invalid(field, value, "must not be empty; None means any")
+    # A tuple: with a set, a value that is not hashable would raise TypeError.
+    for each in many:
+        if not isinstance(each, str) or each not in choices:
+            rule = f"must be one or several of {', '.join(choices)}{_suggestion(each, choices)}"
+            raise invalid(field, each, rule)
+    return tuple(str(choice) for choice in choices if choice in many)
+
+
+def _suggestion(value: object, choices: Iterable[str]) -> str:
+    text = value[:NAME_LENGTH] if isinstance(value, str) else ""
+    near = difflib.get_close_matches(text, list(choices), n=1)
+    return f"; did you mean {str(near[0])!r}?" if near else ""

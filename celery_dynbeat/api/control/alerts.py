@@ -1,0 +1,182 @@
+"""List alerts, acknowledge and snooze them, and what their targets got.
+
+Beat opens and ends alerts, and sends messages.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.api import checks
+from celery_dynbeat.api.acting import current_actor
+from celery_dynbeat.api.calls import Calls
+from celery_dynbeat.api.checks import check_limit
+from celery_dynbeat.api.edit import audit
+from celery_dynbeat.api.results import AlertInfo, AlertTargetInfo, Page, cursors
+from celery_dynbeat.api.results.page import PAGE_SIZE, page_of
+from celery_dynbeat.common.actions import Action
+from celery_dynbeat.common.alert_kinds import Unsent
+from celery_dynbeat.common.alert_settings import urls_of
+from celery_dynbeat.common.errors import AlertNotFoundError
+from celery_dynbeat.db.alert_models import NO_SCHEDULE, Alert
+from celery_dynbeat.planning.alerting import MAX_SNOOZE
+from celery_dynbeat.store import alert_messages, alert_pages
+
+#: Of ids in the database.
+_MAX_ID = 2**63 - 1
+#: The order of the pages, as their cursors name it.
+_OLDEST = "oldest_alert"
+
+
+class AlertCalls(Calls):
+    """The calls for alerts."""
+
+    def alerts(
+        self,
+        *,
+        only_open: bool = True,
+        limit: int = PAGE_SIZE,
+        after: str | None = None,
+        session: Session | None = None,
+    ) -> Page[AlertInfo]:
+        """Return one page of up to ``limit`` alerts, in the order of their ids.
+
+        With ``only_open=False`` also those from which the schedule has recovered. ``after`` is the
+        ``cursor`` of the previous page. ``limit`` is at most 1,000. Raises InvalidScheduleError.
+        """
+        check_limit("limit", limit)
+        key = cursors.decode_id(after, order=_OLDEST)
+        rows = self._context.read_many(
+            session,
+            lambda session: alert_pages.page(
+                session, owner=self._owner, only_open=only_open, after=key, limit=limit + 1
+            ),
+        )
+        return page_of(
+            rows, limit=limit, order=_OLDEST, info=AlertInfo.of, key=lambda info: (info.id,)
+        )
+
+    def acknowledge_alert(
+        self,
+        alert_id: int,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+    ) -> AlertInfo:
+        """Note that the actor takes care of an open alert; return it.
+
+        No message reports the alert again until it recovers. The recovery is reported. An opening
+        that no message has reported yet is not, and a snooze ends. Raises AlertNotFoundError.
+        """
+
+        def acknowledge(alert: Alert, now: datetime) -> Mapping[str, object]:
+            alert.acknowledged_at, alert.acknowledged_by = now, current_actor().actor
+            alert.snoozed_until = alert.snoozed_by = None
+            alert.unsent = alert.unsent_at = None
+            return {"kind": alert.kind}
+
+        work = self._change_alert(alert_id, acknowledge, Action.ACKNOWLEDGE_ALERT)
+        return self._write(session, work, actor=actor, reason=reason)
+
+    def snooze_alert(
+        self,
+        alert_id: int,
+        *,
+        until: datetime | None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+    ) -> AlertInfo:
+        """Send no message about an open alert until an instant; return the alert.
+
+        If it is still open then, a message reports it again. A recovery before is not reported.
+        ``until`` is at most 30 days ahead. None ends the snooze. An acknowledgement ends. Raises
+        AlertNotFoundError and InvalidScheduleError.
+        """
+        until = checks.check_instant("until", until)
+
+        def snooze(alert: Alert, now: datetime) -> Mapping[str, object]:
+            if until is not None and not now < until <= now + MAX_SNOOZE:
+                rule = f"must be later than now, {now}, by at most {MAX_SNOOZE.days} days, or None"
+                raise checks.invalid("until", until, rule)
+            was_snoozed = alert.snoozed_until is not None
+            alert.snoozed_until = until
+            if until is not None:
+                alert.snoozed_by = current_actor().actor
+                alert.acknowledged_at = alert.acknowledged_by = None
+                alert.unsent = alert.unsent_at = None
+            elif was_snoozed:
+                alert.snoozed_by = None
+                alert.unsent, alert.unsent_at = Unsent.OPENED.value, now
+            end = None if until is None else until.isoformat()
+            return {"kind": alert.kind, "snoozed_until": end}
+
+        work = self._change_alert(alert_id, snooze, Action.SNOOZE_ALERT)
+        return self._write(session, work, actor=actor, reason=reason)
+
+    def _change_alert(
+        self,
+        alert_id: int,
+        change: Callable[[Alert, datetime], Mapping[str, object]],
+        action: Action,
+    ) -> Callable[[Session], AlertInfo]:
+        """Change a locked open alert, and write what ``change`` returns to the audit."""
+        checks.check_integer("alert_id", alert_id, minimum=1, maximum=_MAX_ID)
+
+        def work(session: Session) -> AlertInfo:
+            alert = alert_pages.lock_open(session, owner=self._owner, alert_id=alert_id)
+            if alert is None:
+                raise AlertNotFoundError(owner=self._owner, alert_id=alert_id)
+            # After the lock, for which this transaction may have waited.
+            now = self._context.clock.now()
+            new = change(alert, now)
+            session.flush()
+            # None: alerts about nodes concern everything.
+            whose = None if alert.schedule_id == NO_SCHEDULE else alert.owner
+            edit = audit.Edit(owner=whose, name=alert.name, action=action, new=new)
+            audit.record(self._context, session, [edit], now=now)
+            return AlertInfo.of(alert_pages.get(session, alert_id=alert_id))
+
+        return work
+
+
+class AlertTargetCalls(Calls):
+    """The call for the targets of alerts, which have no owner."""
+
+    def alert_targets(self, *, session: Session | None = None) -> Sequence[AlertTargetInfo]:
+        """Return what the messages to each alert target have become, in the order of the names.
+
+        The targets are those of the settings of this process, and others that have messages or
+        unsent alerts.
+        """
+        urls = self._context.settings.alert_urls
+        return self._context.read(session, lambda session: _targets(session, urls))
+
+
+def _targets(session: Session, urls: Mapping[str, tuple[str, ...]]) -> Sequence[AlertTargetInfo]:
+    counts = alert_pages.message_counts(session)
+    errors = alert_pages.errors_of(
+        session, [row.failed_id for row in counts.values() if row.failed_id is not None]
+    )
+    waiting = {each.target for each in alert_messages.waiting(session)}
+    found = []
+    for target in sorted({*urls, *counts, *waiting}):
+        row = counts.get(target)
+        unsent = alert_pages.count_unsent(session, target=target) if target in waiting else 0
+        found.append(
+            AlertTargetInfo(
+                target=target,
+                urls=len(urls_of(urls, target)),
+                unsent_alerts=unsent,
+                waiting=row.waiting if row else 0,
+                failing=row.failing if row else 0,
+                sent=row.sent if row else 0,
+                dropped=row.dropped if row else 0,
+                last_sent_at=row.last_sent_at if row else None,
+                next_try_at=row.next_try_at if row else None,
+                error=errors.get(row.failed_id) if row else None,
+            )
+        )
+    return found

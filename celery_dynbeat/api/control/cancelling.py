@@ -1,0 +1,179 @@
+"""Cancel runs that have not started, or that wait for a retry: one of them, or many.
+
+A cancelled run is ``revoked``, and the guard in the worker drops its message. Its schedule does not
+change: the fire time counts as run, also for ``max_runs``. A backfill or a request of
+``rerun_many`` continues with its next runs.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, Unpack
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.api import checks
+from celery_dynbeat.api.acting import acting_as
+from celery_dynbeat.api.calls import Calls
+from celery_dynbeat.api.edit import audit
+from celery_dynbeat.api.filters import RunFilter, StatusFilter
+from celery_dynbeat.api.lists import history
+from celery_dynbeat.api.results import RunInfo
+from celery_dynbeat.common.actions import Action
+from celery_dynbeat.common.errors import RunNotFoundError
+from celery_dynbeat.common.limits import MAX_CANCELLED
+from celery_dynbeat.common.run_states import REVOKE, Status
+from celery_dynbeat.db.models import Run
+from celery_dynbeat.process.context import Context
+from celery_dynbeat.store import cancels, overlaps, run_filters, run_pages, runs
+
+#: The error of a cancelled run.
+CANCELLED = "the run was cancelled"
+#: Runs that one transaction of ``cancel_runs`` cancels.
+BATCH_SIZE = 500
+
+
+class CancelCalls(Calls):
+    """The calls that cancel runs."""
+
+    def cancel_run(
+        self,
+        run_id: str,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+    ) -> RunInfo:
+        """Cancel a run that has not started or waits for a retry, and return it: ``revoked``.
+
+        The guard in the worker drops its message. The fire time counts as run.
+
+        Raises RunNotFoundError. Raises InvalidScheduleError for a run that is running or has ended:
+        Celery's ``revoke(run_id, terminate=True)`` ends a running one.
+        """
+        run_id = checks.check_run_id("run_id", run_id)
+
+        def work(session: Session) -> RunInfo:
+            run = cancels.lock(session, run_id=run_id, owner=self._owner)
+            if run is None:
+                raise RunNotFoundError(owner=self._owner, run_id=run_id)
+            now = self._context.clock.now()
+            if not runs.revoke(session, [run_id], now=now, reason=CANCELLED):
+                raise checks.invalid("run_id", run_id, _refusal(run))
+            session.refresh(run)
+            release_buffered(self._context, session, [run], now=now)
+            edit = audit.Edit(
+                owner=run.owner, name=run.name, action=Action.CANCEL, new={"run_id": run_id}
+            )
+            audit.record(self._context, session, [edit], now=now)
+            return RunInfo.of(run)
+
+        return self._write(session, work, actor=actor, reason=reason)
+
+    def cancel_runs(
+        self,
+        name: str | None = None,
+        *,
+        limit: int = 10_000,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+        **matching: Unpack[RunFilter],
+    ) -> int:
+        """Cancel the runs that match and have not started or wait for a retry; return their number.
+
+        - ``name`` and the filters are those of ``runs()``. Without any of them, all such runs of
+          the scope are cancelled.
+        - ``status``: one or several of ``pending``, ``sent`` and ``retrying``. None: all three.
+        - ``limit``: at most this number of runs, up to 100,000. If the call returns it, more runs
+          may match: repeat the call.
+
+        Without ``session``, each batch of 500 runs commits. If the call fails, repeat it. Runs that
+        are recorded during the call, or that a worker starts meanwhile, may not be cancelled.
+        Raises InvalidScheduleError.
+        """
+        checks.check_integer("limit", limit, minimum=1, maximum=MAX_CANCELLED)
+        found = filter_of(name=name, **self._in_scope(RunFilter, matching))
+        with acting_as(actor=actor, reason=reason):
+            return _cancel_all(self._context, session, matching=found, limit=limit)
+
+
+def filter_of(
+    *, owner: str | None, status: StatusFilter | None = None, **given: Any
+) -> run_filters.RunFilter:
+    """Return the filter of ``cancel_runs`` from its arguments, checked."""
+    return history.filter_of(owner=owner, status=_check_statuses(status), **given)
+
+
+def _check_statuses(status: StatusFilter | None) -> Sequence[str]:
+    statuses = checks.check_choices("status", status, *Status)
+    for each in statuses:
+        if each == Status.RUNNING:
+            rule = "to end running runs, call Celery's app.control.revoke(ids, terminate=True)"
+            raise checks.invalid("status", str(each), rule)
+        if each not in REVOKE.sources:
+            rule = f"has no run to cancel: give some of {', '.join(REVOKE.sources)}"
+            raise checks.invalid("status", str(each), rule)
+    return statuses or REVOKE.sources
+
+
+def _cancel_all(
+    context: Context, session: Session | None, *, matching: run_filters.RunFilter, limit: int
+) -> int:
+    matching = context.read(session, partial(history.with_schedule, matching=matching))
+    cancelled, after = 0, None
+    while True:
+        search = partial(run_pages.unfinished_keys, matching=matching, after=after)
+        # Before the write: SQLite lets no other process write during a write.
+        found = context.read_many(
+            session, partial(search, limit=min(BATCH_SIZE, limit - cancelled))
+        )
+        if found.rows:
+            cancelled += _cancel_batch(context, session, [row.id for row in found.rows])
+        after = found.last
+        if after is None or cancelled >= limit:
+            return cancelled
+
+
+def _cancel_batch(context: Context, session: Session | None, ids: Sequence[str]) -> int:
+    def work(session: Session) -> int:
+        rows = cancels.lock_many(session, ids)
+        now = context.clock.now()
+        cancelled = runs.revoke(session, [row.id for row in rows], now=now, reason=CANCELLED)
+        release_buffered(context, session, rows, now=now)
+        audit.record(context, session, _edits(rows), now=now)
+        return cancelled
+
+    return context.write(session, work)
+
+
+def _edits(rows: Sequence[Any]) -> Sequence[audit.Edit]:
+    """Return one edit for each schedule of the cancelled runs."""
+    ids: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for row in rows:
+        ids[row.owner, row.name].append(row.id)
+    return [
+        audit.Edit(owner=owner, name=name, action=Action.CANCEL, new={"run_ids": of_schedule})
+        for (owner, name), of_schedule in ids.items()
+    ]
+
+
+def release_buffered(
+    context: Context, session: Session, rows: Sequence[Any], *, now: datetime
+) -> None:
+    """Let beat send the runs that were buffered behind the cancelled ones."""
+    schedule_ids = sorted({row.schedule_id for row in rows if row.schedule_id is not None})
+    default = context.settings.overlap
+    if overlaps.make_all_buffered_overdue(session, schedule_ids, default=default, now=now):
+        context.notifier.notify(session)
+
+
+def _refusal(run: Run) -> str:
+    """Return why a run cannot be cancelled, and what to do."""
+    if run.status == Status.RUNNING:
+        return (
+            f"the run is running on {run.worker}: to end its process, call Celery's"
+            f" app.control.revoke({run.id!r}, terminate=True)"
+        )
+    return f"the run has ended as {run.status}: there is nothing to cancel"

@@ -1,0 +1,86 @@
+"""Delete the schedules of an owner, and its history if the caller asks for it.
+
+An erasure works in batches, so that no transaction is long:
+
+    1. stop      pause the schedules and revoke the runs that have not started; record the erasure
+    2. history   delete runs, changes and requests, BATCH_SIZE rows in each transaction
+    3. end       delete what was added meanwhile, then the holds, the schedules and the owner's row,
+                 and take the owner out of messages about alerts
+
+A process that dies in between leaves paused schedules. The same call completes the erasure. In the
+caller's transaction the three steps are one.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.api.edit import audit
+from celery_dynbeat.common.actions import Action
+from celery_dynbeat.process.context import Context
+from celery_dynbeat.store import erasure, holds, owners, runs, schedules, skips
+
+#: Called with the number of rows of history that are deleted so far.
+Progress = Callable[[int], object]
+
+BATCH_SIZE = 1_000
+_REASON = "the owner was deleted"
+_HISTORY = (erasure.delete_runs, erasure.delete_changes, erasure.delete_requests)
+
+
+def delete(context: Context, session: Session | None, *, owner: str) -> int:
+    """Delete the schedules of ``owner`` in one transaction, and return their number."""
+
+    def work(session: Session) -> int:
+        now = _lock(context, session, owner=owner)
+        audit.deleted_owner(context, session, owner=owner, now=now)
+        return _delete_schedules(session, owner=owner, now=now)
+
+    return context.write(session, work)
+
+
+def erase(context: Context, session: Session | None, *, owner: str, progress: Progress) -> int:
+    """Delete the schedules of ``owner`` and its history; return the number of schedules."""
+    context.write(session, partial(_stop, context, owner=owner))
+    deleted = 0
+    for delete_some in _HISTORY:
+        batch = partial(delete_some, owner=owner, limit=BATCH_SIZE)
+        while count := context.write(session, batch):
+            deleted += count
+            progress(deleted)
+    return context.write(session, partial(_end, context, owner=owner))
+
+
+def _stop(context: Context, session: Session, *, owner: str) -> None:
+    now = _lock(context, session, owner=owner)
+    erasure.pause_all(session, owner=owner, reason=_REASON, now=now)
+    runs.revoke_owner(session, owner=owner, now=now, reason=_REASON)
+    edit = audit.Edit(owner=owner, action=Action.ERASE)
+    audit.record(context, session, [edit], now=now)
+
+
+def _end(context: Context, session: Session, *, owner: str) -> int:
+    now = _lock(context, session, owner=owner)
+    for delete_some in _HISTORY:
+        while delete_some(session, owner=owner, limit=BATCH_SIZE):
+            pass
+    number = _delete_schedules(session, owner=owner, now=now)
+    # After the schedules: no later message can name their alerts.
+    erasure.forget_in_messages(session, owner=owner)
+    return number
+
+
+def _lock(context: Context, session: Session, *, owner: str) -> datetime:
+    """Lock the owner and its schedules. Delete its row and its holds, which end with it."""
+    owners.delete_row(session, owner=owner)
+    holds.delete_of_owner(session, owner=owner)
+    schedules.lock_ids_of_owner(session, owner=owner)
+    return context.clock.now()
+
+
+def _delete_schedules(session: Session, *, owner: str, now: datetime) -> int:
+    runs.revoke_owner(session, owner=owner, now=now, reason=_REASON)
+    skips.remove_future_of_owner(session, owner=owner, now=now)
+    return schedules.delete_of_owner(session, owner=owner)

@@ -1,0 +1,191 @@
+"""Write one row of ``dynbeat_change`` for each edit, in the transaction of the edit.
+
+The calls of the API do not compare values themselves:
+
+    recording   a block that edits one locked row: the fields that differ after it
+    created     new rows: all fields that are set
+    deleted     rows before their DELETE: all fields that were set
+    record      any other edit: its values are given
+
+Values are named and written as ``ScheduleInfo.to_dict`` does. Durations are seconds. Of a ping URL
+only the host is written.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.api.acting import current_actor
+from celery_dynbeat.api.checks import TEXT_LENGTH, check_json
+from celery_dynbeat.api.columns import ScheduleRow, is_same
+from celery_dynbeat.api.results.base import as_json
+from celery_dynbeat.common.actions import Action
+from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
+from celery_dynbeat.common.ping_urls import masked
+from celery_dynbeat.common.text import shorten
+from celery_dynbeat.process.context import Context
+from celery_dynbeat.store import changes, schedules
+from celery_dynbeat.triggers import parse_trigger
+
+#: The columns that a user sets, and ``error``, which an edit removes.
+_PLAIN_COLUMNS = (
+    *("task", "args", "kwargs", "options", "enabled", "paused_reason"),
+    *("start_at", "end_at", "max_runs", "catch_up", "catch_up_window", "expires_after", "jitter"),
+    *("overlap", "max_run_time", "on_lost", "pause_after_failures", "description", "tags"),
+    *("alerts", "ping_url", "error", "version"),
+)
+#: Rows whose values are in memory at the same time.
+BATCH_SIZE = 500
+_TRIGGER_COLUMNS = ("trigger_kind", "trigger_spec", "timezone")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """One edit. ``owner`` None means everything, ``name`` "" the owner.
+
+    ``old`` and ``new`` are the changed fields, ready for JSON. ``reason`` is used if the caller's
+    ``acting`` block gives none.
+    """
+
+    owner: str | None
+    name: str = ""
+    action: Action
+    old: Mapping[str, Any] | None = None
+    new: Mapping[str, Any] | None = None
+    reason: str = ""
+
+
+def record(context: Context, session: Session, edits: Iterable[Edit], *, now: datetime) -> None:
+    """Write the edits with the present actor, one statement per batch, unless dynbeat_audit is off.
+
+    ``edits`` is read only if the audit is on.
+    """
+    if not context.settings.audit:
+        return
+    acting = current_actor()
+    rows = [
+        {
+            "changed_at": now,
+            "owner": edit.owner,
+            "name": edit.name,
+            "action": edit.action,
+            "actor": acting.actor,
+            "reason": (acting.reason or edit.reason)[:TEXT_LENGTH],
+            "old_values": edit.old,
+            "new_values": edit.new,
+        }
+        for edit in edits
+    ]
+    changes.add(session, rows)
+
+
+@contextmanager
+def recording(
+    context: Context,
+    session: Session,
+    row: ScheduleRow,
+    action: Action,
+    *,
+    now: datetime,
+    reason: str = "",
+) -> Iterator[None]:
+    """Write the fields of ``row`` that differ after the block; nothing if the version is the same.
+
+    A block that raises writes nothing.
+    """
+    if not context.settings.audit:
+        yield
+        return
+    before = _columns(row)
+    yield
+    after = _columns(row)
+    if after["version"] != before["version"]:
+        changed = {name for name in before if not is_same(before[name], after[name])}
+        old, new = _readable(_values(before, changed)), _values(after, changed)
+        edit = Edit(owner=row.owner, name=row.name, action=action, old=old, new=new, reason=reason)
+        record(context, session, [edit], now=now)
+
+
+def created(
+    context: Context, session: Session, rows: Sequence[ScheduleRow], *, now: datetime
+) -> None:
+    """Write the creation of rows."""
+    edits = (
+        Edit(owner=row.owner, name=row.name, action=Action.CREATE, new=_set_values(row))
+        for row in rows
+    )
+    record(context, session, edits, now=now)
+
+
+def deleted(
+    context: Context, session: Session, rows: Sequence[ScheduleRow], *, now: datetime
+) -> None:
+    """Write the deletion of rows. Call it before their DELETE."""
+    edits = (
+        Edit(owner=row.owner, name=row.name, action=Action.DELETE, old=_readable(_set_values(row)))
+        for row in rows
+    )
+    record(context, session, edits, now=now)
+
+
+def deleted_owner(context: Context, session: Session, *, owner: str, now: datetime) -> None:
+    """Write the deletion of all schedules of ``owner``. Call it before their DELETE."""
+    if context.settings.audit:
+        for rows in schedules.batches_of_owner(session, owner=owner, limit=BATCH_SIZE):
+            deleted(context, session, rows, now=now)
+
+
+def _columns(row: ScheduleRow) -> dict[str, Any]:
+    trigger = tuple(getattr(row, name) for name in _TRIGGER_COLUMNS)
+    return {"trigger": trigger, **{name: getattr(row, name) for name in _PLAIN_COLUMNS}}
+
+
+def _set_values(row: ScheduleRow) -> dict[str, Any]:
+    """Return the fields that have a value other than None and empty."""
+    columns = _columns(row).items()
+    return {name: _value(name, each) for name, each in columns if _is_set(each)}
+
+
+def _is_set(value: Any) -> bool:
+    # Not only bool(value): False and 0 are set.
+    return bool(value) or value not in (None, "", [], {})
+
+
+def _values(columns: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: _value(name, value) for name, value in columns.items() if name in names}
+
+
+def _value(name: str, value: Any) -> Any:
+    if name == "trigger":
+        return _trigger(*value)
+    # The audit is read by more people than the schedule.
+    if name == "ping_url" and value is not None:
+        return masked(value)
+    return as_json(value)
+
+
+def _readable(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``values`` with text for each value that no JSON column stores, such as NaN.
+
+    Only SQL by hand writes such values. An edit must still be able to replace or delete them.
+    """
+    return {name: _json_or_text(name, value) for name, value in values.items()}
+
+
+def _json_or_text(name: str, value: Any) -> Any:
+    try:
+        return check_json(name, value)
+    except InvalidScheduleError:
+        return shorten(value)
+
+
+def _trigger(kind: str, spec: str, timezone: str) -> dict[str, str | None]:
+    try:
+        return parse_trigger(kind, spec, timezone=timezone).to_json()
+    except InvalidTriggerError:
+        # A damaged row.
+        return {"kind": kind, "spec": spec, "timezone": timezone}

@@ -1,0 +1,398 @@
+"""The edits of one schedule, each in the transaction of the caller.
+
+- A new trigger, span or max_runs, and a resume, set the next fire time from now. No edit fires
+  retroactively.
+- A new jitter changes the delay of the next run. Other edits do not move the next run.
+- A pause, a delete and the move of a one-off revoke the runs that have not started. The guard in
+  the worker refuses their messages.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.orm import Session
+from sqlalchemy.orm.attributes import flag_modified
+
+from celery_dynbeat.api.acting import current_actor
+from celery_dynbeat.api.checks import check_name, check_text, check_version, invalid
+from celery_dynbeat.api.columns import ScheduleColumns, is_same
+from celery_dynbeat.api.edit import alerting, audit, limits, options, skipping, timing
+from celery_dynbeat.api.edit.carried import Carried
+from celery_dynbeat.api.edit.conversion import trigger_of
+from celery_dynbeat.api.edit.fields import PAYLOAD_FIELDS, check_span, merge_options, to_columns
+from celery_dynbeat.common import task_allowlist
+from celery_dynbeat.common.errors import (
+    InvalidTriggerError,
+    ScheduleNotFoundError,
+    StaleScheduleError,
+)
+from celery_dynbeat.common.run_ids import new_run_id
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.db.models import Origin, Run, Schedule
+from celery_dynbeat.planning.plan import MICROSECOND, Skip
+from celery_dynbeat.process.context import Context
+from celery_dynbeat.store import run_rows, runs, schedules, skips
+from celery_dynbeat.tracing import traced_columns
+from celery_dynbeat.transitions import pausing
+from celery_dynbeat.triggers import Trigger
+
+#: Columns whose change moves the next fire time.
+_TIMING_COLUMNS = frozenset(
+    {"trigger_spec", "trigger_kind", "timezone", "start_at", "end_at", "max_runs"}
+)
+#: Fields that only a new schedule accepts.
+_PAUSE_FIELDS = frozenset({"enabled", "paused_reason"})
+
+
+def new_row(
+    context: Context,
+    *,
+    owner: str,
+    name: str,
+    task: object,
+    trigger: object,
+    given: Mapping[str, Any],
+    timezone: str,
+    now: datetime,
+    carried: Carried | None = None,
+    is_limited: bool = True,
+) -> ScheduleColumns:
+    """Return the columns of a new schedule with its next fire time.
+
+    ``timezone`` is the zone of a trigger that names none. With ``enabled=False`` in ``given`` the
+    schedule is paused. ``carried`` is the progress in another scheduler, None without one. Without
+    ``is_limited`` any task and interval is accepted; beat applies these limits, too. Raises
+    InvalidScheduleError if a field is invalid or the schedule never fires, and InvalidTriggerError
+    for an invalid trigger.
+    """
+    pause_reason = _pause_reason(given)
+    fields = {key: value for key, value in given.items() if key not in _PAUSE_FIELDS}
+    values = to_columns(
+        {"task": task, **merge_options({}, fields)}, limit=context.settings.max_payload_bytes
+    )
+    _check_accepted(context, values)
+    alerting.check(context.settings, values)
+    stored = as_trigger(context, trigger).resolved_at(now)
+    if is_limited:
+        task_allowlist.check(context.settings, owner=owner, task=values["task"])
+    row = planned_row(
+        context,
+        owner=owner,
+        name=name,
+        values=values,
+        trigger=stored,
+        timezone=timezone,
+        now=now,
+        carried=carried,
+        is_limited=is_limited,
+    )
+    if pause_reason is not None:
+        # next_fire_at stays set, as after pause().
+        row.enabled, row.paused_reason, row.next_run_at = False, pause_reason, None
+    context.task_names.warn_if_unknown(row.task)
+    return row
+
+
+def planned_row(
+    context: Context,
+    *,
+    owner: str,
+    name: str,
+    values: Mapping[str, Any],
+    trigger: Trigger,
+    timezone: str,
+    now: datetime,
+    carried: Carried | None = None,
+    is_limited: bool = True,
+) -> ScheduleColumns:
+    """Return the columns of a new schedule with its next fire time, for checked ``values``."""
+    columns = {**values, **trigger_columns(trigger, timezone=timezone, now=now)}
+    if carried is not None:
+        columns |= carried.columns(now=now)
+    row = ScheduleColumns(owner=owner, name=name, created_at=now, updated_at=now, **columns)
+    row.traced = traced_columns(context.settings, version=row.version)
+    limits.check_trigger(context, row, trigger=trigger, now=now, any_interval=not is_limited)
+    if carried is None:
+        timing.plan_new(context, row, trigger=trigger, now=now)
+    else:
+        timing.plan_carried(context, row, after=carried.after or now, trigger=trigger, now=now)
+    return row
+
+
+def lock(
+    session: Session, *, owner: str, name: str, expected_version: int | None = None
+) -> Schedule:
+    """Return the schedule, locked for this transaction.
+
+    Raises ScheduleNotFoundError, and StaleScheduleError if its version is not the expected one.
+    """
+    if expected_version is not None:
+        check_version("expected_version", expected_version)
+    row = schedules.lock(session, owner=owner, name=check_name("name", name))
+    if row is None:
+        raise ScheduleNotFoundError(owner=owner, name=name)
+    if expected_version is not None and row.version != expected_version:
+        raise StaleScheduleError(
+            owner=owner,
+            name=name,
+            expected_version=expected_version,
+            version=row.version,
+        )
+    return row
+
+
+def change(
+    context: Context,
+    session: Session,
+    row: Schedule,
+    given: Mapping[str, Any],
+    *,
+    now: datetime,
+    timezone: str = "",
+    resume: bool = False,
+) -> None:
+    """Apply ``given`` to a locked row. If no value differs, the row does not change.
+
+    ``timezone`` is the zone of a trigger in ``given`` that names none. With ``resume`` the row is
+    also enabled, and its next fire time is set from now. Raises InvalidScheduleError and
+    InvalidTriggerError.
+    """
+    trigger = None
+    if "trigger" in given:
+        trigger = as_trigger(context, given["trigger"]).resolved_at(now)
+    values = _changed_columns(context, row, given, trigger=trigger, timezone=timezone, now=now)
+    if not values and row.error is None and not resume:
+        return
+    is_replanned = bool(_TIMING_COLUMNS & values.keys()) or row.error is not None or resume
+    check_span(
+        start_at=values.get("start_at", row.start_at), end_at=values.get("end_at", row.end_at)
+    )
+    # Before the edit: the old trigger defines the missed fire times.
+    missed = timing.missed_fire_times(context, session, row, now=now) if is_replanned else None
+    is_moved = is_replanned and row.trigger_kind == "once"
+    if resume:
+        values |= {"enabled": True, "paused_reason": None}
+    try:
+        _apply(context, session, row, values, is_replanned=is_replanned, trigger=trigger, now=now)
+    except Exception:
+        # A caller that catches the error and commits must not write half of the edit.
+        session.expire(row)
+        raise
+    if is_moved:
+        cancel(session, row, now=now, reason="the one-off was moved")
+    _record_missed(session, row, missed, now=now)
+    touch(context, session, row, now=now)
+    if "alerts" in values:
+        alerting.watch_changed(context.settings, session, row, now=now)
+    if "task" in values:
+        context.task_names.warn_if_unknown(row.task)
+
+
+def _check_accepted(context: Context, values: Mapping[str, Any]) -> None:
+    """Raise InvalidScheduleError for a serializer whose messages the workers would refuse."""
+    serializer = values.get("options", {}).get("serializer")
+    if serializer is not None and (
+        refused := options.refused_content_type(context.app, serializer)
+    ):
+        rule = (
+            f"its content type {refused} is not in accept_content of this application, so workers"
+            " refuse its messages: add it there, or choose another serializer"
+        )
+        raise invalid("options['serializer']", serializer, rule)
+
+
+def _changed_columns(
+    context: Context,
+    row: Schedule,
+    given: Mapping[str, Any],
+    *,
+    trigger: Trigger | None,
+    timezone: str,
+    now: datetime,
+) -> dict[str, Any]:
+    """Return the columns whose values differ from the row, checked against the limits."""
+    fields = {key: value for key, value in given.items() if key != "trigger"}
+    values = to_columns(
+        merge_options(row.options, fields),
+        limit=context.settings.max_payload_bytes,
+        current={column: getattr(row, column) for column in PAYLOAD_FIELDS},
+    )
+    if "options" in fields:
+        _check_accepted(context, values)
+    if trigger is not None:
+        values |= trigger_columns(trigger, timezone=timezone, now=now)
+    limits.check(context, ScheduleColumns.edited(row, values), trigger=trigger, now=now)
+    values = {key: value for key, value in values.items() if not is_same(getattr(row, key), value)}
+    # Only new values: a setting that has changed since does not prevent other edits.
+    alerting.check(context.settings, values)
+    # The anchor changes only with the trigger.
+    if "trigger_spec" not in values:
+        values.pop("anchor_at", None)
+    return values
+
+
+def _apply(
+    context: Context,
+    session: Session,
+    row: Schedule,
+    values: Mapping[str, Any],
+    *,
+    is_replanned: bool,
+    trigger: Trigger | None,
+    now: datetime,
+) -> None:
+    for key, value in values.items():
+        setattr(row, key, value)
+        # SQLAlchemy compares with ==, so it would not write True over 1 in a JSON column.
+        flag_modified(row, key)
+    row.error = None
+    if is_replanned:
+        is_new_trigger = "trigger_spec" in values or "trigger_kind" in values
+        timing.replan(
+            context, session, row, trigger=trigger, is_new_trigger=is_new_trigger, now=now
+        )
+        skipping.drop_invalid(context, session, row, now=now)
+    elif "jitter" in values:
+        timing.apply_jitter(context, row)
+
+
+def _record_missed(session: Session, row: Schedule, skip: Skip | None, *, now: datetime) -> None:
+    if skip is not None:
+        runs.add(session, [run_rows.skipped_row(row, skip, now=now)])
+
+
+def pause(context: Context, session: Session, row: Schedule, *, reason: str, now: datetime) -> None:
+    """Pause a locked row and revoke its runs that have not started, except manual runs."""
+    # A manual run of a paused schedule is linked to the pause.
+    _set_traced(context, row, version=row.version + 1)
+    pausing.pause(session, row, reason=reason, now=now)
+    actor = current_actor().actor
+    pausing.emit_paused(session, row, actor=actor, reason=reason, now=now)
+
+
+def resume(context: Context, session: Session, row: Schedule, *, now: datetime) -> None:
+    """Resume a locked row from now. A one-off whose instant passed is finished."""
+    if row.enabled and row.error is None:
+        return
+    missed = timing.missed_fire_times(context, session, row, now=now)
+    row.enabled, row.paused_reason, row.error = True, None, None
+    try:
+        timing.plan_from(context, session, row, now=now)
+    except InvalidTriggerError:
+        # A caller that catches the error and commits must not write half of the edit.
+        session.expire(row)
+        raise
+    _record_missed(session, row, missed, now=now)
+    touch(context, session, row, now=now)
+
+
+def delete(context: Context, session: Session, row: Schedule, *, now: datetime) -> None:
+    """Delete a locked row and revoke all its runs that have not started.
+
+    The fire times that skip() took out and that have not passed leave no row in the history.
+    """
+    audit.deleted(context, session, [row], now=now)
+    if row.skipped_until is not None and row.skipped_until > now:
+        skips.remove_future(session, schedule_id=row.id, now=now)
+    runs.revoke_unstarted(
+        session,
+        schedule_ids=[row.id],
+        now=now,
+        reason="the schedule was deleted",
+    )
+    session.expunge(row)
+    schedules.delete_one(session, schedule_id=row.id)
+
+
+def cancel(session: Session, row: Schedule, *, now: datetime, reason: str) -> None:
+    """Revoke the row's runs that have not started, except manual runs and reruns."""
+    runs.revoke_unstarted(
+        session,
+        schedule_ids=[row.id],
+        now=now,
+        reason=reason,
+        keep_requested=True,
+    )
+
+
+def touch(context: Context, session: Session, row: Schedule, *, now: datetime) -> None:
+    """Flush a changed row with the next version, and notify beat if it may have to wake."""
+    row.version += 1
+    row.updated_at = now
+    _set_traced(context, row, version=row.version)
+    session.flush()
+    context.notify_beat(session, next_run_at=row.next_run_at, now=now)
+
+
+def _set_traced(context: Context, row: Schedule, *, version: int) -> None:
+    for column, value in traced_columns(context.settings, version=version).items():
+        setattr(row, column, value)
+
+
+def add_manual_run(context: Context, session: Session, row: Schedule, *, now: datetime) -> Run:
+    """Record a pending run that is overdue already, so that any beat publishes it at once."""
+    task_allowlist.check(context.settings, owner=row.owner, task=row.task)
+    # The microsecond of a fire time is reserved for the run that beat creates for it.
+    scheduled_for = now + MICROSECOND if _is_fire_time(context, row, now) else now
+    while True:
+        run_id = new_run_id(now)
+        record = {
+            "id": run_id,
+            "schedule_id": row.id,
+            "owner": row.owner,
+            "name": row.name,
+            "task": row.task,
+            "scheduled_for": scheduled_for,
+            "status": Status.PENDING,
+            "origin": Origin.MANUAL,
+            "created_at": now,
+            "overdue_at": now,
+        }
+        if runs.add(session, [record]):
+            break
+        # Another run has this microsecond: of a fire time, or of another call.
+        scheduled_for += MICROSECOND
+    context.notifier.notify(session)
+    run = runs.get(session, run_id=run_id)
+    assert run is not None  # noqa: S101 - inserted above
+    return run
+
+
+def _is_fire_time(context: Context, row: Schedule, instant: datetime) -> bool:
+    if row.next_fire_at is None or instant < row.next_fire_at:
+        return False
+    try:
+        return context.spec(row).trigger.next_after(instant - MICROSECOND) == instant
+    except InvalidTriggerError:
+        return False
+
+
+def _pause_reason(given: Mapping[str, Any]) -> str | None:
+    """Return the reason why a new schedule is paused, None if it is not paused."""
+    enabled = given.get("enabled", True)
+    if not isinstance(enabled, bool):
+        raise invalid("enabled", enabled, "must be True or False")
+    reason = given.get("paused_reason")
+    if reason is not None:
+        check_text("paused_reason", reason)
+        if enabled:
+            raise invalid("paused_reason", reason, "needs enabled=False")
+    return None if enabled else reason or ""
+
+
+def as_trigger(context: Context, given: object) -> Trigger:
+    """Return the trigger for what a caller gave. Raises InvalidScheduleError."""
+    return trigger_of(given, app=context.app, timezone=context.settings.timezone)
+
+
+def trigger_columns(trigger: Trigger, *, timezone: str, now: datetime) -> dict[str, Any]:
+    """Return the columns of a trigger; ``timezone`` is the zone of its parts that name none."""
+    return {
+        "trigger_kind": trigger.kind,
+        "trigger_spec": trigger.row_spec,
+        "timezone": timezone if trigger.needs_zone else trigger.timezone or "UTC",
+        "inherits_timezone": trigger.needs_zone,
+        # An interval without its own anchor counts from here, unless start_at is set.
+        "anchor_at": now,
+    }

@@ -1,0 +1,157 @@
+"""The calls of an owner on the upcoming fire times of a schedule."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import islice
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.api import checks
+from celery_dynbeat.api.edit import audit, edits, skipping, timing
+from celery_dynbeat.api.edit.named import OwnerCalls
+from celery_dynbeat.api.results import FireTime, ScheduleInfo
+from celery_dynbeat.api.results.base import as_json
+from celery_dynbeat.common.actions import Action
+from celery_dynbeat.common.errors import ScheduleNotFoundError
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.planning.upcoming import iter_upcoming
+from celery_dynbeat.process.context import Context, naming_schedule
+from celery_dynbeat.store import holds, schedules, skips
+
+
+class FireTimeCalls(OwnerCalls):
+    """The calls of OwnerSchedules on upcoming fire times."""
+
+    def skip(
+        self,
+        name: str,
+        fire_time: datetime,
+        *,
+        expected_version: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+    ) -> ScheduleInfo:
+        """Take one fire time out of the schedule; all others stay.
+
+        ``fire_time`` is an aware datetime in the future that the trigger yields within ``start_at``
+        and ``end_at``. Its history row, a run with status ``"skipped"``, exists from the call on.
+        It names ``actor`` and ``reason``. The schedule may be paused. A fire time beyond
+        ``max_runs`` can be skipped. A second call for the same fire time changes nothing. A
+        schedule has at most 100 skipped fire times in the future.
+
+        Raises ScheduleNotFoundError, StaleScheduleError, InvalidTriggerError and
+        InvalidScheduleError. If ``fire_time`` is not a fire time, the error names the nearest ones.
+        """
+        fire_at = checks.check_required_instant("fire_time", fire_time)
+
+        def work(session: Session) -> ScheduleInfo:
+            row = self._lock(session, name, expected_version)
+            now = self._context.clock.now()
+            if skipping.skip(self._context, session, row, fire_at, now=now):
+                self._record_fire_time(session, row, fire_at, Action.SKIP, now=now)
+            return ScheduleInfo.of(row)
+
+        return self._write(session, work, actor=actor, reason=reason)
+
+    def unskip(
+        self,
+        name: str,
+        fire_time: datetime,
+        *,
+        expected_version: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+    ) -> ScheduleInfo:
+        """Put a fire time back that ``skip`` took out, before it passes.
+
+        A schedule that finished because of the skip continues. Raises ScheduleNotFoundError,
+        StaleScheduleError, InvalidTriggerError, and InvalidScheduleError if ``fire_time`` has
+        passed or is not skipped. It has also passed if beat decided on a later fire time before the
+        clock was set back.
+        """
+        fire_at = checks.check_required_instant("fire_time", fire_time)
+
+        def work(session: Session) -> ScheduleInfo:
+            row = self._lock(session, name, expected_version)
+            now = self._context.clock.now()
+            skipping.unskip(self._context, session, row, fire_at, now=now)
+            self._record_fire_time(session, row, fire_at, Action.UNSKIP, now=now)
+            return ScheduleInfo.of(row)
+
+        return self._write(session, work, actor=actor, reason=reason)
+
+    def upcoming(
+        self,
+        name: str,
+        *,
+        count: int = 5,
+        with_skipped: bool = False,
+        session: Session | None = None,
+    ) -> Sequence[FireTime]:
+        """Return the next ``count`` fire times.
+
+        The fire times that ``skip`` took out are left out. With ``with_skipped`` they are among the
+        result, with ``is_skipped``. ``count`` is at most 1,000. A paused
+        or finished schedule has no other fire times. During a hold the result has the fire times
+        after now. Raises ScheduleNotFoundError and InvalidTriggerError.
+        """
+        checks.check_limit("count", count)
+        if not isinstance(with_skipped, bool):
+            raise checks.invalid("with_skipped", with_skipped, "must be True or False")
+        checks.check_name("name", name)
+
+        def work(session: Session) -> Sequence[FireTime]:
+            row = schedules.get(session, owner=self.owner, name=name)
+            if row is None:
+                raise ScheduleNotFoundError(owner=self.owner, name=name)
+            if with_skipped:
+                return fire_times_of(self._context, session, row, count=count)
+            runs_at = _runs_of(self._context, session, row, count=count)
+            return [FireTime(at=at) for at in runs_at]
+
+        return self._context.read_many(session, work)
+
+    def _record_fire_time(
+        self, session: Session, row: Schedule, fire_at: datetime, action: Action, *, now: datetime
+    ) -> None:
+        edits.touch(self._context, session, row, now=now)
+        new = {"fire_time": as_json(fire_at)}
+        edit = audit.Edit(owner=row.owner, name=row.name, action=action, new=new)
+        audit.record(self._context, session, [edit], now=now)
+
+
+def _runs_of(
+    context: Context, session: Session, row: Schedule, *, count: int
+) -> Sequence[datetime]:
+    """Return the next ``count`` fire times of a row, within its span and ``max_runs``.
+
+    The fire times that skip() took out are left out.
+    """
+    now = context.clock.now()
+    held_at = _waiting_since(session, row, now=now)
+    with naming_schedule(row):
+        spec = timing.spec_without_skips(context, session, row, now=now)
+        # Earlier fire times wait for the release. Then catch_up decides about them.
+        return list(islice(iter_upcoming(spec, row, after=held_at), count))
+
+
+def fire_times_of(
+    context: Context, session: Session, row: Schedule, *, count: int
+) -> Sequence[FireTime]:
+    """Return the next ``count`` fire times of a row, with those that skip() took out."""
+    now = context.clock.now()
+    runs_at = _runs_of(context, session, row, count=count)
+    skipped = skips.of_rows(session, [row], now=now).get(row.id, ())
+    first = sorted({*runs_at, *(at for at in skipped if at > now)})[:count]
+    reasons = skips.reasons(session, schedule_id=row.id, instants={*first}.intersection(skipped))
+    return [FireTime(at=at, is_skipped=at in reasons, reason=reasons.get(at)) for at in first]
+
+
+def _waiting_since(session: Session, row: Schedule, *, now: datetime) -> datetime | None:
+    """Return ``now`` if the row is due and held, else None."""
+    if row.next_run_at is None or row.next_fire_at is None or row.next_fire_at > now:
+        return None
+    is_held = row.held_at is not None or holds.end_of(session, owner=row.owner, now=now)
+    return now if is_held else None

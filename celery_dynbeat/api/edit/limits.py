@@ -1,0 +1,172 @@
+"""The limits that settings set for owners: which tasks, how often, how many schedules.
+
+dynbeat_min_interval is checked on the next SAMPLE fire times, as beat would compute them. For a
+cron expression that takes about 10 ms. So a minimum that follows from the text is tried first, and
+measured intervals are cached. A later fire time that is too close is skipped by beat (planning).
+"""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
+from functools import lru_cache
+from itertools import pairwise
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.api.checks import invalid
+from celery_dynbeat.api.columns import ScheduleColumns
+from celery_dynbeat.common import task_allowlist
+from celery_dynbeat.common.durations import format_seconds
+from celery_dynbeat.common.errors import InvalidTriggerError, OwnerLimitError
+from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.planning.schedule_spec import ScheduleSpec, with_search_budget
+from celery_dynbeat.process.context import Context
+from celery_dynbeat.store import owners
+from celery_dynbeat.triggers import Cron, Every, Once, Trigger
+from celery_dynbeat.triggers.base import SAMPLE
+from celery_dynbeat.triggers.budgeted import check_preparation
+from celery_dynbeat.triggers.cron.expression import parse_expression
+from celery_dynbeat.triggers.search_budget import PLAN_STEPS
+
+_SECOND, _MINUTE, _DAY = timedelta(seconds=1), timedelta(minutes=1), 24 * 60
+#: The largest forward change of a clock in the tz database from 2026 on (Antarctica/Troll).
+_MAX_CLOCK_CHANGE = timedelta(hours=2)
+
+
+def check(
+    context: Context, columns: ScheduleColumns, *, trigger: Trigger | None, now: datetime
+) -> None:
+    """Raise InvalidScheduleError if a schedule with these columns would exceed a limit.
+
+    ``trigger`` is the caller's new trigger. None means that the trigger does not change; it is
+    then not checked.
+    """
+    task_allowlist.check(context.settings, owner=columns.owner, task=columns.task)
+    if trigger is not None:
+        check_trigger(context, columns, trigger=trigger, now=now)
+
+
+def check_trigger(
+    context: Context,
+    columns: ScheduleColumns,
+    *,
+    trigger: Trigger,
+    now: datetime,
+    any_interval: bool = False,
+) -> None:
+    """Raise InvalidScheduleError if ``trigger``, that of the columns, would exceed a limit.
+
+    With ``any_interval`` only its cost is limited.
+    """
+    has_min_interval = any_interval or _has_min_interval(trigger, context.settings.min_interval)
+    if has_min_interval and not trigger.needs_budget:
+        return
+    spec = context.spec(columns)
+    after = now if spec.start_at is None else max(now, spec.start_at)
+    if trigger.needs_budget:
+        _check_cost(spec, given=trigger, after=after)
+    if not has_min_interval:
+        _check_interval(context.settings, spec.trigger, given=trigger, after=after)
+
+
+def _check_cost(spec: ScheduleSpec, *, given: Trigger, after: datetime) -> None:
+    """Raise InvalidScheduleError if a plan of ``spec`` takes too many steps.
+
+    A plan searches twice: for the fire time and for the next one. Both searches together may take
+    half of beat's budget for a plan, because the searches for later fire times may take more.
+    """
+    try:
+        # The anchor of the schedule can make this preparation longer than the caller's trigger's.
+        check_preparation(spec.trigger, spec.trigger.preparation_steps)
+        trigger = with_search_budget(spec, steps=PLAN_STEPS // 2).trigger
+        fire_at = trigger.next_after(after)
+        if fire_at is not None:
+            trigger.next_after(fire_at)
+    except InvalidTriggerError as error:
+        raise invalid("trigger", given, str(error)) from error
+
+
+def lock_owners(context: Context, session: Session, names: Collection[str]) -> None:
+    """Block other transactions that create schedules of these owners, if a quota is set."""
+    limited = [owner for owner in names if owner]
+    if context.settings.max_schedules_per_owner is not None and limited:
+        owners.lock(session, limited)
+
+
+def check_quota(
+    context: Context, session: Session, wanted: Mapping[str, int], *, lock: bool = True
+) -> None:
+    """Raise OwnerLimitError if an owner would exceed dynbeat_max_schedules_per_owner.
+
+    ``wanted`` is the number of new schedules for each owner. Call it in the transaction that
+    inserts them: it locks the owners. Paused and finished schedules count. The application itself
+    (owner ``""``) has no limit. Without ``lock`` it only reads, for a transaction that inserts
+    nothing.
+    """
+    limit = context.settings.max_schedules_per_owner
+    limited = {owner: count for owner, count in wanted.items() if owner}
+    if limit is None or not limited:
+        return
+    if lock:
+        owners.lock(session, limited)
+    present = owners.count_schedules(session, limited)
+    for owner, count in sorted(limited.items()):
+        if present.get(owner, 0) + count > limit:
+            raise _quota_error(owner, present=present.get(owner, 0), wanted=count, limit=limit)
+
+
+def _quota_error(owner: str, *, present: int, wanted: int, limit: int) -> OwnerLimitError:
+    setting = "dynbeat_max_schedules_per_owner"
+    msg = (
+        f"owner {owner!r} has {present} schedules and would create {wanted} more, {setting} ="
+        f" {limit}: delete schedules (paused and finished ones count too), or raise the setting"
+    )
+    return OwnerLimitError(msg, owner=owner, setting=setting, limit=limit)
+
+
+def _check_interval(
+    settings: Settings, trigger: Trigger, *, given: Trigger, after: datetime
+) -> None:
+    minimum = settings.min_interval
+    # Rounded to the minute, so that calls within the same minute share one cache entry.
+    shortest = _shortest_interval(trigger, after.replace(second=0, microsecond=0))
+    if shortest is not None and shortest < minimum:
+        rule = (
+            f"two of its next {SAMPLE} fire times are {format_seconds(shortest)} apart,"
+            f" dynbeat_min_interval = {format_seconds(minimum)}: choose a trigger that fires"
+            " less often, or lower the setting (0: no limit)"
+        )
+        raise invalid("trigger", given, rule)
+
+
+@lru_cache(maxsize=8192)
+def _shortest_interval(trigger: Trigger, after: datetime) -> timedelta | None:
+    return trigger.shortest_interval(after=after)
+
+
+def _has_min_interval(trigger: Trigger, minimum: timedelta) -> bool:
+    """Return whether the trigger's text proves that its fire times are ``minimum`` apart."""
+    if isinstance(trigger, Every):
+        return trigger.interval is not None and trigger.interval >= minimum
+    if isinstance(trigger, Cron):
+        # All fire times of a Cron are on whole seconds.
+        return minimum <= _SECOND or minimum <= minimum_gap(trigger)
+    return isinstance(trigger, Once) or not minimum
+
+
+def minimum_gap(cron: Cron) -> timedelta:
+    """Return a lower bound of the interval between two fire times of ``cron``, in any time zone.
+
+    - Without a seconds field they are whole minutes apart: all clocks change by whole minutes.
+    - A fixed time of day fires once a day. A forward clock change makes it earlier by its length.
+    - A wildcard time fires twice in an hour that the clock repeats, and an ``H`` has no value yet.
+      For both the bound is one minute.
+    """
+    fields = parse_expression(cron.expression)
+    if fields.second is not None:
+        return _SECOND
+    if fields.wildcard or fields.hashed:
+        return _MINUTE
+    hours, minutes = fields.hour.values, fields.minute.values
+    times = sorted(60 * hour + minute for hour in hours for minute in minutes)
+    shortest = min(later - earlier for earlier, later in pairwise([*times, times[0] + _DAY]))
+    return max(_MINUTE, timedelta(minutes=shortest) - _MAX_CLOCK_CHANGE)

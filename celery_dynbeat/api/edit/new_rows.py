@@ -1,0 +1,224 @@
+"""``create_many``: the rows, each planned in the zone of its owner."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Required, overload
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.api import checks
+from celery_dynbeat.api.calls import Calls
+from celery_dynbeat.api.columns import ScheduleColumns
+from celery_dynbeat.api.edit import alerting, audit, edits, limits, owner_zone
+from celery_dynbeat.api.edit.conversion import TaskLike, TriggerLike
+from celery_dynbeat.api.edit.fields import NewFields, require_trigger
+from celery_dynbeat.api.results import ScheduleInfo
+from celery_dynbeat.common.errors import (
+    InvalidScheduleError,
+    InvalidTriggerError,
+    ScheduleExistsError,
+)
+from celery_dynbeat.process.context import Context
+from celery_dynbeat.store import schedules
+from celery_dynbeat.triggers import Trigger
+
+
+class NewSchedule(NewFields, total=False):
+    """One schedule for ``create_many``.
+
+    Without ``owner`` it belongs to the owner of the calls, else to the application itself.
+    """
+
+    owner: str
+    name: Required[str]
+    task: Required[TaskLike]
+    trigger: Required[TriggerLike]
+
+
+class CreateManyCalls(Calls):
+    """The call that creates many schedules."""
+
+    def create_many(
+        self,
+        many: Iterable[NewSchedule],
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+    ) -> Sequence[ScheduleInfo]:
+        """Create all schedules or none, notify beat once, and return them in the same order.
+
+        The schedules of ``for_owner(owner)`` need no ``owner``. Those of ``Schedules`` without an
+        ``owner`` belong to the application itself.
+
+        Raises ScheduleExistsError if a name exists or occurs twice, and OwnerLimitError if an owner
+        would exceed its quota. Raises InvalidScheduleError or InvalidTriggerError, with the index
+        of the invalid schedule in the message (the first is 0).
+        """
+        if not isinstance(many, Iterable):
+            raise checks.invalid("many", many, "must be an iterable of mappings")
+        batch = NewRows(self._context, many, session, owner=self._owner)
+        if session is None:
+            # Planned before the transaction, so that it holds its locks for a shorter time.
+            batch.plan(self._context.read(None, batch.read_timezones))
+
+        def work(session: Session) -> Sequence[ScheduleInfo]:
+            rows = batch.plan(batch.lock_timezones(session))
+            limits.check_quota(self._context, session, Counter(row.owner for row in rows))
+            newest = schedules.newest_id(session)
+            schedules.add_many(session, [row.insert_values() for row in rows])
+            keys = [(row.owner, row.name) for row in rows]
+            ids = schedules.ids_of(session, keys, after=newest)
+            for row, key in zip(rows, keys, strict=True):
+                row.id = ids[key]
+            alerting.watch_new(self._context.settings, session, rows, now=batch.now)
+            audit.created(self._context, session, rows, now=batch.now)
+            earliest = min((row.next_run_at for row in rows if row.next_run_at), default=None)
+            self._context.notify_beat(session, next_run_at=earliest, now=batch.now)
+            return CreatedSchedules(rows)
+
+        return self._write(session, work, actor=actor, reason=reason)
+
+
+_KEYS = frozenset({"owner", "name", "task", "trigger"})
+
+
+@dataclass(slots=True)
+class _New:
+    """One schedule: what the caller gave, and its row as planned in ``timezone``."""
+
+    owner: str
+    name: str
+    task: object
+    trigger: Trigger
+    given: Mapping[str, Any]
+    timezone: str | None = None
+    row: ScheduleColumns | None = None
+
+
+class NewRows:
+    """The new schedules of one call. All are planned from the same instant ``now``.
+
+    Raises InvalidScheduleError or InvalidTriggerError, with the index of the invalid schedule, and
+    ScheduleExistsError if a name occurs twice.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        many: Iterable[object],
+        session: Session | None,
+        *,
+        owner: str | None,
+    ) -> None:
+        self._context, self._owner = context, owner
+        self.now = context.now(session)
+        self._all = [self._checked(index, new) for index, new in enumerate(many)]
+        # The owners whose zone a trigger needs.
+        self._owners = sorted({new.owner for new in self._all if new.trigger.needs_zone})
+        _check_unique_names(self._all)
+
+    def read_timezones(self, session: Session) -> Mapping[str, str]:
+        """Return the zones that the triggers need, by owner, without locks."""
+        return owner_zone.read_many(self._context, session, self._owners)
+
+    def lock_timezones(self, session: Session) -> Mapping[str, str]:
+        """Return the zones that the triggers need, by owner, locked for this transaction."""
+        return owner_zone.lock_many(self._context, session, self._owners)
+
+    def plan(self, timezones: Mapping[str, str]) -> Sequence[ScheduleColumns]:
+        """Return the rows. A row that is planned already is only planned in another zone again."""
+        return [self._planned(index, new, timezones) for index, new in enumerate(self._all)]
+
+    def _planned(self, index: int, new: _New, timezones: Mapping[str, str]) -> ScheduleColumns:
+        timezone = timezones.get(new.owner, self._context.settings.timezone)
+        if new.row is not None and (new.timezone == timezone or not new.trigger.needs_zone):
+            return new.row
+        with _naming_index(index):
+            new.row = edits.new_row(
+                self._context,
+                owner=new.owner,
+                name=new.name,
+                task=new.task,
+                trigger=new.trigger,
+                given=new.given,
+                timezone=timezone,
+                now=self.now,
+            )
+        new.timezone = timezone
+        return new.row
+
+    def _checked(self, index: int, new: object) -> _New:
+        field = f"schedule {index} of create_many"
+        if not isinstance(new, Mapping):
+            rule = "must be a mapping with name, task and trigger"
+            raise checks.invalid(field, new, rule)
+        new = checks.copy_as(dict, field, new)
+        missing = {"name", "task", "trigger"} - new.keys()
+        if missing:
+            with _naming_index(index):
+                require_trigger(new)
+            field = min(missing)
+            rule = "name, task and trigger are required"
+            msg = f"schedule {index} of create_many has no {field!r}: {rule}"
+            raise InvalidScheduleError(msg, field=field)
+        with _naming_index(index):
+            return _New(
+                self._owner_of(new),
+                checks.check_name("name", new["name"]),
+                new["task"],
+                edits.as_trigger(self._context, new["trigger"]),
+                {key: value for key, value in new.items() if key not in _KEYS},
+            )
+
+    def _owner_of(self, new: Mapping[str, Any]) -> str:
+        owner = checks.check_name("owner", new.get("owner", self._owner or ""), empty=True)
+        if self._owner is not None and owner != self._owner:
+            rule = f"these are the calls of owner {self._owner!r}: call for_owner() with the other"
+            raise checks.invalid("owner", owner, rule)
+        return owner
+
+
+class CreatedSchedules(Sequence[ScheduleInfo]):
+    """What ``create_many`` made. Each schedule is built when it is read, as there can be many."""
+
+    def __init__(self, rows: Sequence[ScheduleColumns]) -> None:
+        self._rows = rows
+
+    @overload
+    def __getitem__(self, index: int) -> ScheduleInfo: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ScheduleInfo]: ...
+
+    def __getitem__(self, index: int | slice) -> ScheduleInfo | Sequence[ScheduleInfo]:
+        if isinstance(index, slice):
+            return CreatedSchedules(self._rows[index])
+        return ScheduleInfo.of(self._rows[index])
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} created schedules>"
+
+
+@contextmanager
+def _naming_index(index: int) -> Iterator[None]:
+    """Make each error of the block name the index of the schedule."""
+    try:
+        yield
+    except (InvalidScheduleError, InvalidTriggerError) as error:
+        msg = f"schedule {index} of create_many: {error}"
+        raise type(error)(msg, field=error.field) from error
+
+
+def _check_unique_names(all_new: Iterable[_New]) -> None:
+    seen: set[tuple[str, str]] = set()
+    for new in all_new:
+        key = (new.owner, new.name)
+        if key in seen:
+            raise ScheduleExistsError(owner=new.owner, name=new.name)
+        seen.add(key)

@@ -1,0 +1,146 @@
+"""Preview what a schedule would fire. Web forms call it while someone types: nothing is written."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.api import checks
+from celery_dynbeat.api.columns import ScheduleColumns
+from celery_dynbeat.api.edit import edits, owner_zone
+from celery_dynbeat.api.edit.conversion import TriggerLike
+from celery_dynbeat.api.edit.fields import to_columns
+from celery_dynbeat.api.edit.named import OwnerCalls
+from celery_dynbeat.api.edit.preview_warnings import warnings_of
+from celery_dynbeat.api.results.fire_time import Preview, PreviewedFireTime
+from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.planning.plan import following, run_at
+from celery_dynbeat.planning.schedule_spec import ScheduleSpec, with_search_budget
+from celery_dynbeat.process.context import Context
+from celery_dynbeat.triggers import Trigger, parse_trigger
+from celery_dynbeat.triggers.clock_notes import note_on
+from celery_dynbeat.triggers.zones import load_zone
+
+MAX_COUNT = 100
+#: Fire times that the warnings need.
+_MIN_FOUND = 2
+
+
+class PreviewCalls(OwnerCalls):
+    """The call of OwnerSchedules for a preview."""
+
+    def preview(
+        self,
+        trigger: TriggerLike,
+        name: str | None = None,
+        count: int = 5,
+        *,
+        jitter: timedelta | float | None = None,
+        start_at: datetime | None = None,
+        end_at: datetime | None = None,
+        max_runs: int | None = None,
+        session: Session | None = None,
+    ) -> Preview:
+        """Return what ``create`` with these arguments would fire; nothing is written.
+
+        ``name`` selects the values of an ``H`` and the delays of ``jitter``. Without a name, a
+        warning says that they can differ. ``count`` is at most 100. Fewer fire times are returned
+        if the schedule finishes, or if the trigger takes too many steps to find more. It raises the
+        errors that ``create`` would raise for these arguments: InvalidTriggerError and
+        InvalidScheduleError. The number of schedules, and whether one of this name exists, are not
+        checked.
+        """
+        if name is not None:
+            checks.check_name("name", name)
+        checks.check_integer("count", count, minimum=1, maximum=MAX_COUNT)
+        given = edits.as_trigger(self._context, trigger)
+        fields = {"jitter": jitter, "start_at": start_at, "end_at": end_at, "max_runs": max_runs}
+        values = to_columns(fields, limit=self._context.settings.max_payload_bytes)
+
+        def work(session: Session) -> str:
+            return owner_zone.read_many(self._context, session, [self.owner])[self.owner]
+
+        timezone = self._context.read(session, work)
+        now = self._context.now(session)
+        row = edits.planned_row(
+            self._context,
+            owner=self.owner,
+            name=name or "",
+            values={**values, "task": ""},
+            trigger=given.resolved_at(now),
+            timezone=timezone,
+            now=now,
+        )
+        return _preview(self._context, row, name=name, timezone=timezone, count=count, now=now)
+
+
+def _preview(
+    context: Context,
+    row: ScheduleColumns,
+    *,
+    name: str | None,
+    timezone: str,
+    count: int,
+    now: datetime,
+) -> Preview:
+    spec = context.spec(row)
+    found = _fire_times(with_search_budget(spec), row, count=max(count, _MIN_FOUND), now=now)
+    trigger = parse_trigger(row.trigger_kind, row.trigger_spec, timezone=row.timezone)
+    warnings = [*warnings_of(spec, trigger, [at for at, _ in found], now=now)]
+    if name is None and (row.jitter or trigger.hashed_by(spec.key) != trigger):
+        warnings.append(
+            "this preview has no name: the name of a schedule selects the values of its H and the"
+            " delays of its jitter"
+        )
+    trigger = trigger.bound_to(spec.key)
+    return Preview(
+        owner=row.owner,
+        name=name,
+        trigger=trigger,
+        description=trigger.describe(timezone),
+        timezone=timezone,
+        fire_times=tuple(_shown(spec.trigger, found[:count], timezone=timezone)),
+        warnings=tuple(warnings),
+    )
+
+
+def _fire_times(
+    spec: ScheduleSpec, row: ScheduleColumns, *, count: int, now: datetime
+) -> Sequence[tuple[datetime, datetime]]:
+    """Return up to ``count`` fire times, each with the instant of its run."""
+    if row.max_runs is not None:
+        count = min(count, row.max_runs)
+    found: list[tuple[datetime, datetime]] = []
+    fire_at = row.next_fire_at
+    try:
+        while fire_at is not None and len(found) < count:
+            if spec.end_at is not None and fire_at > spec.end_at:
+                break
+            found.append((fire_at, max(run_at(spec, fire_at), now)))
+            fire_at = following(spec, fire_at)
+    except InvalidTriggerError:
+        # The searches together took too many steps. The first one did not: create() accepts it.
+        pass
+    return found
+
+
+def _shown(
+    trigger: Trigger, found: Sequence[tuple[datetime, datetime]], *, timezone: str
+) -> Sequence[PreviewedFireTime]:
+    zone, shown, previous = load_zone(timezone), [], None
+    for fire_at, due_at in found:
+        values: dict[str, Any] = {"at": fire_at, "run_at": due_at}
+        note = note_on(trigger, fire_at, previous=previous, timezone=timezone)
+        shown.append(PreviewedFireTime(**values, local=_local(fire_at, zone), note=note))
+        previous = fire_at
+    return shown
+
+
+def _local(instant: datetime, zone: ZoneInfo) -> datetime:
+    try:
+        return instant.astimezone(zone)
+    except OverflowError:
+        # Only in the last hours of the year 9999.
+        return instant

@@ -1,0 +1,276 @@
+"""The time zone of an owner: read it, and set it.
+
+A change plans each schedule that follows the zone again, as an edit of its trigger does:
+
+    enabled        -> next fire time from now; missed fire times are recorded as skipped
+    paused         -> the same, and it stays paused
+    quarantined    -> the same if its trigger can be read, and it stays quarantined
+    finished       -> stays finished
+    no fire time   -> finished
+    cannot be planned in the new zone, such as an exclusion that leaves no fire time -> quarantined
+    unreadable     -> only its zone changes
+
+The owner's row is locked exclusively first. So the change waits for transactions that create
+schedules in the old zone, and then changes their rows too.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.api.checks import invalid
+from celery_dynbeat.api.columns import ScheduleColumns
+from celery_dynbeat.api.edit import audit, owner_zone, skipping, timing
+from celery_dynbeat.api.edit.audit import Edit
+from celery_dynbeat.api.edit.named import OwnerCalls
+from celery_dynbeat.common.actions import Action
+from celery_dynbeat.common.alert_kinds import AlertKind
+from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
+from celery_dynbeat.common.events import Event
+from celery_dynbeat.common.text import as_text
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.planning.plan import Skip
+from celery_dynbeat.process.context import Context
+from celery_dynbeat.store import owners, run_rows, runs, zoned_schedules
+from celery_dynbeat.store.rows import Row, format_error
+from celery_dynbeat.transitions import alert_facts
+from celery_dynbeat.triggers.zones import load_zone
+
+logger = logging.getLogger(__name__)
+
+#: Schedules that are locked, planned and updated together.
+BATCH_SIZE = 500
+_CHANGED = (
+    "timezone",
+    "next_fire_at",
+    "next_run_at",
+    "held_at",
+    "skipped_until",
+    "finished_at",
+    "error",
+    "version",
+    "updated_at",
+)
+
+
+class TimezoneCalls(OwnerCalls):
+    """The calls of OwnerSchedules for the owner's time zone."""
+
+    def timezone(self, *, session: Session | None = None) -> str:
+        """Return the name of the zone that triggers without a zone follow.
+
+        It is the zone of ``set_timezone``, else ``dynbeat_timezone``.
+        """
+
+        def work(session: Session) -> str:
+            return owner_zone.read_many(self._context, session, [self.owner])[self.owner]
+
+        return self._context.read(session, work)
+
+    def set_timezone(
+        self,
+        zone: str | ZoneInfo | None,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+    ) -> int:
+        """Set the zone of the owner's triggers that name none. Return how many schedules it moved.
+
+        ``zone`` is a ZoneInfo or a name of the tz database, such as ``"Asia/Seoul"``. None returns
+        to ``dynbeat_timezone``. The schedules that follow the zone are planned again from now, in
+        the same transaction; nothing fires retroactively. A paused schedule stays paused. If they
+        are in this zone already, nothing changes. Raises InvalidScheduleError with field
+        ``"zone"``.
+        """
+        zone = _checked_zone(zone)
+
+        def work(session: Session) -> int:
+            return _change(self._context, session, owner=self.owner, zone=zone)
+
+        return self._write(session, work, actor=actor, reason=reason)
+
+
+class _Move(NamedTuple):
+    """A schedule, or the owner (name ""), that leaves the zone ``before``."""
+
+    owner: str
+    name: str
+    before: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """The schedules of one batch after the change, and the fire times that it skips."""
+
+    rows: Sequence[ScheduleColumns]
+    moves: Sequence[_Move]
+    skipped: Sequence[dict[str, Any]]
+    now: datetime
+    unreadable: Sequence[int] = ()
+
+
+def _checked_zone(given: object) -> str | None:
+    zone = as_text(given)
+    if zone is None:
+        return None
+    if not isinstance(zone, str):
+        raise invalid("zone", zone, "must be a name of the tz database, such as 'Asia/Seoul'")
+    try:
+        load_zone(zone)
+    except InvalidTriggerError as error:
+        raise invalid("zone", zone, str(error)) from error
+    return zone
+
+
+def _change(context: Context, session: Session, *, owner: str, zone: str | None) -> int:
+    owners.lock(session, [owner])
+    before = owner_zone.read_many(context, session, [owner])[owner]
+    owners.set_timezone(session, owner=owner, timezone=zone)
+    timezone = zone or context.settings.timezone
+    if before != timezone:
+        _record(context, session, [_Move(owner, "", before)], timezone, now=context.clock.now())
+    return _replan_all(context, session, owner=owner, timezone=timezone)
+
+
+def _record(
+    context: Context, session: Session, moves: Sequence[_Move], timezone: str, *, now: datetime
+) -> None:
+    """Write the changes of zones for the audit."""
+    edits = (
+        Edit(
+            owner=move.owner,
+            name=move.name,
+            action=Action.SET_TIMEZONE,
+            old={"timezone": move.before},
+            new={"timezone": timezone},
+        )
+        for move in moves
+    )
+    audit.record(context, session, edits, now=now)
+
+
+def _replan_all(context: Context, session: Session, *, owner: str, timezone: str) -> int:
+    """Plan the schedules that follow the zone again, in batches. Return their number."""
+    count, earliest = 0, None
+    for batch in _batches(context, session, owner=owner, timezone=timezone):
+        _write(session, batch, timezone=timezone)
+        _record(context, session, batch.moves, timezone, now=batch.now)
+        count += len(batch.rows) + len(batch.unreadable)
+        due = [row.next_run_at for row in batch.rows if row.next_run_at is not None]
+        earliest = min([*due, *([] if earliest is None else [earliest])], default=None)
+    if count:
+        _expire_loaded(session)
+        context.notify_beat(session, next_run_at=earliest, now=context.clock.now())
+    return count
+
+
+def _batches(context: Context, session: Session, *, owner: str, timezone: str) -> Iterator[_Batch]:
+    after = ""
+    while True:
+        locked = zoned_schedules.lock(
+            session, owner=owner, timezone=timezone, after=after, limit=BATCH_SIZE
+        )
+        if not locked.rows and not locked.unreadable:
+            return
+        # After the locks: beat may have advanced the rows while this transaction waited.
+        now = context.clock.now()
+        batch = _planned(context, session, locked.rows, timezone=timezone, now=now)
+        yield replace(batch, unreadable=[each.id for each in locked.unreadable])
+        # The caller has updated the unreadable ones, so they do not match again.
+        after = locked.rows[-1].name if locked.rows else after
+
+
+def _planned(
+    context: Context, session: Session, found: Sequence[Row], *, timezone: str, now: datetime
+) -> _Batch:
+    rows, skipped = [], []
+    moves = [_Move(values.owner, values.name, values.timezone) for values in found]
+    for values in found:
+        row = _columns_of(values)
+        missed = _follow(context, session, row, timezone=timezone, now=now)
+        if missed is not None:
+            skipped.append(run_rows.skipped_row(row, missed, now=now))
+        rows.append(row)
+    return _Batch(rows, moves, skipped, now)
+
+
+def _columns_of(values: Row) -> ScheduleColumns:
+    columns = values._asdict()
+    schedule_id = columns.pop("id")
+    row = ScheduleColumns(**columns)
+    row.id = schedule_id
+    return row
+
+
+def _follow(
+    context: Context, session: Session, row: ScheduleColumns, *, timezone: str, now: datetime
+) -> Skip | None:
+    """Move a row into ``timezone``, and return the fire times that it missed until ``now``."""
+    # Before the change: the old zone defines the missed fire times.
+    missed = None
+    if row.finished_at is None and row.next_fire_at is not None and row.next_fire_at <= now:
+        missed = timing.missed_fire_times(context, session, row, now=now)
+    row.timezone = timezone
+    row.version += 1
+    row.updated_at = now
+    # Without next_fire_at the row is finished, or beat has not planned it yet.
+    if row.finished_at is None and row.next_fire_at is not None:
+        _replan(context, session, row, now=now)
+    return missed
+
+
+def _replan(context: Context, session: Session, row: ScheduleColumns, *, now: datetime) -> None:
+    is_quarantined = row.error is not None
+    try:
+        if row.skipped_until is not None:
+            skipping.drop_invalid(context, session, row, now=now)
+        timing.plan_from(context, session, row, now=now)
+    except (InvalidScheduleError, InvalidTriggerError) as error:
+        if is_quarantined:
+            return
+        row.error = format_error(error)
+        row.next_fire_at = None
+        _log_quarantined(row, error)
+        fact = alert_facts.NewFact(AlertKind.QUARANTINED, now, row.id)
+        alert_facts.add(session, [fact], enabled=context.settings.alerts_enabled)
+    if not row.enabled or row.error is not None:
+        row.finished_at = row.next_run_at = row.held_at = None
+
+
+def _log_quarantined(row: ScheduleColumns, error: Exception) -> None:
+    logger.error(
+        "schedule %r of owner %r is quarantined: %s",
+        row.name,
+        row.owner,
+        error,
+        extra={
+            "event": Event.SCHEDULE_QUARANTINED,
+            "owner": row.owner,
+            "schedule": row.name,
+            "schedule_id": row.id,
+        },
+    )
+
+
+def _write(session: Session, batch: _Batch, *, timezone: str) -> None:
+    if batch.rows:
+        changes = [
+            {"id": row.id, **{name: getattr(row, name) for name in _CHANGED}} for row in batch.rows
+        ]
+        zoned_schedules.replan(session, changes)
+    if batch.unreadable:
+        zoned_schedules.set_timezone(session, schedule_ids=batch.unreadable, timezone=timezone)
+    runs.add(session, batch.skipped)
+
+
+def _expire_loaded(session: Session) -> None:
+    """Make later calls in the caller's session load the changed rows again."""
+    for loaded in list(session.identity_map.values()):
+        if isinstance(loaded, Schedule):
+            session.expire(loaded)

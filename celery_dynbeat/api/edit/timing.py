@@ -1,0 +1,234 @@
+"""The next fire time of a schedule after an edit, and the fire times that the edit skips."""
+
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.api.checks import invalid
+from celery_dynbeat.api.columns import ScheduleColumns, ScheduleRow
+from celery_dynbeat.common.durations import format_duration, format_seconds
+from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.planning.plan import MICROSECOND, Skip, first_fire, run_at, skip_missed
+from celery_dynbeat.planning.schedule_spec import ScheduleSpec, without
+from celery_dynbeat.process.context import Context, naming_schedule
+from celery_dynbeat.store import runs, skips
+from celery_dynbeat.triggers import Once, Trigger
+from celery_dynbeat.triggers.skipping import nominal
+from celery_dynbeat.triggers.zones import describe_instant
+
+
+def plan_new(context: Context, row: ScheduleColumns, *, trigger: Trigger, now: datetime) -> None:
+    """Set the first fire time of a new row.
+
+    Raises InvalidScheduleError with the reason if the schedule never fires.
+    """
+    spec = context.spec(row)
+    _set_next_fire(row, spec, _first_fire(row, spec, now=now, is_new_trigger=True), now=now)
+    if row.next_run_at is None:
+        raise _never_fires(spec, row, trigger=trigger, now=now)
+
+
+def plan_carried(
+    context: Context, row: ScheduleRow, *, after: datetime, trigger: Trigger, now: datetime
+) -> None:
+    """Set the first fire time after ``after``, the last one that another scheduler has processed.
+
+    It may have passed: it is then due at once. Raises InvalidScheduleError if none is left.
+    """
+    spec = context.spec(row)
+    fire_at = None if has_reached_max_runs(row) else first_fire(spec, now=after)
+    _set_next_fire(row, spec, fire_at, now=now)
+    if fire_at is None:
+        raise _never_fires(spec, row, trigger=trigger, now=max(after, now))
+    if not row.enabled:
+        row.next_run_at = None
+
+
+def spec_without_skips(
+    context: Context, session: Session, row: ScheduleRow, *, now: datetime
+) -> ScheduleSpec:
+    """Return the spec of a row without the fire times that skip() took out.
+
+    Raises InvalidTriggerError.
+    """
+    # In the middle of an edit the row is incomplete and must not be flushed.
+    with session.no_autoflush:
+        skipped = skips.of_rows(session, [row], now=now)
+    return without(context.spec(row), skipped.get(row.id, ()))
+
+
+def plan_from(context: Context, session: Session, row: ScheduleRow, *, now: datetime) -> None:
+    """Set the first fire time after ``now``; a row without one is finished.
+
+    Raises InvalidTriggerError, which names the row, if its trigger cannot be read.
+    """
+    with naming_schedule(row):
+        spec = spec_without_skips(context, session, row, now=now)
+        _set_next_fire(row, spec, _first_fire(row, spec, now=now), now=now)
+
+
+def replan(
+    context: Context,
+    session: Session,
+    row: Schedule,
+    *,
+    trigger: Trigger | None,
+    is_new_trigger: bool,
+    now: datetime,
+) -> None:
+    """Set the next fire time after an edit; a paused row stays out of the index.
+
+    ``trigger`` is the caller's, None if the caller gave none. ``is_new_trigger`` means that it
+    differs from the stored one: a one-off may then have passed recently. Raises
+    InvalidScheduleError if the schedule never fires.
+    """
+    if trigger is None:
+        plan_from(context, session, row, now=now)
+    else:
+        spec = spec_without_skips(context, session, row, now=now)
+        fire_at = _first_fire(row, spec, now=now, is_new_trigger=is_new_trigger)
+        if fire_at is not None and fire_at <= now:
+            _check_has_no_run(session, row, fire_at, trigger=trigger)
+        _set_next_fire(row, spec, fire_at, now=now)
+        if row.next_run_at is None and row.enabled:
+            raise _never_fires(spec, row, trigger=trigger, now=now)
+    if not row.enabled:
+        row.finished_at = row.next_run_at = None
+
+
+def move_to(row: Schedule, spec: ScheduleSpec, fire_at: datetime | None, *, now: datetime) -> None:
+    """Set the next fire time; a paused or quarantined row stays out of the index."""
+    _set_next_fire(row, spec, fire_at, now=now)
+    if not row.enabled or row.error is not None:
+        row.finished_at = row.next_run_at = None
+
+
+def apply_jitter(context: Context, row: Schedule) -> None:
+    """Set the next run by a new jitter; its fire time does not change."""
+    if row.next_run_at is not None and row.next_fire_at is not None:
+        with naming_schedule(row):
+            # If the schedule is held, beat finds that again.
+            row.next_run_at = run_at(context.spec(row), row.next_fire_at)
+            row.held_at = None
+
+
+def missed_fire_times(
+    context: Context, session: Session, row: ScheduleRow, *, now: datetime
+) -> Skip | None:
+    """Return the fire times of the row until ``now`` that beat did not send, or None."""
+    if row.next_fire_at is None:
+        return None
+    try:
+        spec = spec_without_skips(context, session, row, now=now)
+        return skip_missed(spec, fire_at=row.next_fire_at, now=now, reason=_missed_reason(row))
+    except InvalidTriggerError:
+        # The trigger is damaged or too costly to search. An edit must still be able to replace it.
+        return None
+
+
+def _never_fires(
+    spec: ScheduleSpec, row: ScheduleRow, *, trigger: Trigger, now: datetime
+) -> InvalidScheduleError:
+    """Return the error for a row without a fire time after ``now``, with the first reason.
+
+    The message shows ``trigger``, the one that the caller gave.
+    """
+    if has_reached_max_runs(row):
+        rule = f"is reached after {row.run_count} runs: choose more, None, or use run_now()"
+        return invalid("max_runs", row.max_runs, rule)
+    if row.end_at is not None and row.end_at <= now:
+        rule = f"lies in the past, it is {_shown(row, now)} now: choose a later instant, or None"
+        return invalid("end_at", row.end_at, rule)
+    return invalid("trigger", trigger, f"would never fire: {_no_fire_reason(spec, row, now)}")
+
+
+def _no_fire_reason(spec: ScheduleSpec, row: ScheduleRow, now: datetime) -> str:
+    """Return why the trigger has no fire time after ``now`` within the span of the row."""
+    skipping, spec = spec, spec._replace(trigger=nominal(spec.trigger))
+    if first_fire(skipping, now=now) is None and first_fire(spec, now=now) is not None:
+        return "skip() took out each fire time that is left; call unskip() for one of them first"
+    if row.start_at is not None and spec.trigger.next_after(row.start_at - MICROSECOND) is None:
+        start = _shown(row, row.start_at)
+        return f"all of its fire times are before start_at = {start}; choose an earlier one"
+    if spec.trigger.next_after(now) is None:
+        if isinstance(spec.trigger, Once):
+            age, longest = format_duration(now - spec.trigger.at), format_seconds(spec.grace)
+            return (
+                f"its instant passed {age} ago, it is {_shown(row, now)} now, and"
+                f" dynbeat_dispatch_timeout = {longest} is the longest delay; choose an instant in"
+                " the future"
+            )
+        at = _shown(row, now)
+        return f"its last fire time has passed, it is {at} now; choose a trigger that still fires"
+    fire_at = first_fire(spec, now=now)
+    if fire_at is None:
+        first = "" if row.start_at is None else f" from start_at = {_shown(row, row.start_at)} on"
+        end = _shown(row, row.end_at)
+        return f"it has no fire time{first} until end_at = {end}; choose a later end_at"
+    first, last = _shown(row, fire_at), _shown(row, row.last_run_at)
+    return (
+        f"each fire time that is left, the first at {first}, follows the last run, of {last}, by"
+        f" less than dynbeat_min_interval = {format_seconds(spec.min_interval)}; choose a later one"
+    )
+
+
+def _shown(row: ScheduleRow, instant: datetime | None) -> str:
+    return "none" if instant is None else describe_instant(instant, row.timezone)
+
+
+def _set_next_fire(
+    row: ScheduleRow, spec: ScheduleSpec, fire_at: datetime | None, *, now: datetime
+) -> None:
+    row.next_fire_at, row.held_at = fire_at, None
+    # Not before now: beat reads the index from its watermark on.
+    row.next_run_at = None if fire_at is None else max(run_at(spec, fire_at), now)
+    row.finished_at = now if fire_at is None else None
+
+
+def _first_fire(
+    row: ScheduleRow, spec: ScheduleSpec, *, now: datetime, is_new_trigger: bool = False
+) -> datetime | None:
+    if has_reached_max_runs(row):
+        return None
+    passed_at = _recently_passed(spec, now=now) if is_new_trigger else None
+    return passed_at or first_fire(spec, now=now, last_run_at=row.last_run_at)
+
+
+def _check_has_no_run(
+    session: Session, row: Schedule, fire_at: datetime, *, trigger: Trigger
+) -> None:
+    # Without a flush: the edit of the row is incomplete. If a run exists, the unique key keeps it,
+    # even a revoked one, and beat would send nothing.
+    with session.no_autoflush:
+        has_run = runs.has_run(session, schedule_id=row.id, scheduled_for=fire_at)
+    if has_run:
+        rule = "already has its run; choose another instant, or use run_now()"
+        raise invalid("trigger", trigger, rule)
+
+
+def has_reached_max_runs(row: ScheduleRow) -> bool:
+    """Return whether the row has made as many runs as ``max_runs`` allows."""
+    return row.max_runs is not None and row.run_count >= row.max_runs
+
+
+def _recently_passed(spec: ScheduleSpec, *, now: datetime) -> datetime | None:
+    """Return the instant of a one-off that passed within the grace and fires at once, else None."""
+    trigger = nominal(spec.trigger)
+    if not isinstance(trigger, Once):
+        return None
+    at = trigger.at
+    in_span = (spec.start_at is None or spec.start_at <= at) and (
+        spec.end_at is None or at <= spec.end_at
+    )
+    return at if in_span and now - spec.grace <= at <= now else None
+
+
+def _missed_reason(row: ScheduleRow) -> str:
+    if row.error is not None:
+        return "missed: the schedule was quarantined"
+    if not row.enabled:
+        return "missed: the schedule was paused"
+    if row.held_at is not None:
+        return "missed: the schedule was held"
+    return "missed: the schedule was edited before a beat could send it"

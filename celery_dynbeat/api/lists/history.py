@@ -1,0 +1,156 @@
+"""The calls that read the history of runs."""
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Unpack
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.api import checks
+from celery_dynbeat.api.calls import Calls
+from celery_dynbeat.api.checks import check_limit
+from celery_dynbeat.api.filters import RunFilter, StatusFilter
+from celery_dynbeat.api.results import BoundedCount, Page, RunInfo, cursors
+from celery_dynbeat.api.results.page import PAGE_SIZE
+from celery_dynbeat.common.errors import RunNotFoundError
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.db.models import Origin
+from celery_dynbeat.process.context import Context
+from celery_dynbeat.store import run_filters, run_pages, runs, schedules
+from celery_dynbeat.store.run_filters import RunOrder
+from celery_dynbeat.store.run_pages import Position
+
+#: How the parts of a key are read from a cursor.
+_PARTS = {
+    RunOrder.FIRE_TIME: (cursors.as_instant, cursors.as_run_id),
+    RunOrder.RUN_ID: (cursors.as_run_id,),
+    RunOrder.SCHEDULE: (cursors.as_schedule_id, cursors.as_run_id),
+}
+
+
+class RunCalls(Calls):
+    """The calls that read the history of runs."""
+
+    def get_run(self, run_id: str, *, session: Session | None = None) -> RunInfo:
+        """Return the run with this id, which is also its Celery task id.
+
+        Raises RunNotFoundError, also for the run of an owner outside the scope.
+        """
+        run_id = checks.check_run_id("run_id", run_id)
+
+        def work(session: Session) -> RunInfo:
+            run = runs.get(session, run_id=run_id)
+            if run is None or self._owner not in {None, run.owner}:
+                raise RunNotFoundError(owner=self._owner, run_id=run_id)
+            return RunInfo.of(run)
+
+        return self._context.read(session, work)
+
+    def runs(
+        self,
+        name: str | None = None,
+        *,
+        limit: int = PAGE_SIZE,
+        after: str | None = None,
+        session: Session | None = None,
+        **matching: Unpack[RunFilter],
+    ) -> Page[RunInfo]:
+        """Return one page of up to ``limit`` runs that match, the newest first.
+
+        - ``name``: the runs of the schedules of this name. The history of a deleted schedule stays
+          readable under its name; a schedule that exists has only its own.
+        - The other filters are those of ``RunFilter``: owner, status, task, origin, since, until.
+        - ``after``: the ``cursor`` of the previous page. ``limit`` is at most 1,000.
+
+        The runs of an owner are ordered by fire time. Those of all owners are ordered by creation:
+        a run of a backfill for a past fire time is new. A row of ``skip()`` is created before its
+        fire time. With ``since`` it appears there only if it was created after that instant, too.
+
+        A page reads at most 10,000 runs. If few of them match, it has fewer than ``limit`` runs,
+        or none, and a cursor: the history ends where the cursor is None. A filter on unfinished
+        statuses only reads the unfinished runs, if there are at most 10,000. If there are more,
+        such a list of all owners is ordered by schedule, and newest first in each. Raises
+        InvalidScheduleError.
+        """
+        check_limit("limit", limit)
+        found = filter_of(name=name, **self._in_scope(RunFilter, matching))
+        position = None if after is None else _position(found, after)
+
+        def work(session: Session) -> Page[RunInfo]:
+            own = with_schedule(session, found)
+            page = run_pages.page(session, matching=own, after=position, limit=limit)
+            last = page.last
+            cursor = None if last is None else cursors.encode(last.order, last.key)
+            return Page(tuple(map(RunInfo.of, page.rows)), cursor)
+
+        return self._context.read_many(session, work)
+
+    def count_runs(
+        self,
+        name: str | None = None,
+        *,
+        session: Session | None = None,
+        **matching: Unpack[RunFilter],
+    ) -> BoundedCount:
+        """Return the number of runs that match, up to 10,000: ``"10,000+"`` as text.
+
+        The filters are those of ``runs()``. At most 10,001 runs are read, the newest first. So with
+        a filter on status, task or origin the count in a long history can be a lower bound. Raises
+        InvalidScheduleError.
+        """
+        found = filter_of(name=name, **self._in_scope(RunFilter, matching))
+        return count(self._context, session, matching=found)
+
+
+def filter_of(
+    *,
+    owner: str | None,
+    name: str | None = None,
+    status: StatusFilter | None = None,
+    task: str | None = None,
+    origin: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> run_filters.RunFilter:
+    """Return the filter of a history from the arguments of a call, checked."""
+    for field, value in {"name": name, "task": task}.items():
+        if value is not None:
+            checks.check_name(field, value)
+    if origin is not None:
+        checks.check_choice("origin", origin, *map(str, Origin))
+    return run_filters.RunFilter(
+        owner=owner,
+        name=name,
+        statuses=checks.check_choices("status", status, *Status),
+        task=task,
+        origin=origin,
+        since=checks.check_instant("since", since),
+        until=checks.check_instant("until", until),
+    )
+
+
+def _position(matching: run_filters.RunFilter, after: str) -> Position:
+    is_unfinished_of_all = matching.is_unfinished and matching.owner is None
+    is_by_schedule = is_unfinished_of_all and cursors.order_of(after) == RunOrder.SCHEDULE
+    order = RunOrder.SCHEDULE if is_by_schedule else matching.order
+    return Position(order, cursors.decode(after, order=order, parts=_PARTS[order]))
+
+
+def count(
+    context: Context, session: Session | None, *, matching: run_filters.RunFilter
+) -> BoundedCount:
+    """Return the number of matching runs."""
+
+    def work(session: Session) -> tuple[int, bool]:
+        return run_pages.count(session, matching=with_schedule(session, matching))
+
+    found, is_more = context.read_many(session, work)
+    return BoundedCount(count=found, exact=not is_more)
+
+
+def with_schedule(session: Session, matching: run_filters.RunFilter) -> run_filters.RunFilter:
+    """Return the filter with the id of the schedule that it names, if that schedule exists."""
+    if matching.name is None or matching.owner is None:
+        return matching
+    row = schedules.get(session, owner=matching.owner, name=matching.name)
+    return matching if row is None else replace(matching, schedule_id=row.id)

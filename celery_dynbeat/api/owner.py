@@ -1,0 +1,343 @@
+"""The schedules of one owner."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, Unpack
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.api import checks, export
+from celery_dynbeat.api.acting import current_actor
+from celery_dynbeat.api.backfills import BackfillCalls
+from celery_dynbeat.api.edit import alerting, audit, edits, limits, owner_zone
+from celery_dynbeat.api.edit.conversion import TaskLike, TriggerLike
+from celery_dynbeat.api.edit.fields import Changes, Fields, NewFields, require_trigger
+from celery_dynbeat.api.edit.fire_times import FireTimeCalls
+from celery_dynbeat.api.edit.previews import PreviewCalls
+from celery_dynbeat.api.edit.timezones import TimezoneCalls
+from celery_dynbeat.api.results import RunInfo, ScheduleInfo
+from celery_dynbeat.api.shared import SharedCalls
+from celery_dynbeat.common.actions import Action
+from celery_dynbeat.common.errors import (
+    InvalidScheduleError,
+    ScheduleExistsError,
+    ScheduleNotFoundError,
+)
+from celery_dynbeat.common.text import shorten
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.store import schedules
+from celery_dynbeat.triggers import Trigger
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def rejecting_rename(update: Callable[P, T]) -> Callable[P, T]:
+    """Raise InvalidScheduleError for ``update("a", name="b")``, where Python raises TypeError."""
+
+    @wraps(update)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+        if len(args) > 1 and "name" in kwargs:
+            msg = (
+                f"name = {shorten(kwargs['name'])}: update() does not rename a schedule; create()"
+                f" one with the new name, and delete() {shorten(args[1])}"
+            )
+            raise InvalidScheduleError(msg, field="name")
+        return update(*args, **kwargs)
+
+    return checked
+
+
+def naming_other_fields(create: Callable[P, T]) -> Callable[P, T]:
+    """Raise InvalidScheduleError for ``crontab=`` without ``trigger=``, not Python's TypeError."""
+
+    @wraps(create)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+        if "trigger" not in kwargs:
+            require_trigger(kwargs)
+        return create(*args, **kwargs)
+
+    return checked
+
+
+class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, BackfillCalls):
+    """The schedules of one owner. No call reads or changes the rows of another owner.
+
+    Every call accepts ``session=``. It then joins the transaction of that session and does not
+    commit. A rollback by the caller undoes it. Beat is notified when the caller commits.
+
+    Every change accepts ``actor=`` and ``reason=`` for the audit, by default those of
+    ``Dynbeat.acting``.
+
+    Each call raises InvalidScheduleError for an invalid argument; its ``field`` is the name of the
+    argument. Each call that plans fire times raises InvalidTriggerError if the stored trigger is
+    damaged.
+    """
+
+    @naming_other_fields
+    def create(
+        self,
+        name: str,
+        *,
+        task: TaskLike,
+        trigger: TriggerLike,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+        **given: Unpack[NewFields],
+    ) -> ScheduleInfo:
+        """Create a schedule that runs ``task`` at each fire time of ``trigger``.
+
+        - ``name``: 1 to 255 characters, unique for the owner.
+        - ``task``: the name of a task, or a Celery task.
+        - ``trigger``: a trigger, a string (``"0 9 * * mon-fri"``, ``"PT5M"``), a timedelta, an
+          aware datetime, or one of Celery's own schedules.
+        - ``enabled=False``: the schedule is paused until ``resume``.
+
+        Raises ScheduleExistsError if the owner has a schedule of this name, OwnerLimitError if the
+        owner would exceed dynbeat_max_schedules_per_owner, InvalidScheduleError if a field is
+        invalid or the schedule never fires, and InvalidTriggerError for an invalid trigger.
+        """
+        checks.check_name("name", name)
+        trigger = edits.as_trigger(self._context, trigger)
+
+        def work(session: Session) -> ScheduleInfo:
+            timezone = owner_zone.lock(self._context, session, self.owner, trigger)
+            return self._insert(session, name, task, trigger, given, timezone=timezone)
+
+        return self._write(session, work, actor=actor, reason=reason)
+
+    @rejecting_rename
+    def update(
+        self,
+        name: str,
+        *,
+        expected_version: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+        **changes: Unpack[Changes],
+    ) -> ScheduleInfo:
+        """Change the given fields; all others keep their values.
+
+        - A new trigger, ``start_at``, ``end_at`` or ``max_runs`` sets the next fire time from now.
+          Other changes do not move it.
+        - ``queue`` and ``priority`` change only their entries of ``options``.
+        - An update ends the quarantine of a schedule.
+        - With ``expected_version``, the update fails if another caller changed the schedule.
+
+        Raises ScheduleNotFoundError, StaleScheduleError, InvalidScheduleError and
+        InvalidTriggerError.
+        """
+        trigger = None
+        if "trigger" in changes:
+            trigger = changes["trigger"] = edits.as_trigger(self._context, changes["trigger"])
+
+        def work(session: Session) -> ScheduleInfo:
+            # The owner before the schedule, in the order of all locks.
+            timezone = owner_zone.lock(self._context, session, self.owner, trigger)
+            row = self._lock(session, name, expected_version)
+            now = self._context.clock.now()
+            with audit.recording(self._context, session, row, Action.UPDATE, now=now):
+                edits.change(self._context, session, row, changes, now=now, timezone=timezone)
+            return ScheduleInfo.of(row)
+
+        return self._write(session, work, actor=actor, reason=reason)
+
+    @naming_other_fields
+    def upsert(
+        self,
+        name: str,
+        *,
+        task: TaskLike,
+        trigger: TriggerLike,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+        **given: Unpack[Fields],
+    ) -> ScheduleInfo:
+        """Create the schedule, or update the one of this name.
+
+        On an update, fields that are not given keep their values, and a paused schedule stays
+        paused. Another trigger replaces the stored one. Raises OwnerLimitError,
+        InvalidScheduleError and InvalidTriggerError.
+        """
+        checks.check_name("name", name)
+        _reject_pause(given)
+        trigger = edits.as_trigger(self._context, trigger)
+        changes: Changes = {**given, "task": task, "trigger": trigger}
+
+        def work(session: Session) -> ScheduleInfo:
+            limits.lock_owners(self._context, session, [self.owner])
+            timezone = owner_zone.lock(self._context, session, self.owner, trigger)
+            row = schedules.lock(session, owner=self.owner, name=name)
+            if row is None:
+                try:
+                    return self._insert(session, name, task, trigger, given, timezone=timezone)
+                except ScheduleExistsError:
+                    # Another transaction created it in the meantime: update that row.
+                    row = edits.lock(session, owner=self.owner, name=name)
+            now = self._context.clock.now()
+            with audit.recording(self._context, session, row, Action.UPDATE, now=now):
+                edits.change(self._context, session, row, changes, now=now, timezone=timezone)
+            return ScheduleInfo.of(row)
+
+        return self._write(session, work, actor=actor, reason=reason)
+
+    def pause(
+        self,
+        name: str,
+        *,
+        expected_version: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+    ) -> ScheduleInfo:
+        """Stop the schedule until ``resume`` and revoke its runs that have not started.
+
+        ``reason`` becomes its ``paused_reason``. Manual runs are not revoked. Raises
+        ScheduleNotFoundError and StaleScheduleError.
+        """
+
+        def work(session: Session) -> ScheduleInfo:
+            row = self._lock(session, name, expected_version)
+            now, why = self._context.clock.now(), current_actor().reason
+            with audit.recording(self._context, session, row, Action.PAUSE, now=now):
+                edits.pause(self._context, session, row, reason=why, now=now)
+            return ScheduleInfo.of(row)
+
+        return self._write(session, work, actor=actor, reason=reason)
+
+    def resume(
+        self,
+        name: str,
+        *,
+        expected_version: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+    ) -> ScheduleInfo:
+        """Start the schedule again, with its next fire time after now.
+
+        Fire times missed during the pause are recorded as skipped and never sent. A resume ends a
+        quarantine if the trigger can be read. Raises ScheduleNotFoundError, StaleScheduleError and
+        InvalidTriggerError.
+        """
+
+        def work(session: Session) -> ScheduleInfo:
+            row = self._lock(session, name, expected_version)
+            now = self._context.clock.now()
+            with audit.recording(self._context, session, row, Action.RESUME, now=now):
+                edits.resume(self._context, session, row, now=now)
+            return ScheduleInfo.of(row)
+
+        return self._write(session, work, actor=actor, reason=reason)
+
+    def delete(
+        self,
+        name: str,
+        *,
+        expected_version: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+    ) -> None:
+        """Delete the schedule and revoke its runs that have not started.
+
+        The history stays until it is pruned; rows of ``skip`` for the future are deleted. Raises
+        ScheduleNotFoundError and StaleScheduleError.
+        """
+
+        def work(session: Session) -> None:
+            row = self._lock(session, name, expected_version)
+            edits.delete(self._context, session, row, now=self._context.clock.now())
+
+        self._write(session, work, actor=actor, reason=reason)
+
+    def get(self, name: str, *, session: Session | None = None) -> ScheduleInfo:
+        """Return the schedule. Raises ScheduleNotFoundError."""
+        return self._context.read(
+            session, lambda session: ScheduleInfo.of(self._find(session, name))
+        )
+
+    def run_now(
+        self,
+        name: str,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+    ) -> RunInfo:
+        """Run the schedule once now, even if it is paused; its fire times do not change.
+
+        The transaction records a run with origin ``"manual"``. A beat sends it within milliseconds
+        after the commit. Raises ScheduleNotFoundError, and InvalidScheduleError if
+        dynbeat_allowed_tasks excludes the task.
+        """
+
+        def work(session: Session) -> RunInfo:
+            row = edits.lock(session, owner=self.owner, name=name)
+            now = self._context.clock.now()
+            run = RunInfo.of(edits.add_manual_run(self._context, session, row, now=now))
+            new = {"run_id": run.id}
+            edit = audit.Edit(owner=self.owner, name=name, action=Action.RUN_NOW, new=new)
+            audit.record(self._context, session, [edit], now=now)
+            return run
+
+        return self._write(session, work, actor=actor, reason=reason)
+
+    def export(self, *, session: Session | None = None) -> Iterator[dict[str, Any]]:
+        """Return an iterator over all data of the owner: one dict for each line of JSON.
+
+        ``record`` names what a dict is. The first is ``"owner"``, with the time of the export.
+        The others follow in this order: ``"schedule"``, ``"run"``, ``"change"``, ``"request"``,
+        ``"alert"``, ``"hold"``. Their fields are those of ``to_dict``. They include the arguments
+        of tasks.
+
+        At most 500 rows are in memory. Each batch is one read: without ``session``, an edit during
+        the export can be in a later part and not in an earlier one. For a snapshot, pass a session
+        at REPEATABLE READ.
+        """
+        return export.lines(self._context, self, owner=self.owner, session=session)
+
+    def _insert(
+        self,
+        session: Session,
+        name: str,
+        task: TaskLike,
+        trigger: Trigger,
+        given: Mapping[str, Any],
+        *,
+        timezone: str,
+    ) -> ScheduleInfo:
+        now = self._context.clock.now()
+        row = edits.new_row(
+            self._context,
+            owner=self.owner,
+            name=name,
+            task=task,
+            trigger=trigger,
+            given=given,
+            timezone=timezone,
+            now=now,
+        )
+        limits.check_quota(self._context, session, {self.owner: 1})
+        row.id = schedules.add(session, row.insert_values())
+        alerting.watch_new(self._context.settings, session, [row], now=now)
+        audit.created(self._context, session, [row], now=now)
+        self._context.notify_beat(session, next_run_at=row.next_run_at, now=now)
+        return ScheduleInfo.of(row)
+
+    def _find(self, session: Session, name: str) -> Schedule:
+        row = schedules.get(session, owner=self.owner, name=checks.check_name("name", name))
+        if row is None:
+            raise ScheduleNotFoundError(owner=self.owner, name=name)
+        return row
+
+
+def _reject_pause(given: Mapping[str, object]) -> None:
+    """Raise InvalidScheduleError for the fields that upsert() does not accept."""
+    for field in ("enabled", "paused_reason"):
+        if field in given:
+            rule = "upsert() does not change a pause; call create(), or pause() and resume()"
+            raise checks.invalid(field, given[field], rule)

@@ -1,0 +1,104 @@
+"""What the API returns for an alert."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from celery_dynbeat.api.results.base import Info
+from celery_dynbeat.common.alert_kinds import SEVERITIES, AlertKind
+
+if TYPE_CHECKING:
+    from celery_dynbeat.db.alert_models import Alert
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertInfo(Info):
+    """A snapshot of the last alert of one kind of a schedule. Instants are aware and in UTC.
+
+    - ``kind`` is a value of ``AlertKind``, ``severity`` is ``"error"`` or ``"warning"``.
+    - ``fact_count``: how often the rule was broken since ``opened_at``, at last at ``last_at``.
+    - ``value``: the seconds by which the last run was late or slow, or a number of runs or nodes.
+    - ``owner`` and ``schedule`` of an alert about beats or workers are empty.
+    - ``target`` is the name of the target that gets the messages.
+    - ``recovered_at`` None: the alert is open.
+    - ``acknowledged_at``, ``acknowledged_by``: who acknowledged this alert. None: no one.
+    - ``snoozed_until``, ``snoozed_by``: until when no message reports it.
+    - ``message_at``: when the last message about it was written. ``message_status`` is ``"unsent"``
+      before the next message, ``"waiting"``, ``"failing"``, ``"sent"`` or ``"dropped"``, and None
+      without a message of the last 7 days. ``message_error`` is that of the last try.
+    """
+
+    id: int
+    owner: str
+    schedule: str
+    kind: str
+    severity: str
+    opened_at: datetime
+    last_at: datetime
+    fact_count: int
+    run_id: str | None
+    value: float | None
+    detail: str | None
+    target: str
+    recovered_at: datetime | None
+    acknowledged_at: datetime | None
+    acknowledged_by: str | None
+    snoozed_until: datetime | None
+    snoozed_by: str | None
+    message_at: datetime | None
+    message_status: str | None
+    message_error: str | None
+
+    @classmethod
+    def of(cls, row: Any) -> "AlertInfo":
+        """Return a snapshot of a row of ``alert_pages``: an alert with its last message."""
+        alert: Alert = row.Alert
+        computed: dict[str, Any] = {
+            "schedule": alert.name,
+            "severity": SEVERITIES[AlertKind(alert.kind)].value,
+            "message_at": row.created_at,
+            "message_status": _message_status(row),
+            "message_error": row.error,
+        }
+        if alert.acknowledged_at is not None and alert.acknowledged_at < alert.opened_at:
+            computed |= {"acknowledged_at": None, "acknowledged_by": None}
+        values: dict[str, Any] = computed | {
+            name: getattr(alert, name) for name in cls.__slots__ if name not in computed
+        }
+        return cls(**values)
+
+
+def _message_status(row: Any) -> str | None:
+    if row.Alert.unsent is not None:
+        return "unsent"
+    if row.created_at is None:
+        return None
+    if row.sent_at is not None:
+        return "sent"
+    if row.dropped_at is not None:
+        return "dropped"
+    return "waiting" if row.error is None else "failing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertTargetInfo(Info):
+    """What the messages to an alert target have become in the last 7 days.
+
+    - ``urls``: how many URLs the settings of this process have for it.
+    - ``unsent_alerts``: alerts that no message reports yet, at most 10,000.
+    - ``waiting``: messages that beat sends or tries again; ``failing``: those of them whose last
+      try failed. ``next_try_at``: the next try of a waiting one.
+    - ``error``: of the last try of the newest message that is failing or was dropped. It contains
+      no part of a URL.
+    """
+
+    target: str
+    urls: int
+    unsent_alerts: int
+    waiting: int
+    failing: int
+    sent: int
+    dropped: int
+    last_sent_at: datetime | None
+    next_try_at: datetime | None
+    error: str | None

@@ -1,0 +1,61 @@
+"""What the API returns for fire times to come, and for a preview."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from celery_dynbeat.api.results.base import Info
+from celery_dynbeat.triggers import Trigger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FireTime(Info):
+    """An upcoming fire time. ``at`` is aware and in UTC.
+
+    ``is_skipped`` means that ``skip()`` took it out. ``reason`` then says by whom and why, such as
+    ``"skipped by alice@example.com: public holiday"``.
+    """
+
+    at: datetime
+    is_skipped: bool = False
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewedFireTime(Info):
+    """A fire time of a preview.
+
+    - ``at`` is aware and in UTC. ``run_at`` is the same, delayed by jitter.
+    - ``local`` is ``at`` in the zone of the owner. ``to_dict`` keeps its offset.
+    - ``note`` says what a change of the clock does to it, None if there is none.
+    """
+
+    at: datetime
+    run_at: datetime
+    local: datetime
+    note: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a dict that ``json.dumps`` accepts."""
+        return {**Info.to_dict(self), "local": self.local.isoformat()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview(Info):
+    """What a schedule would fire.
+
+    - ``name`` is None if the call gave none.
+    - ``trigger`` has the values that an ``H`` has in this schedule, and the zone of the owner if it
+      names none. ``description`` is its sentence.
+    - ``timezone`` is the zone of the owner.
+    - ``warnings`` are sentences for the user. None of them prevents create().
+    """
+
+    owner: str
+    name: str | None
+    trigger: Trigger
+    description: str
+    timezone: str
+    fire_times: Sequence[PreviewedFireTime]
+    warnings: Sequence[str]

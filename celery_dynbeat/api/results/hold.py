@@ -1,0 +1,36 @@
+"""What the API returns for a hold."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from celery_dynbeat.api.results.base import Info
+
+if TYPE_CHECKING:
+    from celery_dynbeat.db.models import Hold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldInfo(Info):
+    """A snapshot of a hold. Instants are aware and in UTC.
+
+    - ``owner`` None means everything.
+    - ``actor`` is "" if the hold was made outside ``Dynbeat.acting``.
+    - ``until_at`` None means until ``release``.
+    """
+
+    id: int
+    owner: str | None
+    actor: str
+    reason: str
+    created_at: datetime
+    until_at: datetime | None
+
+    def covers(self, fire_time: datetime) -> bool:
+        """Return whether the hold stops a fire time to come, unless it is released before."""
+        return self.until_at is None or fire_time < self.until_at
+
+    @classmethod
+    def of(cls, row: "Hold") -> "HoldInfo":
+        """Return a snapshot of a row."""
+        return cls(**{name: getattr(row, name) for name in cls.__slots__})

@@ -1,0 +1,67 @@
+"""What the API returns for a request."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from celery_dynbeat.api.results.base import Info
+
+if TYPE_CHECKING:
+    from celery_dynbeat.db.models import Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestInfo(Info):
+    """A snapshot of a request, which ``backfill`` or ``rerun_many`` has stored.
+
+    - ``kind`` is ``"backfill"`` or ``"rerun"``. ``since`` and ``until`` limit the fire times: since
+      <= fire time < until. Instants are aware and in UTC.
+    - ``owner`` None means the runs of all owners, ``name`` None those of all schedules, ``task``
+      None those of all tasks. ``statuses`` are those of the runs that a rerun repeats; a backfill
+      has none.
+    - ``total`` is the number of fire times of a backfill, or of the runs that matched a rerun.
+      ``created`` of them became new runs. ``excluded`` of them did not: a fire time had a run
+      already; or a run has changed or has a newer rerun, or its schedule is deleted, paused or
+      quarantined or must not run its task.
+    - ``status`` is ``"running"`` until all are created or excluded, then ``"finished"``, or
+      ``"cancelled"``. The runs of a finished request can be unfinished or failed. ``request_id``
+      of a run is the ``id`` of its request.
+    """
+
+    _PROPERTIES: ClassVar[tuple[str, ...]] = ("progress",)
+
+    id: int
+    kind: str
+    owner: str | None
+    name: str | None
+    task: str | None
+    statuses: Sequence[str]
+    since: datetime
+    until: datetime
+    batch_size: int
+    total: int
+    created: int
+    excluded: int
+    status: str
+    created_at: datetime
+    finished_at: datetime | None
+
+    @classmethod
+    def of(cls, row: "Request") -> "RequestInfo":
+        """Return a snapshot of a row."""
+        status = "running" if row.finished_at is None else "finished"
+        special: dict[str, Any] = {
+            "kind": str(row.kind),
+            "statuses": tuple(row.statuses),
+            "status": "cancelled" if row.cancelled else status,
+        }
+        plain = {name: getattr(row, name) for name in cls.__slots__ if name not in special}
+        return cls(**plain, **special)
+
+    @property
+    def progress(self) -> float:
+        """The fraction that is created or excluded: 0.0 to 1.0."""
+        if self.status == "finished" or not self.total:
+            return 1.0
+        return min(1.0, (self.created + self.excluded) / self.total)

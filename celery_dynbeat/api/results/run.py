@@ -1,0 +1,85 @@
+"""What the API returns for a run."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, ClassVar
+
+from celery_dynbeat.api.results.base import Info
+from celery_dynbeat.common.run_states import Origin
+
+if TYPE_CHECKING:
+    from celery_dynbeat.db.models import Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInfo(Info):
+    """A snapshot of a run. Instants are aware and in UTC.
+
+    - ``id`` is the Celery task id.
+    - A ``skipped`` run represents ``fire_count`` fire times; ``scheduled_for`` is the newest.
+    - ``schedule_id`` is None after the schedule was deleted.
+    - ``request_id`` is the id of the request that made the run, None for other runs.
+    - ``rerun_of`` is the id of the run that a rerun repeats. ``scheduled_for`` of a rerun is the
+      fire time of that run.
+    """
+
+    _PROPERTIES: ClassVar[tuple[str, ...]] = ("lag", "queue_time", "duration")
+
+    id: str
+    schedule_id: int | None
+    owner: str
+    name: str
+    task: str
+    scheduled_for: datetime
+    fire_count: int
+    status: str
+    origin: str
+    request_id: int | None
+    rerun_of: str | None
+    attempt: int
+    created_at: datetime
+    sent_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    worker: str | None
+    error: str | None
+    traceback: str | None
+
+    @classmethod
+    def of(cls, row: "Run") -> "RunInfo":
+        """Return a snapshot of a row."""
+        plain = {name: getattr(row, name) for name in cls.__slots__ if name != "scheduled_for"}
+        return cls(**plain, scheduled_for=row.nominal_at or row.scheduled_for)
+
+    @property
+    def lag(self) -> timedelta | None:
+        """The time from the fire time to the send, None if the run was not sent.
+
+        A rerun, a run of a backfill and a manual run count from ``created_at`` instead.
+        """
+        if self.sent_at is None:
+            return None
+        since = self.scheduled_for if self.origin == Origin.SCHEDULE else self.created_at
+        return self.sent_at - since
+
+    @property
+    def queue_time(self) -> timedelta | None:
+        """The time from the first send to the start of the last attempt, None before a start.
+
+        0 if a worker started the run before beat recorded the send.
+        """
+        return _elapsed(self.sent_at, self.started_at)
+
+    @property
+    def duration(self) -> timedelta | None:
+        """The time from the start of the last attempt to the end of the run, None before the end.
+
+        Never negative, also if the clock was set back during the run.
+        """
+        return _elapsed(self.started_at, self.finished_at)
+
+
+def _elapsed(since: datetime | None, until: datetime | None) -> timedelta | None:
+    if since is None or until is None:
+        return None
+    return max(timedelta(0), until - since)

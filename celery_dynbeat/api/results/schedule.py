@@ -1,0 +1,174 @@
+"""What the API returns for a schedule."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from celery_dynbeat.api.results.base import Info
+from celery_dynbeat.common.alert_rules import AlertRules, stored_rules
+from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.schedule_states import State
+from celery_dynbeat.common.text import shorten
+from celery_dynbeat.planning.schedule_spec import key_for
+from celery_dynbeat.triggers import Trigger, parse_trigger
+
+if TYPE_CHECKING:
+    from celery_dynbeat.api.columns import ScheduleRow
+
+_DURATIONS = ("catch_up_window", "expires_after", "jitter", "max_run_time")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleInfo(Info):
+    """A snapshot of a schedule. Instants are aware and in UTC.
+
+    - ``trigger`` is None if the stored trigger is damaged; ``error`` then contains the reason. An
+      ``H`` in it has the values of this schedule.
+    - ``given_trigger`` is the trigger as ``create`` takes it: without a zone that it inherits.
+    - ``stored_trigger`` is the text of the row, also of a damaged trigger: ``kind``, ``spec`` and
+      ``timezone``.
+    - ``timezone`` is the zone of the trigger. With ``inherits_timezone``, the trigger or a part of
+      it names no zone and follows the owner's zone.
+    - ``next_run_at`` is None if the schedule is paused, finished, quarantined, or due and held.
+    - ``held_at`` is when beat found the due schedule held. None: it was not due since the hold.
+    - ``failing_since`` is when the first of the last failed or lost runs ended. None: the last
+      ended run succeeded, or no run has ended.
+    - A policy (``catch_up`` to ``pause_after_failures``) that is None follows the settings.
+    - ``alerts`` are the schedule's own alert rules; None: the settings apply.
+    - ``ping_url`` can contain a token. The repr does not show it; ``to_dict`` does.
+    - ``managed_by`` is ``"config"`` if the schedule follows an entry of Celery's ``beat_schedule``,
+      else ``""``.
+    - ``version`` increases by one with each edit.
+    """
+
+    _PROPERTIES: ClassVar[tuple[str, ...]] = ("state",)
+
+    id: int
+    owner: str
+    name: str
+    task: str
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    options: Mapping[str, Any]
+    trigger: Trigger | None
+    given_trigger: Trigger | None
+    stored_trigger: Mapping[str, str]
+    timezone: str
+    inherits_timezone: bool
+    enabled: bool
+    paused_reason: str | None
+    start_at: datetime | None
+    end_at: datetime | None
+    max_runs: int | None
+    run_count: int
+    catch_up: str | None
+    catch_up_window: timedelta | None
+    expires_after: timedelta | None
+    jitter: timedelta | None
+    overlap: str | None
+    max_run_time: timedelta | None
+    on_lost: str | None
+    pause_after_failures: int | None
+    next_run_at: datetime | None
+    held_at: datetime | None
+    last_run_at: datetime | None
+    failing_since: datetime | None
+    finished_at: datetime | None
+    error: str | None
+    description: str
+    tags: Sequence[str]
+    alerts: AlertRules | None
+    ping_url: str | None = field(repr=False)
+    managed_by: str
+    version: int
+    created_at: datetime
+    updated_at: datetime
+
+    @classmethod
+    def of(cls, row: "ScheduleRow") -> "ScheduleInfo":
+        """Return a snapshot of a row."""
+        trigger, trigger_error = _trigger(row)
+        special: dict[str, Any] = {
+            "trigger": trigger,
+            "given_trigger": None if trigger is None else _given_trigger(row, trigger),
+            "stored_trigger": {
+                "kind": row.trigger_kind,
+                "spec": row.trigger_spec,
+                "timezone": row.timezone,
+            },
+            "error": row.error or trigger_error or _unreadable_duration(row),
+            # The column has the end of the hold.
+            "next_run_at": row.next_run_at if row.held_at is None else None,
+            "tags": _tags(row.tags),
+            "alerts": _alerts(row.alerts),
+            **{name: _duration(getattr(row, name)) for name in _DURATIONS},
+        }
+        plain = {name: getattr(row, name) for name in cls.__slots__ if name not in special}
+        return cls(**plain, **special)
+
+    @property
+    def state(self) -> str:
+        """The most important state of this snapshot.
+
+        The first that applies of ``"quarantined"``, ``"finished"``, ``"paused"``, ``"held"`` (it
+        was due during the hold), ``"failing"`` and ``"active"``. Only ``list(state="overdue")``
+        finds overdue schedules, because that depends on the time.
+        """
+        states = {
+            State.QUARANTINED: self.error is not None,
+            State.FINISHED: self.finished_at is not None,
+            State.PAUSED: not self.enabled,
+            State.HELD: self.held_at is not None,
+            State.FAILING: self.failing_since is not None,
+        }
+        return str(next((state for state, applies in states.items() if applies), State.ACTIVE))
+
+
+def _trigger(row: "ScheduleRow") -> tuple[Trigger | None, str | None]:
+    """Return the row's trigger, or None and the error if it cannot be read."""
+    try:
+        trigger = parse_trigger(row.trigger_kind, row.trigger_spec, timezone=row.timezone)
+        return trigger.bound_to(key_for(row.owner, row.name)), None
+    except InvalidTriggerError as error:
+        return None, f"{type(error).__name__}: {error}"
+
+
+def _given_trigger(row: "ScheduleRow", trigger: Trigger) -> Trigger:
+    """Return the row's trigger without the zone that it inherits."""
+    try:
+        zone = None if row.inherits_timezone else row.timezone
+        return parse_trigger(row.trigger_kind, row.trigger_spec, timezone=zone)
+    except InvalidTriggerError:
+        # A combination that has no fire time without a zone.
+        return trigger
+
+
+def _unreadable_duration(row: "ScheduleRow") -> str | None:
+    """Return the error of a duration that only SQL can have written, None without one."""
+    for name in _DURATIONS:
+        seconds = getattr(row, name)
+        if seconds is not None and _duration(seconds) is None:
+            return f"{name} = {shorten(seconds)}: must be a number of seconds"
+    return None
+
+
+def _tags(stored: Any) -> Sequence[str]:
+    """Return the tags as texts that can be encoded: SQL by hand can write any JSON."""
+    tags = stored if isinstance(stored, list) else []
+    return [str(tag).encode(errors="replace").decode() for tag in tags]
+
+
+def _alerts(stored: object) -> AlertRules | None:
+    """Return the readable rules, None without any."""
+    rules = stored_rules(stored)
+    return None if rules == AlertRules() else rules
+
+
+def _duration(seconds: float | None) -> timedelta | None:
+    try:
+        return None if seconds is None else timedelta(seconds=seconds)
+    except (OverflowError, TypeError, ValueError):
+        # Written by SQL: longer than a timedelta, NaN, or a text in SQLite. A list must still show
+        # the schedules.
+        return None

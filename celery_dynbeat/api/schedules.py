@@ -1,0 +1,64 @@
+"""The schedules of all owners."""
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.api import checks
+from celery_dynbeat.api.acting import acting_as
+from celery_dynbeat.api.control import erasure
+from celery_dynbeat.api.control.alerts import AlertTargetCalls
+from celery_dynbeat.api.control.erasure import Progress
+from celery_dynbeat.api.owner import OwnerSchedules
+from celery_dynbeat.api.shared import SharedCalls
+from celery_dynbeat.process.context import Context
+
+
+class Schedules(SharedCalls, AlertTargetCalls):
+    """The calls that span owners. ``for_owner`` gives the calls of one owner.
+
+    Every call accepts ``session=`` and then joins the transaction of the caller. Every change
+    accepts ``actor=`` and ``reason=`` for the audit, by default those of ``Dynbeat.acting``.
+    """
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context, None)
+
+    def for_owner(self, owner: str) -> OwnerSchedules:
+        """Return the schedules of ``owner``; ``""`` is the application itself.
+
+        ``owner`` has at most 255 characters. Raises InvalidScheduleError for an invalid owner.
+        """
+        return OwnerSchedules(self._context, owner)
+
+    def delete_owner(
+        self,
+        owner: str,
+        *,
+        erase_history: bool = False,
+        progress: Progress | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+    ) -> int:
+        """Delete all schedules of ``owner`` and its holds, and return the number of schedules.
+
+        Their runs that have not started are revoked. The history stays until it is pruned.
+
+        With ``erase_history`` the owner's runs, changes and requests are deleted, too. Running
+        tasks continue; their rows are deleted. One change remains: the owner's name, with the actor
+        and the reason of this call. Without ``session`` each batch commits: first the schedules
+        stop, then the history is deleted. ``progress`` is called after each batch with the number
+        of deleted rows. If the call fails, repeat it. Let the application create nothing for the
+        owner meanwhile.
+
+        Raises InvalidScheduleError.
+        """
+        checks.check_name("owner", owner, empty=True)
+        if not isinstance(erase_history, bool):
+            raise checks.invalid("erase_history", erase_history, "must be True or False")
+        if progress is not None and not callable(progress):
+            raise checks.invalid("progress", progress, "must be a function of one number")
+        with acting_as(actor=actor, reason=reason):
+            if not erase_history:
+                return erasure.delete(self._context, session, owner=owner)
+            report = progress or (lambda _deleted: None)
+            return erasure.erase(self._context, session, owner=owner, progress=report)

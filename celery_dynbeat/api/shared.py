@@ -1,0 +1,25 @@
+"""The calls that an owner and all owners have: each is defined once for both."""
+
+from celery_dynbeat.api.control.alerts import AlertCalls
+from celery_dynbeat.api.control.cancelling import CancelCalls
+from celery_dynbeat.api.control.holds import HoldCalls
+from celery_dynbeat.api.edit.new_rows import CreateManyCalls
+from celery_dynbeat.api.lists.changes import ChangeCalls
+from celery_dynbeat.api.lists.history import RunCalls
+from celery_dynbeat.api.lists.schedules import ListCalls
+from celery_dynbeat.api.requests import RequestCalls
+from celery_dynbeat.api.reruns import RerunCalls
+
+
+class SharedCalls(
+    CreateManyCalls,
+    HoldCalls,
+    AlertCalls,
+    CancelCalls,
+    RequestCalls,
+    RerunCalls,
+    ListCalls,
+    RunCalls,
+    ChangeCalls,
+):
+    """The calls that an owner and all owners have."""

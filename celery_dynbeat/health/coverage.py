@@ -1,0 +1,185 @@
+"""Which queues no worker consumes, and which tasks no worker has registered.
+
+A sample of the work is compared with what the workers report: the runs that wait, and the schedules
+that are due next. Nothing is stated without certainty: a worker that reports nothing may serve
+anything, and a task whose queue is not known may go to any queue.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from celery import Celery
+from celery.app.routes import MapRoute
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.broker.task_message import MessageSender
+from celery_dynbeat.health.queues import queue_of, reported_names
+from celery_dynbeat.store import served_work
+
+#: A schedule that is due within this time counts as urgent.
+SOON = timedelta(hours=1)
+
+
+class Work(NamedTuple):
+    """A run or a schedule of the sample. ``queue`` None: not known.
+
+    ``is_run``: a run waits. Otherwise a schedule is due, ``is_soon`` says whether within an hour.
+    ``is_known``: this application has the task.
+    """
+
+    task: str
+    queue: str | None
+    is_run: bool
+    is_soon: bool = False
+    is_known: bool = False
+
+
+class Worker(NamedTuple):
+    """The queues and the tasks of a worker. None: not known."""
+
+    queues: frozenset[str] | None
+    tasks: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unserved:
+    """A queue that no worker consumes, or a task that no worker has registered.
+
+    ``queue`` is that of the task. ``runs`` and ``schedules`` are their numbers in the sample.
+    ``urgent``: runs are waiting or will soon fail.
+    """
+
+    name: str
+    queue: str | None = None
+    runs: int
+    schedules: int
+    urgent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What no worker serves, most runs first. None: not known."""
+
+    queues: Sequence[Unserved] | None = None
+    tasks: Sequence[Unserved] | None = None
+
+
+def compare(work: Sequence[Work], workers: Sequence[Worker]) -> Coverage:
+    """Return what none of ``workers`` serves. Without a worker nothing is known."""
+    if not workers or any(worker.queues is None for worker in workers):
+        return Coverage()
+    consumed = frozenset[str]().union(*(worker.queues or () for worker in workers))
+    unconsumed = [each for each in work if each.queue is not None and each.queue not in consumed]
+    queues = _unserved(unconsumed, lambda each: (each.queue or "", None), lambda each: each.is_run)
+    if any(worker.tasks is None for worker in workers):
+        return Coverage(queues)
+    unregistered = [each for each in work if not _is_registered(each, workers, consumed)]
+    return Coverage(
+        queues,
+        _unserved(
+            unregistered,
+            lambda each: (each.task, each.queue),
+            # A name that this application does not know either may be an error of one schedule.
+            lambda each: each.is_known and (each.is_run or each.is_soon),
+        ),
+    )
+
+
+def _is_registered(work: Work, workers: Sequence[Worker], consumed: frozenset[str]) -> bool:
+    # Only the workers that consume the queue can receive the task.
+    anywhere = work.queue not in consumed
+    return any(
+        work.task in (worker.tasks or ())
+        for worker in workers
+        if anywhere or work.queue in (worker.queues or ())
+    )
+
+
+def _unserved(
+    work: Sequence[Work],
+    key: Callable[[Work], tuple[str, str | None]],
+    is_urgent: Callable[[Work], bool],
+) -> Sequence[Unserved]:
+    runs = Counter(key(each) for each in work if each.is_run)
+    schedules = Counter(key(each) for each in work if not each.is_run)
+    urgent = {key(each) for each in work if is_urgent(each)}
+    found = [
+        Unserved(
+            name=name,
+            queue=queue,
+            runs=runs[name, queue],
+            schedules=schedules[name, queue],
+            urgent=(name, queue) in urgent,
+        )
+        for name, queue in runs | schedules
+    ]
+    return sorted(found, key=lambda each: (-each.runs, -each.schedules, each.name))
+
+
+def read(
+    session: Session, app: Celery, *, now: datetime, node_timeout: timedelta, lag: timedelta
+) -> Coverage:
+    """Return what no worker serves at ``now``. Imports the tasks of ``app``.
+
+    Workers that ended within ``lag`` count: they may be restarting.
+    """
+    rows = served_work.read_workers(
+        session, seen_since=now - max(node_timeout, lag), stopped_since=now - lag
+    )
+    if not rows or len(rows) > served_work.MAX_WORKERS:
+        return Coverage()
+    # Beat imports them too. The queue of a task is in its definition.
+    app.loader.import_default_modules()
+    workers = [Worker(reported_names(row.queues), reported_names(row.tasks)) for row in set(rows)]
+    return compare(list(_sample(session, app, now)), workers)
+
+
+def queues_in_use(session: Session, app: Celery, *, now: datetime) -> Sequence[str]:
+    """Return the queues of the sample, those with the most work first. Imports the tasks."""
+    app.loader.import_default_modules()
+    work = Counter(each.queue for each in _sample(session, app, now))
+    return [queue for queue, _ in work.most_common() if queue is not None]
+
+
+def _sample(session: Session, app: Celery, now: datetime) -> Iterator[Work]:
+    sender = MessageSender(app, now=lambda: now, driver_type="")
+    # Only a function of the application can depend on the arguments, which may be large.
+    with_arguments = any(not isinstance(route, MapRoute) for route in app.amqp.routes)
+    for row in served_work.read_waiting(session, with_arguments=with_arguments):
+        yield _work(app, sender, row, now, is_run=True)
+    for row in served_work.read_due(session, with_arguments=with_arguments):
+        yield _work(app, sender, row, now, is_soon=row.next_run_at <= now + SOON)
+
+
+def _work(
+    app: Celery,
+    sender: MessageSender,
+    row: Any,
+    now: datetime,
+    *,
+    is_run: bool = False,
+    is_soon: bool = False,
+) -> Work:
+    queue = queue_of(
+        sender,
+        task=row.task,
+        args=getattr(row, "args", ()),
+        kwargs=getattr(row, "kwargs", {}),
+        options=row.options,
+        now=now,
+    )
+    return Work(row.task, queue, is_run, is_soon, is_known=row.task in app.tasks)
+
+
+def shown(unserved: Iterable[Unserved], *, limit: int) -> str:
+    """Return the first names with their numbers, as a problem shows them."""
+    listed = list(unserved)
+    names = [
+        f"{each.name!r} (waiting runs: {each.runs}, schedules: {each.schedules})"
+        for each in listed[:limit]
+    ]
+    more = [f"and {len(listed) - limit} more"] if len(listed) > limit else []
+    return ", ".join([*names, *more])

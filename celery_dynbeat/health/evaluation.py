@@ -1,0 +1,481 @@
+"""The evaluation of a health report: problems and warnings. Reads nothing itself.
+
+Problems (unhealthy):
+- the database or the broker is unreachable, or the tables are missing or outdated
+- no beat makes progress
+- a schedule is due for longer than max_lag
+- a run is overdue for longer than twice dynbeat_dispatch_timeout
+- a beat cannot publish to a queue or exchange, or cannot publish a task
+- runs wait, and no worker was alive for max_lag
+- runs wait in a queue that no living worker consumes
+- no living worker has a task of this application that is due within an hour
+
+Warnings (healthy):
+- one of several beats makes no progress
+- some beats or workers are missing, or the clock of one differs from that of the database
+- no worker is alive, and no run waits
+- schedules are quarantined, or have a trigger that only a newer version supports
+- entries of beat_schedule are rejected
+- the last runs of schedules all failed
+- schedules are held
+- schedules have a queue that no living worker consumes, or a task that none has registered
+- a beat uses another notifier than the configured one
+- the tables belong to another application
+- the encoding of the database is not UTF-8
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from celery_dynbeat.broker import outages
+from celery_dynbeat.common.alert_kinds import AlertKind
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.db.models import Node, NodeKind
+from celery_dynbeat.health.coverage import Coverage
+from celery_dynbeat.health.problem import Problem
+from celery_dynbeat.health.stopped_work import stopped_warnings, unserved_problems
+from celery_dynbeat.store.health import MAX_NAMED, MAX_NODES, Tables
+
+#: A node that stopped counts for so many node timeouts: its successor starts meanwhile.
+RESTART_TIMEOUTS = 2
+#: A larger offset of a node's clock is a warning.
+MAX_CLOCK_OFFSET = timedelta(seconds=5)
+#: For how long a node is shown after its last heartbeat.
+SHOWN_FOR = timedelta(hours=1)
+
+
+class NodeState(StrEnum):
+    """The state of a node, derived from its row."""
+
+    #: The node sends heartbeats and made no progress yet.
+    STARTING = "starting"
+    WORKING = "working"
+    #: The node sends heartbeats and made no progress for dynbeat_node_timeout.
+    NO_PROGRESS = "no_progress"
+    #: The node sent no heartbeat for dynbeat_node_timeout and did not deregister.
+    GONE = "gone"
+    STOPPED = "stopped"
+
+
+#: The states of a node that sends heartbeats.
+ALIVE = (NodeState.STARTING, NodeState.WORKING, NodeState.NO_PROGRESS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """For how long a state may last before it is a problem.
+
+    ``node_timeout``: a node without a heartbeat, or without progress. ``lag``: a due schedule, or
+    no worker. ``overdue``: an overdue run. ``expected`` is the number of nodes of each kind, None
+    without an expectation.
+    """
+
+    node_timeout: timedelta
+    lag: timedelta
+    overdue: timedelta
+    expected: Mapping[NodeKind, int | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, settings: Settings, *, max_lag: timedelta | None = None) -> "Limits":
+        """Return the limits of the settings.
+
+        The default of ``max_lag`` is two polls of a beat that receives no notification, plus the
+        time after which the sweep resends a run of another beat.
+        """
+        default = 2 * settings.poll_interval + settings.dispatch_timeout
+        return cls(
+            node_timeout=settings.node_timeout,
+            lag=default if max_lag is None else max_lag,
+            overdue=2 * settings.dispatch_timeout,
+            expected={
+                NodeKind.BEAT: settings.expected_beats,
+                NodeKind.WORKER: settings.expected_workers,
+            },
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseStatus:
+    """The result of the database probe.
+
+    ``clock_offset`` is this host's clock minus the database's. ``schema_error`` is None if the
+    tables fit this version. ``encoding`` is set only if the database cannot store all of Unicode.
+    """
+
+    url: str
+    error: str | None = None
+    round_trip: timedelta | None = None
+    clock_offset: timedelta | None = None
+    revision: str | None = None
+    schema_error: str | None = None
+    encoding: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerStatus:
+    """The result of the broker probe; ``error`` is None if the broker is reachable."""
+
+    url: str
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthReport:
+    """The state of an installation at ``now``, by the clock of the database.
+
+    ``misconfigured`` is the error that prevented the probes. ``tables`` is None if they could not
+    be read. ``application`` is the name of the application that runs the probes, None if it has
+    none. ``coverage`` is what no worker serves.
+    """
+
+    misconfigured: str | None = None
+    application: str | None = None
+    now: datetime | None = None
+    database: DatabaseStatus | None = None
+    broker: BrokerStatus | None = None
+    notifier: str | None = None
+    tables: Tables | None = None
+    limits: Limits | None = None
+    coverage: Coverage = field(default_factory=Coverage)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The problems and warnings of an installation."""
+
+    problems: Sequence[Problem]
+    warnings: Sequence[Problem]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether there is no problem. Warnings do not count."""
+        return not self.problems
+
+
+def state_of(node: Node, *, now: datetime, timeout: timedelta) -> NodeState:
+    """Return the state of ``node`` at ``now``."""
+    if node.stopped_at is not None:
+        return NodeState.STOPPED
+    if now - node.seen_at > timeout:
+        return NodeState.GONE
+    if now - (node.progressed_at or node.started_at) > timeout:
+        return NodeState.NO_PROGRESS
+    return NodeState.STARTING if node.progressed_at is None else NodeState.WORKING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissingNodes:
+    """The nodes of a kind that are missing: ``number`` of them, and those that died."""
+
+    kind: NodeKind
+    alive: int
+    number: int
+    expected: int | None
+    died: Sequence[Node]
+
+    @property
+    def problem(self) -> Problem:
+        """Return the warning."""
+        kinds = f"{self.kind}s"
+        text = f"{kinds} alive: {self.alive}"
+        text += "" if self.expected is None else f", expected: {self.expected}"
+        if self.died:
+            text += f"; died without a replacement: {', '.join(map(_died, self.died[:MAX_NAMED]))}"
+        hint = f"start the missing {kinds}: the log or the host of each says why it ended"
+        if self.expected is not None:
+            hint += f"; or correct dynbeat_expected_{kinds}"
+        return Problem(_MISSING[self.kind], text, hint)
+
+
+_MISSING = {
+    NodeKind.BEAT: AlertKind.BEATS_MISSING.value,
+    NodeKind.WORKER: AlertKind.WORKERS_MISSING.value,
+}
+
+
+def _died(node: Node) -> str:
+    return f"{node.name} (last heartbeat at {node.seen_at:%Y-%m-%dT%H:%M:%SZ})"
+
+
+def missing_nodes(
+    nodes: Sequence[Node], kind: NodeKind, *, now: datetime, limits: Limits
+) -> MissingNodes | None:
+    """Return which nodes of a kind are missing; None if none is, or if it is not certain.
+
+    With an expected number, fewer nodes are alive. Otherwise a node died without a stop, and no
+    other node started since then. A stop counts only after the time that a restart takes. So does
+    each absence after the start of all nodes.
+    """
+    states = [(node, state_of(node, now=now, timeout=limits.node_timeout)) for node in nodes]
+    restarting_since = now - RESTART_TIMEOUTS * limits.node_timeout
+    if all(node.started_at > restarting_since for node, state in states if state in ALIVE):
+        return None
+    states = [(node, state) for node, state in states if node.kind == kind]
+    # Others may be cut off.
+    if len(states) >= MAX_NODES:
+        return None
+    alive = sum(state in ALIVE for _, state in states)
+    restarting = sum(
+        node.stopped_at is not None and node.stopped_at > restarting_since for node, _ in states
+    )
+    died = _unreplaced(states)
+    expected = limits.expected.get(kind)
+    number = len(died) if expected is None else expected - alive - restarting
+    if number <= 0:
+        return None
+    return MissingNodes(
+        kind=kind, alive=alive, number=number, expected=expected, died=died[:number]
+    )
+
+
+def _unreplaced(states: Sequence[tuple[Node, NodeState]]) -> Sequence[Node]:
+    """Return the nodes that died, the last first, without those that a later start replaced."""
+    died = [node for node, state in states if state is NodeState.GONE]
+    starts = sorted(node.started_at for node, state in states if state is not NodeState.GONE)
+    left = []
+    for node in sorted(died, key=lambda node: node.seen_at, reverse=True):
+        if starts and starts[-1] > node.seen_at:
+            starts.pop()
+        else:
+            left.append(node)
+    return left
+
+
+def clock_differs(node: Node) -> bool:
+    """Return whether the clock of the node's host differs much from that of the database."""
+    return abs(node.clock_offset or 0) > MAX_CLOCK_OFFSET.total_seconds()
+
+
+def clock_warning(nodes: Sequence[Node], *, now: datetime, limits: Limits) -> Problem | None:
+    """Return the warning about living nodes whose clock differs from that of the database."""
+    differing = [
+        f"{node.name} ({node.clock_offset:+.1f} s)"
+        for node in nodes
+        if clock_differs(node) and state_of(node, now=now, timeout=limits.node_timeout) in ALIVE
+    ]
+    if not differing:
+        return None
+    more = f" and {len(differing) - MAX_NAMED} more" if len(differing) > MAX_NAMED else ""
+    return Problem(
+        AlertKind.CLOCKS_DIFFER.value,
+        f"clocks differ from the clock of the database: {', '.join(differing[:MAX_NAMED])}{more}",
+        "synchronise the clocks of these hosts: Celery's expiry of messages and logs use them",
+    )
+
+
+def evaluate(report: HealthReport) -> Evaluation:
+    """Return the problems and warnings in ``report``."""
+    problems = [*_service_problems(report)]
+    warnings: list[Problem] = []
+    if report.tables is not None and report.now is not None and report.limits is not None:
+        checks = _TableChecks(report.tables, report.now, report.limits, report.notifier)
+        problems += checks.problems()
+        warnings += checks.warnings()
+        warnings += _config_warnings(report.tables, application=report.application)
+        problems += unserved_problems(report.coverage, urgent=True)
+        warnings += unserved_problems(report.coverage, urgent=False)
+        warnings += stopped_warnings(report.tables)
+    if report.database is not None and report.database.encoding is not None:
+        warnings.append(_encoding_limited(report.database.encoding))
+    return Evaluation(problems, warnings)
+
+
+def _encoding_limited(encoding: str) -> Problem:
+    text = (
+        f"the encoding of the database is {encoding}: names with other characters are rejected,"
+        " and errors are stored escaped"
+    )
+    return Problem("encoding_limited", text, "move to a database whose encoding is UTF8")
+
+
+def _service_problems(report: HealthReport) -> Iterator[Problem]:
+    if report.misconfigured is not None:
+        yield Problem("configuration", report.misconfigured, "correct the Celery configuration")
+    database, broker = report.database, report.broker
+    if database is not None and database.error is not None:
+        text = f"the database cannot be used: {database.error}"
+        hint = "check its server, dynbeat_database_url, and the account's rights on the tables"
+        yield Problem("database_unreachable", text, hint)
+    if database is not None and database.schema_error is not None:
+        hint = "run `celery -A your_app dynbeat schema upgrade`"
+        yield Problem("schema_outdated", database.schema_error.partition(": run `")[0], hint)
+    if broker is not None and broker.error is not None:
+        text = f"the broker is unreachable: {broker.error}"
+        yield Problem("broker_unreachable", text, "check its server, broker_url and the account")
+
+
+class _TableChecks:
+    """The checks of what the tables contain at ``now``."""
+
+    def __init__(self, tables: Tables, now: datetime, limits: Limits, notifier: str | None) -> None:
+        self._tables, self._now, self._limits, self._notifier = tables, now, limits, notifier
+        self._beats = self._states(NodeKind.BEAT)
+        self._workers = self._states(NodeKind.WORKER)
+
+    def _states(self, kind: NodeKind) -> list[tuple[Node, NodeState]]:
+        nodes = [node for node in self._tables.nodes if node.kind == kind]
+        timeout = self._limits.node_timeout
+        return [(node, state_of(node, now=self._now, timeout=timeout)) for node in nodes]
+
+    def problems(self) -> Iterator[Problem]:
+        if not any(state is NodeState.WORKING for _, state in self._beats):
+            yield self._no_beat()
+        yield from self._outages()
+        yield from self._late()
+        if self._worker_is_missing() and self._runs_wait():
+            yield self._no_worker()
+
+    def warnings(self) -> Iterator[Problem]:
+        if any(state is NodeState.WORKING for _, state in self._beats):
+            yield from map(_beat_failing, self._without_progress())
+        yield from map(_notifier_fallback, self._on_fallback())
+        yield from self._node_warnings()
+        if not self._a_worker_lives() and not (self._worker_is_missing() and self._runs_wait()):
+            yield self._no_worker()
+        if self._tables.quarantined.count:
+            text = f"quarantined schedules: {self._tables.quarantined}"
+            hint = "correct each with update(), which ends its quarantine, or delete it"
+            yield Problem("schedules_quarantined", text, hint)
+        if self._tables.unsupported_trigger:
+            text = "schedules wait: this version does not support their kind of trigger"
+            hint = "upgrade all beats, or give the schedules another trigger"
+            yield Problem("unsupported_triggers", text, hint)
+
+    def _node_warnings(self) -> Iterator[Problem]:
+        nodes, now, limits = self._tables.nodes, self._now, self._limits
+        found = [missing_nodes(nodes, kind, now=now, limits=limits) for kind in NodeKind]
+        # Without any, there is another problem.
+        yield from (each.problem for each in found if each is not None and each.alive)
+        clocks = clock_warning(nodes, now=now, limits=limits)
+        if clocks is not None:
+            yield clocks
+
+    def _outages(self) -> Iterator[Problem]:
+        """Yield one problem for each queue, exchange or task, even if several beats report it."""
+        reports = [
+            outages.parse_report(node.outages) for node, state in self._beats if state in ALIVE
+        ]
+        reported = {(each.kind, each.name): each for report in reports for each in report}
+        for each in list(reported.values())[: outages.MAX_REPORTED]:
+            yield _publishing_fails(each)
+
+    def _without_progress(self) -> list[Node]:
+        return [node for node, state in self._beats if state is NodeState.NO_PROGRESS]
+
+    def _on_fallback(self) -> list[Node]:
+        """Return the working beats that use another notifier than the configured one."""
+        working = [node for node, state in self._beats if state is NodeState.WORKING]
+        return [node for node in working if node.notifier not in {None, self._notifier}]
+
+    def _no_beat(self) -> Problem:
+        for node, state in self._beats:
+            if state in ALIVE:
+                return _beat_failing(node)
+        hint = "start one: `celery -A your_app beat`; the log of the last one says why it ended"
+        return Problem("no_beat", "no beat is alive: no schedule runs", hint)
+
+    def _late(self) -> Iterator[Problem]:
+        lag = _age(self._tables.oldest_due_at, self._now)
+        if lag > self._limits.lag:
+            text = (
+                f"due schedules: {self._tables.due}; the oldest is {_format_seconds(lag)} late"
+                f" (limit {_format_seconds(self._limits.lag)})"
+            )
+            hint = "read beat's log; if the beats work but are too slow, start another beat"
+            yield Problem("schedules_late", text, hint)
+        overdue = _age(self._tables.overdue_since, self._now)
+        if overdue > self._limits.overdue:
+            text = (
+                f"overdue runs: {self._tables.overdue}; the oldest for"
+                f" {_format_seconds(overdue)} (limit {_format_seconds(self._limits.overdue)})"
+            )
+            yield Problem("runs_overdue", text, "read beat's log: no beat resends these runs")
+
+    def _a_worker_lives(self) -> bool:
+        return any(state in ALIVE for _, state in self._workers)
+
+    def _worker_is_missing(self) -> bool:
+        """Return whether no worker was alive for the time that a restart takes."""
+        ends = [node.stopped_at or node.seen_at for node, _ in self._workers]
+        absent = not ends or self._now - max(ends) > self._limits.lag
+        return absent and not self._a_worker_lives()
+
+    def _runs_wait(self) -> bool:
+        return self._tables.runs[Status.SENT].count > 0
+
+    def _no_worker(self) -> Problem:
+        waiting = f"; waiting runs: {self._tables.runs[Status.SENT]}" if self._runs_wait() else ""
+        hint = (
+            "start one with the same application: `celery -A your_app worker`;"
+            " workers without Dynbeat(app) do not count"
+        )
+        return Problem("no_worker", f"no worker is alive{waiting}", hint)
+
+
+def _config_warnings(tables: Tables, *, application: str | None) -> Iterator[Problem]:
+    """Yield the warnings about beat_schedule and the name of the application."""
+    if tables.refused.count:
+        text = f"invalid entries of beat_schedule: {tables.refused}; their schedules are paused"
+        hint = "correct the entries and restart beat; its log has the reasons (config_refused)"
+        yield Problem("entries_refused", text, hint)
+    if None not in {application, tables.application} and application != tables.application:
+        text = f"the tables belong to application {tables.application!r}, this is {application!r}"
+        hint = (
+            f"give {application!r} its own database or schema, or set dynbeat_application ="
+            f" {tables.application!r}: a beat of {application!r} refuses to start"
+        )
+        yield Problem("application_differs", text, hint)
+
+
+def _beat_failing(node: Node) -> Problem:
+    text = f"beat {node.name} is alive and makes no progress"
+    return Problem(
+        "beat_failing",
+        text if node.error is None else f"{text}: {node.error}",
+        "fix the cause in the error and in its log; if both show none, restart it",
+    )
+
+
+def _notifier_fallback(node: Node) -> Problem:
+    return Problem(
+        "notifier_fallback",
+        f"beat {node.name} receives no notification from PostgreSQL; it uses {node.notifier}",
+        "LISTEN does not work through a pooler in transaction mode: set dynbeat_notifier to"
+        " 'broker', or give beat a URL of the server itself",
+    )
+
+
+def _publishing_fails(reported: outages.ReportedOutage) -> Problem:
+    text = (
+        f"runs wait: since {reported.since} publishing fails"
+        f" for {reported.kind} {reported.name!r}: {reported.error}"
+    )
+    then = "beat then sends the runs itself"
+    if reported.kind == outages.Kind.TASK:
+        hint = (
+            "correct task_routes, the receivers of before_task_publish, the task's own apply_async"
+            " or the schedule's options"
+        )
+        return Problem("publish_failed", text, f"{hint}; {then}")
+    hints = (hint for code, hint in _AMQP_HINTS.items() if f"({code})" in reported.error)
+    hint = next(hints, "fix the cause in the error")
+    return Problem("queue_refused", text, f"{hint}; {then}")
+
+
+#: By AMQP reply code. The driver writes the code into its error.
+_AMQP_HINTS = {
+    403: "give the broker account its rights (rabbitmqctl set_permissions)",
+    404: "declare the exchange or queue, or start the node that hosts it",
+    406: "make task_queues match the queue on the broker: type, durability, arguments",
+}
+
+
+def _age(instant: datetime | None, now: datetime) -> timedelta:
+    return timedelta(0) if instant is None else now - instant
+
+
+def _format_seconds(duration: timedelta) -> str:
+    return f"{duration.total_seconds():.1f} s"

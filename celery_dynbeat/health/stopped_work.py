@@ -1,0 +1,62 @@
+"""The problems of schedules that fail or are held, and of work that no worker serves."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from celery_dynbeat.health.coverage import Coverage, Unserved, shown
+from celery_dynbeat.health.problem import Problem
+from celery_dynbeat.store.health import MAX_NAMED, Tables
+
+
+def unserved_problems(coverage: Coverage, *, urgent: bool) -> Iterator[Problem]:
+    """Yield the problems of queues and tasks that no worker serves; or else the warnings."""
+    queues = _of(coverage.queues, urgent=urgent)
+    if queues:
+        text = f"no living worker consumes these queues: {shown(queues, limit=MAX_NAMED)}"
+        hint = (
+            f"start a worker that consumes them: `celery -A your_app worker -Q {queues[0].name}`;"
+            " or correct the queue in task_routes, in the task or in the options of the schedules"
+        )
+        yield Problem("queue_not_consumed", text, hint)
+    tasks = _of(coverage.tasks, urgent=urgent)
+    if tasks:
+        text = f"no living worker of their queue has these tasks: {shown(tasks, limit=MAX_NAMED)}"
+        hint = (
+            "restart the workers with the code of the tasks, and import its modules there"
+            " (include, imports or autodiscover_tasks)"
+        )
+        correct = "correct the task of the schedules, or import its module where workers start"
+        yield Problem("task_not_registered", text, hint if urgent else correct)
+
+
+def _of(unserved: Sequence[Unserved] | None, *, urgent: bool) -> Sequence[Unserved]:
+    return [each for each in unserved or () if each.urgent == urgent]
+
+
+def stopped_warnings(tables: Tables) -> Iterator[Problem]:
+    """Yield the warnings about schedules that fail or are held."""
+    if tables.failing.count:
+        text = f"schedules whose last runs all failed: {tables.failing}"
+        hint = (
+            "`celery -A your_app dynbeat errors` counts the errors, `celery -A your_app dynbeat"
+            " list --all-owners --state failing` has the schedules: correct the task or its"
+            " arguments, or pause the schedule"
+        )
+        yield Problem("schedules_failing", text, hint)
+    if tables.holds.count:
+        # Those of everything come first.
+        owner = tables.holds_first[0].owner
+        text = f"holds in force: {tables.holds}"
+        text += "; no schedule runs" if owner is None else ""
+        hint = (
+            f"`{release_command(owner)}` ends that of"
+            f" {'everything' if owner is None else f'owner {owner!r}'}; without --all-actors it"
+            " ends only your own hold"
+        )
+        yield Problem("schedules_held", text, hint)
+
+
+def release_command(owner: str | None) -> str:
+    """Return the command that ends each hold of an owner; None: the holds of everything."""
+    scope = "--all-owners" if owner is None else f"--owner {shlex.quote(owner)}"
+    return f"celery -A your_app dynbeat release {scope} --all-actors"

@@ -1,0 +1,33 @@
+"""The cause why a schedule ran, or did not run: the first rule that applies.
+
+PURE. The order is from what stops every fire time to what concerns the newest run:
+
+    quarantined, unreadable, paused, held    the row or a person stops it
+    no beat, beat without progress, overdue  beat does not claim it
+    waits, runs, retries                     the newest run has not ended
+    failed, lost, revoked, expired           the newest run ended badly
+    finished                                 the schedule has no fire time left
+    skipped, ran                             how the newest run ended otherwise
+
+A finished schedule has no future: neither a hold nor a missing beat stops it.
+"""
+
+from collections.abc import Callable, Iterator
+
+from celery_dynbeat.insights.explain.facts import Facts
+from celery_dynbeat.insights.explain.findings import Finding
+from celery_dynbeat.insights.explain.row_rules import beat_rules, hold_rules, row_rules
+from celery_dynbeat.insights.explain.run_rules import ended_rules, unfinished_rules
+
+_RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+    row_rules,
+    hold_rules,
+    beat_rules,
+    unfinished_rules,
+    ended_rules,
+)
+
+
+def find_cause(facts: Facts) -> Finding:
+    """Return the cause that explains the schedule best."""
+    return next(finding for rule in _RULES for finding in rule(facts))

@@ -1,0 +1,61 @@
+"""What ``explain`` returns: the sentence first, then the facts behind it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from celery_dynbeat.api import HoldInfo, Info, RunInfo, ScheduleInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainedRun(Info):
+    """A run of the schedule, and what happened to its fire time."""
+
+    run: RunInfo
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeInfo(Info):
+    """A beat, or a worker that consumes the queue of the schedule. ``state`` as in ``status``."""
+
+    name: str
+    state: str
+    seen_at: datetime
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextFireTime(Info):
+    """A fire time to come. ``local`` is ISO 8601 text in the zone of the schedule.
+
+    ``note`` says what a change of the clock does to it, that it is skipped, and by whom, or that a
+    hold in force stops it.
+    """
+
+    at: datetime
+    local: str
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation(Info):
+    """Why a schedule ran, or did not run, at ``now``. Instants are aware and in UTC.
+
+    - ``sentence`` states the ``cause``. ``fix`` is "" if nothing needs a fix.
+    - ``runs`` are the newest first. ``next`` are the next fire times.
+    - ``queue`` is None if it is not known, because a router raised.
+    - ``workers`` are those that consume the queue.
+    """
+
+    sentence: str
+    cause: str
+    fix: str
+    now: datetime
+    schedule: ScheduleInfo
+    runs: Sequence[ExplainedRun]
+    next: Sequence[NextFireTime]
+    holds: Sequence[HoldInfo]
+    queue: str | None
+    beats: Sequence[NodeInfo]
+    workers: Sequence[NodeInfo]

@@ -1,0 +1,130 @@
+"""The facts from which an explanation follows. Instants are aware and in UTC."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from celery_dynbeat.api import HoldInfo, RunInfo, ScheduleInfo
+from celery_dynbeat.broker.outages import ReportedOutage
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.health.evaluation import Limits, NodeState
+from celery_dynbeat.insights.explain.runs import ON_TIME
+
+#: The states of a run that has not started.
+WAITING = (Status.PENDING, Status.SENT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFact:
+    """A beat or a worker.
+
+    ``queues`` and ``tasks`` are those of a worker; None means that they are not known.
+    """
+
+    name: str
+    state: NodeState
+    seen_at: datetime
+    error: str | None = None
+    queues: frozenset[str] | None = None
+    tasks: frozenset[str] | None = None
+    outages: Sequence[ReportedOutage] = ()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the node sends heartbeats."""
+        return self.state not in {NodeState.GONE, NodeState.STOPPED}
+
+    @property
+    def works(self) -> bool:
+        """Whether the node makes progress."""
+        return self.state is NodeState.WORKING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known about one schedule at ``now``, by the clock of the database.
+
+    ``runs`` are the newest, newest fire time first; a future one was skipped by a call.
+    ``unfinished`` are the oldest runs that have not ended, oldest first. ``queue`` is the queue of
+    its messages, None if it is not known. ``refused_content`` is their content type if
+    ``accept_content`` of the application refuses it. ``default_overlap`` and ``default_jitter`` are
+    those of the settings. ``paused_by`` is the actor of the last pause, "" if it is not known.
+    """
+
+    now: datetime
+    schedule: ScheduleInfo
+    is_overdue: bool
+    limits: Limits
+    holds: Sequence[HoldInfo] = ()
+    paused_by: str = ""
+    paused_at: datetime | None = None
+    runs: Sequence[RunInfo] = ()
+    unfinished: Sequence[RunInfo] = ()
+    queue: str | None = None
+    refused_content: str | None = None
+    beats: Sequence[NodeFact] = ()
+    workers: Sequence[NodeFact] = ()
+    default_overlap: str = "allow"
+    default_jitter: timedelta = timedelta(0)
+
+    @property
+    def overlap(self) -> str:
+        """The policy of the schedule, or that of the settings."""
+        return self.schedule.overlap or self.default_overlap
+
+    @property
+    def jitter(self) -> timedelta:
+        """The jitter of the schedule, or that of the settings."""
+        return self.default_jitter if self.schedule.jitter is None else self.schedule.jitter
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the schedule has no fire time left."""
+        return self.schedule.finished_at is not None
+
+    @property
+    def newest(self) -> RunInfo | None:
+        """The newest run whose fire time has passed.
+
+        A run that was sent or started less than ON_TIME ago counts only if there is no other: it
+        usually ends as the one before.
+        """
+        passed = [run for run in self.runs if run.scheduled_for <= self.now]
+        settled = (run for run in passed if run.finished_at is not None or not self._is_new(run))
+        return next(settled, passed[0] if passed else None)
+
+    def _is_new(self, run: RunInfo) -> bool:
+        return self.age(run.started_at or run.created_at) < ON_TIME
+
+    @property
+    def consumers(self) -> list[NodeFact]:
+        """The living workers that consume the queue of the schedule."""
+        living = [worker for worker in self.workers if worker.is_alive]
+        if self.queue is None:
+            return living
+        return [each for each in living if each.queues is None or self.queue in each.queues]
+
+    @property
+    def capable(self) -> list[NodeFact]:
+        """The living workers that consume the queue and have the task."""
+        task = self.schedule.task
+        return [each for each in self.consumers if each.tasks is None or task in each.tasks]
+
+    def outage(self) -> ReportedOutage | None:
+        """Return what prevents the messages of this schedule from being published, or None."""
+        # SQL by hand can write any JSON.
+        options: object = self.schedule.options
+        exchange = options.get("exchange") if isinstance(options, Mapping) else None
+        names = {self.queue, self.schedule.task, exchange}
+        reported = (each for beat in self.beats if beat.is_alive for each in beat.outages)
+        return next((each for each in reported if each.name in names), None)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether its fire time passed more than ON_TIME ago; ``is_overdue`` allows more."""
+        due = self.schedule.next_run_at
+        return due is not None and self.age(due) > ON_TIME
+
+    def age(self, instant: datetime) -> timedelta:
+        """Return how long ago ``instant`` was."""
+        return self.now - instant

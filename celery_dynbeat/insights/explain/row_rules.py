@@ -1,0 +1,156 @@
+"""Rules about what stops every fire time: the row, a person, or beat. PURE."""
+
+import shlex
+from collections.abc import Iterator
+from datetime import timedelta
+
+from celery_dynbeat.api import HoldInfo
+from celery_dynbeat.common.durations import format_distance, format_duration
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.health.evaluation import NodeState
+from celery_dynbeat.health.stopped_work import release_command
+from celery_dynbeat.insights.explain.facts import Facts
+from celery_dynbeat.insights.explain.findings import Cause, Finding, age_text, story
+from celery_dynbeat.insights.explain.runs import first_line
+from celery_dynbeat.store.schedules import REFUSED_PREFIX
+
+
+def row_rules(facts: Facts) -> Iterator[Finding]:
+    """Yield what the row itself prevents: quarantine and pause."""
+    schedule = facts.schedule
+    if schedule.error is not None:
+        yield _unreadable(facts) if _waits_unread(facts) else _quarantined(facts)
+    if not schedule.enabled:
+        yield _paused(facts)
+
+
+def _waits_unread(facts: Facts) -> bool:
+    """Return whether the error is only that of reading the trigger here and now.
+
+    Beat leaves a schedule whose kind of trigger it does not know to a newer beat.
+    """
+    return facts.schedule.trigger is None and facts.schedule.next_run_at is not None
+
+
+def _unreadable(facts: Facts) -> Finding:
+    return Finding(
+        Cause.TRIGGER_UNREADABLE,
+        f"This version cannot read its trigger: {first_line(facts.schedule.error)}.",
+        "Upgrade all beats if a newer version wrote it, or give it another trigger with update.",
+    )
+
+
+def _quarantined(facts: Facts) -> Finding:
+    return Finding(
+        Cause.QUARANTINED,
+        f"It does not run: it is quarantined, because {first_line(facts.schedule.error)}.",
+        "Correct it with update, which ends the quarantine, or delete it.",
+    )
+
+
+def _paused(facts: Facts) -> Finding:
+    who = facts.paused_by or "a caller"
+    when = "" if facts.paused_at is None else f" {format_distance(facts.paused_at, now=facts.now)}"
+    reason = first_line(facts.schedule.paused_reason)
+    because = f" because of {reason!r}" if reason else ""
+    is_refused = facts.schedule.managed_by and reason.startswith(REFUSED_PREFIX)
+    return Finding(
+        Cause.PAUSED,
+        f"It does not run: {who} paused it{when}{because}.{_unfinished(facts)}",
+        "Correct the entry of beat_schedule, and restart beat."
+        if is_refused
+        else f"{_resume(facts)} starts it again. Fire times of the pause are not run again.",
+    )
+
+
+def _resume(facts: Facts) -> str:
+    owner, name = shlex.quote(facts.schedule.owner), shlex.quote(facts.schedule.name)
+    scope = f" --owner={owner}" if facts.schedule.owner else ""
+    return f"`celery -A your_app dynbeat resume{scope} -- {name}`"
+
+
+def _unfinished(facts: Facts) -> str:
+    """Return a sentence about the newest run if it has not ended: it may still run."""
+    run = facts.newest
+    if run is None or run.finished_at is not None:
+        return ""
+    return f" The run of {age_text(facts, run)} {story(facts, run)}."
+
+
+def hold_rules(facts: Facts) -> Iterator[Finding]:
+    """Yield the hold in force, if the schedule has fire times left."""
+    if facts.holds and not facts.is_finished:
+        hold = facts.holds[0]
+        more = f", and {len(facts.holds) - 1} more holds are in force" if facts.holds[1:] else ""
+        yield Finding(
+            Cause.HELD,
+            f"It does not run: {_hold_text(facts, hold)}{more}.{_unfinished(facts)}",
+            f"End the hold: `{release_command(hold.owner)}`."
+            " Without --all-actors the command ends only your own hold.",
+        )
+
+
+def _hold_text(facts: Facts, hold: HoldInfo) -> str:
+    what = "everything" if hold.owner is None else f"owner {hold.owner!r}"
+    who = f" by {hold.actor}" if hold.actor else ""
+    since = format_duration(facts.age(hold.created_at))
+    reason = f" because of {first_line(hold.reason)!r}" if hold.reason else ""
+    until = "" if hold.until_at is None else f", until {hold.until_at:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{what} has been held for {since}{who}{reason}{until}"
+
+
+def beat_rules(facts: Facts) -> Iterator[Finding]:
+    """Yield why no beat claims the fire times."""
+    newest = facts.newest
+    if facts.is_finished and (newest is None or newest.status != Status.PENDING):
+        return
+    living = [beat for beat in facts.beats if beat.is_alive]
+    if not living:
+        yield _no_beat(facts)
+    elif not any(beat.works for beat in living):
+        error = next((beat.error for beat in living if beat.error), None)
+        because = f": {first_line(error)}" if error else ""
+        yield Finding(
+            Cause.BEAT_FAILING,
+            f"It does not run: beat {living[0].name} is alive and makes no progress{because}.",
+            "Fix the cause in the error and in beat's log.",
+        )
+    elif facts.is_late and facts.outage() is None and all(beat.error for beat in living):
+        yield Finding(
+            Cause.BEAT_FAILING,
+            f"It does not run: the last pass of beat {living[0].name} failed:"
+            f" {first_line(living[0].error).rstrip('.')}.",
+            "Fix the cause in the error. Beat then sends the run itself.",
+        )
+    if facts.is_overdue and facts.schedule.next_run_at is not None:
+        yield _overdue(facts, facts.age(facts.schedule.next_run_at))
+
+
+def _no_beat(facts: Facts) -> Finding:
+    last = max(facts.beats, key=lambda beat: beat.seen_at, default=None)
+    end = ""
+    if last is not None:
+        # A beat that was killed did not deregister: the time of its end is not known.
+        verb = "ended" if last.state is NodeState.STOPPED else "was last seen"
+        end = f"; the last one {verb} {format_distance(last.seen_at, now=facts.now)}"
+    return Finding(
+        Cause.NO_BEAT,
+        f"It does not run: no beat is alive{end}.",
+        "Start one: `celery -A your_app beat`. The log of the last one says why it ended.",
+    )
+
+
+def _overdue(facts: Facts, age: timedelta) -> Finding:
+    outage = facts.outage()
+    late = f"It has been due for {format_duration(age)}"
+    if outage is not None:
+        return Finding(
+            Cause.NOT_PUBLISHED,
+            f"{late}: beat cannot publish to {outage.kind} {outage.name!r}: {outage.error}.",
+            "Fix the cause in the error. Beat then sends the run itself.",
+        )
+    return Finding(
+        Cause.OVERDUE,
+        f"{late}, and no beat has claimed it.",
+        "Read beat's log. If the beats work but are too slow, start another beat.",
+    )

@@ -1,0 +1,210 @@
+"""Rules about the newest run, and about a schedule without another fire time. PURE."""
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+
+from celery_dynbeat.api import RunInfo
+from celery_dynbeat.common.durations import format_distance, format_duration
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.db.models import Origin
+from celery_dynbeat.insights.explain.facts import WAITING, Facts
+from celery_dynbeat.insights.explain.findings import Cause, Finding, age_text, story
+from celery_dynbeat.insights.explain.runs import delay_reason, start_delay
+
+_ORIGINS: Mapping[str, str] = {
+    Origin.MANUAL: "manual run",
+    Origin.BACKFILL: "backfill of the fire time",
+    Origin.RERUN: "rerun of the fire time",
+}
+#: A command that shows the error and the traceback of a run, and one that runs it again.
+_SHOW = "`celery -A your_app dynbeat show-run {id}`"
+_RERUN = "`celery -A your_app dynbeat rerun {id}`"
+_ENDINGS = {
+    Status.FAILED: (
+        Cause.FAILED,
+        f"Fix the task or its arguments: {_SHOW} has the traceback. {_RERUN} runs it again.",
+    ),
+    Status.LOST: (
+        Cause.LOST,
+        f"Its worker ended while it ran: read its log. {_RERUN} runs it again.",
+    ),
+    Status.REVOKED: (Cause.REVOKED, f"{_RERUN} runs it again if that was not intended."),
+    Status.EXPIRED: (
+        Cause.EXPIRED,
+        f"Raise expires_after, or start more workers. {_RERUN} runs it again.",
+    ),
+}
+
+
+def _finished(facts: Facts) -> Finding:
+    schedule = facts.schedule
+    if schedule.max_runs is not None and schedule.run_count >= schedule.max_runs:
+        why = f"max_runs = {schedule.max_runs} is reached"
+    elif schedule.end_at is not None and schedule.end_at <= facts.now:
+        why = f"end_at = {schedule.end_at:%Y-%m-%d %H:%M:%S} UTC has passed"
+    else:
+        why = "its trigger has no fire time left"
+    last = "" if facts.newest is None else f"; the last run {story(facts, facts.newest)}"
+    return Finding(
+        Cause.FINISHED,
+        f"It has finished: {why}{last}.",
+        "Give it another trigger, end_at or max_runs with update; `run` starts it once.",
+    )
+
+
+def unfinished_rules(facts: Facts) -> Iterator[Finding]:
+    """Yield what a run that has not ended waits for or does, or that there is no run."""
+    newest = facts.newest
+    if newest is None:
+        yield _finished(facts) if facts.is_finished else _not_fired_yet(facts)
+    elif newest.status == Status.PENDING:
+        yield _pending(facts, newest)
+    elif newest.status == Status.SENT:
+        yield _sent(facts, newest, "It has not run")
+    elif newest.status == Status.RUNNING:
+        yield _running(facts, newest)
+    elif newest.status == Status.RETRYING:
+        yield Finding(
+            Cause.RETRYING,
+            f"The run of {age_text(facts, newest)} {story(facts, newest)}.",
+            f"Celery starts it again. {_SHOW} has the traceback.".format(id=newest.id),
+        )
+
+
+def _not_fired_yet(facts: Facts) -> Finding:
+    at = facts.schedule.next_run_at
+    when = "" if at is None else f" It runs {format_distance(at, now=facts.now)}."
+    return Finding(Cause.NOT_FIRED_YET, f"It has had no fire time yet.{when}")
+
+
+def _pending(facts: Facts, run: RunInfo) -> Finding:
+    since = format_duration(facts.age(run.created_at))
+    others = [each for each in facts.unfinished if each.id != run.id]
+    # Overlap concerns fire times. A manual run, a rerun and a backfill do not wait.
+    if others and run.origin == Origin.SCHEDULE and facts.overlap == "buffer_one":
+        return Finding(
+            Cause.WAITS_FOR_PREVIOUS,
+            f"The run of {age_text(facts, run)} has waited for {since}: the previous run"
+            f" {_blocker(facts, others[0])}.",
+            "It starts when the previous run has ended.",
+        )
+    outage = facts.outage()
+    why = (
+        "no beat has published it"
+        if outage is None
+        else f"beat cannot publish to {outage.kind} {outage.name!r}: {outage.error}"
+    )
+    return Finding(
+        Cause.NOT_PUBLISHED,
+        f"The run of {age_text(facts, run)} was recorded {since} ago, and {why}.",
+        "Fix the cause in the error, or read beat's log. Beat then sends the run itself.",
+    )
+
+
+def _sent(facts: Facts, run: RunInfo, subject: str) -> Finding:
+    queue = "its queue" if facts.queue is None else f"queue {facts.queue!r}"
+    since = format_duration(facts.age(run.sent_at or run.created_at))
+    waits = f"{subject}: its message has waited in {queue} for {since}"
+    living = [worker for worker in facts.workers if worker.is_alive]
+    if not living:
+        fix = "Start a worker: `celery -A your_app worker`."
+        return Finding(Cause.NO_WORKER, f"{waits}, and no worker is alive.", fix)
+    if not facts.consumers:
+        return Finding(
+            Cause.NO_WORKER_FOR_QUEUE,
+            f"{waits}, and no living worker consumes this queue.",
+            f"Start one: `celery -A your_app worker -Q {facts.queue}`, or change the queue.",
+        )
+    if not facts.capable:
+        return Finding(
+            Cause.TASK_NOT_REGISTERED,
+            f"{waits}, and no worker of this queue has the task {facts.schedule.task!r}.",
+            "Start a worker whose application has the task, or correct the task's name.",
+        )
+    if facts.refused_content is not None:
+        return Finding(
+            Cause.CONTENT_REFUSED,
+            f"{waits}, or a worker has refused it: accept_content does not contain"
+            f" {facts.refused_content}.",
+            "Add it to accept_content of the workers, or change the serializer of the schedule.",
+        )
+    certain = [each for each in facts.capable if each.queues is not None]
+    if facts.queue is None or not certain:
+        return Finding(
+            Cause.WAITS_IN_QUEUE,
+            f"{waits}; it is not known whether a living worker consumes it.",
+            "`celery -A your_app inspect active_queues` lists the queues of each worker.",
+        )
+    names = ", ".join(worker.name for worker in certain[:3])
+    return Finding(
+        Cause.WAITS_IN_QUEUE,
+        f"{waits}; its workers ({names}) have not started it yet.",
+        "They may be busy: start more workers. `celery -A your_app dynbeat status` says whether one"
+        " of them is gone.",
+    )
+
+
+def _running(facts: Facts, run: RunInfo) -> Finding:
+    worker = next((each for each in facts.workers if each.name == run.worker), None)
+    if worker is not None and not worker.is_alive:
+        return Finding(
+            Cause.WORKER_SILENT,
+            f"The run of {age_text(facts, run)} {story(facts, run)}, and this worker has been"
+            f" silent for {format_duration(facts.age(worker.seen_at))}.",
+            "Beat marks the run as lost after dynbeat_node_timeout; on_lost decides what follows.",
+        )
+    return Finding(Cause.RUNNING, f"The run of {age_text(facts, run)} {story(facts, run)}.")
+
+
+def ended_rules(facts: Facts) -> Iterator[Finding]:
+    """Yield how the newest run ended. The schedule has a run."""
+    run = facts.newest
+    assert run is not None  # noqa: S101 - unfinished_rules covers None
+    if run.status in _ENDINGS:
+        cause, fix = _ENDINGS[Status(run.status)]
+        if (run.error or "").startswith("NotRegistered:"):
+            fix = f"Import the task's module where workers start. Then {_RERUN} runs it again."
+        since = facts.schedule.failing_since
+        streak = f" No run has succeeded for {format_duration(facts.age(since))}." if since else ""
+        sentence = f"The run of {age_text(facts, run)} {story(facts, run)}."
+        sentence += streak if cause is Cause.FAILED else ""
+        yield Finding(cause, sentence, fix.format(id=run.id))
+    if facts.is_finished:
+        yield _finished(facts)
+    yield _skipped(facts, run) if run.status == Status.SKIPPED else _ran(facts, run)
+
+
+def _skipped(facts: Facts, run: RunInfo) -> Finding:
+    sentence = f"The fire time {age_text(facts, run)} {story(facts, run)}"
+    if not (run.error or "").startswith("overlap"):
+        return Finding(Cause.SKIPPED, f"{sentence}.")
+    fix = "End the previous run, shorten the task, or change overlap or max_run_time."
+    blockers = [each for each in facts.unfinished if each.id != run.id]
+    if blockers:
+        sentence += f"; that run {_blocker(facts, blockers[0])}"
+        if blockers[0].status in WAITING:
+            fix = _sent(facts, blockers[0], "").fix
+    return Finding(Cause.SKIPPED_OVERLAP, f"{sentence}.", fix)
+
+
+def _blocker(facts: Facts, run: RunInfo) -> str:
+    """Return what the unfinished ``run`` does, as the rest of a sentence."""
+    if run.status in WAITING:
+        return _sent(facts, run, "has not started").sentence.removesuffix(".")
+    return story(facts, run)
+
+
+def _ran(facts: Facts, run: RunInfo) -> Finding:
+    delay = max(start_delay(run) or timedelta(0), timedelta(0))
+    why = delay_reason(run, jitter=facts.jitter)
+    shown = f"{format_duration(delay)} late"
+    when = age_text(facts, run)
+    fix = "" if why is None else "Read the hints of `celery -A your_app dynbeat status`."
+    cause = Cause.RAN if why is None else Cause.RAN_LATE
+    if run.origin != Origin.SCHEDULE:
+        sentence = f"The {_ORIGINS[run.origin]} of {when} {story(facts, run)}."
+    elif why is None:
+        sentence = f"It ran {when} as planned, {shown}."
+    else:
+        sentence = f"It ran {when}, {shown}: {why}."
+    return Finding(cause, sentence, fix)

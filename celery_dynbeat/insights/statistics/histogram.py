@@ -1,0 +1,158 @@
+"""Runs and planned runs by bins of time, for windows with many schedules."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple, TypeVar
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.api.results import Info
+from celery_dynbeat.store import planned_runs, window_runs
+from celery_dynbeat.store.planned_runs import PlannedCounts
+from celery_dynbeat.store.schedule_filters import ScheduleFilter
+from celery_dynbeat.store.span_reads import Span
+from celery_dynbeat.store.window_runs import WindowCounts, span_of
+
+MAX_BINS = 400
+_WIDTHS = tuple(
+    timedelta(minutes=minutes)
+    for minutes in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 10_080)
+)
+
+
+class Reads(NamedTuple):
+    """Rows of each bin that are read first, and rows that are read again for the full ones."""
+
+    first: int
+    again: int
+
+
+#: Planned runs are counted in the index alone. A filter reads the rows; a tag also reads the
+#: schedule of each run.
+PAST_READS, PLANNED_READS = Reads(50, 15_000), Reads(50, 100_000)
+FILTERED_READS, TAGGED_READS = Reads(30, 6_000), Reads(25, 0)
+#: Rows that are read of one bin.
+MAX_ROWS_OF_BIN = 20_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bin(Info):
+    """The runs from ``start_at`` to before ``end_at``.
+
+    - ``past`` is the number of runs without skipped ones. ``failed`` of them failed or were lost.
+    - ``planned`` is the number of runs to come. What is due counts in the bin of now.
+    - ``more`` means that the numbers are lower bounds.
+    """
+
+    start_at: datetime
+    end_at: datetime
+    past: int
+    failed: int
+    planned: int
+    more: bool
+
+
+C = TypeVar("C", WindowCounts, PlannedCounts)
+
+
+def bins_of(since: datetime, until: datetime) -> Sequence[Span]:
+    """Return at most MAX_BINS + 1 equal bins that contain the window.
+
+    They begin at multiples of their width, which is a minute for windows up to six hours.
+    """
+    widths = (width for width in _WIDTHS if (until - since) / width <= MAX_BINS)
+    width = next(widths, _WIDTHS[-1])
+    start = _EPOCH + (since - _EPOCH) // width * width
+    bins = []
+    while start < until:
+        bins.append(Span(start, start + width))
+        start += width
+    return bins
+
+
+def count_past(
+    session: Session, matching: ScheduleFilter, bins: Sequence[Span], *, now: datetime
+) -> Sequence[WindowCounts]:
+    """Return the counts of the runs in each bin until ``now``."""
+    past = [span for span in bins if span.start < now]
+    spans = [span_of(matching, start, min(end, now)) for start, end in past]
+    counts = _count(
+        lambda some, limit: window_runs.count_in_spans(
+            session, matching=matching, spans=some, limit=limit
+        ),
+        spans,
+        _reads(matching, PAST_READS, is_filtered=matching.task is not None),
+    )
+    return [*counts, *[WindowCounts()] * (len(bins) - len(past))]
+
+
+def count_planned(
+    session: Session, matching: ScheduleFilter, bins: Sequence[Span], *, now: datetime
+) -> Sequence[PlannedCounts]:
+    """Return the number of schedules that run next in each bin from that of ``now`` on."""
+    passed = sum(span.end <= now for span in bins)
+    ahead = [Span(*span) for span in bins[passed:]]
+    if ahead and ahead[0].start <= now:
+        # Everything that is due runs now.
+        ahead[0] = Span(_EPOCH, ahead[0].end)
+    times = planned_runs.next_run_times(session, matching=matching, until=bins[-1].end)
+    if times is None:
+        is_filtered = matching.owner is not None or matching.task is not None
+        counts = _count(
+            lambda some, limit: planned_runs.count_in_spans(
+                session, matching=matching, spans=some, limit=limit
+            ),
+            ahead,
+            _reads(matching, PLANNED_READS, is_filtered=is_filtered),
+        )
+    else:
+        counts = count_instants(sorted(times), ahead)
+    return [*[PlannedCounts()] * passed, *counts]
+
+
+def _reads(matching: ScheduleFilter, plain: Reads, *, is_filtered: bool) -> Reads:
+    if matching.tag is not None:
+        return TAGGED_READS
+    return FILTERED_READS if is_filtered else plain
+
+
+def count_instants(instants: Sequence[datetime], spans: Sequence[Span]) -> list[PlannedCounts]:
+    """Return how many of the sorted instants lie in each span."""
+    return [
+        PlannedCounts(bisect_left(instants, end) - bisect_left(instants, start))
+        for start, end in spans
+    ]
+
+
+def _count(
+    count: Callable[[Sequence[Span], int], Sequence[C]], spans: Sequence[Span], reads: Reads
+) -> list[C]:
+    """Return the counts of the spans. Those with many rows get a higher limit, if they are few."""
+    counts = list(count(spans, reads.first))
+    full = [number for number, found in enumerate(counts) if found.is_more]
+    limit = min(reads.again // max(len(full), 1), MAX_ROWS_OF_BIN)
+    if limit > reads.first:
+        again = count([spans[number] for number in full], limit)
+        for number, found in zip(full, again, strict=True):
+            counts[number] = found
+    return counts
+
+
+def bins_from(
+    bins: Sequence[Span], past: Sequence[WindowCounts], planned: Sequence[PlannedCounts]
+) -> Sequence[Bin]:
+    """Return the bins with their counts."""
+    return [
+        Bin(
+            start_at=span.start,
+            end_at=span.end,
+            past=ran.runs,
+            failed=ran.failed,
+            planned=next_runs.planned,
+            more=ran.is_more or next_runs.is_more,
+        )
+        for span, ran, next_runs in zip(bins, past, planned, strict=True)
+    ]

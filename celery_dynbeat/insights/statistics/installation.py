@@ -1,0 +1,102 @@
+"""The beats and workers, and what beat works on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy.orm import Session, undefer
+
+from celery_dynbeat.api.results import BoundedCount, HoldInfo, RequestInfo
+from celery_dynbeat.api.results.base import Info
+from celery_dynbeat.common.run_ids import created_at
+from celery_dynbeat.db.models import Node, NodeKind
+from celery_dynbeat.health.evaluation import SHOWN_FOR
+from celery_dynbeat.insights.statistics.banners import holds_of_everything
+from celery_dynbeat.insights.statistics.lag import lag_of, percentile
+from celery_dynbeat.insights.statistics.nodes import NodeStatus
+from celery_dynbeat.process.context import Context
+from celery_dynbeat.store import health, holds, late_work, requests, run_samples
+from celery_dynbeat.store.late_work import Late
+
+#: Holds and requests that are listed, of each kind.
+MAX_LISTED = 100
+#: The time over which the dispatch rate is measured, and the runs of which it is measured.
+RATE_SPAN = timedelta(minutes=5)
+MAX_RATE_RUNS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation(Info):
+    """The beats and workers at ``now``, and what beat works on.
+
+    - ``beats`` and ``workers`` were seen within the last hour; at most 200 of each, the most
+      recently seen first.
+    - ``lag_p50`` and ``lag_p99`` are those of the runs that were recorded in the last five minutes,
+      at most the newest 1,000. Manual runs, backfills and reruns have no lag.
+    - ``dispatch_rate`` is the number of sent runs per second, of all beats, over the same runs. A
+      run does not say which beat sent it.
+    - ``pending`` counts runs that no worker has started, ``resent`` those of them that are overdue:
+      beat sends them again.
+    - ``holds_of_everything``, ``holds_of_owners`` and ``requests`` are those in force or in
+      progress, the oldest first; at most 100 of each.
+    """
+
+    now: datetime
+    beats: Sequence[NodeStatus]
+    workers: Sequence[NodeStatus]
+    lag_p50: timedelta | None
+    lag_p99: timedelta | None
+    dispatch_rate: float
+    pending: BoundedCount
+    resent: BoundedCount
+    holds_of_everything: Sequence[HoldInfo]
+    holds_of_owners: Sequence[HoldInfo]
+    requests: Sequence[RequestInfo]
+
+
+def installation(context: Context, *, session: Session | None = None) -> Installation:
+    """Return the beats and workers, and what beat works on."""
+    return context.read_many(session, lambda session: _installation(context, session))
+
+
+def _installation(context: Context, session: Session) -> Installation:
+    now = context.now(session)
+    return Installation(
+        now=now,
+        beats=_nodes(context, session, NodeKind.BEAT, now=now),
+        workers=_nodes(context, session, NodeKind.WORKER, now=now),
+        **_dispatch(session, now=now),
+        pending=_bounded(late_work.unstarted_runs(session)),
+        resent=_bounded(late_work.overdue_runs(session, now=now)),
+        holds_of_everything=holds_of_everything(session, now=now, limit=MAX_LISTED),
+        holds_of_owners=tuple(
+            HoldInfo.of(row) for row in holds.of_owners(session, now=now, limit=MAX_LISTED)
+        ),
+        requests=tuple(map(RequestInfo.of, requests.unfinished(session, limit=MAX_LISTED))),
+    )
+
+
+def _nodes(
+    context: Context, session: Session, kind: NodeKind, *, now: datetime
+) -> Sequence[NodeStatus]:
+    since = now - max(SHOWN_FOR, context.settings.node_timeout)
+    statement = health.nodes_statement(kind, since=since).options(undefer(Node.queues))
+    return tuple(NodeStatus.of(context, row, now=now) for row in session.scalars(statement))
+
+
+def _bounded(late: Late) -> BoundedCount:
+    return BoundedCount(count=late.count, exact=not late.is_more)
+
+
+def _dispatch(session: Session, *, now: datetime) -> dict[str, Any]:
+    rows = run_samples.newest(session, since=now - RATE_SPAN, limit=MAX_RATE_RUNS)
+    lags = [(lag, 1) for lag in map(lag_of, rows) if lag is not None]
+    # Of very many runs, the newest ones cover a part of the span.
+    span = now - created_at(rows[-1].id) if len(rows) == MAX_RATE_RUNS else RATE_SPAN
+    sent = sum(row.sent_at is not None for row in rows)
+    return {
+        "lag_p50": percentile(lags, 0.5),
+        "lag_p99": percentile(lags, 0.99),
+        "dispatch_rate": sent / max(span.total_seconds(), 0.001),
+    }

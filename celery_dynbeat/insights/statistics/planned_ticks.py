@@ -1,0 +1,91 @@
+"""The fire times that many schedules have ahead, earliest first."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from heapq import merge
+from itertools import islice
+from operator import itemgetter
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.planning.plan import MICROSECOND, run_at
+from celery_dynbeat.planning.schedule_spec import ScheduleSpec, with_search_budget, without
+from celery_dynbeat.planning.upcoming import iter_upcoming
+from celery_dynbeat.process.context import Context
+from celery_dynbeat.store import skips
+from celery_dynbeat.store.rows import Row
+from celery_dynbeat.triggers.search_budget import SEARCH_STEPS, SearchBudget
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTicks:
+    """Instants at which schedules run, with the row of the schedule; ``is_cut``: there are more.
+
+    A trigger that cannot be read has no fire time after the next one.
+    """
+
+    ticks: Sequence[tuple[datetime, Row]]
+    is_cut: bool
+
+
+def planned_ticks(
+    context: Context,
+    session: Session,
+    rows: Sequence[Row],
+    *,
+    now: datetime,
+    since: datetime,
+    until: datetime,
+    limit: int,
+) -> PlannedTicks:
+    """Return up to ``limit`` instants in [since, until) at which the schedules run.
+
+    Each is a fire time, delayed by jitter. The first one of a schedule is its ``next_run_at``, or
+    ``now`` if that has passed.
+    """
+    skipped = skips.of_rows(session, rows, now=now)
+    # All triggers share it: one call takes at most as long as one costly search.
+    budget = SearchBudget(SEARCH_STEPS)
+
+    def ticks_of(row: Row) -> Iterator[tuple[datetime, Row]]:
+        try:
+            spec = partial(_spec, context, row, skipped.get(row.id, ()), budget)
+            for at in _ticks(row, spec, now=now, since=since):
+                if at >= until:
+                    return
+                if at >= since:
+                    yield at, row
+        except InvalidTriggerError:
+            return
+
+    found = list(islice(merge(*map(ticks_of, rows), key=itemgetter(0)), limit + 1))
+    return PlannedTicks(found[:limit], len(found) > limit or budget.remaining < 0)
+
+
+def _spec(
+    context: Context, row: Row, skipped: Collection[datetime], budget: SearchBudget
+) -> ScheduleSpec:
+    return without(with_search_budget(context.spec(row), budget=budget), skipped)
+
+
+def _ticks(
+    row: Row, make_spec: Callable[[], ScheduleSpec], *, now: datetime, since: datetime
+) -> Iterator[datetime]:
+    first_at = max(row.next_run_at, now)
+    yield first_at
+    # Only now: most schedules run once in a window, and need no trigger for it.
+    spec = make_spec()
+    after = first_at if row.held_at is not None else now
+    if row.max_runs is None:
+        # With max_runs the runs before the window count.
+        after = max(after, since - spec.jitter - MICROSECOND)
+    upcoming = iter_upcoming(spec, row, after=after)
+    if row.max_runs is not None and row.next_fire_at is not None and row.next_fire_at <= after:
+        # The first one is not among them.
+        upcoming = islice(upcoming, max(row.max_runs - row.run_count - 1, 0))
+    for fire_at in upcoming:
+        if fire_at != row.next_fire_at:
+            yield run_at(spec, fire_at)

@@ -1,0 +1,35 @@
+"""The schedule that a figure is about, and the rule of its upcoming fire times."""
+
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.common.errors import InvalidTriggerError, ScheduleNotFoundError
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.planning.schedule_spec import ScheduleSpec, with_search_budget, without
+from celery_dynbeat.process.context import Context
+from celery_dynbeat.store import schedules, skips
+from celery_dynbeat.triggers.search_budget import SEARCH_STEPS
+
+
+def schedule_row(session: Session, *, owner: str, name: str) -> Schedule:
+    """Return the row of the schedule. Raises ScheduleNotFoundError."""
+    row = schedules.get(session, owner=owner, name=name)
+    if row is None:
+        raise ScheduleNotFoundError(owner=owner, name=name)
+    return row
+
+
+def upcoming_spec(
+    context: Context, session: Session, row: Schedule, *, now: datetime
+) -> ScheduleSpec | None:
+    """Return the spec of a row without the fire times that skip() took out.
+
+    Its searches share the budget of one search. None: the trigger cannot be read.
+    """
+    try:
+        spec = with_search_budget(context.spec(row), steps=SEARCH_STEPS)
+    except InvalidTriggerError:
+        return None
+    skipped = skips.of_rows(session, [row], now=now)
+    return without(spec, skipped.get(row.id, ()))

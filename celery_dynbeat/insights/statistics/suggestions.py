@@ -1,0 +1,77 @@
+"""Owners, tasks and tags that begin with what a user types. Case matters."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.api import checks
+from celery_dynbeat.api.checks import check_limit
+from celery_dynbeat.process.context import Context
+from celery_dynbeat.store import suggestions as store
+
+#: Schedules whose tags are read, the newest ones.
+MAX_TAGGED = 1_000
+#: Celery's own tasks.
+_BUILT_IN = "celery."
+
+
+def owners(
+    context: Context, *, prefix: str, limit: int = 10, session: Session | None = None
+) -> Sequence[str]:
+    """Return up to ``limit`` owners of schedules that begin with ``prefix``, in order.
+
+    The application itself is the owner ``""``.
+    """
+    _check(prefix, limit)
+    return context.read_many(
+        session, lambda session: store.owners(session, prefix=prefix, limit=limit)
+    )
+
+
+def tasks(
+    context: Context, *, prefix: str, limit: int = 10, session: Session | None = None
+) -> Sequence[str]:
+    """Return up to ``limit`` task names that begin with ``prefix``, in order.
+
+    They are the tasks that living workers registered and those of this application, without
+    Celery's own tasks.
+    """
+    _check(prefix, limit)
+    seen_since = context.now(session) - context.settings.node_timeout
+    lists = context.read_many(
+        session, lambda session: store.task_lists(session, seen_since=seen_since)
+    )
+    names = {*_texts(lists), *context.task_names.known()}
+    found = (name for name in names if name.startswith(prefix) and not name.startswith(_BUILT_IN))
+    return sorted(found)[:limit]
+
+
+def tags(
+    context: Context, *, prefix: str, limit: int = 10, session: Session | None = None
+) -> Sequence[str]:
+    """Return up to ``limit`` tags that begin with ``prefix``, the most frequent first.
+
+    They are the tags of the 1,000 schedules that were created last.
+    """
+    _check(prefix, limit)
+    lists = context.read_many(session, lambda session: store.tag_lists(session, limit=MAX_TAGGED))
+    counts = Counter(tag for tag in _texts(lists) if tag.startswith(prefix))
+    return sorted(counts, key=lambda tag: (-counts[tag], tag))[:limit]
+
+
+def _check(prefix: str, limit: int) -> None:
+    checks.check_prefix("prefix", prefix)
+    check_limit("limit", limit)
+
+
+def _texts(lists: Iterable[str]) -> Iterator[str]:
+    """Yield the texts in JSON arrays. A row that was written by hand can contain anything."""
+    for each in lists:
+        try:
+            values = json.loads(each)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(values, list):
+            yield from (value for value in values if isinstance(value, str))

@@ -1,0 +1,230 @@
+"""Past runs and future ones on one axis: bars and ticks for some schedules, a histogram for many.
+
+    up to MAX_SCHEDULES and MAX_MARKS   a row for each owner, task or tag
+    more in the window                  bins of time; schedules_of_bin() names the schedules of one
+
+Without an owner, a past run belongs to the window in which it was recorded. With an owner it
+belongs to the window of its fire time. This differs for late runs, reruns and backfills.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.api import checks
+from celery_dynbeat.api.lists import queries
+from celery_dynbeat.api.results import Info
+from celery_dynbeat.insights.statistics.histogram import (
+    Bin,
+    bins_from,
+    bins_of,
+    count_instants,
+    count_past,
+    count_planned,
+)
+from celery_dynbeat.insights.statistics.planned_estimate import (
+    PlannedEstimate,
+    estimate_planned,
+)
+from celery_dynbeat.insights.statistics.planned_ticks import PlannedTicks, planned_ticks
+from celery_dynbeat.insights.statistics.timeline_rows import GroupBy, TimelineRow, rows_of
+from celery_dynbeat.process.context import Context
+from celery_dynbeat.store import planned_runs, window_runs
+from celery_dynbeat.store.planned_runs import PlannedCounts  # noqa: TC001 - as its neighbours
+from celery_dynbeat.store.schedule_filters import ScheduleFilter
+from celery_dynbeat.store.span_reads import Span
+from celery_dynbeat.store.window_runs import RunWindow
+
+#: Schedules that the rows show.
+MAX_SCHEDULES = 200
+#: Schedules whose fire times after the next one are in a histogram.
+MAX_FOLLOWED = 500
+#: Past runs and runs to come that the rows show. More of them overlap on any screen, and each
+#: takes a tenth of a millisecond to draw.
+MAX_MARKS = 1_000
+#: Runs to come that are counted one by one.
+MAX_TICKS = 5_000
+MAX_WINDOW = timedelta(days=366)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline(Info):
+    """What ran and what will run from ``since`` to before ``until``.
+
+    - ``rows`` are sorted by label. A schedule with several tags is in several rows. They are empty
+      if ``is_histogram``.
+    - ``bins`` are those of a histogram, oldest first. The first begins at or before ``since``.
+    - ``is_cut``: the oldest past runs or the last future runs are left out of the rows.
+    - ``planned_estimate``: the runs to come in the bins are estimated. None: they are counted.
+    - ``planned_is_first_only``: of each schedule only the next run is counted in the bins.
+    """
+
+    since: datetime
+    until: datetime
+    now: datetime
+    group_by: str
+    is_histogram: bool
+    rows: Sequence[TimelineRow] = ()
+    bins: Sequence[Bin] = ()
+    is_cut: bool = False
+    planned_estimate: PlannedEstimate | None = None
+    planned_is_first_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """The arguments of a timeline, checked."""
+
+    matching: ScheduleFilter
+    since: datetime
+    until: datetime
+    now: datetime
+
+
+def timeline(
+    context: Context,
+    *,
+    since: datetime,
+    until: datetime,
+    owner: str | None = None,
+    task: str | None = None,
+    tag: str | None = None,
+    group_by: GroupBy = "owner",
+    now: datetime | None = None,
+    session: Session | None = None,
+) -> Timeline:
+    """Return what ran and what will run in [since, until), by default at the database's ``now``.
+
+    Raises InvalidScheduleError for a window that is empty or longer than MAX_WINDOW.
+    """
+    checks.check_one_of("group_by", group_by, "owner", "task", "tag")
+    matching = queries.filter_of(context, owner=owner, task=task, tag=tag)
+    since, until = check_window("since", since, "until", until)
+    window = _Window(matching, since, until, context.now(session) if now is None else now)
+    return context.read_many(session, lambda session: _read(context, session, window, group_by))
+
+
+def planned_bins(
+    context: Context, *, until: datetime, owner: str | None, now: datetime
+) -> Timeline:
+    """Return the bins of a timeline from ``now``, also for a few schedules."""
+    window = _Window(queries.filter_of(context, owner=owner), now, until, now)
+    bins = bins_of(now, until)
+
+    def work(session: Session) -> Timeline:
+        ticks = future_runs(context, session, window.matching, bins[0].start, until, now=now)
+        return _histogram(context, session, window, group_by="owner", bins=bins, ticks=ticks)
+
+    return context.read_many(None, work)
+
+
+def check_window(
+    since_field: str, since: object, until_field: str, until: object
+) -> tuple[datetime, datetime]:
+    """Return the instants of a window. Raises InvalidScheduleError."""
+    start = checks.check_required_instant(since_field, since)
+    end = checks.check_required_instant(until_field, until)
+    if not timedelta(0) < end - start <= MAX_WINDOW:
+        rule = f"must be after {since_field} = {start}, by at most {MAX_WINDOW.days} days"
+        raise checks.invalid(until_field, end, rule)
+    return start, end
+
+
+def _read(context: Context, session: Session, window: _Window, group_by: GroupBy) -> Timeline:
+    bins = bins_of(window.since, window.until)
+    ticks = future_runs(
+        context, session, window.matching, bins[0].start, bins[-1].end, now=window.now
+    )
+    if ticks is None:
+        return _histogram(context, session, window, group_by=group_by, bins=bins, ticks=ticks)
+    inside = [each for each in ticks.ticks if window.since <= each[0] < window.until]
+    names = {(row.owner, row.name) for _, row in inside}
+    runs = past_window(session, window.matching, window.since, window.until, now=window.now)
+    if runs is not None and len(names) <= MAX_SCHEDULES:
+        names.update(window_runs.schedules_of(session, runs, limit=MAX_SCHEDULES + 1))
+    if len(names) > MAX_SCHEDULES:
+        return _histogram(context, session, window, group_by=group_by, bins=bins, ticks=ticks)
+    bars = [] if runs is None else window_runs.runs_of(session, runs, limit=MAX_MARKS + 1)
+    if len(bars) + len(inside) > MAX_MARKS:
+        return _histogram(context, session, window, group_by=group_by, bins=bins, ticks=ticks)
+    is_cut = ticks.is_cut or (runs is not None and runs.is_cut)
+    return Timeline(
+        since=window.since,
+        until=window.until,
+        now=window.now,
+        group_by=group_by,
+        is_histogram=False,
+        rows=rows_of(session, bars, inside, group_by),
+        is_cut=is_cut,
+    )
+
+
+def past_window(
+    session: Session,
+    matching: ScheduleFilter,
+    since: datetime,
+    until: datetime,
+    *,
+    now: datetime,
+) -> RunWindow | None:
+    """Return the window of the past runs, None if it lies in the future."""
+    end = min(until, now)
+    if since >= end:
+        return None
+    return window_runs.bounded_window(session, matching=matching, since=since, until=end)
+
+
+def future_runs(
+    context: Context,
+    session: Session,
+    matching: ScheduleFilter,
+    since: datetime,
+    until: datetime,
+    *,
+    now: datetime,
+) -> PlannedTicks | None:
+    """Return the runs to come in [since, until).
+
+    None: more than MAX_FOLLOWED schedules run before ``until``.
+    """
+    if until <= now:
+        return PlannedTicks([], is_cut=False)
+    planned = planned_runs.next_runs(session, matching=matching, until=until, limit=MAX_FOLLOWED)
+    if planned.is_more:
+        return None
+    return planned_ticks(
+        context, session, planned.rows, now=now, since=since, until=until, limit=MAX_TICKS
+    )
+
+
+def _histogram(
+    context: Context,
+    session: Session,
+    window: _Window,
+    *,
+    group_by: GroupBy,
+    bins: Sequence[Span],
+    ticks: PlannedTicks | None,
+) -> Timeline:
+    past = count_past(session, window.matching, bins, now=window.now)
+    counted = None if ticks is None or ticks.is_cut else ticks.ticks
+    estimated = None
+    planned: Sequence[PlannedCounts]
+    if counted is not None:
+        planned = count_instants([at for at, _ in counted], bins)
+    elif estimated := estimate_planned(context, session, window.matching, bins, now=window.now):
+        planned = estimated.counts
+    else:
+        planned = count_planned(session, window.matching, bins, now=window.now)
+    return Timeline(
+        since=window.since,
+        until=window.until,
+        now=window.now,
+        group_by=group_by,
+        is_histogram=True,
+        bins=bins_from(bins, past, planned),
+        planned_estimate=None if estimated is None else estimated.estimate,
+        planned_is_first_only=counted is None and estimated is None,
+    )

@@ -1,0 +1,138 @@
+"""The gauges about the whole installation, read from the database at a scrape.
+
+One read serves all scrapes within MAX_AGE seconds. Each query reads a bounded number of rows. If
+the database does not answer within TIMEOUT seconds, the gauges are absent and
+``dynbeat_database_scrape_success`` is 0. The other metrics do not wait for longer.
+"""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from prometheus_client import Metric as Family
+from prometheus_client.core import GaugeMetricFamily
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.common.events import Event
+from celery_dynbeat.db.models import NodeKind
+from celery_dynbeat.db.reasons import reason_of
+from celery_dynbeat.health.evaluation import SHOWN_FOR, Limits, NodeState, missing_nodes, state_of
+from celery_dynbeat.metrics import definitions as metrics
+from celery_dynbeat.metrics.cached_call import CachedCall
+from celery_dynbeat.metrics.definitions import Metric
+from celery_dynbeat.process.context import Context
+from celery_dynbeat.store import health, late_work
+
+logger = logging.getLogger(__name__)
+
+#: Seconds. Prometheus gives a scrape ten seconds by default.
+TIMEOUT = 3.0
+MAX_AGE = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    tables: health.Tables
+    oldest_pending_at: datetime | None
+    now: datetime
+    duration: float
+
+
+class DatabaseGauges:
+    """The gauges of the database, as a collector for a registry of prometheus_client."""
+
+    def __init__(
+        self, context: Context, *, timeout: float = TIMEOUT, max_age: float = MAX_AGE
+    ) -> None:
+        self._context = context
+        self._reading = CachedCall(self._read, timeout=timeout, max_age=max_age)
+        self._was_readable = True
+
+    def collect(self) -> Iterable[Family]:
+        """Return the gauges. Reads the database if the last reading is too old."""
+        reading = self._reading.result()
+        yield gauge(metrics.SCRAPE_SUCCESS, float(reading is not None))
+        if reading is not None:
+            yield gauge(metrics.SCRAPE_DURATION, reading.duration)
+            yield from self._gauges(reading)
+
+    def _read(self) -> _Reading | None:
+        started = time.monotonic()
+        try:
+            now = self._context.clock.now()
+            nodes_since = now - max(SHOWN_FOR, self._context.settings.node_timeout)
+
+            def work(session: Session) -> tuple[health.Tables, datetime | None]:
+                tables = health.read(session, now=now, nodes_since=nodes_since)
+                return tables, late_work.unstarted_runs(session).oldest_at
+
+            tables, oldest_pending_at = self._context.database.read_in_transaction(work)
+        # Drivers raise errors of many classes. The metric reports the failure.
+        except Exception as error:  # noqa: BLE001
+            self._log_failure(error)
+            return None
+        self._was_readable = True
+        return _Reading(tables, oldest_pending_at, now, time.monotonic() - started)
+
+    def _log_failure(self, error: Exception) -> None:
+        # Once per outage: a scrape comes each few seconds.
+        if self._was_readable:
+            self._was_readable = False
+            logger.warning(
+                "metrics of the database not read: %s",
+                reason_of(error),
+                extra={"event": Event.METRICS_FAILED},
+            )
+
+    def _gauges(self, reading: _Reading) -> Iterator[Family]:
+        tables, now = reading.tables, reading.now
+        yield gauge(metrics.DUE_SCHEDULES, tables.due.count)
+        yield gauge(metrics.OLDEST_DUE, _age(tables.oldest_due_at, now))
+        yield gauge(metrics.OVERDUE_RUNS, tables.overdue.count)
+        yield gauge(metrics.OLDEST_OVERDUE, _age(tables.overdue_since, now))
+        by_status = {status: float(count.count) for status, count in tables.runs.items()}
+        yield gauges(metrics.UNFINISHED_RUNS, by_status)
+        yield gauge(metrics.OLDEST_PENDING, _age(reading.oldest_pending_at, now))
+        yield gauge(metrics.QUARANTINED_SCHEDULES, tables.quarantined.count)
+        yield gauge(metrics.FAILING_SCHEDULES, tables.failing.count)
+        yield gauge(metrics.HOLDS, tables.holds.count)
+        yield gauge(metrics.REQUESTS, tables.requests.count)
+        yield gauges(metrics.BEATS, self._nodes(reading, NodeKind.BEAT))
+        yield gauges(metrics.WORKERS, self._nodes(reading, NodeKind.WORKER))
+        yield gauges(metrics.MISSING_NODES, self._missing(reading))
+
+    def _nodes(self, reading: _Reading, kind: NodeKind) -> Mapping[str, float]:
+        timeout = self._context.settings.node_timeout
+        states = Counter(
+            state_of(node, now=reading.now, timeout=timeout)
+            for node in reading.tables.nodes
+            if node.kind == kind
+        )
+        return {str(state): float(states[state]) for state in NodeState}
+
+    def _missing(self, reading: _Reading) -> Mapping[str, float]:
+        nodes, limits = reading.tables.nodes, Limits.of(self._context.settings)
+        found = {
+            kind: missing_nodes(nodes, kind, now=reading.now, limits=limits) for kind in NodeKind
+        }
+        return {str(kind): 0.0 if each is None else each.number for kind, each in found.items()}
+
+
+def _age(instant: datetime | None, now: datetime) -> float:
+    return 0.0 if instant is None else max((now - instant).total_seconds(), 0.0)
+
+
+def gauge(metric: Metric, value: float) -> Family:
+    """Return a gauge without labels."""
+    return GaugeMetricFamily(metric.name, metric.help, value=value)
+
+
+def gauges(metric: Metric, values: Mapping[str, float]) -> Family:
+    """Return a gauge with a value for each value of its label."""
+    family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+    for label, value in values.items():
+        family.add_metric([label], value)
+    return family

@@ -1,0 +1,262 @@
+"""What each process of one application shares: settings, database, clock and notifier."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+from celery import Celery
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import notify
+from celery_dynbeat.common.clock import Clock, DatabaseClock
+from celery_dynbeat.common.errors import (
+    InvalidScheduleError,
+    InvalidTriggerError,
+    TransactionRolledBackError,
+)
+from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.db import renamed_tables, schema
+from celery_dynbeat.db.dialects import capabilities_of
+from celery_dynbeat.db.engine import Database, check_synchronous, in_use
+from celery_dynbeat.db.names import TableNames
+from celery_dynbeat.planning.schedule_spec import ScheduleSpec, SpecColumns, spec_from_row
+from celery_dynbeat.process import application
+from celery_dynbeat.process.sessions import (
+    CurrentSession,
+    check_current_session,
+    check_same_database,
+    current_of,
+    in_savepoint,
+    session_to_join,
+)
+from celery_dynbeat.telemetry import logs
+from celery_dynbeat.tracing import NoSpans, WorkerSpans, make_tracer
+from celery_dynbeat.transitions import alert_facts
+
+if TYPE_CHECKING:
+    from celery_dynbeat.process.task_names import TaskNames
+    from celery_dynbeat.tracing.run_tracer import RunTracer
+
+T = TypeVar("T")
+
+
+@dataclass
+class Context:
+    """The settings, database, clock and notifier of one application; each connects at first use.
+
+    ``shared_engine`` replaces the engine that the settings describe, ``given_clock`` the clock of
+    the database. ``current_session`` returns the session that a call without ``session`` joins.
+    """
+
+    app: Celery
+    shared_engine: Engine | None = None
+    given_clock: Clock | None = None
+    current_session: CurrentSession | None = None
+    #: The engine whose tables are prepared.
+    _prepared: Engine | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        logs.connect()
+        check_current_session(self.current_session)
+        if self.shared_engine is not None:
+            check_synchronous(self.shared_engine, given_as="engine")
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The dynbeat_* settings. Raises ConfigurationError for an unknown or invalid one."""
+        name = application.name_of(self.app.main)
+        settings = Settings.read(self.app.conf, timezone=str(self.app.timezone), application=name)
+        if settings.alerts_enabled:
+            alert_facts.connect()
+        return settings
+
+    @cached_property
+    def database(self) -> Database:
+        """The database of ``shared_engine``, else of the settings."""
+        settings = self.settings
+        renamed_tables.use(TableNames(settings.schema, settings.table_prefix))
+        limits = settings.fact_limits
+        if self.shared_engine is not None:
+            return Database(engine=self.shared_engine, fact_limits=limits)
+        options = settings.engine_options
+        return Database(settings.database_url, engine_options=options, fact_limits=limits)
+
+    @cached_property
+    def clock(self) -> Clock:
+        """``given_clock``, else the database's clock."""
+        return self.given_clock or DatabaseClock(self.database.read_clock)
+
+    @cached_property
+    def tracer(self) -> "RunTracer | None":
+        """The tracer of runs; None if traces are off. Raises ConfigurationError."""
+        return make_tracer(self.settings)
+
+    @property
+    def worker_spans(self) -> WorkerSpans:
+        """The tracer as a worker uses it, also if traces are off."""
+        return self.tracer or NoSpans()
+
+    @cached_property
+    def task_names(self) -> "TaskNames":
+        """The check that warns of unknown task names."""
+        # A late import: workers store no schedules.
+        from celery_dynbeat.process.task_names import TaskNames  # noqa: PLC0415
+
+        return TaskNames(self.app)
+
+    def now_or_host_time(self) -> datetime:
+        """Return the database's time, or this host's time while the database is unreachable."""
+        try:
+            return self.clock.now()
+        except SQLAlchemyError:
+            return datetime.now(UTC)
+
+    @cached_property
+    def notifier(self) -> notify.Notifier:
+        """The notifier that wakes beat."""
+        return notify.choose(self.settings.notifier, app=self.app, database=self.database)
+
+    def prepare(self, session: Session | None = None) -> None:
+        """Prepare the tables at the first call; warn if they belong to another application.
+
+        Raises SchemaError when they are missing or outdated.
+        """
+        engine = self.database.engine
+        if self._prepared is engine:
+            return
+        self.prepare_tables(session)
+        name = self.settings.application
+        if session is not None:
+            application.warn_if_other(session.connection(), name=name)
+        else:
+            self.database.read(
+                lambda session: application.warn_if_other(session.connection(), name=name)
+            )
+        self._prepared = engine
+
+    def prepare_tables(self, session: Session | None = None) -> None:
+        """Create the tables on an embedded database; elsewhere only check them.
+
+        With the caller's ``session`` they are only checked, on its connection. Raises SchemaError
+        when they are missing or outdated.
+        """
+        create = self.settings.create_tables
+        if session is not None:
+            schema.check_connection(session.connection(), self.database.shown_url)
+        elif self.database.capabilities.embedded if create is None else create:
+            schema.upgrade(self.database)
+        else:
+            schema.check(self.database)
+
+    def now(self, session: Session | None) -> datetime:
+        """Return the present instant, for a call that has no transaction except the caller's."""
+        with in_use(self._to_join(session)):
+            return self.clock.now()
+
+    def write(self, session: Session | None, work: Callable[[Session], T]) -> T:
+        """Return ``work(session)``, in the caller's transaction or in a new one that is committed.
+
+        Raises InvalidScheduleError for a text that the database cannot encode, and
+        TransactionRolledBackError after a deadlock that ended the caller's transaction.
+        """
+        session = self._to_join(session)
+        with self.rejecting_unstorable(), in_savepoint(session):
+            self.prepare(session)
+            if session is None:
+                return self.database.run(work)
+            capabilities = capabilities_of(session.get_bind().dialect)
+            capabilities.begin_write(session)
+            try:
+                return _joining(session, work)
+            except DBAPIError as error:
+                if capabilities.ends_transaction(error):
+                    raise TransactionRolledBackError from error
+                raise
+
+    def _to_join(self, given: object) -> Session | None:
+        """Return the caller's session, else the current one, else None."""
+        session = session_to_join(given)
+        if session is not None or self.current_session is None:
+            return session
+        current = current_of(self.current_session)
+        if current is not None:
+            check_same_database(current, self.database.engine.url)
+        else:
+            self.database.refuse_transaction_of_django()
+        return current
+
+    def _prepared_to_join(self, given: object) -> Session | None:
+        session = self._to_join(given)
+        self.prepare(session)
+        return session
+
+    @contextmanager
+    def rejecting_unstorable(self) -> Iterator[None]:
+        """Raise InvalidScheduleError for a text that the database cannot encode."""
+        try:
+            yield
+        except UnicodeEncodeError as error:
+            raise _unstorable(error) from error
+        except DBAPIError as error:
+            if not self.database.capabilities.is_unstorable(error):
+                raise
+            raise _unstorable(error) from error
+
+    def read(self, session: Session | None, work: Callable[[Session], T]) -> T:
+        """Return ``work(session)``, in the caller's transaction if there is one.
+
+        For reads by key. Use ``read_many`` for queries that return many rows.
+        """
+        session = self._prepared_to_join(session)
+        return self.database.read(work) if session is None else _joining(session, work)
+
+    def read_many(self, session: Session | None, work: Callable[[Session], T]) -> T:
+        """Do the same for queries of many rows, in a transaction.
+
+        The settings that make such a query follow its index last for one transaction.
+        """
+        session = self._prepared_to_join(session)
+        if session is None:
+            return self.database.read_in_transaction(work)
+        return _joining(session, work)
+
+    def notify_beat(self, session: Session, *, next_run_at: datetime | None, now: datetime) -> None:
+        """Wake beat after the commit if it may sleep until after ``next_run_at``."""
+        if next_run_at is not None and next_run_at <= now + self.settings.poll_interval:
+            self.notifier.notify(session)
+
+    def spec(self, columns: SpecColumns) -> ScheduleSpec:
+        """Return the spec of a row, completed by the settings."""
+        return spec_from_row(columns, self.settings)
+
+
+def _joining(session: Session, work: Callable[[Session], T]) -> T:
+    with in_use(session):
+        return work(session)
+
+
+@contextmanager
+def naming_schedule(row: SpecColumns) -> Iterator[None]:
+    """Make each InvalidTriggerError raised in the block name the schedule and the fix."""
+    try:
+        yield
+    except InvalidTriggerError as error:
+        msg = (
+            f"schedule {row.name!r} of owner {row.owner!r} cannot be planned: {error}; give it"
+            " another trigger with update(), or delete() it"
+        )
+        raise InvalidTriggerError(msg, field=error.field) from error
+
+
+def _unstorable(error: Exception) -> InvalidScheduleError:
+    reason = str(getattr(error, "orig", error)).partition("\n")[0]
+    msg = (
+        "a name or another text contains a character that the database's encoding does not have"
+        f" ({reason}): use other characters, or a database whose encoding is UTF8"
+    )
+    return InvalidScheduleError(msg)

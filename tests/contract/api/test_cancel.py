@@ -1,0 +1,466 @@
+"""cancel_run() and cancel_runs(): runs that have not started are revoked."""
+
+import threading
+from datetime import timedelta
+
+import pytest
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import InvalidScheduleError, RunNotFoundError
+from celery_dynbeat.api.control import cancelling
+from celery_dynbeat.common.run_ids import new_run_id
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.store import attempts, run_pages
+from tests.support.applications import MINUTELY, START, execute, instants
+from tests.support.ended_runs import end, start
+from tests.support.worker_stub import WorkerStub
+
+SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+CANCELLED = "the run was cancelled"
+
+
+@pytest.fixture
+def theirs(dynbeat):
+    return dynbeat.schedules.for_owner("user:41")
+
+
+@pytest.fixture
+def run(mine, clock, beat, sent):
+    """Return the only run of schedule n: sent, and not started."""
+    mine.create("n", task="t", trigger=MINUTELY, max_runs=1)
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    assert len(sent) == 1
+    return mine.runs("n")[0]
+
+
+@pytest.fixture
+def crowd(mine, theirs, clock, beat):
+    """Send four runs of two schedules of one owner and of one schedule of another."""
+    mine.create("a", task="t", trigger=MINUTELY)
+    mine.create("b", task="u", trigger=MINUTELY)
+    theirs.create("a", task="t", trigger=MINUTELY)
+    for _ in range(4):
+        clock.advance(MINUTE)
+        beat.run_until_idle()
+    clock.advance(SECOND)
+
+
+def revoked(calls, **how):
+    return [run for run in calls.runs(limit=100, **how) if run.status == "revoked"]
+
+
+def first_attempt(run):
+    return attempts.AttemptStart(run_id=run.id, expected_attempt=0, retries=0, worker="w", pid=1)
+
+
+def test_a_cancelled_run_is_revoked_and_the_guard_refuses_its_message(dynbeat, mine, run, sent):
+    cancelled = mine.cancel_run(run.id)
+
+    assert (cancelled.status, cancelled.error) == ("revoked", CANCELLED)
+    assert cancelled.finished_at == dynbeat.context.clock.now()
+    assert mine.get_run(run.id) == cancelled
+    assert not WorkerStub(dynbeat).start(sent[0])
+    assert mine.get_run(run.id) == cancelled
+
+
+def test_a_cancelled_run_is_not_sent(mine, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY)
+    pending = mine.run_now("n")
+    mine.cancel_run(pending.id)
+
+    beat.run_until_idle()
+
+    assert sent == []
+    assert mine.get_run(pending.id).status == "revoked"
+
+
+def test_a_cancelled_run_is_not_sent_again(mine, clock, beat, sent, run):
+    mine.cancel_run(run.id)
+
+    for _ in range(3):
+        clock.advance(timedelta(hours=2))
+        beat.run_until_idle()
+
+    assert len(sent) == 1
+
+
+def test_a_run_that_waits_for_a_retry_is_cancelled(dynbeat, mine, clock, beat, sent, run):
+    worker = WorkerStub(dynbeat)
+    assert worker.start(sent[0])
+    worker.finish(sent[0], Status.RETRYING, retry_at=clock.now() + MINUTE)
+    assert mine.get_run(run.id).status == "retrying"
+
+    assert mine.cancel_run(run.id).status == "revoked"
+
+    clock.advance(timedelta(hours=2))
+    beat.run_until_idle()
+    assert len(sent) == 1
+
+
+def test_the_schedule_of_a_cancelled_run_does_not_change(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY, max_runs=2)
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    before = mine.get("n")
+
+    mine.cancel_run(mine.runs("n")[0].id)
+
+    assert mine.get("n") == before
+    for _ in range(3):
+        clock.advance(MINUTE)
+        beat.run_until_idle()
+    assert [run.scheduled_for for run in sent] == [START + MINUTE, START + 2 * MINUTE]
+
+
+def test_a_run_that_is_buffered_behind_a_cancelled_one_is_sent_at_once(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY, overlap="buffer_one")
+    for _ in range(2):
+        clock.advance(MINUTE)
+        beat.run_until_idle()
+    assert len(sent) == 1
+
+    mine.cancel_run(sent[0].run_id)
+    beat.run_until_idle()
+
+    assert [run.scheduled_for for run in sent] == [START + MINUTE, START + 2 * MINUTE]
+
+
+def test_a_run_that_must_wait_for_another_one_stays_buffered(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY, overlap="buffer_one")
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    manual = mine.run_now("n")
+    beat.run_until_idle()
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    assert {run.run_id for run in sent} == {mine.runs("n")[-1].id, manual.id}
+
+    mine.cancel_run(manual.id)
+    beat.run_until_idle()
+
+    assert len(sent) == 2
+
+
+def test_a_backfill_continues_after_the_cancel_of_its_runs(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY, start_at=START - 4 * MINUTE)
+    backfill = mine.backfill("n", since=START - 4 * MINUTE, until=START + SECOND, batch_size=2)
+    beat.run_until_idle()
+    assert len(sent) == 2
+
+    assert mine.cancel_runs(origin="backfill") == 2
+
+    for _ in range(4):
+        clock.advance(10 * SECOND)
+        beat.run_until_idle()
+        mine.cancel_runs()
+    assert len(sent) == 5
+    assert mine.requests("n")[0].status == "finished"
+    assert mine.requests("n")[0].id == backfill.id
+
+
+def test_a_request_of_reruns_continues_after_the_cancel_of_its_runs(
+    dynbeat, mine, clock, beat, run
+):
+    start(dynbeat, run.id)
+    end(dynbeat, run.id, "failed")
+    clock.advance(SECOND)
+    request = mine.rerun_many(since=START)
+    beat.run_until_idle()
+    (rerun,) = mine.runs(origin="rerun")
+
+    mine.cancel_run(rerun.id)
+    clock.advance(10 * SECOND)
+    beat.run_until_idle()
+
+    assert mine.get_request(request.id).status == "finished"
+    assert mine.runs(origin="rerun") == [mine.get_run(rerun.id)]
+    # A cancelled rerun can run again.
+    assert mine.rerun(rerun.id).rerun_of == run.id
+
+
+def test_a_running_run_is_refused_with_the_call_that_ends_it(dynbeat, mine, run):
+    start(dynbeat, run.id)
+
+    with pytest.raises(InvalidScheduleError, match=r"revoke\(.*terminate=True\)") as caught:
+        mine.cancel_run(run.id)
+
+    assert caught.value.field == "run_id"
+    assert run.id in str(caught.value)
+    assert mine.get_run(run.id).status == "running"
+
+
+@pytest.mark.parametrize("status", ["succeeded", "failed", "revoked", "lost", "expired"])
+def test_a_run_that_has_ended_is_refused(dynbeat, mine, run, status):
+    start(dynbeat, run.id)
+    end(dynbeat, run.id, status)
+    before = mine.get_run(run.id)
+
+    with pytest.raises(InvalidScheduleError, match=f"has ended as {status}"):
+        mine.cancel_run(run.id)
+
+    assert mine.get_run(run.id) == before
+
+
+def test_a_skipped_fire_time_is_refused(mine):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.skip("n", instants(mine.upcoming("n"))[0])
+
+    with pytest.raises(InvalidScheduleError, match="skipped"):
+        mine.cancel_run(mine.runs("n")[0].id)
+
+
+def test_the_run_of_another_owner_is_not_found(dynbeat, mine, theirs, run):
+    for calls, run_id in ((theirs, run.id), (mine, new_run_id(START))):
+        with pytest.raises(RunNotFoundError, match=run_id) as caught:
+            calls.cancel_run(run_id)
+        assert (caught.value.owner, caught.value.run_id) == (calls.owner, run_id)
+
+    assert mine.get_run(run.id) == run
+    assert dynbeat.schedules.cancel_run(run.id.upper()).status == "revoked"
+
+
+def test_a_cancel_writes_one_change(dynbeat, mine, run):
+    with dynbeat.acting(actor="alice", reason="ticket 12"):
+        mine.cancel_run(run.id)
+
+    change = mine.changes("n", action="cancel")[0]
+    assert (change.actor, change.reason) == ("alice", "ticket 12")
+    assert (change.before, change.after) == (None, {"run_id": run.id})
+    with pytest.raises(InvalidScheduleError):
+        mine.cancel_run(run.id)
+    assert len(mine.changes("n", action="cancel")) == 1
+
+
+def test_the_rollback_of_the_caller_undoes_a_cancel(dynbeat, mine, run):
+    with Session(dynbeat.context.database.engine) as session:
+        assert mine.cancel_run(run.id, session=session).status == "revoked"
+        assert mine.cancel_runs(session=session) == 0
+        session.rollback()
+
+    assert mine.get_run(run.id) == run
+    assert mine.changes(action="cancel") == []
+
+
+@pytest.mark.usefixtures("crowd")
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({}, {("a", n) for n in (1, 2, 3, 4)} | {("b", n) for n in (1, 2, 3, 4)}),
+        ({"name": "a"}, {("a", n) for n in (1, 2, 3, 4)}),
+        ({"task": "u"}, {("b", n) for n in (1, 2, 3, 4)}),
+        ({"since": START + 3 * MINUTE}, {(name, n) for name in "ab" for n in (3, 4)}),
+        ({"until": START + 2 * MINUTE, "name": "b"}, {("b", 1)}),
+        ({"status": "sent", "task": "t"}, {("a", n) for n in (1, 2, 3, 4)}),
+        ({"status": ("pending", "retrying")}, set()),
+        ({"origin": "manual"}, set()),
+        ({"name": "c"}, set()),
+    ],
+)
+@pytest.mark.parametrize("call", ["own", "all"])
+def test_the_matching_runs_of_an_owner_are_cancelled(
+    dynbeat, mine, theirs, call, filters, expected
+):
+    cancel = mine.cancel_runs
+    if call == "all":
+        filters = {**filters, "owner": mine.owner}
+        cancel = dynbeat.schedules.cancel_runs
+
+    assert cancel(**filters) == len(expected)
+
+    found = {(run.name, (run.scheduled_for - START) // MINUTE) for run in revoked(mine)}
+    assert found == expected
+    assert revoked(theirs) == []
+    assert {run.error for run in revoked(mine)} <= {CANCELLED}
+
+
+@pytest.mark.usefixtures("crowd")
+def test_the_runs_of_all_owners_are_cancelled(dynbeat, mine, theirs):
+    assert dynbeat.schedules.cancel_runs(name="a", since=START + 4 * MINUTE) == 2
+    assert [len(revoked(calls, name="a")) for calls in (mine, theirs)] == [1, 1]
+
+    assert dynbeat.schedules.cancel_runs() == 10
+
+    assert len(revoked(dynbeat.schedules)) == 12
+    assert dynbeat.schedules.cancel_runs() == 0
+
+
+@pytest.mark.usefixtures("crowd")
+def test_started_and_ended_runs_are_not_cancelled(dynbeat, mine):
+    running, succeeded, *others = [run.id for run in mine.runs(limit=100)]
+    for run_id in (running, succeeded):
+        start(dynbeat, run_id)
+    end(dynbeat, succeeded, "succeeded")
+
+    assert mine.cancel_runs() == len(others)
+
+    assert mine.get_run(running).status == "running"
+    assert mine.get_run(succeeded).status == "succeeded"
+
+
+@pytest.mark.usefixtures("crowd")
+@pytest.mark.parametrize("limit", [1, 3, 5, 12, 13])
+def test_a_call_cancels_at_most_its_limit_in_batches(dynbeat, monkeypatch, limit):
+    monkeypatch.setattr(cancelling, "BATCH_SIZE", 2)
+    monkeypatch.setattr(run_pages, "MAX_SCANNED", 3)
+
+    assert dynbeat.schedules.cancel_runs(limit=limit) == min(limit, 12)
+    assert len(revoked(dynbeat.schedules)) == min(limit, 12)
+    assert dynbeat.schedules.cancel_runs() == 12 - min(limit, 12)
+
+
+@pytest.mark.usefixtures("crowd")
+def test_a_rare_match_among_many_unfinished_runs_is_found(dynbeat, monkeypatch):
+    monkeypatch.setattr(run_pages, "MAX_SCANNED", 2)
+
+    assert dynbeat.schedules.cancel_runs(task="u", until=START + 2 * MINUTE) == 1
+
+
+@pytest.mark.usefixtures("crowd")
+def test_the_runs_of_a_schedule_that_sql_deleted_are_cancelled(dynbeat, mine, monkeypatch):
+    monkeypatch.setattr(run_pages, "MAX_SCANNED", 3)
+    execute(dynbeat, "DELETE FROM dynbeat_schedule WHERE owner = 'user:42' AND name = 'a'")
+
+    assert mine.cancel_runs(name="a") == 4
+    assert dynbeat.schedules.cancel_runs() == 8
+
+
+@pytest.mark.usefixtures("crowd")
+def test_many_cancels_write_one_change_for_each_schedule(dynbeat, mine):
+    with dynbeat.acting(actor="alice", reason="wrong data"):
+        dynbeat.schedules.cancel_runs(owner=mine.owner)
+
+    changes = dynbeat.schedules.changes(action="cancel")
+    scopes = sorted((change.owner, change.name) for change in changes)
+    assert scopes == [("user:42", "a"), ("user:42", "b")]
+    assert {change.actor for change in changes} == {"alice"}
+    ids = {change.name: set(change.after["run_ids"]) for change in changes}
+    assert ids == {name: {run.id for run in mine.runs(name)} for name in "ab"}
+
+
+@pytest.mark.usefixtures("crowd")
+def test_runs_buffered_behind_many_cancelled_ones_are_sent_at_once(mine, theirs, clock, beat, sent):
+    for calls in (mine, theirs):
+        calls.create("n", task="v", trigger=MINUTELY, overlap="buffer_one")
+    for _ in range(2):
+        clock.advance(MINUTE)
+        beat.run_until_idle()
+    first = [run for run in sent if run.task == "v"]
+    assert len(first) == 2
+
+    assert mine.cancel_runs(task="v", until=clock.now()) == 1
+    beat.run_until_idle()
+
+    assert [run.owner for run in sent if run.task == "v"][2:] == [mine.owner]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("status", "odd"),
+        ("status", []),
+        ("status", "succeeded"),
+        ("status", ("sent", "skipped")),
+        ("origin", "odd"),
+        ("task", ""),
+        ("name", ""),
+        ("since", "now"),
+        ("limit", 0),
+        ("limit", 100_001),
+        ("limit", True),
+    ],
+)
+def test_an_invalid_argument_is_rejected(dynbeat, mine, run, field, value):
+    for call in (mine.cancel_runs, dynbeat.schedules.cancel_runs):
+        with pytest.raises(InvalidScheduleError) as caught:
+            call(**{field: value})
+        assert caught.value.field == field
+    with pytest.raises(InvalidScheduleError) as caught:
+        dynbeat.schedules.cancel_runs(owner=5)
+    assert caught.value.field == "owner"
+    assert mine.get_run(run.id) == run
+
+
+def test_a_filter_on_running_runs_is_refused_with_the_call_that_ends_them(mine):
+    with pytest.raises(InvalidScheduleError, match=r"terminate=True"):
+        mine.cancel_runs(status=("sent", "running"))
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_cancel_waits_for_a_starting_worker_and_leaves_the_run_to_it(dynbeat, mine, run, many):
+    results = []
+
+    def cancel():
+        try:
+            results.append(mine.cancel_runs() if many else mine.cancel_run(run.id))
+        except InvalidScheduleError as error:
+            results.append(error.field)
+
+    other = threading.Thread(target=cancel)
+    with Session(dynbeat.context.database.engine) as worker:
+        assert attempts.start(worker, first_attempt(run), now=dynbeat.context.clock.now())
+        other.start()
+        other.join(0.5)
+        assert other.is_alive()
+        worker.commit()
+    other.join(30)
+
+    assert results == [0 if many else "run_id"]
+    assert mine.get_run(run.id).status == "running"
+    assert mine.changes(action="cancel") == []
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_worker_waits_for_an_open_cancel_and_does_not_start_the_run(dynbeat, mine, run, many):
+    started = []
+    other = threading.Thread(target=lambda: started.append(start(dynbeat, run.id)))
+
+    with Session(dynbeat.context.database.engine) as session:
+        if many:
+            assert mine.cancel_runs(session=session) == 1
+        else:
+            mine.cancel_run(run.id, session=session)
+        other.start()
+        other.join(0.5)
+        assert other.is_alive()
+        session.commit()
+    other.join(30)
+
+    assert started == [False]
+    assert mine.get_run(run.id).status == "revoked"
+
+
+@pytest.mark.usefixtures("crowd")
+def test_a_cancel_does_not_wait_for_runs_that_it_does_not_cancel(dynbeat, mine, theirs):
+    if dynbeat.context.database.capabilities.embedded:
+        pytest.skip("SQLite has one writer")
+    run = theirs.runs()[0]
+
+    with Session(dynbeat.context.database.engine) as worker:
+        assert attempts.start(worker, first_attempt(run), now=dynbeat.context.clock.now())
+        assert mine.cancel_runs() == 8
+        worker.rollback()
+
+
+@pytest.mark.usefixtures("crowd")
+def test_two_calls_at_the_same_time_cancel_each_run_once(dynbeat, monkeypatch):
+    monkeypatch.setattr(cancelling, "BATCH_SIZE", 2)
+    together, counts = threading.Barrier(2), []
+
+    def cancel():
+        together.wait(10)
+        counts.append(dynbeat.schedules.cancel_runs())
+
+    threads = [threading.Thread(target=cancel) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    assert sum(counts) == 12
+    ids = [
+        run_id
+        for change in dynbeat.schedules.changes(action="cancel", limit=100)
+        for run_id in change.after["run_ids"]
+    ]
+    assert len(ids) == len(set(ids)) == 12

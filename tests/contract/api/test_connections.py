@@ -1,0 +1,310 @@
+"""No call holds one connection of the pool and waits for another.
+
+Each public call runs on a pool of one connection. The clock of the database is cold at its first
+reading, and due for another one at each further reading.
+"""
+
+import asyncio
+import inspect
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from functools import partial
+from zoneinfo import ZoneInfo
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import Every, signals
+from celery_dynbeat.api import OwnerSchedules, Schedules
+from celery_dynbeat.common.clock import DatabaseClock
+from celery_dynbeat.db.alert_models import Alert
+from celery_dynbeat.health.probes import collect_health
+from celery_dynbeat.insights.explain.collect import explain
+from celery_dynbeat.insights.statistics import (
+    alert_lists,
+    banners,
+    bin_schedules,
+    calendar,
+    failures,
+    installation,
+    overview,
+    owner_usage,
+    recent_runs,
+    run_times,
+    suggestions,
+    timeline,
+)
+from celery_dynbeat.testing import ManualBeat
+from tests.support.applications import MINUTELY, application, async_application, instants
+
+SERVERS = ("postgresql_url", "mariadb_url")
+#: A call that asks for a second connection fails after pool_timeout.
+POOL_OF_ONE = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 0.3}
+HOUR = timedelta(hours=1)
+KINDS = (OwnerSchedules, Schedules)
+#: Arguments that make an optional part of a call read more.
+OPTIONAL = {
+    "count": {"state": "overdue"},
+    "delete_owner": {"erase_history": True},
+    "list": {"state": "held"},
+    "update": {"trigger": "*/5 * * * *"},
+    "upcoming": {"with_skipped": True},
+}
+STATISTICS = (
+    alert_lists.alert_lists,
+    banners.banners,
+    bin_schedules.schedules_of_bin,
+    calendar.calendar,
+    failures.failures,
+    installation.installation,
+    overview.overview,
+    owner_usage.owner_usage,
+    recent_runs.recent_runs,
+    run_times.run_times,
+    suggestions.owners,
+    suggestions.tags,
+    suggestions.tasks,
+    timeline.timeline,
+    explain,
+)
+
+
+class UnsteadyClock(DatabaseClock):
+    """The clock of the database, whose last reading is always too old."""
+
+    def _is_reading_due(self):
+        return True
+
+
+def cold(dynbeat):
+    """Give the context of an application a clock without a reading."""
+    dynbeat.context.given_clock = UnsteadyClock(dynbeat.context.database.read_clock)
+    return dynbeat
+
+
+@pytest.fixture(params=SERVERS)
+def server_url(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def seeds(server_url):
+    """Make the rows for one call after another."""
+    with application(server_url) as dynbeat:
+        dynbeat.context.given_clock = None
+        yield Seeds(dynbeat)
+
+
+class Seeds:
+    """The arguments of calls, by the names of their parameters."""
+
+    def __init__(self, dynbeat):
+        self.dynbeat, self.number = dynbeat, 0
+
+    def arguments(self, call):
+        """Return new rows' owner, and the arguments of a call with its required parameters."""
+        self.number += 1
+        owner, name = f"user:{self.number}", call.__name__
+        mine = self.dynbeat.schedules.for_owner(owner)
+        now = self.dynbeat.context.clock.now()
+        trigger = Every(60, anchor=now - HOUR)
+        made = mine.create("n", task="t", trigger=trigger)
+        soon = instants(mine.upcoming("n", count=2))
+        values = {
+            "alert_id": lambda: self._add_alert(made),
+            "buckets": lambda: 10,
+            "end": lambda: now,
+            "end_at": lambda: now + HOUR,
+            "fire_time": lambda: soon[0],
+            "many": lambda: [{"owner": owner, "name": "m", "task": "t", "trigger": MINUTELY}],
+            "name": lambda: "n",
+            "owner": lambda: owner,
+            "prefix": lambda: "",
+            "reason": lambda: "r",
+            "request_id": lambda: mine.rerun_many(since=now - HOUR).id,
+            "run_id": lambda: mine.run_now("n").id,
+            "schedule_ids": lambda: [made.id],
+            "since": lambda: now - HOUR,
+            "start": lambda: now - HOUR,
+            "start_at": lambda: now - HOUR,
+            "task": lambda: "t",
+            "trigger": lambda: trigger,
+            "until": lambda: now,
+            "zone": lambda: ZoneInfo("UTC") if call in STATISTICS else "Asia/Seoul",
+        }
+        given = {
+            each.name: values[each.name]()
+            for each in inspect.signature(call).parameters.values()
+            if each.default is each.empty and each.kind != each.VAR_KEYWORD
+            if each.name not in {"self", "context", "dynbeat"}
+        }
+        given |= OPTIONAL.get(name, {}) if call not in STATISTICS else {}
+        if name in {"hold", "snooze_alert"}:
+            given["until"] = now + HOUR
+        if name == "create":
+            given["name"] = "new"
+        if name == "unskip":
+            mine.skip("n", soon[0])
+        if name == "rerun":
+            run = {"id": given["run_id"]}
+            statement = text(
+                "UPDATE dynbeat_run SET status = 'failed', finished_at = created_at,"
+                " overdue_at = NULL WHERE id = :id"
+            )
+            self.dynbeat.context.database.run(lambda session: session.execute(statement, run))
+        return owner, given
+
+    def _add_alert(self, schedule):
+        """Open an alert of a schedule; return its id."""
+        at = self.dynbeat.context.clock.now()
+        instants = {"opened_at": at, "last_at": at, "checked_at": at}
+        alert = Alert(
+            schedule_id=schedule.id,
+            owner=schedule.owner,
+            name=schedule.name,
+            kind="failed",
+            target="default",
+            **instants,
+        )
+
+        def work(session):
+            session.add(alert)
+            session.flush()
+            return alert.id
+
+        return self.dynbeat.context.database.run(work)
+
+
+def calls():
+    """Yield each public call, with the class that has it; None for a function."""
+    for kind in KINDS:
+        for name, call in inspect.getmembers(kind, inspect.isfunction):
+            if not name.startswith("_") and name != "for_owner":
+                yield kind, call
+    yield from ((None, function) for function in STATISTICS)
+
+
+def bound(kind, call, dynbeat, owner):
+    if kind is None:
+        return partial(call, dynbeat if call is explain else dynbeat.context)
+    schedules = dynbeat.schedules
+    return getattr(
+        schedules.for_owner(owner) if kind is OwnerSchedules else schedules, call.__name__
+    )
+
+
+def nothing():
+    """Succeed."""
+
+
+def made_cold(dynbeat):
+    """Return the context of an application as in a new process."""
+    context = cold(dynbeat).context
+    context.__dict__.pop("clock", None)
+    context._prepared = None
+    return context
+
+
+def test_each_call_needs_one_connection(server_url, seeds):
+    with application(server_url, engine_options=POOL_OF_ONE) as dynbeat:
+        for kind, call in calls():
+            owner, given = seeds.arguments(call)
+            context = made_cold(dynbeat)
+
+            result = bound(kind, call, dynbeat, owner)(**given)
+            for _ in result if call.__name__ == "export" else ():
+                # The iterator holds no connection between two lines.
+                dynbeat.schedules.for_owner(owner).update("n", priority=1)
+
+            assert context.database.engine.pool.checkedout() == 0, call
+
+
+def test_each_call_that_joins_a_session_needs_no_other_connection(server_url, seeds):
+    with application(server_url, engine_options=POOL_OF_ONE) as dynbeat:
+        engine = dynbeat.context.database.engine
+        for kind, call in calls():
+            owner, given = seeds.arguments(call)
+            made_cold(dynbeat)
+
+            with Session(engine) as session, session.begin():
+                session.connection()
+                result = bound(kind, call, dynbeat, owner)(**given, session=session)
+                if call.__name__ == "export":
+                    assert list(result)
+
+
+@pytest.mark.parametrize("server_url", ["postgresql_url"], indirect=True)
+@pytest.mark.parametrize("joins", [False, True])
+def test_each_asynchronous_call_needs_one_connection(server_url, seeds, joins):
+    async def main():
+        async with async_application(server_url, engine_options=POOL_OF_ONE) as dynbeat:
+            for kind, call in calls():
+                if kind is None:
+                    continue
+                owner, given = await asyncio.to_thread(seeds.arguments, call)
+                made_cold(dynbeat)
+                call_async = bound(kind, call, dynbeat, owner)
+                async with AsyncExitStack() as stack:
+                    if joins:
+                        engine = AsyncEngine(dynbeat.context.database.engine)
+                        session = await stack.enter_async_context(AsyncSession(engine))
+                        await stack.enter_async_context(session.begin())
+                        await session.connection()
+                        given["session"] = session
+                    if call.__name__ == "export":
+                        assert [line async for line in call_async(**given)]
+                    else:
+                        await call_async(**given)
+
+    asyncio.run(main())
+
+
+def test_40_threads_of_a_new_process_share_the_default_pool(server_url):
+    with application(server_url, engine_options={"pool_timeout": 5}) as dynbeat:
+        made_cold(dynbeat)
+        start = threading.Barrier(40)
+
+        def first_call(number):
+            start.wait()
+            mine = dynbeat.schedules.for_owner(f"user:{number % 8}")
+            return mine.upsert(f"n{number}", task="t", trigger=MINUTELY)
+
+        with ThreadPoolExecutor(40) as threads:
+            made = list(threads.map(first_call, range(40)))
+
+        assert len({each.id for each in made}) == 40
+
+
+def test_a_receiver_of_a_signal_may_call_the_api(server_url):
+    with application(server_url, engine_options=POOL_OF_ONE) as dynbeat:
+        made_cold(dynbeat)
+        mine = dynbeat.schedules.for_owner("user:42")
+        mine.create("n", task="t", trigger=MINUTELY)
+        found = []
+
+        @signals.schedule_paused.connect
+        def paused(**_):
+            found.append((dynbeat.context.clock.now(), mine.get("n").enabled))
+
+        mine.pause("n")
+        signals.schedule_paused.disconnect(paused)
+
+        assert [enabled for _, enabled in found] == [False]
+
+
+def test_a_pass_of_beat_a_run_and_the_health_check_need_one_connection(server_url):
+    with application(server_url, engine_options=POOL_OF_ONE) as dynbeat:
+        made_cold(dynbeat)
+        dynbeat.app.task(nothing, name="t", shared=False)
+        beat = ManualBeat(dynbeat, run_tasks=True)
+        mine = dynbeat.schedules.for_owner("user:42")
+        mine.create("n", task="t", trigger=MINUTELY)
+        mine.run_now("n")
+        beat.run_until_idle()
+
+        assert [run.status for run in mine.runs()] == ["succeeded"]
+        assert collect_health(dynbeat.app).tables is not None

@@ -1,0 +1,260 @@
+"""delete_owner(erase_history=True) leaves nothing of an owner but the record of the erasure."""
+
+import json
+
+import pytest
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import InvalidScheduleError
+from celery_dynbeat.alerts.content import Cause, Content, Example, Group
+from celery_dynbeat.api import export
+from celery_dynbeat.api.control import erasure
+from celery_dynbeat.beat.pruner import LOWEST_ID
+from celery_dynbeat.common.alert_kinds import AlertKind, Severity, Unsent
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.db.alert_models import Alert, AlertMessage
+from celery_dynbeat.db.models import Change, Hold, Owner, Request, Run, Schedule
+from tests.security.lookalikes import everything
+from tests.support.applications import MINUTELY, START
+from tests.support.worker_stub import WorkerStub
+
+SECRET = "bob@example.com"
+
+
+@pytest.fixture
+def session(dynbeat):
+    with Session(dynbeat.context.database.engine) as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch):
+    monkeypatch.setattr(erasure, "BATCH_SIZE", 3)
+
+
+def alert(schedule, kind):
+    is_open = kind == AlertKind.FAILED
+    return Alert(
+        schedule_id=schedule.id,
+        owner=schedule.owner,
+        name=schedule.name,
+        kind=kind,
+        opened_at=START,
+        last_at=START,
+        detail=SECRET,
+        target="default",
+        checked_at=START if is_open else None,
+        recovered_at=None if is_open else START,
+    )
+
+
+@pytest.fixture
+def filled(dynbeat, mine, clock, beat):
+    """Give an owner with rows in each table."""
+    for name in ("a", "b"):
+        mine.create(name, task="t", trigger=MINUTELY, kwargs={"email": SECRET}, catch_up="all")
+        mine.update(name, kwargs={"email": SECRET, "more": 1})
+    clock.advance(600)
+    beat.run_until_idle()
+    mine.run_now("a")
+    mine.backfill("a", since=START, until=clock.now())
+    mine.hold(reason=f"asked by {SECRET}")
+    with Session(dynbeat.context.database.engine) as session, session.begin():
+        limits = {"since": START, "until": START, "batch_size": 1, "total": 0, "finished_at": START}
+        limits |= {"after_at": START, "after_id": LOWEST_ID}
+        session.add(Request(kind="rerun", owner=mine.owner, statuses=["failed"], **limits))
+        session.add(Owner(owner=mine.owner, timezone="Asia/Seoul"))
+        # More than a batch.
+        for kind in AlertKind:
+            session.add(alert(mine.get("a"), kind))
+    return mine
+
+
+def count(dynbeat, table):
+    with Session(dynbeat.context.database.engine) as session:
+        return session.scalar(select(func.count()).select_from(table))
+
+
+@pytest.mark.parametrize("within", [False, True], ids=["alone", "within a transaction"])
+def test_only_the_record_of_the_erasure_is_left(dynbeat, filled, session, within):
+    deleted = []
+    with dynbeat.acting(actor="admin", reason="request 7"):
+        number = dynbeat.schedules.delete_owner(
+            filled.owner,
+            erase_history=True,
+            progress=deleted.append,
+            session=session if within else None,
+        )
+    session.commit()
+
+    assert number == 2
+    for table in (Schedule, Run, Request, Hold, Owner, Alert):
+        assert count(dynbeat, table) == 0
+    (change,) = filled.changes()
+    assert (change.action, change.actor, change.reason) == ("erase", "admin", "request 7")
+    assert (change.name, change.before, change.after) == ("", None, None)
+    assert not any(SECRET in line for line in everything(dynbeat))
+    assert deleted == sorted(deleted)
+    assert deleted[-1] >= 20
+
+
+def test_a_rollback_by_the_caller_keeps_everything(dynbeat, filled, session):
+    before = everything(dynbeat)
+    dynbeat.schedules.delete_owner(filled.owner, erase_history=True, session=session)
+    session.rollback()
+
+    assert everything(dynbeat) == before
+
+
+def test_the_rows_of_other_owners_stay(dynbeat, filled):
+    before = everything(dynbeat)
+    others = [dynbeat.schedules.for_owner(owner) for owner in ("user:421", "USER:42", "")]
+    for other in others:
+        other.create("a", task="t", trigger=MINUTELY)
+        other.run_now("a")
+    theirs = everything(dynbeat) - before
+
+    dynbeat.schedules.delete_owner(filled.owner, erase_history=True)
+
+    assert theirs <= everything(dynbeat)
+
+
+def test_an_interrupted_erasure_leaves_no_schedule_that_fires_and_can_be_repeated(
+    dynbeat, filled, beat, sent, clock
+):
+    def interrupt(_deleted):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        dynbeat.schedules.delete_owner(filled.owner, erase_history=True, progress=interrupt)
+    already_sent = len(sent)
+    clock.advance(600)
+    beat.run_until_idle()
+    assert len(sent) == already_sent
+    assert not any(schedule.enabled for schedule in filled.list())
+
+    assert dynbeat.schedules.delete_owner(filled.owner, erase_history=True) == 2
+    assert count(dynbeat, Run) == 0
+    assert {change.action for change in filled.changes()} == {"erase"}
+
+
+def test_what_is_added_during_the_erasure_is_deleted(dynbeat, filled):
+    def add(_deleted):
+        if filled.list():
+            filled.run_now("a")
+
+    # After each batch of runs another run exists: the end deletes the last one.
+    calls = []
+
+    def add_thrice(deleted):
+        calls.append(deleted)
+        if len(calls) <= 3:
+            add(deleted)
+
+    dynbeat.schedules.delete_owner(filled.owner, erase_history=True, progress=add_thrice)
+
+    assert count(dynbeat, Run) == count(dynbeat, Schedule) == 0
+    assert count(dynbeat, Change) == 1
+
+
+def test_messages_of_erased_runs_are_refused_and_a_running_task_ends(
+    dynbeat, mine, clock, beat, sent
+):
+    mine.create("a", task="t", trigger=MINUTELY)
+    worker = WorkerStub(dynbeat)
+    for _ in range(2):
+        clock.advance(60)
+        beat.run_until_idle()
+    running, waiting = sent
+    assert worker.start(running)
+
+    dynbeat.schedules.delete_owner(mine.owner, erase_history=True)
+
+    assert not worker.start(waiting)
+    assert not worker.start(waiting, redelivered=True)
+    for status in (Status.FAILED, Status.SUCCEEDED):
+        worker.finish(running, status)
+    assert count(dynbeat, Run) == 0
+
+
+def test_an_owner_without_rows_is_recorded(dynbeat, mine):
+    assert dynbeat.schedules.delete_owner(mine.owner, erase_history=True) == 0
+    assert [change.action for change in mine.changes()] == ["erase"]
+
+
+@pytest.mark.parametrize(("field", "value"), [("erase_history", "yes"), ("progress", 5)])
+def test_an_invalid_argument_is_refused(dynbeat, field, value):
+    with pytest.raises(InvalidScheduleError) as caught:
+        dynbeat.schedules.delete_owner("user:42", **{field: value})
+    assert caught.value.field == field
+
+
+def test_an_export_has_each_row_of_the_owner_once(dynbeat, filled, session, monkeypatch):
+    dynbeat.schedules.for_owner("user:421").create("a", task="t", trigger=MINUTELY)
+    monkeypatch.setattr(export, "BATCH_SIZE", 4)
+    text = "\n".join(json.dumps(line) for line in filled.export())
+    lines = [json.loads(line) for line in text.splitlines()]
+
+    numbers = {}
+    for line in lines:
+        numbers[line["record"]] = numbers.get(line["record"], 0) + 1
+        assert line["owner"] == "user:42"
+    runs = len(filled.runs(limit=1_000))
+    changes = len(filled.changes(limit=1_000))
+    assert numbers == {
+        "owner": 1,
+        "schedule": 2,
+        "run": runs,
+        "change": changes,
+        "alert": len(AlertKind),
+        "request": 2,
+        "hold": 1,
+    }
+    owned = ["request", "alert", "hold"]
+    assert list(numbers) == ["owner", "schedule", "run", "change", *owned]
+    assert lines[0]["timezone"] == "Asia/Seoul"
+    schedule = next(line for line in lines if line["record"] == "schedule")
+    assert {"record": "schedule", **filled.get("a").to_dict()} == schedule
+    assert [*filled.export(session=session)][1:] == lines[1:]
+
+
+def test_an_export_reads_in_batches(mine, clock, beat, monkeypatch):
+    monkeypatch.setattr("celery_dynbeat.api.export.BATCH_SIZE", 4)
+    mine.create("a", task="t", trigger=MINUTELY, catch_up="all")
+    clock.advance(60 * 25)
+    beat.run_until_idle()
+
+    runs = [line for line in mine.export() if line["record"] == "run"]
+    assert len({line["id"] for line in runs}) == len(runs) == 25
+    assert [line["scheduled_for"] for line in runs] == sorted(
+        (line["scheduled_for"] for line in runs), reverse=True
+    )
+
+
+def example(owner):
+    values = dict.fromkeys(["task", "ended", "run_id", "value"])
+    return Example(owner=owner, name="n", since="", facts=1, detail=SECRET, **values)
+
+
+def test_messages_about_alerts_forget_the_owner_and_keep_their_counts(dynbeat, mine):
+    owners = [mine.owner, "user:421", mine.owner]
+    group = Group(
+        kind=AlertKind.FAILED,
+        change=Unsent.OPENED,
+        count=7,
+        causes=[Cause(task="t", count=7, examples=[example(owner) for owner in owners])],
+    )
+    content = Content(severity=Severity.ERROR, groups=[group]).to_json()
+    database = dynbeat.context.database
+    message = {"target": "default", "severity": "error", "payload": content}
+    database.run(lambda session: session.add_all(AlertMessage(**message) for _ in range(101)))
+
+    dynbeat.schedules.delete_owner(mine.owner, erase_history=True)
+
+    stored = database.read(lambda session: session.scalars(select(AlertMessage.payload)).all())
+    assert len(stored) == 101
+    for payload in stored:
+        (left,) = Content.from_json(payload).groups
+        assert [each.owner for each in left.examples] == ["user:421"]
+        assert left.count == 7

@@ -1,0 +1,307 @@
+"""``skip`` takes one fire time out, ``unskip`` puts it back: the calls, without a beat."""
+
+from datetime import datetime, timedelta
+
+import pytest
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import (
+    Cron,
+    Every,
+    FireTime,
+    InvalidScheduleError,
+    Once,
+    ScheduleNotFoundError,
+    StaleScheduleError,
+)
+from celery_dynbeat.api.edit import skipping
+from celery_dynbeat.api.owner import OwnerSchedules
+from tests.support.applications import MINUTELY, START, instants
+
+MINUTE = timedelta(minutes=1)
+
+
+def at(*minutes):
+    return [START + minute * MINUTE for minute in minutes]
+
+
+@pytest.fixture
+def made(mine):
+    return mine.create("n", task="t", trigger=MINUTELY)
+
+
+def skipped_runs(mine):
+    return sorted(run.scheduled_for for run in mine.runs(limit=99) if run.status == "skipped")
+
+
+@pytest.mark.usefixtures("made")
+def test_the_next_fire_time_is_left_out_at_once(mine):
+    assert mine.skip("n", at(1)[0]).next_run_at == START + 2 * MINUTE
+    assert mine.skip("n", at(3)[0]).next_run_at == START + 2 * MINUTE
+    assert mine.skip("n", at(2)[0]).next_run_at == START + 4 * MINUTE
+
+    assert instants(mine.upcoming("n", count=3)) == at(4, 5, 6)
+    assert skipped_runs(mine) == at(1, 2, 3)
+
+
+@pytest.mark.usefixtures("made")
+def test_history_and_upcoming_say_who_skipped_and_why(dynbeat, mine):
+    with dynbeat.acting(actor="alice@example.com", reason="ticket 12"):
+        mine.skip("n", at(1)[0])
+        mine.skip("n", at(2)[0], reason="holiday")
+    mine.skip("n", at(3)[0])
+
+    texts = [
+        "skipped by alice@example.com: ticket 12",
+        "skipped by alice@example.com: holiday",
+        "skipped by a call",
+    ]
+    assert [run.error for run in reversed(mine.runs())] == texts
+    assert mine.upcoming("n", count=4, with_skipped=True) == [
+        *(
+            FireTime(at=when, is_skipped=True, reason=text)
+            for when, text in zip(at(1, 2, 3), texts, strict=True)
+        ),
+        FireTime(at=at(4)[0]),
+    ]
+
+
+@pytest.mark.usefixtures("made")
+def test_the_audit_has_one_row_for_each_edit(mine):
+    mine.skip("n", at(1)[0], reason="holiday")
+    mine.skip("n", at(1)[0])
+    mine.unskip("n", at(1)[0])
+
+    fire_time = {"fire_time": "2026-11-21T09:01:00+00:00"}
+    found = [(each.action, each.after, each.reason) for each in mine.changes("n")]
+    assert found[:2] == [("unskip", fire_time, ""), ("skip", fire_time, "holiday")]
+    assert len(found) == 3
+
+
+@pytest.mark.usefixtures("made")
+def test_a_second_skip_of_the_same_fire_time_changes_nothing(mine):
+    first = mine.skip("n", at(1)[0], reason="holiday")
+
+    assert mine.skip("n", at(1)[0], reason="another") == first
+    assert [run.error for run in mine.runs()] == ["skipped by a call: holiday"]
+
+
+def test_both_calls_are_edits(mine, made):
+    assert mine.skip("n", at(1)[0], expected_version=made.version).version == made.version + 1
+    with pytest.raises(StaleScheduleError):
+        mine.unskip("n", at(1)[0], expected_version=made.version)
+    assert mine.unskip("n", at(1)[0]).version == made.version + 2
+
+
+@pytest.mark.usefixtures("made")
+def test_unskip_puts_the_fire_time_back(mine):
+    for minute in at(1, 2, 3):
+        mine.skip("n", minute)
+
+    assert mine.unskip("n", at(2)[0]).next_run_at == at(2)[0]
+    assert mine.unskip("n", at(3)[0]).next_run_at == at(2)[0]
+    assert instants(mine.upcoming("n", count=3)) == at(2, 3, 4)
+    assert mine.unskip("n", at(1)[0]).next_run_at == at(1)[0]
+    assert mine.runs() == []
+
+
+@pytest.mark.usefixtures("made")
+def test_other_instants_are_refused_with_the_nearest_fire_times(mine, clock):
+    clock.advance(MINUTE / 2)
+    near = START + 2.5 * MINUTE
+    with pytest.raises(InvalidScheduleError) as refused:
+        mine.skip("n", near)
+    assert refused.value.field == "fire_time"
+    assert f"the nearest are {at(2)[0]} and {at(3)[0]}" in str(refused.value)
+    with pytest.raises(InvalidScheduleError, match=f"nearest are {at(1)[0]}$".replace("+", r"\+")):
+        mine.skip("n", clock.now() + timedelta(seconds=1))
+    for passed in (START, clock.now(), START - MINUTE):
+        with pytest.raises(InvalidScheduleError, match="has passed or is due"):
+            mine.skip("n", passed)
+    with pytest.raises(InvalidScheduleError, match="aware"):
+        mine.skip("n", datetime(2026, 11, 21, 9, 1))  # noqa: DTZ001
+    with pytest.raises(ScheduleNotFoundError):
+        mine.skip("other", at(1)[0])
+    assert mine.runs() == []
+
+
+def test_fire_times_beyond_the_span_are_refused_and_beyond_max_runs_are_not(mine):
+    span = {"start_at": at(3)[0], "end_at": at(5)[0]}
+    mine.create("n", task="t", trigger=Every(60, anchor=START), max_runs=1, **span)
+
+    with pytest.raises(InvalidScheduleError, match=r"nearest are .*09:03"):
+        mine.skip("n", at(2)[0])
+    with pytest.raises(InvalidScheduleError, match=r"nearest are .*09:05"):
+        mine.skip("n", at(6)[0])
+    mine.skip("n", at(4)[0])
+    assert instants(mine.upcoming("n")) == at(3)
+    mine.skip("n", at(3)[0])
+    assert instants(mine.upcoming("n")) == at(5)
+
+
+@pytest.mark.usefixtures("made")
+def test_unskip_of_another_fire_time_is_refused(mine, clock):
+    mine.skip("n", at(2)[0])
+
+    with pytest.raises(InvalidScheduleError, match=r"is not skipped .*09:02"):
+        mine.unskip("n", at(3)[0])
+    mine.unskip("n", at(2)[0])
+    with pytest.raises(InvalidScheduleError, match="no fire time in the future is"):
+        mine.unskip("n", at(2)[0])
+    mine.skip("n", at(2)[0])
+    clock.advance(2 * MINUTE)
+    with pytest.raises(InvalidScheduleError, match="has passed"):
+        mine.unskip("n", at(2)[0])
+
+
+def test_a_schedule_without_other_fire_times_finishes_until_unskip(mine, clock, beat, sent):
+    when = START + 5 * MINUTE
+    mine.create("n", task="t", trigger=Once(when))
+
+    skipped = mine.skip("n", when)
+    assert (skipped.next_run_at, skipped.finished_at) == (None, START)
+    assert instants(mine.upcoming("n")) == []
+    assert [each.at for each in mine.upcoming("n", with_skipped=True)] == [when]
+    with pytest.raises(InvalidScheduleError, match="has finished"):
+        mine.skip("n", when)
+    back = mine.unskip("n", when)
+    assert (back.next_run_at, back.finished_at) == (when, None)
+    clock.move_to(when)
+    beat.run_until_idle()
+    assert [run.scheduled_for for run in sent] == [when]
+
+
+@pytest.mark.usefixtures("made")
+def test_a_paused_schedule_keeps_its_skips(mine, clock):
+    mine.skip("n", at(2)[0])
+    mine.pause("n")
+    mine.skip("n", at(3)[0])
+    assert instants(mine.upcoming("n")) == []
+    assert [each.at for each in mine.upcoming("n", with_skipped=True)] == at(2, 3)
+    mine.skip("n", at(1)[0])
+    assert mine.get("n").next_run_at is None
+    clock.advance(MINUTE)
+
+    assert mine.resume("n").next_run_at == at(4)[0]
+    # The skipped fire time did not count as missed.
+    assert skipped_runs(mine) == at(1, 2, 3)
+    assert mine.unskip("n", at(3)[0]).next_run_at == at(3)[0]
+
+
+@pytest.mark.usefixtures("made")
+def test_an_edit_of_the_trigger_removes_the_skips_that_it_does_not_yield(mine):
+    for minute in at(1, 2, 3, 4):
+        mine.skip("n", minute)
+
+    edited = mine.update("n", trigger=Every(120, anchor=START), end_at=at(20)[0])
+
+    assert edited.next_run_at == at(6)[0]
+    assert skipped_runs(mine) == at(2, 4)
+    assert mine.update("n", description="x").next_run_at == at(6)[0]
+    assert mine.update("n", end_at=at(3)[0] + 5 * MINUTE).next_run_at == at(6)[0]
+    with pytest.raises(InvalidScheduleError, match=r"skip\(\) took out each fire time"):
+        mine.update("n", trigger=Every(120, anchor=START), end_at=at(5)[0])
+    assert skipped_runs(mine) == at(2, 4)
+    mine.update("n", end_at=at(3)[0], start_at=at(1)[0])
+    assert skipped_runs(mine) == at(2)
+    mine.update("n", trigger=Every(60, anchor=START), end_at=None)
+    assert instants(mine.upcoming("n", count=2)) == at(1, 3)
+
+
+@pytest.mark.usefixtures("made")
+def test_the_number_of_skips_in_the_future_is_bounded(mine, clock, monkeypatch):
+    monkeypatch.setattr(skipping, "MAX_SKIPPED", 3)
+    for minute in at(1, 2, 3):
+        mine.skip("n", minute)
+
+    with pytest.raises(InvalidScheduleError, match="the limit"):
+        mine.skip("n", at(4)[0])
+    clock.advance(MINUTE)
+    mine.skip("n", at(4)[0])
+
+
+def test_skips_that_would_make_the_plans_too_costly_are_refused(mine, clock, beat, sent):
+    # One day of a year is left: each search goes through all the others.
+    daily = Every(86_400, anchor=START)
+    mine.create("n", task="t", trigger=daily.excluding(Cron("0 0 * 1-11 *"), Cron("0 0 2-31 12 *")))
+    *upcoming, last = instants(mine.upcoming("n", count=3))
+    mine.skip("n", upcoming[0])
+
+    with pytest.raises(InvalidScheduleError, match="too many skipped fire times"):
+        mine.skip("n", last)
+    clock.move_to(upcoming[1])
+    beat.run_until_idle()
+    assert [run.scheduled_for for run in sent] == upcoming[1:]
+
+
+@pytest.mark.usefixtures("made")
+def test_another_owner_cannot_skip(dynbeat, mine):
+    other = dynbeat.schedules.for_owner("user:7")
+    for call in (OwnerSchedules.skip, OwnerSchedules.unskip):
+        with pytest.raises(ScheduleNotFoundError):
+            call(other, "n", at(1)[0])
+    assert instants(mine.upcoming("n", count=1)) == at(1)
+
+
+@pytest.mark.usefixtures("made")
+def test_a_rollback_of_the_caller_undoes_a_skip(dynbeat, mine):
+    with Session(dynbeat.context.database.engine) as session:
+        mine.skip("n", at(1)[0], session=session)
+        assert instants(mine.upcoming("n", count=1, session=session)) == at(2)
+        session.rollback()
+
+    assert instants(mine.upcoming("n", count=1)) == at(1)
+    assert mine.runs() == []
+
+
+@pytest.mark.usefixtures("made")
+def test_a_fire_time_that_has_a_run_is_refused(mine, clock):
+    row = mine.run_now("n")
+    clock.move_to(row.scheduled_for - MINUTE)
+    mine.update("n", trigger=Every(60, anchor=row.scheduled_for))
+
+    with pytest.raises(InvalidScheduleError, match="has a run for it already"):
+        mine.skip("n", row.scheduled_for)
+    assert instants(mine.upcoming("n", count=1)) == [row.scheduled_for]
+
+
+@pytest.mark.parametrize("how", ["delete", "delete_owner"])
+def test_a_deleted_schedule_leaves_no_skipped_row_for_the_future(dynbeat, mine, clock, how):
+    theirs = dynbeat.schedules.for_owner("user:7")
+    for each in (mine, theirs):
+        each.create("n", task="t", trigger=MINUTELY)
+        for instant in at(1, 2, 30):
+            each.skip("n", instant)
+    clock.advance(2 * MINUTE)
+
+    if how == "delete":
+        mine.delete("n")
+    else:
+        dynbeat.schedules.delete_owner("user:42")
+
+    assert skipped_runs(mine) == at(1, 2)
+    assert skipped_runs(theirs) == at(1, 2, 30)
+
+
+def test_a_moved_one_off_leaves_no_skipped_row(mine):
+    mine.create("n", task="t", trigger=Once(at(5)[0]))
+    mine.skip("n", at(5)[0])
+
+    mine.update("n", trigger=Once(at(7)[0]))
+
+    assert skipped_runs(mine) == []
+    assert instants(mine.upcoming("n")) == at(7)
+
+
+@pytest.mark.usefixtures("made")
+def test_a_skip_survives_a_pause_and_follows_a_new_trigger(mine):
+    for instant in at(1, 2, 4):
+        mine.skip("n", instant)
+
+    mine.pause("n")
+    mine.resume("n")
+    assert skipped_runs(mine) == at(1, 2, 4)
+    mine.update("n", trigger=Every(120, anchor=START))
+
+    assert skipped_runs(mine) == at(2, 4)
+    assert instants(mine.upcoming("n", count=2)) == at(6, 8)

@@ -1,0 +1,408 @@
+"""The time zone of an owner: triggers without a zone follow it."""
+
+import threading
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import (
+    AnyOf,
+    Cron,
+    Every,
+    InvalidScheduleError,
+    Once,
+    RRule,
+    StaleScheduleError,
+)
+from celery_dynbeat.api.acting import acting
+from celery_dynbeat.api.edit import timezones
+from celery_dynbeat.db.models import Owner
+from tests.support.applications import START, execute, instants
+
+HOUR = timedelta(hours=1)
+NINE = Cron("0 9 * * *")
+SEOUL, BERLIN = "Asia/Seoul", "Europe/Berlin"
+
+
+def local(schedule, zone):
+    """Return the hours of the clock of ``zone`` at the next run."""
+    return schedule.next_run_at.astimezone(ZoneInfo(zone)).hour
+
+
+def test_an_owner_without_a_zone_has_that_of_the_setting(limited):
+    mine = limited(timezone=BERLIN).schedules.for_owner("user:42")
+
+    assert mine.timezone() == BERLIN
+    assert mine.create("a", task="t", trigger=NINE).timezone == BERLIN
+
+
+def test_a_new_trigger_without_a_zone_gets_the_zone_of_its_owner(dynbeat, mine):
+    mine.set_timezone(SEOUL)
+
+    made = [
+        mine.create("create", task="t", trigger=NINE),
+        mine.upsert("upsert", task="t", trigger="0 9 * * *"),
+        mine.update("create", trigger=Cron("30 9 * * *")),
+    ]
+    dynbeat.schedules.create_many(
+        [
+            {"owner": "user:42", "name": "many", "task": "t", "trigger": NINE},
+            {"owner": "user:43", "name": "many", "task": "t", "trigger": NINE},
+        ]
+    )
+
+    assert mine.timezone() == SEOUL
+    for schedule in (*made, mine.get("many")):
+        assert (schedule.timezone, schedule.inherits_timezone) == (SEOUL, True)
+        assert local(schedule, SEOUL) == 9
+    assert dynbeat.schedules.for_owner("user:43").get("many").timezone == "UTC"
+
+
+def test_a_change_moves_the_schedules_that_follow_the_zone_and_no_others(mine):
+    for name, trigger in {
+        "cron": NINE,
+        "days": Every(days=1, anchor=datetime(2026, 1, 5, 9, tzinfo=UTC)),
+        "rrule": RRule("DTSTART:20260105T090000\nRRULE:FREQ=DAILY"),
+        "named": Cron("0 9 * * *", timezone=BERLIN),
+        "interval": Every(3600),
+        "once": Once(START + HOUR),
+    }.items():
+        mine.create(name, task="t", trigger=trigger)
+    before = {schedule.name: schedule for schedule in mine.list()}
+
+    assert mine.set_timezone(SEOUL) == 3
+
+    after = {schedule.name: schedule for schedule in mine.list()}
+    for name in ("cron", "rrule"):
+        assert (after[name].timezone, local(after[name], SEOUL)) == (SEOUL, 9)
+    for name in ("cron", "rrule", "days"):
+        assert after[name].version == before[name].version + 1
+        assert after[name].trigger.timezone == SEOUL
+    for name in ("named", "interval", "once"):
+        assert after[name] == before[name]
+
+
+def test_the_same_zone_again_changes_nothing(mine):
+    mine.create("a", task="t", trigger=NINE)
+    mine.set_timezone(SEOUL)
+    before = mine.get("a")
+
+    assert mine.set_timezone(SEOUL) == 0
+    assert mine.get("a") == before
+
+
+def test_none_returns_to_the_zone_of_the_setting(mine):
+    before = mine.create("a", task="t", trigger=NINE)
+    mine.set_timezone(SEOUL)
+
+    assert mine.set_timezone(None) == 1
+
+    assert (mine.timezone(), mine.get("a").next_run_at) == ("UTC", before.next_run_at)
+
+
+def test_only_the_parts_of_a_combination_that_name_no_zone_move(mine):
+    both = AnyOf(NINE, Cron("0 12 * * *", timezone=BERLIN))
+    days = NINE.excluding(date(2026, 11, 22), timezone="America/New_York")
+    mine.create("both", task="t", trigger=both)
+    mine.create("days", task="t", trigger=days)
+
+    for zone in (SEOUL, BERLIN, "Pacific/Auckland"):
+        assert mine.set_timezone(zone) == 2
+        assert mine.get("both").trigger == both.in_zone(zone)
+        assert mine.get("days").trigger == days.in_zone(zone)
+        assert list(instants(mine.upcoming("both"))) == fire_times(both.in_zone(zone))
+        assert list(instants(mine.upcoming("days"))) == fire_times(days.in_zone(zone))
+
+
+def fire_times(trigger, count=5):
+    """Return the fire times that the trigger itself yields."""
+    found, instant = [], START
+    for _ in range(count):
+        instant = trigger.next_after(instant)
+        found.append(instant)
+    return found
+
+
+def test_parts_that_become_equal_in_a_zone_are_apart_again_in_another(mine):
+    trigger = AnyOf(NINE, Cron("0 9 * * *", timezone=SEOUL))
+    mine.create("a", task="t", trigger=trigger)
+
+    mine.set_timezone(SEOUL)
+    assert mine.get("a").trigger == Cron("0 9 * * *", timezone=SEOUL)
+    mine.set_timezone(BERLIN)
+    assert mine.get("a").trigger == trigger.in_zone(BERLIN)
+
+
+def test_a_change_never_fires_retroactively_and_records_what_it_skips(mine, beat, clock, sent):
+    mine.create("a", task="t", trigger=Cron("0 10 * * *"))
+    clock.advance(HOUR + timedelta(minutes=5))
+
+    mine.set_timezone(BERLIN)
+    beat.tick()
+
+    (skipped,) = mine.runs("a")
+    assert (skipped.status, skipped.scheduled_for) == ("skipped", START + HOUR)
+    assert "edited" in skipped.error
+    assert sent == []
+    assert mine.get("a").next_run_at == datetime(2026, 11, 22, 9, tzinfo=UTC)
+
+
+def test_a_paused_schedule_stays_paused_and_resumes_in_the_new_zone(mine, clock):
+    mine.create("a", task="t", trigger=NINE, enabled=False)
+    clock.advance(timedelta(days=1, hours=1))
+
+    assert mine.set_timezone(SEOUL) == 1
+
+    paused = mine.get("a")
+    assert (paused.enabled, paused.next_run_at, paused.finished_at) == (False, None, None)
+    assert [run.fire_count for run in mine.runs("a")] == [1]
+    assert local(mine.resume("a"), SEOUL) == 9
+
+
+def test_a_finished_schedule_stays_finished(mine, beat, clock):
+    mine.create("a", task="t", trigger=Cron("0 * * * *"), max_runs=1)
+    clock.advance(HOUR)
+    beat.tick()
+    finished = mine.get("a")
+    assert finished.finished_at is not None
+
+    mine.set_timezone("Asia/Kathmandu")
+
+    after = mine.get("a")
+    assert (after.finished_at, after.next_run_at) == (finished.finished_at, None)
+    assert after.timezone == "Asia/Kathmandu"
+
+
+def test_damaged_rows_do_not_prevent_the_change(dynbeat, mine):
+    for name in ("good", "trigger", "quarantined"):
+        mine.create(name, task="t", trigger=NINE)
+    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = '?' WHERE name = 'trigger'")
+    execute(
+        dynbeat,
+        "UPDATE dynbeat_schedule SET error = 'e', next_run_at = NULL WHERE name = 'quarantined'",
+    )
+
+    assert mine.set_timezone(SEOUL) == 3
+
+    assert local(mine.get("good"), SEOUL) == 9
+    assert "expression" in mine.get("trigger").error
+    quarantined = mine.get("quarantined")
+    assert (quarantined.error, quarantined.next_run_at) == ("e", None)
+    assert {schedule.timezone for schedule in mine.list()} == {SEOUL}
+    assert local(mine.resume("quarantined"), SEOUL) == 9
+
+
+def test_a_row_that_cannot_be_read_changes_its_zone_only(dynbeat, mine):
+    kind = dynbeat.context.database.engine.dialect.name
+    if kind == "mysql":
+        pytest.skip("its DATETIME holds only what Python can read")
+    mine.create("a", task="t", trigger=NINE)
+    mine.create("b", task="t", trigger=NINE)
+    huge = "'infinity'" if kind == "postgresql" else "'20000-01-01 00:00:00.000000'"
+    execute(dynbeat, f"UPDATE dynbeat_schedule SET end_at = {huge} WHERE name = 'a'")
+
+    assert mine.set_timezone(SEOUL) == 2
+
+    assert [schedule.timezone for schedule in mine.list()] == [SEOUL, SEOUL]
+    assert local(mine.get("b"), SEOUL) == 9
+
+
+def test_a_trigger_that_never_fires_in_the_new_zone_is_quarantined(mine):
+    # 02:00 on Monday in Seoul is on a Sunday in UTC.
+    trigger = Cron("0 9 * * mon").excluding(Cron("0 2 * * mon", timezone=SEOUL))
+    mine.create("a", task="t", trigger=trigger)
+    mine.create("b", task="t", trigger=NINE)
+
+    mine.set_timezone(SEOUL)
+
+    assert mine.get("a").error is not None
+    assert mine.get("a").next_run_at is None
+    assert mine.get("b").error is None
+
+
+def test_the_change_joins_the_callers_transaction(dynbeat, mine):
+    before = mine.create("a", task="t", trigger=NINE)
+
+    with Session(dynbeat.context.database.engine) as session:
+        mine.update("a", description="joined", session=session)
+        mine.set_timezone(SEOUL, session=session)
+        assert mine.timezone(session=session) == SEOUL
+        assert mine.get("a", session=session).timezone == SEOUL
+        assert mine.update("a", tags=["x"], session=session).version == before.version + 3
+        session.rollback()
+
+    assert (mine.timezone(), mine.get("a")) == ("UTC", before)
+
+
+def test_a_change_is_an_edit_of_each_schedule(mine):
+    made = mine.create("a", task="t", trigger=NINE)
+    mine.set_timezone(SEOUL)
+
+    with pytest.raises(StaleScheduleError):
+        mine.update("a", description="x", expected_version=made.version)
+
+
+def test_an_owner_does_not_change_the_schedules_of_another(dynbeat, mine):
+    other = dynbeat.schedules.for_owner("user:4")
+    before = other.create("a", task="t", trigger=NINE)
+
+    mine.set_timezone(SEOUL)
+
+    assert (other.get("a"), other.timezone()) == (before, "UTC")
+
+
+def test_a_deleted_owner_has_no_zone(dynbeat, mine):
+    mine.set_timezone(SEOUL)
+
+    dynbeat.schedules.delete_owner("user:42")
+
+    assert mine.timezone() == "UTC"
+
+
+@pytest.mark.parametrize(
+    ("zone", "reason"),
+    [("Asia/Soul", "did you mean 'Asia/Seoul'"), (9, "must be a name"), ("", "unknown time zone")],
+)
+def test_an_unknown_zone_is_rejected(mine, zone, reason):
+    with pytest.raises(InvalidScheduleError, match=reason) as refusal:
+        mine.set_timezone(zone)
+
+    assert refusal.value.field == "zone"
+
+
+def test_more_schedules_than_one_batch_all_move(dynbeat, mine, monkeypatch):
+    monkeypatch.setattr(timezones, "BATCH_SIZE", 3)
+    dynbeat.schedules.create_many(
+        {"owner": "user:42", "name": f"n{n}", "task": "t", "trigger": NINE if n % 4 else Every(60)}
+        for n in range(20)
+    )
+
+    assert mine.set_timezone(SEOUL) == 15
+    assert sum(local(each, SEOUL) == 9 for each in mine.list() if each.inherits_timezone) == 15
+
+
+def test_the_change_waits_for_a_create_in_the_old_zone_and_moves_its_schedule(dynbeat, mine):
+    mine.create("first", task="t", trigger=NINE)
+    changed = []
+    other = threading.Thread(target=lambda: changed.append(mine.set_timezone(SEOUL)))
+
+    with Session(dynbeat.context.database.engine) as holder:
+        mine.create("second", task="t", trigger=NINE, session=holder)
+        other.start()
+        other.join(1)
+        assert other.is_alive()
+        holder.commit()
+    other.join(30)
+
+    assert changed == [2]
+    assert [schedule.timezone for schedule in mine.list()] == [SEOUL, SEOUL]
+
+
+@pytest.mark.parametrize("name", ["create", "upsert", "update", "create_many"])
+def test_a_create_waits_for_a_change_and_uses_the_new_zone(dynbeat, mine, name):
+    mine.create("first", task="t", trigger=NINE)
+    call = {
+        "create": lambda: mine.create("second", task="t", trigger=NINE),
+        "upsert": lambda: mine.upsert("second", task="t", trigger=NINE),
+        "update": lambda: mine.update("first", trigger=Cron("30 9 * * *")),
+        "create_many": lambda: dynbeat.schedules.create_many(
+            [{"owner": "user:42", "name": "second", "task": "t", "trigger": NINE}]
+        ),
+    }[name]
+    other = threading.Thread(target=call)
+
+    with Session(dynbeat.context.database.engine) as holder:
+        mine.set_timezone(SEOUL, session=holder)
+        other.start()
+        other.join(1)
+        assert other.is_alive()
+        holder.commit()
+    other.join(30)
+
+    assert not other.is_alive()
+    assert {local(schedule, SEOUL) for schedule in mine.list()} == {9}
+    assert {schedule.timezone for schedule in mine.list()} == {SEOUL}
+
+
+def test_creates_of_one_owner_do_not_wait_for_each_other(dynbeat, mine):
+    mine.create("first", task="t", trigger=NINE)
+    if dynbeat.context.database.capabilities.embedded:
+        pytest.skip("SQLite has one writer")
+
+    with Session(dynbeat.context.database.engine) as holder:
+        mine.create("second", task="t", trigger=NINE, session=holder)
+        mine.create("third", task="t", trigger=NINE)
+        holder.commit()
+
+    assert len(mine.list()) == 3
+
+
+def test_a_trigger_that_needs_no_zone_writes_no_owner(dynbeat, mine):
+    mine.create("a", task="t", trigger=Every(60))
+    mine.create("b", task="t", trigger=Cron("0 9 * * *", timezone=SEOUL))
+
+    with Session(dynbeat.context.database.engine) as session:
+        assert session.scalars(select(Owner.owner)).all() == []
+
+
+def test_the_stored_trigger_is_the_text_of_a_damaged_row(dynbeat, mine):
+    mine.create("a", task="t", trigger=Cron("0 9 * * *", timezone="Asia/Seoul"))
+    assert mine.get("a").stored_trigger == {
+        "kind": "cron",
+        "spec": "0 9 * * *",
+        "timezone": "Asia/Seoul",
+    }
+    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_kind = 'moon', trigger_spec = 'full'")
+
+    damaged = mine.get("a")
+
+    assert damaged.trigger is None
+    assert damaged.stored_trigger == {"kind": "moon", "spec": "full", "timezone": "Asia/Seoul"}
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    [NINE, Every(60), Cron("0 9 * * *", timezone=BERLIN), NINE.excluding(date(2026, 12, 25))],
+    ids=repr,
+)
+def test_the_given_trigger_creates_a_schedule_that_follows_the_zone_likewise(mine, trigger):
+    mine.set_timezone(SEOUL)
+    made = mine.create("a", task="t", trigger=trigger)
+
+    copy = mine.create("b", task="t", trigger=made.given_trigger)
+
+    assert made.given_trigger == trigger
+    assert (copy.timezone, copy.inherits_timezone) == (made.timezone, made.inherits_timezone)
+
+
+def test_a_change_is_audited_for_the_owner_and_for_each_schedule(mine):
+    mine.create("a", task="t", trigger=NINE)
+    mine.create("b", task="t", trigger=Every(60))
+
+    with acting(actor="alice"):
+        mine.set_timezone(SEOUL)
+
+    moved = [each for each in mine.changes() if each.action == "set_timezone"]
+    assert sorted(each.name for each in moved) == ["", "a"]
+    for each in moved:
+        assert (each.actor, each.before, each.after) == (
+            "alice",
+            {"timezone": "UTC"},
+            {"timezone": SEOUL},
+        )
+
+
+def test_a_skip_stays_only_if_the_new_zone_yields_its_fire_time(mine):
+    hourly = mine.create("hourly", task="t", trigger=Cron("0 * * * *"))
+    nine = mine.create("nine", task="t", trigger=NINE)
+    for schedule in (hourly, nine):
+        mine.skip(schedule.name, schedule.next_run_at)
+
+    mine.set_timezone(SEOUL)
+
+    assert mine.get("hourly").next_run_at == hourly.next_run_at + HOUR
+    assert [run.scheduled_for for run in mine.runs("hourly")] == [hourly.next_run_at]
+    assert mine.runs("nine") == []

@@ -1,0 +1,142 @@
+"""The page of beats and workers: nodes, lag, holds and requests."""
+
+from datetime import timedelta
+
+import pytest
+
+from celery_dynbeat.db.models import NodeKind
+from celery_dynbeat.health.evaluation import NodeState
+from celery_dynbeat.insights.statistics.banners import banners
+from celery_dynbeat.insights.statistics.installation import installation
+from celery_dynbeat.store import nodes
+from celery_dynbeat.testing import ManualBeat
+from tests.support.applications import MINUTELY, START
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def node(dynbeat, clock):
+    """Return a function that registers a node that works."""
+
+    def register(kind, name, **fields):
+        now = clock.now()
+        values = {"pid": 1, "seen_at": now, "progressed_at": now, **fields}
+        heartbeat = nodes.NodeHeartbeat(kind=kind, name=name, **values)
+        dynbeat.context.database.run(
+            lambda session: nodes.register(session, heartbeat=heartbeat, started_at=now)
+        )
+
+    return register
+
+
+def test_an_empty_installation(dynbeat):
+    found = installation(dynbeat.context)
+
+    assert (found.beats, found.workers, found.dispatch_rate) == ((), (), 0)
+    assert (found.lag_p50, found.pending.count, found.resent.count) == (None, 0, 0)
+    assert banners(dynbeat.context).to_dict() == {
+        "now": START.isoformat(),
+        "holds_of_everything": [],
+        "held_owners": [],
+        "is_any_beat_alive": False,
+        "last_beat_seen_at": None,
+    }
+
+
+def test_nodes_have_their_state(dynbeat, clock, node):
+    outage = '[{"kind": "queue", "name": "q", "since": "2026-11-21", "error": "no"}]'
+    node(NodeKind.BEAT, "old", error="broken")
+    node(NodeKind.WORKER, "stopped", queues='["mail", "celery"]')
+    dynbeat.context.database.run(
+        lambda session: nodes.deregister(
+            session, kind=NodeKind.WORKER, name="stopped", pid=1, now=clock.now()
+        )
+    )
+    clock.advance(10 * MINUTE)
+    node(NodeKind.BEAT, "new", notifier="postgresql", outages=outage)
+    node(NodeKind.BEAT, "starting", progressed_at=None)
+    node(NodeKind.WORKER, "w", queues=None)
+
+    found = installation(dynbeat.context)
+
+    states = {each.name: (each.state, each.is_alive) for each in (*found.beats, *found.workers)}
+    assert states == {
+        "new": (NodeState.WORKING, True),
+        "starting": (NodeState.STARTING, True),
+        "old": (NodeState.GONE, False),
+        "w": (NodeState.WORKING, True),
+        "stopped": (NodeState.STOPPED, False),
+    }
+    new, _, old = found.beats
+    assert [each.to_dict()["name"] for each in new.outages] == ["q"]
+    assert (new.notifier, old.error, old.seen_at) == ("postgresql", "broken", START)
+    assert [each.queues for each in found.workers] == [None, ("mail", "celery")]
+    clock.advance(61 * MINUTE)
+    assert installation(dynbeat.context).beats == ()
+
+
+def test_the_work_of_beat(dynbeat, mine, clock):
+    mine.create("n", task="t", trigger=MINUTELY)
+    clock.advance(10 * MINUTE + timedelta(seconds=3))
+    beat = ManualBeat(dynbeat)
+    beat.run_until_idle()
+    mine.backfill("n", since=START, until=START + 5 * MINUTE + timedelta(seconds=1))
+    mine.create("paused", task="t", trigger=MINUTELY)
+    mine.pause("paused")
+
+    found = installation(dynbeat.context)
+
+    assert (found.pending.count, found.resent.count) == (1, 0)
+    assert (found.lag_p50, found.lag_p99) == (timedelta(seconds=3),) * 2
+    assert found.dispatch_rate == pytest.approx(1 / 300)
+    [backfill] = found.requests
+    assert backfill == mine.requests("n")[0]
+    beat.run_until_idle()
+    assert installation(dynbeat.context).requests == ()
+
+
+def test_a_rerun_is_listed_until_it_has_ended(dynbeat, mine, add_runs):
+    schedule = mine.create("n", task="t", trigger=MINUTELY)
+    add_runs([{"schedule_id": schedule.id, "status": "failed", "created_at": START - MINUTE}])
+    requested = mine.rerun_many(since=START - 5 * MINUTE)
+
+    assert installation(dynbeat.context).requests == (requested,)
+    mine.cancel_request(requested.id)
+    assert installation(dynbeat.context).requests == ()
+
+
+def test_holds_in_force(dynbeat, mine, clock):
+    everything = dynbeat.schedules.hold(reason="migration")
+    with dynbeat.acting(actor="bob"):
+        shorter = dynbeat.schedules.hold(reason="", until=START + MINUTE)
+    of_owner = mine.hold(reason="unpaid")
+
+    found = installation(dynbeat.context)
+
+    assert (found.holds_of_everything, found.holds_of_owners) == (
+        (everything, shorter),
+        (of_owner,),
+    )
+    clock.advance(2 * MINUTE)
+    assert banners(dynbeat.context).holds_of_everything == (everything,)
+
+
+def test_the_banner_says_since_when_no_beat_is_alive(dynbeat, clock, node):
+    node(NodeKind.WORKER, "w")
+    node(NodeKind.BEAT, "killed")
+    clock.advance(MINUTE)
+    node(NodeKind.BEAT, "stopped")
+    clock.advance(timedelta(seconds=5))
+    assert banners(dynbeat.context).is_any_beat_alive
+    stopped_at = clock.now()
+    dynbeat.context.database.run(
+        lambda session: nodes.deregister(
+            session, kind=NodeKind.BEAT, name="stopped", pid=1, now=stopped_at
+        )
+    )
+    clock.advance(10 * MINUTE)
+
+    found = banners(dynbeat.context)
+
+    assert (found.is_any_beat_alive, found.last_beat_seen_at) == (False, stopped_at)

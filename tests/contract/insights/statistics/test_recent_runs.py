@@ -1,0 +1,136 @@
+"""The last runs of many schedules are those that a search through all rows finds."""
+
+import random
+from datetime import timedelta
+
+import pytest
+
+from celery_dynbeat import InvalidScheduleError
+from celery_dynbeat.db.models import Run
+from celery_dynbeat.insights.statistics.recent_runs import RecentRun, recent_runs
+from celery_dynbeat.testing import ManualBeat
+from tests.support.applications import MINUTELY, START
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture
+def ids(dynbeat, mine):
+    """Return the ids of 120 schedules: more than one statement reads."""
+    given = {"owner": "user:42", "task": "t", "trigger": MINUTELY}
+    dynbeat.schedules.create_many({"name": f"n{index}", **given} for index in range(120))
+    return [each.id for each in mine.list(limit=120)]
+
+
+def random_runs(ids):
+    chance = random.Random(7)  # noqa: S311 - repeatable
+    for schedule_id in ids:
+        for at in chance.sample(range(-500, 20), chance.randint(0, 12)):
+            fire_time = START + at * SECOND
+            sent_at = fire_time + chance.random() * SECOND
+            started_at = sent_at + (chance.random() - 0.1) * SECOND
+            yield {
+                "schedule_id": schedule_id,
+                "created_at": min(fire_time, START),
+                "scheduled_for": fire_time,
+                "status": chance.choice(["succeeded", "failed", "running", "skipped"]),
+                "origin": chance.choice(["schedule", "manual", "backfill"]),
+                "fire_count": chance.randint(1, 3),
+                "attempt": chance.choice([1, 1, 2]),
+                "sent_at": chance.choice([sent_at, None]),
+                "started_at": chance.choice([started_at, None]),
+                "finished_at": chance.choice([started_at + SECOND, None]),
+                "error": chance.choice([None, "E" * 150, "é" * 500]),
+                "traceback": "T" * 1_000,
+            }
+
+
+def expected(rows, schedule_id, *, limit):
+    """Return what the oracle finds: the same by a search through all rows."""
+    of_one = [row for row in rows if row.schedule_id == schedule_id and row.scheduled_for <= START]
+    newest = sorted(of_one, key=lambda row: row.scheduled_for)[-limit:]
+    return [
+        RecentRun(
+            id=row.id,
+            status=row.status,
+            origin=row.origin,
+            scheduled_for=row.nominal_at or row.scheduled_for,
+            fire_count=row.fire_count,
+            lag=row.sent_at and row.sent_at - row.scheduled_for,
+            queue_time=(
+                max(row.started_at - row.sent_at, 0 * SECOND)
+                if row.sent_at and row.started_at and row.attempt == 1
+                else None
+            ),
+            duration=(
+                row.finished_at - row.started_at if row.started_at and row.finished_at else None
+            ),
+            error=row.error and row.error[:200],
+        )
+        for row in newest
+    ]
+
+
+@pytest.mark.parametrize("limit", [1, 5, 30])
+def test_the_last_runs_of_each_schedule(dynbeat, ids, add_runs, all_rows, limit):
+    add_runs(random_runs(ids))
+    unknown = max(ids) + 1
+
+    found = recent_runs(dynbeat.context, schedule_ids=[*ids, unknown], limit=limit)
+
+    rows = all_rows(Run)
+    assert found == {each: expected(rows, each, limit=limit) for each in [*ids, unknown]}
+
+
+def test_a_rerun_shows_the_original_fire_time_and_its_lag_since_its_record(dynbeat, ids, add_runs):
+    nominal = START - 60 * SECOND
+    add_runs(
+        [
+            {
+                "schedule_id": ids[0],
+                "origin": "rerun",
+                "scheduled_for": nominal + timedelta(microseconds=1),
+                "nominal_at": nominal,
+                "sent_at": START + SECOND,
+            }
+        ]
+    )
+
+    [run] = recent_runs(dynbeat.context, schedule_ids=ids[:1])[ids[0]]
+
+    assert (run.scheduled_for, run.lag) == (nominal, SECOND)
+
+
+def test_the_runs_of_a_beat_have_lag_and_no_duration(dynbeat, mine, clock):
+    schedule = mine.create("n", task="t", trigger=MINUTELY)
+    clock.advance(timedelta(seconds=62))
+    ManualBeat(dynbeat).run_until_idle()
+
+    [run] = recent_runs(dynbeat.context, schedule_ids=[schedule.id])[schedule.id]
+
+    assert (run.status, run.lag, run.queue_time, run.duration) == ("sent", 2 * SECOND, None, None)
+    assert run.to_dict()["lag"] == 2.0
+
+
+def test_a_fire_time_skipped_in_advance_is_left_out(dynbeat, mine, clock):
+    schedule = mine.create("n", task="t", trigger=MINUTELY)
+    mine.skip("n", START + 60 * SECOND)
+    ids = [schedule.id]
+
+    before = recent_runs(dynbeat.context, schedule_ids=ids)
+    clock.advance(timedelta(seconds=60))
+
+    assert before == {schedule.id: []}
+    assert [run.status for run in recent_runs(dynbeat.context, schedule_ids=ids)[schedule.id]] == [
+        "skipped"
+    ]
+
+
+@pytest.mark.parametrize("limit", [0, 1_001, None])
+def test_an_invalid_limit_is_refused(dynbeat, limit):
+    with pytest.raises(InvalidScheduleError):
+        recent_runs(dynbeat.context, schedule_ids=[1], limit=limit)
+
+
+def test_no_schedule_needs_no_runs(dynbeat):
+    assert recent_runs(dynbeat.context, schedule_ids=[]) == {}

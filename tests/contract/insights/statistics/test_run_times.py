@@ -1,0 +1,186 @@
+"""Lag, duration and failures of a schedule, compared with the same over all rows in Python."""
+
+import random
+from datetime import timedelta
+from statistics import median
+
+import pytest
+
+from celery_dynbeat import Every, InvalidScheduleError, ScheduleNotFoundError
+from celery_dynbeat.insights.statistics import run_times as run_times_module
+from celery_dynbeat.insights.statistics.run_times import run_times
+from celery_dynbeat.store import run_spans
+from tests.support.applications import START
+from tests.support.random_history import add_runs
+
+ZERO = timedelta(0)
+MONTH = timedelta(days=30)
+
+
+def times_of(dynbeat, **given):
+    return run_times(dynbeat.context, owner="user:42", name="digest", **given)
+
+
+@pytest.fixture
+def schedule(mine):
+    return mine.create("digest", task="t", trigger=Every(3_600))
+
+
+@pytest.fixture
+def history(dynbeat, mine, schedule):
+    rng = random.Random(3)  # noqa: S311 - not a secret
+    minutes = sorted(rng.sample(range(1, 12 * 24 * 60), 400))
+    other = mine.create("other", task="t", trigger=Every(3_600))
+    add_runs(dynbeat, other, [START - timedelta(minutes=each) for each in minutes])
+    return add_runs(dynbeat, schedule, [START - timedelta(minutes=each) for each in minutes])
+
+
+def middle_and_longest(durations):
+    return (median(durations), max(durations)) if durations else (None, None)
+
+
+def expected(runs):
+    lags = [run.sent_at - run.scheduled_for for run in runs if run.sent_at]
+    ended = [run for run in runs if run.status in {"succeeded", "failed"}]
+    return (
+        sum(run.status != "skipped" for run in runs),
+        *middle_and_longest(lags),
+        *middle_and_longest([run.finished_at - run.started_at for run in ended]),
+    )
+
+
+def found(bucket):
+    lag = (bucket.lag_p50, bucket.lag_max)
+    return (bucket.count, *lag, bucket.duration_p50, bucket.duration_max)
+
+
+def test_each_bucket_has_the_times_of_its_runs(dynbeat, history):
+    times = times_of(dynbeat, span=timedelta(days=10), buckets=17)
+
+    assert len(times.buckets) == 17
+    for bucket in times.buckets:
+        inside = [run for run in history if bucket.start_at <= run.scheduled_for < bucket.end_at]
+        of_schedule = [run for run in inside if run.origin == "schedule"]
+        assert inside
+        assert found(bucket)[0] == expected(inside)[0]
+        assert found(bucket)[1:3] == expected(of_schedule)[1:3]
+        assert found(bucket)[3:] == expected(inside)[3:]
+        assert not bucket.is_sample
+
+
+@pytest.mark.usefixtures("schedule")
+def test_the_buckets_are_equal_and_cover_the_days(dynbeat):
+    times = times_of(dynbeat, span=timedelta(days=3), buckets=7)
+
+    bounds = [times.start_at, *(bucket.end_at for bucket in times.buckets)]
+    assert (times.start_at, bounds[-1]) == (START - timedelta(days=3), times.end_at)
+    assert [bucket.start_at for bucket in times.buckets] == bounds[:-1]
+    widths = {bucket.end_at - bucket.start_at for bucket in times.buckets}
+    assert max(widths) - min(widths) <= timedelta(microseconds=1)
+    assert {found(bucket) for bucket in times.buckets} == {(0, None, None, None, None)}
+
+
+def test_failures_are_the_newest_failed_and_lost_runs(dynbeat, history):
+    failed = [
+        (run.scheduled_for, run.id, run.status, run.finished_at - run.started_at)
+        for run in history
+        if run.status in {"failed", "lost"} and run.scheduled_for >= START - timedelta(days=10)
+    ]
+
+    times = times_of(dynbeat, span=timedelta(days=10))
+
+    dots = [(dot.at, dot.run_id, dot.status, dot.duration) for dot in times.failures]
+    assert dots == sorted(failed, reverse=True)
+    assert times.failures_since == times.start_at
+
+
+@pytest.mark.usefixtures("history")
+def test_failures_have_a_limit_and_say_since_when_they_are_complete(dynbeat, monkeypatch):
+    every = times_of(dynbeat, span=MONTH).failures
+    monkeypatch.setattr(run_times_module, "MAX_FAILURES", 7)
+
+    times = times_of(dynbeat, span=MONTH)
+
+    assert times.failures == every[:7]
+    assert times.failures_since == every[6].at
+
+
+def test_failures_are_searched_in_the_newest_runs(dynbeat, history, monkeypatch):
+    every = times_of(dynbeat, span=MONTH).failures
+    monkeypatch.setattr(run_spans, "MAX_SCANNED", 50)
+    newest = sorted((run.scheduled_for for run in history), reverse=True)[:50]
+
+    times = times_of(dynbeat, span=MONTH)
+
+    assert times.failures_since == newest[-1]
+    assert times.failures == [dot for dot in every if dot.at >= newest[-1]]
+
+
+def test_a_bucket_with_many_runs_samples_the_newest(dynbeat, history, monkeypatch):
+    monkeypatch.setattr(run_times_module, "MAX_SAMPLE", 10)
+    newest = sorted(history, key=lambda run: run.scheduled_for)[-10:]
+
+    (bucket,) = times_of(dynbeat, span=MONTH, buckets=1).buckets
+
+    assert bucket.is_sample
+    assert bucket.count == expected(newest)[0]
+    assert (bucket.duration_p50, bucket.duration_max) == expected(newest)[3:]
+
+
+@pytest.mark.usefixtures("schedule", "history")
+def test_a_run_that_ended_before_it_started_took_no_time(dynbeat):
+    with dynbeat.context.database.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE dynbeat_run SET finished_at = scheduled_for")
+
+    (bucket,) = times_of(dynbeat, span=MONTH, buckets=1).buckets
+
+    assert (bucket.duration_p50, bucket.duration_max) == (ZERO, ZERO)
+
+
+@pytest.mark.parametrize(
+    ("ages_in_hours", "span"),
+    [
+        ([], timedelta(hours=24)),
+        ([0.01, 0.02], timedelta(hours=1)),
+        ([0.01, 30], timedelta(days=7)),
+        # The tenth run decides.
+        ([n / 20 for n in range(1, 30)], timedelta(hours=1)),
+        ([n * 2 for n in range(1, 30)], timedelta(hours=24)),
+        ([n * 24 for n in range(1, 30)], MONTH),
+        ([n * 24 for n in range(31, 40)], timedelta(hours=24)),
+    ],
+)
+def test_the_default_is_the_shortest_span_with_enough_runs(dynbeat, schedule, ages_in_hours, span):
+    times = [START - timedelta(hours=each) for each in ages_in_hours]
+    add_runs(dynbeat, schedule, times)
+    with dynbeat.context.database.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE dynbeat_run SET status = 'succeeded'")
+
+    found = times_of(dynbeat)
+
+    assert found.end_at - found.start_at == span
+
+
+def test_skipped_runs_do_not_choose_the_default_span(dynbeat, schedule):
+    minutes = [START - timedelta(minutes=each) for each in range(1, 50)]
+    add_runs(dynbeat, schedule, minutes)
+    with dynbeat.context.database.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE dynbeat_run SET status = 'skipped'")
+    [run] = add_runs(dynbeat, schedule, [START - timedelta(hours=30)])
+    with dynbeat.context.database.engine.begin() as connection:
+        statement = f"UPDATE dynbeat_run SET status = 'succeeded' WHERE id = '{run.id}'"
+        connection.exec_driver_sql(statement)
+
+    found = times_of(dynbeat)
+
+    assert found.end_at - found.start_at == timedelta(days=7)
+
+
+@pytest.mark.usefixtures("schedule")
+def test_values_are_checked(dynbeat):
+    with pytest.raises(ScheduleNotFoundError):
+        run_times(dynbeat.context, owner="user:42", name="unknown")
+    with pytest.raises(InvalidScheduleError, match="span"):
+        times_of(dynbeat, span=timedelta(days=367))
+    with pytest.raises(InvalidScheduleError, match="buckets"):
+        times_of(dynbeat, buckets=0)

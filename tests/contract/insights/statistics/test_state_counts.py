@@ -1,0 +1,89 @@
+"""The number of schedules in each state is that of the lists of these states."""
+
+from datetime import timedelta
+
+import pytest
+
+from celery_dynbeat import InvalidScheduleError
+from celery_dynbeat.common.schedule_states import State
+from celery_dynbeat.insights.statistics.state_counts import state_counts
+from tests.support.applications import MINUTELY, execute
+
+
+@pytest.fixture
+def schedules(dynbeat, clock):
+    """Create schedules in each state, of several owners."""
+    given = {"trigger": MINUTELY, "task": "t"}
+    for owner in ("user:1", "user:2", "held"):
+        mine = dynbeat.schedules.for_owner(owner)
+        for index in range(6):
+            tags = ["vip"] if index % 2 else []
+            mine.create(f"{owner[-1]}{index}", tags=tags, **given)
+        mine.create("other", task="u", trigger=MINUTELY)
+        mine.pause(f"{owner[-1]}0")
+    instant = "'2026-11-21 09:00:00'"
+    execute(dynbeat, f"UPDATE dynbeat_schedule SET failing_since = {instant} WHERE name LIKE '%1'")
+    ended = "UPDATE dynbeat_schedule SET next_run_at = NULL"
+    execute(dynbeat, f"{ended}, finished_at = {instant} WHERE name LIKE '%2'")
+    execute(dynbeat, f"{ended}, error = 'x' WHERE name LIKE '%3' OR name = '14'")
+    dynbeat.schedules.for_owner("held").hold(reason="unpaid")
+    clock.advance(timedelta(minutes=30))
+    return dynbeat.schedules
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {},
+        {"owner": "user:1"},
+        {"owner": "user:9"},
+        {"task": "u"},
+        {"tag": "vip"},
+        {"name_prefix": "1"},
+        {"owner": "held", "tag": "vip", "name_prefix": "d"},
+    ],
+)
+@pytest.mark.parametrize("everything_is_held", [False, True])
+def test_each_number_is_that_of_the_list(dynbeat, schedules, filters, everything_is_held):
+    if everything_is_held:
+        schedules.hold(reason="migration")
+
+    found = state_counts(dynbeat.context, **filters)
+
+    listed = {
+        state: [
+            each.name
+            for each in schedules.list(limit=100, state=state or None, **_without(filters, "owner"))
+            if filters.get("owner") in {None, each.owner}
+        ]
+        for state in ("", *State)
+    }
+    assert {state: each.count for state, each in found.items()} == {
+        state: len(names) for state, names in listed.items()
+    }
+    assert all(each.exact for each in found.values())
+
+
+def _without(filters, name):
+    return {key: value for key, value in filters.items() if key != name}
+
+
+@pytest.mark.usefixtures("schedules")
+def test_the_states_are_all_there(dynbeat):
+    counts = {state: each.count for state, each in state_counts(dynbeat.context).items()}
+
+    assert counts == {
+        "": 21,
+        "active": 11,
+        "paused": 3,
+        "finished": 3,
+        "quarantined": 4,
+        "held": 4,
+        "overdue": 7,
+        "failing": 3,
+    }
+
+
+def test_an_invalid_filter_is_refused(dynbeat):
+    with pytest.raises(InvalidScheduleError):
+        state_counts(dynbeat.context, owner=" x")

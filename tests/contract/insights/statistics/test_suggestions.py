@@ -1,0 +1,105 @@
+"""Names for type-ahead: those that begin with a text, exactly as it is written."""
+
+import pytest
+
+from celery_dynbeat import InvalidScheduleError
+from celery_dynbeat.db.models import NodeKind
+from celery_dynbeat.insights.statistics import suggestions
+from celery_dynbeat.store import nodes
+from tests.support.applications import MINUTELY, application, execute
+
+OWNERS = ["", "Bob", "bob", "bob-1", "bob:1", "böb", "team", "user", "user:1", "user:10"]
+OWNERS += ["user:2", "USER:1", "Z", "é", "ß", "한국", "\U0001f600"]
+
+
+PREFIXES = ["", "b", "bob", "B", "user", "user:1", "USER", "U", "é", "한", "none"]
+
+
+@pytest.fixture
+def owners(dynbeat):
+    """Create two schedules for each owner."""
+    return create_owners(dynbeat)
+
+
+def create_owners(dynbeat):
+    names = [*OWNERS, *(f"z{index}" for index in range(40))]
+    dynbeat.schedules.create_many(
+        {"owner": owner, "name": name, "task": "t", "trigger": MINUTELY}
+        for owner in names
+        for name in ("a", "b")
+    )
+    return names
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_owners_with_a_prefix(dynbeat, owners, prefix):
+    expected = {owner for owner in owners if owner.startswith(prefix)}
+
+    found = suggestions.owners(dynbeat.context, prefix=prefix, limit=100)
+    first = suggestions.owners(dynbeat.context, prefix=prefix, limit=2)
+
+    assert (len(found), set(found)) == (len(expected), expected)
+    assert first == found[:2]
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_a_collation_that_ignores_case_at_first_hides_no_owner(postgresql_url, prefix):
+    with application(postgresql_url) as dynbeat:
+        dynbeat.context.prepare()
+        names = create_owners(dynbeat)
+        execute(
+            dynbeat,
+            "ALTER TABLE dynbeat_schedule"
+            ' ALTER COLUMN owner TYPE varchar(255) COLLATE "en-US-x-icu"',
+        )
+
+        found = suggestions.owners(dynbeat.context, prefix=prefix, limit=100)
+
+    expected = {owner for owner in names if owner.startswith(prefix)}
+    assert (len(found), set(found)) == (len(expected), expected)
+
+
+def test_tasks_are_those_of_living_workers_and_of_the_application(dynbeat, clock):
+    @dynbeat.context.app.task(name="app.own", shared=False)
+    def own():
+        """Do nothing."""
+
+    def worker(name, tasks):
+        heartbeat = nodes.NodeHeartbeat(
+            kind=NodeKind.WORKER, name=name, pid=1, seen_at=clock.now(), tasks=tasks
+        )
+        dynbeat.context.database.run(
+            lambda session: nodes.register(session, heartbeat=heartbeat, started_at=clock.now())
+        )
+
+    worker("dead", '["app.dead"]')
+    clock.advance(dynbeat.context.settings.node_timeout * 2)
+    worker("a", '["app.b", "app.a", "celery.chord", "App"]')
+    worker("b", '["app.b", "app.c", 5]')
+    worker("by hand", "not JSON")
+    worker("number", "5")
+    worker("unknown", None)
+
+    of_app = ["app.a", "app.b", "app.c", "app.own"]
+    assert suggestions.tasks(dynbeat.context, prefix="app.") == of_app
+    assert suggestions.tasks(dynbeat.context, prefix="App") == ["App"]
+    assert suggestions.tasks(dynbeat.context, prefix="app.", limit=2) == ["app.a", "app.b"]
+    assert suggestions.tasks(dynbeat.context, prefix="celery.") == []
+
+
+def test_tags_are_ordered_by_their_number(dynbeat, mine):
+    tags = [["vip", "very"], ["very", "Vip"], [], ["very", "요약"], ["vip"]]
+    for index, each in enumerate(tags):
+        mine.create(f"n{index}", task="t", trigger=MINUTELY, tags=each)
+    execute(dynbeat, "UPDATE dynbeat_schedule SET tags = '5' WHERE name = 'n2'")
+
+    assert suggestions.tags(dynbeat.context, prefix="v") == ["very", "vip"]
+    assert suggestions.tags(dynbeat.context, prefix="v", limit=1) == ["very"]
+    assert suggestions.tags(dynbeat.context, prefix="요") == ["요약"]
+
+
+@pytest.mark.parametrize("suggest", [suggestions.owners, suggestions.tasks, suggestions.tags])
+@pytest.mark.parametrize("given", [{"prefix": "\0"}, {"prefix": "a", "limit": 0}])
+def test_invalid_arguments_are_refused(dynbeat, suggest, given):
+    with pytest.raises(InvalidScheduleError):
+        suggest(dynbeat.context, **given)

@@ -1,0 +1,409 @@
+"""A timeline, compared with the rows of the database and the upcoming fire times of each schedule.
+
+The past runs are recorded at their fire times.
+"""
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from datetime import timedelta
+from itertools import product, takewhile
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import Cron, Every, InvalidScheduleError
+from celery_dynbeat.db.models import Run
+from celery_dynbeat.insights.statistics import histogram, planned_estimate
+from celery_dynbeat.insights.statistics import timeline as timeline_module
+from celery_dynbeat.insights.statistics.bin_schedules import schedules_of_bin
+from celery_dynbeat.insights.statistics.histogram import Reads
+from celery_dynbeat.insights.statistics.timeline import timeline
+from celery_dynbeat.store import window_runs
+from celery_dynbeat.triggers.cursors import SingleCursor, iter_fire_times
+from celery_dynbeat.triggers.search_budget import unlimited_budget
+from tests.support.applications import START, application, execute, instants
+from tests.support.random_history import add_runs
+
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+MILLISECOND = timedelta(milliseconds=1)
+NOW = START + timedelta(hours=3, seconds=30)
+FILTERS = [{}, {"owner": "user:1"}, {"task": "report"}, {"tag": "vip"}]
+FILTERS.append({"owner": "user:2", "task": "report", "tag": "vip"})
+
+
+def every(minutes):
+    return Every(timedelta(minutes=minutes), anchor=START)
+
+
+SCHEDULES = {
+    ("user:1", "five"): {
+        "trigger": Every(5 * MINUTE, anchor=START),
+        "task": "sync",
+        "tags": ["vip"],
+    },
+    ("user:1", "hourly"): {"trigger": Cron("7 * * * *"), "task": "report"},
+    ("user:2", "ten"): {
+        "trigger": Every(10 * MINUTE, anchor=START),
+        "task": "report",
+        "tags": ["vip", "x"],
+    },
+    ("user:2", "few"): {"trigger": every(7), "task": "sync", "max_runs": 40},
+    ("user:2", "ending"): {
+        "trigger": every(9),
+        "task": "report",
+        "end_at": START + 4 * HOUR,
+    },
+    ("user:3", "later"): {"trigger": Cron("0 15 * * *"), "task": "report", "tags": ["x"]},
+    ("user:3", "paused"): {"trigger": Every(MINUTE), "task": "sync", "enabled": False},
+}
+
+
+@pytest.fixture
+def now(dynbeat, clock):
+    """Write three hours of history; one schedule fails, one fire time ahead is skipped."""
+    clock.move_to(NOW)
+    for (owner, name), fields in SCHEDULES.items():
+        schedule = dynbeat.schedules.for_owner(owner).create(name, **fields)
+        times = takewhile(
+            lambda at: at <= NOW,
+            iter_fire_times(SingleCursor(schedule.trigger, unlimited_budget()), after=START),
+        )
+        add_runs(dynbeat, schedule, times if schedule.enabled else ())
+    mine = dynbeat.schedules.for_owner("user:1")
+    mine.skip("five", instants(mine.upcoming("five"))[1])
+    return NOW
+
+
+@pytest.fixture
+def past(dynbeat, now):
+    with Session(dynbeat.context.database.engine) as session:
+        return session.scalars(select(Run).where(Run.scheduled_for <= now)).all()
+
+
+@pytest.fixture
+def future(dynbeat, now):
+    """Give owner, name and instant of each fire time of the next 50 hours."""
+    return [
+        (owner, name, at)
+        for owner, name in SCHEDULES
+        for at in instants(dynbeat.schedules.for_owner(owner).upcoming(name, count=1_000))
+        if at < now + 50 * HOUR
+    ]
+
+
+def matches(key, *, owner=None, task=None, tag=None):
+    fields = SCHEDULES[key]
+    return (
+        owner in {None, key[0]}
+        and task in {None, fields["task"]}
+        and (tag is None or tag in fields.get("tags", ()))
+    )
+
+
+def labels_of(key, group_by):
+    fields = SCHEDULES[key]
+    labels = {"owner": [key[0]], "task": [fields["task"]], "tag": fields.get("tags", [""])}
+    return labels[group_by]
+
+
+def bars_of(row):
+    return [(bar.id, bar.owner, bar.name, bar.scheduled_for, bar.status) for bar in row.bars]
+
+
+def expected_rows(past, future, group_by, *, since, until, **given):
+    bars, ticks = defaultdict(list), defaultdict(list)
+    for run in sorted(past, key=lambda run: run.scheduled_for):
+        key = (run.owner, run.name)
+        if since <= run.scheduled_for and matches(key, **given):
+            for label in labels_of(key, group_by):
+                bars[label].append((run.id, *key, run.scheduled_for, run.status))
+    for owner, name, at in future:
+        if since <= at < until and matches((owner, name), **given):
+            for label in labels_of((owner, name), group_by):
+                ticks[label].append((at, owner, name))
+    labels = sorted({*bars, *ticks})
+    return [(label, sorted(bars[label]), sorted(ticks[label])) for label in labels]
+
+
+def test_rows_have_the_runs_and_fire_times_of_the_window(dynbeat, now, past, future):
+    window = {"since": now - 2 * HOUR, "until": now + 5 * HOUR}
+    for given, group_by in product(FILTERS, ["owner", "task", "tag"]):
+        found = timeline(dynbeat.context, group_by=group_by, **window, **given)
+
+        rows = [
+            (
+                row.label,
+                sorted(bars_of(row)),
+                sorted((tick.at, tick.owner, tick.name) for tick in row.ticks),
+            )
+            for row in found.rows
+        ]
+        assert rows == expected_rows(past, future, group_by, **window, **given)
+        assert (found.is_histogram, found.is_cut) == (False, False)
+
+
+def test_a_row_names_its_schedules_and_is_in_order(dynbeat, now):
+    for row in timeline(dynbeat.context, since=now - HOUR, until=now + HOUR).rows:
+        keys = {(bar.owner, bar.name) for bar in row.bars}
+        keys |= {(tick.owner, tick.name) for tick in row.ticks}
+        assert [(each.owner, each.name) for each in row.schedules] == sorted(keys)
+        for times in ([bar.scheduled_for for bar in row.bars], [tick.at for tick in row.ticks]):
+            assert times == sorted(times)
+
+
+def test_a_window_in_the_future_has_only_its_fire_times(dynbeat, now, future):
+    for first, last in [(1, 3), (24, 30), (40, 41)]:
+        since, until = now + first * HOUR, now + last * HOUR
+
+        rows = timeline(dynbeat.context, since=since, until=until, group_by="task").rows
+
+        ticks = {(tick.owner, tick.name, tick.at) for row in rows for tick in row.ticks}
+        assert ticks == {each for each in future if since <= each[2] < until}
+        assert not any(row.bars for row in rows)
+
+
+def expected_bins(bins, past, future, given):
+    def number(instants, span):
+        return bisect_left(instants, span.end_at) - bisect_left(instants, span.start_at)
+
+    mine = [run for run in past if matches((run.owner, run.name), **given)]
+    ran = sorted(run.scheduled_for for run in mine if run.status != "skipped")
+    failed = sorted(run.scheduled_for for run in mine if run.status in {"failed", "lost"})
+    planned = sorted(at for owner, name, at in future if matches((owner, name), **given))
+    return [(number(ran, each), number(failed, each), number(planned, each)) for each in bins]
+
+
+def test_bins_count_the_runs_and_fire_times(dynbeat, now, past, future, monkeypatch):
+    monkeypatch.setattr(timeline_module, "MAX_SCHEDULES", 0)
+    for given, hours in product(FILTERS, [(2, 2), (3, -1), (2, 12), (-1, 4)]):
+        since, until = now - hours[0] * HOUR, now + hours[1] * HOUR
+
+        found = timeline(dynbeat.context, since=since, until=until, **given)
+
+        assert found.is_histogram
+        assert found.bins[0].start_at <= since < found.bins[0].end_at
+        assert found.bins[-1].start_at < until <= found.bins[-1].end_at
+        counts = [(each.past, each.failed, each.planned) for each in found.bins]
+        assert counts == expected_bins(found.bins, past, future, given)
+        assert not found.planned_is_first_only
+        assert not any(each.more for each in found.bins)
+
+
+def test_with_many_schedules_only_the_next_run_of_each_is_counted(
+    dynbeat, now, past, future, monkeypatch
+):
+    monkeypatch.setattr(timeline_module, "MAX_FOLLOWED", 0)
+    next_runs = {}
+    for owner, name, at in future:
+        next_runs[owner, name] = min(at, next_runs.get((owner, name), at))
+    first = [(*key, at) for key, at in next_runs.items()]
+    for given in FILTERS:
+        found = timeline(dynbeat.context, since=now - HOUR, until=now + 6 * HOUR, **given)
+
+        assert (found.is_histogram, found.planned_is_first_only) == (True, True)
+        counts = [(each.past, each.failed, each.planned) for each in found.bins]
+        assert counts == expected_bins(found.bins, past, first, given)
+
+
+def of_bin(each, schedules):
+    """Return the numbers of a bin, and the sums of those of its schedules."""
+    sums = [sum(getattr(one, name) for one in schedules) for name in ("past", "failed", "planned")]
+    return [each.past, each.failed, each.planned], sums
+
+
+@pytest.mark.parametrize("followed", [0, 500])
+def test_the_schedules_of_a_bin_have_the_numbers_of_the_bin(dynbeat, now, followed, monkeypatch):
+    monkeypatch.setattr(timeline_module, "MAX_FOLLOWED", followed)
+    monkeypatch.setattr(timeline_module, "MAX_SCHEDULES", 0)
+    window = {"since": now - 3 * MINUTE, "until": now + 8 * MINUTE}
+    for given in FILTERS:
+        for each in timeline(dynbeat.context, **window, **given).bins:
+            bounds = {"start_at": each.start_at, "end_at": each.end_at}
+            found = schedules_of_bin(dynbeat.context, **bounds, **given)
+
+            numbers, sums = of_bin(each, found.schedules)
+            assert numbers == sums
+            assert not found.more
+            for one in found.schedules:
+                assert one.task == SCHEDULES[one.owner, one.name]["task"]
+                assert matches((one.owner, one.name), **given)
+
+
+def test_the_schedules_of_a_bin_with_most_runs_are_first(dynbeat, now, past):
+    ran = Counter(run.name for run in past if run.status != "skipped")
+
+    found = schedules_of_bin(dynbeat.context, start_at=START, end_at=now, limit=2)
+
+    assert [(each.name, each.past) for each in found.schedules] == ran.most_common(2)
+    assert found.more
+
+
+def test_what_is_due_runs_now(dynbeat, now, clock, monkeypatch):
+    clock.advance(2 * HOUR)
+    later = clock.now()
+    due = sum(
+        row.next_run_at is not None and row.next_run_at <= later for row in dynbeat.schedules.list()
+    )
+
+    rows = timeline(dynbeat.context, since=now, until=later + MILLISECOND).rows
+    assert [tick.at for row in rows for tick in row.ticks] == [later] * due
+
+    monkeypatch.setattr(timeline_module, "MAX_FOLLOWED", 0)
+    bins = timeline(dynbeat.context, since=now, until=later + HOUR).bins
+    of_now = next(each for each in bins if each.start_at <= later < each.end_at)
+    assert of_now.planned == due
+    assert due > 3
+
+
+def test_a_held_schedule_runs_at_the_end_of_its_hold(dynbeat, beat, now, clock):
+    until = now + HOUR
+    dynbeat.schedules.for_owner("user:1").hold(until=until, reason="maintenance")
+    clock.advance(6 * MINUTE)
+    beat.tick()
+
+    found = timeline(dynbeat.context, since=clock.now(), until=until + 11 * MINUTE, owner="user:1")
+
+    five = [tick.at for tick in found.rows[0].ticks if tick.name == "five"]
+    assert five[0] == until
+    assert len(five) == 3
+
+
+def test_jitter_delays_a_tick_as_beat_does(dynbeat, mine, beat, clock):
+    mine.create("digest", task="t", trigger=Every(10 * MINUTE), jitter=300)
+    planned = timeline(dynbeat.context, since=START, until=START + 2 * HOUR).rows[0].ticks
+
+    ran = []
+    for tick in planned[:4]:
+        clock.move_to(tick.at - MILLISECOND)
+        beat.run_until_idle()
+        before = len(beat.publisher.sent)
+        clock.move_to(tick.at)
+        beat.run_until_idle()
+        ran.append(len(beat.publisher.sent) - before)
+
+    assert ran == [1, 1, 1, 1]
+
+
+def test_more_runs_than_the_rows_show_are_counted_in_bins(dynbeat, now, monkeypatch):
+    window = {"since": now - HOUR, "until": now + HOUR, "owner": "user:1"}
+    whole = timeline(dynbeat.context, **window)
+    bars = sum(len(row.bars) for row in whole.rows)
+    marks = bars + sum(len(row.ticks) for row in whole.rows)
+    monkeypatch.setattr(timeline_module, "MAX_MARKS", marks)
+    assert timeline(dynbeat.context, **window) == whole
+    monkeypatch.setattr(timeline_module, "MAX_MARKS", marks - 1)
+
+    counted = timeline(dynbeat.context, **window)
+
+    assert 0 < bars < marks
+    assert (whole.is_histogram, counted.is_histogram) == (False, True)
+    assert not counted.planned_is_first_only
+    inside = [each for each in counted.bins if window["since"] <= each.start_at < now - MINUTE]
+    assert sum(each.past for each in inside) > 0
+
+
+def test_a_window_reads_its_newest_runs(dynbeat, now, monkeypatch):
+    monkeypatch.setattr(window_runs, "MAX_SCANNED", 20)
+    monkeypatch.setattr(window_runs, "MAX_SCANNED_WITH_TAG", 20)
+    for given in FILTERS[:4]:
+        check_newest(dynbeat, {"since": now - 3 * HOUR, "until": now, **given}, monkeypatch)
+
+
+def check_newest(dynbeat, window, monkeypatch):
+    cut = timeline(dynbeat.context, **window)
+    with monkeypatch.context() as patch:
+        patch.setattr(window_runs, "MAX_SCANNED", 1_000)
+        patch.setattr(window_runs, "MAX_SCANNED_WITH_TAG", 1_000)
+        whole = timeline(dynbeat.context, **window)
+
+    assert (cut.is_cut, whole.is_cut) == (True, False)
+    bars = {bar.id for row in cut.rows for bar in row.bars}
+    every = sorted(
+        (bar for row in whole.rows for bar in row.bars), key=lambda bar: bar.scheduled_for
+    )
+    assert 0 < len(bars) <= 20
+    newest = [bar for bar in every if bar.scheduled_for > every[-len(bars)].scheduled_for]
+    assert {bar.id for bar in newest} <= bars <= {bar.id for bar in every}
+
+
+def test_a_bin_with_many_rows_is_a_lower_bound(dynbeat, now, past, monkeypatch):
+    monkeypatch.setattr(timeline_module, "MAX_SCHEDULES", 0)
+    window = {"since": now - 4 * HOUR, "until": now + 4 * HOUR}
+    whole = timeline(dynbeat.context, **window)
+    monkeypatch.setattr(histogram, "PAST_READS", Reads(3, 0))
+
+    cut = timeline(dynbeat.context, **window)
+
+    for exact, bound in zip(whole.bins, cut.bins, strict=True):
+        rows = sum(bound.start_at <= run.scheduled_for < bound.end_at for run in past)
+        assert bound.more == (rows >= 3)
+        assert bound.past <= exact.past
+        assert bound.past == exact.past or bound.more
+    assert any(each.more for each in cut.bins)
+
+
+def test_few_bins_with_many_rows_are_read_further(dynbeat, now, monkeypatch):
+    monkeypatch.setattr(timeline_module, "MAX_SCHEDULES", 0)
+    window = {"since": now - HOUR, "until": now + HOUR}
+    whole = timeline(dynbeat.context, **window)
+    monkeypatch.setattr(histogram, "PAST_READS", Reads(2, 1_000))
+
+    assert timeline(dynbeat.context, **window) == whole
+
+
+def test_the_history_of_a_deleted_schedule_stays(dynbeat, now):
+    dynbeat.schedules.for_owner("user:1").delete("five")
+
+    rows = timeline(dynbeat.context, since=now - HOUR, until=now, group_by="tag").rows
+
+    assert {"five", "hourly"} <= {each.name for each in rows[0].schedules}
+    assert rows[0].label == ""
+
+
+def test_a_damaged_trigger_hides_no_other_schedule(dynbeat, now):
+    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = '?' WHERE name = 'five'")
+
+    found = timeline(dynbeat.context, since=now, until=now + HOUR)
+
+    numbers = Counter(tick.name for row in found.rows for tick in row.ticks)
+    assert numbers["five"] == 1
+    assert numbers["ten"] == 6
+    assert not found.is_cut
+
+
+def test_a_window_is_checked(dynbeat):
+    for until in (START, START - HOUR, START + timedelta(days=367)):
+        with pytest.raises(InvalidScheduleError, match="until"):
+            timeline(dynbeat.context, since=START, until=until)
+
+
+def test_the_grouping_is_checked(dynbeat):
+    with pytest.raises(InvalidScheduleError, match="group_by"):
+        timeline(dynbeat.context, since=START, until=START + HOUR, group_by="name")
+
+
+def test_many_recurring_schedules_are_estimated_from_some_of_them(sqlite_url, clock, monkeypatch):
+    monkeypatch.setattr(planned_estimate, "MAX_SAMPLED_TICKS", 20_000)
+    rules = [every(1), every(2), Cron("*/5 * * * *"), Cron("30 12 * * *")]
+    with application(sqlite_url, clock=clock) as dynbeat:
+        new = [{"name": f"n{n}", "task": "t", "trigger": rules[n % 4]} for n in range(400)]
+        dynbeat.schedules.create_many(new)
+        start = clock.now() + HOUR
+        found = timeline(dynbeat.context, since=start, until=start + 4 * HOUR)
+        alone = timeline(dynbeat.context, since=start, until=start + 400 * MINUTE, tag="none")
+
+    assert (found.is_histogram, found.planned_is_first_only) == (True, False)
+    estimate, truth = found.planned_estimate, 0
+    assert (estimate.sampled, estimate.schedules) == (134, 400)
+    for each in found.bins:
+        times = [
+            rule.count_until(
+                after=each.start_at - MILLISECOND, until=each.end_at - MILLISECOND, limit=999
+            )
+            for rule in rules
+        ]
+        assert each.planned == pytest.approx(100 * sum(times), rel=0.4, abs=20)
+        truth += 100 * sum(times)
+    assert abs(estimate.runs - truth) < 1.5 * estimate.error < truth / 3
+    assert (alone.planned_estimate, alone.is_histogram) == (None, False)

@@ -1,0 +1,176 @@
+"""The facts behind an explanation are read from the tables of any database."""
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from celery_dynbeat import Cron, Every, ScheduleNotFoundError
+from celery_dynbeat.db.models import NodeKind
+from celery_dynbeat.insights.explain.collect import explain
+from celery_dynbeat.store import nodes
+from tests.support.applications import MINUTELY, START, execute
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def node(dynbeat, clock):
+    """Return a function that registers a node that works."""
+
+    def register(kind, name, **fields):
+        heartbeat = nodes.NodeHeartbeat(
+            kind=kind, name=name, pid=1, seen_at=clock.now(), progressed_at=clock.now(), **fields
+        )
+        dynbeat.context.database.run(
+            lambda session: nodes.register(session, heartbeat=heartbeat, started_at=clock.now())
+        )
+
+    return register
+
+
+@pytest.fixture
+def why(dynbeat, node):
+    """Return a function that explains a schedule while a beat works."""
+
+    def explained(name="n", **options):
+        node(NodeKind.BEAT, "beat@a")
+        return explain(dynbeat, owner="user:42", name=name, **options)
+
+    return explained
+
+
+def test_a_schedule_before_its_first_fire_time(mine, why):
+    mine.create("n", task="t", trigger=MINUTELY)
+
+    found = why()
+
+    assert (found.cause, found.runs) == ("not_fired_yet", [])
+    assert [each.at for each in found.next] == [START + n * MINUTE for n in range(1, 6)]
+    assert [each.name for each in found.beats] == ["beat@a"]
+
+
+def test_who_paused_it_comes_from_the_audit(dynbeat, mine, clock, why):
+    mine.create("n", task="t", trigger=MINUTELY)
+    with dynbeat.acting(actor="alice"):
+        mine.pause("n", reason="holiday")
+    clock.advance(2 * timedelta(hours=1))
+
+    assert why().sentence == "It does not run: alice paused it 2 h ago because of 'holiday'."
+
+
+def test_a_pause_before_a_resume_or_of_an_earlier_schedule_is_not_named(dynbeat, mine, clock, why):
+    for name in ("n", "again"):
+        with dynbeat.acting(actor="alice"):
+            mine.create(name, task="t", trigger=MINUTELY)
+            mine.pause(name)
+    mine.delete("n")
+    clock.advance(MINUTE)
+    mine.create("n", task="t", trigger=MINUTELY, enabled=False, paused_reason="new")
+    mine.resume("again")
+    execute(dynbeat, "UPDATE dynbeat_schedule SET enabled = false, next_run_at = NULL")
+
+    assert why("n").sentence == "It does not run: a caller paused it because of 'new'."
+    assert why("again").sentence == "It does not run: a caller paused it."
+
+
+def test_a_kind_of_trigger_of_a_newer_version_is_no_quarantine(dynbeat, mine, why):
+    mine.create("n", task="t", trigger=MINUTELY)
+    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_kind = 'lunar'")
+
+    found = why()
+
+    assert (found.cause, found.next) == ("trigger_unreadable", [])
+    assert dynbeat.schedules.count(state="quarantined").count == 0
+
+
+def test_a_hold_of_the_owner_or_of_everything(dynbeat, mine, why):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.hold(reason="a")
+    dynbeat.schedules.for_owner("other").hold(reason="b")
+
+    assert [hold.reason for hold in why().holds] == ["a"]
+    mine.release()
+    dynbeat.schedules.hold(reason="c")
+    assert (why().cause, why().holds[0].owner) == ("held", None)
+
+
+def test_a_message_in_a_queue_without_a_worker(mine, clock, beat, node, why):
+    mine.create("n", task="t", trigger=MINUTELY, queue="reports")
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    node(NodeKind.WORKER, "celery@a", queues=json.dumps(["celery"]), tasks=json.dumps(["t"]))
+
+    found = why()
+
+    assert (found.cause, found.queue, found.workers) == ("no_worker_for_queue", "reports", [])
+    node(NodeKind.WORKER, "celery@b", queues=json.dumps(["reports"]), tasks=json.dumps(["u"]))
+    assert why().cause == "task_not_registered"
+    node(NodeKind.WORKER, "celery@c", queues=json.dumps(["reports"]), tasks=json.dumps(["t"]))
+    assert why().cause == "waits_in_queue"
+    assert {each.name for each in why().workers} == {"celery@c", "celery@b"}
+
+
+def test_a_skipped_fire_time_is_among_the_next_ones_with_its_reason(dynbeat, mine, why):
+    mine.create("n", task="t", trigger=MINUTELY)
+    with dynbeat.acting(actor="alice"):
+        mine.skip("n", START + 2 * MINUTE, reason="holiday")
+
+    assert [each.note for each in why(count=3).next] == [None, "skipped by alice: holiday", None]
+
+
+def test_the_previous_run_that_overlap_waits_for(mine, clock, beat, node, why):
+    mine.create("n", task="t", trigger=MINUTELY, overlap="skip")
+    for _ in range(2):
+        clock.advance(MINUTE)
+        beat.run_until_idle()
+    node(NodeKind.WORKER, "celery@a", queues=json.dumps(["mail"]))
+
+    found = why()
+
+    assert found.cause == "skipped_overlap"
+    assert "no living worker consumes this queue" in found.sentence
+    assert [each.run.status for each in found.runs] == ["skipped", "sent"]
+
+
+def test_a_due_schedule_that_no_beat_claims(mine, clock, why):
+    mine.create("n", task="t", trigger=MINUTELY)
+    clock.advance(timedelta(minutes=10))
+
+    assert why().sentence == "It has been due for 9 min, and no beat has claimed it."
+
+
+def test_a_damaged_row_has_no_next_fire_times(dynbeat, mine, clock, beat, why):
+    mine.create("n", task="t", trigger=MINUTELY)
+    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'P'")
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+
+    assert (why().cause, why().next) == ("quarantined", [])
+
+
+def test_the_next_fire_times_have_notes_where_the_clock_changes(mine, clock, why):
+    clock.move_to(START.replace(month=3, day=27, year=2027))
+    mine.create("n", task="t", trigger=Cron("30 2 * * *", timezone="Europe/Berlin"))
+
+    found = why(count=2)
+
+    assert found.next[0].local == "2027-03-28T03:00:00+02:00"
+    assert "02:30 does not exist on 2027-03-28 in Europe/Berlin" in found.next[0].note
+
+
+def test_the_explanation_is_json(mine, why):
+    mine.create("n", task="t", trigger=Every(60))
+
+    shown = json.loads(json.dumps(why().to_dict()))
+
+    assert list(shown)[:3] == ["sentence", "cause", "fix"]
+    assert shown["schedule"]["name"] == "n"
+
+
+def test_an_unknown_name_and_another_owner_are_not_found(dynbeat, mine):
+    mine.create("n", task="t", trigger=MINUTELY)
+
+    for owner, name in (("user:42", "x"), ("user:7", "n")):
+        with pytest.raises(ScheduleNotFoundError):
+            explain(dynbeat, owner=owner, name=name)

@@ -1,0 +1,688 @@
+"""Which states of an installation are healthy, a warning or a problem."""
+
+import json
+import logging
+import os
+import socket
+import threading
+import time
+from datetime import timedelta
+from functools import partial
+
+import pytest
+from celery import Celery
+
+from celery_dynbeat import Cron, Dynbeat, Every, Once
+from celery_dynbeat.cli.status import as_dict
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.db.models import NodeKind
+from celery_dynbeat.health.evaluation import evaluate
+from celery_dynbeat.health.probes import collect_health
+from celery_dynbeat.store import health, nodes
+from celery_dynbeat.store.health import MAX_COUNTED, MAX_NAMED, Count
+from tests.support.applications import MINUTELY, START, application, execute
+from tests.support.servers.machine import free_port
+from tests.support.worker_stub import WorkerStub
+
+logger = logging.getLogger(__name__)
+
+SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
+TIMEOUT = MINUTE
+#: With the default settings: 2 x dynbeat_poll_interval + dynbeat_dispatch_timeout.
+MAX_LAG = timedelta(seconds=40)
+
+
+def status_json(dynbeat, **options):
+    """Return the output of ``status --json``."""
+    result = collect_health(dynbeat.app, **options)
+    report = json.loads(json.dumps(as_dict(result, evaluate(result))))
+    # pytest shows it with a failure.
+    logger.warning("problems %s, warnings %s", report["problems"], report["warnings"])
+    return report
+
+
+def codes(report, kind="problems"):
+    return [problem["code"] for problem in report[kind]]
+
+
+def register(dynbeat, kind=NodeKind.BEAT, name="b1", *, progressed=True, error=None, **names):
+    """Register a node, with progress unless ``progressed`` is False."""
+    now = dynbeat.context.clock.now()
+    heartbeat = nodes.NodeHeartbeat(
+        kind=kind,
+        name=name,
+        pid=os.getpid(),
+        seen_at=now,
+        progressed_at=now if progressed else None,
+        error=error,
+        **names,
+    )
+    work = partial(nodes.register, heartbeat=heartbeat, started_at=now)
+    dynbeat.context.database.run(work)
+
+
+def send_heartbeat(dynbeat, *, name, progressed_at=None):
+    """Send a heartbeat of a registered beat."""
+    now = dynbeat.context.clock.now()
+    beat = {"kind": NodeKind.BEAT, "name": name, "pid": os.getpid()}
+    heartbeat = nodes.NodeHeartbeat(**beat, seen_at=now, progressed_at=progressed_at)
+    assert dynbeat.context.database.run(partial(nodes.refresh, heartbeat=heartbeat))
+
+
+@pytest.fixture
+def working_nodes(dynbeat):
+    """Register a working beat and worker; return the function that does it again."""
+
+    def refresh():
+        register(dynbeat)
+        register(dynbeat, NodeKind.WORKER, "w1@test")
+
+    refresh()
+    return refresh
+
+
+@pytest.mark.usefixtures("working_nodes")
+def test_an_idle_installation_with_a_beat_and_a_worker_is_healthy(dynbeat):
+    report = status_json(dynbeat)
+
+    assert (report["healthy"], report["problems"], report["warnings"]) == (True, [], [])
+    assert report["checked_at"] == START.isoformat()
+    assert report["max_lag"] == MAX_LAG.total_seconds()
+    assert report["notifier"] == "polling"
+    assert report["database"]["revision"] == report["database"]["needed_revision"]
+    assert report["schedules"] == {
+        "due": {"count": 0, "more": False},
+        "oldest_due_at": None,
+        "lag_seconds": None,
+        "quarantined": {"count": 0, "more": False},
+        "quarantined_first": [],
+        "unsupported_trigger": [],
+        "refused": {"count": 0, "more": False},
+        "refused_first": [],
+        "failing": {"count": 0, "more": False},
+        "failing_first": [],
+    }
+    assert report["holds"] == {"count": {"count": 0, "more": False}, "first": []}
+    assert report["unserved"] == {"queues": None, "tasks": None}
+
+
+@pytest.mark.usefixtures("working_nodes")
+def test_the_clock_offset_compares_the_host_with_the_database(dynbeat):
+    offset = status_json(dynbeat)["database"]["clock_offset_seconds"]
+
+    # A file has no clock.
+    assert (offset is None) == dynbeat.context.database.capabilities.embedded
+    assert offset is None or abs(offset) < 5
+
+
+@pytest.mark.usefixtures("working_nodes")
+def test_an_installation_without_a_live_beat_is_unhealthy(dynbeat, clock):
+    clock.advance(TIMEOUT + SECOND)
+
+    report = status_json(dynbeat)
+
+    assert codes(report) == ["no_beat"]
+    assert report["beats"][0]["state"] == "gone"
+    assert report["workers"][0]["state"] == "gone"
+    assert codes(report, "warnings") == ["no_worker"]
+
+
+@pytest.mark.usefixtures("working_nodes")
+def test_a_beat_is_working_until_the_node_timeout(dynbeat, clock):
+    clock.advance(TIMEOUT)
+
+    assert status_json(dynbeat)["beats"][0]["state"] == "working"
+
+
+def test_a_single_beat_without_progress_is_a_problem(dynbeat):
+    register(dynbeat, progressed=False, error="OperationalError: no route to the broker")
+
+    report = status_json(dynbeat)
+
+    assert codes(report) == ["beat_failing"]
+    assert "no route to the broker" in report["problems"][0]["text"]
+    assert report["beats"][0]["state"] == "starting"
+
+
+def test_one_beat_that_makes_progress_is_enough(dynbeat, clock):
+    register(dynbeat, name="b1", progressed=False)
+    register(dynbeat, name="b2")
+    one_starts = status_json(dynbeat)
+    clock.advance(TIMEOUT + SECOND)
+    send_heartbeat(dynbeat, name="b1")
+    register(dynbeat, name="b2")
+
+    one_hangs = status_json(dynbeat)
+
+    assert one_starts["healthy"]
+    assert one_hangs["healthy"]
+    assert "beat_failing" not in codes(one_starts, "warnings")
+    assert "beat_failing" in codes(one_hangs, "warnings")
+    assert {node["state"] for node in one_hangs["beats"]} == {"no_progress", "working"}
+
+
+def test_progress_expires_after_the_node_timeout_as_a_heartbeat_does(dynbeat, clock):
+    register(dynbeat)
+    progressed_at = clock.now()
+    clock.advance(TIMEOUT + SECOND)
+    send_heartbeat(dynbeat, name="b1", progressed_at=progressed_at)
+
+    assert codes(status_json(dynbeat)) == ["beat_failing"]
+
+
+@pytest.mark.usefixtures("working_nodes")
+def test_a_node_that_ended_is_shown_for_an_hour(dynbeat, clock):
+    name = {"kind": NodeKind.BEAT, "name": "b2", "pid": os.getpid()}
+    register(dynbeat, name="b2")
+    dynbeat.context.database.run(partial(nodes.deregister, now=clock.now(), **name))
+
+    clock.advance(timedelta(hours=1))
+    shown = {node["name"]: node["state"] for node in status_json(dynbeat)["beats"]}
+    clock.advance(SECOND)
+
+    assert shown == {"b1": "gone", "b2": "stopped"}
+    assert status_json(dynbeat)["beats"] == []
+
+
+def test_a_due_schedule_that_no_beat_claims_is_late(dynbeat, mine, clock, working_nodes):
+    mine.create("n", task="t", trigger=MINUTELY)
+
+    clock.advance(MINUTE + MAX_LAG)
+    working_nodes()
+    in_time = status_json(dynbeat)
+    clock.advance(SECOND)
+    working_nodes()
+    late = status_json(dynbeat)
+
+    assert in_time["healthy"]
+    assert in_time["schedules"]["due"] == {"count": 1, "more": False}
+    assert in_time["schedules"]["lag_seconds"] == MAX_LAG.total_seconds()
+    assert codes(late) == ["schedules_late"]
+    assert late["schedules"]["oldest_due_at"] == (START + MINUTE).isoformat()
+
+
+def test_max_lag_sets_how_late_a_schedule_may_be(dynbeat, mine, clock, working_nodes):
+    mine.create("n", task="t", trigger=MINUTELY)
+    clock.advance(MINUTE + 10 * SECOND)
+    working_nodes()
+
+    assert codes(status_json(dynbeat, max_lag=9 * SECOND)) == ["schedules_late"]
+    assert status_json(dynbeat, max_lag=10 * SECOND)["healthy"]
+
+
+def test_a_schedule_that_beat_sent_is_not_late(dynbeat, mine, clock, beat, working_nodes):
+    mine.create("n", task="t", trigger=MINUTELY)
+    clock.advance(timedelta(hours=1))
+    working_nodes()
+    assert not status_json(dynbeat)["healthy"]
+
+    beat.run_until_idle()
+
+    report = status_json(dynbeat)
+    assert report["healthy"]
+    assert report["runs"]["sent"] == {"count": 1, "more": False}
+
+
+def test_an_overdue_run_that_no_beat_resends_is_a_problem(dynbeat, mine, clock, working_nodes):
+    mine.create("n", task="t", trigger=Every(timedelta(days=1)))
+    # A manual run is overdue from its creation.
+    mine.run_now("n")
+
+    clock.advance(MINUTE)
+    working_nodes()
+    in_time = status_json(dynbeat)
+    clock.advance(SECOND)
+    working_nodes()
+    overdue = status_json(dynbeat)
+
+    assert in_time["healthy"]
+    assert in_time["runs"]["overdue"] == {"count": 1, "more": False}
+    assert codes(overdue) == ["runs_overdue"]
+    assert overdue["runs"]["overdue_since"] == START.isoformat()
+
+
+def test_no_worker_is_a_problem_only_while_runs_wait(dynbeat, mine, beat):
+    register(dynbeat)
+    assert codes(status_json(dynbeat), "warnings") == ["no_worker"]
+    mine.create("n", task="t", trigger=Every(timedelta(days=1)))
+    mine.run_now("n")
+    beat.run_until_idle()
+
+    waiting = status_json(dynbeat)
+
+    assert codes(waiting) == ["no_worker"]
+    assert codes(waiting, "warnings") == []
+    assert "; waiting runs: 1" in waiting["problems"][0]["text"]
+    assert "workers without Dynbeat(app) do not count" in waiting["problems"][0]["hint"]
+
+
+@pytest.mark.usefixtures("working_nodes")
+def test_the_restart_of_a_worker_is_not_a_problem(dynbeat, mine, clock, beat):
+    clock.advance(10 * MINUTE)
+    worker = {"kind": NodeKind.WORKER, "name": "w1@test", "pid": os.getpid()}
+    dynbeat.context.database.run(partial(nodes.deregister, now=clock.now(), **worker))
+    mine.create("n", task="t", trigger=Every(timedelta(days=1)))
+    mine.run_now("n")
+    beat.run_until_idle()
+
+    clock.advance(MAX_LAG)
+    register(dynbeat)
+    restarting = status_json(dynbeat)
+    clock.advance(SECOND)
+
+    assert restarting["healthy"]
+    assert codes(restarting, "warnings") == ["no_worker"]
+    assert codes(status_json(dynbeat)) == ["no_worker"]
+
+
+def test_a_live_worker_without_progress_is_enough(dynbeat, mine, beat):
+    register(dynbeat)
+    register(dynbeat, NodeKind.WORKER, "w1@test", progressed=False)
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.run_now("n")
+    beat.run_until_idle()
+
+    report = status_json(dynbeat)
+
+    assert report["healthy"]
+    assert report["workers"][0]["state"] == "starting"
+
+
+@pytest.mark.usefixtures("working_nodes")
+def test_unfinished_runs_are_counted_by_status(dynbeat, mine, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY)
+    for _ in range(5):
+        mine.run_now("n")
+    beat.run_until_idle()
+    worker = WorkerStub(dynbeat)
+    for run in sent[:4]:
+        assert worker.start(run)
+    worker.finish(sent[0])
+    worker.finish(sent[1], Status.RETRYING)
+    mine.run_now("n")
+
+    runs = status_json(dynbeat)["runs"]
+
+    numbers = {state: runs[state]["count"] for state in ("pending", "sent", "running", "retrying")}
+    assert numbers == {"pending": 1, "sent": 1, "running": 2, "retrying": 1}
+
+
+@pytest.mark.usefixtures("working_nodes")
+def test_counting_stops_at_the_limit_and_sets_more(dynbeat, monkeypatch):
+    monkeypatch.setattr(health, "MAX_COUNTED", 3)
+    monkeypatch.setattr(health, "MAX_RUNS_READ", 3)
+    mine = dynbeat.schedules.for_owner("user:42")
+    for number in range(5):
+        mine.create(f"n{number}", task="t", trigger=MINUTELY)
+        mine.run_now(f"n{number}")
+    execute(dynbeat, "UPDATE dynbeat_schedule SET next_run_at = '2026-11-21 08:59:00'")
+
+    report = status_json(dynbeat)
+
+    three = {"count": 3, "more": True}
+    assert report["schedules"]["due"] == three
+    assert report["runs"]["overdue"] == three
+    assert report["runs"]["pending"]["more"]
+    assert (str(Count(3, more=True)), str(Count(3))) == ("3+", "3")
+
+
+@pytest.mark.usefixtures("working_nodes")
+def test_quarantined_schedules_are_counted_and_the_first_ones_are_named(dynbeat, mine):
+    dynbeat.schedules.create_many(
+        {"owner": "user:42", "name": f"n{number:04}", "task": "t", "trigger": MINUTELY}
+        for number in range(MAX_COUNTED + 2)
+    )
+    mine.create("planned", task="t", trigger=MINUTELY)
+    quarantine = (
+        "UPDATE dynbeat_schedule SET next_run_at = NULL, error = 'E: no\nmore' WHERE name LIKE"
+    )
+    execute(dynbeat, f"{quarantine} 'n%'")
+
+    report = status_json(dynbeat)
+
+    assert report["healthy"]
+    assert codes(report, "warnings") == ["schedules_quarantined"]
+    assert report["schedules"]["quarantined"] == {"count": MAX_COUNTED, "more": True}
+    first = report["schedules"]["quarantined_first"]
+    assert len(first) == MAX_NAMED
+    assert first[0] == {**first[0], "owner": "user:42", "error": "E: no\nmore"}
+
+
+@pytest.mark.usefixtures("working_nodes")
+def test_a_paused_schedule_in_quarantine_is_still_counted(dynbeat, mine):
+    mine.create("n", task="t", trigger=MINUTELY)
+    execute(dynbeat, "UPDATE dynbeat_schedule SET next_run_at = NULL, error = 'E: no more'")
+    mine.pause("n", reason="until it is repaired")
+
+    report = status_json(dynbeat)
+
+    assert codes(report, "warnings") == ["schedules_quarantined"]
+    assert [each["name"] for each in report["schedules"]["quarantined_first"]] == ["n"]
+
+
+@pytest.mark.usefixtures("working_nodes")
+def test_a_schedule_with_an_unsupported_trigger_is_named_and_not_late(dynbeat, mine):
+    mine.create("n", task="t", trigger=Cron("0 9 * * *"))
+    newer = "UPDATE dynbeat_schedule SET trigger_kind = 'moon', next_run_at = '2026-11-20 09:00:00'"
+    execute(dynbeat, newer)
+
+    report = status_json(dynbeat)
+
+    assert report["healthy"]
+    assert codes(report, "warnings") == ["unsupported_triggers"]
+    named = [{"owner": "user:42", "name": "n", "trigger_kind": "moon"}]
+    assert report["schedules"]["unsupported_trigger"] == named
+
+
+@pytest.mark.usefixtures("working_nodes")
+def test_a_running_rerun_is_counted(dynbeat, mine, clock):
+    mine.create("n", task="t", trigger=MINUTELY)
+    run = mine.run_now("n")
+    execute(
+        dynbeat,
+        "UPDATE dynbeat_run SET status = 'failed', overdue_at = NULL, finished_at = created_at",
+    )
+    clock.advance(timedelta(seconds=1))
+
+    assert mine.rerun_many(since=run.created_at).total == 1
+
+    assert status_json(dynbeat)["requests"] == {"count": 1, "more": False}
+
+
+def test_a_running_backfill_is_counted(dynbeat, mine):
+    mine.create("n", task="t", trigger=Cron("*/10 * * * *"))
+    mine.backfill("n", since=START - timedelta(hours=2), until=START - timedelta(hours=1) + SECOND)
+
+    assert status_json(dynbeat)["requests"] == {"count": 1, "more": False}
+
+
+@pytest.mark.usefixtures("working_nodes")
+def test_failing_schedules_are_a_warning_with_the_last_error(dynbeat, mine, beat, sent, clock):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.create("one-off", task="t", trigger=Once(START + MINUTE))
+    mine.create("fine", task="t", trigger=MINUTELY)
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    worker = WorkerStub(dynbeat, "w1@test")
+    for run in sent:
+        worker.start(run)
+        worker.finish(run, Status.SUCCEEDED if run.name == "fine" else Status.FAILED)
+    # Sets the column as the recorder does.
+    execute(
+        dynbeat,
+        "UPDATE dynbeat_schedule SET failing_since = last_run_at WHERE name <> 'fine'",
+    )
+    register(dynbeat)
+
+    report = status_json(dynbeat)
+
+    assert report["healthy"]
+    assert "schedules_failing" in codes(report, "warnings")
+    (hint,) = (one["hint"] for one in report["warnings"] if one["code"] == "schedules_failing")
+    assert "`celery -A your_app dynbeat list --all-owners --state failing`" in hint
+    assert report["schedules"]["failing"] == {"count": 1, "more": False}
+    (first,) = report["schedules"]["failing_first"]
+    assert (first["owner"], first["name"], first["error"]) == ("user:42", "n", "ValueError: no")
+    assert first["since"] == (START + MINUTE).isoformat()
+
+
+@pytest.mark.usefixtures("working_nodes")
+def test_holds_are_a_warning_with_who_and_why(dynbeat, mine, clock):
+    mine.hold(reason="ticket 12")
+    with dynbeat.acting(actor="alice"):
+        dynbeat.schedules.hold(reason="migration", until=START + HOUR)
+
+    report = status_json(dynbeat)
+    clock.advance(HOUR)
+    register(dynbeat)
+    register(dynbeat, NodeKind.WORKER, "w1@test")
+    later = status_json(dynbeat)
+
+    assert report["healthy"]
+    assert codes(report, "warnings") == ["schedules_held"]
+    assert "no schedule runs" in report["warnings"][0]["text"]
+    assert (
+        "release --all-owners --all-actors` ends that of everything"
+        in (report["warnings"][0]["hint"])
+    )
+    assert (
+        "release --owner user:42 --all-actors` ends that of owner" in (later["warnings"][0]["hint"])
+    )
+    assert report["holds"]["count"] == {"count": 2, "more": False}
+    assert report["holds"]["first"] == [
+        {
+            "owner": None,
+            "actor": "alice",
+            "reason": "migration",
+            "since": START.isoformat(),
+            "until": (START + HOUR).isoformat(),
+        },
+        {
+            "owner": "user:42",
+            "actor": "",
+            "reason": "ticket 12",
+            "since": START.isoformat(),
+            "until": None,
+        },
+    ]
+    assert [hold["owner"] for hold in later["holds"]["first"]] == ["user:42"]
+    assert "no schedule runs" not in later["warnings"][0]["text"]
+
+
+def serve(dynbeat, *, queues=("celery",), tasks=("t",), name="w1@test"):
+    """Register a worker that reports these names."""
+    names = {"queues": json.dumps(queues), "tasks": json.dumps(tasks)}
+    register(dynbeat, NodeKind.WORKER, name, **names)
+
+
+def test_a_queue_without_a_worker_is_a_problem_only_while_runs_wait_in_it(dynbeat, mine, beat):
+    register(dynbeat)
+    serve(dynbeat)
+    mine.create("n", task="t", trigger=Every(timedelta(days=1)), queue="reports")
+
+    before = status_json(dynbeat)
+    mine.run_now("n")
+    beat.run_until_idle()
+    waiting = status_json(dynbeat)
+    serve(dynbeat, queues=["reports"], name="w2@test")
+    served = status_json(dynbeat)
+
+    assert (codes(before), codes(before, "warnings")) == ([], ["queue_not_consumed"])
+    assert codes(waiting) == ["queue_not_consumed"]
+    assert "'reports' (waiting runs: 1, schedules: 1)" in waiting["problems"][0]["text"]
+    assert "worker -Q reports" in waiting["problems"][0]["hint"]
+    assert waiting["unserved"]["queues"] == [
+        {"name": "reports", "queue": None, "runs": 1, "schedules": 1, "urgent": True}
+    ]
+    assert served["healthy"]
+    assert served["unserved"] == {"queues": [], "tasks": []}
+
+
+def test_a_task_of_the_application_that_no_worker_has_is_a_problem_within_an_hour(
+    dynbeat, mine, clock
+):
+    def body():
+        """Do nothing."""
+
+    dynbeat.app.task(name="mail.send", shared=False)(body)
+    dynbeat.app.finalize()
+    serve(dynbeat)
+    mine.create("later", task="mail.send", trigger=Once(START + 2 * HOUR))
+    later = status_json(dynbeat)
+    clock.advance(HOUR)
+    register(dynbeat)
+    serve(dynbeat)
+    soon = status_json(dynbeat)
+
+    assert "task_not_registered" in codes(later, "warnings")
+    assert codes(soon) == ["task_not_registered"]
+    assert soon["unserved"]["tasks"][0]["name"] == "mail.send"
+    assert soon["unserved"]["tasks"][0]["queue"] == "celery"
+
+
+def test_a_task_that_the_application_does_not_know_either_is_a_warning(dynbeat, mine):
+    register(dynbeat)
+    serve(dynbeat)
+    mine.create("n", task="mail.sned", trigger=MINUTELY)
+
+    report = status_json(dynbeat)
+
+    assert (codes(report), codes(report, "warnings")) == ([], ["task_not_registered"])
+    assert "'mail.sned'" in report["warnings"][0]["text"]
+
+
+def test_a_worker_of_an_older_version_may_serve_anything(dynbeat, mine):
+    register(dynbeat)
+    serve(dynbeat)
+    register(dynbeat, NodeKind.WORKER, "old@test")
+    mine.create("n", task="mail.sned", trigger=MINUTELY, queue="reports")
+
+    report = status_json(dynbeat)
+
+    assert report["warnings"] == []
+    assert report["unserved"] == {"queues": None, "tasks": None}
+
+
+@pytest.mark.parametrize("damaged", ["[", "7", '"celery"', "[" * 100_000])
+def test_a_worker_whose_names_sql_damaged_may_serve_anything(dynbeat, mine, damaged):
+    register(dynbeat)
+    serve(dynbeat)
+    mine.create("n", task="t", trigger=MINUTELY, queue="reports")
+    execute(dynbeat, "UPDATE dynbeat_node SET queues = :names", names=damaged)
+
+    assert status_json(dynbeat)["unserved"] == {"queues": None, "tasks": None}
+
+
+def test_a_worker_that_ended_just_now_still_counts(dynbeat, mine, clock):
+    register(dynbeat)
+    serve(dynbeat)
+    serve(dynbeat, queues=["reports"], name="w2@test")
+    mine.create("n", task="t", trigger=Every(timedelta(days=1)), queue="reports")
+    w2 = {"kind": NodeKind.WORKER, "name": "w2@test", "pid": os.getpid()}
+    dynbeat.context.database.run(partial(nodes.deregister, now=clock.now(), **w2))
+
+    clock.advance(MAX_LAG)
+    restarting = status_json(dynbeat)
+    clock.advance(SECOND)
+
+    assert restarting["unserved"]["queues"] == []
+    assert codes(status_json(dynbeat), "warnings") == ["queue_not_consumed"]
+
+
+@pytest.mark.parametrize("fault", ["router", "override"])
+def test_a_queue_that_is_not_known_is_not_reported(dynbeat, mine, fault):
+    def route(_name, args, *_, **__):
+        if fault == "router":
+            raise ValueError
+        return {"queue": args[0]}
+
+    register(dynbeat)
+    serve(dynbeat, queues=["a"])
+    dynbeat.app.conf.task_routes = [route]
+    mine.create("n", task="t", trigger=MINUTELY, args=["reports"])
+    if fault == "override":
+        dynbeat.app.send_task = partial(dynbeat.app.send_task)
+
+    assert status_json(dynbeat)["unserved"]["queues"] == []
+
+
+def test_a_router_gets_the_arguments_of_the_schedule(dynbeat, mine):
+    register(dynbeat)
+    serve(dynbeat, queues=["a"])
+    dynbeat.app.conf.task_routes = [lambda _name, args, *_, **__: {"queue": args[0]}]
+    for queue in ("a", "b"):
+        mine.create(queue, task="t", trigger=MINUTELY, args=[queue])
+
+    report = status_json(dynbeat)
+
+    assert [each["name"] for each in report["unserved"]["queues"]] == ["b"]
+
+
+@pytest.mark.empty_database
+def test_missing_tables_are_reported_and_not_created(database_url, clock):
+    with application(database_url, clock=clock) as dynbeat:
+        if dynbeat.context.database.capabilities.embedded:
+            dynbeat.context.database.engine.connect().close()
+
+        report = status_json(dynbeat)
+
+        assert codes(report) == ["schema_outdated"]
+        assert "dynbeat schema upgrade" in report["problems"][0]["hint"]
+        assert not report["database"]["schema_ok"]
+        assert report["schedules"] is None
+        assert codes(status_json(dynbeat)) == ["schema_outdated"]
+
+
+@pytest.mark.usefixtures("working_nodes")
+def test_tables_of_an_older_version_are_outdated(dynbeat):
+    execute(dynbeat, "UPDATE dynbeat_alembic_version SET version_num = '0000'")
+
+    report = status_json(dynbeat)
+
+    assert codes(report) == ["schema_outdated"]
+    assert "at revision 0000, but this version needs" in report["problems"][0]["text"]
+
+
+@pytest.mark.parametrize("driver", ["postgresql+psycopg", "mysql+pymysql"])
+def test_a_database_that_refuses_connections_is_unreachable(driver):
+    with application(f"{driver}://u:s3cret@127.0.0.1:{free_port()}/d") as dynbeat:
+        report = status_json(dynbeat)
+
+    assert codes(report) == ["database_unreachable"]
+    assert "OperationalError" in report["database"]["error"]
+    assert "s3cret" not in json.dumps(report)
+
+
+@pytest.mark.parametrize("broker", ["redis://:s3c/ret@127.0.0.1/0", "odd://u:s3c/ret@h", "amqp://"])
+def test_an_unreachable_broker_is_reported_without_its_password(sqlite_url, broker):
+    broker = broker.replace("amqp://", f"amqp://u:s3c@127.0.0.1:{free_port()}//")
+    app = Celery("contract", broker=broker, set_as_current=False)
+    app.conf.update(dynbeat_database_url=sqlite_url)
+    dynbeat = Dynbeat(app)
+
+    report = status_json(dynbeat)
+
+    assert "broker_unreachable" in codes(report)
+    assert not report["broker"]["reachable"]
+    assert "s3c" not in json.dumps(report)
+    dynbeat.context.database.dispose()
+
+
+@pytest.mark.slow
+def test_a_server_that_accepts_connections_and_never_replies_is_unreachable():
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        application(f"postgresql+psycopg://u@127.0.0.1:{silent.getsockname()[1]}/d") as dynbeat,
+    ):
+        began = time.monotonic()
+        report = status_json(dynbeat)
+        took = time.monotonic() - began
+
+    assert codes(report) == ["database_unreachable"]
+    assert "no answer within 8 s" in report["database"]["error"]
+    assert took < 10
+    # Its thread ends with the connection.
+    for thread in threading.enumerate():
+        if thread.name == "dynbeat-probe":
+            thread.join(30)
+
+
+def test_a_notifier_that_the_database_does_not_support_is_a_configuration_problem(sqlite_url):
+    app = Celery("contract", broker="memory://", set_as_current=False)
+    app.conf.update(dynbeat_database_url=sqlite_url, dynbeat_notifier="postgresql")
+
+    report = status_json(Dynbeat(app))
+
+    assert codes(report) == ["configuration"]
+    assert "needs a PostgreSQL database" in report["problems"][0]["text"]
+
+
+@pytest.mark.usefixtures("working_nodes")
+def test_a_clock_that_was_set_back_makes_no_node_gone_and_no_schedule_late(dynbeat, mine, clock):
+    mine.create("n", task="t", trigger=MINUTELY)
+    clock.move_to(START - timedelta(hours=3))
+
+    report = status_json(dynbeat)
+
+    assert report["healthy"]
+    assert report["schedules"]["lag_seconds"] is None

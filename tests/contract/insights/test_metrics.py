@@ -1,0 +1,254 @@
+"""What beat and workers count agrees with the tables, and each endpoint shows it."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections import Counter
+from datetime import timedelta
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.parser import text_string_to_metric_families
+
+from celery_dynbeat import signals
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.metrics import switch
+from celery_dynbeat.metrics.database_gauges import DatabaseGauges
+from celery_dynbeat.metrics.definitions import Exporter, exported_by
+from celery_dynbeat.metrics.exporting import BeatMetrics, WorkerMetrics
+from celery_dynbeat.testing import ManualBeat
+from tests.support.applications import MINUTELY, application, execute
+
+MINUTE = timedelta(minutes=1)
+
+
+def scrape(port):
+    """Return the value of each series, by name and the values of its labels in order of names."""
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+        return {
+            (sample.name, *sample.labels.values()): sample.value
+            for family in families
+            for sample in family.samples
+        }
+
+
+def collected(collector):
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in collector.collect()
+        for sample in family.samples
+    }
+
+
+@pytest.fixture
+def exported(dynbeat):
+    """Give the metrics of a beat and of a worker in this process."""
+    beat_metrics = BeatMetrics(dynbeat.context, ports=[0])
+    worker_metrics = WorkerMetrics(dynbeat.context, ports=[0], forks=True)
+    worker_metrics.start()
+    yield beat_metrics, worker_metrics
+    worker_metrics.close()
+    beat_metrics.close()
+
+
+@pytest.fixture
+def tasks(dynbeat):
+    @dynbeat.app.task(name="root", shared=False)
+    def root(number):
+        return number**0.5 if number >= 0 else {}["negative"]
+
+
+@pytest.mark.usefixtures("tasks")
+def test_the_counts_add_up_with_the_rows(dynbeat, mine, clock, exported):
+    beat = ManualBeat(dynbeat, run_tasks=True)
+    for number in range(6):
+        mine.create(f"good {number}", task="root", args=[number], trigger=MINUTELY)
+    for number in range(4):
+        mine.create(f"bad {number}", task="root", args=[-1], trigger=MINUTELY)
+    for _ in range(20):
+        clock.advance(MINUTE)
+        beat.run_until_idle()
+    clock.advance(5 * MINUTE)
+    beat.run_until_idle()
+
+    rows = Counter()
+    for run in mine.runs(limit=500).items:
+        rows[run.status] += run.fire_count if run.status == Status.SKIPPED else 1
+    of_beat, of_worker = (scrape(each.endpoint.port) for each in exported)
+    assert rows == {"succeeded": 126, "failed": 84, "skipped": 40}
+    # The publisher of ManualBeat has no queues.
+    queue = "(unknown)"
+    assert of_beat["dynbeat_runs_dispatched_total", queue, "root"] == 210
+    assert of_beat["dynbeat_lag_seconds_count", queue] == 210
+    assert of_beat["dynbeat_runs_skipped_total", "missed"] == rows["skipped"]
+    assert of_worker["dynbeat_runs_ended_total", "succeeded", "root"] == rows["succeeded"]
+    assert of_worker["dynbeat_runs_ended_total", "failed", "root"] == rows["failed"]
+    assert of_worker["dynbeat_run_duration_seconds_count", "root"] == 210
+
+
+def test_each_endpoint_shows_only_defined_metrics(exported):
+    for exporter, export in zip((Exporter.BEAT, Exporter.WORKER), exported, strict=True):
+        names = {name for name, *_ in scrape(export.endpoint.port)}
+
+        defined = {metric.name for metric in exported_by(exporter)}
+        suffixes = ("_bucket", "_sum", "_count")
+        for name in names:
+            base = next((name.removesuffix(s) for s in suffixes if name.endswith(s)), name)
+            assert {name, base} & defined
+        # Counters without labels and gauges are there from the start.
+        assert names >= {
+            metric.name
+            for metric in exported_by(exporter)
+            if not metric.labels and metric.kind != "histogram"
+        } - {"dynbeat_clock_offset_seconds"}
+
+
+def test_a_run_that_is_sent_again_is_not_dispatched_again(dynbeat, mine, clock, exported):
+    beat = ManualBeat(dynbeat)
+    mine.create("n", task="t", trigger=MINUTELY)
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    mine.pause("n")
+    mine.run_now("n")
+    beat.run_until_idle()
+    # The publisher of ManualBeat has no queues.
+    queue = "(unknown)"
+    port = exported[0].endpoint.port
+    assert scrape(port)["dynbeat_runs_dispatched_total", queue, "t"] == 2
+    assert scrape(port)["dynbeat_lag_seconds_count", queue] == 1
+
+    clock.advance(timedelta(hours=2))
+    beat.run_until_idle()
+
+    after = scrape(port)
+    assert after["dynbeat_runs_dispatched_total", queue, "t"] == 2
+    assert after["dynbeat_runs_resent_total",] == 1
+
+
+def test_the_gauges_agree_with_the_tables(dynbeat, mine, clock):
+    beat = ManualBeat(dynbeat)
+    for number in range(3):
+        mine.create(f"n{number}", task="t", trigger=MINUTELY)
+    mine.create("broken", task="t", trigger=MINUTELY)
+    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = '{}' WHERE name = 'broken'")
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    dynbeat.schedules.for_owner("held").hold(reason="moving")
+    clock.advance(MINUTE + timedelta(seconds=30))
+
+    read = collected(DatabaseGauges(dynbeat.context, timeout=30))
+
+    assert read["dynbeat_database_scrape_success",] == 1
+    assert read["dynbeat_due_schedules",] == 3
+    assert read["dynbeat_oldest_due_age_seconds",] == 30
+    assert read["dynbeat_unfinished_runs", "sent"] == 3
+    assert read["dynbeat_unfinished_runs", "running"] == 0
+    assert read["dynbeat_oldest_pending_run_age_seconds",] == 90
+    assert read["dynbeat_quarantined_schedules",] == 1
+    assert read["dynbeat_holds",] == 1
+    assert read["dynbeat_beats", "working"] == 0
+    assert {name for name, *_ in read} == {metric.name for metric in exported_by(Exporter.FLOWER)}
+
+
+def test_without_the_database_only_its_gauges_are_absent(caplog):
+    url = "postgresql+psycopg://nobody@127.0.0.1:1/none"
+    with application(url) as dynbeat:
+        export = BeatMetrics(dynbeat.context, ports=[0])
+        try:
+            found = [scrape(export.endpoint.port) for _ in range(2)]
+        finally:
+            export.close()
+
+    for series in found:
+        assert series["dynbeat_database_scrape_success",] == 0
+        assert series["dynbeat_passes_failed_total",] == 0
+        assert "dynbeat_last_successful_pass_age_seconds" in {name for name, *_ in series}
+        assert "dynbeat_due_schedules" not in {name for name, *_ in series}
+    assert found[1]["dynbeat_database_errors_total", "OperationalError"] >= 1
+    assert [r.event for r in caplog.records].count("metrics_failed") == 1
+
+
+def test_a_taken_port_is_logged_and_beat_works_on(dynbeat, mine, clock, caplog):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        export = BeatMetrics(dynbeat.context, ports=[other.getsockname()[1]])
+        try:
+            assert export.endpoint is None
+            mine.create("n", task="t", trigger=MINUTELY)
+            clock.advance(MINUTE)
+            beat = ManualBeat(dynbeat)
+            beat.run_until_idle()
+            assert len(beat.publisher.sent) == 1
+        finally:
+            export.close()
+    (record,) = [r for r in caplog.records if getattr(r, "event", "") == "metrics_unavailable"]
+    assert "dynbeat_metrics_port" in record.getMessage()
+
+
+def test_the_second_process_takes_the_next_port_of_a_range(dynbeat):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        export = BeatMetrics(dynbeat.context, ports=[taken, 0])
+        try:
+            assert export.endpoint.port not in {taken, 0}
+            assert ("dynbeat_holds",) in scrape(export.endpoint.port)
+        finally:
+            export.close()
+
+
+def test_after_the_end_nothing_is_counted_and_no_file_is_left(dynbeat):
+    export = WorkerMetrics(dynbeat.context, ports=[0], forks=True)
+    export.start()
+    folder = export._folder.path
+    assert list(folder.glob("*.db"))
+
+    export.close()
+
+    assert not folder.exists()
+    assert not any(
+        signal.receivers for signal in vars(signals).values() if hasattr(signal, "receivers")
+    )
+
+
+def test_without_a_folder_for_its_files_a_worker_works_without_metrics(
+    tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path / "missing"))
+    with application("sqlite://") as dynbeat:
+        dynbeat.context.prepare()
+        assert switch.prepare_worker(dynbeat.context, ports=[0], forks=True) is None
+
+    (record,) = [r for r in caplog.records if getattr(r, "event", "") == "metrics_unavailable"]
+    assert "TMPDIR" in record.getMessage()
+    assert not signals.run_ended.receivers
+
+
+def test_beat_writes_no_files_to_the_folder_of_an_application(tmp_path):
+    # prometheus_client reads the variable when it is imported.
+    code = (
+        "from celery import Celery; from celery_dynbeat import Dynbeat;"
+        "app = Celery(); app.conf.dynbeat_database_url = 'sqlite://';"
+        "from celery_dynbeat.metrics.exporting import BeatMetrics;"
+        "BeatMetrics(Dynbeat(app).context, ports=[0]).close()"
+    )
+    for folder in (tmp_path, tmp_path / "missing"):
+        environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder)}
+        subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=60)
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_application_with_files_of_its_own_can_show_the_counts(tmp_path, monkeypatch):
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    with application("sqlite://") as dynbeat:
+        export = WorkerMetrics(dynbeat.context, ports=[0], forks=True)
+        export.start()
+        try:
+            assert scrape(export.endpoint.port)["dynbeat_automatic_pauses_total",] == 0
+        finally:
+            export.close()
+
+    own = collected(MultiProcessCollector(None, path=str(tmp_path)))
+    assert own["dynbeat_automatic_pauses_total",] == 0

@@ -1,0 +1,358 @@
+"""failing_since: since when the ended runs of a schedule fail."""
+
+from datetime import timedelta
+from functools import partial
+
+import pytest
+from sqlalchemy import create_engine, select, update
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.common.run_ids import new_run_id
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.db.tables import RUNS
+from celery_dynbeat.signals import schedule_recovered
+from celery_dynbeat.store import runs
+from celery_dynbeat.transitions import failing
+from celery_dynbeat.worker import outcome_recorder
+from celery_dynbeat.worker.outcome_recorder import Outcome, apply_outcome
+from tests.support.applications import MINUTELY, execute
+from tests.support.executed_statements import record_statements
+from tests.support.lock_waits import failing_waits
+from tests.support.waiting import wait_until
+from tests.support.worker_stub import WorkerStub
+
+MINUTE = timedelta(minutes=1)
+SILENCE = timedelta(minutes=10)
+
+
+@pytest.fixture
+def worker(dynbeat):
+    return WorkerStub(dynbeat)
+
+
+@pytest.fixture
+def succeed(beat, worker):
+    """Return a function that ends a run successfully. Beat then corrects the schedule."""
+
+    def succeed(run):
+        worker.finish(run)
+        beat.run_until_idle()
+
+    return succeed
+
+
+@pytest.fixture
+def begin(mine, clock, beat, sent, worker):
+    """Return a function that starts the next run of the schedule and returns it."""
+    mine.create("n", task="t", trigger=MINUTELY)
+
+    def begin():
+        clock.advance(MINUTE)
+        worker.heartbeat()
+        beat.run_until_idle()
+        assert worker.start(sent[-1])
+        return sent[-1]
+
+    return begin
+
+
+def test_a_schedule_fails_since_the_first_of_its_last_failures(mine, clock, begin, worker, succeed):
+    assert mine.get("n").failing_since is None
+    worker.finish(begin(), Status.FAILED)
+    first = clock.now()
+    assert mine.get("n").failing_since == first
+    worker.finish(begin(), Status.FAILED)
+
+    found = mine.get("n")
+    assert (found.failing_since, found.state) == (first, "failing")
+    assert [row.name for row in mine.list(state="failing")] == ["n"]
+
+    succeed(begin())
+    assert mine.get("n").failing_since is None
+    assert mine.list(state="failing") == []
+
+
+def test_an_edit_a_pause_and_a_revoked_run_do_not_end_a_failure(mine, clock, begin, worker):
+    worker.finish(begin(), Status.FAILED)
+    first = clock.now()
+    mine.update("n", task="other")
+    mine.pause("n")
+    mine.resume("n")
+    worker.finish(begin(), Status.REVOKED)
+
+    assert mine.get("n").failing_since == first
+
+
+def test_a_lost_run_fails_until_its_worker_reports_that_it_succeeded(
+    mine, clock, beat, begin, succeed
+):
+    run = begin()
+    clock.advance(SILENCE)
+    mine.update("n", max_runs=1)
+    beat.run_until_idle()
+    assert mine.get_run(run.run_id).status == "lost"
+    assert mine.get("n").failing_since == clock.now()
+
+    succeed(run)
+
+    assert mine.get("n").failing_since is None
+
+
+def test_the_run_that_ended_last_decides(mine, clock, begin, worker, succeed):
+    older, newer = begin(), begin()
+    worker.finish(newer, Status.FAILED)
+    clock.advance(timedelta(seconds=1))
+    succeed(older)
+    assert mine.get("n").failing_since is None
+
+    older, newer = begin(), begin()
+    worker.finish(newer)
+    clock.advance(timedelta(seconds=1))
+    worker.finish(older, Status.FAILED)
+    assert mine.get("n").failing_since == clock.now()
+
+
+def test_an_outcome_that_is_written_late_does_not_hide_a_later_one(mine, clock, begin, worker):
+    older, newer = begin(), begin()
+    failed_at = clock.now()
+    clock.advance(timedelta(seconds=1))
+    worker.finish(newer)
+    clock.move_to(failed_at)
+    worker.finish(older, Status.FAILED)
+
+    assert mine.get("n").failing_since is None
+
+
+def test_a_manual_run_that_succeeds_ends_a_failure(mine, clock, beat, sent, begin, worker, succeed):
+    worker.finish(begin(), Status.FAILED)
+    clock.advance(timedelta(seconds=1))
+    mine.run_now("n")
+    beat.run_until_idle()
+    assert sent[-1].run_id == mine.runs(origin="manual")[0].id
+    worker.start(sent[-1])
+
+    succeed(sent[-1])
+
+    assert mine.get("n").failing_since is None
+
+
+def test_a_run_that_no_broker_accepts_fails_its_schedule(dynbeat, mine, clock, beat):
+    mine.create("n", task="t", trigger=MINUTELY)
+    run = mine.run_now("n")
+    fail = partial(runs.mark_unpublishable, run_id=run.id, now=clock.now(), error="x")
+
+    dynbeat.context.database.run(fail)
+    beat.run_until_idle()
+
+    assert mine.get("n").failing_since == clock.now()
+
+
+def test_a_missed_update_is_corrected_at_the_next_end(dynbeat, mine, clock, begin, worker):
+    worker.finish(begin(), Status.FAILED)
+    first = clock.now()
+    lost = update(Schedule).values(failing_since=None)
+    dynbeat.context.database.run(lambda session: session.execute(lost))
+
+    worker.finish(begin(), Status.FAILED)
+
+    assert mine.get("n").failing_since == first
+
+
+def test_a_success_before_the_next_failure_is_reported(mine, clock, beat, begin, worker):
+    recovered = []
+    schedule_recovered.connect(
+        lambda event, **_: recovered.append(event), weak=False, dispatch_uid=__name__
+    )
+    worker.finish(begin(), Status.FAILED)
+    first = clock.now()
+    older, newer = begin(), begin()
+    worker.finish(older)
+    clock.advance(timedelta(seconds=1))
+    worker.finish(newer, Status.FAILED)
+    beat.run_until_idle()
+    schedule_recovered.disconnect(dispatch_uid=__name__)
+
+    assert [event.failing_since for event in recovered] == [first]
+    assert mine.get("n").failing_since == clock.now()
+
+
+def test_beat_corrects_a_recovered_schedule_at_its_next_poll(
+    dynbeat, mine, clock, beat, begin, worker
+):
+    worker.finish(begin(), Status.FAILED)
+    worker.finish(begin())
+    clock.advance(dynbeat.context.settings.poll_interval)
+    beat.tick()
+
+    assert mine.get("n").failing_since is None
+
+
+@pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
+def test_the_end_of_a_run_of_a_failing_schedule_does_not_wait_for_its_row(
+    dynbeat, mine, clock, beat, begin, worker
+):
+    worker.finish(begin(), Status.FAILED)
+    run, engine = begin(), dynbeat.context.database.engine
+    holding = create_engine(engine.url, isolation_level="READ COMMITTED")
+
+    with failing_waits(engine) as waits, Session(holding) as holder:
+        holder.scalars(select(Schedule).with_for_update()).all()
+        worker.finish(run)
+        assert mine.get_run(run.run_id).status == "succeeded"
+        beat.run_until_idle()
+        assert mine.get("n").failing_since is not None
+        holder.rollback()
+        assert waits == []
+    holding.dispose()
+
+    clock.advance(SILENCE)
+    worker.heartbeat()
+    beat.run_until_idle()
+    assert mine.get("n").failing_since is None
+
+
+@pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
+def test_the_end_of_a_run_locks_no_schedule(dynbeat, begin, worker):
+    worker.finish(begin(), Status.FAILED)
+    outcome = Outcome(
+        run_id=begin().run_id,
+        attempt=1,
+        worker=worker.name,
+        status=Status.SUCCEEDED,
+        at=dynbeat.context.clock.now(),
+    )
+
+    def end_and_lock(session):
+        assert apply_outcome(session, outcome)
+        # Another transaction can lock the schedule while that of the end is open.
+        lock = select(Schedule.id).with_for_update(nowait=True)
+        return dynbeat.context.database.run(lambda other: other.scalars(lock).all())
+
+    assert len(dynbeat.context.database.run(end_and_lock)) == 1
+
+
+@pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
+def test_the_end_of_a_run_reads_rows_by_their_keys_only(dynbeat, begin, worker):
+    worker.finish(begin(), Status.FAILED)
+    execute(
+        dynbeat,
+        "INSERT INTO dynbeat_schedule"
+        " (owner, name, task, trigger_kind, trigger_spec, failing_since)"
+        " WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 900)"
+        " SELECT 'crowd', CONCAT(a.n, ',', b.n), 't', 'every', 'PT1H', '2026-01-01'"
+        " FROM s AS a, s AS b WHERE b.n < 20",
+    )
+    is_postgresql = dynbeat.context.database.engine.dialect.name == "postgresql"
+    execute(dynbeat, f"ANALYZE {'' if is_postgresql else 'TABLE '}dynbeat_schedule")
+    run = begin()
+
+    with record_statements(dynbeat.context.database.engine) as statements:
+        worker.finish(run)
+
+    (end,) = [each for each in statements if each.sql.startswith("UPDATE dynbeat_run")]
+    # Of 18,000 schedules.
+    assert end.rows < 10
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_a_history_that_cannot_be_read_affects_no_other_schedule(
+    mine, dynbeat, clock, beat, begin, sent, worker, caplog
+):
+    ended = begin()
+    worker.finish(ended, Status.FAILED)
+    mine.create("other", task="t", trigger=MINUTELY, max_runs=1)
+    assert begin()
+    assert worker.start(sent[-2])
+    execute(dynbeat, f"UPDATE dynbeat_run SET finished_at = 'infinity' WHERE id = '{ended.run_id}'")
+
+    clock.advance(SILENCE)
+    beat.run_until_idle()
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+
+    assert mine.get("other").failing_since is not None
+    errors = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert [record.event for record in errors] == ["history_unreadable"]
+
+
+def test_a_success_that_is_written_during_the_correction_is_not_lost(
+    mine, clock, beat, begin, worker, monkeypatch
+):
+    run = begin()
+    mine.update("n", max_runs=1)
+    refresh = failing._refresh
+
+    def refresh_and_report(database, schedule_ids):
+        refreshed = refresh(database, schedule_ids)
+        if schedule_ids:
+            monkeypatch.undo()
+            worker.finish(run)
+        return refreshed
+
+    monkeypatch.setattr(failing, "_refresh", refresh_and_report)
+    clock.advance(SILENCE)
+    beat.run_until_idle()
+    assert failing._refresh is refresh
+    beat.run_until_idle()
+
+    assert mine.get_run(run.run_id).status == "succeeded"
+    assert mine.get("n").failing_since is None
+
+
+def test_many_schedules_that_recovered_while_beat_was_down_are_corrected_at_once(
+    mine, clock, dynbeat, beat
+):
+    count = 3 * failing.MAX_DEFERRED + 1
+    ended_at = clock.now()
+    made = mine.create_many(
+        {"name": f"n{number}", "task": "t", "trigger": timedelta(days=1)} for number in range(count)
+    )
+    ended = {
+        "owner": "user:42",
+        "task": "t",
+        "scheduled_for": ended_at,
+        "status": "succeeded",
+        "started_at": ended_at,
+        "finished_at": ended_at,
+        "attempt": 1,
+        "created_at": ended_at,
+        "origin": "schedule",
+        "retry_at": ended_at,
+    }
+    rows = [
+        {**ended, "id": new_run_id(ended_at), "schedule_id": each.id, "name": each.name}
+        for each in made
+    ]
+    with dynbeat.context.database.engine.begin() as connection:
+        connection.execute(RUNS.insert(), rows)
+        connection.execute(update(Schedule).values(failing_since=ended_at - MINUTE))
+    # Longer ago than a poll looks back.
+    clock.advance(SILENCE)
+
+    beat.run_until_idle()
+
+    assert mine.count(state="failing").count == 0
+
+
+def test_a_failure_whose_correction_failed_is_corrected_with_the_next_try(
+    mine, clock, begin, worker, monkeypatch
+):
+    run = begin()
+    mine.update("n", pause_after_failures=1)
+    clock.advance(MINUTE)
+    unreachable = OperationalError("SELECT", {}, Exception("connection lost"))
+    calls = []
+
+    def note_failure(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == 1:
+            raise unreachable
+        failing.note_failure(*args, **kwargs)
+
+    monkeypatch.setattr(outcome_recorder, "note_failure", note_failure)
+    worker.finish(run, Status.FAILED)
+
+    wait_until(lambda: mine.get("n").failing_since is not None, within=20)
+    wait_until(lambda: not mine.get("n").enabled, within=20)

@@ -1,0 +1,146 @@
+"""Checks of the fields of a schedule, and the text of stored errors."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from celery_dynbeat import InvalidScheduleError
+from celery_dynbeat.api.edit import fields
+from celery_dynbeat.worker.outcome_recorder import storable_text
+
+
+def columns(**given):
+    return fields.to_columns(given, limit=1_000)
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        ({"args": (1, (2, 3))}, {"args": [1, [2, 3]]}),
+        ({"kwargs": {"a": "ü🎉"}}, {"kwargs": {"a": "ü🎉"}}),
+        ({"expires_after": timedelta(minutes=1)}, {"expires_after": 60.0}),
+        ({"catch_up_window": 5}, {"catch_up_window": 5.0}),
+        ({"jitter": timedelta(minutes=1)}, {"jitter": 60.0}),
+        ({"jitter": 0}, {"jitter": 0.0}),
+        ({"jitter": None, "overlap": None}, {"jitter": None, "overlap": None}),
+        (
+            {"overlap": "buffer_one", "on_lost": "rerun"},
+            {"overlap": "buffer_one", "on_lost": "rerun"},
+        ),
+        ({"pause_after_failures": 0}, {"pause_after_failures": 0}),
+        ({"catch_up": None, "max_runs": None}, {"catch_up": None, "max_runs": None}),
+        ({"tags": ("b", "a", "a")}, {"tags": ["a", "b"]}),
+        ({"start_at": datetime(2026, 1, 1, tzinfo=UTC)},) * 2,
+    ],
+)
+def test_a_field_is_converted_to_its_column(given, stored):
+    assert columns(**given) == stored
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("args", {1}),
+        ("args", b"x"),
+        ("args", ["\ud800"]),
+        ("kwargs", {"a": datetime(2026, 1, 1, tzinfo=UTC)}),
+        ("kwargs", [1]),
+        ("max_runs", True),
+        ("max_runs", 2**31),
+        ("catch_up_window", float("nan")),
+        ("catch_up_window", 0.5),
+        ("jitter", -1),
+        ("jitter", True),
+        ("overlap", "sometimes"),
+        ("max_run_time", 0),
+        ("on_lost", "forget"),
+        ("pause_after_failures", -1),
+        ("pause_after_failures", 1.5),
+        ("catch_up_window", float("inf")),
+        ("expires_after", "soon"),
+        ("description", "nul \x00"),
+        ("tags", [""]),
+        ("tags", ["x" * 65]),
+        ("tags", [str(number) for number in range(33)]),
+        ("start_at", "2026-01-01T00:00:00Z"),
+    ],
+)
+def test_an_invalid_value_is_rejected_with_its_field(field, value):
+    with pytest.raises(InvalidScheduleError) as caught:
+        columns(**{field: value})
+
+    assert caught.value.field == field
+
+
+def test_an_error_shows_only_the_start_of_a_long_value():
+    with pytest.raises(InvalidScheduleError) as caught:
+        columns(description="x" * 5_000)
+
+    assert len(str(caught.value)) < 300
+
+
+def test_the_payload_limit_counts_bytes():
+    with pytest.raises(InvalidScheduleError, match="dynbeat_max_payload_bytes"):
+        columns(args=["ü" * 500])
+
+    assert columns(args=["u" * 500])
+
+
+def test_the_payload_limit_counts_the_stored_values_too():
+    current = {"args": ["a" * 600], "kwargs": {}, "options": {}}
+
+    with pytest.raises(InvalidScheduleError, match="dynbeat_max_payload_bytes") as caught:
+        fields.to_columns({"options": {"headers": {"h": "x" * 500}}}, limit=1_000, current=current)
+
+    assert caught.value.field == "options"
+    assert fields.to_columns({"args": [], "kwargs": {"a": "x" * 900}}, limit=1_000, current=current)
+    assert fields.to_columns({"max_runs": 3}, limit=10, current=current) == {"max_runs": 3}
+
+
+def test_a_bool_is_not_a_priority():
+    with pytest.raises(InvalidScheduleError) as caught:
+        columns(options={"priority": True})
+
+    assert caught.value.field == "options['priority']"
+
+
+@pytest.mark.parametrize(
+    ("given", "merged"),
+    [
+        ({}, {}),
+        ({"queue": "b"}, {"options": {"queue": "b", "shadow": "s"}}),
+        ({"options": {}}, {"options": {}}),
+        ({"options": {"queue": "c"}, "priority": 1}, {"options": {"queue": "c", "priority": 1}}),
+    ],
+)
+def test_queue_and_priority_are_merged_into_the_options(given, merged):
+    assert fields.merge_options({"queue": "a", "shadow": "s"}, given) == merged
+
+
+@pytest.mark.parametrize(
+    ("text", "length", "stored"),
+    [
+        ("plain", 5, "plain"),
+        ("too long", 6, "too..."),
+        ("nul \x00 here", 20, "nul \\x00 here"),
+        ("lone \ud800", 20, "lone \\ud800"),
+        ("🎉🎉", 2, "🎉🎉"),
+    ],
+)
+def test_a_stored_error_contains_only_characters_that_each_database_accepts(text, length, stored):
+    assert storable_text(text, length) == stored
+
+
+@pytest.mark.parametrize(
+    ("field", "hint"),
+    [
+        ("kwags", "did you mean kwargs"),
+        ("timezone", "belongs to the trigger"),
+        ("expires", "expires_after"),
+        ("enabled", "pause"),
+        ("xyzzy", "known fields are alerts, args, "),
+    ],
+)
+def test_an_unknown_field_is_rejected_with_a_hint(field, hint):
+    with pytest.raises(InvalidScheduleError, match=hint):
+        columns(**{field: 1})

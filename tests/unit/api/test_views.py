@@ -1,0 +1,121 @@
+"""The JSON of the values that the API returns."""
+
+import json
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+from celery_dynbeat import Every
+from celery_dynbeat.api.results import Info, Page, RequestInfo, RunInfo
+
+NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+BACKFILL = RequestInfo(
+    id=1,
+    kind="backfill",
+    owner="",
+    name="n",
+    task=None,
+    statuses=(),
+    since=NOON,
+    until=NOON,
+    batch_size=100,
+    total=4,
+    created=1,
+    excluded=0,
+    status="running",
+    created_at=NOON,
+    finished_at=None,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample(Info):
+    value: Any
+
+
+def as_json(value):
+    """Return ``value`` after a round trip through ``to_dict`` and JSON."""
+    return json.loads(json.dumps(Sample(value=value).to_dict()))["value"]
+
+
+def run_info(**instants):
+    given = {"sent_at": None, "started_at": None, "finished_at": None} | instants
+    return RunInfo(
+        id="x",
+        schedule_id=1,
+        owner="",
+        name="n",
+        task="t",
+        scheduled_for=NOON,
+        fire_count=1,
+        status="sent",
+        origin="schedule",
+        request_id=None,
+        rerun_of=None,
+        attempt=0,
+        created_at=NOON,
+        worker=None,
+        error=None,
+        traceback=None,
+        **given,
+    )
+
+
+def test_an_instant_is_utc_text():
+    assert as_json(NOON) == "2026-11-22T12:00:00+00:00"
+    assert as_json(NOON.astimezone(timezone(timedelta(hours=9)))) == as_json(NOON)
+
+
+def test_a_duration_is_seconds():
+    assert as_json(timedelta(minutes=1.5)) == 90
+
+
+def test_a_trigger_is_its_json():
+    assert as_json(Every(300)) == Every(300).to_json()
+
+
+def test_values_inside_collections_are_converted():
+    assert as_json({"a": [NOON, (timedelta(seconds=1),)]}) == {"a": [as_json(NOON), [1]]}
+    assert as_json(Sample(value=NOON)) == {"value": as_json(NOON)}
+
+
+def test_the_keys_are_the_attributes_in_their_order():
+    names = [each.name for each in fields(BACKFILL)]
+    assert list(BACKFILL.to_dict()) == [*names, "progress"]
+    assert BACKFILL.to_dict()["progress"] == 0.25
+
+
+def test_a_page_is_its_items_and_cursor():
+    page = Page((), "next")
+    assert page.to_dict() == {"items": [], "cursor": "next"}
+
+
+def test_a_page_equals_a_list_of_its_items():
+    assert Page((), "next") == []
+    assert Page((), "next") != Page((), None)
+    assert Page((), None) != ()
+
+
+def test_a_run_has_the_times_between_its_steps():
+    run = run_info(
+        sent_at=NOON + SECOND, started_at=NOON + 3 * SECOND, finished_at=NOON + 7 * SECOND
+    )
+
+    assert (run.lag, run.queue_time, run.duration) == (SECOND, 2 * SECOND, 4 * SECOND)
+    assert [run.to_dict()[name] for name in ("lag", "queue_time", "duration")] == [1, 2, 4]
+
+
+def test_a_time_of_a_run_is_none_until_its_end_is_known():
+    assert run_info().queue_time is run_info().duration is None
+    assert run_info(sent_at=NOON).queue_time is None
+    assert run_info(started_at=NOON).queue_time is None
+    assert run_info(sent_at=NOON, started_at=NOON).duration is None
+    assert run_info(sent_at=NOON, finished_at=NOON).duration is None
+    assert run_info(sent_at=NOON).to_dict()["duration"] is None
+
+
+def test_the_times_of_a_run_are_not_negative():
+    run = run_info(sent_at=NOON + 2 * SECOND, started_at=NOON + SECOND, finished_at=NOON)
+
+    assert run.queue_time == run.duration == timedelta(0)

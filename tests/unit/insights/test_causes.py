@@ -1,0 +1,562 @@
+"""The first sentence names the right cause: facts in, one finding out."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from celery_dynbeat import Every, HoldInfo, RunInfo, ScheduleInfo
+from celery_dynbeat.broker.outages import ReportedOutage
+from celery_dynbeat.health.evaluation import Limits, NodeState
+from celery_dynbeat.insights.explain.causes import find_cause
+from celery_dynbeat.insights.explain.facts import Facts, NodeFact
+from celery_dynbeat.insights.explain.findings import Cause
+from celery_dynbeat.store.schedules import REFUSED_PREFIX
+from tests.support.applications import START
+
+SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
+LIMITS = Limits(node_timeout=MINUTE, lag=MINUTE, overdue=MINUTE)
+BEAT = NodeFact(name="beat@a", state=NodeState.WORKING, seen_at=START)
+WORKER = NodeFact(
+    name="celery@a",
+    state=NodeState.WORKING,
+    seen_at=START,
+    queues=frozenset({"celery"}),
+    tasks=frozenset({"t"}),
+)
+
+
+def schedule(**fields):
+    defaults = dict.fromkeys(ScheduleInfo.__slots__)
+    return ScheduleInfo(
+        **{
+            **defaults,
+            "id": 1,
+            "owner": "user:42",
+            "name": "digest",
+            "task": "t",
+            "args": [],
+            "kwargs": {},
+            "options": {},
+            "trigger": Every(60),
+            "timezone": "UTC",
+            "enabled": True,
+            "run_count": 0,
+            "next_run_at": START + HOUR,
+            **fields,
+        }
+    )
+
+
+def run(status="succeeded", *, ago=HOUR, **fields):
+    """Return a run whose steps took a second each; it has ended if its status says so."""
+    at = START - ago
+    steps = {"sent_at": at + SECOND, "started_at": at + 2 * SECOND, "finished_at": at + 3 * SECOND}
+    missing = {
+        "pending": ["sent_at", "started_at", "finished_at"],
+        "sent": ["started_at", "finished_at"],
+        "running": ["finished_at"],
+        "retrying": ["finished_at"],
+        "skipped": ["sent_at", "started_at"],
+        "expired": ["started_at"],
+    }.get(status, [])
+    return RunInfo(
+        **{
+            **dict.fromkeys(RunInfo.__slots__),
+            "id": f"{status}-{ago}",
+            "schedule_id": 1,
+            "owner": "user:42",
+            "name": "digest",
+            "task": "t",
+            "scheduled_for": at,
+            "fire_count": 1,
+            "status": status,
+            "origin": "schedule",
+            "attempt": 1,
+            "created_at": at,
+            "worker": "celery@a",
+            **steps,
+            **dict.fromkeys(missing),
+            **fields,
+        }
+    )
+
+
+def facts(**given):
+    runs = given.setdefault("runs", [])
+    unfinished = [each for each in runs if each.finished_at is None]
+    defaults = {
+        "now": START,
+        "schedule": schedule(),
+        "is_overdue": False,
+        "limits": LIMITS,
+        "queue": "celery",
+        "beats": [BEAT],
+        "workers": [WORKER],
+        "unfinished": unfinished[::-1],
+    }
+    return Facts(**{**defaults, **given})
+
+
+HOLD = HoldInfo(
+    id=1, owner=None, actor="alice", reason="migration", created_at=START - HOUR, until_at=None
+)
+GONE = replace(WORKER, state=NodeState.GONE, seen_at=START - 5 * MINUTE)
+OTHER_QUEUE = replace(WORKER, queues=frozenset({"mail"}))
+OUTAGE = ReportedOutage("queue", "celery", "2026-11-21T08:00:00+00:00", "(403) ACCESS_REFUSED")
+OVERLAP = "overlap: the previous run had not ended"
+
+CASES = [
+    (
+        {"schedule": schedule(error="InvalidTriggerError: minute '99'\ntraceback")},
+        Cause.QUARANTINED,
+        "It does not run: it is quarantined, because InvalidTriggerError: minute '99'.",
+    ),
+    (
+        {"schedule": schedule(finished_at=START, max_runs=3, run_count=3), "runs": [run()]},
+        Cause.FINISHED,
+        (
+            "It has finished: max_runs = 3 is reached; the last run started 2 s late on worker"
+            " celery@a and succeeded after 1 s."
+        ),
+    ),
+    (
+        {"schedule": schedule(finished_at=START, end_at=START)},
+        Cause.FINISHED,
+        "It has finished: end_at = 2026-11-21 09:00:00 UTC has passed.",
+    ),
+    (
+        {
+            "schedule": schedule(enabled=False, paused_reason="holiday"),
+            "paused_by": "alice",
+            "paused_at": START - 3 * HOUR,
+        },
+        Cause.PAUSED,
+        "It does not run: alice paused it 3 h ago because of 'holiday'.",
+    ),
+    (
+        {"schedule": schedule(enabled=False)},
+        Cause.PAUSED,
+        "It does not run: a caller paused it.",
+    ),
+    (
+        {"holds": [HOLD]},
+        Cause.HELD,
+        "It does not run: everything has been held for 60 min by alice because of 'migration'.",
+    ),
+    (
+        {"holds": [replace(HOLD, owner="user:42", until_at=START + HOUR), HOLD]},
+        Cause.HELD,
+        (
+            "It does not run: owner 'user:42' has been held for 60 min by alice because of"
+            " 'migration', until 2026-11-21 10:00:00 UTC, and 1 more holds are in force."
+        ),
+    ),
+    (
+        {"schedule": schedule(finished_at=START), "runs": [run("sent")], "beats": []},
+        Cause.WAITS_IN_QUEUE,
+        (
+            "It has not run: its message has waited in queue 'celery' for 60 min; its workers"
+            " (celery@a) have not started it yet."
+        ),
+    ),
+    (
+        {"schedule": schedule(finished_at=START), "runs": [run("expired", error="x")]},
+        Cause.EXPIRED,
+        "The run of 60 min ago expired before it started: x.",
+    ),
+    ({"beats": []}, Cause.NO_BEAT, "It does not run: no beat is alive."),
+    (
+        {"beats": [replace(BEAT, state=NodeState.STOPPED, seen_at=START - 2 * HOUR)]},
+        Cause.NO_BEAT,
+        "It does not run: no beat is alive; the last one ended 2 h ago.",
+    ),
+    (
+        {
+            "beats": [
+                replace(BEAT, state=NodeState.STOPPED, seen_at=START - 2 * HOUR),
+                replace(BEAT, state=NodeState.GONE, seen_at=START - HOUR),
+            ]
+        },
+        Cause.NO_BEAT,
+        "It does not run: no beat is alive; the last one was last seen 60 min ago.",
+    ),
+    (
+        {"beats": [replace(BEAT, state=NodeState.NO_PROGRESS, error="timeout")]},
+        Cause.BEAT_FAILING,
+        "It does not run: beat beat@a is alive and makes no progress: timeout.",
+    ),
+    (
+        {
+            "beats": [replace(BEAT, error="ConnectionError: refused.")],
+            "schedule": schedule(next_run_at=START - 6 * SECOND),
+            "runs": [run()],
+        },
+        Cause.BEAT_FAILING,
+        "It does not run: the last pass of beat beat@a failed: ConnectionError: refused.",
+    ),
+    (
+        {"is_overdue": True, "schedule": schedule(next_run_at=START - 5 * MINUTE)},
+        Cause.OVERDUE,
+        "It has been due for 5 min, and no beat has claimed it.",
+    ),
+    (
+        {
+            "is_overdue": True,
+            "schedule": schedule(next_run_at=START - 5 * MINUTE),
+            "beats": [replace(BEAT, outages=[OUTAGE])],
+        },
+        Cause.NOT_PUBLISHED,
+        "It has been due for 5 min: beat cannot publish to queue 'celery': (403) ACCESS_REFUSED.",
+    ),
+    ({}, Cause.NOT_FIRED_YET, "It has had no fire time yet. It runs in 60 min."),
+    (
+        {"runs": [run("pending", ago=MINUTE)], "beats": [replace(BEAT, outages=[OUTAGE])]},
+        Cause.NOT_PUBLISHED,
+        (
+            "The run of 60 s ago was recorded 60 s ago, and beat cannot publish to queue 'celery':"
+            " (403) ACCESS_REFUSED."
+        ),
+    ),
+    (
+        {
+            "runs": [run("pending", ago=MINUTE), run("running", ago=2 * MINUTE)],
+            "schedule": schedule(overlap="buffer_one"),
+        },
+        Cause.WAITS_FOR_PREVIOUS,
+        (
+            "The run of 60 s ago has waited for 60 s: the previous run has been running for 118 s"
+            " on worker celery@a."
+        ),
+    ),
+    (
+        {"runs": [run("sent")], "workers": [GONE]},
+        Cause.NO_WORKER,
+        (
+            "It has not run: its message has waited in queue 'celery' for 60 min, and no worker is"
+            " alive."
+        ),
+    ),
+    (
+        {"runs": [run("sent")], "workers": [OTHER_QUEUE, GONE]},
+        Cause.NO_WORKER_FOR_QUEUE,
+        (
+            "It has not run: its message has waited in queue 'celery' for 60 min, and no living"
+            " worker consumes this queue."
+        ),
+    ),
+    (
+        {"runs": [run("sent")], "workers": [replace(WORKER, tasks=frozenset({"u"}))]},
+        Cause.TASK_NOT_REGISTERED,
+        (
+            "It has not run: its message has waited in queue 'celery' for 60 min, and no worker of"
+            " this queue has the task 't'."
+        ),
+    ),
+    (
+        {"runs": [run("sent")], "refused_content": "application/x-python-serialize"},
+        Cause.CONTENT_REFUSED,
+        (
+            "It has not run: its message has waited in queue 'celery' for 60 min, or a worker has"
+            " refused it: accept_content does not contain application/x-python-serialize."
+        ),
+    ),
+    (
+        {"runs": [run("sent")], "workers": [replace(OTHER_QUEUE, queues=None, tasks=None)]},
+        Cause.WAITS_IN_QUEUE,
+        (
+            "It has not run: its message has waited in queue 'celery' for 60 min; it is not known"
+            " whether a living worker consumes it."
+        ),
+    ),
+    (
+        {"runs": [run("sent")], "queue": None},
+        Cause.WAITS_IN_QUEUE,
+        (
+            "It has not run: its message has waited in its queue for 60 min; it is not known"
+            " whether a living worker consumes it."
+        ),
+    ),
+    (
+        {
+            "schedule": schedule(
+                error="InvalidTriggerError: unknown kind", trigger=None, next_run_at=START
+            )
+        },
+        Cause.TRIGGER_UNREADABLE,
+        "This version cannot read its trigger: InvalidTriggerError: unknown kind.",
+    ),
+    (
+        {
+            "schedule": schedule(enabled=False),
+            "paused_by": "alice",
+            "runs": [run("running", origin="manual", ago=MINUTE)],
+        },
+        Cause.PAUSED,
+        (
+            "It does not run: alice paused it. The run of 60 s ago has been running for 58 s on"
+            " worker celery@a."
+        ),
+    ),
+    (
+        {"holds": [HOLD], "runs": [run("sent", ago=MINUTE)]},
+        Cause.HELD,
+        (
+            "It does not run: everything has been held for 60 min by alice because of 'migration'."
+            " The run of 60 s ago has waited in its queue for 59 s."
+        ),
+    ),
+    (
+        {
+            "runs": [run("pending", ago=MINUTE), run("running", ago=2 * MINUTE)],
+            "default_overlap": "buffer_one",
+        },
+        Cause.WAITS_FOR_PREVIOUS,
+        (
+            "The run of 60 s ago has waited for 60 s: the previous run has been running for 118 s"
+            " on worker celery@a."
+        ),
+    ),
+    (
+        {
+            "runs": [run("pending", ago=MINUTE, origin="manual"), run("running", ago=2 * MINUTE)],
+            "schedule": schedule(overlap="buffer_one"),
+        },
+        Cause.NOT_PUBLISHED,
+        "The run of 60 s ago was recorded 60 s ago, and no beat has published it.",
+    ),
+    (
+        {
+            "runs": [
+                run(
+                    created_at=START - 59 * MINUTE,
+                    sent_at=START - 59 * MINUTE,
+                    started_at=START - 59 * MINUTE,
+                    finished_at=START - 58 * MINUTE,
+                )
+            ],
+            "default_jitter": 2 * MINUTE,
+        },
+        Cause.RAN,
+        "It ran 60 min ago as planned, 60 s late.",
+    ),
+    (
+        {
+            "runs": [
+                run(
+                    origin="rerun",
+                    created_at=START - MINUTE,
+                    sent_at=START - MINUTE,
+                    started_at=START - MINUTE,
+                    finished_at=START,
+                )
+            ],
+        },
+        Cause.RAN,
+        (
+            "The rerun of the fire time of 60 min ago started 0 ms late on worker celery@a and"
+            " succeeded after 60 s."
+        ),
+    ),
+    (
+        {"runs": [run("running")]},
+        Cause.RUNNING,
+        "The run of 60 min ago has been running for 60 min on worker celery@a.",
+    ),
+    (
+        {"runs": [run("running")], "workers": [GONE]},
+        Cause.WORKER_SILENT,
+        (
+            "The run of 60 min ago has been running for 60 min on worker celery@a, and this worker"
+            " has been silent for 5 min."
+        ),
+    ),
+    (
+        {"runs": [run("retrying", error="ValueError: x")]},
+        Cause.RETRYING,
+        "The run of 60 min ago failed and waits for Celery's retry: ValueError: x.",
+    ),
+    (
+        {"runs": [run("skipped", ago=MINUTE, error=OVERLAP), run("running", ago=2 * MINUTE)]},
+        Cause.SKIPPED_OVERLAP,
+        (
+            "The fire time 60 s ago was skipped: overlap: the previous run had not ended; that run"
+            " has been running for 118 s on worker celery@a."
+        ),
+    ),
+    (
+        {
+            "runs": [run("skipped", ago=MINUTE, error=OVERLAP), run("sent", ago=2 * MINUTE)],
+            "workers": [OTHER_QUEUE],
+        },
+        Cause.SKIPPED_OVERLAP,
+        (
+            "The fire time 60 s ago was skipped: overlap: the previous run had not ended; that run"
+            " has not started: its message has waited in queue 'celery' for 119 s, and no living"
+            " worker consumes this queue."
+        ),
+    ),
+    (
+        {"runs": [run("skipped", error="skipped by alice: holiday", fire_count=3)]},
+        Cause.SKIPPED,
+        "The fire time 60 min ago was skipped with 2 before it: skipped by alice: holiday.",
+    ),
+    (
+        {
+            "runs": [run("failed", error="ValueError: x\nmore")],
+            "schedule": schedule(failing_since=START - 3 * HOUR),
+        },
+        Cause.FAILED,
+        (
+            "The run of 60 min ago started 2 s late on worker celery@a and failed after 1 s:"
+            " ValueError: x. No run has succeeded for 3 h."
+        ),
+    ),
+    (
+        {"runs": [run("lost", error="worker celery@a is gone")]},
+        Cause.LOST,
+        (
+            "The run of 60 min ago started 2 s late on worker celery@a and was lost after 1 s:"
+            " worker celery@a is gone."
+        ),
+    ),
+    (
+        {"runs": [run("expired", error="not started within expires_after")]},
+        Cause.EXPIRED,
+        "The run of 60 min ago expired before it started: not started within expires_after.",
+    ),
+    ({"runs": [run()]}, Cause.RAN, "It ran 60 min ago as planned, 2 s late."),
+    (
+        {"runs": [run(started_at=START - 50 * MINUTE, finished_at=START - 49 * MINUTE)]},
+        Cause.RAN_LATE,
+        "It ran 60 min ago, 10 min late: its message waited 10 min in the queue.",
+    ),
+    (
+        {
+            "runs": [
+                run(
+                    created_at=START - 30 * MINUTE,
+                    sent_at=START - 30 * MINUTE,
+                    started_at=START - 30 * MINUTE,
+                )
+            ]
+        },
+        Cause.RAN_LATE,
+        "It ran 60 min ago, 30 min late: no beat claimed it for 30 min, or it was held.",
+    ),
+    (
+        {
+            "runs": [run(sent_at=START - 40 * MINUTE, started_at=START - 40 * MINUTE)],
+        },
+        Cause.RAN_LATE,
+        (
+            "It ran 60 min ago, 20 min late: its message could not be published for 20 min, or it"
+            " waited for the previous run."
+        ),
+    ),
+    (
+        {"runs": [run(started_at=START - 50 * MINUTE)], "schedule": schedule(jitter=HOUR)},
+        Cause.RAN,
+        "It ran 60 min ago as planned, 10 min late.",
+    ),
+    (
+        {"runs": [run("skipped", ago=-HOUR, error="skipped by alice"), run()]},
+        Cause.RAN,
+        "It ran 60 min ago as planned, 2 s late.",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("given", "cause", "sentence"), CASES, ids=[f"{n}-{case[1]}" for n, case in enumerate(CASES)]
+)
+def test_the_sentence_names_the_cause(given, cause, sentence):
+    found = find_cause(facts(**given))
+
+    assert (found.cause, found.sentence) == (cause, sentence)
+
+
+def test_a_run_that_was_sent_a_moment_ago_does_not_hide_how_the_one_before_ended():
+    young, failed = run("sent", ago=2 * SECOND), run("failed", ago=MINUTE, error="x")
+
+    assert find_cause(facts(runs=[young, failed])).cause == Cause.FAILED
+    assert find_cause(facts(runs=[young])).cause == Cause.WAITS_IN_QUEUE
+    assert find_cause(facts(runs=[run("sent", ago=MINUTE), failed])).cause == Cause.WAITS_IN_QUEUE
+
+
+def test_each_cause_has_a_case():
+    assert {cause for _, cause, _ in CASES} | {Cause.REVOKED} == set(Cause)
+
+
+def test_what_stops_every_fire_time_comes_before_what_concerns_one_run():
+    everything = {
+        "schedule": schedule(enabled=False, error="damaged"),
+        "holds": [HOLD],
+        "beats": [],
+        "runs": [run("failed", error="x")],
+    }
+
+    assert find_cause(facts(**everything)).cause == Cause.QUARANTINED
+    everything["schedule"] = schedule(enabled=False)
+    assert find_cause(facts(**everything)).cause == Cause.PAUSED
+    everything["schedule"] = schedule()
+    assert find_cause(facts(**everything)).cause == Cause.HELD
+    everything["holds"] = []
+    assert find_cause(facts(**everything)).cause == Cause.NO_BEAT
+    everything["beats"] = [BEAT]
+    assert find_cause(facts(**everything)).cause == Cause.FAILED
+
+
+def test_a_refused_entry_is_corrected_in_beat_schedule():
+    reason = f"{REFUSED_PREFIX}it has no 'task'"
+    refused = schedule(enabled=False, paused_reason=reason, managed_by="config")
+
+    assert find_cause(facts(schedule=refused)).fix == (
+        "Correct the entry of beat_schedule, and restart beat."
+    )
+
+
+@pytest.mark.parametrize(
+    ("owner", "option"),
+    [(None, "--all-owners"), ("user:42", "--owner user:42"), ("a b", "--owner 'a b'")],
+    ids=["everything", "an owner", "an owner with a space"],
+)
+def test_the_fix_of_a_hold_is_a_command_that_ends_it(owner, option):
+    found = find_cause(facts(holds=[replace(HOLD, owner=owner)]))
+
+    assert found.fix.startswith(
+        f"End the hold: `celery -A your_app dynbeat release {option} --all-actors`."
+    )
+
+
+def test_the_fix_of_an_unregistered_task_is_its_import():
+    failed = run("failed", started_at=None, error="NotRegistered: t")
+
+    fix = find_cause(facts(runs=[failed])).fix
+
+    assert fix == (
+        "Import the task's module where workers start. Then `celery -A your_app dynbeat rerun"
+        f" {failed.id}` runs it again."
+    )
+
+
+@pytest.mark.parametrize("status", ["failed", "lost", "revoked", "expired"])
+def test_the_fix_of_an_ended_run_is_a_command_that_runs_it_again(status):
+    ended = run(status)
+
+    fix = find_cause(facts(runs=[ended])).fix
+
+    assert f"`celery -A your_app dynbeat rerun {ended.id}` runs it again" in fix
+
+
+def test_the_fix_of_a_pause_is_a_command_that_resumes_the_schedule():
+    fix = find_cause(facts(schedule=schedule(name="a b", enabled=False))).fix
+
+    assert fix.startswith("`celery -A your_app dynbeat resume --owner=user:42 -- 'a b'` starts")
+
+
+def test_beats_that_work_again_are_not_the_cause_of_a_late_schedule():
+    late = schedule(next_run_at=START - 6 * SECOND)
+    beats = [replace(BEAT, error="ConnectionError: refused"), BEAT]
+
+    assert find_cause(facts(beats=beats, schedule=late, runs=[run()])).cause == Cause.RAN

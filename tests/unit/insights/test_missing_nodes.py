@@ -1,0 +1,93 @@
+"""Which beats and workers are missing, and whose clocks differ."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from celery_dynbeat.db.models import Node, NodeKind
+from celery_dynbeat.health.evaluation import Limits, clock_warning, missing_nodes
+
+NOW = datetime(2026, 11, 23, 9, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+OLD = 60
+
+
+def node(name, *, started=OLD, seen=0, stopped=None, kind=NodeKind.BEAT, offset=None):
+    """Return a node; its instants are in minutes before NOW."""
+    return Node(
+        kind=kind,
+        name=name,
+        started_at=NOW - started * MINUTE,
+        seen_at=NOW - (seen if stopped is None else stopped) * MINUTE,
+        stopped_at=None if stopped is None else NOW - stopped * MINUTE,
+        clock_offset=offset,
+    )
+
+
+def limits(expected=None):
+    numbers = {NodeKind.BEAT: expected}
+    return Limits(node_timeout=MINUTE, lag=MINUTE, overdue=MINUTE, expected=numbers)
+
+
+KILLED = node("killed", seen=5)
+CASES = {
+    "a killed beat": (None, [node("a"), KILLED], 1),
+    "all are killed": (None, [KILLED, node("w", kind=NodeKind.WORKER)], 1),
+    "a killed worker is no beat": (None, [node("a"), node("w", kind=NodeKind.WORKER, seen=5)], 0),
+    "a killed beat that was replaced": (None, [node("a"), KILLED, node("b", started=4)], 0),
+    "one replacement of two": (
+        None,
+        [node("a"), KILLED, node("second", seen=6), node("b", started=4)],
+        1,
+    ),
+    "started before the kill": (None, [node("a", started=6), node("old"), KILLED], 1),
+    "replaced, then scaled down": (
+        None,
+        [node("a"), KILLED, node("b", started=4, stopped=3)],
+        0,
+    ),
+    "a clean stop": (None, [node("a"), node("b", stopped=30)], 0),
+    "a heartbeat is a little late": (None, [node("a"), node("b", seen=1)], 0),
+    "all nodes have just started": (None, [node("a", started=1), KILLED], 0),
+    "fewer than expected": (2, [node("a"), node("b", stopped=30)], 1),
+    "fewer than expected, killed": (3, [node("a"), KILLED], 2),
+    "a rolling restart": (2, [node("a"), node("b", stopped=1)], 0),
+    "as many as expected": (2, [node("a"), node("b"), KILLED], 0),
+    "no expectation of beats": (0, [node("a"), KILLED], 0),
+    "expected nodes that start": (2, [node("a", started=1)], 0),
+}
+
+
+@pytest.mark.parametrize(("expected", "nodes", "number"), CASES.values(), ids=CASES)
+def test_the_number_of_missing_beats(expected, nodes, number):
+    found = missing_nodes(nodes, NodeKind.BEAT, now=NOW, limits=limits(expected))
+
+    assert (0 if found is None else found.number) == number
+
+
+def test_the_warning_names_the_beat_that_died():
+    found = missing_nodes([node("a"), KILLED], NodeKind.BEAT, now=NOW, limits=limits(2))
+
+    assert found.problem.text == (
+        "beats alive: 1, expected: 2; died without a replacement:"
+        " killed (last heartbeat at 2026-11-23T08:55:00Z)"
+    )
+    assert "dynbeat_expected_beats" in found.problem.hint
+
+
+def test_a_wrong_clock_of_a_living_node_is_a_warning():
+    worker = NodeKind.WORKER
+    nodes = [
+        node("ahead", kind=worker, offset=120.0),
+        node("behind", offset=-6.0),
+        node("right", offset=0.5),
+        node("unknown"),
+        node("dead", offset=99.0, seen=5),
+    ]
+
+    found = clock_warning(nodes, now=NOW, limits=limits())
+
+    assert found.text == (
+        "clocks differ from the clock of the database: ahead (+120.0 s), behind (-6.0 s)"
+    )
+    assert clock_warning(nodes[2:], now=NOW, limits=limits()) is None
