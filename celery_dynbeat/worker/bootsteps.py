@@ -49,6 +49,12 @@ class DynbeatStep(bootsteps.StartStopStep):
         parent.dynbeat = self
         self._context = dynbeat_of(parent.app).context
         has_processes = _has_processes(parent)
+        if has_processes and _spawns(parent):
+            # A late import: most pools fork.
+            from celery_dynbeat.worker.spawned_process import require_picklable  # noqa: PLC0415
+
+            # Before this step opens sockets: a refused worker closes none.
+            require_picklable(parent.app, self._context)
         channel = PoolChannel[Outcome]() if has_processes else None
         slots = PoolSlots() if has_processes else None
         self._pings = self._new_pings(has_processes=has_processes)
@@ -95,13 +101,9 @@ class DynbeatStep(bootsteps.StartStopStep):
     def _add_spawned(self, outcomes: PoolChannel[Outcome], slots: PoolSlots) -> "SpawnedProcess":
         """Add what installs guard and recorder in the processes that the pool spawns."""
         # A late import: most pools fork.
-        from celery_dynbeat.worker.spawned_process import (  # noqa: PLC0415
-            SpawnedProcess,
-            require_picklable,
-        )
+        from celery_dynbeat.worker.spawned_process import SpawnedProcess  # noqa: PLC0415
 
         app, context = self._worker.app, self._context
-        require_picklable(app, context)
         spawned = SpawnedProcess(
             hostname=self._worker.hostname,
             main_pid=os.getpid(),
