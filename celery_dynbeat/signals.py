@@ -116,8 +116,9 @@ class EventSignal(Signal):  # type: ignore[misc]  # Celery has no types
 
     def connect(self, *args: Any, **kwargs: Any) -> Any:
         """Connect a receiver, as ``Signal.connect``."""
+        connected = super().connect(*args, **kwargs)
         subscribe(self._forward, self._event_type)
-        return super().connect(*args, **kwargs)
+        return connected
 
     def disconnect(self, *args: Any, **kwargs: Any) -> Any:
         """Disconnect a receiver, as ``Signal.disconnect``."""

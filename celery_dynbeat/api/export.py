@@ -33,8 +33,8 @@ def lines(
     yield from _of_pages("change", calls.changes, session)
     yield from _of_pages("request", calls.requests, session)
     yield from _of_pages("alert", partial(calls.alerts, only_open=False), session)
-    for record, read in _TABLES.items():
-        yield from _of_table(context, record, partial(read, owner=owner), session)
+    # Not the pages of ``calls.holds``, which has the holds of everything, too.
+    yield from _of_table(context, "hold", partial(exports.holds, owner=owner), session)
 
 
 def _header(context: Context, *, owner: str, session: Session | None) -> Line:
@@ -77,8 +77,3 @@ def _of_table(
         if len(rows) < BATCH_SIZE:
             return
         after_id = rows[-1]["id"]
-
-
-_TABLES: Mapping[str, Callable[..., list[Mapping[str, Any]]]] = {
-    "hold": exports.holds,
-}

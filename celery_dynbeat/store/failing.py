@@ -18,12 +18,13 @@ the end gets a ``retry_at``, too. If the process dies after the end of a failed 
 run corrects the column.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
-from sqlalchemy import ScalarSelect, and_, or_, select, update
+from sqlalchemy import ScalarSelect, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.run_states import Status
@@ -49,7 +50,6 @@ class DeferredEnd(NamedTuple):
 
     id: str
     status: Status
-    retry_at: datetime
     schedule_id: int | None
     owner: str
     name: str
@@ -171,15 +171,15 @@ def set_corrected(
 ) -> None:
     """Note that the schedules of ended runs are corrected; with ``until``, that they are not yet.
 
-    A run that was written since it was read does not change: its new end needs a correction.
+    A lost run whose worker has reported since it was read does not change: its new end needs a
+    correction.
     """
-    if ends:
-        as_read = [
-            and_(Run.id == end.id, Run.status == end.status, Run.retry_at == end.retry_at)
-            for end in ends
-        ]
-        ids = [end.id for end in ends]
-        update_free(session, Run.id.in_(ids), or_(*as_read), values={"retry_at": until})
+    ids: defaultdict[Status, list[str]] = defaultdict(list)
+    for end in ends:
+        ids[end.status].append(end.id)
+    for status, as_read in ids.items():
+        free = (Run.id.in_(as_read), Run.status == status)
+        update_free(session, *free, values={"retry_at": until})
 
 
 @in_index_order
@@ -202,7 +202,6 @@ def deferred(
         select(
             Run.id,
             Run.status,
-            Run.retry_at,
             Run.schedule_id,
             Run.owner,
             Run.name,

@@ -97,7 +97,7 @@ def emit(event: object) -> None:
     for listener in _listeners.get(type(event), _NONE).values():
         try:
             listener(event)
-        # A listener of any kind must not fail what it is told of.
+        # An error of a listener must not fail the transition.
         except Exception:
             logger.exception("a listener failed for the event %s", type(event).__name__)
 

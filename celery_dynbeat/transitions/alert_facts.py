@@ -1,9 +1,9 @@
 """The facts that beat evaluates to alerts: a listener of the transactions that report events.
 
-``FACTS`` says which facts an event is. They join the transaction of the state change, with one
-INSERT for the events of one ``emit_on_commit``. Facts are stored only in transactions of a Database
-with ``fact_limits``. A fact that cannot be stored is logged and dropped: the state change is more
-important.
+``FACTS`` says which facts an event is. They join the transaction of the state change. The facts of
+one ``emit_on_commit`` whose schedules are known need one INSERT. Facts are stored only in
+transactions of a Database with ``fact_limits``. A fact that cannot be stored is logged and dropped:
+the state change is more important.
 
 A run is late by the time from when its schedule was due to its claim. After an outage a claim
 stores the MAX_FACTS latest runs. The other schedules are late, too, but open no alert unless the

@@ -1,7 +1,7 @@
 """Hold and release all schedules, or those of one owner.
 
-A hold is one row for each scope and actor. Holding and listing do not read schedules. Beat parks
-the schedules of a held owner when they are due, and a release makes the parked ones due.
+A hold is one row for each scope and actor. Holding and listing do not read schedules. Beat
+takes the due schedules of a held owner out of its index, and a release makes them due.
 """
 
 from collections.abc import Iterable, Sequence
@@ -214,7 +214,7 @@ def _edit(action: Action, *, before: HoldInfo | None, after: HoldInfo | None) ->
 def _on_shorter(
     context: Context, session: Session, *, owner: str | None, left: Iterable[Hold], now: datetime
 ) -> None:
-    """Make the parked schedules due at the end of the holds that are ``left``, and wake beat."""
+    """Make the waiting schedules due at the end of the holds that are ``left``, and wake beat."""
     if owner is not None:
         end = max((each.until_at or holds.NEVER for each in left), default=None)
         holds.move_held(session, owner=owner, now=now, end=end)

@@ -842,7 +842,9 @@ def test_the_rest_of_skipped_fire_times_is_reported_once(mine, clock, beat, next
     finally:
         unsubscribe(note, FireTimesSkipped)
 
-    assert sum(reported) == skipped
+    # The row of the skipped fire times was divided around the run of the backfill.
+    assert [status for _, status, _, _ in kept(mine)].count("skipped") > 1
+    assert (skipped > 0, sum(reported)) == (True, skipped)
 
 
 def test_the_cancellation_of_a_backfill_releases_the_run_behind_it(mine, clock, beat, sent):

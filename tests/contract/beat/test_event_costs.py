@@ -1,11 +1,14 @@
 """What the events of a burst cost if no listener reads the runs."""
 
+import dataclasses
 import logging
+import pickle
 from datetime import timedelta
 
 import pytest
 
 from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import subscribe, unsubscribe
 from celery_dynbeat.telemetry.logs import MAX_NAMED_RUNS
 from tests.support.applications import MINUTELY
 
@@ -25,3 +28,20 @@ def test_a_large_batch_builds_one_event_and_one_record(mine, clock, beat, monkey
     assert len(beat.publisher.sent) == count
     sent = [record for record in caplog.records if hasattr(record, "claimed")]
     assert [(record.sent, record.claimed, record.runs) for record in sent] == [(count, count, [])]
+
+
+def test_a_sent_batch_can_be_copied_pickled_and_compared(mine, clock, beat):
+    reported = []
+    subscribe(reported.append, events.RunsSent, key="test")
+    try:
+        mine.create("n", task="t", trigger=MINUTELY)
+        clock.advance(timedelta(minutes=1))
+        beat.run_until_idle()
+    finally:
+        unsubscribe("test", events.RunsSent)
+    (batch,) = reported
+
+    assert [run.schedule for run in batch.runs] == ["n"]
+    assert pickle.loads(pickle.dumps(batch)).runs == batch.runs  # noqa: S301 - made here
+    assert list(dataclasses.asdict(batch)["runs"]) == list(batch.runs)
+    assert "schedule='n'" in repr(batch)

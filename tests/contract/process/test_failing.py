@@ -10,9 +10,10 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.run_states import Status
-from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.db.models import Run, Schedule
 from celery_dynbeat.db.tables import RUNS
 from celery_dynbeat.signals import schedule_recovered
+from celery_dynbeat.store import failing as store_failing
 from celery_dynbeat.store import runs
 from celery_dynbeat.transitions import failing
 from celery_dynbeat.worker import outcome_recorder
@@ -356,3 +357,16 @@ def test_a_failure_whose_correction_failed_is_corrected_with_the_next_try(
 
     wait_until(lambda: mine.get("n").failing_since is not None, within=20)
     wait_until(lambda: not mine.get("n").enabled, within=20)
+
+
+def test_a_search_for_recent_ends_leaves_the_older_ones(clock, dynbeat, begin, worker):
+    worker.finish(begin(), Status.FAILED)
+    old = clock.now()
+    dynbeat.context.database.run(lambda session: session.execute(update(Run).values(retry_at=old)))
+    clock.advance(MINUTE)
+
+    def found(since):
+        read = partial(store_failing.deferred, now=clock.now(), limit=10, since=since)
+        return len(dynbeat.context.database.read_in_transaction(read))
+
+    assert (found(None), found(old - MINUTE), found(old)) == (1, 1, 0)
