@@ -3,23 +3,33 @@
 # Pass arguments to pytest: make test ARGS="-k postgresql"
 
 PYTHON ?= python3
-# More than the cores of the CI machine: tests of processes wait most of the time.
-WORKERS ?= 3
+# The processes of pytest-xdist: more than the cores of the CI machine. The tests with processes and
+# browsers, which wait most of the time, have more.
+WORKERS ?=
 ARGS ?=
 FAULTS ?= essential
 
+# For make test-mysql. Use another server: make test-mysql MYSQLD=/usr/sbin/mysqld
+MYSQLD ?= build/mysql/mysqld
+
 VENV := .venv
 BIN := $(VENV)/bin
-XDIST := -n $(WORKERS) --dist worksteal
+XDIST = -n $(or $(WORKERS),3) --dist worksteal
+test-rest faults: XDIST = -n $(or $(WORKERS),5) --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+# Without cached bytecode, each process of pytest rewrites all tests, and each beat and worker that a
+# test starts compiles the package. Images of containers often set this variable.
+unexport PYTHONDONTWRITEBYTECODE
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-ui test test-rest test-all coverage faults check docs bench venv clean
+.PHONY: help demo demo-ui test test-lowest test-rest test-all test-mysql matrix coverage faults check docs bench bench-gate
+.PHONY: venv clean
 
 help: ## List the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1:/p' $(MAKEFILE_LIST) | awk -F: '{printf "  make %-9s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## /\1:/p' $(MAKEFILE_LIST) | awk -F: '{printf "  make %-11s %s\n", $$1, $$2}'
 
 demo: $(VENV)/.demo ## Run the quickstart example in this terminal; it needs no server
 	@$(BIN)/python examples/quickstart/demo.py
@@ -30,11 +40,20 @@ demo-ui: $(VENV)/.ui ## Show the schedule pages of Flower with sample schedules;
 test: $(VENV)/.dev ## Run the tests of a contributor: units, SQLite, PostgreSQL, one beat, worker and browser
 	@$(BIN)/pytest -m "not full and not long" $(XDIST) --session-timeout 1800 $(ARGS)
 
+test-lowest: $(VENV)/.dev ## Run the path of a run on the lowest versions of pyproject.toml, with the built wheel
+	@WORKERS=$(WORKERS) $(BIN)/nox --session lowest $(if $(ARGS),-- $(ARGS))
+
 test-rest: $(VENV)/.dev ## Run what `make test` leaves out: each database and broker, one test of each fault
 	@DYNBEAT_FAULTS=$(FAULTS) DYNBEAT_SOAK=$${DYNBEAT_SOAK:-120} $(BIN)/pytest \
-	  -m "full or long" $(XDIST) --session-timeout 5000 $(ARGS)
+	  -m "full or long" --ignore tests/unit $(XDIST) --session-timeout 5000 $(ARGS)
 
 test-all: test test-rest ## Run all tests; FAULTS=all also repeats each fault on each database and broker
+
+test-mysql: $(VENV)/.dev $(MYSQLD) ## Run the tests of MariaDB on MySQL, each fault with Redis or RabbitMQ
+	@DYNBEAT_TEST_MYSQLD=$(MYSQLD) $(BIN)/pytest -m mysql $(XDIST) --session-timeout 7200 $(ARGS)
+
+matrix: $(VENV)/.dev ## Run the lanes of noxfile.py: each minor version of each library, each Python
+	@WORKERS=$(WORKERS) $(BIN)/nox --session lowest newest celery sqlalchemy django flower
 
 coverage: $(VENV)/.dev ## Run all tests but the long ones and measure branch coverage; fails below fail_under
 	@$(BIN)/pytest -m "not long" $(XDIST) --session-timeout 5000 \
@@ -61,12 +80,18 @@ docs: $(VENV)/.dev ## Write commands.md, the fields of signals.md and api/async_
 bench: $(VENV)/.bench ## Run all benchmarks and write docs/benchmarks, or run some with ARGS="lag --scale 0.1"
 	@$(BIN)/python -m benchmarks $(or $(ARGS),--out docs/benchmarks)
 
+bench-gate: $(VENV)/.dev ## Fail if a run, a task or a start costs more than recorded; ARGS=--record records it
+	@$(BIN)/python -m benchmarks.gate $(ARGS)
+
 venv: $(VENV)/.dev ## Create .venv with all development tools
 
 clean: ## Remove .venv, caches and build output
-	rm -rf $(VENV) build dist htmlcov .coverage .coverage.* .hypothesis .import_linter_cache
+	rm -rf $(VENV) .nox build dist htmlcov .coverage .coverage.* .hypothesis .import_linter_cache
 	rm -rf .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+build/mysql/mysqld:
+	@tests/support/install_mysql.sh build/mysql
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \

@@ -3,6 +3,7 @@
 python -m benchmarks                      all parts except long_run, on PostgreSQL and Redis
 python -m benchmarks burst lag            only these parts
 python -m benchmarks --on mariadb-redis   on other services; "all": on every combination
+python -m benchmarks --no-fsync           on database servers that do not wait for the disk
 python -m benchmarks --scale 0.01         a hundredth of the size, to test that it runs
 """
 
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     figures: list[Figure] = []
     failed: list[str] = []
     for database, broker in _combinations(options.on):
-        with closing(Services(database, broker)) as services:
+        with closing(Services(database, broker, durable=not options.no_fsync)) as services:
             for name, part in select_parts(tuple(options.parts)).items():
                 results = Results()
                 bench = Bench(services, scale=options.scale, results=results, console=console)
@@ -85,6 +86,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("parts", nargs="*", choices=[[], *NAMES], metavar="part")
     parser.add_argument("--on", default="postgresql-redis")
+    parser.add_argument("--no-fsync", action="store_true")
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument(
         "--out", type=Path, help=f"folder for page, JSON and plots, such as {RESULTS}"

@@ -15,7 +15,7 @@ from benchmarks.queues import Queue, queue
 from benchmarks.services import Site
 from celery_dynbeat import Dynbeat
 from celery_dynbeat.common.run_ids import first_run_id
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
 from tests.support.waiting import wait_until
 

@@ -6,16 +6,20 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
+from sqlalchemy import Engine, text
 
 from tests.support.processes import REPOSITORY, CeleryProcess
 
 #: Read by benchmarks.proj, which cannot be imported here: it needs the variable at import.
 VARIABLE = "DYNBEAT_BENCHMARK"
+#: The folder into which each process writes a file *.modules when it ends.
+MODULES_VARIABLE = "DYNBEAT_BENCHMARK_MODULES"
 #: Contains the sitecustomize.py that hides the command-line plug-ins of other distributions.
 ISOLATED_SITE = REPOSITORY / "benchmarks" / "isolated"
 OWN_DISTRIBUTION = "celery-dynbeat"
@@ -39,6 +43,9 @@ class Process(CeleryProcess):
     It loads only Celery and this project; with "plain" in ``config``, only Celery.
     """
 
+    #: All that the command and its children had imported when they ended. ``command`` sets it.
+    modules: frozenset[str] = frozenset()
+
     def __init__(self, *arguments: str, folder: Path, config: Mapping[str, Any]) -> None:
         self.started = time.perf_counter()
         super().__init__(
@@ -46,6 +53,7 @@ class Process(CeleryProcess):
             folder=folder / "process",
             environment={
                 VARIABLE: json.dumps(config),
+                MODULES_VARIABLE: str(folder),
                 "PYTHONPATH": os.pathsep.join(map(str, (ISOLATED_SITE, REPOSITORY))),
                 "DYNBEAT_BENCHMARK_PLUGINS": "" if config.get("plain") else OWN_DISTRIBUTION,
             },
@@ -64,24 +72,37 @@ class Process(CeleryProcess):
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the processor time of a process; threads that ended may be missing."""
+    """Return the processor time of a process and its threads, also of those that have ended."""
     try:
-        tasks = list(Path(f"/proc/{pid}/task").iterdir())
-        # schedstat counts nanoseconds. psutil counts clock ticks; an idle beat uses less than one.
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+        # The clock that clock_getcpuclockid(3) returns on Linux. It counts nanoseconds. psutil
+        # counts clock ticks; an idle beat uses less than one.
+        return time.clock_gettime((~pid << 3) | 2)
     except OSError:
         times = psutil.Process(pid).cpu_times()
         return times.user + times.system
 
 
+def database_cpu_seconds(engine: Engine) -> float:
+    """Return the processor time of the present connections of the database. PostgreSQL only.
+
+    The connection that ``engine`` uses for this query is not counted. Its pool may hold no other.
+    """
+    query = "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+    with engine.connect() as connection:
+        own = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
+        pids = [pid for pid in connection.scalars(text(query)) if pid != own]
+    return sum(map(cpu_seconds, pids))
+
+
 @contextmanager
 def command(*arguments: str, config: Mapping[str, Any]) -> Iterator[Process]:
     """Yield a running ``celery`` command; stop it afterwards, by SIGKILL if needed."""
-    with (
-        TemporaryDirectory(prefix="dynbeat-benchmark-") as folder,
-        Process(*arguments, folder=Path(folder), config=config) as process,
-    ):
-        yield process
+    with TemporaryDirectory(prefix="dynbeat-benchmark-") as name:
+        folder = Path(name)
+        with Process(*arguments, folder=folder, config=config) as process:
+            yield process
+        written = [file.read_text().split() for file in folder.glob("*.modules")]
+        process.modules = frozenset(chain.from_iterable(written))
 
 
 @contextmanager

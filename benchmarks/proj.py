@@ -1,22 +1,31 @@
 """The Celery application of the measured processes.
 
-The environment variable ``DYNBEAT_BENCHMARK`` holds its configuration as JSON. Two keys are not
-Celery's. ``plain``: run without Dynbeat, as the baselines do. ``prune_after``: seconds after its
-start at which beat first deletes old history.
+The environment variable ``DYNBEAT_BENCHMARK`` holds its configuration as JSON. Three keys are not
+Celery's. ``plain``: run without Dynbeat, as the baselines do. ``libraries``: modules that a plain
+process imports. ``prune_after``: seconds after its start at which beat first deletes old history.
+
+At its end each process writes its modules into the folder of ``DYNBEAT_BENCHMARK_MODULES``.
 """
 
+import atexit
 import json
 import os
+import sys
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from celery import Celery
+from celery.signals import worker_process_shutdown
 
+MODULES_VARIABLE = "DYNBEAT_BENCHMARK_MODULES"
 VARIABLE = "DYNBEAT_BENCHMARK"
 LONG_AGO = timedelta(days=400)
 
 config: dict[str, Any] = json.loads(os.environ[VARIABLE])
 plain: bool = config.pop("plain", False)
+libraries: list[str] = config.pop("libraries", [])
 prune_after: float | None = config.pop("prune_after", None)
 for entry in config.get("beat_schedule", {}).values():
     # Due at once. Otherwise stock beat waits for one interval after its start.
@@ -24,14 +33,29 @@ for entry in config.get("beat_schedule", {}).values():
 
 app = Celery("benchmark")
 app.conf.update(config)
+for library in libraries:
+    import_module(library)
 if not plain:
     # Not at the top: a baseline must not load celery_dynbeat and SQLAlchemy.
     from celery_dynbeat import Dynbeat
-    from celery_dynbeat.beat import pruner
 
     dynbeat = Dynbeat(app)
     if prune_after is not None:
-        pruner.FIRST_DELAY = timedelta(seconds=prune_after)
+        from celery_dynbeat.beat import maintenance
+
+        maintenance.FIRST_DELAY = timedelta(seconds=prune_after)
+
+
+def write_modules(**_: object) -> None:
+    """Write the names of the imported modules for ``benchmarks.processes``."""
+    file = Path(os.environ[MODULES_VARIABLE], f"{os.getpid()}.modules")
+    file.write_text("\n".join(sys.modules))
+
+
+if MODULES_VARIABLE in os.environ:
+    atexit.register(write_modules)
+    # A child of a prefork pool ends without the functions of atexit.
+    worker_process_shutdown.connect(write_modules, weak=False)
 
 
 @app.task(name="noop")

@@ -15,7 +15,7 @@ the plots. Measuring one part replaces only the figures of that part.
 - *Steal*: the share of processor time that the host of the virtual machine gave to its other
   guests during the measurement.
 
-For the meaning of the figures see [cost and scale](../explanation/cost-and-scale.md).
+For the meaning of the figures see [measurements](../explanation/measurements.md).
 """
 COLUMNS = """| what | value | baseline | compared | must | aim | steal | note |
 |---|---|---|---|---|---|---|---|

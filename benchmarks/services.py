@@ -14,11 +14,11 @@ from sqlalchemy import make_url, text
 from celery_dynbeat import Dynbeat
 from tests.support.databases import administration, new_name
 from tests.support.servers import (
-    MariaDBServer,
     PostgreSQLServer,
     RabbitMQServer,
     RedisServer,
     Server,
+    mariadb_or_mysql,
 )
 
 #: The first is the reference.
@@ -78,11 +78,15 @@ class MeasuredPostgreSQL(PostgreSQLServer):
 
 
 class Services:
-    """The servers of one combination; each starts at its first use."""
+    """The servers of one combination; each starts at its first use.
 
-    def __init__(self, database: str, broker: str) -> None:
+    ``durable``: the database server waits for the disk in each commit, as in production.
+    """
+
+    def __init__(self, database: str, broker: str, *, durable: bool = True) -> None:
         self.database = database
         self.broker = broker
+        self._durable = durable
         self._stack = ExitStack()
         self._servers: dict[type[Server], Server] = {}
 
@@ -101,7 +105,9 @@ class Services:
 
     def _server(self, kind: type[Server]) -> Server:
         if kind not in self._servers:
-            self._servers[kind] = self._stack.enter_context(kind())
+            server = kind()
+            server.durable = self._durable
+            self._servers[kind] = self._stack.enter_context(server)
         return self._servers[kind]
 
     @contextmanager
@@ -146,7 +152,7 @@ class Services:
 
 _DATABASES: Mapping[str, type[Server]] = {
     "postgresql": MeasuredPostgreSQL,
-    "mariadb": MariaDBServer,
+    "mariadb": mariadb_or_mysql(),
 }
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from celery.utils.dispatch import Signal
 
 from celery_dynbeat.common.alert_kinds import AlertKind
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.telemetry.emitting import subscribe, unsubscribe
 from celery_dynbeat.telemetry.events import (
     AlertMessageDropped,
@@ -117,7 +117,7 @@ class EventSignal(Signal):  # type: ignore[misc]  # Celery has no types
     def connect(self, *args: Any, **kwargs: Any) -> Any:
         """Connect a receiver, as ``Signal.connect``."""
         connected = super().connect(*args, **kwargs)
-        subscribe(self._forward, self._event_type)
+        subscribe(self._forward, self._event_type, in_context=True)
         return connected
 
     def disconnect(self, *args: Any, **kwargs: Any) -> Any:

@@ -12,7 +12,8 @@ import pytest
 from celery.contrib.pytest import celery_worker as in_process_worker  # noqa: F401 - a fixture
 from hypothesis import HealthCheck, settings
 
-from tests.support.suites import mark_full
+from tests.support.servers.mysql import MYSQLD_VARIABLE
+from tests.support.suites import mark
 
 # PyMySQL loads the certificates of the machine for each connection, which takes 40 ms, and offers
 # TLS. No server of the tests accepts it.
@@ -54,6 +55,12 @@ def docker_is_missing() -> str | None:
     return None
 
 
+def pytest_report_header() -> str | None:
+    """Say that MySQL is in place of MariaDB: the names of the tests keep ``mariadb``."""
+    mysqld = os.environ.get(MYSQLD_VARIABLE)
+    return f"mariadb: MySQL, {mysqld}" if mysqld else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that `make test` does not run, and let the longest tests run first.
@@ -62,7 +69,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     waits for another's.
     """
     for item in items:
-        mark_full(item)
+        mark(item)
     items.sort(
         key=lambda item: not any(item.get_closest_marker(name) for name in ("slow", "timeout"))
     )

@@ -133,7 +133,7 @@ def measure(site: Site, *, count: int) -> float:
     due_at = datetime.now(UTC) - timedelta(seconds=1)
     with site.application() as dynbeat:
         workloads.write(dynbeat, workloads.burst(count, due_at=due_at))
-        with claimer(site.database_url, _tomorrow) as bare:
+        with claimer(site.database_url, tomorrow) as bare:
             started = time.perf_counter()
             claimed = 0
             while runs := bare.claim(datetime.now(UTC)):
@@ -145,5 +145,6 @@ def measure(site: Site, *, count: int) -> float:
     return count / seconds
 
 
-def _tomorrow(row: DueRow) -> datetime:
+def tomorrow(row: DueRow) -> datetime:
+    """Return the fire time of the schedule one day later."""
     return row.next_fire_at + timedelta(days=1)

@@ -23,14 +23,17 @@ def measure(site: Site, *, count: int, results_url: str | None = None) -> float:
     The Redis database of ``results_url`` must be empty.
     """
     config = {"broker_url": site.broker_url, "plain": True, "result_backend": results_url}
-    with queue(site) as task_queue, _results(results_url, count) as is_done:
-        _publish(site, count)
+    with queue(site) as task_queue, stored_results(results_url, count) as is_done:
+        publish(site, count)
         return consume_rate(task_queue, config, count=count, is_done=is_done)
 
 
 @contextmanager
-def _results(url: str | None, count: int) -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether all results are stored; without a backend, True."""
+def stored_results(url: str | None, count: int) -> Iterator[Callable[[], bool]]:
+    """Yield a function that returns whether all results are stored; without a backend, True.
+
+    The results are deleted afterwards.
+    """
     if url is None:
         yield lambda: True
         return
@@ -40,7 +43,8 @@ def _results(url: str | None, count: int) -> Iterator[Callable[[], bool]]:
         server.flushdb()
 
 
-def _publish(site: Site, count: int) -> None:
+def publish(site: Site, count: int) -> None:
+    """Publish ``count`` messages without arguments."""
     with sender(site.broker_url) as bare:
         for start in range(0, count, BATCH):
             now = datetime.now(UTC)

@@ -10,6 +10,7 @@ NAMES = (
     "burst",
     "memory",
     "lag",
+    "start_lag",
     "alerts",
     "idle",
     "start",

@@ -28,7 +28,7 @@ from benchmarks.lag_statistics import percentile
 from benchmarks.parts.lag import Fire, Load, Watch, fire_dynbeat, measure
 from benchmarks.processes import Process, worker
 from benchmarks.workloads import FAILING_QUEUE, FAILING_TASK
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.alert_models import Alert, AlertMessage
 from celery_dynbeat.db.models import Run
 from tests.support.sinks import HttpSink, hanging_server, mail_url

@@ -9,13 +9,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from benchmarks import statement_counts
 from benchmarks.bench import Bench
 from benchmarks.bulk_schedules import fill
 from benchmarks.figures import at_most
-from benchmarks.processes import BEAT_STARTED, Process, beat, cpu_seconds
+from benchmarks.processes import BEAT_STARTED, Process, beat, database_cpu_seconds
 from benchmarks.statement_counts import Statement
 from celery_dynbeat.common.settings import Settings
 
@@ -72,14 +72,10 @@ class _Beat:
     def read_usage(self) -> Idle:
         """Return the resources used since the start of the beat."""
         usage = self.process.usage()
-        query = "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
-        with self._engine.connect() as connection:
-            own = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
-            pids = [pid for pid in connection.scalars(text(query)) if pid != own]
         return Idle(
             schedules=self._schedules,
             cpu_seconds=usage.cpu_seconds,
-            database_cpu_seconds=sum(map(cpu_seconds, pids)),
+            database_cpu_seconds=database_cpu_seconds(self._engine),
             rss_bytes=usage.rss_bytes,
             statements=statement_counts.read_statements(self._engine) if self._counts else (),
             transactions=statement_counts.transactions(self._engine),

@@ -23,7 +23,7 @@ from benchmarks.queues import Queue, queue
 from benchmarks.services import Site
 from benchmarks.workloads import TASK, SteadyLoad
 from celery_dynbeat import Dynbeat
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
 
 RATE, SECONDS = 500, 120

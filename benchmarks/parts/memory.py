@@ -1,4 +1,7 @@
-"""Measure the memory of one beat through ten bursts; the baseline is F5, stock beat."""
+"""Measure the memory of one beat through ten bursts; the baseline is F5, stock beat.
+
+F5 here imports the libraries of a database, too: the bound is on what this package adds to them.
+"""
 
 import time
 from collections.abc import Sequence
@@ -17,8 +20,8 @@ from celery_dynbeat import Dynbeat
 SCHEDULES = 10_000
 BURSTS = 10
 MB = 10**6
-#: MB above F5.
-MUST, AIM = 40, 20
+#: MB above F5 with the libraries of a database.
+MUST, AIM = 28, 20
 #: RSS after the last burst, as a ratio to that after the second. Python's allocator does not free
 #: single pages, so a ratio of exactly 1 cannot be expected.
 MUST_GROWTH, AIM_GROWTH = 1.03, 1.01
@@ -37,26 +40,30 @@ class BeatMemory:
 def run(bench: Bench) -> None:
     """Measure F5, beat, and F5 again on the same services; the smaller F5 counts."""
     with bench.site() as site:
-        before = stock_beat.measure(site).rss_bytes
+        plain = stock_beat.measure(site).rss_bytes / MB
+        before = stock_beat.measure(site, libraries=stock_beat.LIBRARIES).rss_bytes
     with bench.site() as site:
         memory = _hold(bench, site)
     with bench.site() as site:
-        stock = min(before, stock_beat.measure(site).rss_bytes) / MB
-    _report(bench, memory, stock)
+        after = stock_beat.measure(site, libraries=stock_beat.LIBRARIES).rss_bytes
+    stock = min(before, after) / MB
+    _report(bench, memory, stock, plain)
     bench.series(
         "memory",
         {"dynbeat": list(memory.after), "idle": memory.idle, "baseline": stock},
     )
 
 
-def _report(bench: Bench, memory: BeatMemory, stock: float) -> None:
-    above = {"unit": "MB", "baseline": stock, "baseline_name": stock_beat.NAME}
+def _report(bench: Bench, memory: BeatMemory, stock: float, plain: float) -> None:
+    above = {"unit": "MB", "baseline": stock, "baseline_name": stock_beat.NAME_WITH_LIBRARIES}
     most, second, last = max(memory.after), memory.after[1], memory.after[-1]
     what = f"RSS through {BURSTS} bursts, MB above F5"
     bounds = {"must": at_most(MUST), "aim": at_most(AIM)}
     bench.report("memory", what, value=most, compared=most - stock, **above, **bounds)
     what = "RSS before the first burst, MB above F5"
     bench.report("memory", what, value=memory.idle, compared=memory.idle - stock, **above)
+    above = {"unit": "MB", "baseline": plain, "baseline_name": stock_beat.NAME}
+    bench.report("memory", what, value=memory.idle, compared=memory.idle - plain, **above)
     bench.report(
         "memory",
         "RSS after the last burst",

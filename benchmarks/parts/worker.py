@@ -16,12 +16,12 @@ from benchmarks.baselines import worker as baseline
 from benchmarks.bench import Bench
 from benchmarks.consume_rate import consume_rate
 from benchmarks.figures import at_least
-from benchmarks.queues import Queue, queue
+from benchmarks.queues import queue
 from benchmarks.services import Site
 from celery_dynbeat import Dynbeat
 from celery_dynbeat.beat.dispatcher import Dispatcher
 from celery_dynbeat.broker.publisher import Publisher
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
 from tests.support.servers import RedisServer
 
@@ -39,7 +39,7 @@ def run(bench: Bench) -> None:
     rates: dict[str, list[float]] = {}
     for _ in bench.track(range(ROUNDS), "worker"):
         for name, measure in MEASURES.items():
-            with bench.site() as site, _results(site) as results_url:
+            with bench.site() as site, results_database(site) as results_url:
                 rates.setdefault(name, []).append(measure(site, count, results_url))
     _report(bench, {name: statistics.median(each) for name, each in rates.items()})
 
@@ -99,21 +99,22 @@ MEASURES: dict[str, Callable[[Site, int, str], float]] = {
 def _measure(site: Site, count: int, **settings: str) -> float:
     """Return the tasks a second of ``count`` runs; all must succeed at their first attempt."""
     with site.application() as dynbeat, queue(site) as task_queue:
-        _send(dynbeat, task_queue, count)
+        # Runs and messages as beat makes them, from schedules that are due at one instant.
+        due_at = dynbeat.context.clock.now() - timedelta(seconds=1)
+        workloads.write(dynbeat, workloads.burst(count, due_at=due_at))
+        dispatch_due(dynbeat)
         engine = dynbeat.context.database.engine
         return consume_rate(
             task_queue,
             site.config(**settings),
             count=count,
-            is_done=lambda: _done(engine) == (count, count),
+            is_done=lambda: count_done(engine) == (count, count),
         )
 
 
-def _send(dynbeat: Dynbeat, task_queue: Queue, count: int) -> None:
-    """Create runs and their messages as beat does, from schedules that are due at one instant."""
+def dispatch_due(dynbeat: Dynbeat) -> None:
+    """Create runs and send their messages until nothing is due; then close all connections."""
     context = dynbeat.context
-    due_at = context.clock.now() - timedelta(seconds=1)
-    workloads.write(dynbeat, workloads.burst(count, due_at=due_at))
     publisher = Publisher(dynbeat.app, now=context.clock.now)
     beat = Dispatcher(
         database=context.database,
@@ -121,14 +122,14 @@ def _send(dynbeat: Dynbeat, task_queue: Queue, count: int) -> None:
         clock=context.clock,
         settings=context.settings,
     )
-    while task_queue.count() < count:
-        beat.run_pass()
+    while not beat.run_pass():
+        pass
     publisher.close()
     # Only the worker's connections may be open during the measurement.
     context.database.dispose()
 
 
-def _done(engine: Engine) -> tuple[int, int]:
+def count_done(engine: Engine) -> tuple[int, int]:
     """Return the number of runs, and of those that succeeded at their first attempt."""
     first = (Run.status == Status.SUCCEEDED) & (Run.attempt == 1)
     statement = select(func.count(), func.count(case((first, 1)))).select_from(Run)
@@ -138,7 +139,7 @@ def _done(engine: Engine) -> tuple[int, int]:
 
 
 @contextmanager
-def _results(site: Site) -> Iterator[str]:
+def results_database(site: Site) -> Iterator[str]:
     """Yield the URL of an empty Redis database for results, on a Redis broker's own server."""
     on_redis = site.broker_url.startswith("redis:")
     with nullcontext() if on_redis else RedisServer() as own:

@@ -63,14 +63,14 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """The alerts of one kind that were opened, or have recovered (``change``).
+    """The alerts of one kind that were opened, or have recovered (``state``).
 
     The first cause comes first. ``still_open`` is how many of the recovered schedules have other
     open alerts.
     """
 
     kind: AlertKind
-    change: Unsent
+    state: Unsent
     count: int
     causes: Sequence[Cause]
     still_open: int = 0
@@ -103,7 +103,7 @@ class Content:
         groups = [
             Group(
                 kind=AlertKind(group["kind"]),
-                change=Unsent(group["change"]),
+                state=Unsent(group["state"]),
                 count=group["count"],
                 still_open=group["still_open"],
                 causes=[
@@ -120,15 +120,15 @@ class Content:
         return cls(severity=Severity(stored["severity"]), groups=groups)
 
 
-def only_example(kind: AlertKind, change: Unsent, example: Example) -> Group:
+def only_example(kind: AlertKind, state: Unsent, example: Example) -> Group:
     """Return the group of one alert."""
     cause = Cause(task=example.task, count=1, examples=[example])
-    return Group(kind=kind, change=change, count=1, causes=[cause])
+    return Group(kind=kind, state=state, count=1, causes=[cause])
 
 
-def severity_of(kind: AlertKind, change: Unsent) -> Severity:
+def severity_of(kind: AlertKind, state: Unsent) -> Severity:
     """Return the severity of the message about an alert."""
-    return Severity.INFO if change is Unsent.RECOVERED else SEVERITIES[kind]
+    return Severity.INFO if state is Unsent.RECOVERED else SEVERITIES[kind]
 
 
 def instant(value: datetime | None) -> str | None:

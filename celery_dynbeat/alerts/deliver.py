@@ -5,6 +5,18 @@ read those. Standard output is a JSON object in each line. The first one has ``t
 or ``error`` if the message cannot be rendered. The others come as soon as a URL has a result: its
 number as ``url``, and ``error``: null if it accepted the message, else a text that says why not and
 does not contain the URL. So a URL that does not answer does not hide the result of another one.
+
+Jinja2 renders title and body. A folder of the operator may replace ``title.txt.j2`` and
+``body.txt.j2``. A template gets
+
+- ``content``: severity and groups, see ``content.Content``,
+- ``prefix``: the application's name in brackets, or nothing,
+- ``subject(group)``, ``verb(group)`` and ``sentence(group, example)``: what happened, in words,
+- ``links(example)``: the pages of Flower and the command that explains the schedule,
+- the filter ``shown``: a name or an error that cannot change the layout of the message.
+
+Names and errors come from end users. ``shown`` makes control characters visible, and breaks
+mentions (``@channel``) and markup, so that no service notifies people or shows a link.
 """
 
 import json
@@ -12,18 +24,24 @@ import logging
 import os
 import queue
 import re
+import shlex
 import sys
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from threading import Thread
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
-from celery_dynbeat.alerts.content import Content, Example
-from celery_dynbeat.alerts.rendering import links, render
-from celery_dynbeat.common.alert_kinds import Severity
+from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined
+from jinja2.sandbox import SandboxedEnvironment
+
+from celery_dynbeat.alerts.content import DETAIL_LENGTH, Content, Example, Group, Progress
+from celery_dynbeat.common.alert_kinds import NODE_KINDS, AlertKind, Severity, Unsent
+from celery_dynbeat.common.text import counted, cut, escape, format_duration
 
 #: Apprise's types of notifications.
 _TYPES = {Severity.ERROR: "failure", Severity.WARNING: "warning", Severity.INFO: "info"}
@@ -174,6 +192,186 @@ def _passwords(url: str) -> set[str]:
     basic = b64encode(f"{user}:{password}".encode()).decode()
     values = {value for _, value in parse_qsl(split.query)}
     return {user, password, basic.rstrip("="), *values} - {""}
+
+
+TEMPLATES = Path(__file__).parent / "templates"
+TITLE_LENGTH = 200
+#: Behind a character that begins a mention or markup, so that no service reads it as such.
+WORD_JOINER = "\u2060"
+#: Not inside a word, such as an e-mail address or send_mail. Only <, a mention of all people and a
+#: link of Markdown may begin there, too.
+_MARKUP = re.compile(
+    r"((?<!\w)[@*_`~]|<|\](?=\()|@(?=everyone|here|channel|all\b)|:(?=//))", re.IGNORECASE
+)
+
+#: What one schedule does, and what several do.
+_OPENED = {
+    AlertKind.FAILED: ("failed", "failed"),
+    AlertKind.LOST: ("lost a run", "lost a run"),
+    AlertKind.LATE: ("is late", "are late"),
+    AlertKind.SLOW: ("ran slowly", "ran slowly"),
+    AlertKind.SILENT: ("did not run", "did not run"),
+    AlertKind.FREQUENT: ("ran too often", "ran too often"),
+    AlertKind.QUARANTINED: ("cannot run", "cannot run"),
+    AlertKind.PAUSED: ("was paused", "were paused"),
+    AlertKind.BEATS_MISSING: ("beats are missing", "beats are missing"),
+    AlertKind.WORKERS_MISSING: ("workers are missing", "workers are missing"),
+    AlertKind.CLOCKS_DIFFER: ("clocks differ", "clocks differ"),
+}
+_RECOVERED = {
+    AlertKind.FAILED: ("no longer fails", "no longer fail"),
+    AlertKind.LOST: ("no longer loses runs", "no longer lose runs"),
+    AlertKind.LATE: ("is no longer late", "are no longer late"),
+    AlertKind.SLOW: ("is no longer slow", "are no longer slow"),
+    AlertKind.SILENT: ("is no longer silent", "are no longer silent"),
+    AlertKind.FREQUENT: ("no longer runs too often", "no longer run too often"),
+    AlertKind.QUARANTINED: ("is no longer quarantined", "are no longer quarantined"),
+    AlertKind.PAUSED: ("is no longer paused", "are no longer paused"),
+    AlertKind.BEATS_MISSING: ("beats are no longer missing", "beats are no longer missing"),
+    AlertKind.WORKERS_MISSING: ("workers are no longer missing", "workers are no longer missing"),
+    AlertKind.CLOCKS_DIFFER: ("clocks no longer differ", "clocks no longer differ"),
+}
+#: What a schedule does that has recovered from another alert.
+_STILL = {
+    AlertKind.FAILED: "fails",
+    AlertKind.LOST: "has a lost run",
+    AlertKind.LATE: "is late",
+    AlertKind.SLOW: "is slow",
+    AlertKind.SILENT: "is silent",
+    AlertKind.FREQUENT: "runs too often",
+    AlertKind.QUARANTINED: "is quarantined",
+    AlertKind.PAUSED: "is paused",
+}
+_LATE = {
+    Progress.NOT_SENT: "is not sent yet, late",
+    Progress.SENT: "is sent and not started yet, late",
+    Progress.SENT_LATE: "was sent late",
+    Progress.STARTED: "started late",
+}
+
+
+def render(
+    content: Content,
+    *,
+    application: str | None = None,
+    folder: str | None = None,
+    flower_url: str | None = None,
+) -> tuple[str, str]:
+    """Return title and body. Raises an error of Jinja2 for a template that is at fault."""
+    environment = _environment(folder)
+    names = {
+        "content": content,
+        "prefix": f"[{shown(application)}] " if application else "",
+        "subject": subject,
+        "verb": verb,
+        "sentence": sentence,
+        "links": partial(links, application=application, flower_url=flower_url),
+    }
+    title = environment.get_template("title.txt.j2").render(names)
+    body = environment.get_template("body.txt.j2").render(names)
+    return " ".join(title.split())[:TITLE_LENGTH], body.strip()
+
+
+def _environment(folder: str | None) -> Environment:
+    folders = [FileSystemLoader(folder)] if folder else []
+    # Plain text: Apprise converts it for services that need HTML, and escapes it then.
+    environment = SandboxedEnvironment(
+        loader=ChoiceLoader([*folders, FileSystemLoader(TEMPLATES)]),
+        undefined=StrictUndefined,
+        autoescape=False,
+        keep_trailing_newline=False,
+    )
+    environment.filters["shown"] = shown
+    return environment
+
+
+def shown(text: str) -> str:
+    """Return a text of a user that cannot break the layout, mention people or become markup."""
+    line = _MARKUP.sub(rf"\1{WORD_JOINER}", escape(" ".join(text.split())))
+    return cut(line, DETAIL_LENGTH)
+
+
+def is_about_nodes(group: Group) -> bool:
+    """Return whether the alerts are about beats or workers."""
+    return group.kind in NODE_KINDS
+
+
+def subject(group: Group) -> str:
+    """Return which schedules a group is about, with a space; nothing for beats and workers."""
+    if is_about_nodes(group):
+        return ""
+    return f"{counted(group.count, 'schedule')} "
+
+
+def verb(group: Group) -> str:
+    """Return what the schedules of a group did, and whether they have other open alerts."""
+    words = _RECOVERED if group.state is Unsent.RECOVERED else _OPENED
+    text = words[group.kind][group.count != 1]
+    if not group.still_open:
+        return text
+    if group.count == 1 and group.examples:
+        return f"{text}, but still {_still(group.examples[0])}"
+    return f"{text} ({group.still_open:,} of them with other open alerts)"
+
+
+def _still(example: Example) -> str:
+    return " and ".join(_STILL[AlertKind(kind)] for kind in example.still)
+
+
+def sentence(group: Group, example: Example) -> str:
+    """Return since when an alert is open, and how bad it is."""
+    times = f", {example.facts:,} times" if example.facts > 1 else ""
+    if group.state is Unsent.RECOVERED:
+        text = _RECOVERED[group.kind][0]
+        still = f"; it still {_still(example)}" if example.still else ""
+        return f"{text} since {example.ended}; alert since {example.since}{times}{still}"
+    ended = f", until {example.ended}" if example.ended else ""
+    text = _OPENED[group.kind][0]
+    if group.kind is AlertKind.LATE:
+        text = _LATE[Progress(example.progress or Progress.STARTED)]
+    # A quarantine lasts. The others are events.
+    lasts = group.kind is AlertKind.QUARANTINED or is_about_nodes(group)
+    when = "since" if lasts else "at"
+    return f"{text}{_how_bad(group.kind, example)} {when} {example.since}{times}{ended}"
+
+
+def links(
+    example: Example, *, application: str | None, flower_url: str | None
+) -> dict[str, str | None]:
+    """Return the URLs of ``schedule`` and ``run`` in Flower, and the command ``explain``.
+
+    None: not known. An alert about beats and workers has the page of the nodes, and ``status``.
+    """
+    pages = None if flower_url is None else f"{flower_url}/dynbeat"
+    dynbeat = f"celery -A {shlex.quote(application or 'your_app')} dynbeat"
+    if not example.name:
+        nodes = None if pages is None else f"{pages}/nodes"
+        return {"schedule": nodes, "run": None, "explain": f"{dynbeat} status"}
+    owner = f" --owner={shlex.quote(example.owner)}" if example.owner else ""
+    named = urlencode({"owner": example.owner, "name": example.name})
+    run = None if pages is None or example.run_id is None else f"{pages}/run/{example.run_id}"
+    return {
+        "schedule": None if pages is None else f"{pages}/schedule?{named}",
+        "run": run,
+        "explain": f"{dynbeat} explain{owner} -- {shlex.quote(example.name)}",
+    }
+
+
+def _how_bad(kind: AlertKind, example: Example) -> str:
+    if example.value is None:
+        return ""
+    if kind is AlertKind.FREQUENT:
+        return f" ({example.value:,.0f} runs)"
+    if kind in NODE_KINDS:
+        return ""
+    words: dict[AlertKind, str] = {AlertKind.LATE: "by", AlertKind.SLOW: "for"}
+    if kind in words:
+        return f" {words[kind]} {_duration(example.value)}"
+    return f" for {_duration(example.value)}" if kind is AlertKind.SILENT else ""
+
+
+def _duration(seconds: float) -> str:
+    return format_duration(timedelta(seconds=seconds))
 
 
 if __name__ == "__main__":

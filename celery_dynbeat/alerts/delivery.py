@@ -1,4 +1,7 @@
-"""Deliver a message in a child process, with a limit on its time."""
+"""Deliver a message in a child process, with a limit on its time.
+
+The command line imports this module, and not SQLAlchemy.
+"""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Deliver messages to several targets at the same time.
+"""Deliver messages to several targets at the same time, each in a child process.
 
     due --lease--> in flight: a thread waits for the child process --> the result is written
 
@@ -8,32 +8,124 @@
   no connections.
 - The result of a delivery is kept until it is written. A lease that ends first passes to another
   beat, which delivers the message again.
+- A message remembers which URLs have accepted it, without storing them, by a mark: a hash with a
+  random salt of the message. A URL can contain a short password, so the hash is slow: PBKDF2 with
+  the number of rounds that OWASP recommends. Marks are computed only for a message that some URLs
+  of its target have accepted and others have not.
 """
 
+import hashlib
+import logging
+import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from datetime import timedelta
-from functools import partial
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from sqlalchemy.exc import InterfaceError, OperationalError
 
-from celery_dynbeat.alerts import url_marks
-from celery_dynbeat.alerts.content import Content
+from celery_dynbeat.alerts.content import DETAIL_LENGTH, Content
 from celery_dynbeat.alerts.delivery import START_TIMEOUT, Delivered, DeliveryError
-from celery_dynbeat.alerts.tries import Result, ended_values, report
-from celery_dynbeat.common.alert_settings import urls_of
 from celery_dynbeat.common.clock import Clock
-from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.common.events import Event
+from celery_dynbeat.common.settings import Settings, urls_of
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.store import alert_messages
+from celery_dynbeat.store.alerts import messages
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import emit
+
+logger = logging.getLogger(__name__)
 
 #: Each delivery is a process of about 60 MB.
 MAX_IN_FLIGHT = 4
 #: For the write of the result, after the delivery has ended.
 LEASE_MARGIN = timedelta(seconds=30)
 NO_URL = "the target has no URL"
+FIRST_PAUSE, MAX_PAUSE = timedelta(seconds=10), timedelta(minutes=10)
+ROUNDS = 600_000
+_SALT_BYTES, _HASH_BYTES = 16, 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The errors of a try, and the marks of the URLs that have accepted the message so far."""
+
+    delivered: Sequence[Any]
+    errors: Sequence[str]
+
+
+def ended_values(
+    message: Mapping[str, Any], result: Result, *, now: datetime, retry_for: timedelta
+) -> Mapping[str, Any]:
+    """Return the columns of a message after a try."""
+    # PostgreSQL stores no NUL.
+    error = "; ".join(dict.fromkeys(result.errors)).replace("\x00", "")[:DETAIL_LENGTH] or None
+    values = {"delivered": list(result.delivered), "error": error}
+    if not result.errors:
+        return values | {"next_try_at": None, "sent_at": now}
+    if now - message["created_at"] >= retry_for:
+        # No try will need the marks.
+        return values | {"next_try_at": None, "dropped_at": now, "delivered": []}
+    return values | {"next_try_at": now + _pause(message["attempts"])}
+
+
+def _pause(attempts: int) -> timedelta:
+    doubled: timedelta = FIRST_PAUSE * 2 ** min(attempts - 1, 10)
+    return min(doubled, MAX_PAUSE)
+
+
+def report(message: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """Emit the event of a message that has ended; log a try that failed."""
+    error = values["error"]
+    content = {
+        "target": message["target"],
+        "severity": message["severity"],
+        "message_id": message["id"],
+    }
+    if "sent_at" in values:
+        emit(events.AlertMessageSent(**content))
+    elif "dropped_at" in values:
+        attempts = message["attempts"]
+        emit(events.AlertMessageDropped(**content, attempts=attempts, error=error))
+    else:
+        logger.warning(
+            "alert message %s to target %r not delivered, next try at %s: %s",
+            message["id"],
+            message["target"],
+            values["next_try_at"],
+            error,
+            extra={
+                "event": Event.ALERT_DELAYED,
+                "target": message["target"],
+                "message_id": message["id"],
+            },
+        )
+
+
+@lru_cache(maxsize=256)
+def _mark(url: str, salt: str) -> str:
+    found = hashlib.pbkdf2_hmac("sha256", url.encode(), salt.encode(), ROUNDS, _HASH_BYTES)
+    return f"{salt}:{found.hex()}"
+
+
+def _salts(marks: Iterable[Any]) -> Sequence[str]:
+    return sorted({mark.partition(":")[0] for mark in marks if isinstance(mark, str)})
+
+
+def marked(urls: Iterable[str], marks: Collection[Any]) -> Collection[str]:
+    """Return the URLs that ``marks`` contains, in their order. Unreadable marks are ignored."""
+    salts = _salts(marks)
+    return [url for url in urls if any(_mark(url, salt) in marks for salt in salts)]
+
+
+def add_marks(marks: Sequence[Any], urls: Iterable[str]) -> Sequence[str]:
+    """Return ``marks`` with those of ``urls``, all with the same salt if possible."""
+    salt = next(iter(_salts(marks)), None) or secrets.token_hex(_SALT_BYTES)
+    kept = [mark for mark in marks if isinstance(mark, str)]
+    return [*kept, *(_mark(url, salt) for url in urls)]
 
 
 class _InFlight(NamedTuple):
@@ -79,10 +171,10 @@ class Sending:
     def _lease(self) -> Mapping[str, Any] | None:
         now, busy = self._clock.now(), list(self._in_flight)
         # SQLite has one writer at a time: do not lock it without need.
-        if not self._database.read(partial(alert_messages.has_due, now=now, without=busy)):
+        if not self._database.read(partial(messages.has_due, now=now, without=busy)):
             return None
         until = now + self._settings.alert_timeout + START_TIMEOUT + LEASE_MARGIN
-        lease = partial(alert_messages.lease, now=now, node=self._node, until=until)
+        lease = partial(messages.lease, now=now, node=self._node, until=until)
         return self._database.run(partial(lease, without=busy))
 
     def _try(self, message: Mapping[str, Any]) -> Result:
@@ -91,14 +183,14 @@ class Sending:
         if not urls:
             # An operator may have removed them by mistake.
             return Result(delivered=message["delivered"], errors=[NO_URL])
-        accepted = url_marks.marked(urls, message["delivered"])
+        accepted = marked(urls, message["delivered"])
         left = [url for url in urls if url not in accepted]
         errors = dict(zip(left, self._deliver_to(message, left), strict=True))
         refused = [error for error in errors.values() if error is not None]
         if not refused:
             return Result(delivered=(), errors=())
         new = [url for url, error in errors.items() if error is None]
-        return Result(delivered=url_marks.add_marks(message["delivered"], new), errors=refused)
+        return Result(delivered=add_marks(message["delivered"], new), errors=refused)
 
     def _deliver_to(self, message: Mapping[str, Any], urls: Sequence[str]) -> Sequence[str | None]:
         if not urls:
@@ -144,7 +236,7 @@ class Sending:
             now=self._clock.now(),
             retry_for=self._settings.alert_retry_for,
         )
-        end = partial(alert_messages.end_try, message_id=ended.message["id"], node=self._node)
+        end = partial(messages.end_try, message_id=ended.message["id"], node=self._node)
         if self._database.run(partial(end, values=values)):
             report(ended.message, values)
 

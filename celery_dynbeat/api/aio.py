@@ -6,6 +6,8 @@ from functools import cached_property
 from celery import Celery
 
 try:
+    # SQLAlchemy 2.0 would import it at the first call.
+    import greenlet  # noqa: F401
     from sqlalchemy.ext.asyncio import AsyncEngine
 except ImportError as error:
     raise ImportError(

@@ -9,18 +9,18 @@ from celery_dynbeat.api import checks
 from celery_dynbeat.api.edit.named import OwnerCalls
 from celery_dynbeat.api.requests import recorded
 from celery_dynbeat.api.results import RequestInfo
-from celery_dynbeat.common import task_allowlist
-from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import InvalidScheduleError
-from celery_dynbeat.common.limits import MAX_REQUEST_BATCH
-from celery_dynbeat.common.run_states import RequestKind
+from celery_dynbeat.common.settings import check_task_allowed
+from celery_dynbeat.common.states import Action, RequestKind
+from celery_dynbeat.common.text import MAX_REQUEST_BATCH
 from celery_dynbeat.db.models import Request, Schedule
 from celery_dynbeat.planning.backfill_planning import fire_times
 from celery_dynbeat.planning.plan import MICROSECOND
-from celery_dynbeat.planning.schedule_spec import with_search_budget
+from celery_dynbeat.planning.schedule_spec import spec_from_row, with_search_budget
 from celery_dynbeat.process.context import Context, naming_schedule
-from celery_dynbeat.store import requests, schedules
-from celery_dynbeat.triggers.search_budget import PLAN_STEPS
+from celery_dynbeat.store import requests
+from celery_dynbeat.store.schedules import schedules
+from celery_dynbeat.triggers.base import PLAN_STEPS
 
 #: Fire times of one backfill.
 MAX_FIRE_TIMES = 10_000
@@ -85,13 +85,13 @@ def _new_backfill(
     if until > now + MAX_CLOCK_SKEW:
         rule = f"must not lie in the future (it is {now} now): beat runs future fire times itself"
         raise checks.invalid("until", until, rule)
-    task_allowlist.check(context.settings, owner=row.owner, task=row.task)
+    check_task_allowed(context.settings, owner=row.owner, task=row.task)
     _check_no_unfinished(session, row)
     # A fire time at this instant has passed.
     until = max(since, min(until, now + MICROSECOND))
     with naming_schedule(row):
         # A quarter of a budget is spare. The row is locked, so the search must end soon.
-        spec = with_search_budget(context.spec(row), steps=4 * PLAN_STEPS)
+        spec = with_search_budget(spec_from_row(row, context.settings), steps=4 * PLAN_STEPS)
         before = since - MICROSECOND
         instants = fire_times(spec, after=before, until=until, limit=MAX_FIRE_TIMES + 1)
     if instants and not spec.trigger.has_spare_budget:

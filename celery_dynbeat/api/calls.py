@@ -31,7 +31,7 @@ class Calls:
     ) -> T:
         """Do ``work`` in the caller's transaction or in a new one, in the name of ``actor``.
 
-        None: the actor and the reason of ``acting()``.
+        None takes the actor and the reason of ``acting()``.
         """
         with acting_as(actor=actor, reason=reason):
             return self._context.write(session, work)

@@ -10,10 +10,15 @@ from uuid import UUID
 
 from celery_dynbeat.api.plain_values import copy_plain
 from celery_dynbeat.common.errors import InvalidScheduleError
-from celery_dynbeat.common.limits import MAX_PAGE_SIZE, NAME_LENGTH
-from celery_dynbeat.common.text import as_text, shorten
+from celery_dynbeat.common.text import (
+    FIRST_YEAR,
+    LAST_YEAR,
+    MAX_PAGE_SIZE,
+    NAME_LENGTH,
+    as_text,
+    shorten,
+)
 from celery_dynbeat.triggers.base import Trigger
-from celery_dynbeat.triggers.limits import FIRST_YEAR, LAST_YEAR
 
 T = TypeVar("T")
 

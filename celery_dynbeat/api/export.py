@@ -14,7 +14,7 @@ from celery_dynbeat.api.results import Page
 from celery_dynbeat.api.results.base import as_json
 from celery_dynbeat.api.shared import SharedCalls
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import exports
+from celery_dynbeat.store import holds, owners
 
 BATCH_SIZE = 500
 #: The version of this format, in the first line.
@@ -34,11 +34,11 @@ def lines(
     yield from _of_pages("request", calls.requests, session)
     yield from _of_pages("alert", partial(calls.alerts, only_open=False), session)
     # Not the pages of ``calls.holds``, which has the holds of everything, too.
-    yield from _of_table(context, "hold", partial(exports.holds, owner=owner), session)
+    yield from _of_table(context, "hold", partial(holds.page_of_owner, owner=owner), session)
 
 
 def _header(context: Context, *, owner: str, session: Session | None) -> Line:
-    zone = context.read(session, partial(exports.timezone_of, owner=owner))
+    zone = context.read(session, partial(owners.timezone_of, owner=owner))
     return {
         "record": "owner",
         "format": FORMAT,

@@ -17,15 +17,15 @@ from celery_dynbeat.api.edit.previews import PreviewCalls
 from celery_dynbeat.api.edit.timezones import TimezoneCalls
 from celery_dynbeat.api.results import RunInfo, ScheduleInfo
 from celery_dynbeat.api.shared import SharedCalls
-from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import (
     InvalidScheduleError,
     ScheduleExistsError,
     ScheduleNotFoundError,
 )
+from celery_dynbeat.common.states import Action
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.store import schedules
+from celery_dynbeat.store.schedules import schedules
 from celery_dynbeat.triggers import Trigger
 
 P = ParamSpec("P")
@@ -323,7 +323,7 @@ class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, Ba
         )
         limits.check_quota(self._context, session, {self.owner: 1})
         row.id = schedules.add(session, row.insert_values())
-        alerting.watch_new(self._context.settings, session, [row], now=now)
+        alerting.add_checks(self._context.settings, session, [row], now=now)
         audit.created(self._context, session, [row], now=now)
         self._context.notify_beat(session, next_run_at=row.next_run_at, now=now)
         return ScheduleInfo.of(row)

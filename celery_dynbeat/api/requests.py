@@ -14,12 +14,12 @@ from celery_dynbeat.api.filters import RequestFilter
 from celery_dynbeat.api.results import Page, RequestInfo, cursors
 from celery_dynbeat.api.results.base import as_json
 from celery_dynbeat.api.results.page import PAGE_SIZE, page_of
-from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import RequestNotFoundError
-from celery_dynbeat.common.run_states import RequestKind
+from celery_dynbeat.common.states import Action, RequestKind
 from celery_dynbeat.db.models import Request
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import requests, schedules
+from celery_dynbeat.store import requests
+from celery_dynbeat.store.schedules import schedules
 
 #: The order of the pages, as their cursors name it, and how the parts of their keys are read.
 _NEWEST = "newest_request"

@@ -11,21 +11,22 @@ from celery_dynbeat.api.edit import audit
 from celery_dynbeat.api.filters import OwnerFilter, StatusFilter
 from celery_dynbeat.api.requests import recorded
 from celery_dynbeat.api.results import RequestInfo, RunInfo
-from celery_dynbeat.common import task_allowlist
-from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import (
     InvalidScheduleError,
     RunNotFoundError,
     ScheduleNotFoundError,
 )
-from celery_dynbeat.common.limits import MAX_REQUEST_BATCH
 from celery_dynbeat.common.run_ids import new_run_id
-from celery_dynbeat.common.run_states import RERUNNABLE, RequestKind, Status
+from celery_dynbeat.common.settings import check_task_allowed
+from celery_dynbeat.common.states import RERUNNABLE, Action, RequestKind, Status
+from celery_dynbeat.common.text import MAX_REQUEST_BATCH
 from celery_dynbeat.db.models import Request, Run, Schedule
 from celery_dynbeat.planning.schedule_spec import max_run_time
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import overlaps, requests, reruns, runs, schedules
+from celery_dynbeat.store import requests, reruns
 from celery_dynbeat.store.reruns import RerunFilter
+from celery_dynbeat.store.runs import overlaps, runs
+from celery_dynbeat.store.schedules import schedules
 from celery_dynbeat.transitions.reruns import Record, add_reruns, is_fire_time, rerun_record
 
 #: Runs of one request.
@@ -246,7 +247,7 @@ def _rerun(context: Context, session: Session, run: Run) -> Run:
     row = _lock_schedule(session, run)
     now = context.clock.now()
     _check_ended(run)
-    task_allowlist.check(context.settings, owner=row.owner, task=row.task)
+    check_task_allowed(context.settings, owner=row.owner, task=row.task)
     schedules.touch(session, [row.id])
     newest = next(iter(reruns.newest_of_family(session, run)), run)
     _check_may_overlap(context, session, row, newest, now=now)

@@ -5,8 +5,8 @@
 - Fire times from the schedule's next fire time on are left to the claim.
 - The backfill of a paused or quarantined schedule waits. So does one whose trigger this version
   does not support, and one whose schedule another transaction has locked.
-- A trigger that cannot be evaluated and a schedule that cannot be read are quarantined. The
-  backfill continues when the schedule is repaired.
+- A schedule whose trigger cannot be evaluated is quarantined. The backfill continues when the
+  schedule is repaired.
 - All batches together have at most ``total`` fire times, as counted when the backfill was made.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.beat.quarantine import quarantine_of, quarantine_unreadable
+from celery_dynbeat.beat.holding import quarantine_of
 from celery_dynbeat.beat.request_batch import (
     BATCH_PAUSE,
     Batch,
@@ -27,40 +27,42 @@ from celery_dynbeat.beat.request_batch import (
     unfinished_runs,
     wait,
 )
-from celery_dynbeat.common import task_allowlist
 from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.common.run_states import Status
-from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.common.settings import Settings, check_task_allowed
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Origin
+from celery_dynbeat.db.statements import Row
 from celery_dynbeat.planning.backfill_planning import (
     SkippedRemainder,
     fire_times,
     remainder_of,
     select_missing,
 )
-from celery_dynbeat.planning.outgoing_run import OutgoingRun
-from celery_dynbeat.planning.plan import MICROSECOND, Skip
+from celery_dynbeat.planning.plan import MICROSECOND, OutgoingRun, Skip
 from celery_dynbeat.planning.schedule_spec import (
     ScheduleSpec,
     spec_from_row,
     with_search_budget,
 )
-from celery_dynbeat.store import backfills, due, run_rows, runs, skips
-from celery_dynbeat.store.rows import Row
+from celery_dynbeat.store import requests
+from celery_dynbeat.store.runs import runs, skips
+from celery_dynbeat.store.schedules import due, run_rows
 from celery_dynbeat.telemetry.emitting import emit_on_commit
 from celery_dynbeat.triggers import is_known
-from celery_dynbeat.triggers.search_budget import PLAN_STEPS
+from celery_dynbeat.triggers.base import PLAN_STEPS
+
+#: Fire times that skip() took out, among which the newest one of the others is searched.
+_MAX_EARLIER_SKIPS = 100
 
 
 def next_batch(session: Session, request: Row, *, now: datetime, settings: Settings) -> Batch:
     """Record the next batch of a backfill."""
     locked = due.lock_by_ids(session, [request.schedule_id])
-    quarantine_unreadable(session, locked.unreadable, now=now)
-    if not locked.rows:
-        if not locked.unreadable and not due.existing_ids(session, [request.schedule_id]):
+    if not locked:
+        if not due.existing_ids(session, [request.schedule_id]):
             raise UnusableRequestError("its schedule was deleted")
-        return wait(now + (settings.poll_interval if locked.unreadable else BATCH_PAUSE))
-    schedule = locked.rows[0]
+        return wait(now + BATCH_PAUSE)
+    schedule = locked[0]
     if not schedule.enabled or schedule.error is not None or not is_known(schedule.trigger_kind):
         return wait(now + settings.poll_interval)
     try:
@@ -83,7 +85,8 @@ def _quarantine(session: Session, schedule: Row, error: Exception, *, now: datet
 def _run_batch(
     session: Session, request: Row, schedule: Row, *, now: datetime, settings: Settings
 ) -> Batch:
-    task_allowlist.check(settings, owner=schedule.owner, task=schedule.task)
+    run_rows.check_payload(schedule)
+    check_task_allowed(settings, owner=schedule.owner, task=schedule.task)
     whole = spec_from_row(schedule, settings)
     # The row is locked, so each batch searches as long as one plan of a claim at most.
     spec = with_search_budget(whole)
@@ -98,7 +101,7 @@ def _run_batch(
     window = _window(request, schedule, spec)
     if not window:
         return _wait_or_end(request, schedule, spec, now)
-    present = backfills.fire_times_with_run(session, schedule_id=schedule.id, instants=window)
+    present = requests.fire_times_with_run(session, schedule_id=schedule.id, instants=window)
     selection = select_missing(window, present=present, capacity=capacity)
     outgoing = _record(
         session, request, schedule, whole, selection.missing, now=now, settings=settings
@@ -154,7 +157,7 @@ def _record(
     if schedule.skipped_until is not None:
         skips.remove(session, schedule_id=schedule.id, instants=missing)
     for run_id, remainder in remainders.items():
-        backfills.shrink_skipped(session, run_id=run_id, fire_count=remainder.newer)
+        requests.shrink_skipped(session, run_id=run_id, fire_count=remainder.newer)
     new = [
         run_rows.new_outgoing_run(schedule, at, now=now, settings=settings, origin=Origin.BACKFILL)
         for at in missing
@@ -184,7 +187,7 @@ def _remainders(
     remainders: dict[str, SkippedRemainder] = {}
     left = missing
     while left:
-        row = backfills.first_run_from(session, schedule_id=schedule.id, instant=left[0])
+        row = requests.first_run_from(session, schedule_id=schedule.id, instant=left[0])
         if row is None:
             break
         removed = [at for at in left if at <= row.scheduled_for]
@@ -192,8 +195,12 @@ def _remainders(
         if row.status != Status.SKIPPED:
             continue
         by_call = _skipped_by_call(session, schedule, first=removed[0], last=row.scheduled_for)
+        # The anchor is set with the trigger. An imported schedule carries an earlier one.
+        is_of_trigger = schedule.anchor_at is None or row.created_at > schedule.anchor_at
         try:
-            remainder = remainder_of(trigger, row, removed, by_call=by_call)
+            remainder = remainder_of(
+                trigger, row, removed, by_call=by_call, is_of_trigger=is_of_trigger
+            )
         except InvalidTriggerError:
             break
         if remainder is not None:
@@ -204,10 +211,18 @@ def _remainders(
 def _skipped_by_call(
     session: Session, schedule: Row, *, first: datetime, last: datetime
 ) -> Sequence[datetime]:
-    """Return the fire times that skip() took out. A backfill runs them like other skipped ones."""
-    if schedule.skipped_until is None or schedule.skipped_until < first:
+    """Return the fire times that skip() took out. A backfill runs them like other skipped ones.
+
+    They are those in [first, last], and some directly before ``first``.
+    """
+    if schedule.skipped_until is None:
         return ()
-    return skips.in_span(session, schedule_id=schedule.id, first=first, last=last)
+    earlier = skips.directly_before(
+        session, schedule_id=schedule.id, instant=first, limit=_MAX_EARLIER_SKIPS
+    )
+    if schedule.skipped_until < first:
+        return earlier
+    return [*earlier, *skips.in_span(session, schedule_id=schedule.id, first=first, last=last)]
 
 
 def _add_skipped(session: Session, schedule: Row, skip: Skip, now: datetime) -> None:

@@ -18,8 +18,7 @@ that it does not reach stay unchanged. The commit unlocks them, and they are due
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -28,15 +27,12 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.beat import fairness
 from celery_dynbeat.beat.fairness import PlanningTime
-from celery_dynbeat.beat.holding import hold_rows
-from celery_dynbeat.beat.quarantine import quarantine_of, quarantine_unreadable
-from celery_dynbeat.common import task_allowlist
-from celery_dynbeat.common.run_states import Status
-from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.beat.holding import hold_rows, quarantine_of
+from celery_dynbeat.common.settings import Settings, check_task_allowed
+from celery_dynbeat.common.states import MIN_LATE, Status
+from celery_dynbeat.common.text import MAX_COUNT
 from celery_dynbeat.db.models import Origin
-from celery_dynbeat.planning.alerting import MIN_LATE
-from celery_dynbeat.planning.outgoing_run import OutgoingRun
-from celery_dynbeat.planning.plan import Plan, first_fire, plan, run_at, skip_missed
+from celery_dynbeat.planning.plan import OutgoingRun, Plan, first_fire, plan, run_at, skip_missed
 from celery_dynbeat.planning.schedule_spec import (
     ScheduleSpec,
     SpecColumns,
@@ -45,8 +41,9 @@ from celery_dynbeat.planning.schedule_spec import (
     with_search_budget,
     without,
 )
-from celery_dynbeat.store import due, overlaps, run_rows, runs, skips
-from celery_dynbeat.store.due import DueRows, DueSchedule
+from celery_dynbeat.store.runs import overlaps, runs, skips
+from celery_dynbeat.store.schedules import due, run_rows
+from celery_dynbeat.store.schedules.due import DueSchedule
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry.emitting import emit, emit_on_commit, has_listeners
 from celery_dynbeat.triggers import KINDS
@@ -84,8 +81,7 @@ class Claimed:
     costly_owners: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Decision:
+class _Decision(NamedTuple):
     """What a transaction writes for one schedule, and which of its runs are sent.
 
     ``change`` has the columns of its row. ``records`` are new rows of history. ``replaces`` means
@@ -122,9 +118,8 @@ def claim(
     """
     batch_size = settings.batch_size
     second = costly_in_rows | costly_owners
-    rows, unreadable = _lock_due(session, now=now, limit=batch_size, second=second, since=since)
-    quarantine_unreadable(session, unreadable, now=now)
-    locked = len(rows) + len(unreadable)
+    rows = _lock_due(session, now=now, limit=batch_size, second=second, since=since)
+    locked = len(rows)
     rows, held = hold_rows(session, rows, now=now, poll_interval=settings.poll_interval)
     overlap = _overlap_state(session, rows, now=now, settings=settings)
     rows, replaces_locked = _without_locked_runs(session, rows, overlap, settings=settings)
@@ -153,7 +148,7 @@ def claim(
     terminate = _replace_runs(session, decisions, new, now=now)
     _advance(session, decisions, new)
     return Claimed(
-        handled=len(decisions) + held + len(unreadable),
+        handled=len(decisions) + held,
         outgoing=[run for decision in decisions for run in decision.outgoing if run.run_id in new],
         terminate=terminate,
         is_full=is_out_of_time or fills_batch,
@@ -208,7 +203,7 @@ def _decide_or_quarantine(
         decision = _Decision(row.owner, change, quarantined=quarantined)
     if not row.was_held:
         return decision
-    return replace(decision, change={**decision.change, "held_at": None})
+    return decision._replace(change={**decision.change, "held_at": None})
 
 
 def _large_owners(decisions: Sequence[_Decision], batch_size: int) -> frozenset[str]:
@@ -221,8 +216,7 @@ def _large_owners(decisions: Sequence[_Decision], batch_size: int) -> frozenset[
 
 def plan_unplanned(session: Session, *, now: datetime, settings: Settings) -> int:
     """Plan the next run of a batch of unplanned schedules; return the size of the batch."""
-    rows, unreadable = due.lock_unplanned(session, limit=settings.batch_size)
-    quarantine_unreadable(session, unreadable, now=now)
+    rows = due.lock_unplanned(session, limit=settings.batch_size)
     skipped = skips.of_rows(session, rows, now=now)
     decide = partial(_decide_unplanned, now=now, settings=settings, skipped=skipped)
     planning_time = PlanningTime(batch_size=settings.batch_size)
@@ -234,14 +228,14 @@ def plan_unplanned(session: Session, *, now: datetime, settings: Settings) -> in
         planning_time.add_row(row.owner)
     new = _record(session, decisions, now=now)
     _advance(session, decisions, new)
-    return len(rows) + len(unreadable)
+    return len(rows)
 
 
 def _decide_unplanned(
     row: DueSchedule, *, now: datetime, settings: Settings, skipped: _Skipped
 ) -> _Decision:
-    _check_payload(row)
-    task_allowlist.check(settings, owner=row.owner, task=row.task)
+    run_rows.check_payload(row)
+    check_task_allowed(settings, owner=row.owner, task=row.task)
     unlimited = spec_from_row(cast("SpecColumns", row), settings)
     spec = without(with_search_budget(unlimited), skipped.get(row.id, ()))
     missed = _missed_records(row, spec, now)
@@ -292,15 +286,13 @@ def _lock_due(
     limit: int,
     second: frozenset[str],
     since: datetime | None,
-) -> DueRows:
+) -> Sequence[DueSchedule]:
     """Lock up to ``limit`` due rows. The owners in ``second`` get what the others leave."""
     lock = partial(due.lock_due, session, now=now, since=since)
     if not second:
         return lock(limit=limit)
     first = lock(limit=limit - limit // 2, except_owners=second)
-    left = limit - len(first.rows) - len(first.unreadable)
-    others = lock(limit=left, only_owners=second)
-    return DueRows([*first.rows, *others.rows], [*first.unreadable, *others.unreadable])
+    return [*first, *lock(limit=limit - len(first), only_owners=second)]
 
 
 class _OverlapState(NamedTuple):
@@ -314,12 +306,11 @@ def _overlap_state(
     session: Session, rows: Sequence[DueSchedule], *, now: datetime, settings: Settings
 ) -> _OverlapState:
     """Count the unfinished runs of the schedules whose overlap policy needs it."""
-    counts_for: dict[int, timedelta] = {}
-    for row in rows:
-        # A duration out of range: planning this row raises the error.
-        with suppress(ArithmeticError, TypeError, ValueError):
-            if (row.overlap or settings.overlap) != "allow":
-                counts_for[row.id] = _counts_for(row, settings)
+    counts_for = {
+        row.id: _counts_for(row, settings)
+        for row in rows
+        if (row.overlap or settings.overlap) != "allow"
+    }
     counting = [
         run
         for run in overlaps.unfinished_runs(session, list(counts_for))
@@ -344,7 +335,7 @@ def _without_locked_runs(
     replacing = [
         row.id
         for row in rows
-        if overlap.unfinished[row.id] and (row.overlap or settings.overlap) == "cancel_previous"
+        if row.id in overlap.unfinished and (row.overlap or settings.overlap) == "cancel_previous"
     ]
     locked = overlaps.with_locked_runs(session, replacing)
     if not locked:
@@ -371,7 +362,7 @@ def _decide_due(
     outage_delay: OutageDelay | None,
     late_since: datetime | None,
 ) -> _Decision:
-    _check_payload(row)
+    run_rows.check_payload(row)
     fire_at = _fire_at(row)
     if outage_delay is not None:
         until = outage_delay(run_rows.new_outgoing_run(row, fire_at, now=now, settings=settings))
@@ -381,7 +372,7 @@ def _decide_due(
             due_at = fire_at + (jitter or timedelta(0))
             late = _late_run(row, None, due_at, now=now, late_since=late_since)
             return _Decision(row.owner, {"id": row.id, "next_run_at": until}, late=late)
-    task_allowlist.check(settings, owner=row.owner, task=row.task)
+    check_task_allowed(settings, owner=row.owner, task=row.task)
     # SpecColumns has attributes that can be set, unlike those of a named tuple.
     spec = with_search_budget(spec_from_row(cast("SpecColumns", row), settings))
     spec = without(spec, skipped.get(row.id, ()))
@@ -391,8 +382,9 @@ def _decide_due(
         run_count=row.run_count,
         now=now,
         limit=limit,
-        unfinished=overlap.unfinished[row.id],
-        buffered=overlap.buffered[row.id],
+        # Not a subscript: a Counter computes the missing count in Python.
+        unfinished=overlap.unfinished.get(row.id, 0),
+        buffered=overlap.buffered.get(row.id, 0),
         last_run_at=row.last_run_at,
     )
     new = [run_rows.new_outgoing_run(row, at, now=now, settings=settings) for at in planned.runs]
@@ -437,30 +429,21 @@ def _late_run(
     late_by = now - max(due_at, late_since)
     if late_by <= MIN_LATE:
         return None
-    return events.LateRun(
-        run_id=run_id, schedule_id=row.id, late_by=late_by, has_own_rule=row.has_late_rule
-    )
-
-
-def _check_payload(row: DueSchedule) -> None:
-    # The API rejects such a row. SQL by hand can write one.
-    shapes = (("args", list), ("kwargs", dict), ("options", dict))
-    for column, shape in shapes:
-        if not isinstance(getattr(row, column), shape):
-            msg = f"{column} must be a JSON {'array' if shape is list else 'object'}"
-            raise TypeError(msg)
+    return events.LateRun(run_id=run_id, schedule_id=row.id, late_by=late_by)
 
 
 def _change(row: DueSchedule, spec: ScheduleSpec, planned: Plan, now: datetime) -> dict[str, Any]:
-    fire_at = planned.next_fire_at
+    fire_at, made = planned.next_fire_at, planned.runs
     change = {
         "id": row.id,
         "next_fire_at": fire_at,
         "next_run_at": None if fire_at is None else run_at(spec, fire_at),
-        "run_count": row.run_count + len(planned.runs),
+        "run_count": min(row.run_count + len(made), MAX_COUNT),
         "finished_at": now if fire_at is None else None,
     }
-    return {**change, "last_run_at": planned.runs[-1]} if planned.runs else change
+    if made:
+        change["last_run_at"] = made[-1]
+    return change
 
 
 def _record(session: Session, decisions: Sequence[_Decision], *, now: datetime) -> Collection[str]:

@@ -17,25 +17,27 @@ from datetime import timedelta
 from typing import Any
 
 from celery import Celery
-from celery.schedules import BaseSchedule, crontab, maybe_schedule
+from celery.schedules import BaseSchedule, maybe_schedule
 from sqlalchemy.orm import Session
 
+from celery_dynbeat import transitions
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.acting import acting
 from celery_dynbeat.api.edit import alerting, audit, edits, owner_zone
 from celery_dynbeat.api.edit.fields import FIELD_DEFAULTS
+from celery_dynbeat.beat.config_digest import digest_of
 from celery_dynbeat.celery_schedules import trigger_of, without_zone
-from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import DynbeatError, InvalidScheduleError, ScheduleExistsError
 from celery_dynbeat.common.events import Event
-from celery_dynbeat.db.encoding import escape_non_ascii
+from celery_dynbeat.common.states import Action
 from celery_dynbeat.db.engine import savepoint
 from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.db.statements import RowLockedError
+from celery_dynbeat.db.types import escape_non_ascii
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import schedules
-from celery_dynbeat.store.rows import RowLockedError
-from celery_dynbeat.store.schedules import MANAGED_BY_CONFIG, REFUSED_PREFIX
-from celery_dynbeat.transitions import pausing
+from celery_dynbeat.store.application import record_beat_schedule
+from celery_dynbeat.store.schedules import schedules
+from celery_dynbeat.store.schedules.schedules import MANAGED_BY_CONFIG, REFUSED_PREFIX
 from celery_dynbeat.triggers import Trigger
 
 logger = logging.getLogger(__name__)
@@ -52,7 +54,7 @@ def sync(context: Context, *, only: Collection[str] | None = None) -> Collection
     Return the names that were left out, because other transactions have locked their schedules. A
     later call has them as ``only``, unless a beat has started since, which may have other entries.
     """
-    entries = {name: entry for name, entry in entries_of(context.app).items() if entry is not None}
+    entries = {name: entry for name, entry in context.beat_schedule.items() if entry is not None}
     converted = {name: convert(context, entry) for name, entry in entries.items()}
     with acting(actor=ACTOR):
         return context.write(None, lambda session: _sync(context, session, converted, only=only))
@@ -87,7 +89,7 @@ def _sync(
         row = schedules.lock(session, owner="", name=name)
         if row is not None:
             edits.delete(context, session, row, now=context.clock.now())
-    written = 0
+    written = refused = 0
     for name, fields in converted.items():
         if name in locked:
             continue
@@ -103,6 +105,7 @@ def _sync(
         if error is None:
             written += 1
         else:
+            refused += 1
             _refuse(context, session, name, error)
     logger.info(
         "entries of beat_schedule: %s written, %s removed",
@@ -110,6 +113,10 @@ def _sync(
         len(removed),
         extra={"event": Event.CONFIG_SYNCED, "written": written, "removed": len(removed)},
     )
+    # A refused entry is logged at each start. A part of the entries has no digest.
+    is_complete = only is None and not locked and not refused
+    digest = digest_of(context, schedules.managed_rows(session)) if is_complete else None
+    record_beat_schedule(session.connection(), digest)
     return locked
 
 
@@ -163,7 +170,7 @@ def _refuse(context: Context, session: Session, name: str, error: Exception) -> 
 def _pause(context: Context, session: Session, row: Schedule, *, reason: str) -> None:
     now = context.clock.now()
     with audit.recording(context, session, row, Action.PAUSE, now=now, reason=reason):
-        pausing.pause(session, row, reason=reason, now=now)
+        transitions.pause(session, row, reason=reason, now=now)
 
 
 def _managed_row(context: Context, session: Session, name: object) -> Schedule | None:
@@ -220,7 +227,7 @@ def _upsert(
         )
         new.managed_by = MANAGED_BY_CONFIG
         schedules.add(session, new.insert_values())
-        alerting.watch_new(context.settings, session, [new], now=now)
+        alerting.add_checks(context.settings, session, [new], now=now)
         audit.created(context, session, [new], now=now)
         return
     if row.managed_by != MANAGED_BY_CONFIG:
@@ -229,22 +236,6 @@ def _upsert(
     resume = _is_refused(row)
     with audit.recording(context, session, row, Action.UPDATE, now=now):
         edits.change(context, session, row, fields, now=now, timezone=timezone, resume=resume)
-
-
-def entries_of(app: Celery) -> dict[str, Any]:
-    """Return the entries of ``beat_schedule``, and the one that Celery's beat adds."""
-    entries: dict[str, Any] = dict(app.conf.beat_schedule or {})
-    # Celery's own scheduler does the same for a result backend that does not expire results.
-    if app.conf.result_expires and not app.backend.supports_autoexpire:
-        entries.setdefault(
-            "celery.backend_cleanup",
-            {
-                "task": "celery.backend_cleanup",
-                "schedule": crontab("0", "4", "*"),
-                "options": {"expires": 12 * 3600},
-            },
-        )
-    return entries
 
 
 def fields_of(entry: Mapping[str, Any], *, app: Celery) -> dict[str, Any]:

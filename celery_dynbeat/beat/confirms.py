@@ -32,8 +32,8 @@ from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_ids import created_at
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.planning.outgoing_run import OutgoingRun
-from celery_dynbeat.store import runs, traces
+from celery_dynbeat.planning.plan import OutgoingRun
+from celery_dynbeat.store.runs import runs, traces
 
 logger = logging.getLogger(__name__)
 
@@ -196,7 +196,9 @@ class Confirms:
         Each message thus doubles the time to the next one, and copies do not fill a long queue.
         """
         resend_after = self._settings.resend_after
-        waited = timedelta(0) if run.unstarted_since is None else now - run.unstarted_since
+        if run.unstarted_since is None:
+            return resend_after
+        waited = now - run.unstarted_since
         while resend_after < min(waited, MAX_RESEND_AFTER):
             # Doubled in steps, so that many runs share one value and one UPDATE.
             resend_after *= 2

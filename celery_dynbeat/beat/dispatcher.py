@@ -35,22 +35,19 @@ from celery_dynbeat.beat.claim import claim, plan_unplanned
 from celery_dynbeat.beat.confirms import Confirms, Executor, InlineExecutor
 from celery_dynbeat.beat.due_poller import LOCKED_PAUSE, DuePoller, is_due
 from celery_dynbeat.beat.fairness import COSTLY_FOR, CostlyOwners
-from celery_dynbeat.beat.maintenance import Maintenance
-from celery_dynbeat.beat.requests import run_due_request
+from celery_dynbeat.beat.maintenance import Maintenance, Termination
 from celery_dynbeat.beat.sweep import take_overdue
-from celery_dynbeat.beat.termination import Termination
 from celery_dynbeat.beat.traces import RecordedTraces, Traces
-from celery_dynbeat.broker.base import RunPublisher
-from celery_dynbeat.broker.publisher import PublishResult
+from celery_dynbeat.broker.publisher import PublishResult, RunPublisher
 from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.errors import DispatchError
-from celery_dynbeat.common.run_states import RequestKind
 from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.common.states import RequestKind
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.planning.outgoing_run import OutgoingRun
-from celery_dynbeat.store import due
-from celery_dynbeat.store.pending_work import PendingWork
-from celery_dynbeat.store.rows import RowLockedError
+from celery_dynbeat.db.statements import RowLockedError
+from celery_dynbeat.planning.plan import OutgoingRun
+from celery_dynbeat.store.schedules import due
+from celery_dynbeat.store.schedules.due import PendingWork
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry.emitting import emit, emit_on_commit, has_listeners
 from celery_dynbeat.telemetry.events import BatchKind
@@ -83,7 +80,7 @@ class Dispatcher:
 
     ``failpoint`` is called with the name of each point at which a crash matters. ``executor`` runs
     the confirms; without one they run in the calling thread. ``poll_interval`` overrides the one of
-    the settings. ``tracer`` None: no traces.
+    the settings. Without ``tracer`` there are no traces.
     """
 
     def __init__(
@@ -226,6 +223,9 @@ class Dispatcher:
         return self._send(self._take(take, BatchKind.OVERDUE), BatchKind.OVERDUE)
 
     def _run_request(self, now: datetime) -> int:
+        # A late import: few installations have backfills and reruns of many.
+        from celery_dynbeat.beat.requests import run_due_request  # noqa: PLC0415
+
         take = partial(run_due_request, now=now, settings=self._settings)
         requested = self._take(take, BatchKind.RERUN)
         is_rerun = requested.kind is RequestKind.RERUN

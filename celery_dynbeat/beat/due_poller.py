@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.store import pending_work
+from celery_dynbeat.store.schedules import due
 
 #: Poll again after this time when other beats have locked all rows that are due.
 LOCKED_PAUSE = timedelta(milliseconds=50)
@@ -25,19 +25,19 @@ class DuePoller:
     def __init__(self, *, database: Database, interval: timedelta) -> None:
         self._database = database
         self._interval = interval
-        self._watermark = pending_work.NO_WATERMARK
+        self._watermark = due.NO_WATERMARK
         self._full_poll_at: datetime | None = None
         self._expected_at: datetime | None = None
-        self._idle: pending_work.PendingWork | None = None
+        self._idle: due.PendingWork | None = None
 
     @property
-    def watermark(self) -> pending_work.Watermark:
+    def watermark(self) -> due.Watermark:
         """The instants before which the last poll found nothing."""
         return self._watermark
 
     def reset(self) -> None:
         """Make the next poll a full one: a row that is committed late may be due already."""
-        self._watermark, self._full_poll_at, self._idle = pending_work.NO_WATERMARK, None, None
+        self._watermark, self._full_poll_at, self._idle = due.NO_WATERMARK, None, None
 
     def on_change(self) -> None:
         """Expect due rows now, and make the next poll a full one: a schedule has changed."""
@@ -52,15 +52,15 @@ class DuePoller:
         expected_at, self._expected_at = self._expected_at, None
         return is_due(expected_at, now)
 
-    def poll(self, now: datetime) -> pending_work.PendingWork:
+    def poll(self, now: datetime) -> due.PendingWork:
         """Return the pending work."""
         idle, self._idle = self._idle, None
         if not self._is_fresh(now):
-            self._watermark, self._full_poll_at = pending_work.NO_WATERMARK, now
+            self._watermark, self._full_poll_at = due.NO_WATERMARK, now
         elif idle is not None and not is_due(idle.earliest(), now):
             return idle
         until = now + self._interval
-        read = partial(pending_work.read, now=now, until=until, watermark=self._watermark)
+        read = partial(due.read_pending, now=now, until=until, watermark=self._watermark)
         pending = self._database.read(read)
         self._watermark = pending.watermark
         return pending
@@ -70,7 +70,7 @@ class DuePoller:
         # ``now`` is before ``at`` when the clock was set back.
         return at is not None and at <= now < at + self._interval
 
-    def next_wait(self, pending: pending_work.PendingWork, now: datetime) -> timedelta:
+    def next_wait(self, pending: due.PendingWork, now: datetime) -> timedelta:
         """Return how long beat may sleep after a pass that found only ``pending``."""
         earliest = pending.earliest()
         if is_due(earliest, now):

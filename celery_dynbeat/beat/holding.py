@@ -1,4 +1,4 @@
-"""Hold due schedules of held owners, and keep held schedules consistent with the holds.
+"""Take schedules out of the due index: hold those of held owners, quarantine unusable ones.
 
 A held schedule has ``held_at``, and its ``next_run_at`` is the end of the hold. So it leaves the
 start of the due index, and is due by itself when the hold ends. Its ``next_fire_at`` does not
@@ -7,15 +7,17 @@ change: ``catch_up`` then decides about the fire times since then, as after down
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.beat.quarantine import quarantine_unreadable
-from celery_dynbeat.store import due, holds
-from celery_dynbeat.store.due import DueSchedule
-from celery_dynbeat.store.rows import Row, UnreadableRow
+from celery_dynbeat.db.statements import Row, format_error
+from celery_dynbeat.store import holds
+from celery_dynbeat.store.schedules import due
+from celery_dynbeat.store.schedules.due import DueSchedule
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry.emitting import emit_on_commit, has_listeners
+from celery_dynbeat.telemetry.events import ScheduleQuarantined
 
 #: Held schedules that one maintenance compares with the holds, and expired holds that it deletes.
 REVIEWED = 500
@@ -57,24 +59,16 @@ def review(session: Session, *, now: datetime, after: HeldKey | None) -> HeldKey
     SQL by hand can delete a hold. So can a release in a transaction whose snapshot is older than
     the claim that held the schedule. Up to REVIEWED held schedules after the key ``after`` are
     compared. Return the key of the last one, None after the last held schedule. Schedules without
-    a next run are no longer held. Those that cannot be read are quarantined.
+    a next run are no longer held.
     """
     holds.delete_expired(session, now=now, limit=REVIEWED)
-    rows, unreadable = holds.held_after(session, after=after, limit=REVIEWED)
-    if unreadable:
-        _quarantine(session, unreadable, now=now)
+    rows = holds.held_after(session, after=after, limit=REVIEWED)
     # SQL by hand, or a process of an earlier version, ended the schedule and left held_at.
     stopped = [row.id for row in rows if row.next_run_at is None]
     if stopped:
         holds.clear_held(session, holds.lock_held(session, stopped))
     _free_overdue(session, [row for row in rows if row.next_run_at is not None], now=now)
-    is_last = len(rows) + len(unreadable) < REVIEWED
-    return None if is_last or not rows else (rows[-1].held_at, rows[-1].id)
-
-
-def _quarantine(session: Session, unreadable: Sequence[UnreadableRow], *, now: datetime) -> None:
-    locked = holds.lock_held(session, [row.id for row in unreadable])
-    quarantine_unreadable(session, [row for row in unreadable if row.id in locked], now=now)
+    return None if len(rows) < REVIEWED else (rows[-1].held_at, rows[-1].id)
 
 
 def _free_overdue(session: Session, rows: Sequence[Row], *, now: datetime) -> None:
@@ -85,3 +79,36 @@ def _free_overdue(session: Session, rows: Sequence[Row], *, now: datetime) -> No
     wrong = {row.owner for row in rows if row.next_run_at > ends.get(row.owner, now)}
     for owner in sorted(wrong):
         holds.move_held(session, owner=owner, now=now, end=ends.get(owner), waits=False)
+
+
+class NamedSchedule(Protocol):
+    """A row of a schedule."""
+
+    @property
+    def id(self) -> int:
+        """The id of the row."""
+
+    @property
+    def owner(self) -> str:
+        """The owner."""
+
+    @property
+    def name(self) -> str:
+        """The name."""
+
+
+def quarantine_of(
+    schedule: NamedSchedule, error: Exception, *, now: datetime
+) -> ScheduleQuarantined:
+    """Return the quarantine of a schedule that cannot be planned.
+
+    The caller stores its ``error`` with ``next_run_at`` None, and emits it.
+    """
+    return ScheduleQuarantined(
+        schedule_id=schedule.id,
+        owner=schedule.owner,
+        schedule=schedule.name,
+        error=format_error(error),
+        exception=error,
+        at=now,
+    )

@@ -8,32 +8,237 @@
 
 Rescue:
 
-running, its worker is dead                                     -> ``transitions.dead_attempts``
+running, its worker is dead                                     -> ``transitions.end_attempts``
 retrying, replaced by a canvas, begun max_run_time ago          -> lost
 retrying, not started dynbeat_resend_after past its retry time  -> pending, sent again
+
+Termination: ask the workers to end the runs that newer runs replace.
+
+a worker ends the run                      -> the worker records ``revoked``
+the broker is unreachable                  -> the next rescue sends the request again
+the broker refuses the request             -> the reason is noted on the run
+the run continues after MAX_RETRIES        -> that is noted on the run
+
+No request is sent for a run with a note. The run ends by itself. Its successor was sent long
+before.
+
+Pruning: runs go after dynbeat_history_retention, changes after dynbeat_audit_retention. Run ids are
+ordered by time. A scan of the primary key therefore meets the oldest runs first and needs no
+additional index. A scan starts every SCAN_INTERVAL. Each batch reads and deletes at most BATCH_SIZE
+rows in a separate transaction, followed by a pause. So it delays due schedules only briefly. These
+rows stay, at any age:
+
+- runs that have not ended;
+- while the schedule is not finished, the run of its last fire time and newer ones: after the clock
+  is set back, beat must find the fire times that already had their run.
+
+A batch of changes reads the start of the index on ``changed_at``.
 """
 
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import Enum, auto
 from functools import partial
+from typing import Any
 
+from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.beat.claim import warn_unsupported
 from celery_dynbeat.beat.holding import HeldKey, review
-from celery_dynbeat.beat.pruner import ChangeTimer, PruneCursor, prune_changes
-from celery_dynbeat.beat.termination import Termination
+from celery_dynbeat.broker.publisher import RunPublisher
 from celery_dynbeat.common.clock import Clock
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.errors import DispatchError
+from celery_dynbeat.common.run_ids import first_run_id
 from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.process.node_timeout import NEVER, effective_node_timeout
-from celery_dynbeat.store import overlaps, stuck_runs
-from celery_dynbeat.store.failing import RECENT
-from celery_dynbeat.store.rows import LockedRows
+from celery_dynbeat.db.models import REQUESTED_ORIGINS
+from celery_dynbeat.process.heartbeat import NEVER, effective_node_timeout
+from celery_dynbeat.store.runs import overlaps, stuck_runs
+from celery_dynbeat.store.schedules import changes
+from celery_dynbeat.store.schedules.failing import RECENT
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry.emitting import emit, emit_on_commit, has_listeners
-from celery_dynbeat.transitions.dead_attempts import EndedAttempts, end_attempts
-from celery_dynbeat.transitions.failing import settle_deferred
+from celery_dynbeat.transitions import EndedAttempts, end_attempts, settle_deferred
+
+BATCH_SIZE = 500
+#: After a scan, the next one waits for at least this multiple of the scan's duration.
+IDLE_FACTOR = 20
+BATCH_PAUSE = timedelta(milliseconds=100)
+SCAN_INTERVAL = timedelta(minutes=10)
+#: The first scan after the start of beat waits this long: due schedules come first.
+FIRST_DELAY = timedelta(minutes=1)
+#: Less than every run id.
+LOWEST_ID = "00000000-0000-0000-0000-000000000000"
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """The result of one batch. The next one starts after ``last_id``, None at the end."""
+
+    deleted: int
+    last_id: str | None
+
+
+def prune(
+    session: Session, *, now: datetime, older_than: timedelta, after: str = LOWEST_ID
+) -> Pruned:
+    """Delete the prunable runs among the next BATCH_SIZE runs after the id ``after``."""
+    limit = now - older_than
+    # A late import: beat prunes minutes after its start.
+    from celery_dynbeat.store.runs import retention  # noqa: PLC0415
+
+    rows = retention.read_page(session, after=after, before=first_run_id(limit), limit=BATCH_SIZE)
+    prunable_ids = [row.id for row in rows if _is_prunable(row, limit)]
+    deleted = retention.delete_finished(session, prunable_ids)
+    return Pruned(deleted, rows[-1].id if len(rows) == BATCH_SIZE else None)
+
+
+def _is_prunable(row: Row[Any], limit: datetime) -> bool:
+    if row.finished_at is None or row.finished_at >= limit:
+        return False
+    if row.schedule_id is None or row.over_at is not None or row.origin in REQUESTED_ORIGINS:
+        # No trigger yields the instant of such a run. A finished schedule yields none at all.
+        return True
+    last = row.last_run_at or row.next_fire_at
+    return last is not None and row.scheduled_for < last
+
+
+def prune_changes(session: Session, *, now: datetime, older_than: timedelta) -> int:
+    """Delete up to BATCH_SIZE old changes and return their number."""
+    return changes.delete_before(session, before=now - older_than, limit=BATCH_SIZE)
+
+
+class PruneTimer:
+    """When the next batch of a prune is due."""
+
+    def __init__(self) -> None:
+        self._checked_at: datetime | None = None
+        self.next_at: datetime | None = None
+
+    def is_due(self, now: datetime) -> bool:
+        """Return whether to prune a batch now."""
+        if self.next_at is None:
+            self.next_at = now + FIRST_DELAY
+        if self._checked_at is not None and now < self._checked_at:
+            # The clock was set back.
+            self.next_at = min(self.next_at, now + SCAN_INTERVAL)
+        self._checked_at = now
+        return self.next_at <= now
+
+
+class PruneCursor(PruneTimer):
+    """The position of one beat's scan, and when its next batch is due."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._after: str | None = None
+        self._scan_started_at: datetime | None = None
+
+    def prune(self, session: Session, *, now: datetime, older_than: timedelta) -> Pruned:
+        """Prune the batch at the cursor, without moving it: the transaction may be repeated."""
+        return prune(session, now=now, older_than=older_than, after=self._after or LOWEST_ID)
+
+    def advance(self, pruned: Pruned, *, now: datetime) -> None:
+        """Move the cursor after the batch was committed."""
+        self._after = pruned.last_id
+        started_at = self._scan_started_at or now
+        if pruned.last_id is not None:
+            self._scan_started_at, self.next_at = started_at, now + BATCH_PAUSE
+            return
+        # A scan also reads the rows that stay. After a long scan the next one starts later.
+        self._scan_started_at = None
+        self.next_at = now + max(SCAN_INTERVAL, IDLE_FACTOR * (now - started_at))
+
+
+class ChangeTimer(PruneTimer):
+    """When one beat prunes its next batch of changes."""
+
+    def advance(self, deleted: int, *, now: datetime) -> None:
+        """Set when the next batch is due, after one was committed."""
+        self.next_at = now + (BATCH_PAUSE if deleted == BATCH_SIZE else SCAN_INTERVAL)
+
+
+#: Requests for one run after the first one. The first one follows the claim.
+MAX_RETRIES = 2
+#: After this many refusals in a row, one request is sent in REFUSAL_PAUSE seconds.
+MAX_REFUSALS = 3
+REFUSAL_PAUSE = 300.0
+NOT_ENDED = (
+    "overlap: a newer run was sent, and no worker ended this one: cancel_previous needs a prefork"
+    " or gevent pool with remote control"
+)
+
+
+class _Response(Enum):
+    SENT = auto()
+    UNREACHABLE = auto()
+    REFUSED = auto()
+
+
+class Termination:
+    """Sends the requests of one beat to end runs, and gives up if they have no effect."""
+
+    def __init__(self, publisher: RunPublisher) -> None:
+        self._publisher = publisher
+        self._retries: Mapping[str, int] = {}
+        self._refusal = ""
+        self._refusals = 0
+        self._refused_until = 0.0
+        self._reported: set[str] = set()
+
+    def request(self, run_ids: Sequence[str]) -> None:
+        """Ask the workers to end these runs. Raises nothing: beat must send their successors."""
+        if run_ids:
+            self._request(run_ids)
+
+    def retry(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """Send the request again for all replaced runs that continue.
+
+        Returns the runs that need no further request, by the reason.
+        """
+        exhausted = {run_id for run_id in run_ids if self._retries.get(run_id, 0) >= MAX_RETRIES}
+        others = [run_id for run_id in run_ids if run_id not in exhausted]
+        response = self._request(others) if others else None
+        sent = int(response is _Response.SENT)
+        self._retries = {run_id: self._retries.get(run_id, 0) + sent for run_id in others}
+        reasons: defaultdict[str, list[str]] = defaultdict(list)
+        if exhausted:
+            reasons[NOT_ENDED] += exhausted
+        if response is _Response.REFUSED:
+            reasons[self._refusal] += others
+        for reason, ids in reasons.items():
+            self._emit_failed(reason, reason, len(ids))
+        return reasons
+
+    def _request(self, run_ids: Sequence[str]) -> _Response:
+        if self._refusals >= MAX_REFUSALS and time.monotonic() < self._refused_until:
+            return _Response.REFUSED
+        try:
+            self._publisher.terminate(run_ids)
+        except DispatchError as error:
+            self._refusal = str(error)
+            self._refusals += 1
+            self._refused_until = time.monotonic() + REFUSAL_PAUSE
+            self._emit_failed(self._refusal, str(error), len(run_ids))
+            return _Response.REFUSED
+        # Any other error: the broker is unreachable. Maintenance sends the request again.
+        except Exception as error:  # noqa: BLE001
+            self._emit_failed(type(error).__name__, str(error), len(run_ids))
+            return _Response.UNREACHABLE
+        self._refusals = 0
+        return _Response.SENT
+
+    def _emit_failed(self, kind: str, reason: str, count: int) -> None:
+        repeated = kind in self._reported
+        self._reported.add(kind)
+        if has_listeners(events.TerminationFailed):
+            emit(events.TerminationFailed(count=count, reason=reason, repeated=repeated))
+
 
 #: Rescues in one dynbeat_node_timeout.
 RESCUES_PER_NODE_TIMEOUT = 4
@@ -59,10 +264,10 @@ def rescue_runs(
         limit=settings.batch_size,
     )
     end = partial(end_attempts, session, now=now, settings=settings)
-    waiting = [row for row in lost.rows if row.status == Status.RETRYING]
-    running = [row for row in lost.rows if row.status != Status.RETRYING]
-    canvases = end(LockedRows(waiting, []), reason=CANVAS_LOST)
-    attempts = end(LockedRows(running, lost.unreadable), reason=WORKER_GONE)
+    waiting = [row for row in lost if row.status == Status.RETRYING]
+    running = [row for row in lost if row.status != Status.RETRYING]
+    canvases = end(waiting, reason=CANVAS_LOST)
+    attempts = end(running, reason=WORKER_GONE)
     return EndedAttempts(canvases.count + attempts.count, attempts.rerun_count)
 
 

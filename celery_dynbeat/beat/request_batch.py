@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.planning.outgoing_run import OutgoingRun
+from celery_dynbeat.db.statements import Row
+from celery_dynbeat.planning.plan import OutgoingRun
 from celery_dynbeat.planning.schedule_spec import max_run_time
-from celery_dynbeat.store import overlaps, requests
-from celery_dynbeat.store.rows import Row
+from celery_dynbeat.store import requests
+from celery_dynbeat.store.runs import overlaps
 
 #: The time between two batches of one request.
 BATCH_PAUSE = timedelta(seconds=1)

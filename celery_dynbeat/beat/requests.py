@@ -9,7 +9,7 @@
 - A schedule whose runs must not overlap gets one run at a time, while it has no unfinished run.
 - During a hold of everything or of the request's owner, nothing is recorded.
 - The schedules are locked, so that no two transactions make the same run.
-- A request that cannot be read is cancelled.
+- A request with other ids or statuses than the API writes is cancelled.
 - A crash leaves what a crash of a claim leaves: nothing, or pending runs that the sweep publishes.
 """
 
@@ -24,12 +24,11 @@ from celery_dynbeat.beat import backfill, rerun
 from celery_dynbeat.beat.request_batch import Batch, UnusableRequestError, wait
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_ids import is_run_id
-from celery_dynbeat.common.run_states import RequestKind, Status
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.db.models import Request
-from celery_dynbeat.planning.outgoing_run import OutgoingRun
+from celery_dynbeat.common.states import RequestKind, Status
+from celery_dynbeat.db.statements import Row
+from celery_dynbeat.planning.plan import OutgoingRun
 from celery_dynbeat.store import holds, requests
-from celery_dynbeat.store.rows import Row, names_of
 
 logger = logging.getLogger(__name__)
 
@@ -50,16 +49,14 @@ class RequestedRuns(NamedTuple):
 def run_due_request(session: Session, *, now: datetime, settings: Settings) -> RequestedRuns:
     """Make the next batch of the request that has been due the longest, if any."""
     locked = requests.lock_oldest_due(session, now=now)
-    for unreadable in locked.unreadable:
-        _cancel(session, unreadable.id, str(unreadable), now=now)
-    if not locked.rows:
-        return RequestedRuns(len(locked.unreadable))
-    request = locked.rows[0]
+    if not locked:
+        return RequestedRuns(0)
+    request = locked[0]
     try:
         _check(request)
         batch = _next_batch(session, request, now=now, settings=settings)
     except UnusableRequestError as error:
-        _cancel(session, request.id, str(error), now=now)
+        _cancel(session, request, str(error), now=now)
         return RequestedRuns(1)
     requests.change(session, request_id=request.id, values=batch.values)
     return RequestedRuns(1, batch.outgoing, RequestKind(request.kind))
@@ -74,27 +71,26 @@ def _next_batch(session: Session, request: Row, *, now: datetime, settings: Sett
 def _check(request: Row) -> None:
     """Raise UnusableRequestError for values that only SQL by hand writes."""
     for column in ("statuses", "waiting_ids", "unfinished_ids"):
-        if not isinstance(getattr(request, column), list):
-            raise UnusableRequestError(f"{column} is not an array")
+        # Too many digits or levels: Json.
+        if getattr(request, column) is None:
+            raise UnusableRequestError(f"{column} cannot be read")
     if not set(map(str, request.statuses)) <= set(Status):
         raise UnusableRequestError("statuses has an unknown status")
     if not all(map(is_run_id, (*request.waiting_ids, *request.unfinished_ids))):
         raise UnusableRequestError("waiting_ids or unfinished_ids has no id of a run")
 
 
-def _cancel(session: Session, request_id: int, error: str, *, now: datetime) -> None:
-    names = names_of(session, Request, [request_id])[request_id]
+def _cancel(session: Session, request: Row, error: str, *, now: datetime) -> None:
     logger.error(
         "request %s is cancelled: %s",
-        request_id,
+        request.id,
         error,
         extra={
             "event": Event.REQUEST_CANCELLED,
-            "owner": names.owner,
-            "schedule": names.name,
-            "request_id": request_id,
+            "owner": request.owner,
+            "schedule": request.name,
+            "request_id": request.id,
         },
     )
-    # With a position that can be read: the API shows the request.
-    ended = {"next_run_at": None, "finished_at": now, "cancelled": True, "after_at": now}
-    requests.change(session, request_id=request_id, values=ended)
+    ended = {"next_run_at": None, "finished_at": now, "cancelled": True}
+    requests.change(session, request_id=request.id, values=ended)

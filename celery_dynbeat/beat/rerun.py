@@ -17,7 +17,6 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.beat.quarantine import quarantine_unreadable
 from celery_dynbeat.beat.request_batch import (
     BATCH_PAUSE,
     Batch,
@@ -26,16 +25,14 @@ from celery_dynbeat.beat.request_batch import (
     unfinished_runs,
     wait,
 )
-from celery_dynbeat.common import task_allowlist
-from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.common.settings import Settings, check_task_allowed
 from celery_dynbeat.db.models import Origin
-from celery_dynbeat.planning.outgoing_run import OutgoingRun
-from celery_dynbeat.planning.plan import MICROSECOND
+from celery_dynbeat.db.statements import Row
+from celery_dynbeat.planning.plan import MICROSECOND, OutgoingRun
 from celery_dynbeat.planning.rerun_planning import RerunSelection, RerunState, select_reruns
-from celery_dynbeat.planning.schedule_spec import expires_at, max_run_time
-from celery_dynbeat.store import due, holds, reruns, run_rows, schedules
+from celery_dynbeat.store import holds, reruns
 from celery_dynbeat.store.reruns import Position, RerunFilter
-from celery_dynbeat.store.rows import Row
+from celery_dynbeat.store.schedules import due, run_rows, schedules
 from celery_dynbeat.transitions.reruns import Record, add_reruns, is_fire_time, rerun_record
 
 #: Runs of one request that wait for their schedules.
@@ -50,8 +47,8 @@ LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 class _Found:
     """The candidates of a batch, oldest first, and the position of the search after it.
 
-    ``excluded`` is the number of runs that no longer match or cannot be read. ``position`` is None
-    at the end of the search.
+    ``excluded`` is the number of runs that no longer match. ``position`` is None at the end of the
+    search.
     """
 
     candidates: Sequence[Row]
@@ -80,8 +77,8 @@ def _find(session: Session, request: Row, *, capacity: int) -> _Found:
     """Return the runs that wait, and then the next runs that match."""
     new, position = _search(session, request, capacity=capacity)
     ids = [*request.waiting_ids, *new]
-    parts = reruns.newest_by_ids(session, ids, statuses=request.statuses)
-    by_id = {row.id: row for part in parts for row in part.rows}
+    newest = reruns.newest_by_ids(session, ids, statuses=request.statuses)
+    by_id = {row.id: row for row in newest}
     candidates = [by_id[run_id] for run_id in ids if run_id in by_id]
     return _Found(candidates, len(ids) - len(candidates), position)
 
@@ -125,13 +122,12 @@ def _lock_schedules(
 ) -> RerunState:
     """Lock the schedules of the candidates. Return those that can run, and why others wait."""
     ids = sorted({each.schedule_id for each in candidates if each.schedule_id is not None})
-    rows, unreadable = due.lock_by_ids(session, ids)
-    quarantine_unreadable(session, unreadable, now=now)
-    present = {row.id for row in rows} | {row.id for row in unreadable}
+    rows = due.lock_by_ids(session, ids)
+    present = {row.id for row in rows}
     missing = [each for each in ids if each not in present]
     held_owners = holds.ends_of(session, {row.owner for row in rows}, now=now)
     held = {row.id for row in rows if row.owner in held_owners}
-    runnable = {row.id: row for row in rows if _can_run(row, now=now, settings=settings)}
+    runnable = {row.id: row for row in rows if _can_run(row, settings=settings)}
     exclusive = exclusive_schedules(runnable, settings)
     busy = busy_schedules(session, exclusive, now=now, settings=settings)
     locked = set(due.existing_ids(session, missing)) if missing else set()
@@ -141,21 +137,19 @@ def _lock_schedules(
 def _recheck(session: Session, request: Row, selection: RerunSelection) -> RerunSelection:
     """Exclude the runs that got a rerun before this transaction locked their schedules."""
     ids = [each.id for each in selection.chosen]
-    parts = reruns.newest_by_ids(session, ids, statuses=request.statuses)
-    newest = {row.id for part in parts for row in part.rows}
+    newest = {row.id for row in reruns.newest_by_ids(session, ids, statuses=request.statuses)}
     chosen = [each for each in selection.chosen if each.id in newest]
     return selection._replace(chosen=chosen, excluded=selection.excluded + len(ids) - len(chosen))
 
 
-def _can_run(row: Row, *, now: datetime, settings: Settings) -> bool:
+def _can_run(row: Row, *, settings: Settings) -> bool:
     if not row.enabled or row.error is not None:
         return False
     try:
-        task_allowlist.check(settings, owner=row.owner, task=row.task)
-        max_run_time(row.max_run_time, settings)
-        expires_at(row.expires_after, created_at=now, settings=settings)
-    # A task that is not allowed, a duration out of range: only this schedule is affected.
-    except (ArithmeticError, TypeError, ValueError):
+        run_rows.check_payload(row)
+        check_task_allowed(settings, owner=row.owner, task=row.task)
+    # A task that is not allowed, arguments that cannot be read: only this schedule is affected.
+    except (TypeError, ValueError):
         return False
     return True
 

@@ -5,29 +5,30 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
 
-from celery_dynbeat.beat import config_sync
+from celery_dynbeat.beat.config_digest import digest_of
 from celery_dynbeat.beat.confirms import BackgroundExecutor, InlineExecutor
 from celery_dynbeat.beat.dispatcher import Dispatcher
 from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.broker.refusals import error_summary
-from celery_dynbeat.common.events import Event
-from celery_dynbeat.common.node_name import set_node_name
+from celery_dynbeat.common.events import Event, set_node_name
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.process import application
-from celery_dynbeat.process.context import Context
+from celery_dynbeat.process.context import Context, connect_monitors
 from celery_dynbeat.process.heartbeat import HeartbeatWriter
-from celery_dynbeat.process.sentry import connect_monitors
 from celery_dynbeat.store import nodes
+from celery_dynbeat.store.application import get_beat_schedule
+from celery_dynbeat.store.schedules.schedules import managed_rows
 
 if TYPE_CHECKING:
-    from celery_dynbeat.beat.alerting.thread import AlertThread
+    from celery_dynbeat.alerts.threads import AlertThreads
     from celery_dynbeat.notify import Listener
 
 logger = logging.getLogger(__name__)
@@ -82,14 +83,27 @@ class BeatRuntime:
         self._listener.start()
         self._sentry = connect_monitors(context)
         alerts_enabled = context.settings.alerts_enabled
-        self._alert_threads = _start_alerts(context, node=self._name) if alerts_enabled else ()
+        self._alerts = _start_alerts(context, node=self._name) if alerts_enabled else None
         self._is_frozen = False
         logger.info("beat started", extra={"event": Event.BEAT_STARTED})
 
     def _sync(self, *, only: Collection[str] | None = None) -> None:
         """Write ``beat_schedule``. Schedules that an application has locked are tried again."""
-        self._left_to_sync = config_sync.sync(self._context, only=only)
+        self._left_to_sync: Collection[str] = ()
+        if only is not None or not self._context.database.read(self._is_synced):
+            # A late import: it edits schedules with the API, a quarter of the modules of beat.
+            from celery_dynbeat.beat import config_sync  # noqa: PLC0415
+
+            self._left_to_sync = config_sync.sync(self._context, only=only)
         self._sync_at = time.monotonic() + self._context.settings.poll_interval.total_seconds()
+
+    def _is_synced(self, session: Session) -> bool:
+        """Return whether ``beat_schedule`` is in the database, as a sync would write it."""
+        rows = managed_rows(session)
+        if not rows and not self._context.beat_schedule:
+            return True
+        recorded = get_beat_schedule(session.connection())
+        return recorded is not None and recorded == digest_of(self._context, rows)
 
     def _sync_again(self) -> None:
         newer = partial(nodes.has_newer_beat, name=self._name)
@@ -133,8 +147,8 @@ class BeatRuntime:
 
     def close(self) -> None:
         """Stop the listener, close the connections and deregister the node."""
-        for thread in self._alert_threads:
-            thread.close()
+        if self._alerts is not None:
+            self._alerts.close()
         self._listener.stop()
         self._publisher.close()
         self.dispatcher.close()
@@ -144,12 +158,13 @@ class BeatRuntime:
         logger.info("beat stopped", extra={"event": Event.BEAT_STOPPED})
 
 
-def _start_alerts(context: Context, *, node: str) -> "Sequence[AlertThread]":
-    """Start a thread that evaluates alerts and, if there are targets, one that sends messages."""
+def _start_alerts(context: Context, *, node: str) -> "AlertThreads":
+    """Start the threads that evaluate alerts and send messages."""
     # A late import: a beat without alerts does not load it.
-    from celery_dynbeat.beat.alerting import threads_of  # noqa: PLC0415
+    from celery_dynbeat.alerts.threads import AlertThreads  # noqa: PLC0415
 
-    threads = threads_of(context, node=node)
-    for thread in threads:
-        thread.start()
+    threads = AlertThreads(
+        database=context.database, clock=context.clock, settings=context.settings, node=node
+    )
+    threads.start()
     return threads

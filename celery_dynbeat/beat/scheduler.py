@@ -22,11 +22,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from celery_dynbeat.api import dynbeat_of
 from celery_dynbeat.beat.runtime import BeatRuntime
+from celery_dynbeat.broker.connection import BrokerConnection
 from celery_dynbeat.broker.refusals import error_summary
-from celery_dynbeat.common.back_off import BackOff
+from celery_dynbeat.common.clock import BackOff
 from celery_dynbeat.common.errors import ConfigurationError, SchemaError
-from celery_dynbeat.metrics import switch
-from celery_dynbeat.metrics.definitions import Exporter
+from celery_dynbeat.common.settings import ports_in_force
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry.emitting import emit, has_listeners
 
@@ -52,6 +52,8 @@ class DatabaseScheduler(Scheduler):
         self._runtime: BeatRuntime | None = None
         self._metrics: BeatMetrics | None = None
         self._has_started = False
+        # Celery's banner needs the transport, too, and would not say what to install.
+        BrokerConnection(app)
         super().__init__(app, *args, lazy=lazy, **kwargs)
         poll_interval = self._context.settings.poll_interval.total_seconds()
         max_interval: float = self.max_interval
@@ -135,8 +137,11 @@ class DatabaseScheduler(Scheduler):
         """Start to count at the first pass: metrics must show a beat without a database, too."""
         if self._has_started:
             return
-        ports = switch.ports_of(self._context.settings, Exporter.BEAT)
+        ports = ports_in_force(self._context.settings.metrics_port).beat
         if ports and not _is_embedded():
+            # A late import: without the setting, beat has no metrics.
+            from celery_dynbeat.metrics import switch  # noqa: PLC0415
+
             self._metrics = switch.start_beat(self._context, ports=ports)
         self._has_started = True
 

@@ -14,7 +14,7 @@ Not every overdue run is published again:
 
 - past its ``expires_after`` before its first start: ``expired``;
 - its schedule was paused or deleted: ``revoked``;
-- its task is not allowed, or it cannot be read: ``failed``. If the schedule is at fault, it is
+- its task is not allowed, or its arguments cannot be read: ``failed``, and its schedule is
   quarantined.
 - buffered, and the previous run has not ended: it stays ``pending``.
 
@@ -29,21 +29,14 @@ from typing import NamedTuple
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.beat.quarantine import quarantine_unreadable
-from celery_dynbeat.common import task_allowlist
-from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.db.models import REQUESTED_ORIGINS, Origin, Run
-from celery_dynbeat.planning.outgoing_run import OutgoingRun
+from celery_dynbeat.common.settings import Settings, check_task_allowed
+from celery_dynbeat.db.models import REQUESTED_ORIGINS, Origin
+from celery_dynbeat.db.statements import Row, RowLockedError, format_error
+from celery_dynbeat.planning.plan import OutgoingRun
 from celery_dynbeat.planning.schedule_spec import max_run_time
-from celery_dynbeat.store import due, overlaps, run_rows, runs
-from celery_dynbeat.store.rows import (
-    Row,
-    RowLockedError,
-    UnreadableRow,
-    format_error,
-    names_of,
-)
-from celery_dynbeat.store.runs import OverdueRun
+from celery_dynbeat.store.runs import overlaps, runs
+from celery_dynbeat.store.runs.runs import OverdueRun
+from celery_dynbeat.store.schedules import due, run_rows
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry.emitting import emit_on_commit
 
@@ -73,8 +66,7 @@ def take_overdue(
     """
     limit = settings.batch_size
     orphans = runs.revoke_orphans(session, now=now, limit=limit, since=since)
-    rows, unreadable = runs.lock_overdue(session, now=now, limit=limit, since=since)
-    _fail_unreadable(session, unreadable, now=now)
+    rows = runs.lock_overdue(session, now=now, limit=limit, since=since)
     active = _revoke_paused(session, rows, now=now)
     publishable = _fail_unpublishable(session, active, now=now, settings=settings)
     live = _expire(session, publishable, now=now)
@@ -82,30 +74,7 @@ def take_overdue(
     runs.lease(session, [each.run.run_id for each in live], overdue_at=overdue_at)
     buffered = _buffered(session, [each.row for each in live], now=now, settings=settings)
     outgoing = [each.run for each in live if each.run.run_id not in buffered]
-    return Swept(orphans + len(rows) + len(unreadable), outgoing)
-
-
-def _fail_unreadable(
-    session: Session, unreadable: Sequence[UnreadableRow], *, now: datetime
-) -> None:
-    """Fail runs that cannot be read. Quarantine their schedules if those cannot be read either."""
-    if not unreadable:
-        return
-    names = names_of(session, Run, [row.id for row in unreadable])
-    for row in unreadable:
-        runs.mark_unpublishable(session, run_id=row.id, now=now, error=str(row))
-        event = events.RunUnpublishable(
-            run_id=row.id,
-            owner=names[row.id].owner,
-            schedule=names[row.id].name,
-            # The column may be the unreadable one.
-            attempt=None,
-            error=str(row),
-        )
-        emit_on_commit(session, event)
-    schedule_ids = runs.schedule_ids_of(session, [row.id for row in unreadable])
-    quarantined = due.lock_unreadable(session, schedule_ids=schedule_ids)
-    quarantine_unreadable(session, quarantined, now=now)
+    return Swept(orphans + len(rows), outgoing)
 
 
 def _revoke_paused(
@@ -124,13 +93,11 @@ def _fail_unpublishable(
     publishable: list[_Publishable] = []
     for row in rows:
         try:
-            task_allowlist.check(settings, owner=row.owner, task=row.task)
-            # _buffered needs this duration. Out of range, it must fail this run only.
-            max_run_time(row.max_run_time, settings)
+            check_task_allowed(settings, owner=row.owner, task=row.task)
             publishable.append(
                 _Publishable(row, run_rows.recorded_outgoing_run(row, settings=settings))
             )
-        # A task that is no longer allowed, a duration out of range: only this run is affected.
+        # A task that is no longer allowed, unreadable arguments: only this run is affected.
         except Exception as error:  # noqa: BLE001
             _fail(session, row, error, now=now, settings=settings)
     return publishable

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.broker.base import RunPublisher
-from celery_dynbeat.broker.publisher import PublishResult, unsent
-from celery_dynbeat.planning.outgoing_run import OutgoingRun
-from celery_dynbeat.store import traces
-from celery_dynbeat.store.traces import RunContexts
+from celery_dynbeat.broker.publisher import PublishResult, RunPublisher, unsent
+from celery_dynbeat.planning.plan import OutgoingRun
+from celery_dynbeat.store.runs import traces
+from celery_dynbeat.store.runs.traces import RunContexts
 
 if TYPE_CHECKING:
     from celery_dynbeat.tracing.run_tracer import RunTracer

@@ -8,16 +8,20 @@ A broker or a network can stop responding without closing the connection. Theref
   from publishers), and heartbeats.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from celery import Celery
 from kombu.exceptions import OperationalError
+
+from celery_dynbeat.common.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kombu import Connection
 
+REDIS_SCHEMES = frozenset({"redis", "rediss", "sentinel"})
 CONNECT_TIMEOUT = 5.0
 #: Seconds for the response to one command. ``broker_transport_options`` override it.
 RESPONSE_TIMEOUT = 10.0
@@ -50,8 +54,27 @@ def ping(connection: "Connection") -> None:
         channel.client.ping()
 
 
+def _scheme_of(app: Celery) -> str:
+    # Not the URL, which can contain a password.
+    return str(app.conf.broker_write_url).partition("://")[0]
+
+
+def _transport_missing(scheme: str, error: ImportError) -> ConfigurationError:
+    how = (
+        "pip install 'celery-dynbeat[redis]'"
+        if scheme in REDIS_SCHEMES
+        else "install what this transport of kombu needs"
+    )
+    return ConfigurationError(
+        f"broker_url is {scheme}://..., and a package for it is not installed ({error}): {how}"
+    )
+
+
 class BrokerConnection:
-    """A broker connection for one thread, with a timeout on every response."""
+    """A broker connection for one thread, with a timeout on every response.
+
+    It connects at ``connect``. Raises ConfigurationError if a package of its transport is missing.
+    """
 
     def __init__(self, app: Celery) -> None:
         self._app = app
@@ -59,6 +82,16 @@ class BrokerConnection:
         self.connection = self._new_connection()
 
     def _new_connection(self) -> "Connection":
+        scheme = _scheme_of(self._app)
+        try:
+            if scheme in REDIS_SCHEMES:
+                # Without this package, kombu's transport raises an AttributeError.
+                import_module("redis")
+            return self._configured_connection()
+        except ImportError as error:
+            raise _transport_missing(scheme, error) from error
+
+    def _configured_connection(self) -> "Connection":
         heartbeat = HEARTBEAT if self._app.conf.broker_heartbeat else 0
         connection: Connection = self._app.connection_for_write(heartbeat=heartbeat)
         options = connection.transport_options or {}

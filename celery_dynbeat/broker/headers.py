@@ -6,12 +6,14 @@ returns each one typed and bounded, as it would be stored; or as if the header w
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery.app.task import Context
 
 from celery_dynbeat.common.run_ids import is_run_id
-from celery_dynbeat.planning.outgoing_run import OutgoingRun
+
+if TYPE_CHECKING:
+    from celery_dynbeat.planning.plan import OutgoingRun
 
 HEADER_RUN_ID = "dynbeat_run_id"
 HEADER_SCHEDULE = "dynbeat_schedule"
@@ -57,26 +59,33 @@ def is_reserved(header: str) -> bool:
     return header in _CELERYS or header.startswith("dynbeat_")
 
 
-def run_headers(run: OutgoingRun, *, sent_at: datetime | None = None) -> dict[str, Any]:
+def run_headers(run: "OutgoingRun", *, sent_at: datetime | None = None) -> dict[str, Any]:
     """Return the headers of the message of a run that is sent at ``sent_at``."""
-    given: dict[str, Any] = run.options.get("headers", {})
-    return {
-        # The API rejects reserved headers. A row written in SQL may contain them.
-        **{key: value for key, value in given.items() if not is_reserved(key)},
+    headers: dict[str, Any] = {
         HEADER_RUN_ID: run.run_id,
         HEADER_SCHEDULE: run.name,
         HEADER_OWNER: run.owner,
         HEADER_SCHEDULED_FOR: run.scheduled_for.isoformat(),
         HEADER_ATTEMPT: run.attempt,
-        **({HEADER_SENT_AT: sent_at.isoformat()} if sent_at else {}),
-        **({HEADER_EXPIRES_AT: run.expires_at.isoformat()} if run.expires_at else {}),
-        **({HEADER_ORIGIN: run.origin} if run.origin != "schedule" else {}),
-        **({HEADER_OVERLAP: run.overlap} if run.overlap == "buffer_one" else {}),
-        **({HEADER_PING: True} if run.pings else {}),
         # Other tools recognise a scheduled task by these two.
         "celery_beat_task": True,
         "periodic_task_name": run.name,
     }
+    if sent_at:
+        headers[HEADER_SENT_AT] = sent_at.isoformat()
+    if run.expires_at:
+        headers[HEADER_EXPIRES_AT] = run.expires_at.isoformat()
+    if run.origin != "schedule":
+        headers[HEADER_ORIGIN] = run.origin
+    if run.overlap == "buffer_one":
+        headers[HEADER_OVERLAP] = run.overlap
+    if run.pings:
+        headers[HEADER_PING] = True
+    if not run.options:
+        return headers
+    given: dict[str, Any] = run.options.get("headers", {})
+    # The API rejects reserved headers. A row written in SQL may contain them.
+    return {**{key: value for key, value in given.items() if not is_reserved(key)}, **headers}
 
 
 def replacement_headers(request: Any) -> dict[str, Any]:

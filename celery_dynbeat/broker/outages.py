@@ -204,7 +204,7 @@ class Outages:
     def delay_new_run(
         self, scope: Scope, schedule_id: int, *, certain: bool = False
     ) -> datetime | None:
-        """Return the instant until which beat must not record a new run; None: record it.
+        """Return the instant until which beat must not record a new run, None to record it.
 
         An exact outage permits one new run after each ``retry_at`` as a trial, so that it closes
         although all its pending runs were revoked. An inexact outage permits MAX_TRIALS runs

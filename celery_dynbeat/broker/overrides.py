@@ -33,15 +33,17 @@ def is_overridden(app: Celery, task: Task | None) -> bool:
 
     ``task`` is None when it is not registered in this process. Then only ``send_task`` counts.
     """
-    if not _is_from_celery(app.send_task, Celery.__module__):
+    if not is_from(Celery.__module__, app.send_task):
         return True
     if task is None:
         return False
-    methods = (task.apply_async, task.shadow_name)
-    return not all(_is_from_celery(method, Task.__module__) for method in methods)
+    return not (
+        is_from(Task.__module__, task.apply_async) and is_from(Task.__module__, task.shadow_name)
+    )
 
 
-def _is_from_celery(method: Any, module: str) -> bool:
+def is_from(module: str, method: Any) -> bool:
+    """Return whether ``module`` defines the function or method, so that none replaces it."""
     # A comparison with the attribute of Celery's class fails: a library may have replaced that one.
     # ``__module__`` fails too: functools.wraps copies it.
     function = getattr(method, "__func__", method)

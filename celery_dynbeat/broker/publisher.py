@@ -1,7 +1,7 @@
 """Publish a batch of runs to the broker.
 
-On Redis a batch is sent in pipelines, on AMQP with pipelined publisher confirms. A run counts as
-sent only when the broker has accepted its message. The answers to each failure:
+On Redis a batch is sent in pipelines (kombu 5.7), on AMQP with pipelined publisher confirms. A run
+counts as sent only when the broker has accepted its message. The answers to each failure:
 
 - The broker is unreachable, stops responding or blocks the connection: ``publish`` raises. No run
   of the batch counts as sent. The runs stay pending, and the sweep sends them again with the same
@@ -26,30 +26,30 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from celery import Celery
 from kombu import Producer
-from kombu.exceptions import BatchPublishError, ChannelError, OperationalError
+from kombu.exceptions import ChannelError, OperationalError
 
 from celery_dynbeat.broker import outages, refusals
+from celery_dynbeat.broker.compat import BatchPublishError, publish_batch
 from celery_dynbeat.broker.connection import BrokerConnection
 from celery_dynbeat.broker.outages import Kind, Outages, Scope
 from celery_dynbeat.broker.overrides import NotPublishedError
-from celery_dynbeat.broker.publisher_confirms import ConfirmingChannel
 from celery_dynbeat.broker.refusals import Refusal, RowFault
-from celery_dynbeat.broker.remote_control import terminate_tasks
 from celery_dynbeat.broker.task_message import MessageSender, RoutingError
 from celery_dynbeat.common.errors import DispatchError
-from celery_dynbeat.planning.outgoing_run import OutgoingRun
+from celery_dynbeat.planning.plan import OutgoingRun
 
 if TYPE_CHECKING:
+    from celery_dynbeat.broker.publisher_confirms import ConfirmingChannel
     from celery_dynbeat.tracing.run_tracer import RunTracer
 
 #: Messages of one pipeline. More are not faster, and the pipeline holds commands and responses.
 PIPELINE_SIZE = 250
 #: After this number of driver errors for one queue, the rest of a batch is not tried.
-MAX_STRIKES = 3
+MAX_ERRORS = 3
 NOT_CONFIRMED = "the broker did not confirm the message: the queue is full, or has no leader"
 
 
@@ -99,6 +99,36 @@ def unsent(published: PublishResult) -> dict[str, str]:
     }
 
 
+class RunPublisher(Protocol):
+    """The broker operations that beat calls. ``Publisher`` implements them over kombu."""
+
+    def connect(self) -> None:
+        """Connect to the broker. Raise an error of the transport when it is unreachable."""
+
+    def publish(self, batch: Sequence[OutgoingRun]) -> PublishResult:
+        """Publish ``batch`` in order and return the result of each run.
+
+        Raises an error of the transport when the broker is unreachable.
+        """
+
+    def queue_of(self, run: OutgoingRun) -> str | None:
+        """Return the queue to which ``run`` goes; None if Celery's routes do not name one."""
+
+    def outage_delay(self) -> Callable[[OutgoingRun], datetime | None] | None:
+        """Return a function that delays new runs whose queue is out of order, or None.
+
+        The function returns the instant until which beat must not record the run, or None to
+        record it now. None in place of the function means: record every run.
+        """
+
+    def terminate(self, run_ids: Sequence[str]) -> None:
+        """Ask the workers to terminate these runs.
+
+        Raises DispatchError when the broker cannot broadcast the request, and an error of the
+        transport when the broker is unreachable.
+        """
+
+
 class Publisher:
     """Publishes runs on its own broker connection, for one thread.
 
@@ -117,7 +147,7 @@ class Publisher:
         self._tracer = tracer
         self._now: Callable[[], datetime] = now or app.now
         self.outages = Outages(self._now)
-        self._strikes: Counter[Scope] = Counter()
+        self._errors: Counter[Scope] = Counter()
         self._sender: MessageSender
 
     @cached_property
@@ -151,7 +181,7 @@ class Publisher:
         ready, suspect = batch, list[OutgoingRun]()
         if self.outages:
             ready, suspect = self._split_by_outage(batch, result)
-        self._strikes.clear()
+        self._errors.clear()
         with self._abandoning_on_error():
             if ready:
                 send = self._publish_confirmed if self._broker.is_amqp else self._publish_pipelined
@@ -210,6 +240,9 @@ class Publisher:
         Raises one of ``broker_errors`` when the broker is unreachable, and DispatchError when it
         has no broadcasts or this user lacks the permission.
         """
+        # A late import: only overlap="cancel_previous" needs it.
+        from celery_dynbeat.broker.remote_control import terminate_tasks  # noqa: PLC0415
+
         with self._abandoning_on_error():
             refusal = terminate_tasks(self._app, self._broker, run_ids)
         if refusal is not None:
@@ -231,7 +264,7 @@ class Publisher:
         return ready, suspect
 
     def _scope(self, run: OutgoingRun, result: PublishResult) -> Scope | None:
-        """Return the destination of ``run``. None: the router raised and the run is delayed."""
+        """Return the destination of ``run``, None if the router raised and the run is delayed."""
         try:
             return self._sender.scope(run)
         except RoutingError as error:
@@ -239,7 +272,7 @@ class Publisher:
             return None
 
     def _is_delayed(self, scope: Scope, run: OutgoingRun, result: PublishResult) -> bool:
-        retry_at = self.outages.retry_at(scope, immediately=self._strikes[scope] < MAX_STRIKES)
+        retry_at = self.outages.retry_at(scope, immediately=self._errors[scope] < MAX_ERRORS)
         if retry_at is not None:
             self._delay(run, retry_at, result)
         return retry_at is not None
@@ -272,9 +305,9 @@ class Publisher:
     def _publish_pipeline(self, batch: Sequence[OutgoingRun], result: PublishResult) -> None:
         done = PublishResult()
         producer = self._producer(self._broker.connection)
-        with producer.batch():
+        with publish_batch(producer) as kombu_batch, self._sender.in_batch(kombu_batch):
             for run in batch:
-                if self._strikes:
+                if self._errors:
                     scope = self._scope(run, done)
                     if scope is None or self._is_delayed(scope, run, done):
                         continue
@@ -311,6 +344,9 @@ class Publisher:
         self, batch: Sequence[OutgoingRun], result: PublishResult
     ) -> ChannelError | None:
         """Send ``batch`` on one channel. Return the error when the broker closed it, else None."""
+        # A late import: only AMQP needs it.
+        from celery_dynbeat.broker.publisher_confirms import ConfirmingChannel  # noqa: PLC0415
+
         channel_error = None
         attempted: list[str] = []
         with ConfirmingChannel(self._broker) as confirming:
@@ -386,7 +422,7 @@ class Publisher:
         producer: Producer,
         run: OutgoingRun,
         result: PublishResult,
-        confirming: ConfirmingChannel | None = None,
+        confirming: "ConfirmingChannel | None" = None,
     ) -> bool:
         """Send one run and return whether it was handed to the driver.
 
@@ -439,7 +475,7 @@ class Publisher:
         run: OutgoingRun,
         reason: NotPublishedError,
         result: PublishResult,
-        confirming: ConfirmingChannel | None,
+        confirming: "ConfirmingChannel | None",
     ) -> None:
         """Record that an overridden method returned without sending ``run``.
 
@@ -472,7 +508,7 @@ class Publisher:
             result.refused[run.run_id] = refusals.dispatch_error(run, error)
             return
         if scope.kind is not Kind.TASK and not exact:
-            self._strikes[scope] += 1
+            self._errors[scope] += 1
         outage = self.outages.record(
             scope, refusals.error_summary(error), schedule_id=run.schedule_id, exact=exact
         )
@@ -485,6 +521,6 @@ class Publisher:
             self._delay(run, outage.retry_at, result)
 
 
-def _confirmed_ids(confirming: ConfirmingChannel, sender: MessageSender) -> set[str]:
+def _confirmed_ids(confirming: "ConfirmingChannel", sender: MessageSender) -> set[str]:
     """Return the ids of runs that a broker has. Runs of other connections have no confirm."""
     return confirming.confirmed | (sender.published_by_application - confirming.labels)

@@ -17,7 +17,7 @@ from kombu.serialization import dumps
 from celery_dynbeat.broker.outages import Kind, Scope
 from celery_dynbeat.broker.task_message import MessageSender, RoutingError
 from celery_dynbeat.common.errors import DispatchError
-from celery_dynbeat.planning.outgoing_run import OutgoingRun
+from celery_dynbeat.planning.plan import OutgoingRun
 
 NOT_FOUND = 404
 PRECONDITION_FAILED = 406

@@ -4,30 +4,35 @@ Values that all messages of a batch share are resolved once. Where the applicati
 method of Celery, that method is called for each run (``celery_dynbeat.broker.overrides``).
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from celery import Celery
+from celery.app import amqp as celery_amqp
+from celery.app.routes import MapRoute
 from celery.app.task import Task
-from celery.signals import before_task_publish
+from celery.signals import after_task_publish, before_task_publish, task_sent
 from celery.utils.nodenames import anon_nodename
-from celery.utils.quorum_queues import detect_quorum_queues
-from celery.utils.time import subtract_datetimes
+from celery.utils.time import maybe_make_aware
 from dateutil.parser import isoparse
 from kombu import Producer
 
-from celery_dynbeat.broker.headers import run_headers
+from celery_dynbeat.broker.compat import detect_quorum_queues, pipeline_of
+from celery_dynbeat.broker.headers import HEADER_SENT_AT, run_headers
 from celery_dynbeat.broker.outages import Kind, Scope
 from celery_dynbeat.broker.overrides import (
     PublishWatch,
     accepts_arguments,
     apply_async,
+    is_from,
     is_overridden,
 )
-from celery_dynbeat.planning.outgoing_run import OutgoingRun
+from celery_dynbeat.planning.plan import OutgoingRun
 
 if TYPE_CHECKING:
+    from celery_dynbeat.broker.message_copies import MessageCopy
     from celery_dynbeat.tracing.run_tracer import RunTracer
 
 #: Seconds. RabbitMQ stores the time to live in 32 bits, in milliseconds (49 days), and refuses a
@@ -45,9 +50,11 @@ def fast_repr(payload: Sequence[Any] | Mapping[str, Any], max_length: int) -> st
     The two differ for nested, truncated or differently quoted values. ``saferepr`` costs as much
     as all other work for a message.
     """
-    values = payload.values() if isinstance(payload, Mapping) else payload
-    if any(isinstance(value, (dict, list)) for value in values):
-        return None
+    if not payload:
+        return repr(payload)
+    for value in payload.values() if isinstance(payload, Mapping) else payload:
+        if isinstance(value, (dict, list)):
+            return None
     text = repr(payload)
     is_plain = text.isascii() and text.isprintable() and '"' not in text and "\\" not in text
     return text if is_plain and len(text) <= max_length else None
@@ -83,7 +90,7 @@ class MessageSender:
     """Sends the runs of one batch.
 
     ``now`` is the clock for ``expires_after``. ``driver_type`` is that of the kombu transport.
-    ``tracer`` None: no traces.
+    Without ``tracer`` there are no traces.
     """
 
     def __init__(
@@ -102,8 +109,8 @@ class MessageSender:
         self._create: Callable[..., Any] = app.amqp.create_task_message
         self._origin = anon_nodename()
         self._send_sent_event: bool = app.conf.task_send_sent_event
-        # A router may depend on the arguments and on the clock.
-        self._is_route_constant = not app.amqp.routes
+        # A function of the application may depend on the arguments and on the clock.
+        self._is_route_constant = all(type(route) is MapRoute for route in app.amqp.routes)
         self._options_by_task: dict[str, _SendOptions] = {}
         self._tasks: dict[str, _TaskInfo] = {}
         self._has_quorum_queues: bool | None = None
@@ -111,6 +118,27 @@ class MessageSender:
         self.published_by_application: set[str] = set()
         # Tasks whose overridden method could not reach a broker. Each attempt may take seconds.
         self._unreachable: dict[str, _Unreachable] = {}
+        # kombu's batch, the tasks that were sent in it, and the copy of a message of each task.
+        self._batch: Any = None
+        self._batch_sent_at = ""
+        self._sent_tasks: set[str] = set()
+        self._copies: dict[str, MessageCopy | None] = {}
+        self._uses_celerys_messages = (
+            is_from(celery_amqp.__name__, self._create)
+            and is_from(celery_amqp.__name__, app.amqp.send_task_message)
+            and is_from(Producer.__module__, app.amqp.Producer.publish)
+        )
+
+    @contextmanager
+    def in_batch(self, batch: Any) -> Iterator[None]:
+        """Send runs in a batch of kombu, None if kombu has no batches."""
+        # One instant for all messages: kombu sends them together, at the end.
+        self._batch, self._batch_sent_at = batch, self._now().isoformat()
+        try:
+            yield
+        finally:
+            # Its pipeline is executed once: a later command would be lost.
+            self._batch, self._batch_sent_at = None, ""
 
     def send(self, producer: Producer, run: OutgoingRun) -> None:
         """Send one run as ``task.apply_async`` would, without ``backend.on_task_call``.
@@ -159,7 +187,62 @@ class MessageSender:
         return accepts_arguments(self._app.tasks.get(run.task), run.args, run.kwargs)
 
     def _send(self, producer: Producer, run: OutgoingRun) -> None:
+        if self._may_be_copied(run):
+            self._send_copy(producer, run)
+        else:
+            self._send_message(producer, run, self._headers(run))
+
+    def _may_be_copied(self, run: OutgoingRun) -> bool:
+        return (
+            self._batch is not None
+            and not run.options
+            and run.expires_at is None
+            and not run.retries
+            and self._is_route_constant
+            and self._uses_celerys_messages
+            and not self._send_sent_event
+            and not before_task_publish.receivers
+            and not after_task_publish.receivers
+            and not task_sent.receivers
+        )
+
+    def _send_copy(self, producer: Producer, run: OutgoingRun) -> None:
+        """Send a copy of the second message of the task in this batch, or build a message.
+
+        Not of the first message: in a batch of many tasks most copies would not be used.
+        """
+        pipeline, headers = pipeline_of(self._batch), self._headers(run)
+        copy = self._copies.get(run.task)
+        # kombu executes a long pipeline before its end, and then it is empty.
+        if copy is not None and pipeline is not None and pipeline.command_stack:
+            payload = list(run.args), dict(run.kwargs)
+            argsrepr, kwargsrepr = self._reprs(run)
+            if argsrepr is not None and kwargsrepr is not None:
+                reprs = argsrepr, kwargsrepr
+                copy.add(pipeline, run.run_id, payload=payload, reprs=reprs, headers=headers)
+                return
+        start = 0 if pipeline is None else len(pipeline.command_stack)
+        body = self._send_message(producer, run, headers)
+        pipeline = pipeline_of(self._batch)
+        if run.task not in self._sent_tasks:
+            self._sent_tasks.add(run.task)
+        elif run.task not in self._copies and pipeline is not None:
+            # A late import: only Redis has pipelines.
+            from celery_dynbeat.broker.message_copies import copy_of  # noqa: PLC0415
+
+            self._copies[run.task] = copy_of(
+                pipeline, start=start, run_id=run.run_id, body=body, headers=headers
+            )
+
+    def _reprs(self, run: OutgoingRun) -> tuple[str | None, str | None]:
+        # Celery shows missing arguments as an empty tuple.
+        args = fast_repr(run.args or (), self._amqp.argsrepr_maxsize)
+        return args, fast_repr(run.kwargs, self._amqp.kwargsrepr_maxsize)
+
+    def _send_message(self, producer: Producer, run: OutgoingRun, headers: dict[str, Any]) -> Any:
+        """Send a run through Celery and kombu. Return the body of the message."""
         options = self._resolve_options(run)
+        argsrepr, kwargsrepr = self._reprs(run)
         message = self._create(
             run.run_id,
             run.task,
@@ -170,9 +253,8 @@ class MessageSender:
             reply_to=self._app.thread_oid,
             create_sent_event=self._send_sent_event,
             origin=self._origin,
-            # Celery shows missing arguments as an empty tuple.
-            argsrepr=fast_repr(run.args or (), self._amqp.argsrepr_maxsize),
-            kwargsrepr=fast_repr(run.kwargs, self._amqp.kwargsrepr_maxsize),
+            argsrepr=argsrepr,
+            kwargsrepr=kwargsrepr,
             **options.message,
         )
         routed = dict(options.routed)
@@ -188,13 +270,15 @@ class MessageSender:
             producer,
             run.task,
             message,
-            headers=self._headers(run),
+            headers=headers,
             retry=False,
             **routed,
         )
+        return message.body
 
     def _headers(self, run: OutgoingRun) -> dict[str, Any]:
-        headers = run_headers(run, sent_at=self._now())
+        headers = run_headers(run)
+        headers[HEADER_SENT_AT] = self._batch_sent_at or self._now().isoformat()
         if self._tracer is not None:
             self._tracer.inject(headers)
         return headers
@@ -257,7 +341,9 @@ class MessageSender:
         if isinstance(expires, str):
             expires = isoparse(expires)
         if isinstance(expires, datetime):
-            expires = subtract_datetimes(expires, now).total_seconds()
+            # In UTC: Python subtracts two instants of one time zone by their wall clocks.
+            end = maybe_make_aware(expires).astimezone(UTC)
+            expires = (end - now.astimezone(UTC)).total_seconds()
         return min(float(max(0, expires)), MAX_EXPIRATION)
 
     def _resolve_options(self, run: OutgoingRun) -> _SendOptions:

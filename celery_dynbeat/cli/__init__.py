@@ -68,7 +68,7 @@ class LazyGroup(DYMGroup):
         "ack": ("alerts:acknowledge", "Acknowledge open alerts: no message reports them again."),
         "snooze": ("alerts:snooze", "Send no message about open alerts until an instant."),
         "alert-targets": (
-            "alert_targets:alert_targets",
+            "alerts:alert_targets",
             "List the alert targets, and what their messages have become.",
         ),
         "test-alert": ("alerts:test_alert", "Send a test message to each URL of an alert target."),

@@ -1,4 +1,4 @@
-"""``dynbeat alerts|ack|snooze|test-alert``: the open alerts, and a message to try the targets."""
+"""``dynbeat alerts|ack|snooze|alert-targets|test-alert``: the alerts, and their targets."""
 
 from collections.abc import Callable
 
@@ -6,9 +6,8 @@ import click
 
 from celery_dynbeat.alerts.content import Content, Example, instant, only_example
 from celery_dynbeat.alerts.delivery import Delivered, DeliveryError, deliver
-from celery_dynbeat.api import AlertInfo
+from celery_dynbeat.api import AlertInfo, AlertTargetInfo
 from celery_dynbeat.api.typed_text import TypedInstant
-from celery_dynbeat.cli.alert_targets import note_undelivered
 from celery_dynbeat.cli.base.columns import Column, owner_column, time_column
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
@@ -16,9 +15,8 @@ from celery_dynbeat.cli.base.options import actor_options, combined
 from celery_dynbeat.cli.base.pages import pages
 from celery_dynbeat.cli.base.parameter_types import Instant, Number
 from celery_dynbeat.common.alert_kinds import AlertKind, Severity, Unsent
-from celery_dynbeat.common.alert_settings import DEFAULT_TARGET
-from celery_dynbeat.common.limits import MAX_PAGE_SIZE
-from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.common.settings import DEFAULT_TARGET, Settings
+from celery_dynbeat.common.text import MAX_PAGE_SIZE
 
 COLUMNS = (
     Column("id", width=3),
@@ -56,7 +54,7 @@ def alerts(invocation: Invocation, *, with_recovered: bool) -> None:
     if not found and not invocation.dynbeat.context.settings.alerts_enabled:
         invocation.output.note("alerts are off: set dynbeat_alert_urls")
     if invocation.owner is None:
-        note_undelivered(invocation)
+        _note_undelivered(invocation)
 
 
 _ids = click.argument("ids", type=Number(least=1, most=2**63 - 1), nargs=-1, required=True)
@@ -168,3 +166,42 @@ def _deliver(invocation: Invocation, urls: tuple[str, ...], settings: Settings) 
         )
     except DeliveryError as error:
         invocation.refuse(str(error))
+
+
+TARGET_COLUMNS = (
+    Column("target", width=12),
+    Column("urls", width=4),
+    Column("unsent_alerts", width=13),
+    Column("waiting"),
+    Column("failing"),
+    Column("sent"),
+    Column("dropped"),
+    time_column("last_sent_at", optional=True),
+    time_column("next_try_at", optional=True),
+    Column("error", width=24),
+)
+
+
+@command(
+    "alert-targets", columns=TARGET_COLUMNS, examples=("alert-targets", "alert-targets --json")
+)
+def alert_targets(invocation: Invocation) -> None:
+    """List the alert targets, and what their messages have become.
+
+    Messages that were sent or dropped are counted for 7 days. An error contains no part of a URL.
+    """
+    invocation.show(TARGET_COLUMNS, invocation.schedules.alert_targets())
+
+
+def _note_undelivered(invocation: Invocation) -> None:
+    """Print a note on stderr for each target with a message that was not delivered."""
+    for each in invocation.schedules.alert_targets():
+        if each.failing or each.dropped:
+            invocation.output.note(_undelivered(each))
+
+
+def _undelivered(target: AlertTargetInfo) -> str:
+    return (
+        f"target {target.target!r}: messages that fail: {target.failing}, dropped in 7 days:"
+        f" {target.dropped}; last error: {target.error}"
+    )

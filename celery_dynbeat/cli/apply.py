@@ -16,8 +16,7 @@ from celery_dynbeat.cli.base.options import actor_options, yes_option
 from celery_dynbeat.cli.declarations.applying import Edit, InvalidDeclarationsError, apply
 from celery_dynbeat.cli.declarations.document import DeclaredFile, declared_file
 from celery_dynbeat.cli.declarations.source import DeclarationError, read
-from celery_dynbeat.common.printable import escape
-from celery_dynbeat.common.text import counted
+from celery_dynbeat.common.text import counted, escape
 
 #: Characters. A file of 50,000 schedules is smaller.
 MAX_LENGTH = 20_000_000

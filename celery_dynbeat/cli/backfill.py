@@ -8,7 +8,7 @@ from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import edit_options, name_argument
 from celery_dynbeat.cli.base.parameter_types import Instant, Number
 from celery_dynbeat.cli.waiting import end_request
-from celery_dynbeat.common.limits import MAX_REQUEST_BATCH
+from celery_dynbeat.common.text import MAX_REQUEST_BATCH
 
 
 @command(

@@ -10,9 +10,8 @@ from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import actor_options, owners_option, yes_option
 from celery_dynbeat.cli.base.parameter_types import Instant, Number, RunId
-from celery_dynbeat.common.limits import MAX_CANCELLED
-from celery_dynbeat.common.run_states import REVOKE, Origin
-from celery_dynbeat.common.text import counted
+from celery_dynbeat.common.states import REVOKE, Origin
+from celery_dynbeat.common.text import MAX_CANCELLED, counted
 
 
 @command(

@@ -12,7 +12,7 @@ from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import complete_names, owners_option, page_options
 from celery_dynbeat.cli.base.parameter_types import Instant
-from celery_dynbeat.common.actions import Action
+from celery_dynbeat.common.states import Action
 
 
 def _changed(change: ChangeInfo) -> str:

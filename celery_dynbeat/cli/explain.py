@@ -11,7 +11,7 @@ from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import name_argument, owner_option
 from celery_dynbeat.cli.base.parameter_types import Number
-from celery_dynbeat.common.printable import escape
+from celery_dynbeat.common.text import escape
 
 if TYPE_CHECKING:
     from celery_dynbeat.insights.explain.explanation import Explanation

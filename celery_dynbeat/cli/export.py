@@ -17,7 +17,7 @@ from celery_dynbeat.cli.base.options import owners_option
 from celery_dynbeat.cli.base.pages import pages
 from celery_dynbeat.cli.base.progress import progress
 from celery_dynbeat.cli.declarations.exporting import Exported, file_lines
-from celery_dynbeat.common.limits import MAX_PAGE_SIZE
+from celery_dynbeat.common.text import MAX_PAGE_SIZE
 
 
 @command(
@@ -78,7 +78,7 @@ def _export_schedules(
     for piece in pieces:
         # `apply` reads UTF-8, whatever the encoding of this terminal.
         write(piece.encode())
-    for reason, count in result.left_out.items():
+    for reason, count in result.omitted.items():
         invocation.output.note(f"left out, because they {reason}: {count}")
 
 

@@ -16,8 +16,7 @@ from celery_dynbeat.cli.base.options import (
 )
 from celery_dynbeat.cli.base.pages import pages
 from celery_dynbeat.cli.base.parameter_types import Instant
-from celery_dynbeat.common.limits import MAX_PAGE_SIZE
-from celery_dynbeat.common.printable import escape
+from celery_dynbeat.common.text import MAX_PAGE_SIZE, escape
 
 COLUMNS = (
     owner_column(),

@@ -371,7 +371,7 @@ def run(
 
 def _check_stopped(invocation: Invocation) -> None:
     """Refuse to write back while beat sends, or has recorded runs that it must still send."""
-    from celery_dynbeat.store.alert_scans import is_everything_held  # noqa: PLC0415
+    from celery_dynbeat.store.alerts.checks import is_everything_held  # noqa: PLC0415
 
     now = invocation.now
     if not invocation.dynbeat.context.read(

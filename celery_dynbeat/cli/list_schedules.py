@@ -13,7 +13,7 @@ from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import owners_option, page_options
 from celery_dynbeat.cli.schedule_columns import SCHEDULES
-from celery_dynbeat.common.schedule_states import State
+from celery_dynbeat.common.states import State
 
 
 @dataclass(frozen=True, slots=True)

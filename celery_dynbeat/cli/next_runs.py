@@ -15,7 +15,7 @@ from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import complete_names, owners_option
 from celery_dynbeat.cli.base.parameter_types import Number
 from celery_dynbeat.cli.holds import described
-from celery_dynbeat.common.durations import format_distance
+from celery_dynbeat.common.text import format_distance
 
 
 @dataclass(frozen=True, slots=True)

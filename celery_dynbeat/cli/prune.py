@@ -11,8 +11,8 @@ from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import yes_option
 from celery_dynbeat.cli.base.parameter_types import Number
 from celery_dynbeat.cli.base.progress import progress
-from celery_dynbeat.common.durations import format_duration
 from celery_dynbeat.common.settings import MAX_DURATION
+from celery_dynbeat.common.text import format_duration
 
 if TYPE_CHECKING:
     from celery_dynbeat.process.context import Context
@@ -64,7 +64,7 @@ def prune_now(invocation: Invocation, *, older_than: float | None) -> None:
 
 def _prune(context: "Context", older_than: timedelta) -> int:
     # Late imports, here and in the other commands: help opens no database.
-    from celery_dynbeat.beat.pruner import LOWEST_ID, prune  # noqa: PLC0415
+    from celery_dynbeat.beat.maintenance import LOWEST_ID, prune  # noqa: PLC0415
 
     context.prepare()
     # One instant for all batches: otherwise runs that end during the prune could prolong it.
@@ -81,7 +81,7 @@ def _prune(context: "Context", older_than: timedelta) -> int:
 
 
 def _prune_changes(context: "Context") -> int:
-    from celery_dynbeat.beat.pruner import BATCH_SIZE, prune_changes  # noqa: PLC0415
+    from celery_dynbeat.beat.maintenance import BATCH_SIZE, prune_changes  # noqa: PLC0415
 
     now, older_than, deleted = context.clock.now(), context.settings.audit_retention, 0
     with progress("changes deleted") as advance:

@@ -11,7 +11,7 @@ from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import actor_options, owners_option, page_options
 from celery_dynbeat.cli.base.parameter_types import Number
 from celery_dynbeat.cli.waiting import request_words
-from celery_dynbeat.common.run_states import RequestKind
+from celery_dynbeat.common.states import RequestKind
 
 COLUMNS = (
     Column("id", width=4),

@@ -13,9 +13,8 @@ from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import actor_options, owners_option, yes_option
 from celery_dynbeat.cli.base.parameter_types import Instant, Number, RunId
 from celery_dynbeat.cli.waiting import end_request, wait_for_run
-from celery_dynbeat.common.limits import MAX_REQUEST_BATCH
-from celery_dynbeat.common.run_states import RERUNNABLE, Status
-from celery_dynbeat.common.text import counted
+from celery_dynbeat.common.states import RERUNNABLE, Status
+from celery_dynbeat.common.text import MAX_REQUEST_BATCH, counted
 
 DEFAULT_STATUSES = (Status.FAILED.value, Status.LOST.value)
 

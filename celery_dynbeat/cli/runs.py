@@ -12,7 +12,7 @@ from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import complete_names, owners_option, page_options
 from celery_dynbeat.cli.base.parameter_types import Instant, RunId
 from celery_dynbeat.cli.schedule_columns import RUNS
-from celery_dynbeat.common.run_states import Origin, Status
+from celery_dynbeat.common.states import Origin, Status
 
 # Of an enum, click would offer the names of the members.
 STATUSES = [each.value for each in Status]

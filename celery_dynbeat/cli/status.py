@@ -11,7 +11,7 @@ import click
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.parameter_types import Number
-from celery_dynbeat.common.durations import format_duration
+from celery_dynbeat.common.text import format_duration
 
 if TYPE_CHECKING:
     from celery_dynbeat.db.models import Node

@@ -32,7 +32,7 @@ _CLEARED = {**DEFAULTS, "queue": None, "priority": None}
 @click.option(
     "--clear",
     multiple=True,
-    type=click.Choice(sorted(_CLEARED)),
+    type=click.Choice(sorted({*_CLEARED, "timezone"})),
     metavar="FIELD",
     help="Set a field back to its default, such as jitter. Repeatable.",
 )
@@ -52,14 +52,25 @@ def update(
 ) -> None:
     """Change fields of a schedule; all others keep their values.
 
-    A new trigger, --start-at, --end-at or --max-runs sets the next fire time from now. --tag
-    replaces all tags, --alert all alert rules.
+    A new trigger, --start-at, --end-at or --max-runs sets the next fire time from now. A new rule
+    keeps the time zone of the old one, unless --timezone names another or --clear timezone lets it
+    follow the owner. --tag replaces all tags, --alert all alert rules.
     """
+    timezone, keeps_zone = given["timezone"], "timezone" not in clear
     trigger = trigger_from(invocation, given)
     changes = fields_from(invocation, given)
+    if not keeps_zone and (trigger is None or timezone is not None):
+        raise click.UsageError("--clear timezone needs a trigger without --timezone: add --cron")
+    if trigger is not None and trigger.needs_zone and keeps_zone:
+        present = invocation.mine.get(name)
+        # Another edit of the zone in the meantime is not undone.
+        expected_version = expected_version or present.version
+        stored = present.given_trigger
+        if stored is not None and stored.timezone is not None:
+            trigger = trigger.in_zone(stored.timezone)
     if both := sorted(changes.keys() & set(clear)):
         raise click.UsageError(f"--clear {both[0]} and its option exclude each other")
-    changes |= {field: _CLEARED[field] for field in clear}
+    changes |= {field: _CLEARED[field] for field in clear if field != "timezone"}
     if trigger is not None:
         changes["trigger"] = trigger
     if not changes:

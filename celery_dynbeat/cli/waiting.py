@@ -9,8 +9,8 @@ from celery_dynbeat.api import Page, RequestInfo, RunInfo
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.pages import pages
 from celery_dynbeat.cli.base.progress import progress
-from celery_dynbeat.common.limits import MAX_PAGE_SIZE
-from celery_dynbeat.common.run_states import UNFINISHED, Status
+from celery_dynbeat.common.states import UNFINISHED, Status
+from celery_dynbeat.common.text import MAX_PAGE_SIZE
 
 #: Between two reads of a run.
 POLL_SECONDS = 0.5

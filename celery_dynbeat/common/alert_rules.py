@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from celery_dynbeat.common.alert_settings import DEFAULT_TARGET, failures, is_target_name
 from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.common.settings import DEFAULT_TARGET, failures, is_target_name
 from celery_dynbeat.common.text import shorten
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class EffectiveRules:
     to: str
 
     @property
-    def is_watched(self) -> bool:
+    def needs_checks(self) -> bool:
         """Whether no event tells of the alert, so that the schedule needs regular checks."""
         return self.silent_after is not None or self.frequent_above is not None
 

@@ -1,17 +1,23 @@
-"""The present instant, by the database's clock.
+"""The present instant, by the database's clock, and the delays between attempts.
 
 All processes that decide read the same clock. So hosts with wrong clocks agree on what is due.
 """
 
+import random
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from operator import attrgetter
+from typing import NamedTuple, Protocol
 
 RESYNC_INTERVAL = timedelta(minutes=1)
 #: A reading is a step of the clock if it differs by more from the expected instant. A smaller
 #: difference is drift.
 STEP_THRESHOLD = timedelta(seconds=1)
+#: In seconds. A reading is wrong by up to half of its round trip. The first one of a process also
+#: waits for its connection. So a longer one is repeated, and the shortest of READINGS counts.
+GOOD_ROUND_TRIP = 0.005
+READINGS = 3
 
 
 class Clock(Protocol):
@@ -24,12 +30,25 @@ class Clock(Protocol):
         """Return the time since the last known step of the clock; timedelta.max without a step."""
 
 
+class _Reading(NamedTuple):
+    """The database's time, and the monotonic instants before and after it was read."""
+
+    instant: datetime
+    before: float
+    after: float
+
+    @property
+    def round_trip(self) -> float:
+        """The seconds that the reading took."""
+        return self.after - self.before
+
+
 class DatabaseClock:
     """The database's clock: read once a minute, and counted on by the monotonic clock in between.
 
     ``read`` returns the database's time. ``DatabaseClock`` calls it at the first use and then once
-    a minute. A step of the system clock changes nothing. If a later call of ``read`` fails, the
-    clock continues from the last reading.
+    a minute, up to READINGS times. A step of the system clock changes nothing. If a later call of
+    ``read`` fails, the clock continues from the last reading.
     """
 
     def __init__(
@@ -90,19 +109,61 @@ class DatabaseClock:
             return base
 
     def _synchronise(self) -> tuple[datetime, float]:
-        before = self._monotonic()
-        instant = self._read()
-        after = self._monotonic()
-        self._detect_step(instant, before, after)
+        reading = self._timed_reading()
+        for _ in range(READINGS - 1):
+            if reading.round_trip <= GOOD_ROUND_TRIP:
+                break
+            try:
+                reading = min(reading, self._timed_reading(), key=attrgetter("round_trip"))
+            # Drivers raise errors of many classes. The clock has a reading already.
+            except Exception:  # noqa: BLE001
+                break
+        self._detect_step(reading)
         # The database read its clock at some point of the round trip: assume the middle.
-        base = self._base = instant, (before + after) / 2
-        self._sync_tried = after
+        base = self._base = reading.instant, (reading.before + reading.after) / 2
+        self._sync_tried = self._monotonic()
         return base
 
-    def _detect_step(self, instant: datetime, before: float, after: float) -> None:
+    def _timed_reading(self) -> _Reading:
+        before = self._monotonic()
+        return _Reading(instant=self._read(), before=before, after=self._monotonic())
+
+    def _detect_step(self, reading: _Reading) -> None:
         if self._base is None:
             return
-        earliest = self._counted_on(self._base, before)
-        latest = self._counted_on(self._base, after)
-        if not earliest - STEP_THRESHOLD <= instant <= latest + STEP_THRESHOLD:
-            self._stepped = after
+        earliest = self._counted_on(self._base, reading.before)
+        latest = self._counted_on(self._base, reading.after)
+        if not earliest - STEP_THRESHOLD <= reading.instant <= latest + STEP_THRESHOLD:
+            self._stepped = reading.after
+
+
+#: 2 to this power exceeds the ratio of any two delays in use, and the product stays a float.
+_MAX_DOUBLINGS = 16
+
+
+class BackOff:
+    """Delays in seconds: ``first``, then twice the last one, up to ``maximum``.
+
+    ``jitter`` is the largest share that is subtracted from a delay at random, from 0 to 1. It keeps
+    processes that lost the same server from reconnecting at the same instant.
+    """
+
+    def __init__(self, *, first: float, maximum: float, jitter: float = 0.0) -> None:
+        self._first, self._maximum, self._jitter = first, maximum, jitter
+        self._failures = 0
+
+    @property
+    def failures(self) -> int:
+        """The number of delays since the last ``reset``."""
+        return self._failures
+
+    def next_delay(self) -> float:
+        """Return the seconds to wait after one more failure."""
+        doublings = min(self._failures, _MAX_DOUBLINGS)
+        delay: float = min(self._first * 2**doublings, self._maximum)
+        self._failures += 1
+        return delay * random.uniform(1 - self._jitter, 1)  # noqa: S311 - not a secret
+
+    def reset(self) -> None:
+        """Start again with ``first``: an attempt succeeded."""
+        self._failures = 0

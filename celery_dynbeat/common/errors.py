@@ -55,7 +55,7 @@ class ScheduleNotFoundError(DynbeatError, LookupError):
 class RunNotFoundError(DynbeatError, LookupError):
     """The history has no run with this id, or the run belongs to another owner.
 
-    ``owner`` None: no owner has it.
+    ``owner`` is None if no owner has it.
     """
 
     def __init__(self, *, owner: str | None, run_id: str) -> None:
@@ -104,13 +104,24 @@ class TransactionRolledBackError(DynbeatError):
 
 
 class ScheduleExistsError(DynbeatError):
-    """The owner already has a schedule with this name."""
+    """The owner already has a schedule with this name, or ``create_many`` was given it twice.
 
-    def __init__(self, *, owner: str, name: str) -> None:
-        super().__init__(
-            f"owner {owner!r} already has a schedule named {name!r}; names are unique for each"
-            " owner: choose another name, or call upsert() to change it",
-        )
+    ``indexes`` are the two schedules of such a call, from 0.
+    """
+
+    def __init__(self, *, owner: str, name: str, indexes: tuple[int, int] | None = None) -> None:
+        rule = "names are unique for each owner: choose another name"
+        if indexes is None:
+            message = f"owner {owner!r} already has a schedule named {name!r}"
+            rule = f"{rule}, or call upsert() to change it"
+        else:
+            first, second = indexes
+            message = (
+                f"schedules {first} and {second} of create_many are both named {name!r} for owner"
+                f" {owner!r}"
+            )
+        super().__init__(f"{message}; {rule}")
+        self.indexes = indexes
         self.owner = owner
         self.name = name
 

@@ -1,6 +1,8 @@
-"""The log events: the ``event`` attribute of each log record (see docs/reference/logging.md)."""
+"""Attributes of log records: the event and the name of the node (docs/reference/logging.md)."""
 
+import os
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Event(StrEnum):
@@ -21,7 +23,6 @@ class Event(StrEnum):
     RUNS_RERUN = "runs_rerun"
     REQUEST_CANCELLED = "request_cancelled"
     RETRIES_RESENT = "retries_resent"
-    HISTORY_UNREADABLE = "history_unreadable"
     HISTORY_PRUNED = "history_pruned"
     RUN_REFUSED = "run_refused"
     RUN_REDELIVERED = "run_redelivered"
@@ -65,3 +66,24 @@ class Event(StrEnum):
     ALERT_RULES_INVALID = "alert_rules_invalid"
     ALERT_PASS_FAILED = "alert_pass_failed"  # noqa: S105
     ALERT_PASS_RECOVERED = "alert_pass_recovered"  # noqa: S105
+
+
+class _Named(NamedTuple):
+    pid: int
+    name: str
+
+
+# A log formatter has no other way to it: the standard library creates formatters without arguments.
+_named: _Named | None = None
+
+
+def set_node_name(name: str) -> None:
+    """Set the name, unless this process has one: a worker with ``-B`` can run beat in a thread."""
+    global _named  # noqa: PLW0603 - see above
+    if _named is None or _named.pid != os.getpid():
+        _named = _Named(os.getpid(), name)
+
+
+def node_name() -> str | None:
+    """Return the name. A forked process has that of its parent until it sets another."""
+    return None if _named is None else _named.name

@@ -6,13 +6,193 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
+from fnmatch import fnmatchcase
+from functools import cache
 from typing import Any, Protocol
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
-from celery_dynbeat.common import alert_settings
-from celery_dynbeat.common.errors import ConfigurationError
-from celery_dynbeat.common.metrics_ports import MetricsPorts, metrics_ports
-from celery_dynbeat.common.zone_names import nearest_zone
+from celery_dynbeat.common.errors import ConfigurationError, InvalidScheduleError
+
+#: Ended runs that ``after_failures`` may count. Each evaluation reads so many rows.
+MAX_FAILURES = 1_000
+#: Workers report only runs that take this long, so a shorter ``slow_after`` counts as this.
+MIN_SLOW = timedelta(seconds=1)
+#: The name of the targets that apply to schedules without ``to``.
+DEFAULT_TARGET = "default"
+MAX_TARGET_LENGTH = 64
+_TARGET_NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_TARGET_LENGTH}}}")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S.*", re.DOTALL)
+
+
+def failures(value: object) -> int:
+    """Return a valid ``after_failures``; 0 means never. Raises ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_FAILURES:
+        msg = f"must be a whole number from 0 to {MAX_FAILURES}; 0 means never"
+        raise ValueError(msg)
+    return value
+
+
+def is_target_name(value: object) -> bool:
+    """Return whether ``value`` can be the name of a target."""
+    return isinstance(value, str) and _TARGET_NAME.fullmatch(value) is not None
+
+
+def urls(value: object) -> Mapping[str, tuple[str, ...]]:
+    """Return the Apprise URLs by the name of their target.
+
+    ``value`` is a list for the target "default", a dict of lists, or a function without arguments
+    that returns one of these. Raises ValueError.
+    """
+    given = _called(value)
+    if not isinstance(given, Mapping):
+        given = {DEFAULT_TARGET: given}
+    targets = {}
+    # An error names the index, not the key: a caller may swap name and URL.
+    for index, (name, many) in enumerate(given.items(), start=1):
+        if not is_target_name(name):
+            msg = (
+                f"the name of target {index} must have 1 to {MAX_TARGET_LENGTH} letters, digits,"
+                " '_', '-' or '.'"
+            )
+            raise ValueError(msg)
+        targets[name] = _url_list(name, many)
+    if DEFAULT_TARGET not in targets:
+        msg = f"needs the key {DEFAULT_TARGET!r}; its list may be empty"
+        raise ValueError(msg)
+    return targets
+
+
+def urls_of(targets: Mapping[str, tuple[str, ...]], name: str) -> tuple[str, ...]:
+    """Return the URLs of a target; those of the default one if it has been removed."""
+    return targets.get(name, targets.get(DEFAULT_TARGET, ()))
+
+
+def _called(value: object) -> object:
+    if not callable(value):
+        return value
+    try:
+        return value()
+    # A function of the operator: its error may show what it read.
+    except Exception as error:  # noqa: BLE001
+        msg = f"the function must return URLs, but raised {type(error).__name__}"
+        raise ValueError(msg) from None
+
+
+def _url_list(name: str, many: object) -> tuple[str, ...]:
+    if isinstance(many, (str, bytes, Mapping)) or not isinstance(many, Iterable):
+        msg = f"{name!r} must be a list of Apprise URLs"
+        raise ValueError(msg)  # noqa: TRY004 - Settings.read expects ValueError
+    listed = tuple(many)
+    for index, url in enumerate(listed):
+        if not isinstance(url, str) or not _URL.fullmatch(url):
+            msg = f"{name!r} item {index} must be an Apprise URL, such as 'mailto://...'"
+            raise ValueError(msg)
+    return listed
+
+
+def ping_hosts(value: object) -> tuple[str, ...]:
+    """Return the origins that an operator allows, in their canonical form. Raises ValueError."""
+    rule = "must be a list of host names, such as ['hc-ping.com']"
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        raise ValueError(rule)  # noqa: TRY004
+    return tuple(_origin(entry, rule) for entry in value)
+
+
+def _origin(entry: object, rule: str) -> str:
+    # A late import: most applications have no ping URLs.
+    from celery_dynbeat.common.ping_urls import allowed_origin  # noqa: PLC0415
+
+    # No entry is a pattern.
+    if not isinstance(entry, str) or "*" in entry:
+        raise ValueError(rule)
+    try:
+        return allowed_origin(entry)
+    except ValueError as error:
+        raise ValueError(f"{rule}: {entry!r} {error}") from None
+
+
+# These names are in the tz database, but their meaning differs between machines.
+_NOT_ZONES = {"localtime", "posixrules", "Factory"}
+_MAX_LENGTH = 40
+
+
+@cache
+def zone_names() -> frozenset[str]:
+    """Return the names of all zones that mean the same on each machine."""
+    return frozenset(available_timezones() - _NOT_ZONES)
+
+
+def nearest_zone(name: str) -> str | None:
+    """Return the zone whose name is most similar to ``name``, or None."""
+    folded = {known.lower(): known for known in zone_names()}
+    wanted = name.strip()[:_MAX_LENGTH].lower().replace(" ", "_")
+    if wanted in folded:
+        return folded[wanted]
+    # Places only: a zone with letters similar to "KST" or "UTC+9" can be hours away.
+    places = [known for known in folded if "/" in known and not known.startswith("etc/")]
+    matches = difflib.get_close_matches(wanted, places, n=1)
+    return folded[matches[0]] if matches else None
+
+
+#: Overrides dynbeat_metrics_port for one process.
+VARIABLE = "DYNBEAT_METRICS_PORT"
+MAX_PORT = 65_535
+#: Ports in a range. A process tries them in order.
+MAX_RANGE = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsPorts:
+    """The ports that a beat and a worker try, in order; () exports no metrics, 0 is any free port.
+
+    False if no port is set.
+    """
+
+    beat: tuple[int, ...] = ()
+    worker: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.beat or self.worker)
+
+
+def metrics_ports(value: object) -> MetricsPorts:
+    """Return the ports of dynbeat_metrics_port. Raises ValueError for an invalid value."""
+    if not isinstance(value, Mapping):
+        ports = parse_ports(value)
+        return MetricsPorts(beat=ports, worker=ports)
+    given: dict[str, Any] = {name: parse_ports(each) for name, each in value.items()}
+    if not given or not given.keys() <= {"beat", "worker"}:
+        msg = 'must have the keys "beat", "worker", or both'
+        raise ValueError(msg)
+    return MetricsPorts(**given)
+
+
+def ports_in_force(ports: MetricsPorts) -> MetricsPorts:
+    """Return the ports of this process: those of DYNBEAT_METRICS_PORT, else ``ports``.
+
+    Raises ConfigurationError for an invalid value of the variable.
+    """
+    given = os.environ.get(VARIABLE)
+    if given is None:
+        return ports
+    try:
+        own = parse_ports(given) if given else ()
+    except ValueError as error:
+        raise ConfigurationError(f"{VARIABLE} = {given!r}: {error}") from None
+    return MetricsPorts(beat=own, worker=own)
+
+
+def parse_ports(value: object) -> tuple[int, ...]:
+    """Return the ports of ``9808``, ``"9808"`` or ``"9808-9819"``. Raises ValueError."""
+    match = None if isinstance(value, bool) else re.fullmatch(r"(\d+)(?:-(\d+))?", str(value))
+    msg = 'must be a port (0: any free port), a range such as "9808-9819", or a dict of them'
+    if match is None or not isinstance(value, (int, str)):
+        raise ValueError(msg)
+    first, last = int(match[1]), int(match[2] or match[1])
+    if not first <= last <= MAX_PORT or last - first >= MAX_RANGE:
+        raise ValueError(msg)
+    return tuple(range(first, last + 1))
+
 
 PREFIX = "dynbeat_"
 _UNSET = object()
@@ -233,9 +413,9 @@ class Settings:
     alerts: bool | None = _setting(None, _flag)
     # No repr, as above.
     alert_urls: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict, metadata={"check": alert_settings.urls}, repr=False
+        default_factory=dict, metadata={"check": urls}, repr=False
     )
-    alert_after_failures: int = _setting(1, alert_settings.failures)
+    alert_after_failures: int = _setting(1, failures)
     alert_lost: bool = _setting(default=True, check=_flag)
     alert_late_after: timedelta | None = _setting(None, _delay)
     alert_slow_after: timedelta | None = _setting(None, _delay)
@@ -249,7 +429,7 @@ class Settings:
     alert_retry_for: timedelta = _setting(timedelta(hours=1), _duration)
     flower_url: str | None = _setting(None, _web_url)
     alert_templates: str | None = _setting(None, _folder)
-    ping_hosts: tuple[str, ...] | None = _setting(None, alert_settings.ping_hosts)
+    ping_hosts: tuple[str, ...] | None = _setting(None, ping_hosts)
     traces: bool = _setting(default=False, check=_flag)
     sentry_monitors: tuple[str, ...] | None = _setting(None, _patterns)
 
@@ -257,13 +437,6 @@ class Settings:
     def alerts_enabled(self) -> bool:
         """Whether facts are recorded and evaluated."""
         return any(self.alert_urls.values()) if self.alerts is None else self.alerts
-
-    @property
-    def fact_limits(self) -> alert_settings.FactLimits | None:
-        """The limits of late and slow runs, None without alerts."""
-        if not self.alerts_enabled:
-            return None
-        return alert_settings.FactLimits(self.alert_late_after, self.alert_slow_after)
 
     @classmethod
     def read(
@@ -330,3 +503,18 @@ def _reject_unread(conf: Configuration, known: Iterable[str]) -> None:
         given = f"namespace={namespace.removesuffix('_')!r}" if namespace else "no namespace"
         msg = f"setting {key!r} is not read: with {given} Celery reads {read}; rename it"
         raise ConfigurationError(msg)
+
+
+def check_task_allowed(settings: Settings, *, owner: str, task: str) -> None:
+    """Raise InvalidScheduleError if no pattern of the setting matches ``task``.
+
+    Patterns are case-sensitive. The application itself (owner ``""``) may run any task.
+    """
+    allowed = settings.allowed_tasks
+    if allowed is None or not owner or any(fnmatchcase(task, pattern) for pattern in allowed):
+        return
+    msg = (
+        f"task = {task!r}: dynbeat_allowed_tasks = {list(allowed)} does not let owner {owner!r} run"
+        " it; choose a task that a pattern matches, or add a pattern to the setting"
+    )
+    raise InvalidScheduleError(msg, field="task")

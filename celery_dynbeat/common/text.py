@@ -1,13 +1,17 @@
-"""Quote values and count things in messages."""
+"""Limits of arguments, and texts in messages: quoted values, counts, durations, English words.
 
+JSON that people write: a repeated key is an error. ``json.loads`` would keep its last value.
+"""
+
+import json
 import re
 import shlex
 import sys
-from collections.abc import Iterator
-from datetime import datetime, timedelta
+import unicodedata
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
-
-from celery_dynbeat.common.durations import format_seconds
 
 #: The number of characters that an error message shows of a value: one line of a terminal.
 _SHOWN = 80
@@ -15,6 +19,16 @@ _NUMBERS = re.compile(
     r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b|0x[0-9a-f]+|\d+",
     re.IGNORECASE,
 )
+#: English, and not from ``calendar``, whose names depend on the locale. January is at index 0.
+MONTHS = (
+    *("January", "February", "March", "April", "May", "June", "July"),
+    *("August", "September", "October", "November", "December"),
+)
+#: Monday is at index 0, as in ``date.weekday``.
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_ORDINAL_SUFFIXES = {1: "st", 2: "nd", 3: "rd"}
+_TEENS = (11, 12, 13)
+_UNITS_IN_WORDS = (("hour", 3600), ("minute", 60))
 
 
 def shorten(value: object) -> str:
@@ -89,3 +103,146 @@ def _pieces(value: object) -> Iterator[str]:
         yield "]" if isinstance(value, list) else ")"
     else:
         yield repr(value)
+
+
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
+#: A duration is shown in the largest unit of which it has at least this number.
+_MIN_UNITS = 2
+_TEN_SECONDS = 10
+
+
+def format_duration(value: timedelta) -> str:
+    """Return ``4 d``, ``3 h``, ``5 min``, ``90 s``, ``1.25 s`` or ``32 ms``, rounded."""
+    seconds = value.total_seconds()
+    for name, size in _UNITS:
+        if abs(seconds) >= _MIN_UNITS * size:
+            return f"{seconds / size:.0f} {name}"
+    if abs(seconds) >= _TEN_SECONDS:
+        return f"{seconds:.0f} s"
+    return f"{seconds:.3g} s" if abs(seconds) >= 1 else f"{seconds * 1000:.0f} ms"
+
+
+def format_seconds(value: timedelta) -> str:
+    """Return ``300 s``, ``0.5 s`` or ``-60 s``: exact, for a limit and the value that breaks it."""
+    text = f"{abs(value) // timedelta(seconds=1)}.{abs(value).microseconds:06}"
+    return f"{'-' if value < timedelta() else ''}{text.rstrip('0').rstrip('.')} s"
+
+
+def format_distance(instant: datetime, *, now: datetime) -> str:
+    """Return ``in 5 min``, ``5 min ago`` or ``now``."""
+    if abs(instant - now) < timedelta(seconds=1):
+        return "now"
+    shown = format_duration(abs(instant - now))
+    return f"in {shown}" if instant > now else f"{shown} ago"
+
+
+#: The characters of an owner, a name, and each other short text.
+NAME_LENGTH = 255
+#: The highest number that the databases store. SQL by hand can write it.
+MAX_COUNT = 2**63 - 1
+#: The items of a page.
+MAX_PAGE_SIZE = 1_000
+#: The unfinished runs of a request.
+MAX_REQUEST_BATCH = 1_000
+#: The runs that one call cancels.
+MAX_CANCELLED = 100_000
+#: Fire times lie in these years. There, conversion to a zone cannot leave the range of datetime.
+FIRST_YEAR, LAST_YEAR = 1900, 9899
+EARLIEST = datetime(FIRST_YEAR, 1, 1, tzinfo=UTC)
+LATEST = datetime(LAST_YEAR + 1, 1, 1, tzinfo=UTC)
+
+
+#: Control characters, lone surrogates, line and paragraph separators, and invisible characters
+#: such as those that reverse the direction of the text.
+_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+#: They join the parts of an emoji, and letters of Persian and of Indian scripts.
+_JOINERS = frozenset("\u200c\u200d")
+_NAMED = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
+
+
+def escape(text: str) -> str:
+    """Return ``text`` on one line, with escapes for control and direction characters."""
+    if text.isprintable():
+        return text
+    return "".join(_escape_one(character) for character in text)
+
+
+def _escape_one(character: str) -> str:
+    if character.isprintable() or character in _JOINERS:
+        return character
+    if character in _NAMED:
+        return _NAMED[character]
+    if unicodedata.category(character) not in _UNSAFE:
+        return character
+    code = ord(character)
+    if code <= 0xFF:  # noqa: PLR2004 - two hexadecimal digits
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004
+
+
+class RepeatedKeyError(ValueError):
+    """An object of the text has the key ``key`` twice."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"the key {shorten(key)} occurs twice in one object; give it once")
+        self.key = key
+
+
+def load_json(text: str) -> Any:
+    """Return the value of ``text``.
+
+    Raises RepeatedKeyError, and the errors of ``json.loads``: ValueError and RecursionError.
+    """
+    return json.loads(text, object_pairs_hook=_with_unique_keys)
+
+
+def _with_unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for key, inner in pairs:
+        if key in value:
+            raise RepeatedKeyError(key)
+        value[key] = inner
+    return value
+
+
+def join_words(words: Sequence[str], *, last: str = "and") -> str:
+    """Return ``a, b and c``; ``last`` is the word before the last item."""
+    return f" {last} ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
+
+
+def ordinal(number: int) -> str:
+    """Return ``1st``, ``22nd`` or ``113th``."""
+    suffix = "th" if number % 100 in _TEENS else _ORDINAL_SUFFIXES.get(number % 10, "th")
+    return f"{number}{suffix}"
+
+
+def plural(count: int) -> str:
+    """Return the ending of a noun after ``count``: "" or "s"."""
+    return "" if count == 1 else "s"
+
+
+def describe_interval(interval: timedelta) -> str:
+    """Return ``every 5 minutes`` or ``every 1 hour 30 minutes``. The longest unit is an hour."""
+    words = describe_duration(interval)
+    number, _, unit = words.partition(" ")
+    return f"every {unit}" if number == "1" and " " not in unit else f"every {words}"
+
+
+def describe_duration(duration: timedelta) -> str:
+    """Return ``1 hour 30 minutes``. The longest unit is an hour."""
+    seconds = duration // timedelta(seconds=1)
+    parts = []
+    for unit, size in _UNITS_IN_WORDS:
+        count, seconds = divmod(seconds, size)
+        if count:
+            parts.append((str(count), unit))
+    fraction = f".{duration.microseconds:06}".rstrip("0") if duration.microseconds else ""
+    if seconds or fraction:
+        parts.append((f"{seconds}{fraction}", "second"))
+    words = (f"{count} {unit}" if count == "1" else f"{count} {unit}s" for count, unit in parts)
+    return " ".join(words)
+
+
+def describe_unit(unit: str, count: int) -> str:
+    """Return ``every month`` or ``every 2 weeks``; ``unit`` is singular."""
+    return f"every {unit}" if count == 1 else f"every {count} {unit}s"

@@ -2,15 +2,17 @@
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-from sqlalchemy import JSON, CheckConstraint, Double, UniqueConstraint
+from sqlalchemy import CheckConstraint, Double, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from celery_dynbeat.common.alert_kinds import SCHEDULE_KINDS, AlertKind, Severity, Unsent
-from celery_dynbeat.db.functions import utc_now
-from celery_dynbeat.db.models import EMPTY_LIST, NAME_LENGTH, Base, BigId, json_check
-from celery_dynbeat.db.types import ExactText, LongText, RunId, UtcDateTime
+from celery_dynbeat.db.models import EMPTY_LIST, NAME_LENGTH, Base, BigId, rename_tables
+from celery_dynbeat.db.types import ExactText, Json, LongText, RunId, UtcDateTime, utc_now
+
+if TYPE_CHECKING:
+    from sqlalchemy import Table
 
 #: Not the id of a schedule.
 NO_SCHEDULE = 0
@@ -21,10 +23,14 @@ def _known(column: str, values: Iterable[str]) -> CheckConstraint:
     return CheckConstraint(f"{column} IN ({listed})", name=f"{column}_known")
 
 
-class AlertEvent(Base):
+def _is_finite(column: str) -> CheckConstraint:
+    return CheckConstraint(f"{column} BETWEEN -1e12 AND 1e12", name=f"{column}_finite")
+
+
+class AlertFact(Base):
     """A fact about a schedule that no beat has evaluated yet. The evaluation deletes the row."""
 
-    __tablename__ = "dynbeat_alert_event"
+    __tablename__ = "dynbeat_alert_fact"
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
     kind: Mapped[str] = mapped_column(ExactText(16))
@@ -36,7 +42,7 @@ class AlertEvent(Base):
     # Seconds that the run was late or took, or a number of runs.
     value: Mapped[float | None] = mapped_column(Double)
 
-    __table_args__ = (_known("kind", SCHEDULE_KINDS),)
+    __table_args__ = (_known("kind", SCHEDULE_KINDS), _is_finite("value"))
 
 
 class Alert(Base):
@@ -84,6 +90,8 @@ class Alert(Base):
         UniqueConstraint("schedule_id", "kind"),
         _known("kind", AlertKind),
         _known("unsent", Unsent),
+        CheckConstraint("fact_count BETWEEN 1 AND 1000000000", name="fact_count_in_range"),
+        _is_finite("value"),
         CheckConstraint(
             "(checked_at IS NULL) = (recovered_at IS NOT NULL)", name="checked_while_open"
         ),
@@ -91,13 +99,13 @@ class Alert(Base):
     )
 
 
-class AlertWatch(Base):
+class AlertCheck(Base):
     """When to check a schedule for alerts that no event causes: silent, frequent.
 
     The API deletes the row with its schedule, and the check deletes rows of missing schedules.
     """
 
-    __tablename__ = "dynbeat_alert_watch"
+    __tablename__ = "dynbeat_alert_check"
 
     # Not a foreign key, as above: beat inserts many rows in one transaction.
     schedule_id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=False)
@@ -115,7 +123,7 @@ class AlertMessage(Base):
     # target, so that two beats cannot both write the next message.
     previous_id: Mapped[int | None] = mapped_column(BigId)
     severity: Mapped[str] = mapped_column(ExactText(16))
-    payload: Mapped[dict[str, Any]] = mapped_column(JSON)
+    payload: Mapped[dict[str, Any]] = mapped_column(Json("object"))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
     attempts: Mapped[int] = mapped_column(server_default="0")
     next_try_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -123,7 +131,7 @@ class AlertMessage(Base):
     leased_by: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
     leased_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
     # Marks of the URLs that accepted the message, for the next try: see alerts.url_marks.
-    delivered: Mapped[list[Any]] = mapped_column(JSON, server_default=EMPTY_LIST)
+    delivered: Mapped[list[Any]] = mapped_column(Json("array"), server_default=EMPTY_LIST)
     error: Mapped[str | None] = mapped_column(LongText)
     sent_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     dropped_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -134,6 +142,11 @@ class AlertMessage(Base):
             "next_try_at IS NULL OR (sent_at IS NULL AND dropped_at IS NULL)",
             name="tried_until_ended",
         ),
-        json_check("payload"),
-        json_check("delivered"),
     )
+
+
+ALERT_FACTS = cast("Table", AlertFact.__table__)
+ALERTS = cast("Table", Alert.__table__)
+ALERT_CHECKS = cast("Table", AlertCheck.__table__)
+# A process without alerts does not import this module: the other tables may have their names.
+rename_tables()

@@ -11,20 +11,22 @@ psycopg and aiomysql have no read timeout for asyncio: the caller limits the tim
 """
 
 import asyncio
+import sqlite3
+import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import URL, Engine
+from sqlalchemy import URL, Engine, event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import QueuePool
-from sqlalchemy.util import await_, greenlet_spawn
+from sqlalchemy.util import greenlet_spawn
 
-from celery_dynbeat.common.alert_settings import FactLimits
 from celery_dynbeat.common.errors import ConfigurationError
-from celery_dynbeat.db import django_databases, timeouts
+from celery_dynbeat.db import connections, django_databases
+from celery_dynbeat.db.compat import await_
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.event_loops import LoopPools, LoopThread
 
@@ -59,13 +61,13 @@ class AsyncDatabase(Database):
         *,
         engine: AsyncEngine | None = None,
         engine_options: Mapping[str, Any] | None = None,
-        fact_limits: FactLimits | None = None,
+        session_info: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(
             url,
             engine=None if engine is None else engine.sync_engine,
             engine_options=engine_options,
-            fact_limits=fact_limits,
+            session_info=session_info,
         )
 
     async def enter_loop(self) -> LoopThread | None:
@@ -105,14 +107,14 @@ class AsyncDatabase(Database):
         driver = _ASYNC_DRIVERS[backend][0] if backend in _ASYNC_DRIVERS else None
         # The drivers have no such options, neither in the URL nor as arguments.
         named = url if driver is None else url.set(drivername=f"{backend}+{driver}")
-        return named.difference_update_query(timeouts.STATEMENT_TIMEOUTS)
+        return named.difference_update_query(connections.STATEMENT_TIMEOUTS)
 
     def _options_for(self, url: URL) -> dict[str, Any]:
         options = super()._options_for(url)
         given = options["connect_args"]
-        kept = {key: given[key] for key in given if key not in timeouts.STATEMENT_TIMEOUTS}
+        kept = {key: given[key] for key in given if key not in connections.STATEMENT_TIMEOUTS}
         if url.get_driver_name() == "aiomysql" and "connect_timeout" not in url.query:
-            kept.setdefault("connect_timeout", timeouts.CONNECT_TIMEOUT)
+            kept.setdefault("connect_timeout", connections.CONNECT_TIMEOUT)
         return {**options, "connect_args": kept}
 
     def _make_engine(self, url: URL, options: Mapping[str, Any]) -> Engine:
@@ -120,6 +122,8 @@ class AsyncDatabase(Database):
             engine = create_async_engine(url, **options).sync_engine
         except ImportError as error:
             raise self._driver_missing(url, error.name) from error
+        if engine.dialect.driver == "aiosqlite":
+            _close_cancelled_connects(engine)
         # Others work in each loop: NullPool keeps no connection, and StaticPool has the one
         # connection of a SQLite database in memory.
         if isinstance(engine.pool, QueuePool):
@@ -138,3 +142,52 @@ class AsyncDatabase(Database):
         return ConfigurationError(
             f"the asynchronous driver {module or driver!r} is not installed: install {extra}"
         )
+
+
+def _close_cancelled_connects(engine: Engine) -> None:
+    """Close the file of each connect whose caller is cancelled.
+
+    aiosqlite drops a connection that its thread opens after the cancellation. The file would stay
+    open until the next full garbage collection.
+    """
+
+    @event.listens_for(engine, "do_connect")
+    def _connect(
+        dialect: Any, _record: Any, positional: tuple[Any, ...], named: dict[str, Any]
+    ) -> Any:
+        opening = _OpeningFile(named.get("factory", sqlite3.Connection))
+        # The event loop closes a connection that the thread of aiosqlite opened.
+        options = {**named, "factory": opening.open, "check_same_thread": False}
+        try:
+            return dialect.connect(*positional, **options)
+        except BaseException:
+            opening.abandon()
+            raise
+
+
+class _OpeningFile:
+    """A connection of sqlite3 that another thread opens. The later of two threads closes it."""
+
+    def __init__(self, factory: Callable[..., sqlite3.Connection]) -> None:
+        self._factory = factory
+        self._lock = threading.Lock()
+        self._opened: sqlite3.Connection | None = None
+        self._is_abandoned = False
+
+    def open(self, *positional: Any, **named: Any) -> sqlite3.Connection:
+        """Return the open connection; a closed one after ``abandon``."""
+        opened = self._factory(*positional, **named)
+        with self._lock:
+            self._opened = opened
+            is_abandoned = self._is_abandoned
+        if is_abandoned:
+            opened.close()
+        return opened
+
+    def abandon(self) -> None:
+        """Close the connection, now or when it is open."""
+        with self._lock:
+            self._is_abandoned = True
+            opened = self._opened
+        if opened is not None:
+            opened.close()

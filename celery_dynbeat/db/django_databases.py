@@ -1,7 +1,7 @@
 """The database of a Django project: ``django://default`` is ``settings.DATABASES["default"]``.
 
-Django's test runner gives an alias another database during the tests. So the place is read from the
-alias at each use, and ``Database`` connects again when it has changed. A test without a test
+Django's test runner gives an alias another database during the tests. So the address is read from
+the alias at each use, and ``Database`` connects again when it has changed. A test without a test
 database would write to the real one. So it is refused, as Django refuses its own queries.
 
 Source of the keys: Django's "Databases" and "Settings: DATABASES".
@@ -54,8 +54,8 @@ _LIBPQ = ("sslmode", "sslrootcert", "sslcert", "sslkey", "connect_timeout", "opt
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a database is. ``connect_args`` are arguments of its driver that the URL lacks.
+class DatabaseAddress:
+    """The address of a database. ``connect_args`` are arguments of its driver that the URL lacks.
 
     ``is_tested``: Django's ``setup_test_environment()`` is in force.
     """
@@ -66,7 +66,7 @@ class Place:
 
     @property
     def engine_options(self) -> dict[str, Any]:
-        """The options of an engine for this place, without ``connect_args``."""
+        """The options of an engine for this address, without ``connect_args``."""
         # Django copies and drops a test database, which must have no other connection.
         return {"poolclass": NullPool} if self.is_tested else {}
 
@@ -78,7 +78,7 @@ def alias_of(url: str) -> str | None:
     return url[len(SCHEME) :].strip("/") or DEFAULT_ALIAS
 
 
-def place_of(alias: str) -> Place:
+def address_of(alias: str) -> DatabaseAddress:
     """Return where the database ``alias`` is now.
 
     Raises ConfigurationError without Django or its settings, for an unknown alias or engine.
@@ -89,7 +89,7 @@ def place_of(alias: str) -> Place:
         raise ConfigurationError(
             f"{SCHEME}{alias}: DATABASES has no alias {alias!r}; write {known}, or add the alias"
         )
-    return replace(place_in(databases[alias], alias=alias), is_tested=_is_tested())
+    return replace(address_in(databases[alias], alias=alias), is_tested=_is_tested())
 
 
 def check_access(alias: str) -> None:
@@ -186,8 +186,8 @@ def _databases() -> Mapping[str, Mapping[str, Any]]:
     return databases
 
 
-def place_in(database: Mapping[str, Any], *, alias: str = DEFAULT_ALIAS) -> Place:
-    """Return the place of one entry of DATABASES. Raises ConfigurationError for its engine."""
+def address_in(database: Mapping[str, Any], *, alias: str = DEFAULT_ALIAS) -> DatabaseAddress:
+    """Return the address of one entry of DATABASES. Raises ConfigurationError for its engine."""
     engine = str(database.get("ENGINE") or "")
     scheme = _scheme_of(engine)
     if scheme is None:
@@ -197,7 +197,7 @@ def place_in(database: Mapping[str, Any], *, alias: str = DEFAULT_ALIAS) -> Plac
             f" {known}; or write another alias or a URL into dynbeat_database_url"
         )
     if scheme == "sqlite":
-        return Place(_sqlite_url(str(database.get("NAME") or "")))
+        return DatabaseAddress(_sqlite_url(str(database.get("NAME") or "")))
     options = dict(database.get("OPTIONS") or {})
     host = str(database.get("HOST") or "")
     if scheme == _MYSQL and host.startswith("/"):
@@ -214,7 +214,7 @@ def place_in(database: Mapping[str, Any], *, alias: str = DEFAULT_ALIAS) -> Plac
         database=str(database.get("NAME") or "") or None,
         query={key: str(options.pop(key)) for key in in_url if key in options},
     )
-    return Place(url, {key: options[key] for key in options.keys() - _OF_DJANGO})
+    return DatabaseAddress(url, {key: options[key] for key in options.keys() - _OF_DJANGO})
 
 
 @cache

@@ -8,42 +8,52 @@ Answers to each failure:
 
     deadlock, serialization, busy    repeat the transaction, ATTEMPTS times in all, with back-off
     server became read-only          drop the pooled connections; the next use connects again
-    idle connection died             db.pool_ping replaces it before its use
-    server is silent                 db.timeouts: the connection times out
-    pooler forgets statements        db.prepared_statements: prepare none
+    idle connection died             db.connections replaces it before its use
+    server is silent                 db.connections: the connection times out
+    pooler forgets statements        db.connections: prepare none
 """
 
-import json
 import os
 import random
 import re
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    Row,
+    Select,
+    Update,
+    create_engine,
+    event,
+    make_url,
+)
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool, QueuePool
 
-from celery_dynbeat.common.alert_settings import FactLimits
 from celery_dynbeat.common.errors import ConfigurationError
-from celery_dynbeat.db import django_databases, pool_ping, prepared_statements, timeouts
+from celery_dynbeat.db import connections, django_databases
 from celery_dynbeat.db.dialects import (
+    AUTOCOMMIT,
+    OWN_TRANSACTION,
     Capabilities,
     capabilities_of,
     check_supported,
     is_embedded,
 )
-from celery_dynbeat.db.dialects.base import AUTOCOMMIT, FACT_LIMITS, OWN_TRANSACTION
 from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.db.single_statements import SingleStatements, forget_all, return_all
 
 T = TypeVar("T")
 
@@ -59,6 +69,7 @@ _DRIVERS = {
 _OF_ENGINE = (
     *("_engine", "capabilities", "_uses_autocommit"),
     *("_autocommit_engine", "_transaction_engine"),
+    *("_executes_without_session", "_single_statements"),
 )
 _SCHEME = re.compile(r"[a-z0-9+]{1,40}://", re.IGNORECASE)
 
@@ -68,12 +79,15 @@ _in_use: ContextVar[Session | None] = ContextVar("dynbeat_session", default=None
 
 
 def _forget_connections() -> None:
+    forget_all()
     # close=False: the parent still uses these connections.
     for engine in _engines:
         engine.dispose(close=False)
 
 
-def _close_idle_files() -> None:
+def _leave_connections() -> None:
+    # A kept connection that the child inherits would be reset on the parent's socket.
+    return_all()
     # A child cannot lock a SQLite file that was open during the fork ("locking protocol").
     # Source: SQLite's "How To Corrupt An SQLite Database File", section 2.6.
     for engine in _engines:
@@ -83,7 +97,7 @@ def _close_idle_files() -> None:
             engine.dispose()
 
 
-os.register_at_fork(before=_close_idle_files, after_in_child=_forget_connections)
+os.register_at_fork(before=_leave_connections, after_in_child=_forget_connections)
 
 
 def check_synchronous(engine: object, *, given_as: str) -> None:
@@ -134,7 +148,7 @@ def savepoint(session: Session) -> Iterator[None]:
 class Database:
     """The database with the tables of the package: by its URL, or an engine of the application.
 
-    With ``fact_limits``, its transactions also store the facts that beat evaluates to alerts.
+    ``session_info`` is in the ``info`` of each session that makes a transaction.
     """
 
     def __init__(
@@ -143,14 +157,14 @@ class Database:
         *,
         engine: Engine | None = None,
         engine_options: Mapping[str, Any] | None = None,
-        fact_limits: FactLimits | None = None,
+        session_info: Mapping[str, Any] | None = None,
     ) -> None:
         self._url = url
-        self._fact_limits = fact_limits
+        self._session_info = {**(session_info or {}), OWN_TRANSACTION: True}
         self._options = dict(engine_options or {})
         self._shared = engine
         self._django_alias = None if engine is not None else django_databases.alias_of(url or "")
-        self._place: django_databases.Place | None = None
+        self._address: django_databases.DatabaseAddress | None = None
 
     @property
     def engine(self) -> Engine:
@@ -159,7 +173,13 @@ class Database:
         Raises ConfigurationError when the URL is invalid or its driver is not installed.
         """
         self._follow_django()
-        return self._engine
+        with self._keeping_none():
+            return self._engine
+
+    def _keeping_none(self) -> AbstractContextManager[None]:
+        # Not the attribute itself: it would create the engine.
+        single_statements: SingleStatements | None = self.__dict__.get("_single_statements")
+        return nullcontext() if single_statements is None else single_statements.keeping_none()
 
     @cached_property
     def _engine(self) -> Engine:
@@ -171,20 +191,20 @@ class Database:
         """Forget the engine if the alias of Django has another database than before."""
         if self._django_alias is None:
             return
-        place = django_databases.place_of(self._django_alias)
-        if place == self._place:
+        address = django_databases.address_of(self._django_alias)
+        if address == self._address:
             return
-        if place.is_tested:
+        if address.is_tested:
             django_databases.check_access(self._django_alias)
         self.dispose()
         for name in _OF_ENGINE:
             self.__dict__.pop(name, None)
-        self._place = place
+        self._address = address
 
     @property
     def _tested_alias(self) -> str | None:
         """The alias of Django while its tests run; else None."""
-        return self._django_alias if self._place is not None and self._place.is_tested else None
+        return self._django_alias if self._address is not None and self._address.is_tested else None
 
     def refuse_transaction_of_django(self) -> None:
         """Raise ConfigurationError if Django has a transaction of the alias in this thread."""
@@ -236,11 +256,11 @@ class Database:
     def connect_args(self) -> Mapping[str, Any]:
         """The arguments of a connection that were given in addition to the URL."""
         self._follow_django()
-        return {**self._place_args, **self._options.get("connect_args", {})}
+        return {**self._address_args, **self._options.get("connect_args", {})}
 
     @property
-    def _place_args(self) -> Mapping[str, Any]:
-        return {} if self._place is None else self._place.connect_args
+    def _address_args(self) -> Mapping[str, Any]:
+        return {} if self._address is None else self._address.connect_args
 
     def read_clock(self) -> datetime:
         """Return the current instant of the database, aware, in UTC.
@@ -286,7 +306,51 @@ class Database:
         Where autocommit saves round trips (one instead of three or four), each statement commits by
         itself. Elsewhere this is ``run``.
         """
-        return self._repeated(work, autocommit=self._uses_autocommit)
+        uses_autocommit = self._uses_autocommit
+        return self._repeat(lambda: self._once(work, autocommit=uses_autocommit))
+
+    def execute(self, statement: Update, values: Mapping[str, Any]) -> int:
+        """Execute one statement as a separate transaction, and return its row count.
+
+        ``statement`` is a constant: it is compiled once. Each value is a parameter of it, and no
+        parameter is a list. Raises what ``run`` raises.
+        """
+        self._check_django()
+        if self._executes_without_session:
+            return self._repeat(lambda: self._single_statements.execute(statement, values))
+        return self.run_autocommit(
+            lambda session: int(session.connection().execute(statement, values).rowcount)
+        )
+
+    @property
+    def has_writing_cte(self) -> bool:
+        """Whether ``execute_and_read`` may be called: one statement can contain several UPDATEs."""
+        return self.capabilities.has_writing_cte and self._executes_without_session
+
+    def execute_and_read(self, statement: Select[Any], values: Mapping[str, Any]) -> Row[Any]:
+        """Execute one statement as ``execute`` does, and return its only row."""
+        self._check_django()
+        return self._repeat(lambda: self._single_statements.read_row(statement, values))
+
+    @cached_property
+    def _executes_without_session(self) -> bool:
+        # An engine of the application may have events or options that change a statement.
+        return (
+            self._shared is None
+            and not self.engine.dialect.is_async
+            and self._uses_autocommit
+            and "schema_translate_map" not in self.engine.get_execution_options()
+        )
+
+    @cached_property
+    def _single_statements(self) -> SingleStatements:
+        options = self._options_for(self.engine.url)
+        # Else a connection must return to its pool: there is no other, or it becomes too old.
+        keeps = (
+            options.keys().isdisjoint({"pool", "poolclass", "pool_recycle"})
+            and options.get("pool_size") != 1
+        )
+        return SingleStatements(self.engine, keeps=keeps)
 
     def run(self, work: Callable[[Session], T]) -> T:
         """Return ``work(session)`` and commit; repeat it after a transient database error.
@@ -294,20 +358,20 @@ class Database:
         ``work`` may run several times, so it must have no effect outside the transaction. Raises
         what ``work`` raises, or the last database error.
         """
-        return self._repeated(work, autocommit=False)
+        return self._repeat(lambda: self._once(work, autocommit=False))
 
-    def _repeated(self, work: Callable[[Session], T], *, autocommit: bool) -> T:
+    def _repeat(self, transaction: Callable[[], T]) -> T:
         pause = _FIRST_PAUSE
         for _ in range(ATTEMPTS - 1):
             try:
-                return self._once(work, autocommit=autocommit)
+                return transaction()
             except DBAPIError as error:
                 if not self.capabilities.is_transient(error):
                     raise
             # Random, so that two transactions that collided do not collide again.
             self.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - not a secret
             pause *= 2
-        return self._once(work, autocommit=autocommit)
+        return transaction()
 
     def sleep(self, seconds: float) -> None:
         """Wait before another attempt."""
@@ -326,10 +390,10 @@ class Database:
         pool_options = {key for key in self._options if key.startswith(("pool", "max_overflow"))}
         own = {key: self._options[key] for key in self._options.keys() - pool_options}
         given = {**own, "poolclass": NullPool, "hide_parameters": True}
-        given["connect_args"] = timeouts.connect_args_without_timeouts(
+        given["connect_args"] = connections.connect_args_without_timeouts(
             self.engine.url, self.connect_args
         )
-        url = self.engine.url.difference_update_query(timeouts.STATEMENT_TIMEOUTS)
+        url = self.engine.url.difference_update_query(connections.STATEMENT_TIMEOUTS)
         engine = self._make_engine(url, given)
         with engine.connect() as connection:
             yield connection
@@ -354,18 +418,25 @@ class Database:
             return self.engine
         return self.engine.execution_options(**capabilities.execution_options)
 
-    @contextmanager
-    def _session(self, *, autocommit: bool = False) -> Iterator[Session]:
+    def _check_django(self) -> None:
         self._follow_django()
         if self._tested_alias is not None:
             django_databases.check_own_connection(self._tested_alias)
+
+    @contextmanager
+    def _session(self, *, autocommit: bool = False) -> Iterator[Session]:
+        self._check_django()
         if autocommit and self._uses_autocommit:
             engine = self._autocommit_engine
-            info: dict[Any, Any] = {AUTOCOMMIT: True}
+            info: Mapping[str, Any] = {AUTOCOMMIT: True}
         else:
             engine = self._transaction_engine
-            info = {OWN_TRANSACTION: True, FACT_LIMITS: self._fact_limits}
-        with Session(engine, expire_on_commit=False, info=info) as session, in_use(session):
+            info = self._session_info
+        with (
+            self._keeping_none(),
+            Session(engine, expire_on_commit=False, info=dict(info)) as session,
+            in_use(session),
+        ):
             yield session
 
     def dispose(self) -> None:
@@ -374,9 +445,9 @@ class Database:
             self._engine.dispose()
 
     def _create(self) -> Engine:
-        place = self._place
+        address = self._address
         try:
-            url = make_url(self._url or "") if place is None else place.url
+            url = make_url(self._url or "") if address is None else address.url
             if url.drivername == "postgres":
                 # Hosting services still write the old name, which SQLAlchemy no longer knows.
                 url = url.set(drivername=_DRIVERS["postgresql"][0])
@@ -407,20 +478,19 @@ class Database:
             engine, "handle_error", partial(_disconnect_from_read_only_server, capabilities)
         )
         if "prepare_threshold" not in self.connect_args:
-            prepared_statements.disable_behind_poolers(engine, capabilities)
-        timeouts.set_read_timeout(engine)
+            connections.disable_behind_poolers(engine, capabilities)
+        connections.set_read_timeout(engine)
         if not is_embedded(engine.dialect.name):
-            pool_ping.ping_idle_connections(engine)
+            connections.ping_idle_connections(engine)
         return engine
 
     def _options_for(self, url: URL) -> dict[str, Any]:
         return {
             # Errors are logged, and parameters contain the arguments of tasks.
             "hide_parameters": True,
-            "json_deserializer": json_from_database,
-            **({} if self._place is None else self._place.engine_options),
+            **({} if self._address is None else self._address.engine_options),
             **self._options,
-            "connect_args": timeouts.connect_args(url, self.connect_args),
+            "connect_args": connections.connect_args(url, self.connect_args),
         }
 
     def _driver_url(self, url: URL) -> URL:
@@ -451,12 +521,6 @@ def embedded_file(url: URL) -> Path | None:
     return None if name.startswith((":memory:", "file:")) else Path(name)
 
 
-def json_from_database(text: str | bytes) -> Any:
-    """Return the value of a JSON column, of which a driver returns ``text``."""
-    # json.loads detects the encoding of bytes, which takes longer than parsing most rows.
-    return json.loads(text.decode() if isinstance(text, bytes) else text)
-
-
 def _disconnect_from_read_only_server(
     capabilities: Capabilities, context: ExceptionContext
 ) -> None:
@@ -467,3 +531,19 @@ def _disconnect_from_read_only_server(
     error = context.sqlalchemy_exception
     if isinstance(error, DBAPIError) and capabilities.is_read_only(error):
         context.is_disconnect = True
+
+
+#: Characters. A driver may quote a statement.
+_REASON_LENGTH = 200
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the class and the first line of a database error; only the class of another error.
+
+    Another error may quote an argument of a task or a URL with its password.
+    """
+    # SQLAlchemy adds the statement to the driver's error.
+    cause = getattr(error, "orig", None) or error
+    name = type(cause).__name__
+    text = str(cause).partition("\n")[0] if isinstance(error, SQLAlchemyError) else ""
+    return f"{name}: {text[:_REASON_LENGTH]}" if text else name

@@ -31,7 +31,9 @@ from typing import Any, TypeVar
 
 from sqlalchemy import event
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, QueuePool
-from sqlalchemy.util import await_, greenlet_spawn
+from sqlalchemy.util import greenlet_spawn
+
+from celery_dynbeat.db.compat import await_
 
 T = TypeVar("T")
 

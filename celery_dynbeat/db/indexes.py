@@ -1,4 +1,4 @@
-"""The indexes of the tables, and their character set on MySQL.
+"""The indexes of the tables, the constraints of column types, and the character set on MySQL.
 
 Only data definition imports this module. Queries name or imply their index, so beat and workers
 import neither this module nor the dialects of databases that they do not use.
@@ -8,11 +8,12 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Index, and_, literal_column, not_
 
-from celery_dynbeat.db.alert_models import Alert, AlertMessage, AlertWatch
+from celery_dynbeat.db.alert_models import Alert, AlertCheck, AlertMessage
 from celery_dynbeat.db.models import Base, Change, Hold, Request, Run, Schedule
+from celery_dynbeat.db.type_checks import type_checks
 from celery_dynbeat.db.types import MYSQL
 
-#: All tables with their indexes. A test compares the migrations with it.
+#: All tables with their indexes and constraints. A test compares the migrations with it.
 METADATA = Base.metadata
 
 
@@ -159,7 +160,7 @@ _only_on(
     ),
 )
 _only_on(_MYSQL, Index("ix_dynbeat_alert_owner_open", Alert.owner, Alert.recovered_at, Alert.id))
-Index("ix_dynbeat_alert_watch_due_at", AlertWatch.due_at)
+Index("ix_dynbeat_alert_check_due_at", AlertCheck.due_at)
 _partial(
     "ix_dynbeat_alert_message_next_try_at",
     AlertMessage.next_try_at,
@@ -174,6 +175,9 @@ Index(
     unique=True,
 )
 
-for _table in METADATA.tables.values():
+for _key, _table in METADATA.tables.items():
+    for _column in tuple(_table.columns):
+        for _check in type_checks(_column, table=_key):
+            _table.append_constraint(_check)
     for _dialect in MYSQL:
         _table.dialect_kwargs[f"{_dialect}_charset"] = "utf8mb4"

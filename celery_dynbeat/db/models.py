@@ -6,10 +6,9 @@ an enabled row that has no next run.
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy import (
-    JSON,
     BigInteger,
     CheckConstraint,
     Double,
@@ -22,13 +21,24 @@ from sqlalchemy import (
     text,
     true,
 )
-from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from celery_dynbeat.common.limits import NAME_LENGTH
-from celery_dynbeat.common.run_states import REQUESTED_ORIGINS, Origin, RequestKind, Status
-from celery_dynbeat.db.functions import utc_now
-from celery_dynbeat.db.types import ExactText, LongText, RunId, UtcDateTime
+from celery_dynbeat.common.states import REQUESTED_ORIGINS, Origin, RequestKind, Status
+from celery_dynbeat.common.text import NAME_LENGTH
+from celery_dynbeat.db import names
+from celery_dynbeat.db.names import PREFIX, TableNames
+from celery_dynbeat.db.types import (
+    ExactText,
+    Json,
+    LongText,
+    RunId,
+    RunInstant,
+    UtcDateTime,
+    utc_now,
+)
+
+if TYPE_CHECKING:
+    from sqlalchemy import Table
 
 #: Of the version 00 of W3C Trace Context.
 TRACEPARENT_LENGTH = 55
@@ -56,19 +66,12 @@ class Base(DeclarativeBase):
 
 
 BigId = BigInteger().with_variant(Integer, "sqlite")
-# PostgreSQL's JSON preserves the order of keys. JSONB supports the search for a tag.
-Tags = JSON().with_variant(postgresql.JSONB, "postgresql")
 EMPTY_LIST = text("('[]')")
 EMPTY_OBJECT = text("('{}')")
 
 
-def json_check(column: str, *, nullable: bool = False) -> CheckConstraint:
-    """Return a constraint that ``column`` contains JSON, for SQLite."""
-    # The other databases validate JSON themselves. Some versions return 0 for json_valid(NULL).
-    or_null = f"{column} IS NULL OR " if nullable else ""
-    constraint = CheckConstraint(f"{or_null}json_valid({column})", name=f"{column}_json")
-    constraint.ddl_if(dialect="sqlite")
-    return constraint
+#: The longest duration of a schedule is about three centuries, in seconds. NaN is not below it.
+BELOW_MAXIMUM = "< 1e10"
 
 
 class Schedule(Base):
@@ -86,9 +89,9 @@ class Schedule(Base):
     owner: Mapped[str] = mapped_column(ExactText(NAME_LENGTH), server_default="")
     name: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
     task: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
-    args: Mapped[list[Any]] = mapped_column(JSON, server_default=EMPTY_LIST)
-    kwargs: Mapped[dict[str, Any]] = mapped_column(JSON, server_default=EMPTY_OBJECT)
-    options: Mapped[dict[str, Any]] = mapped_column(JSON, server_default=EMPTY_OBJECT)
+    args: Mapped[list[Any]] = mapped_column(Json("array"), server_default=EMPTY_LIST)
+    kwargs: Mapped[dict[str, Any]] = mapped_column(Json("object"), server_default=EMPTY_OBJECT)
+    options: Mapped[dict[str, Any]] = mapped_column(Json("object"), server_default=EMPTY_OBJECT)
     trigger_kind: Mapped[str] = mapped_column(ExactText(32))
     trigger_spec: Mapped[str] = mapped_column(Text)
     timezone: Mapped[str] = mapped_column(ExactText(64), server_default="UTC")
@@ -129,9 +132,11 @@ class Schedule(Base):
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     error: Mapped[str | None] = mapped_column(LongText)
     description: Mapped[str] = mapped_column(ExactText(1024), server_default="")
-    tags: Mapped[list[str]] = mapped_column(Tags, server_default=EMPTY_LIST)
+    tags: Mapped[list[str]] = mapped_column(
+        Json("array", is_searched=True), server_default=EMPTY_LIST
+    )
     # The own alert rules, as AlertRules.to_json returns them. NULL: the settings apply.
-    alerts: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    alerts: Mapped[dict[str, Any] | None] = mapped_column(Json("object"))
     # Where a worker reports the start and the end of each run. It can contain a token.
     ping_url: Mapped[str | None] = mapped_column(Text)
     # "config": the row follows an entry of Celery's beat_schedule. "": the API created it.
@@ -152,10 +157,16 @@ class Schedule(Base):
         CheckConstraint("run_count >= 0", name="run_count_positive"),
         CheckConstraint("max_runs IS NULL OR max_runs > 0", name="max_runs_positive"),
         CheckConstraint("catch_up IN ('latest', 'all', 'none')", name="catch_up_known"),
-        CheckConstraint("catch_up_window IS NULL OR catch_up_window > 0", name="window_positive"),
-        CheckConstraint("expires_after IS NULL OR expires_after > 0", name="expiry_positive"),
-        CheckConstraint("jitter IS NULL OR jitter >= 0", name="jitter_positive"),
-        CheckConstraint("max_run_time IS NULL OR max_run_time > 0", name="run_time_positive"),
+        CheckConstraint(
+            f"catch_up_window > 0 AND catch_up_window {BELOW_MAXIMUM}", name="window_positive"
+        ),
+        CheckConstraint(
+            f"expires_after > 0 AND expires_after {BELOW_MAXIMUM}", name="expiry_positive"
+        ),
+        CheckConstraint(f"jitter >= 0 AND jitter {BELOW_MAXIMUM}", name="jitter_positive"),
+        CheckConstraint(
+            f"max_run_time > 0 AND max_run_time {BELOW_MAXIMUM}", name="run_time_positive"
+        ),
         CheckConstraint(
             "overlap IN ('allow', 'skip', 'buffer_one', 'cancel_previous')", name="overlap_known"
         ),
@@ -167,11 +178,6 @@ class Schedule(Base):
             "next_run_at IS NULL OR (enabled AND finished_at IS NULL AND error IS NULL)",
             name="next_run_only_when_live",
         ),
-        json_check("args"),
-        json_check("kwargs"),
-        json_check("options"),
-        json_check("tags"),
-        json_check("alerts", nullable=True),
     )
 
 
@@ -193,7 +199,7 @@ class Run(Base):
     owner: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
     name: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
     task: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
-    scheduled_for: Mapped[datetime] = mapped_column(UtcDateTime)
+    scheduled_for: Mapped[datetime] = mapped_column(RunInstant)
     fire_count: Mapped[int] = mapped_column(server_default="1")
     status: Mapped[str] = mapped_column(ExactText(16))
     origin: Mapped[str] = mapped_column(ExactText(16), server_default=Origin.SCHEDULE)
@@ -201,17 +207,17 @@ class Run(Base):
     # `retries` is Celery's own counter.
     attempt: Mapped[int] = mapped_column(server_default="0")
     retries: Mapped[int] = mapped_column(server_default="0")
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
+    created_at: Mapped[datetime] = mapped_column(RunInstant, server_default=utc_now())
     # When the sweep resends the run. NULL after its start.
-    overdue_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    sent_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    overdue_at: Mapped[datetime | None] = mapped_column(RunInstant)
+    sent_at: Mapped[datetime | None] = mapped_column(RunInstant)
+    started_at: Mapped[datetime | None] = mapped_column(RunInstant)
+    finished_at: Mapped[datetime | None] = mapped_column(RunInstant)
     # When Celery's retry is due, while the run is retrying. On an ended run: when maintenance
     # corrects failing_since of its schedule (store.failing).
-    retry_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    retry_at: Mapped[datetime | None] = mapped_column(RunInstant)
     # When a newer run replaced this one (overlap). No worker starts this run again.
-    cancelled_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    cancelled_at: Mapped[datetime | None] = mapped_column(RunInstant)
     worker: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
     worker_pid: Mapped[int | None]
     # The attempt during which the broker delivered the run's message again. If this is the current
@@ -223,7 +229,7 @@ class Run(Base):
     rerun_of: Mapped[str | None] = mapped_column(RunId)
     # The fire time of that run, which the task receives. scheduled_for is unique for a schedule,
     # so that of a rerun is a free microsecond after it.
-    nominal_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    nominal_at: Mapped[datetime | None] = mapped_column(RunInstant)
     # The W3C trace context of the first span of the run. Deferred: only beat reads it, with
     # dynbeat_traces.
     traceparent: Mapped[str | None] = mapped_column(ExactText(TRACEPARENT_LENGTH), deferred=True)
@@ -273,7 +279,9 @@ class Request(Base):
     )
     task: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
     # A JSON array: the statuses of the runs that run again.
-    statuses: Mapped[list[str]] = mapped_column(JSON, default=list, server_default=EMPTY_LIST)
+    statuses: Mapped[list[str]] = mapped_column(
+        Json("array"), default=list, server_default=EMPTY_LIST
+    )
     since: Mapped[datetime] = mapped_column(UtcDateTime)
     until: Mapped[datetime] = mapped_column(UtcDateTime)
     batch_size: Mapped[int]
@@ -286,8 +294,12 @@ class Request(Base):
     after_id: Mapped[str | None] = mapped_column(RunId)
     # JSON arrays of ids: runs before the position that cannot run again yet, and the new runs that
     # were unfinished when beat last made some.
-    waiting_ids: Mapped[list[str]] = mapped_column(JSON, default=list, server_default=EMPTY_LIST)
-    unfinished_ids: Mapped[list[str]] = mapped_column(JSON, default=list, server_default=EMPTY_LIST)
+    waiting_ids: Mapped[list[str]] = mapped_column(
+        Json("array"), default=list, server_default=EMPTY_LIST
+    )
+    unfinished_ids: Mapped[list[str]] = mapped_column(
+        Json("array"), default=list, server_default=EMPTY_LIST
+    )
     next_run_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -303,13 +315,16 @@ class Request(Base):
             name="backfill_of_schedule",
         ),
         CheckConstraint("batch_size > 0", name="batch_size_positive"),
+        CheckConstraint(
+            "total BETWEEN 0 AND 1000000000 AND created BETWEEN 0 AND 1000000000"
+            " AND excluded BETWEEN 0 AND 1000000000",
+            name="numbers_in_range",
+        ),
+        CheckConstraint("kind <> 'rerun' OR after_id IS NOT NULL", name="rerun_has_position"),
         CheckConstraint("since <= until", name="span_ordered"),
         CheckConstraint(
             "(next_run_at IS NULL) = (finished_at IS NOT NULL)", name="due_until_finished"
         ),
-        json_check("statuses"),
-        json_check("waiting_ids"),
-        json_check("unfinished_ids"),
     )
 
 
@@ -346,13 +361,8 @@ class Change(Base):
     action: Mapped[str] = mapped_column(ExactText(32))
     actor: Mapped[str] = mapped_column(ExactText(NAME_LENGTH), server_default="")
     reason: Mapped[str] = mapped_column(ExactText(1024), server_default="")
-    old_values: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
-    new_values: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
-
-    __table_args__ = (
-        json_check("old_values", nullable=True),
-        json_check("new_values", nullable=True),
-    )
+    old_values: Mapped[dict[str, Any] | None] = mapped_column(Json("object"))
+    new_values: Mapped[dict[str, Any] | None] = mapped_column(Json("object"))
 
 
 class Owner(Base):
@@ -368,7 +378,8 @@ class Owner(Base):
 class Application(Base):
     """The name of the application that the tables belong to. Its first beat writes the only row.
 
-    A beat of another application does not start.
+    A beat of another application does not start. ``beat_schedule`` is the digest of the entries of
+    Celery's ``beat_schedule`` and their rows when they last agreed; None: they must be written.
     """
 
     __tablename__ = "dynbeat_application"
@@ -376,6 +387,7 @@ class Application(Base):
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     name: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
     recorded_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
+    beat_schedule: Mapped[str | None] = mapped_column(ExactText(64))
 
     __table_args__ = (
         CheckConstraint("id = 1", name="one_row"),
@@ -438,3 +450,31 @@ __all__ = [
     "Run",
     "Schedule",
 ]
+
+
+SCHEDULES = cast("Table", Schedule.__table__)
+RUNS = cast("Table", Run.__table__)
+NODES = cast("Table", Node.__table__)
+APPLICATIONS = cast("Table", Application.__table__)
+CHANGES = cast("Table", Change.__table__)
+HOLDS = cast("Table", Hold.__table__)
+OWNERS = cast("Table", Owner.__table__)
+REQUESTS = cast("Table", Request.__table__)
+
+
+def use_names(table_names: TableNames) -> None:
+    """Give the tables the schema and the prefix of this process. The first choice counts.
+
+    Raises ConfigurationError if another choice was made before.
+    """
+    if names.choose(table_names):
+        rename_tables()
+
+
+def rename_tables() -> None:
+    """Give the tables that are defined the names of this process."""
+    table_names = names.table_names()
+    # The keys of the metadata stay: foreign keys refer to them.
+    for key, table in Base.metadata.tables.items():
+        table.schema = table_names.schema
+        table.name = table_names.of(key.removeprefix(PREFIX))

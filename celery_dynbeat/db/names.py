@@ -1,6 +1,6 @@
 """Where the tables of this process are: their schema, and the prefix of their names.
 
-The models and migrations have the prefix ``dynbeat_``. ``db.renamed_tables`` changes the tables of
+The models and migrations have the prefix ``dynbeat_``. ``db.models`` changes the tables of
 the models once for each process, before its first statement. So statements cost the same as with
 the default names, and they are right on each connection, also on those of the application.
 """

@@ -1,5 +1,7 @@
 """A read timeout for psycopg, which has none."""
 
+import re
+import selectors
 import time
 from collections.abc import Generator
 from typing import Any, TypeVar
@@ -7,6 +9,9 @@ from typing import Any, TypeVar
 import psycopg
 
 R = TypeVar("R")
+
+#: Whether a wait in which nothing arrives resumes its generator. Before 3.2.13 it waits on in C.
+_RESUMES = [int(part) for part in re.findall(r"\d+", psycopg.__version__)[:3]] >= [3, 2, 13]
 
 
 class BoundedConnection(psycopg.Connection[Any]):
@@ -31,12 +36,23 @@ class BoundedConnection(psycopg.Connection[Any]):
                 wanted = gen.send(ready)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
+            if not _RESUMES and not self._is_ready(wanted, seconds):
+                raise self._timed_out(seconds)
             # What the socket is ready for. It is empty after each wait in which nothing arrived.
             ready = yield wanted
             if ready:
                 received_at = time.monotonic()
             elif time.monotonic() - received_at > seconds:
-                # The connection is in the middle of an exchange and cannot be used again.
-                self.pgconn.finish()
-                msg = f"the database did not answer within {seconds:g} s (read_timeout)"
-                raise psycopg.OperationalError(msg)
+                raise self._timed_out(seconds)
+
+    def _is_ready(self, wanted: int, seconds: float) -> bool:
+        """Return whether the socket is ready within ``seconds`` for what a generator wants."""
+        with selectors.PollSelector() as selector:
+            selector.register(self.pgconn.socket, wanted)
+            return bool(selector.select(seconds))
+
+    def _timed_out(self, seconds: float) -> psycopg.OperationalError:
+        # The connection is in the middle of an exchange and cannot be used again.
+        self.pgconn.finish()
+        msg = f"the database did not answer within {seconds:g} s (read_timeout)"
+        return psycopg.OperationalError(msg)

@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from celery_dynbeat.common.errors import ConfigurationError, SchemaError
 from celery_dynbeat.common.events import Event
-from celery_dynbeat.db import encoding
+from celery_dynbeat.db import types
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.names import PREFIX, table_names
 
@@ -35,7 +35,7 @@ def upgrade(database: Database, *, lock_wait: timedelta = LOCK_WAIT) -> bool:
     _check_names(database)
     database.check_folder()
     with database.engine.connect() as connection:
-        encoding.check_encoding(connection, shown_url=database.shown_url)
+        types.check_encoding(connection, shown_url=database.shown_url)
         if _is_current(_revision(connection)):
             return False
     with database.connection_without_timeouts() as connection:
@@ -138,7 +138,7 @@ def check_connection(connection: Connection, shown_url: str) -> str:
     if not _is_current(revision):
         msg = f"the tables are at revision {revision}, but this version needs {head()}: {_HINT}"
         raise SchemaError(msg)
-    encoding.check_encoding(connection, shown_url=shown_url)
+    types.check_encoding(connection, shown_url=shown_url)
     return revision
 
 
@@ -151,7 +151,7 @@ def head() -> str:
 @cache
 def _revisions() -> list[str]:
     # The name of a migration file starts with its revision.
-    files = resources.files("celery_dynbeat.db.migrations.versions").iterdir()
+    files = resources.files("celery_dynbeat.db").joinpath("migrations", "versions").iterdir()
     return sorted(file.name.partition("_")[0] for file in files if file.name[:1].isdigit())
 
 

@@ -8,7 +8,15 @@ dynbeat = Dynbeat(app, current_session=current_session)
 Inside ``transaction.atomic()``, each call joins Django's transaction.
 """
 
-from celery_dynbeat.django.sessions import current_session, session
-from celery_dynbeat.django.urls import database_url, url_of
+try:
+    from celery_dynbeat.django.sessions import current_session, session
+    from celery_dynbeat.django.urls import database_url, url_of
+except ModuleNotFoundError as error:
+    # Only Django itself: an error in the project's own imports is the project's.
+    if error.name != "django":
+        raise
+    raise ImportError(
+        f"celery_dynbeat.django needs Django ({error}): pip install 'celery-dynbeat[django]'"
+    ) from error
 
 __all__ = ["current_session", "database_url", "session", "url_of"]

@@ -15,7 +15,7 @@ from django.contrib.admin.views.main import ORDER_VAR, ChangeList
 from django.core.exceptions import ImproperlyConfigured
 from django.core.paginator import Page, Paginator
 from django.db import router
-from django.db.models import QuerySet
+from django.db.models import BigIntegerField, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.functional import cached_property
 
@@ -103,8 +103,9 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         del request, obj
         return False
 
-    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
         """Return False: a lookup in the URL could read the whole table."""
+        # Django 4.2 passes no request.
         del lookup, value, request
         return False
 
@@ -151,6 +152,13 @@ class ScheduleAdmin(ReadOnlyAdmin):
             "failing": schedule.failing_since is not None,
         }
         return next((state for state, is_so in states.items() if is_so), "active")
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
+        """Return the schedule, None without one."""
+        # Django 4.2 passes numbers to the database that its type cannot hold.
+        if object_id.isdecimal() and int(object_id[:MAX_TERM]) > BigIntegerField.MAX_BIGINT:
+            return None
+        return super().get_object(request, object_id, from_field)
 
     def found(self, queryset: QuerySet, term: str) -> QuerySet:
         """Return the schedules of the owner ``term``, or those whose name begins with it."""

@@ -192,5 +192,5 @@ def _check_url(context: Context) -> None:
     alias = django_databases.alias_of(context.settings.database_url)
     is_shared = context.shared_engine is not None
     # Django's test runner checks, too. There the alias may be the real database: do not use it.
-    if is_shared or alias is None or not django_databases.place_of(alias).is_tested:
+    if is_shared or alias is None or not django_databases.address_of(alias).is_tested:
         context.database.engine  # noqa: B018 - checks the URL and the driver

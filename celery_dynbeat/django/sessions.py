@@ -22,8 +22,7 @@ from sqlalchemy.orm import Session, SessionTransaction
 from sqlalchemy.pool import NullPool
 
 from celery_dynbeat.common.errors import ConfigurationError
-from celery_dynbeat.db.django_databases import is_in_testcase, place_in
-from celery_dynbeat.db.engine import json_from_database
+from celery_dynbeat.db.django_databases import address_in, is_in_testcase
 from celery_dynbeat.django.borrowed import BORROWED
 from celery_dynbeat.process.sessions import SAVEPOINTS
 
@@ -110,7 +109,7 @@ def _make(using: str) -> Session:
 def _engine(using: str, name: str) -> Engine:
     """Return the engine for an alias. ``name`` is another one in Django's tests."""
     del name
-    url = place_in(connections[using].settings_dict, alias=using).url
+    url = address_in(connections[using].settings_dict, alias=using).url
     borrow = BORROWED.get(url.drivername)
     if borrow is None:
         raise ConfigurationError(
@@ -126,7 +125,6 @@ def _engine(using: str, name: str) -> Engine:
     options: dict[str, Any] = {
         "poolclass": NullPool,
         "hide_parameters": True,
-        "json_deserializer": json_from_database,
     }
     if url.get_backend_name() == "postgresql":
         # Its registration changes the adapters of the connection, which Django uses.

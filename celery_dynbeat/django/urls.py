@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import URL
 
-from celery_dynbeat.db.django_databases import DEFAULT_ALIAS, place_in, place_of
+from celery_dynbeat.db.django_databases import DEFAULT_ALIAS, address_in, address_of
 
 
 def database_url(alias: str = DEFAULT_ALIAS) -> str:
@@ -16,7 +16,7 @@ def database_url(alias: str = DEFAULT_ALIAS) -> str:
 
     Raises ConfigurationError for an unknown alias or engine.
     """
-    return place_of(alias).url.render_as_string(hide_password=False)
+    return address_of(alias).url.render_as_string(hide_password=False)
 
 
 def url_of(database: Mapping[str, Any]) -> URL:
@@ -24,4 +24,4 @@ def url_of(database: Mapping[str, Any]) -> URL:
 
     OPTIONS that a URL cannot have are not in it.
     """
-    return place_in(database).url
+    return address_in(database).url

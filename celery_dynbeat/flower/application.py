@@ -40,7 +40,7 @@ class DynbeatFlower(Flower):
             # The pages show the error.
             return []
         is_on = is_enabled(context, option=self.options.dynbeat_metrics)
-        return [metrics_route(context)] if is_on else []
+        return [metrics_route(context, executor=self.database_calls.metrics)] if is_on else []
 
     @cached_property
     def dynbeat(self) -> Dynbeat:

@@ -8,9 +8,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tornado.web import url
 
 from celery_dynbeat.common.errors import ConfigurationError
-from celery_dynbeat.metrics import switch
+from celery_dynbeat.common.settings import ports_in_force
 from celery_dynbeat.metrics.database_gauges import DatabaseGauges
-from celery_dynbeat.metrics.definitions import Exporter
 from celery_dynbeat.metrics.endpoint import registry_of
 from celery_dynbeat.process.context import Context
 
@@ -33,15 +32,13 @@ class MetricsHandler(Metrics):
 def is_enabled(context: Context, *, option: bool) -> bool:
     """Return whether Flower's option or dynbeat_metrics_port asks for the gauges."""
     try:
-        return option or any(switch.ports_of(context.settings, each) for each in Exporter)
+        return option or bool(ports_in_force(context.settings.metrics_port))
     except ConfigurationError:
         # The pages show the error.
         return False
 
 
-def metrics_route(context: Context) -> url:
-    """Return the route that replaces Flower's."""
-    # A separate thread: without a login, /metrics must not delay the pages.
-    executor = ThreadPoolExecutor(1, thread_name_prefix="dynbeat-flower-metrics")
+def metrics_route(context: Context, *, executor: ThreadPoolExecutor) -> url:
+    """Return the route that replaces Flower's. ``executor`` reads the gauges."""
     arguments = {"registry": registry_of([DatabaseGauges(context)]), "executor": executor}
     return url(r"/metrics", MetricsHandler, arguments)

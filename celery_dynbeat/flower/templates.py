@@ -16,7 +16,7 @@ from typing import Any
 from tornado.escape import to_unicode, xhtml_escape
 from tornado.template import BaseLoader, Template
 
-from celery_dynbeat.common.printable import escape
+from celery_dynbeat.common.text import escape
 
 FOLDER = Path(__file__).parent / "templates"
 #: A name with this prefix is that of a template of Flower.

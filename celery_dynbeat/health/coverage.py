@@ -17,14 +17,14 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.broker.task_message import MessageSender
 from celery_dynbeat.health.queues import queue_of, reported_names
-from celery_dynbeat.store import served_work
+from celery_dynbeat.store import nodes
 
 #: A schedule that is due within this time counts as urgent.
 SOON = timedelta(hours=1)
 
 
 class Work(NamedTuple):
-    """A run or a schedule of the sample. ``queue`` None: not known.
+    """A run or a schedule of the sample. ``queue`` is None if it is not known.
 
     ``is_run``: a run waits. Otherwise a schedule is due, ``is_soon`` says whether within an hour.
     ``is_known``: this application has the task.
@@ -38,7 +38,7 @@ class Work(NamedTuple):
 
 
 class Worker(NamedTuple):
-    """The queues and the tasks of a worker. None: not known."""
+    """The queues and the tasks of a worker, None if they are not known."""
 
     queues: frozenset[str] | None
     tasks: frozenset[str] | None
@@ -61,7 +61,7 @@ class Unserved:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What no worker serves, most runs first. None: not known."""
+    """What no worker serves, most runs first, None if it is not known."""
 
     queues: Sequence[Unserved] | None = None
     tasks: Sequence[Unserved] | None = None
@@ -126,10 +126,10 @@ def read(
 
     Workers that ended within ``lag`` count: they may be restarting.
     """
-    rows = served_work.read_workers(
+    rows = nodes.read_workers(
         session, seen_since=now - max(node_timeout, lag), stopped_since=now - lag
     )
-    if not rows or len(rows) > served_work.MAX_WORKERS:
+    if not rows or len(rows) > nodes.MAX_WORKERS:
         return Coverage()
     # Beat imports them too. The queue of a task is in its definition.
     app.loader.import_default_modules()
@@ -148,9 +148,9 @@ def _sample(session: Session, app: Celery, now: datetime) -> Iterator[Work]:
     sender = MessageSender(app, now=lambda: now, driver_type="")
     # Only a function of the application can depend on the arguments, which may be large.
     with_arguments = any(not isinstance(route, MapRoute) for route in app.amqp.routes)
-    for row in served_work.read_waiting(session, with_arguments=with_arguments):
+    for row in nodes.read_waiting(session, with_arguments=with_arguments):
         yield _work(app, sender, row, now, is_run=True)
-    for row in served_work.read_due(session, with_arguments=with_arguments):
+    for row in nodes.read_due(session, with_arguments=with_arguments):
         yield _work(app, sender, row, now, is_soon=row.next_run_at <= now + SOON)
 
 

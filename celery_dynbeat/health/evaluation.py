@@ -31,8 +31,8 @@ from enum import StrEnum
 
 from celery_dynbeat.broker import outages
 from celery_dynbeat.common.alert_kinds import AlertKind
-from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Node, NodeKind
 from celery_dynbeat.health.coverage import Coverage
 from celery_dynbeat.health.problem import Problem

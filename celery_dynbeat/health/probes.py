@@ -222,11 +222,9 @@ def _shown_url(connection: Connection) -> str:
 def _notifier_name(context: Context) -> str | None:
     """Return the name of the notifier, or None if the broker's URL is invalid."""
     try:
-        notifier = context.notifier
+        return context.notifier.transport
     except DynbeatError:
         raise
     # Each transport raises its own error. The probe of the broker reports it.
     except Exception:  # noqa: BLE001
         return None
-    # Each notifier has its own module, named as in the setting.
-    return type(notifier).__module__.rpartition(".")[2]

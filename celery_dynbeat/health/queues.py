@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from celery_dynbeat.broker.task_message import MessageSender, RoutingError
-from celery_dynbeat.planning.outgoing_run import OutgoingRun
+from celery_dynbeat.planning.plan import OutgoingRun
 
 
 def reported_names(text: str | None) -> frozenset[str] | None:

@@ -57,6 +57,6 @@ def stopped_warnings(tables: Tables) -> Iterator[Problem]:
 
 
 def release_command(owner: str | None) -> str:
-    """Return the command that ends each hold of an owner; None: the holds of everything."""
+    """Return the command that ends each hold of an owner; None means the holds of everything."""
     scope = "--all-owners" if owner is None else f"--owner {shlex.quote(owner)}"
     return f"celery -A your_app dynbeat release {scope} --all-actors"

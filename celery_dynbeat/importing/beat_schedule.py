@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.api.edit.carried import Carried
+from celery_dynbeat.api.edit.source_progress import SourceProgress
 from celery_dynbeat.beat import config_sync
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.importing.conversion import in_zone
@@ -30,7 +30,10 @@ _UNREADABLE: tuple[type[Exception], ...] = (
 
 
 class BeatScheduleSource:
-    """The entries of the application. ``path`` is the file of the old beat; None: no progress."""
+    """The entries of the application.
+
+    ``path`` is the file of the old beat. Without it there is no progress.
+    """
 
     package = "beat-schedule"
 
@@ -40,11 +43,11 @@ class BeatScheduleSource:
 
     def count(self) -> int | None:
         """Return the number of entries."""
-        return len(config_sync.entries_of(self._context.app))
+        return len(self._context.beat_schedule)
 
     def pages(self) -> Iterator[list[Found]]:
         """Yield all entries at once."""
-        entries = config_sync.entries_of(self._context.app).items()
+        entries = self._context.beat_schedule.items()
         yield [self._found(str(name), entry) for name, entry in entries if entry]
 
     def _found(self, name: str, entry: Any) -> Found:
@@ -58,14 +61,14 @@ class BeatScheduleSource:
             task=fields["task"],
             trigger=fields["trigger"],
             fields={key: fields[key] for key in fields.keys() - {"task", "trigger"}},
-            carried=self._carried(name),
+            progress=self._progress_of(name),
         )
         return replace(found, converted=converted)
 
-    def _carried(self, name: str) -> Carried:
+    def _progress_of(self, name: str) -> SourceProgress:
         last, count = self._progress.get(name, (None, 0))
         last = in_zone(last, ZoneInfo(str(self._context.app.timezone)))
-        return Carried(after=last, last_run_at=last, anchor_at=last, run_count=count)
+        return SourceProgress(after=last, last_run_at=last, anchor_at=last, run_count=count)
 
 
 def _progress_in(path: Path) -> Mapping[str, tuple[datetime | None, int]]:

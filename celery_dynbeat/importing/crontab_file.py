@@ -71,7 +71,7 @@ class CrontabSource:
     package: str = field(default="crontab", init=False)
 
     def count(self) -> int | None:
-        """Return None: the file is read once."""
+        """Return None, because the file is read once."""
 
     def pages(self) -> Iterator[list[Found]]:
         """Yield the schedules, a page at a time. Raises SourceError."""

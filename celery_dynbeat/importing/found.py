@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from celery_dynbeat.api.edit.carried import Carried
+from celery_dynbeat.api.edit.source_progress import SourceProgress
 from celery_dynbeat.common.errors import DynbeatError
 from celery_dynbeat.triggers import Trigger
 
@@ -25,7 +25,7 @@ class Converted:
     trigger: Trigger
     fields: Mapping[str, Any] = field(default_factory=dict)
     enabled: bool = True
-    carried: Carried = field(default_factory=Carried)
+    progress: SourceProgress = field(default_factory=SourceProgress)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from celery_dynbeat.process.context import Context
 
 def entries(context: Context) -> Mapping[str, Converted]:
     """Return the valid entries by name, without progress."""
-    found = config_sync.entries_of(context.app).items()
+    found = context.beat_schedule.items()
     converted = {name: config_sync.convert(context, entry) for name, entry in found if entry}
     return {
         str(name): Converted(

@@ -25,7 +25,7 @@ from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.importing.found import Found, Source
 from celery_dynbeat.importing.results import Outcome, Result
 from celery_dynbeat.importing.writing import Importer, clash
-from celery_dynbeat.store import changes
+from celery_dynbeat.store.schedules import changes
 from celery_dynbeat.triggers import Cron, Every, Once, RRule, parse_trigger
 
 #: The resolution of a crontab.
@@ -140,7 +140,7 @@ class WriteBack(Importer):
         differs = self._changed(row, wanted)
         reason = f"differs in {', '.join(differs)}: not written" if differs else ""
         unchanged = Result(found, owner, Outcome.SKIP if differs else Outcome.KEEP, reason=reason)
-        there, is_enabled = found.converted.carried.last_run_at, _is_enabled(found)
+        there, is_enabled = found.converted.progress.last_run_at, _is_enabled(found)
         # Without a last run, a scheduler may count from its start: a fire time before is lost.
         is_same = there is not None and (
             there == counted_from or wanted.row.next_fire_at == row.next_fire_at

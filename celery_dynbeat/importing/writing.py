@@ -21,22 +21,22 @@ from functools import lru_cache, partial
 
 from sqlalchemy.orm import Session
 
+from celery_dynbeat import transitions
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.columns import ScheduleColumns, is_same
 from celery_dynbeat.api.edit import alerting, audit, edits, limits, owner_zone, timing
-from celery_dynbeat.api.edit.carried import Carried
-from celery_dynbeat.common.actions import Action
+from celery_dynbeat.api.edit.source_progress import SourceProgress
 from celery_dynbeat.common.errors import (
     InvalidScheduleError,
     InvalidTriggerError,
     OwnerLimitError,
 )
+from celery_dynbeat.common.states import Action
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.importing.found import Converted, Found, Note
 from celery_dynbeat.importing.results import Outcome, Result
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import imports, schedules
-from celery_dynbeat.transitions import pausing
+from celery_dynbeat.store.schedules import imports, schedules
 from celery_dynbeat.triggers import Trigger, parse_trigger
 
 #: The columns that the source defines. The others are policies and progress.
@@ -141,7 +141,7 @@ class Importer:
             reason = "beat writes this entry of beat_schedule itself"
             return "", replace(found, refused=None, ended=reason)
         progress = found.converted
-        merged = replace(entry, enabled=progress.enabled, carried=progress.carried)
+        merged = replace(entry, enabled=progress.enabled, progress=progress.progress)
         note = Note("beat_schedule", "defined by beat_schedule; only its progress is imported")
         return "", replace(found, converted=merged, notes=(note,))
 
@@ -198,12 +198,12 @@ class Importer:
 
         A disabled one may exceed a limit, with a note: it does not run.
         """
-        _check_run_count(converted.carried.run_count)
+        _check_run_count(converted.progress.run_count)
         is_managed = self._is_managed(found, owner)
         given = dict(converted.fields) if is_managed else {**converted.fields, "tags": [self.tag]}
         if not converted.enabled:
             given |= {"enabled": False, "paused_reason": self._disabled}
-        carried = converted.carried if row is None else _comparable(converted)
+        progress = converted.progress if row is None else _comparable(converted)
         new_row = partial(
             edits.new_row,
             self.context,
@@ -214,7 +214,7 @@ class Importer:
             given=given,
             timezone=timezone,
             now=now,
-            carried=carried,
+            progress=progress,
         )
         try:
             new = new_row()
@@ -245,7 +245,7 @@ class Importer:
 
     def _pause(self, session: Session, row: Schedule, *, reason: str, now: datetime) -> None:
         with audit.recording(self.context, session, row, Action.PAUSE, now=now, reason=reason):
-            pausing.pause(session, row, reason=reason, now=now)
+            transitions.pause(session, row, reason=reason, now=now)
 
     def _changed(self, row: Schedule, wanted: _Wanted) -> Sequence[str]:
         """Return the columns of the definition that differ from the source."""
@@ -259,8 +259,8 @@ class Importer:
         self, session: Session, row: Schedule, wanted: _Wanted, *, now: datetime
     ) -> tuple[Outcome, str]:
         changed = self._changed(row, wanted)
-        carried = wanted.converted.carried
-        is_ahead = _is_ahead(carried, row)
+        progress = wanted.converted.progress
+        is_ahead = _is_ahead(progress, row)
         pauses = row.enabled and not wanted.converted.enabled
         resumes = wanted.converted.enabled and row.paused_reason == self._disabled
         names = [*changed, *(["enabled"] if pauses or resumes else [])]
@@ -272,7 +272,7 @@ class Importer:
                 self._pause(session, row, reason=self._disabled, now=now)
         if names:
             return Outcome.UPDATE, f"changes {', '.join(names)}"
-        return Outcome.ADVANCE, f"has run at {carried.last_run_at}"
+        return Outcome.ADVANCE, f"has run at {progress.last_run_at}"
 
     def _update(
         self,
@@ -284,17 +284,17 @@ class Importer:
         resumes: bool,
         now: datetime,
     ) -> None:
-        carried = wanted.converted.carried
+        progress = wanted.converted.progress
         with audit.recording(self.context, session, row, Action.UPDATE, now=now):
             for name in changed:
                 setattr(row, name, getattr(wanted.row, name))
             if resumes:
                 row.enabled, row.paused_reason = True, None
-            after = _done_until(carried, row, now)
-            if _is_ahead(carried, row):
-                row.last_run_at = carried.last_run_at
-                row.run_count = max(row.run_count, carried.run_count)
-                row.anchor_at = carried.anchor_at
+            after = _done_until(progress, row, now)
+            if _is_ahead(progress, row):
+                row.last_run_at = progress.last_run_at
+                row.run_count = max(row.run_count, progress.run_count)
+                row.anchor_at = progress.anchor_at
             row.error = None
             _plan(self.context, row, wanted.trigger, after=after, now=now)
             edits.touch(self.context, session, row, now=now)
@@ -320,7 +320,7 @@ class Importer:
 
     def _insert(self, session: Session, rows: Sequence[ScheduleColumns], *, now: datetime) -> None:
         schedules.add_many(session, [row.insert_values() for row in rows])
-        alerting.watch_new(self.context.settings, session, rows, now=now)
+        alerting.add_checks(self.context.settings, session, rows, now=now)
         audit.created(self.context, session, rows, now=now)
         earliest = min((row.next_run_at for row in rows if row.next_run_at), default=None)
         self.context.notify_beat(session, next_run_at=earliest, now=now)
@@ -379,21 +379,21 @@ def clash(row: Schedule) -> str:
     )
 
 
-def _comparable(converted: Converted) -> Carried:
+def _comparable(converted: Converted) -> SourceProgress:
     """Return a progress with which the schedule has a fire time, if its definition allows one."""
-    return Carried(after=converted.carried.after, anchor_at=converted.carried.anchor_at)
+    return SourceProgress(after=converted.progress.after, anchor_at=converted.progress.anchor_at)
 
 
-def _is_ahead(carried: Carried, row: Schedule) -> bool:
+def _is_ahead(progress: SourceProgress, row: Schedule) -> bool:
     """Return whether the source has run the schedule after its last run here."""
-    if carried.last_run_at is None:
+    if progress.last_run_at is None:
         return False
-    return row.last_run_at is None or carried.last_run_at > row.last_run_at
+    return row.last_run_at is None or progress.last_run_at > row.last_run_at
 
 
-def _done_until(carried: Carried, row: Schedule, now: datetime) -> datetime:
+def _done_until(progress: SourceProgress, row: Schedule, now: datetime) -> datetime:
     """Return the instant until which the fire times are done, here or in the source."""
-    known = [each for each in (carried.after, row.last_run_at) if each is not None]
+    known = [each for each in (progress.after, row.last_run_at) if each is not None]
     return max(known, default=now)
 
 
@@ -402,7 +402,7 @@ def _plan(
 ) -> None:
     """Set the next fire time; a row without one is finished."""
     try:
-        timing.plan_carried(context, row, after=after, trigger=trigger, now=now)
+        timing.plan_continued(context, row, after=after, trigger=trigger, now=now)
     except InvalidScheduleError:
         row.next_fire_at = row.next_run_at = row.held_at = None
         row.finished_at = now

@@ -17,14 +17,15 @@ from prometheus_client.core import GaugeMetricFamily
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.events import Event
+from celery_dynbeat.db.engine import reason_of
 from celery_dynbeat.db.models import NodeKind
-from celery_dynbeat.db.reasons import reason_of
 from celery_dynbeat.health.evaluation import SHOWN_FOR, Limits, NodeState, missing_nodes, state_of
 from celery_dynbeat.metrics import definitions as metrics
 from celery_dynbeat.metrics.cached_call import CachedCall
 from celery_dynbeat.metrics.definitions import Metric
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import health, late_work
+from celery_dynbeat.store import health
+from celery_dynbeat.store.schedules import late_work
 
 logger = logging.getLogger(__name__)
 

@@ -1,36 +1,17 @@
-"""Whether a process exports metrics. Imports no Prometheus library unless it does."""
+"""Start the metrics of a process. Imported only by a process that exports metrics."""
 
 import logging
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.common.events import Event
-from celery_dynbeat.common.metrics_ports import VARIABLE, parse_ports
-from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.metrics.definitions import Exporter
 from celery_dynbeat.process.context import Context
 
 if TYPE_CHECKING:
     from celery_dynbeat.metrics.exporting import BeatMetrics, WorkerMetrics
 
 logger = logging.getLogger(__name__)
-
-
-def ports_of(settings: Settings, exporter: Exporter) -> tuple[int, ...]:
-    """Return the ports that a beat or a worker may use; () if it exports no metrics.
-
-    DYNBEAT_METRICS_PORT overrides the setting. Raises ConfigurationError for an invalid value.
-    """
-    given = os.environ.get(VARIABLE)
-    if given is None:
-        ports = settings.metrics_port
-        return ports.beat if exporter is Exporter.BEAT else ports.worker
-    try:
-        return parse_ports(given) if given else ()
-    except ValueError as error:
-        raise ConfigurationError(f"{VARIABLE} = {given!r}: {error}") from None
 
 
 def start_beat(context: Context, *, ports: Sequence[int]) -> "BeatMetrics":

@@ -1,13 +1,83 @@
 """The notifiers that wake beat after a change, and their selection."""
 
-from typing import Any
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, Protocol
 
 from celery import Celery
+from sqlalchemy.orm import Session
 
+from celery_dynbeat.common.clock import BackOff
 from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.notify.base import Listener, Notifier, Transport
-from celery_dynbeat.notify.polling import PollingNotifier
+
+
+class Transport(StrEnum):
+    """How a beat receives notifications."""
+
+    POSTGRESQL = "postgresql"
+    BROKER = "broker"
+    POLLING = "polling"
+
+
+class Listener(Protocol):
+    """The receiver in beat. Calls ``wake`` from its own thread after each committed change."""
+
+    @property
+    def transport(self) -> Transport:
+        """The transport that this beat uses now."""
+
+    def start(self) -> None:
+        """Start to listen. The listener logs an error, reconnects and never raises."""
+
+    def stop(self) -> None:
+        """Stop listening within a few seconds. May be called twice."""
+
+
+def reconnect_back_off(*, first: float = 1.0) -> BackOff:
+    """Return the delays between the attempts of one listener to connect, in seconds."""
+    return BackOff(first=first, maximum=30.0, jitter=0.25)
+
+
+class Notifier(Protocol):
+    """The sender of change notifications."""
+
+    @property
+    def transport(self) -> Transport:
+        """The transport that was configured. A listener may use another one."""
+
+    def notify(self, session: Session) -> None:
+        """Wake the beats when the transaction of ``session`` commits. A rollback sends nothing."""
+
+    def listener(self, wake: Callable[[], None]) -> Listener:
+        """Return the receiver for beat."""
+
+
+class NullListener:
+    """A listener that receives nothing."""
+
+    transport = Transport.POLLING
+
+    def start(self) -> None:
+        """Do nothing."""
+
+    def stop(self) -> None:
+        """Do nothing."""
+
+
+class PollingNotifier:
+    """Sends no notifications."""
+
+    transport = Transport.POLLING
+
+    def notify(self, session: Session) -> None:
+        """Do nothing."""
+        del session
+
+    def listener(self, wake: Callable[[], None]) -> NullListener:
+        """Return a listener that never wakes."""
+        del wake
+        return NullListener()
 
 
 def choose(name: str, *, app: Celery, database: Database) -> Notifier:

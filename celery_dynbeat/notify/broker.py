@@ -23,7 +23,7 @@ from sqlalchemy.orm import Session, SessionTransaction
 
 from celery_dynbeat.broker.connection import ping, set_read_timeout
 from celery_dynbeat.common.events import Event
-from celery_dynbeat.notify.base import Transport, reconnect_back_off
+from celery_dynbeat.notify import Transport, reconnect_back_off
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +37,8 @@ _PENDING = "dynbeat_notify"
 
 class BrokerNotifier:
     """Wakes beat through the broker, for databases without notifications."""
+
+    transport = Transport.BROKER
 
     def __init__(self, app: Celery) -> None:
         self._app = app

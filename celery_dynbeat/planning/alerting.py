@@ -15,12 +15,9 @@ from typing import NamedTuple
 
 from celery_dynbeat.common.alert_kinds import AlertKind, Unsent
 from celery_dynbeat.common.alert_rules import EffectiveRules
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.settings import MIN_SLOW
+from celery_dynbeat.common.states import MIN_LATE, Status
 
-#: Workers report only runs that take this long, so a shorter ``slow_after`` counts as this.
-MIN_SLOW = timedelta(seconds=1)
-#: Beat reports only runs that are sent this late, so a shorter ``late_after`` counts as this.
-MIN_LATE = timedelta(seconds=1)
 #: ``failing_since`` is written soon after the end of a run. After this time it is trusted alone.
 FAILING_IS_WRITTEN = timedelta(minutes=10)
 #: The longest snooze of an alert.
@@ -267,7 +264,7 @@ def has_recovered(
 ) -> bool:
     """Return whether the state of the schedule is no longer what the alert reports.
 
-    The check of its watch decides about ``frequent``.
+    The regular check of the schedule decides about ``frequent``.
     """
     late = max(rules.late_after or MIN_LATE, MIN_LATE)
     slow = max(rules.slow_after or MIN_SLOW, MIN_SLOW)
@@ -368,8 +365,8 @@ _COUNT_EVERY = (timedelta(seconds=10), timedelta(minutes=5))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WatchResult:
-    """The result of the check of a watched schedule.
+class CheckResult:
+    """The result of the regular check of a schedule.
 
     ``silent_for`` and ``run_count`` are None if they are no alert. ``is_frequent`` None: no rule.
     """
@@ -380,15 +377,15 @@ class WatchResult:
     is_frequent: bool | None = None
 
 
-def check_watch(
+def check_schedule(
     schedule: ScheduleState,
     rules: EffectiveRules,
     *,
     since: datetime,
     is_held: bool,
     now: datetime,
-) -> WatchResult | None:
-    """Check a watched schedule; None: its rules need no check.
+) -> CheckResult | None:
+    """Check whether a schedule is silent or too frequent; None if its rules need no check.
 
     ``since`` is when the schedule could run at the earliest: its start or its last edit.
     """
@@ -398,7 +395,7 @@ def check_watch(
     if not instants:
         return None
     is_frequent = None if count is None else count > (rules.frequent_above or 0)
-    return WatchResult(
+    return CheckResult(
         due_at=min(instants),
         silent_for=silent[1] if silent else None,
         run_count=count if is_frequent else None,

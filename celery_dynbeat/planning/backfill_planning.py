@@ -5,7 +5,8 @@ row that covers it. That row keeps the newer fire times. The older ones get a se
 the counts still add up.
 
 A count that was bounded means "at least". It is used as it is: only that many fire times are known
-to have been skipped.
+to have been skipped. So is a count from before the trigger changed: of its fire times only the
+newest is known.
 """
 
 from collections.abc import Collection, Sequence
@@ -16,7 +17,7 @@ from typing import NamedTuple, Protocol
 from celery_dynbeat.planning.plan import COUNT_LIMIT, MICROSECOND, Skip, following
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec
 from celery_dynbeat.triggers import Trigger
-from celery_dynbeat.triggers.skipping import SkippingTrigger
+from celery_dynbeat.triggers.wrappers import SkippingTrigger
 
 #: How far back the previous fire time is searched.
 _LOOKBACK = timedelta(days=3660)
@@ -102,14 +103,18 @@ def remainder_of(
     removed: Sequence[datetime],
     *,
     by_call: Collection[datetime] = (),
+    is_of_trigger: bool = True,
 ) -> SkippedRemainder | None:
     """Return what a skipped row covers without ``removed``, or None if it does not cover them.
 
     ``removed`` are consecutive fire times up to the row's newest. No other row of history lies
-    between them, except those of ``skip()``: ``by_call`` are the fire times from the first removed
-    one to the row's newest that have such a row. The skipped row does not count them.
+    between them, except those of ``skip()``: ``by_call`` are the fire times up to the row's newest
+    that have such a row. The skipped row does not count them. Without ``is_of_trigger`` the row was
+    written before the trigger changed.
     """
     newest = row.scheduled_for
+    if not is_of_trigger:
+        return _without_newest(row) if removed[-1] == newest else None
     trigger = SkippingTrigger(trigger, by_call) if by_call else trigger
     if trigger.next_after(newest - MICROSECOND) != newest:
         # The row was written under another trigger. It covers no fire time of this one.
@@ -124,3 +129,10 @@ def remainder_of(
     before = removed[0] - MICROSECOND
     at = trigger.latest_until(after=before - _LOOKBACK, until=before) or before
     return SkippedRemainder(newer, Skip(at, older, row.error or ""))
+
+
+def _without_newest(row: SkippedRow) -> SkippedRemainder:
+    """Return what a skipped row covers without its newest fire time, if the others are unknown."""
+    others = row.fire_count - 1
+    before = row.scheduled_for - MICROSECOND
+    return SkippedRemainder(0, Skip(before, others, row.error or "") if others else None)

@@ -8,13 +8,14 @@ docs/explanation/design.md.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from celery_dynbeat.common.text import LATEST
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec
-from celery_dynbeat.triggers.skipping import SkippingTrigger, nominal
+from celery_dynbeat.triggers.wrappers import SkippingTrigger, nominal
 
 TOO_NEAR = "limit: nearer to the fire time before it than dynbeat_min_interval allows"
 #: The resolution of the instants in every supported database.
@@ -32,6 +33,34 @@ _OVERLAP_REASONS = {
 }
 
 _Instants = tuple[datetime, ...]
+
+
+class OutgoingRun(NamedTuple):
+    """A run that beat sends, with the columns of its schedule that the message needs.
+
+    ``version`` is the schedule's version when its row was read. ``expires_at`` None means that the
+    run may start at any time. ``attempt`` and ``retries`` count the attempts and retries that the
+    run has had. ``unstarted_since`` is when the run was first sent, if no worker has started it.
+    ``origin`` is a value of ``db.models.Origin``. ``pings``: workers ping the URL of the schedule.
+    """
+
+    run_id: str
+    schedule_id: int
+    owner: str
+    name: str
+    version: int
+    task: str
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    options: Mapping[str, Any]
+    scheduled_for: datetime
+    expires_at: datetime | None = None
+    overlap: str = "allow"
+    attempt: int = 0
+    retries: int = 0
+    unstarted_since: datetime | None = None
+    origin: str = "schedule"
+    pings: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +99,13 @@ class _CatchUp(NamedTuple):
     """The fire times that ``catch_up`` wants to send, and those that were missed.
 
     All fire times up to ``decided_until`` are decided. Later ones stay due for the next pass.
+    ``upcoming`` is the first fire time after it, None if it was not searched for.
     """
 
     wanted: _Instants
     missed: Skip | None
     decided_until: datetime
+    upcoming: datetime | None = None
 
 
 class _Overlap(NamedTuple):
@@ -108,7 +139,7 @@ def run_at(spec: ScheduleSpec, fire_at: datetime) -> datetime:
         return fire_at
     # Also if skip() took out the next one: it may return.
     next_at = nominal(spec.trigger).next_after(fire_at)
-    longest = spec.jitter if next_at is None else min(spec.jitter, next_at - fire_at)
+    longest = min(spec.jitter, (next_at or LATEST) - fire_at)
     digest = hashlib.blake2b(f"{spec.key}@{fire_at.isoformat()}".encode(), digest_size=8).digest()
     delay = longest // MICROSECOND * int.from_bytes(digest) >> 64
     return fire_at + delay * MICROSECOND
@@ -184,14 +215,22 @@ def plan(
     if wanted:
         decided_until = max(decided_until, wanted[-1] + spec.min_interval - MICROSECOND)
     near = too_near(spec, fire_at, wanted, last_run_at)
-    skips = (catch_up.missed, overlap.overlapped, near)
     return Plan(
         send=overlap.send,
         buffered=overlap.buffered,
-        skips=tuple(skip for skip in skips if skip is not None),
+        skips=tuple(filter(None, (catch_up.missed, overlap.overlapped, near))),
         replaces=spec.overlap == "cancel_previous" and unfinished > 0 and bool(overlap.send),
-        next_fire_at=None if exhausted else next_fire(spec, decided_until),
+        next_fire_at=None if exhausted else _until_end(spec, catch_up.upcoming, decided_until),
     )
+
+
+def _until_end(
+    spec: ScheduleSpec, upcoming: datetime | None, decided_until: datetime
+) -> datetime | None:
+    """Return the first fire time after ``decided_until``, ``upcoming`` if it is later."""
+    if upcoming is None or upcoming <= decided_until:
+        return next_fire(spec, decided_until)
+    return upcoming if spec.end_at is None or upcoming <= spec.end_at else None
 
 
 def too_near(
@@ -204,8 +243,14 @@ def too_near(
     fire time that follows it reports them, unless ``skip()`` took out that fire time.
     """
     earlier = list(wanted if wanted and _precedes_skipped(spec, wanted[-1]) else wanted[:-1])
-    if last_run_at is not None and following(spec, last_run_at) == fire_at:
-        earlier.insert(0, last_run_at)
+    if last_run_at is not None:
+        first = spec.trigger.next_after(last_run_at)
+        # Usually no fire time lies between the two.
+        is_between = first is not None and first < fire_at
+        if is_between and following(spec, last_run_at) == fire_at:
+            earlier.insert(0, last_run_at)
+    if not earlier:
+        return None
     near = []
     for instant in earlier:
         first = next_fire(spec, instant)
@@ -264,11 +309,13 @@ def _catch_up_newest(
     # Usually no fire time was missed, and next_after costs less than latest_until.
     if following_at is not None and following_at <= until:
         newest = spec.trigger.latest_until(after=fire_at, until=until) or fire_at
+        following_at = None
     oldest = _oldest_allowed(spec, now)
     if oldest is not None and newest < oldest:
-        return _CatchUp((), _skip(spec, fire_at, newest, _too_old(spec)), until)
+        return _CatchUp((), _skip(spec, fire_at, newest, _too_old(spec)), until, following_at)
     reason = "missed: a newer fire time was sent instead"
-    return _CatchUp((newest,), _skip(spec, fire_at, newest - MICROSECOND, reason), until)
+    missed = _skip(spec, fire_at, newest - MICROSECOND, reason)
+    return _CatchUp((newest,), missed, until, following_at)
 
 
 def _catch_up_all(

@@ -4,13 +4,10 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol, TypeVar
 
-from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.common.text import shorten
-from celery_dynbeat.triggers import Once, Trigger, parse_trigger
-from celery_dynbeat.triggers.budgeted import BudgetedTrigger
-from celery_dynbeat.triggers.search_budget import PLAN_STEPS, SearchBudget
-from celery_dynbeat.triggers.skipping import SkippingTrigger
+from celery_dynbeat.triggers import Trigger, parse_trigger
+from celery_dynbeat.triggers.base import PLAN_STEPS, SearchBudget
+from celery_dynbeat.triggers.wrappers import BudgetedTrigger, SkippingTrigger
 
 T = TypeVar("T")
 
@@ -64,7 +61,7 @@ class SpecColumns(Protocol):
 def spec_from_row(columns: SpecColumns, settings: Settings) -> ScheduleSpec:
     """Return the specification of the schedule in a row.
 
-    Raises InvalidTriggerError when the trigger's text, its time zone or a duration is invalid.
+    Raises InvalidTriggerError when the trigger's text or its time zone is invalid.
     """
     key = key_for(columns.owner, columns.name)
     trigger = parse_trigger(columns.trigger_kind, columns.trigger_spec, timezone=columns.timezone)
@@ -77,13 +74,13 @@ def spec_from_row(columns: SpecColumns, settings: Settings) -> ScheduleSpec:
         end_at=columns.end_at,
         max_runs=columns.max_runs,
         catch_up=columns.catch_up or settings.catch_up,
-        catch_up_window=_duration("catch_up_window", window, settings.catch_up_window),
+        catch_up_window=_duration(window, settings.catch_up_window),
         grace=settings.dispatch_timeout,
         overlap=columns.overlap or settings.overlap,
         max_run_time=max_run_time(columns.max_run_time, settings),
-        jitter=_duration("jitter", jitter, settings.jitter),
+        jitter=_duration(jitter, settings.jitter),
         # A one-off that is moved does not fire too often.
-        min_interval=timedelta(0) if isinstance(trigger, Once) else settings.min_interval,
+        min_interval=timedelta(0) if trigger.kind == "once" else settings.min_interval,
     )
 
 
@@ -116,17 +113,11 @@ def without(spec: ScheduleSpec, skipped: Collection[datetime]) -> ScheduleSpec:
 
 def max_run_time(seconds: float | None, settings: Settings) -> timedelta:
     """Return how long a started run of a schedule counts as unfinished for overlap."""
-    return _duration("max_run_time", seconds, settings.max_run_time)
+    return _duration(seconds, settings.max_run_time)
 
 
-def _duration(column: str, seconds: float | None, default: T) -> timedelta | T:
-    """Return a duration. Raises InvalidTriggerError for one that only SQL can have written."""
-    try:
-        return default if seconds is None else timedelta(seconds=seconds)
-    # SQLite stores a text in a column of numbers.
-    except (OverflowError, TypeError, ValueError) as error:
-        rule = "must be a number of seconds of at most three centuries"
-        raise InvalidTriggerError(f"{column} = {shorten(seconds)}: {rule}", field=column) from error
+def _duration(seconds: float | None, default: T) -> timedelta | T:
+    return default if seconds is None else timedelta(seconds=seconds)
 
 
 def expires_at(

@@ -20,7 +20,7 @@ from sqlalchemy.util import greenlet_spawn
 from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.text import shorten
-from celery_dynbeat.db import renamed_tables
+from celery_dynbeat.db import models
 from celery_dynbeat.db.async_engine import AsyncDatabase, check_asynchronous
 from celery_dynbeat.db.names import TableNames
 from celery_dynbeat.process.context import Context
@@ -52,12 +52,12 @@ class AsyncContext(Context):
     def database(self) -> AsyncDatabase:
         """The database of ``engine``, else of the settings, on its asynchronous driver."""
         settings = self.settings
-        renamed_tables.use(TableNames(settings.schema, settings.table_prefix))
-        limits = settings.fact_limits
+        models.use_names(TableNames(settings.schema, settings.table_prefix))
+        info = self.session_info
         if self._async_engine is not None:
-            return AsyncDatabase(engine=self._async_engine, fact_limits=limits)
+            return AsyncDatabase(engine=self._async_engine, session_info=info)
         options = settings.engine_options
-        return AsyncDatabase(settings.database_url, engine_options=options, fact_limits=limits)
+        return AsyncDatabase(settings.database_url, engine_options=options, session_info=info)
 
     async def call(self, session: object, work: Callable[[Session | None], T]) -> T:
         """Return ``work(session)``; ``session`` is the caller's AsyncSession or None.

@@ -1,30 +1,29 @@
 """What each process of one application shares: settings, database, clock and notifier."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from celery import Celery
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import notify
 from celery_dynbeat.common.clock import Clock, DatabaseClock
 from celery_dynbeat.common.errors import (
+    ConfigurationError,
     InvalidScheduleError,
     InvalidTriggerError,
     TransactionRolledBackError,
 )
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.db import renamed_tables, schema
+from celery_dynbeat.db import models, schema
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.engine import Database, check_synchronous, in_use
 from celery_dynbeat.db.names import TableNames
-from celery_dynbeat.planning.schedule_spec import ScheduleSpec, SpecColumns, spec_from_row
 from celery_dynbeat.process import application
 from celery_dynbeat.process.sessions import (
     CurrentSession,
@@ -36,9 +35,11 @@ from celery_dynbeat.process.sessions import (
 )
 from celery_dynbeat.telemetry import logs
 from celery_dynbeat.tracing import NoSpans, WorkerSpans, make_tracer
-from celery_dynbeat.transitions import alert_facts
 
 if TYPE_CHECKING:
+    from celery_dynbeat.notify import Notifier
+    from celery_dynbeat.planning.schedule_spec import SpecColumns
+    from celery_dynbeat.process.sentry_monitors import SentryMonitors
     from celery_dynbeat.process.task_names import TaskNames
     from celery_dynbeat.tracing.run_tracer import RunTracer
 
@@ -70,21 +71,47 @@ class Context:
     def settings(self) -> Settings:
         """The dynbeat_* settings. Raises ConfigurationError for an unknown or invalid one."""
         name = application.name_of(self.app.main)
-        settings = Settings.read(self.app.conf, timezone=str(self.app.timezone), application=name)
-        if settings.alerts_enabled:
-            alert_facts.connect()
-        return settings
+        return Settings.read(self.app.conf, timezone=str(self.app.timezone), application=name)
+
+    @cached_property
+    def session_info(self) -> Mapping[str, Any]:
+        """What listeners of transactions need in the ``info`` of each session that writes."""
+        if not self.settings.alerts_enabled:
+            return {}
+        # A late import: a process without alerts does not need the queries.
+        from celery_dynbeat.store.alerts import facts  # noqa: PLC0415
+
+        return facts.connect(self.settings)
+
+    @property
+    def beat_schedule(self) -> Mapping[str, Any]:
+        """The entries of ``beat_schedule``, and the one that Celery's beat adds."""
+        entries: dict[str, Any] = dict(self.app.conf.beat_schedule or {})
+        # Celery's own scheduler does the same for a result backend that does not expire results.
+        if self.app.conf.result_expires and not self.app.backend.supports_autoexpire:
+            # A late import: only a beat has imported it already.
+            from celery.schedules import crontab  # noqa: PLC0415
+
+            entries.setdefault(
+                "celery.backend_cleanup",
+                {
+                    "task": "celery.backend_cleanup",
+                    "schedule": crontab("0", "4", "*"),
+                    "options": {"expires": 12 * 3600},
+                },
+            )
+        return entries
 
     @cached_property
     def database(self) -> Database:
         """The database of ``shared_engine``, else of the settings."""
         settings = self.settings
-        renamed_tables.use(TableNames(settings.schema, settings.table_prefix))
-        limits = settings.fact_limits
+        models.use_names(TableNames(settings.schema, settings.table_prefix))
+        info = self.session_info
         if self.shared_engine is not None:
-            return Database(engine=self.shared_engine, fact_limits=limits)
+            return Database(engine=self.shared_engine, session_info=info)
         options = settings.engine_options
-        return Database(settings.database_url, engine_options=options, fact_limits=limits)
+        return Database(settings.database_url, engine_options=options, session_info=info)
 
     @cached_property
     def clock(self) -> Clock:
@@ -117,8 +144,11 @@ class Context:
             return datetime.now(UTC)
 
     @cached_property
-    def notifier(self) -> notify.Notifier:
+    def notifier(self) -> "Notifier":
         """The notifier that wakes beat."""
+        # A late import: few workers notify a beat.
+        from celery_dynbeat import notify  # noqa: PLC0415
+
         return notify.choose(self.settings.notifier, app=self.app, database=self.database)
 
     def prepare(self, session: Session | None = None) -> None:
@@ -169,6 +199,7 @@ class Context:
             self.prepare(session)
             if session is None:
                 return self.database.run(work)
+            session.info.update(self.session_info)
             capabilities = capabilities_of(session.get_bind().dialect)
             capabilities.begin_write(session)
             try:
@@ -230,10 +261,6 @@ class Context:
         if next_run_at is not None and next_run_at <= now + self.settings.poll_interval:
             self.notifier.notify(session)
 
-    def spec(self, columns: SpecColumns) -> ScheduleSpec:
-        """Return the spec of a row, completed by the settings."""
-        return spec_from_row(columns, self.settings)
-
 
 def _joining(session: Session, work: Callable[[Session], T]) -> T:
     with in_use(session):
@@ -241,7 +268,7 @@ def _joining(session: Session, work: Callable[[Session], T]) -> T:
 
 
 @contextmanager
-def naming_schedule(row: SpecColumns) -> Iterator[None]:
+def naming_schedule(row: "SpecColumns") -> Iterator[None]:
     """Make each InvalidTriggerError raised in the block name the schedule and the fix."""
     try:
         yield
@@ -260,3 +287,24 @@ def _unstorable(error: Exception) -> InvalidScheduleError:
         f" ({reason}): use other characters, or a database whose encoding is UTF8"
     )
     return InvalidScheduleError(msg)
+
+
+def connect_monitors(context: Context) -> "SentryMonitors | None":
+    """Return the monitors that check in with Sentry, or None without dynbeat_sentry_monitors.
+
+    Raises ConfigurationError without sentry-sdk.
+    """
+    patterns = context.settings.sentry_monitors
+    if not patterns:
+        return None
+    try:
+        # A late import: it needs an optional package.
+        from celery_dynbeat.process.sentry_monitors import SentryMonitors  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigurationError(
+            f"dynbeat_sentry_monitors needs sentry-sdk ({error}): pip install sentry-sdk, or remove"
+            " the setting"
+        ) from error
+    monitors = SentryMonitors(context.database, patterns=patterns)
+    monitors.connect()
+    return monitors

@@ -6,11 +6,11 @@ import time
 from datetime import datetime, timedelta
 from functools import partial
 
-from celery_dynbeat.common.clock import Clock, DatabaseClock
+from celery_dynbeat.common.clock import RESYNC_INTERVAL, Clock, DatabaseClock
 from celery_dynbeat.common.events import Event
-from celery_dynbeat.db.engine import Database
+from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.db.engine import Database, reason_of
 from celery_dynbeat.db.models import NodeKind
-from celery_dynbeat.db.reasons import reason_of
 from celery_dynbeat.store import nodes
 
 logger = logging.getLogger(__name__)
@@ -161,3 +161,18 @@ class HeartbeatWriter:
 def _instant_of(reading: float, now: datetime) -> datetime:
     """Return the instant at which the monotonic clock showed ``reading``."""
     return now - timedelta(seconds=time.monotonic() - reading)
+
+
+#: Longer than any node has been silent.
+NEVER = timedelta(days=36_500)
+
+
+def effective_node_timeout(clock: Clock, settings: Settings) -> timedelta:
+    """Return how long a node may be silent before it counts as dead.
+
+    Usually this is dynbeat_node_timeout. After a step of the database's clock all nodes seem to
+    have been silent, and NEVER is returned. Each node reads the clock again within
+    RESYNC_INTERVAL and then writes a heartbeat.
+    """
+    timeout = settings.node_timeout
+    return timeout if clock.steady_for() > RESYNC_INTERVAL + timeout else NEVER

@@ -5,7 +5,7 @@ from typing import Any
 
 from celery import Celery, signals
 
-from celery_dynbeat.common.node_name import set_node_name
+from celery_dynbeat.common.events import set_node_name
 
 
 class LogFormat:

@@ -28,10 +28,11 @@ from celery.signals import worker_process_shutdown
 from sentry_sdk import crons
 
 from celery_dynbeat.common.events import Event
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.process.queue_thread import QueueThread
-from celery_dynbeat.store import runs, schedules
+from celery_dynbeat.store.runs import runs
+from celery_dynbeat.store.schedules import schedules
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry.emitting import subscribe, unsubscribe
 from celery_dynbeat.triggers.base import Trigger
@@ -60,7 +61,7 @@ _UNITS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CheckIn:
-    """``owner`` and ``schedule`` None: the message of the run is gone, and its row has them."""
+    """Without ``owner`` and ``schedule`` the message of the run is gone, and its row has them."""
 
     run_id: str
     owner: str | None
@@ -90,7 +91,7 @@ class SentryMonitors:
         """Listen to the runs of this process."""
         for event_type, listener in self._listeners():
             # With a key: a beat in a worker process inherits the listeners of the worker.
-            subscribe(listener, event_type, key=__name__)
+            subscribe(listener, event_type, key=__name__, in_context=True)
         # Of a pool process, after its last task.
         worker_process_shutdown.connect(
             self._on_process_shutdown, weak=False, dispatch_uid=__name__

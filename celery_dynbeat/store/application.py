@@ -5,7 +5,7 @@ from datetime import datetime
 from sqlalchemy import Connection, select, update
 
 from celery_dynbeat.db.dialects import capabilities_of
-from celery_dynbeat.db.tables import APPLICATIONS
+from celery_dynbeat.db.models import APPLICATIONS
 
 _COLUMNS = APPLICATIONS.c
 _ONLY_ROW = 1
@@ -24,6 +24,16 @@ def record_name(connection: Connection, *, name: str, now: datetime) -> str:
     statement = capabilities_of(connection.dialect).insert_new(APPLICATIONS)
     connection.execute(statement, {"id": _ONLY_ROW, "name": name, "recorded_at": now})
     return get_name(connection) or name
+
+
+def get_beat_schedule(connection: Connection) -> str | None:
+    """Return the recorded digest of ``beat_schedule``."""
+    return connection.scalar(select(_COLUMNS.beat_schedule).where(_COLUMNS.id == _ONLY_ROW))
+
+
+def record_beat_schedule(connection: Connection, digest: str | None) -> None:
+    """Record the digest of ``beat_schedule``. An application without a name has no row for it."""
+    connection.execute(update(APPLICATIONS).values(beat_schedule=digest))
 
 
 def rename(connection: Connection, *, name: str, now: datetime) -> None:

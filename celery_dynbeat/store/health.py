@@ -13,15 +13,16 @@ from typing import Any
 from sqlalchemy import Row, Select, func, not_, select
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.common.run_states import UNFINISHED
+from celery_dynbeat.common.states import UNFINISHED
 from celery_dynbeat.db.dialects import Capabilities, capabilities_of
-from celery_dynbeat.db.index_order import force_index, in_index_order
 from celery_dynbeat.db.models import Node, NodeKind, Request, Run, Schedule
-from celery_dynbeat.store import application, due, holds, stopped_schedules
-from celery_dynbeat.store.due import DUE_INDEX
-from celery_dynbeat.store.runs import UNFINISHED_INDEX, UNFINISHED_ORDER
-from celery_dynbeat.store.schedules import MANAGED_BY_CONFIG, REFUSED_PREFIX
-from celery_dynbeat.store.stopped_schedules import FailingSchedule, HoldInForce
+from celery_dynbeat.db.statements import force_index, in_index_order
+from celery_dynbeat.store import application, holds
+from celery_dynbeat.store.runs.runs import UNFINISHED_INDEX, UNFINISHED_ORDER
+from celery_dynbeat.store.schedules import due, stopped_schedules
+from celery_dynbeat.store.schedules.due import DUE_INDEX
+from celery_dynbeat.store.schedules.schedules import MANAGED_BY_CONFIG, REFUSED_PREFIX
+from celery_dynbeat.store.schedules.stopped_schedules import FailingSchedule, HoldInForce
 from celery_dynbeat.triggers import KINDS
 
 #: Rows that are counted. A larger number is reported as this number "or more".

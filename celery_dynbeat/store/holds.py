@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
@@ -29,17 +29,14 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.orm import Session, defer
-from sqlalchemy.orm.attributes import set_committed_value
+from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.dialects import capabilities_of
-from celery_dynbeat.db.index_order import force_index, in_index_order
-from celery_dynbeat.db.models import Hold, Schedule
-from celery_dynbeat.db.tables import HOLDS, SCHEDULES
+from celery_dynbeat.db.models import HOLDS, SCHEDULES, Hold, Schedule
+from celery_dynbeat.db.statements import Row, force_index, in_index_order, read
 from celery_dynbeat.db.types import UtcDateTime
 from celery_dynbeat.store.owners import OWNER_NAME_INDEX
-from celery_dynbeat.store.rows import UNREADABLE, LockedRows, read
-from celery_dynbeat.store.runs import MAX_IN_LIST, execute_dml
+from celery_dynbeat.store.runs.runs import MAX_IN_LIST, execute_dml
 
 #: ``next_run_at`` of a schedule whose hold has no end. Each database and driver can store it.
 NEVER = datetime(9999, 1, 1, tzinfo=UTC)
@@ -107,29 +104,25 @@ def lock_ends(session: Session, owners: Collection[str], *, now: datetime) -> En
     of_owners = _ENDS.where(_HOLD.owner.in_(owners), _in_force(now))
     present = session.execute(of_owners.with_only_columns(_HOLD.id, _HOLD.owner)).all()
     # Not FOR SHARE: MySQL and MariaDB have no common form of it with SKIP LOCKED.
-    locked = read(session, of_owners.with_for_update(skip_locked=True), key=_HOLD.id)
-    locked_ids = {row.id for row in (*locked.rows, *locked.unreadable)}
+    locked = read(session, of_owners.with_for_update(skip_locked=True))
+    locked_ids = {row.id for row in locked}
     unsure = frozenset(row.owner for row in present if row.id not in locked_ids)
-    return Ends(_latest_ends(session, locked), unsure)
+    return Ends(_latest_ends(locked), unsure)
 
 
 @in_index_order
 def ends_of(session: Session, owners: Collection[str], *, now: datetime) -> Mapping[str, datetime]:
     """Return when the holds of these owners end, without a lock. Others are left out."""
     of_owners = _ENDS.where(_HOLD.owner.in_(owners), _in_force(now))
-    return _latest_ends(session, read(session, of_owners, key=_HOLD.id))
+    return _latest_ends(read(session, of_owners))
 
 
-def _latest_ends(session: Session, found: LockedRows) -> Mapping[Any, datetime]:
-    """Return the latest end by owner. An end that cannot be read counts as none: ``NEVER``."""
-    ends = [(row.owner, row.until_at or NEVER) for row in found.rows]
-    if found.unreadable:
-        owners = force_index(select(_HOLD.owner), HOLDS, _PRIMARY)
-        owners = owners.where(_HOLD.id.in_([row.id for row in found.unreadable]))
-        ends += [(owner, NEVER) for owner in session.scalars(owners)]
+def _latest_ends(rows: Sequence[Row]) -> Mapping[Any, datetime]:
+    """Return the latest end by owner."""
     latest: dict[Any, datetime] = {}
-    for owner, end in ends:
-        latest[owner] = max(latest.get(owner, end), end)
+    for row in rows:
+        end = row.until_at or NEVER
+        latest[row.owner] = max(latest.get(row.owner, end), end)
     return latest
 
 
@@ -142,8 +135,8 @@ def end_of(session: Session, *, owner: str | None, now: datetime) -> datetime | 
     """
     ends: list[datetime] = []
     for scope in (None,) if owner is None else (None, owner):
-        found = read(session, _ENDS.where(_is_of(scope), _in_force(now)), key=_HOLD.id)
-        ends += _latest_ends(session, found).values()
+        found = read(session, _ENDS.where(_is_of(scope), _in_force(now)))
+        ends += _latest_ends(found).values()
     return max(ends, default=None)
 
 
@@ -151,7 +144,7 @@ def end_of(session: Session, *, owner: str | None, now: datetime) -> datetime | 
 def lock_of(session: Session, *, owner: str | None, now: datetime) -> Sequence[Hold]:
     """Return the holds in force of an owner, or of everything, locked; the oldest first."""
     statement = _holds_of(owner).where(_in_force(now)).with_for_update()
-    locked = _load(session, statement.execution_options(populate_existing=True))
+    locked = session.scalars(statement.execution_options(populate_existing=True))
     # Not ORDER BY: for it PostgreSQL would read all holds in the order of their ids.
     return sorted(locked, key=lambda hold: hold.id)
 
@@ -159,7 +152,7 @@ def lock_of(session: Session, *, owner: str | None, now: datetime) -> Sequence[H
 @in_index_order
 def of_owner(session: Session, *, owner: str | None, now: datetime, limit: int) -> Sequence[Hold]:
     """Return up to ``limit`` holds in force of an owner, or of everything, in any order."""
-    return _load(session, _holds_of(owner).where(_in_force(now)).limit(limit))
+    return session.scalars(_holds_of(owner).where(_in_force(now)).limit(limit)).all()
 
 
 def _holds_of(owner: str | None) -> Select[Any]:
@@ -170,7 +163,7 @@ def _holds_of(owner: str | None) -> Select[Any]:
 def of_owners(session: Session, *, now: datetime, limit: int) -> Sequence[Hold]:
     """Return up to ``limit`` holds in force of any owner, not of everything; the oldest first."""
     statement = select(Hold).where(Hold.owner.is_not(None), _in_force(now)).order_by(Hold.id)
-    return _load(session, statement.limit(limit))
+    return session.scalars(statement.limit(limit)).all()
 
 
 @in_index_order
@@ -178,28 +171,7 @@ def page(session: Session, *, now: datetime, after: int, limit: int) -> Sequence
     """Return up to ``limit`` holds in force with an id above ``after``, the oldest first."""
     statement = force_index(select(Hold), Hold, _PRIMARY).where(Hold.id > after, _in_force(now))
     statement = statement.order_by(Hold.id)
-    return _load(session, statement.limit(limit))
-
-
-def _load(session: Session, statement: Select[Any]) -> Sequence[Hold]:
-    """Return holds; an end that cannot be read is None. The next flush writes no such None."""
-    result = session.scalars(statement)
-    try:
-        return result.all()
-    except UNREADABLE:
-        ids = session.scalars(statement.with_only_columns(Hold.id)).all()
-    # Few holds are unreadable, and only until they are released.
-    return [_load_one(session, statement.where(Hold.id == hold_id)) for hold_id in ids]
-
-
-def _load_one(session: Session, statement: Select[Any]) -> Hold:
-    result = session.scalars(statement)
-    try:
-        return cast("Hold", result.one())
-    except UNREADABLE:
-        hold: Hold = session.scalars(statement.options(defer(Hold.until_at))).one()
-    set_committed_value(hold, "until_at", None)
-    return hold
+    return session.scalars(statement.limit(limit)).all()
 
 
 def add(session: Session, hold: Hold) -> None:
@@ -291,7 +263,9 @@ def _update_schedules() -> Update:
 
 
 @in_index_order
-def held_after(session: Session, *, after: tuple[datetime, int] | None, limit: int) -> LockedRows:
+def held_after(
+    session: Session, *, after: tuple[datetime, int] | None, limit: int
+) -> Sequence[Row]:
     """Return id, owner, held_at and next_run_at of up to ``limit`` held schedules, not locked.
 
     They are ordered by held_at and id, and follow the key ``after``.
@@ -311,7 +285,7 @@ def held_after(session: Session, *, after: tuple[datetime, int] | None, limit: i
     if after is not None:
         row_after = capabilities_of(session.get_bind(Schedule).dialect).row_after
         statement = statement.where(row_after(key, after))
-    return read(session, statement, key=columns.id)
+    return read(session, statement)
 
 
 @in_index_order
@@ -329,3 +303,13 @@ def clear_held(session: Session, ids: Collection[int]) -> None:
     """Clear ``held_at`` of locked schedules that have no next run."""
     forgotten = _update_schedules().where(Schedule.id.in_(ids), Schedule.next_run_at.is_(None))
     execute_dml(session, forgotten.values(held_at=None))
+
+
+def page_of_owner(
+    session: Session, *, owner: str, after_id: int, limit: int
+) -> list[Mapping[str, Any]]:
+    """Return the next holds of ``owner`` by id, for an export."""
+    statement = force_index(select(*Hold.__table__.c), Hold, OWNER_INDEX)
+    statement = statement.where(Hold.owner == owner, Hold.id > after_id)
+    rows = session.execute(statement.order_by(Hold.id).limit(limit)).mappings()
+    return [dict(row) for row in rows]

@@ -8,17 +8,16 @@ The order of locks is: rows of owners by name, then rows of schedules. A transac
 application that locks in another order can end in a deadlock.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from sqlalchemy import Connection, delete, func, select, update
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.db import batches
-from celery_dynbeat.db.dialects import capabilities_of
-from celery_dynbeat.db.dialects.base import OWN_TRANSACTION
-from celery_dynbeat.db.index_order import force_index, in_index_order
-from celery_dynbeat.db.models import Owner, Schedule
-from celery_dynbeat.db.tables import OWNERS
+from celery_dynbeat.db import statements
+from celery_dynbeat.db.dialects import OWN_TRANSACTION, capabilities_of
+from celery_dynbeat.db.models import OWNERS, SCHEDULES, Owner, Schedule
+from celery_dynbeat.db.statements import Row, force_index, in_index_order, read
 
 _BATCH = 500
 OWNER_NAME_INDEX = "uq_dynbeat_schedule_owner_name"
@@ -39,7 +38,7 @@ def count_schedules(session: Session, owners: Collection[str]) -> Mapping[str, i
     """
     latest = capabilities_of(session.get_bind().dialect).reading_latest
     counts: dict[str, int] = {}
-    for names in batches.in_parts(sorted(owners), _BATCH):
+    for names in statements.in_parts(sorted(owners), _BATCH):
         # One subquery per owner: GROUP BY would read the whole index.
         of_owner = force_index(select(func.count()), Schedule, OWNER_NAME_INDEX)
         counted = latest(of_owner.where(Schedule.owner == Owner.owner)).scalar_subquery()
@@ -64,7 +63,7 @@ def lock_timezones(session: Session, owners: Collection[str]) -> Mapping[str, st
     missing = sorted(set(owners) - found.keys())
     if missing:
         rows = [{"owner": owner} for owner in missing]
-        if batches.insert_new(_connection(session), OWNERS, rows) != len(missing):
+        if statements.insert_new(_connection(session), OWNERS, rows) != len(missing):
             # Another transaction has inserted some of them in the meantime.
             found.update(_rows(session, missing, for_share=True))
     return {owner: zone for owner, zone in found.items() if zone is not None}
@@ -82,7 +81,7 @@ def _rows(
 ) -> Mapping[str, str | None]:
     """Return the zones of the owners that have a row."""
     found: dict[str, str | None] = {}
-    for names in batches.in_parts(sorted(owners), _BATCH):
+    for names in statements.in_parts(sorted(owners), _BATCH):
         statement = select(Owner.owner, Owner.timezone).where(Owner.owner.in_(names))
         if for_share and _locks_gaps(session):
             # Only rows that exist are locked, each by its key.
@@ -110,3 +109,72 @@ def _connection(session: Session) -> Connection:
 def delete_row(session: Session, *, owner: str) -> None:
     """Delete the owner's row if it exists; wait for a transaction that has locked it."""
     session.execute(delete(Owner).where(Owner.owner == owner))
+
+
+def timezone_of(session: Session, *, owner: str) -> str | None:
+    """Return the owner's time zone, None if it has none."""
+    return session.scalar(select(Owner.timezone).where(Owner.owner == owner))
+
+
+#: The columns that a new plan needs.
+_SELECT: Any = select(
+    Schedule.id,
+    Schedule.owner,
+    Schedule.name,
+    Schedule.task,
+    Schedule.trigger_kind,
+    Schedule.trigger_spec,
+    Schedule.timezone,
+    Schedule.anchor_at,
+    Schedule.enabled,
+    Schedule.start_at,
+    Schedule.end_at,
+    Schedule.max_runs,
+    Schedule.run_count,
+    Schedule.catch_up,
+    Schedule.catch_up_window,
+    Schedule.overlap,
+    Schedule.max_run_time,
+    Schedule.jitter,
+    Schedule.next_fire_at,
+    Schedule.next_run_at,
+    Schedule.held_at,
+    Schedule.skipped_until,
+    Schedule.last_run_at,
+    Schedule.finished_at,
+    Schedule.error,
+    Schedule.version,
+    Schedule.created_at,
+    Schedule.updated_at,
+)
+
+
+@in_index_order
+def lock_zoned(
+    session: Session, *, owner: str, timezone: str, after: str, limit: int
+) -> Sequence[Row]:
+    """Return up to ``limit`` schedules that follow the owner's zone and are not in ``timezone``.
+
+    They are locked for this transaction, in the order of their names, from the name after ``after``
+    on. It waits for a beat that has locked one.
+    """
+    statement = (
+        force_index(_SELECT, Schedule, OWNER_NAME_INDEX)
+        .where(
+            Schedule.owner == owner,
+            Schedule.name > after,
+            Schedule.inherits_timezone,
+            Schedule.timezone != timezone,
+        )
+        .order_by(Schedule.name)
+        .limit(limit)
+        .with_for_update()
+    )
+    return read(session, statement)
+
+
+def replan_zoned(session: Session, changes: Sequence[Mapping[str, Any]]) -> None:
+    """Update locked schedules by ``id``. All changes have the same columns."""
+    # The caller's session may choose its database by the mapped class.
+    connection = session.connection(bind_arguments={"mapper": Schedule})
+    statements.update_each(connection, SCHEDULES, changes)

@@ -4,16 +4,17 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, or_, select, update
+from sqlalchemy import Row, delete, or_, select, update
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.db.batches import in_parts
-from celery_dynbeat.db.index_order import force_index, in_index_order
-from celery_dynbeat.db.models import Request, Run
-from celery_dynbeat.db.tables import REQUESTS
-from celery_dynbeat.store import cancels, runs
-from celery_dynbeat.store.rows import LockedRows, read
-from celery_dynbeat.store.runs import MAX_IN_LIST, execute_dml
+from celery_dynbeat.common.states import Status
+from celery_dynbeat.db import statements
+from celery_dynbeat.db.dialects import capabilities_of
+from celery_dynbeat.db.models import REQUESTED_ORIGINS, REQUESTS, Request, Run
+from celery_dynbeat.db.statements import Row as NamedRow
+from celery_dynbeat.db.statements import force_index, in_index_order, in_parts, read
+from celery_dynbeat.store.runs import runs, skips
+from celery_dynbeat.store.runs.runs import MAX_IN_LIST, execute_dml
 
 _NEXT_RUN_AT = REQUESTS.c.next_run_at
 
@@ -24,24 +25,15 @@ def earliest_next_run_at() -> Any:
     return unfinished.order_by(_NEXT_RUN_AT).limit(1).scalar_subquery()
 
 
-def first_due_id(*, now: datetime) -> Any:
-    """Return a subquery for the id of the first due request, NULL if none is due.
-
-    It reads no instant, so it works for unreadable rows.
-    """
-    due = select(REQUESTS.c.id).where(_NEXT_RUN_AT.is_not(None), now >= _NEXT_RUN_AT)
-    return due.order_by(_NEXT_RUN_AT).limit(1).scalar_subquery()
-
-
 @in_index_order
-def lock_oldest_due(session: Session, *, now: datetime) -> LockedRows:
+def lock_oldest_due(session: Session, *, now: datetime) -> Sequence[NamedRow]:
     """Return the due request with the earliest ``next_run_at``, locked. At most one row.
 
     Requests that another transaction has locked are skipped.
     """
     due = select(*REQUESTS.c).where(_NEXT_RUN_AT.is_not(None), now >= _NEXT_RUN_AT)
     due = due.order_by(_NEXT_RUN_AT).limit(1).with_for_update(skip_locked=True)
-    return read(session, due, key=REQUESTS.c.id)
+    return read(session, due)
 
 
 def change(session: Session, *, request_id: int, values: Mapping[str, Any]) -> None:
@@ -140,7 +132,67 @@ def revoke_unstarted_runs(
     """Move the unstarted runs of a locked request to revoked; return id, schedule_id and names."""
     revoked: list[Row[Any]] = []
     for part in in_parts(request.unfinished_ids, MAX_IN_LIST):
-        rows = cancels.lock_many(session, part)
+        rows = runs.lock_many(session, part)
         runs.revoke(session, [row.id for row in rows], now=now, reason=reason)
         revoked += rows
     return revoked
+
+
+#: The columns that say which fire times a history row represents, of which trigger.
+_FIRE_TIME_COLUMNS: tuple[Any, ...] = (
+    Run.id,
+    Run.status,
+    Run.scheduled_for,
+    Run.fire_count,
+    Run.error,
+    Run.created_at,
+)
+
+
+@in_index_order
+def fire_times_with_run(
+    session: Session, *, schedule_id: int, instants: Sequence[datetime]
+) -> set[datetime]:
+    """Return those of the fire times that have a run. Skipped rows do not count as runs."""
+    sent = (Run.schedule_id == schedule_id, Run.status != Status.SKIPPED)
+    at = Run.scheduled_for
+    if capabilities_of(session.get_bind(Run).dialect).has_lateral:
+        # LIMIT makes it a separate query. Otherwise PostgreSQL merges it into one query of the
+        # whole history.
+        of_one = select(at).where(*sent).limit(1)
+        statement = statements.lateral_for_each(at, instants, lambda each: of_one.where(at == each))
+    else:
+        statement = select(at).where(*sent, at.in_(instants))
+    return set(session.scalars(statement))
+
+
+@in_index_order
+def first_run_from(session: Session, *, schedule_id: int, instant: datetime) -> Row[Any] | None:
+    """Return the first history row, with the columns that say which fire times it represents.
+
+    The row is the first with ``scheduled_for`` at or after ``instant``. Manual runs and reruns are
+    left out, because their instants are not fire times. Rows of ``skip()`` are left out, because
+    they cover no other fire time. None if there is no row, or after MAX_IN_LIST rows of ``skip()``.
+    """
+    statement: Any = (
+        select(*_FIRE_TIME_COLUMNS, skips.is_by_call().label("is_by_call"))
+        .where(
+            Run.schedule_id == schedule_id,
+            Run.scheduled_for >= instant,
+            Run.origin.not_in(REQUESTED_ORIGINS),
+        )
+        .order_by(Run.scheduled_for)
+    )
+    first = session.execute(statement.limit(1)).one_or_none()
+    if first is None or not first.is_by_call:
+        return first
+    rows_from = session.execute(statement.limit(MAX_IN_LIST))
+    return next((row for row in rows_from if not row.is_by_call), None)
+
+
+def shrink_skipped(session: Session, *, run_id: str, fire_count: int) -> int:
+    """Set the ``fire_count`` of a skipped row; delete the row if it is 0. Return the row count."""
+    is_skipped = (Run.id == run_id, Run.status == Status.SKIPPED)
+    if fire_count:
+        return execute_dml(session, update(Run).where(*is_skipped).values(fire_count=fire_count))
+    return execute_dml(session, delete(Run).where(*is_skipped))

@@ -18,12 +18,10 @@ from sqlalchemy import ColumnElement, Select, and_, exists, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from celery_dynbeat.common.run_ids import first_run_id
-from celery_dynbeat.db.dialects import capabilities_of
-from celery_dynbeat.db.dialects.base import OWN_TRANSACTION
-from celery_dynbeat.db.index_order import force_index, in_index_order
+from celery_dynbeat.db.dialects import OWN_TRANSACTION, capabilities_of
 from celery_dynbeat.db.models import Run
-from celery_dynbeat.store.rows import LockedRows, read
-from celery_dynbeat.store.runs import FIRE_TIME_INDEX, MAX_IN_LIST
+from celery_dynbeat.db.statements import Row, force_index, in_index_order, read
+from celery_dynbeat.store.runs.runs import FIRE_TIME_INDEX, MAX_IN_LIST
 
 OWNER_INDEX = "ix_dynbeat_run_owner_scheduled_for"
 #: A run is recorded at its fire time or later. Clocks may differ by as much.
@@ -164,14 +162,14 @@ def _has_newer() -> ColumnElement[bool]:
 @in_index_order
 def newest_by_ids(
     session: Session, ids: Sequence[str], *, statuses: Sequence[str]
-) -> Sequence[LockedRows]:
+) -> Sequence[Row]:
     """Return those of the runs with one of ``statuses`` and without a newer rerun.
 
-    They are in parts, without locks and in any order. ``ids`` have no limit.
+    They are without locks and in any order. ``ids`` have no limit.
     """
     parts = [ids[at : at + MAX_IN_LIST] for at in range(0, len(ids), MAX_IN_LIST)]
     found = select(*_CANDIDATE_COLUMNS).where(Run.status.in_(statuses), ~_has_newer())
-    return [read(session, found.where(Run.id.in_(part)), key=Run.id) for part in parts]
+    return [row for part in parts for row in read(session, found.where(Run.id.in_(part)))]
 
 
 @in_index_order

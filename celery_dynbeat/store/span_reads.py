@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 from sqlalchemy import Row, Select, bindparam, literal_column, select, union_all
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.db import batches
+from celery_dynbeat.db import statements
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Run, Schedule
 
@@ -48,7 +48,7 @@ def read_spans(
         return []
     if capabilities_of(session.get_bind(Run).dialect).has_lateral:
         keys, numbered = (Schedule.id, key, key), [(n, *span) for n, span in enumerate(spans)]
-        return session.execute(batches.lateral_for_rows(keys, numbered, query), values).all()
+        return session.execute(statements.lateral_for_rows(keys, numbered, query), values).all()
     found: list[Row[Any]] = []
     for first in range(0, len(spans), _TERMS):
         part = spans[first : first + _TERMS]

@@ -31,11 +31,15 @@ logger = logging.getLogger(__name__)
 Listener: TypeAlias = Callable[[Any], None]
 #: Takes the session, and the events of one ``emit_on_commit`` that it subscribed to.
 TransactionListener: TypeAlias = Callable[[Session, Sequence[Any]], None]
+#: Says whether a listener of transactions has work for an event.
+Wants: TypeAlias = Callable[[Any], bool]
 
 _PENDING, _COMMITTED = "dynbeat_events", "dynbeat_committed_events"
 #: By type and key. An inner dict is replaced, never changed: another thread may iterate over it.
 _listeners: dict[type, dict[Hashable, Listener]] = {}
-_transaction_listeners: dict[type, dict[Hashable, TransactionListener]] = {}
+#: Those that must be called in the context of the task that an event is about.
+_context_listeners: dict[type, dict[Hashable, Listener]] = {}
+_transaction_listeners: dict[type, dict[Hashable, tuple[TransactionListener, Wants]]] = {}
 _NONE: Mapping[Hashable, Any] = {}
 _lock = Lock()
 
@@ -45,25 +49,54 @@ def has_listeners(event_type: type) -> bool:
     return event_type in _listeners or event_type in _transaction_listeners
 
 
-def subscribe(listener: Listener, *event_types: type, key: Hashable = None) -> None:
+def needs_context(event_type: type) -> bool:
+    """Return whether a listener must be called while the task of an event is current."""
+    return event_type in _context_listeners
+
+
+def needs_transaction(event: object) -> bool:
+    """Return whether a listener may write in the transaction that reports ``event``.
+
+    If not, a state change of one statement may be committed by that statement.
+    """
+    listeners = _transaction_listeners.get(type(event), _NONE)
+    return any(wants(event) for _, wants in listeners.values())
+
+
+def subscribe(
+    listener: Listener, *event_types: type, key: Hashable = None, in_context: bool = False
+) -> None:
     """Call ``listener`` with each event of these types.
 
     ``key`` identifies it; None means the listener itself. If the key has a listener already, as in
-    a forked process, nothing changes.
+    a forked process, nothing changes. ``in_context``: it runs code of the application, which may
+    ask for the present task, or a library that adds the context of the present task.
     """
     _add(_listeners, listener, event_types, key=key)
+    if in_context:
+        _add(_context_listeners, listener, event_types, key=key)
 
 
 def unsubscribe(key: Hashable, *event_types: type) -> None:
     """Call the listener with this key no more for these types."""
     _remove(_listeners, key, event_types)
+    _remove(_context_listeners, key, event_types)
+
+
+def _all(_: object) -> bool:
+    return True
 
 
 def subscribe_in_transaction(
-    listener: TransactionListener, *event_types: type, key: Hashable = None
+    listener: TransactionListener, *event_types: type, key: Hashable = None, wants: Wants = _all
 ) -> None:
-    """Call ``listener`` inside each transaction that emits events of these types."""
-    _add(_transaction_listeners, listener, event_types, key=key)
+    """Call ``listener`` inside each transaction that emits events of these types.
+
+    ``wants`` returns False for an event that the listener ignores.
+    """
+    _add(
+        _transaction_listeners, (listener, wants), event_types, key=listener if key is None else key
+    )
 
 
 def unsubscribe_in_transaction(key: Hashable, *event_types: type) -> None:
@@ -134,8 +167,9 @@ def _emit_in_transaction(session: Session, events: Sequence[object]) -> None:
         return
     by_listener: defaultdict[TransactionListener, list[object]] = defaultdict(list)
     for event in events:
-        for listener in _transaction_listeners.get(type(event), _NONE).values():
-            by_listener[listener].append(event)
+        for listener, wants in _transaction_listeners.get(type(event), _NONE).values():
+            if wants(event):
+                by_listener[listener].append(event)
     for listener, heard in by_listener.items():
         try:
             listener(session, heard)

@@ -184,12 +184,6 @@ RECORDS: Mapping[type, Record] = {
     events.PingFailed: Record(
         Event.PING_FAILED, _warning_once, _text_of_failed_ping, hidden=frozenset({"repeated"})
     ),
-    events.HistoryUnreadable: Record(
-        Event.HISTORY_UNREADABLE,
-        logging.ERROR,
-        "whether schedule %(schedule)r of owner %(owner)r fails cannot be read from its history:"
-        " %(error)s",
-    ),
     events.RetriesResent: Record(
         Event.RETRIES_RESENT,
         logging.WARNING,

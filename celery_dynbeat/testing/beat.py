@@ -9,7 +9,7 @@ from typing import Generic, TypeVar, overload
 
 from celery_dynbeat.api import Dynbeat
 from celery_dynbeat.beat.dispatcher import Dispatcher
-from celery_dynbeat.broker.base import RunPublisher
+from celery_dynbeat.broker.publisher import RunPublisher
 from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.db.dialects import is_embedded
 from celery_dynbeat.db.engine import Database

@@ -60,7 +60,7 @@ def _use(context: Context, database: str | Engine | None) -> Database | None:
     context.shared_engine = None
     settings = context.settings
     own = Database(
-        database, engine_options=settings.engine_options, fact_limits=settings.fact_limits
+        database, engine_options=settings.engine_options, session_info=context.session_info
     )
     vars(context)["database"] = own
     return own

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from celery_dynbeat.broker.publisher import PublishResult
-from celery_dynbeat.planning.outgoing_run import OutgoingRun
+from celery_dynbeat.planning.plan import OutgoingRun
 
 
 class RecordingPublisher:
@@ -18,7 +18,7 @@ class RecordingPublisher:
         self._failure: Exception | None = None
 
     def fail_with(self, error: Exception | None) -> None:
-        """Raise ``error`` at each later use, like an unreachable broker; None: raise no error."""
+        """Raise ``error`` at each later use, like an unreachable broker. None raises no error."""
         self._failure = error
 
     def connect(self) -> None:
@@ -33,10 +33,10 @@ class RecordingPublisher:
         return PublishResult(sent=[run.run_id for run in batch])
 
     def queue_of(self, run: OutgoingRun) -> None:
-        """Return None: no run has a queue."""
+        """Return None, because no run has a queue."""
 
     def outage_delay(self) -> None:
-        """Return None: no run is held back."""
+        """Return None, because no run is held back."""
 
     def terminate(self, run_ids: Sequence[str]) -> None:
         """Append the ids to ``terminated``."""

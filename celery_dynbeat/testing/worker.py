@@ -25,14 +25,14 @@ from celery_dynbeat.broker.headers import (
     run_headers,
 )
 from celery_dynbeat.broker.publisher import PublishResult
-from celery_dynbeat.common.run_states import Status
-from celery_dynbeat.planning.outgoing_run import OutgoingRun
+from celery_dynbeat.common.states import Status
+from celery_dynbeat.planning.plan import OutgoingRun
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.testing.publisher import RecordingPublisher
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
 from celery_dynbeat.worker.signal_handlers import subject_of
 from celery_dynbeat.worker.start_decision import Delivery, StartAction, StartDecision, decide_start
-from celery_dynbeat.worker.task_guard import report_start
+from celery_dynbeat.worker.task_guard import emit_started
 
 logger = logging.getLogger(__name__)
 
@@ -153,7 +153,7 @@ class TaskRunner(RecordingPublisher):
         }
         self._request = TaskRequest(request)
         now = self._context.clock.now()
-        report_start(task, self._request, run_id=message.run_id, attempt=attempt, now=now)
+        emit_started(task, self._request, run_id=message.run_id, attempt=attempt, now=now)
         trace = build_tracer(task.name, task, eager=True, app=app)
         result = trace(message.run_id, list(message.args), dict(message.kwargs), request)
         self._end(message, attempt, headers, result)

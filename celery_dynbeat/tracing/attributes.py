@@ -1,6 +1,6 @@
 """The attributes of spans: the messaging conventions of OpenTelemetry, and ``dynbeat.*``."""
 
-from celery_dynbeat.planning.outgoing_run import OutgoingRun
+from celery_dynbeat.planning.plan import OutgoingRun
 
 Attributes = dict[str, str | int]
 #: The names of the conventions, by the driver type of kombu.

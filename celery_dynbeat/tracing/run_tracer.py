@@ -24,7 +24,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode
 
-from celery_dynbeat.planning.outgoing_run import OutgoingRun
+from celery_dynbeat.planning.plan import OutgoingRun
 from celery_dynbeat.tracing.attributes import message_attributes, outcome_attributes, run_attributes
 from celery_dynbeat.tracing.span_contexts import (
     context_of,

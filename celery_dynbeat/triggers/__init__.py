@@ -3,8 +3,7 @@
 from typing import TYPE_CHECKING
 
 from celery_dynbeat.common.lazy import lazy_exports
-from celery_dynbeat.triggers.base import Trigger
-from celery_dynbeat.triggers.kinds import KINDS, is_known
+from celery_dynbeat.triggers.base import KINDS, Trigger, is_known
 from celery_dynbeat.triggers.parse import parse_trigger
 
 if TYPE_CHECKING:

@@ -1,17 +1,218 @@
-"""The interface of every trigger, and the methods that follow from ``next_after`` alone."""
+"""The interface of every trigger, the kinds, and what the kinds share.
 
+A class of a kind is imported when it is needed first: most applications use two or three kinds.
+
+The cost of a search for fire times is limited, counted in steps. A step is one year, week or day
+that a recurrence rule looks at: a little more than a microsecond. Unlike seconds, steps are equal
+on every machine, so every machine refuses the same triggers. A cursor reads fire times in order,
+and its searches take their steps from a budget.
+"""
+
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from datetime import date, datetime, timedelta
-from typing import ClassVar, Self
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from importlib import import_module
+from typing import Any, ClassVar, Protocol, Self
 
 from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.common.text import shorten
-from celery_dynbeat.triggers.cursors import Cursor, SingleCursor
-from celery_dynbeat.triggers.kinds import load_class, load_parser
-from celery_dynbeat.triggers.limits import MAX_SPEC_LENGTH
-from celery_dynbeat.triggers.search_budget import LOOKUP_STEPS, SearchBudget
-from celery_dynbeat.triggers.validation import utc
+from celery_dynbeat.common.text import as_text, shorten
+
+_PACKAGE = "celery_dynbeat.triggers"
+_CLASSES = {
+    "cron": ("cron.trigger", "Cron"),
+    "every": ("every", "Every"),
+    "once": ("once", "Once"),
+    "rrule": ("rrule.trigger", "RRule"),
+    "solar": ("solar", "Solar"),
+    "any_of": ("composite.any_of", "AnyOf"),
+    "excluding": ("composite.excluding", "Excluding"),
+}
+#: Their modules import the base class of the triggers, which calls them.
+_PARSERS = {
+    "text": ("parse", "trigger_from_text"),
+    "words": ("phrases.parse", "trigger_from_words"),
+    "json": ("parse", "trigger_from_json"),
+}
+#: The kinds that this version can read.
+KINDS = tuple(_CLASSES)
+
+
+def is_known(kind: str) -> bool:
+    """Return whether this version has triggers of ``kind``. Case and outer spaces are ignored."""
+    return kind.strip().lower() in _CLASSES
+
+
+def load_class(kind: str) -> Any:
+    """Return the class of the triggers of ``kind``, which is one of KINDS.
+
+    Raises ``ImportError`` if its module cannot be read. That says nothing about any trigger.
+    """
+    module, name = _CLASSES[kind]
+    try:
+        return getattr(import_module(f"{_PACKAGE}.{module}"), name)
+    except OSError as error:
+        raise ImportError(f"the class of {kind!r} triggers cannot be loaded: {error}") from error
+
+
+def load_parser(notation: str) -> Any:
+    """Return the function that reads triggers in ``notation``: ``text``, ``words`` or ``json``."""
+    module, name = _PARSERS[notation]
+    return getattr(import_module(f"{_PACKAGE}.{module}"), name)
+
+
+#: The longest specs that are read, in characters.
+MAX_SPEC_LENGTH = 255
+MAX_RRULE_LENGTH = 4_000
+#: Room for a year of dates and some triggers.
+MAX_COMPOSITE_LENGTH = 8_000
+#: The longest interval and the longest delay: 100 years.
+MAX_INTERVAL = timedelta(days=36525)
+
+
+def utc(instant: object, *, field: str) -> datetime:
+    """Return ``instant`` in UTC.
+
+    Raises ``InvalidTriggerError`` for ``field`` when it is naive or no datetime.
+    """
+    if not isinstance(instant, datetime):
+        message = f"{field} is {shorten(instant)}; it must be an aware datetime"
+        raise InvalidTriggerError(message, field=field)
+    if instant.tzinfo is UTC:
+        return instant
+    if instant.utcoffset() is None:
+        message = f"{field} {instant} has no zone; make it aware, e.g. with tzinfo=datetime.UTC"
+        raise InvalidTriggerError(message, field=field)
+    try:
+        return instant.astimezone(UTC)
+    except OverflowError as error:
+        message = f"{field} {instant} lies outside the years 1 to 9999 in UTC; choose another"
+        raise InvalidTriggerError(message, field=field) from error
+
+
+def require_text(value: object, *, field: str | None, example: str, label: str = "trigger") -> str:
+    """Return ``value``, which must be a string, a lazy string of Django or a ZoneInfo, as text.
+
+    Raises ``InvalidTriggerError`` for ``field``. The message names the field, or ``label`` when
+    ``field`` is None.
+    """
+    if type(value) is str:
+        return value
+    text = as_text(value)
+    if isinstance(text, str):
+        return text
+    message = f"{field or label} is {shorten(value)}; it must be text, such as {example!r}"
+    raise InvalidTriggerError(message, field=field)
+
+
+#: The steps to find one fire time of a ``Cron`` or an ``Every``: up to about 60 microseconds.
+LOOKUP_STEPS = 50
+#: The steps of one search in a combined trigger: about a tenth of a second.
+SEARCH_STEPS = 1_800 * LOOKUP_STEPS
+#: The steps of all searches that beat needs to plan a schedule once.
+PLAN_STEPS = 2 * SEARCH_STEPS
+#: The steps to prepare the recurrence rules of one trigger, COUNT included: about 25 milliseconds.
+PREPARATION_STEPS = 20_000
+
+
+class BudgetExceededError(Exception):
+    """A search needs more steps than its budget has. Callers see ``InvalidTriggerError``."""
+
+
+@dataclass(slots=True)
+class SearchBudget:
+    """The steps that some searches may take together, and the steps that they have taken."""
+
+    limit: float = SEARCH_STEPS
+    spent: int = 0
+    _searched: set[Hashable] = field(default_factory=set)
+
+    def spend(self, steps: int) -> None:
+        """Take ``steps``. Raises ``BudgetExceededError`` when fewer are left."""
+        self.spent += steps
+        if self.spent > self.limit:
+            raise BudgetExceededError
+
+    def spend_once(self, key: Hashable, steps: int) -> None:
+        """Take ``steps`` for the search ``key``, unless this budget has taken them before."""
+        if key not in self._searched:
+            self.mark_searched(key)
+            self.spend(steps)
+
+    def mark_searched(self, key: Hashable) -> None:
+        """Make ``spend_once`` free for the search ``key``."""
+        self._searched.add(key)
+
+    @property
+    def remaining(self) -> float:
+        """Return the steps that are left."""
+        return self.limit - self.spent
+
+    def half(self) -> "SearchBudget":
+        """Return a new budget of half the remaining steps. The caller spends its cost here."""
+        return SearchBudget(self.remaining / 2)
+
+
+def unlimited_budget() -> SearchBudget:
+    """Return a budget without a limit, for an accepted trigger whose searches are bounded."""
+    return SearchBudget(math.inf)
+
+
+#: Earlier than any fire time.
+MIN_INSTANT = datetime.min.replace(tzinfo=UTC)
+
+
+class Cursor(Protocol):
+    """Finds the fire times of a trigger, for instants that never decrease."""
+
+    def next_after(self, instant: datetime) -> datetime | None:
+        """Return the first fire time strictly after ``instant``."""
+
+
+class SingleTrigger(Protocol):
+    """A trigger that is not made of other triggers."""
+
+    def next_within(self, instant: datetime, budget: SearchBudget) -> datetime | None:
+        """Return the first fire time strictly after ``instant``. Take its steps from ``budget``."""
+
+
+class SingleCursor:
+    """A cursor over one trigger. It remembers its last result."""
+
+    def __init__(self, trigger: SingleTrigger, budget: SearchBudget) -> None:
+        self._trigger, self._budget = trigger, budget
+        self._upcoming: datetime | None = MIN_INSTANT
+
+    def next_after(self, instant: datetime) -> datetime | None:
+        """Return the first fire time after ``instant``."""
+        if self._upcoming is not None and self._upcoming <= instant:
+            self._upcoming = self._trigger.next_within(instant, self._budget)
+        return self._upcoming
+
+
+class MergedCursor:
+    """A cursor over several cursors."""
+
+    def __init__(self, cursors: Iterable[Cursor]) -> None:
+        self._cursors = tuple(cursors)
+
+    def next_after(self, instant: datetime) -> datetime | None:
+        """Return the first fire time of any cursor."""
+        following = (cursor.next_after(instant) for cursor in self._cursors)
+        return min((fire_time for fire_time in following if fire_time is not None), default=None)
+
+
+def iter_fire_times(cursor: Cursor, *, after: datetime) -> Iterator[datetime]:
+    """Yield the fire times after ``after``. The iterator ends early if the budget is exceeded."""
+    try:
+        fire_time = cursor.next_after(after)
+        while fire_time is not None:
+            yield fire_time
+            fire_time = cursor.next_after(fire_time)
+    except BudgetExceededError:
+        return
+
 
 #: The number of fire times that ``shortest_interval`` compares.
 SAMPLE = 200

@@ -6,11 +6,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.text import EARLIEST, LATEST, describe_duration
 from celery_dynbeat.triggers.base import Trigger
 from celery_dynbeat.triggers.cron.trigger import Cron
 from celery_dynbeat.triggers.every import Every
-from celery_dynbeat.triggers.limits import EARLIEST, LATEST
-from celery_dynbeat.triggers.words import describe_duration
 from celery_dynbeat.triggers.zones import fold_at, gap_before, load_zone, offset_at, wall_at
 
 _MICROSECOND = timedelta(microseconds=1)

@@ -11,8 +11,8 @@ from typing import ClassVar
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.common.text import shorten
-from celery_dynbeat.triggers.base import SAMPLE, Trigger
+from celery_dynbeat.common.text import EARLIEST, LATEST, describe_interval, describe_unit, shorten
+from celery_dynbeat.triggers.base import MAX_INTERVAL, SAMPLE, Trigger, utc
 from celery_dynbeat.triggers.iso8601 import (
     format_calendar,
     format_duration,
@@ -20,18 +20,11 @@ from celery_dynbeat.triggers.iso8601 import (
     parse_duration,
     parse_instant,
 )
-from celery_dynbeat.triggers.limits import (
-    EARLIEST,
-    LATEST,
-    MAX_INTERVAL,
-)
-from celery_dynbeat.triggers.local_days import skipped_days
-from celery_dynbeat.triggers.validation import utc
-from celery_dynbeat.triggers.words import describe_interval, describe_unit
 from celery_dynbeat.triggers.zones import (
     describe_instant,
     first_instant,
     load_zone,
+    skipped_days,
     wall_at,
     zone_name,
 )

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
-from celery_dynbeat.triggers.validation import utc
+from celery_dynbeat.triggers.base import utc
 
 _INSTANT = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)? ?(Z|[+-]\d\d:?\d\d)", re.ASCII

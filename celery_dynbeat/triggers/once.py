@@ -5,17 +5,14 @@ from datetime import datetime, timedelta
 from typing import ClassVar, Self
 
 from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.common.text import shorten
-from celery_dynbeat.triggers.base import SAMPLE, Trigger
+from celery_dynbeat.common.text import LAST_YEAR, LATEST, describe_duration, shorten
+from celery_dynbeat.triggers.base import MAX_INTERVAL, SAMPLE, Trigger, utc
 from celery_dynbeat.triggers.iso8601 import (
     format_duration,
     format_instant,
     parse_duration,
     parse_instant,
 )
-from celery_dynbeat.triggers.limits import MAX_INTERVAL
-from celery_dynbeat.triggers.validation import utc
-from celery_dynbeat.triggers.words import describe_duration
 from celery_dynbeat.triggers.zones import describe_instant
 
 
@@ -27,7 +24,8 @@ class Once(Trigger):
     the database's clock plus the delay. Until then ``delay`` is set, and the fire time counts from
     the argument of each search. ``delay`` is None for any other ``Once``.
 
-    Raises ``InvalidTriggerError`` with field ``"at"`` when the instant is naive.
+    Raises ``InvalidTriggerError`` with field ``"at"`` when the instant is naive, or past the last
+    year of fire times.
 
     >>> Once(datetime(2026, 12, 24, 18, tzinfo=UTC)).describe("Asia/Seoul")
     'Once at 2026-12-25 03:00 (Asia/Seoul)'
@@ -42,7 +40,11 @@ class Once(Trigger):
     delay: timedelta | None = field(init=False)
 
     def __init__(self, at: datetime) -> None:
-        object.__setattr__(self, "_at", utc(at, field="at"))
+        instant = utc(at, field="at")
+        if instant >= LATEST:
+            message = f"{instant} lies past the year {LAST_YEAR}, the last one of fire times"
+            raise InvalidTriggerError(message, field="at")
+        object.__setattr__(self, "_at", instant)
         object.__setattr__(self, "delay", None)
 
     @classmethod
@@ -106,7 +108,7 @@ class Once(Trigger):
         return 0 if self.latest_until(after=after, until=until) is None else min(max(limit, 0), 1)
 
     def shortest_interval(self, *, after: datetime, sample: int = SAMPLE) -> timedelta | None:
-        """Return None: there are no two fire times."""
+        """Return None, because there are no two fire times."""
         del after, sample
         return None
 

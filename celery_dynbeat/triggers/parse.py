@@ -7,10 +7,7 @@ from functools import lru_cache
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
-from celery_dynbeat.triggers.base import Trigger
-from celery_dynbeat.triggers.kinds import KINDS, load_class
-from celery_dynbeat.triggers.limits import MAX_SPEC_LENGTH
-from celery_dynbeat.triggers.validation import require_text
+from celery_dynbeat.triggers.base import KINDS, MAX_SPEC_LENGTH, Trigger, load_class, require_text
 
 _KEYS = ("kind", "spec", "timezone")
 #: The beginnings of texts that are not cron expressions.

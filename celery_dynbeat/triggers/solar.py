@@ -17,9 +17,15 @@ from typing import Any, ClassVar, NamedTuple
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
-from celery_dynbeat.triggers.base import LATEST_LOOKUPS, SAMPLE, Trigger
-from celery_dynbeat.triggers.search_budget import LOOKUP_STEPS, SearchBudget
-from celery_dynbeat.triggers.validation import require_text, utc
+from celery_dynbeat.triggers.base import (
+    LATEST_LOOKUPS,
+    LOOKUP_STEPS,
+    SAMPLE,
+    SearchBudget,
+    Trigger,
+    require_text,
+    utc,
+)
 
 #: The positions are exact enough in these years.
 _EARLIEST, _LATEST = datetime(1900, 1, 1, tzinfo=UTC), datetime(2999, 1, 1, tzinfo=UTC)

@@ -3,19 +3,22 @@
 Wall times are naive. When the clock goes forward, it skips a *gap* of wall times. When it goes
 back, it repeats a *fold* of wall times. Offsets come from PEP 495: the two readings of a wall time
 (fold 0 and fold 1) have different offsets only inside a gap or a fold.
+
+A day begins at the first instant at which the clock shows its midnight or a later time. A zone can
+skip a day.
 """
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import lru_cache
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.settings import nearest_zone, zone_names
 from celery_dynbeat.common.text import shorten
-from celery_dynbeat.common.zone_names import nearest_zone, zone_names
-from celery_dynbeat.triggers.validation import require_text
+from celery_dynbeat.triggers.base import require_text
 
 _NAME = re.compile(r"[A-Za-z0-9_+-]{1,32}(/[A-Za-z0-9_+-]{1,32}){0,2}", re.ASCII)
 _SECOND = timedelta(seconds=1)
@@ -199,3 +202,44 @@ def _unknown(name: str) -> InvalidTriggerError:
     nearest = nearest_zone(name)
     hint = f"did you mean {nearest!r}?" if nearest else rule
     return InvalidTriggerError(f"unknown time zone {shorten(name)}: {hint}", field="timezone")
+
+
+_DAY = timedelta(days=1)
+# Longer than any change of summer time, shorter than a move across the date line.
+_DATE_LINE = timedelta(hours=12)
+
+
+class LocalDay(NamedTuple):
+    """A date of a zone, the instant at which it begins, and the instant at which it ends."""
+
+    date: date
+    start: datetime
+    end: datetime
+
+
+def day_around(zone: ZoneInfo, instant: datetime) -> LocalDay:
+    """Return the day of ``zone`` in which ``instant`` lies.
+
+    This is the last day whose midnight has passed. A clock that goes back over midnight shows the
+    old date once more, but the new day has begun.
+    """
+    day = wall_at(zone, instant).date()
+    end = _midnight(zone, day + _DAY)
+    if instant >= end:
+        day, end = day + _DAY, _midnight(zone, day + 2 * _DAY)
+    return LocalDay(day, _midnight(zone, day), end)
+
+
+@lru_cache(maxsize=1024)
+def skipped_days(zone: ZoneInfo) -> tuple[date, ...]:
+    """Return the dates that ``zone`` skipped, as Apia skipped 30 December 2011."""
+    years = range(1900, 2101)
+    offsets = [offset_at(zone, datetime(year, 1, 1, tzinfo=UTC)) for year in years]
+    changes = zip(years, offsets, offsets[1:], strict=False)
+    moved = [year for year, before, after in changes if after - before > _DATE_LINE]
+    days = [date(year, 1, 1) + n * _DAY for year in moved for n in range(-1, 368)]
+    return tuple(day for day in days if _midnight(zone, day) == _midnight(zone, day + _DAY))
+
+
+def _midnight(zone: ZoneInfo, day: date) -> datetime:
+    return first_instant(zone, datetime.combine(day, time()))[0]

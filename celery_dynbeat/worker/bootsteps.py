@@ -15,11 +15,11 @@ from celery import bootsteps, signals
 from sqlalchemy.exc import SQLAlchemyError
 
 from celery_dynbeat.api import dynbeat_of
+from celery_dynbeat.broker.compat import pool_start_method
+from celery_dynbeat.common.settings import ports_in_force
 from celery_dynbeat.db.models import NodeKind
-from celery_dynbeat.metrics import switch
-from celery_dynbeat.metrics.definitions import Exporter
+from celery_dynbeat.process.context import connect_monitors
 from celery_dynbeat.process.heartbeat import HeartbeatWriter
-from celery_dynbeat.process.sentry import connect_monitors
 from celery_dynbeat.worker.outcome_recorder import Outcome
 from celery_dynbeat.worker.pool_channel import PoolChannel, PoolSlots
 from celery_dynbeat.worker.pool_check import BackendResults, PoolCheck, pool_state
@@ -28,6 +28,7 @@ from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 from celery_dynbeat.worker.task_guard import TaskGuard
 
 if TYPE_CHECKING:
+    from celery_dynbeat.metrics.exporting import WorkerMetrics
     from celery_dynbeat.worker.ping_client import Ping
     from celery_dynbeat.worker.pings import RunPings
     from celery_dynbeat.worker.spawned_process import SpawnedProcess
@@ -83,12 +84,8 @@ class DynbeatStep(bootsteps.StartStopStep):
             results=BackendResults(parent.app),
             interval=self.heartbeat.interval,
         )
-        ports = switch.ports_of(self._context.settings, Exporter.WORKER)
         # `worker -B`: beat runs in a child process, and this worker exports what it counts.
-        forks = has_processes or bool(options.get("beat"))
-        self._metrics = (
-            switch.prepare_worker(self._context, ports=ports, forks=forks) if ports else None
-        )
+        self._metrics = self._new_metrics(forks=has_processes or bool(options.get("beat")))
         self._sentry = connect_monitors(self._context)
         self._spawned: SpawnedProcess | None = None
         if channel is not None and slots is not None and _spawns(parent):
@@ -117,6 +114,15 @@ class DynbeatStep(bootsteps.StartStopStep):
         )
         app.fixups.add(spawned)
         return spawned
+
+    def _new_metrics(self, *, forks: bool) -> "WorkerMetrics | None":
+        ports = ports_in_force(self._context.settings.metrics_port).worker
+        if not ports:
+            return None
+        # A late import: without the setting, a worker has no metrics.
+        from celery_dynbeat.metrics.switch import prepare_worker  # noqa: PLC0415
+
+        return prepare_worker(self._context, ports=ports, forks=forks)
 
     def _new_pings(self, *, has_processes: bool) -> "RunPings | None":
         allowed = self._context.settings.ping_hosts
@@ -191,7 +197,7 @@ def _has_processes(worker: Any) -> bool:
 
 def _spawns(worker: Any) -> bool:
     """Return whether the pool spawns its processes, by the setting or by default on macOS."""
-    return "spawn" in {worker.pool_start_method, get_start_method()}
+    return "spawn" in {pool_start_method(worker), get_start_method()}
 
 
 class ProgressStep(bootsteps.StartStopStep):

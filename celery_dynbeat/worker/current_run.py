@@ -17,7 +17,7 @@ from celery_dynbeat.broker.headers import (
     origin_of,
     schedule_of,
 )
-from celery_dynbeat.store import last_success
+from celery_dynbeat.store.runs import last_success
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,9 @@
 """Write how runs ended to the history; buffer outcomes while the database is unreachable.
 
     record -> written
+        |       a success, and this process has just started one run after another
+        +--> delayed --the process starts its next run--> written in the same transaction
+        |      +--OUTCOME_DELAY without a next run--> written
         |       the database is unreachable, or older outcomes are buffered
         +--> buffered --thread, with back-off--> written
                 |  the outcome can never be written, or the buffer is full -> dropped
@@ -8,10 +11,12 @@
 
 The buffer is in the memory of its process and holds MAX_BUFFERED_OUTCOMES. When it is full, the
 oldest outcome is dropped. The recorder never raises into the task. A process that is killed loses
-its buffer: its runs stay ``running`` and are found with its node.
+its buffer and its delayed outcome: its runs stay ``running`` and are found with its node.
 """
 
+import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,17 +26,22 @@ from itertools import islice
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, StatementError
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.common.back_off import BackOff
-from celery_dynbeat.common.run_states import UNFINISHED, Status
+from celery_dynbeat.common.clock import BackOff
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.db.encoding import escape_non_ascii
+from celery_dynbeat.common.states import UNFINISHED, Status
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.store import attempts, overlaps, runs
-from celery_dynbeat.store.rows import RowLockedError
+from celery_dynbeat.db.statements import RowLockedError
+from celery_dynbeat.db.types import escape_non_ascii
+from celery_dynbeat.store.runs import attempts, overlaps, runs
 from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import emit, emit_on_commit, has_listeners
-from celery_dynbeat.transitions import alert_facts
-from celery_dynbeat.transitions.failing import note_failure
+from celery_dynbeat.telemetry.emitting import (
+    emit,
+    emit_on_commit,
+    has_listeners,
+    needs_context,
+    needs_transaction,
+)
+from celery_dynbeat.transitions import note_failure
 
 MAX_BUFFERED_OUTCOMES = 10_000
 #: The statuses by which an attempt ends. The others continue or repeat it.
@@ -44,6 +54,14 @@ SHORT_ERROR_LENGTH = 100
 MAX_NAMED = 10
 ERROR_LENGTH = 1_000
 TRACEBACK_LENGTH = 8_000
+#: Seconds by which an outcome is delayed, in a process that starts a run within this time after the
+#: run before. One commit then writes the end of a run and the start of the next.
+OUTCOME_DELAY = 0.01
+#: Seconds that a start has to write a delayed outcome. Then a thread writes the outcome, because a
+#: soft time limit may have interrupted the start.
+START_TIMEOUT = 5.0
+#: Seconds that a process waits for this thread at its end.
+STOP_TIMEOUT = 1.0
 #: In seconds, between two attempts to write the buffered outcomes.
 FIRST_DELAY, MAX_DELAY = 0.5, 30.0
 
@@ -71,13 +89,13 @@ UNKNOWN = Subject()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How an attempt ended. ``attempt`` None: the reporter does not know its number.
+    """How an attempt ended. ``attempt`` is None if the reporter does not know its number.
 
     ``started`` False: the worker dropped a message without starting the run; ``attempt`` is the
     attempt that the message follows.
     ``status`` sent: the broker was asked to redeliver the message; ``resend_at`` is required. With
     ``started`` False: process ``pid`` does not execute the run, even if its row is ``running``.
-    ``status`` retrying: ``retry_at`` is when Celery starts the next attempt; None: any time.
+    ``status`` retrying: ``retry_at`` is when Celery starts the next attempt, if it is known.
     ``status`` running: the attempt continues though it was to be terminated; ``error`` says why.
     ``awaited``: another run of the schedule may wait for this one to end.
     ``subject`` is for events. It is not written.
@@ -110,8 +128,21 @@ class Outcome:
         return self.attempt is not None and self.started
 
 
+@dataclass(slots=True, eq=False)
+class _Delayed:
+    """An outcome that the next start writes, and the event to emit then.
+
+    ``until`` is an instant of the monotonic clock. ``is_taken``: a start is writing it.
+    """
+
+    outcome: Outcome
+    event: events.RunEnded | None
+    until: float
+    is_taken: bool = False
+
+
 class Recorder:
-    """Writes outcomes in the order in which they are recorded."""
+    """Writes outcomes. Those of one run are written in the order in which they are recorded."""
 
     def __init__(
         self, database: Database, *, settings: Settings, notify: Callable[[Session], None]
@@ -125,9 +156,130 @@ class Recorder:
         self._flush_lock, self._buffer_lock = threading.Lock(), threading.Lock()
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
+        # By run id, until they are written or buffered. A signal can raise a soft time limit at any
+        # line, so an outcome is removed after its write. A second write changes nothing.
+        self._delayed: dict[str, _Delayed] = {}
+        self._delay_lock, self._is_delaying = threading.Lock(), threading.Event()
+        self._delay_thread: threading.Thread | None = None
+        # When the last run of this process was recorded, and whether the present run followed it
+        # at once.
+        self._idle_since, self._is_busy = -math.inf, False
 
-    def record(self, outcome: Outcome) -> None:
-        """Write ``outcome``, or buffer it until the database is reachable and its row unlocked."""
+    def start_run(self, attempt_start: attempts.AttemptStart, *, now: datetime) -> bool:
+        """Start a run by ``attempts.start`` as a separate transaction; return what that returns.
+
+        The transaction also writes a delayed outcome. Raises the error of the database.
+        """
+        self._is_busy = time.monotonic() - self._idle_since < OUTCOME_DELAY
+        own = self._delayed.get(attempt_start.run_id)
+        if own is not None:
+            self._write_delayed(own)
+        delayed = self._take_delayed()
+        if delayed is not None:
+            try:
+                return self._finish_and_start(delayed, attempt_start, now=now)
+            except BaseException as error:
+                self.buffer(delayed.outcome)
+                self._delayed.pop(delayed.outcome.run_id, None)
+                if not (isinstance(error, DBAPIError) and self._is_lock(error)):
+                    raise
+                # Both were rolled back, perhaps because of the row of the other run.
+        return self._database.execute(*attempts.starting(attempt_start, now=now)) == 1
+
+    def _finish_and_start(
+        self, delayed: _Delayed, attempt_start: attempts.AttemptStart, *, now: datetime
+    ) -> bool:
+        outcome, event = delayed.outcome, delayed.event
+        written, started = attempts.finish_and_start(
+            self._database, _attempt_end_of(outcome), attempt_start, now=now
+        )
+        self._delayed.pop(outcome.run_id, None)
+        if written and event is not None:
+            emit(event)
+        return started
+
+    def record(self, outcome: Outcome, *, is_last: bool = True) -> None:
+        """Write ``outcome``, or delay it until the next start, or buffer it.
+
+        It is buffered until the database is reachable and its row unlocked. ``is_last`` False:
+        another outcome of the same attempt follows and must be written second.
+        """
+        if not (is_last and self._is_busy and self._delay(outcome)):
+            self._record_now(outcome)
+        # After the write, however long it took.
+        self._idle_since = time.monotonic()
+
+    def _delay(self, outcome: Outcome) -> bool:
+        """Delay ``outcome``; return False if it must be written now."""
+        is_plain = outcome.status == Status.SUCCEEDED and outcome.error is None
+        if not is_plain or self._buffered or self._closing.is_set():
+            return False
+        event = self._wanted_event(outcome)
+        if needs_context(events.RunEnded) or self._needs_transaction(outcome, event):
+            return False
+        try:
+            until = time.monotonic() + OUTCOME_DELAY
+            self._delayed[outcome.run_id] = _Delayed(outcome, event, until)
+            with self._delay_lock:
+                if self._delay_thread is None:
+                    thread = threading.Thread(
+                        target=self._write_delayed_in_time,
+                        name="dynbeat-delayed-outcome",
+                        daemon=True,
+                    )
+                    thread.start()
+                    self._delay_thread = thread
+            self._is_delaying.set()
+        # No thread can be started, or a soft time limit is raised here.
+        except Exception:  # noqa: BLE001
+            self._delayed.pop(outcome.run_id, None)
+            return False
+        return True
+
+    def _take_delayed(self) -> _Delayed | None:
+        """Return an outcome that no other start writes, None if there is none."""
+        if not self._delayed:
+            return None
+        with self._delay_lock:
+            for delayed in list(self._delayed.values()):
+                if not delayed.is_taken:
+                    delayed.is_taken, delayed.until = True, delayed.until + START_TIMEOUT
+                    return delayed
+        return None
+
+    def _write_delayed(self, delayed: _Delayed) -> None:
+        self._record_now(delayed.outcome)
+        self._delayed.pop(delayed.outcome.run_id, None)
+
+    def _write_delayed_in_time(self) -> None:
+        while not self._closing.is_set():
+            self._is_delaying.wait()
+            self._is_delaying.clear()
+            while self._delayed and not self._closing.is_set():
+                wait = OUTCOME_DELAY
+                for delayed in list(self._delayed.values()):
+                    left = delayed.until - time.monotonic()
+                    if left <= 0:
+                        self._write_delayed(delayed)
+                    else:
+                        wait = min(wait, left)
+                self._closing.wait(wait)
+
+    def _stop_delaying(self) -> None:
+        """Write or buffer what is delayed, and delay nothing more."""
+        self._closing.set()
+        self._is_delaying.set()
+        thread = self._delay_thread
+        if thread is not None:
+            thread.join(STOP_TIMEOUT)
+        for delayed in list(self._delayed.values()):
+            if thread is not None and thread.is_alive():
+                # The database does not answer.
+                self.buffer(delayed.outcome)
+            else:
+                self._write_delayed(delayed)
+
+    def _record_now(self, outcome: Outcome) -> None:
         if not self._buffered:
             try:
                 self._write(outcome)
@@ -158,8 +310,10 @@ class Recorder:
                 self._thread.start()
 
     def has_buffered(self, run_id: str) -> bool:
-        """Return whether an outcome of the run is buffered."""
-        return any(outcome.run_id == run_id for outcome in self._buffered.copy())
+        """Return whether an outcome of the run is delayed or buffered."""
+        return run_id in self._delayed or any(
+            outcome.run_id == run_id for outcome in self._buffered.copy()
+        )
 
     def flush(self) -> bool:
         """Write the buffered outcomes in order; False if the database is still unreachable.
@@ -193,7 +347,7 @@ class Recorder:
         This includes an outcome that the thread is writing. Its second write changes nothing: the
         attempt has ended.
         """
-        self._closing.set()
+        self._stop_delaying()
         handed_over = 0
         with self._buffer_lock:
             while self._buffered and send(self._buffered[0]):
@@ -203,8 +357,8 @@ class Recorder:
             emit(events.OutcomesHandedOver(count=handed_over))
 
     def close(self) -> None:
-        """Write the buffered outcomes once more, and drop the others."""
-        self._closing.set()
+        """Write the delayed outcome, and the buffered ones once more; drop the others."""
+        self._stop_delaying()
         self.flush()
         if self._buffered:
             self._drop(self._buffered.copy(), None)
@@ -231,24 +385,22 @@ class Recorder:
         return is_permanent(error)
 
     def _write_unchanged(self, outcome: Outcome) -> None:
-        may_be_fact = self._settings.alerts_enabled and alert_facts.may_be_of_end(
-            outcome.status, outcome.subject.duration
-        )
-        # An awaited run ends and the waiting run is released in the same transaction. The same for
-        # an end that may be a fact for alerts.
-        needs_transaction = outcome.awaited or not outcome.is_of_this_process or may_be_fact
-        is_reported = outcome.status in REPORTED and has_listeners(events.RunEnded)
-        event = _event_of(outcome) if is_reported else None
+        event = self._wanted_event(outcome)
+        in_transaction = self._needs_transaction(outcome, event)
 
         def write(session: Session) -> bool:
             written = self._write_within(session, outcome)
-            if written and needs_transaction and event is not None:
+            if written and in_transaction and event is not None:
                 emit_on_commit(session, event)
             return written
 
-        run = self._database.run if needs_transaction else self._database.run_autocommit
-        written = run(write)
-        if written and event is not None and not needs_transaction:
+        if in_transaction:
+            written = self._database.run(write)
+        elif _is_attempt_end(outcome):
+            written = self._database.execute(*attempts.finishing(_attempt_end_of(outcome))) == 1
+        else:
+            written = self._database.run_autocommit(write)
+        if written and event is not None and not in_transaction:
             emit(event)
         # Also if nothing was written: the first try may have failed here, after its commit.
         if outcome.status == Status.FAILED:
@@ -256,6 +408,18 @@ class Recorder:
             note_failure(
                 self._database, run_id=outcome.run_id, at=outcome.at, settings=self._settings
             )
+
+    def _wanted_event(self, outcome: Outcome) -> events.RunEnded | None:
+        is_reported = outcome.status in REPORTED and has_listeners(events.RunEnded)
+        return _event_of(outcome) if is_reported else None
+
+    def _needs_transaction(self, outcome: Outcome, event: events.RunEnded | None) -> bool:
+        return (
+            # It ends, and the waiting run is released, in the same transaction.
+            outcome.awaited
+            or not outcome.is_of_this_process
+            or (event is not None and needs_transaction(event))
+        )
 
     def _write_within(self, session: Session, outcome: Outcome) -> bool:
         if not outcome.is_of_this_process:
@@ -359,8 +523,15 @@ def apply_outcome(session: Session, outcome: Outcome) -> bool:
         return overlaps.note_termination_failure(
             session, run_ids=[outcome.run_id], reason=outcome.error or ""
         )
-    return attempts.finish(
-        session,
+    return attempts.finish(session, _attempt_end_of(outcome))
+
+
+def _is_attempt_end(outcome: Outcome) -> bool:
+    return outcome.started and outcome.status not in {Status.SENT, Status.RUNNING}
+
+
+def _attempt_end_of(outcome: Outcome) -> attempts.AttemptEnd:
+    return attempts.AttemptEnd(
         run_id=outcome.run_id,
         attempt=outcome.attempt,
         worker=outcome.worker,

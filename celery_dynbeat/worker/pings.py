@@ -32,11 +32,11 @@ from typing import Any
 from celery import signals
 
 from celery_dynbeat.common.ping_urls import parse_ping_url
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.process.queue_thread import QueueThread
-from celery_dynbeat.store import ping_urls
+from celery_dynbeat.store.runs import ping_urls
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry.emitting import emit, subscribe, unsubscribe
 from celery_dynbeat.worker.ping_client import (
@@ -60,7 +60,7 @@ _STATES = {Status.SUCCEEDED.value: PingState.SUCCESS, Status.FAILED.value: PingS
 class RunPings:
     """The pings of one worker node. Its pool processes inherit it when they are forked.
 
-    ``channel`` None: the node has no pool processes.
+    ``channel`` is None if the node has no pool processes.
     """
 
     def __init__(

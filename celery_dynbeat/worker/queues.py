@@ -15,7 +15,7 @@ _DELAY = re.compile(r"(?:[01]\.){28}")
 
 
 class ReportedNames(NamedTuple):
-    """JSON arrays of sorted names. None: the list is too long."""
+    """JSON arrays of sorted names, None if the list is too long."""
 
     queues: str | None
     tasks: str | None

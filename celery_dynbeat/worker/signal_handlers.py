@@ -24,8 +24,9 @@ from celery_dynbeat.broker.headers import (
     wants_pings,
 )
 from celery_dynbeat.common.run_ids import is_run_id
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.process.context import Context
+from celery_dynbeat.store.runs.attempts import AttemptStart
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry.emitting import emit
 from celery_dynbeat.worker.outcome_recorder import UNKNOWN, Outcome, Recorder, Subject
@@ -46,7 +47,7 @@ def note_began(request: Any) -> None:
 
 
 def subject_of(task: str, request: Any = None) -> Subject:
-    """Return the subject of an outcome. ``request`` None: the message is gone."""
+    """Return the subject of an outcome. ``request`` is None if the message is gone."""
     if request is None:
         return Subject(task=task)
     owner, schedule = schedule_of(request)
@@ -65,7 +66,7 @@ def subject_of(task: str, request: Any = None) -> Subject:
 class OutcomeSignals:
     """The signal receivers of one worker node. Its pool processes inherit it when they are forked.
 
-    ``channel`` None: the node has no such processes.
+    ``channel`` is None if the node has no such processes.
     """
 
     def __init__(
@@ -136,6 +137,10 @@ class OutcomeSignals:
             self._buffer_received(self._channel)
         return self._recorder.has_buffered(run_id)
 
+    def start_run(self, attempt_start: AttemptStart, *, now: datetime) -> bool:
+        """Start a run, together with the end of the run before it if that is not written yet."""
+        return self._recorder.start_run(attempt_start, now=now)
+
     def undo_start(self, task: Task, run_id: str, *, began_at: datetime) -> None:
         """Record that this process does not execute the run, even if its row is ``running``.
 
@@ -196,9 +201,10 @@ class OutcomeSignals:
         resend_at: datetime | None = None,
         retry_at: datetime | None = None,
         awaited: bool = False,
+        is_last: bool = True,
         subject: Subject = UNKNOWN,
     ) -> None:
-        """Record an outcome of this node. ``at`` None is now."""
+        """Record an outcome of this node. ``at`` None is now, ``is_last`` that of the recorder."""
         outcome = Outcome(
             run_id=run_id,
             attempt=attempt,
@@ -222,7 +228,7 @@ class OutcomeSignals:
             error=error,
             traceparent=subject.traceparent,
         ):
-            self._recorder.record(outcome)
+            self._recorder.record(outcome, is_last=is_last)
 
     def on_success(self, sender: Task, **_: Any) -> None:
         """Receive task_success, in the process that ran the body."""
@@ -233,6 +239,8 @@ class OutcomeSignals:
                 Status.SUCCEEDED,
                 attempt=_ended_attempt(sender.request),
                 awaited=is_awaited(sender.request),
+                # The retry that task_always_eager executes ends before its attempt.
+                is_last=not sender.request.is_eager,
                 subject=subject_of(sender.name, sender.request),
             )
 

@@ -25,9 +25,10 @@ from enum import Enum, auto
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.common.run_states import RESTART, START, START_RETRY, Status
+from celery_dynbeat.common.states import RESTART, START, START_RETRY, Status
 from celery_dynbeat.db.models import Node, NodeKind, Run
-from celery_dynbeat.store import attempts, nodes, runs
+from celery_dynbeat.store import nodes
+from celery_dynbeat.store.runs import attempts, runs
 
 
 class StartAction(Enum):
@@ -79,6 +80,17 @@ class Delivery:
     main_pid: int
     pid: int
     executes_here: Callable[[], bool]
+
+
+def usual_start(delivery: Delivery, *, now: datetime) -> attempts.AttemptStart | None:
+    """Return the start that suffices for most messages; None: ``decide_start`` must decide.
+
+    It must also decide if this start changes no row.
+    """
+    expected, expires_at = delivery.expected_attempt, delivery.expires_at
+    if expected is None or (expires_at is not None and expires_at <= now):
+        return None
+    return _beginning(delivery, expected)
 
 
 def decide_start(

@@ -24,8 +24,10 @@ from datetime import datetime, timedelta
 from functools import wraps
 from typing import Any, NoReturn
 
+from billiard.einfo import ExceptionWithTraceback
 from celery.app.task import Task
 from celery.exceptions import Ignore, Reject
+from kombu.utils.imports import symbol_by_name
 
 from celery_dynbeat.broker.headers import (
     HEADER_DEFERRALS,
@@ -49,8 +51,8 @@ from celery_dynbeat.broker.headers import (
     wants_pings,
 )
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.process.node_timeout import effective_node_timeout
-from celery_dynbeat.store import attempts
+from celery_dynbeat.process.heartbeat import effective_node_timeout
+from celery_dynbeat.store.runs import attempts
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry.emitting import emit, has_listeners
 from celery_dynbeat.worker.outcome_recorder import is_permanent
@@ -64,14 +66,74 @@ from celery_dynbeat.worker.start_decision import (
     StartDecision,
     decide_start,
     process_exists,
+    usual_start,
 )
-from celery_dynbeat.worker.task_request import DeferredMessage, RefusedMessage, guarded_request
 
 logger = logging.getLogger(__name__)
 
 #: The delay of the copy that the guard publishes while the database is unreachable.
 DEFER_SECONDS = 10
 _lock = threading.Lock()
+
+
+class RefusedMessage(Ignore):
+    """The run of this message has ended or was cancelled; the worker drops the message."""
+
+
+class DeferredMessage(Ignore):
+    """The guard published a copy of this message with a delay."""
+
+
+def guarded_request(base: Any, on_not_terminated: Callable[[Any, str, str], None]) -> type:
+    """Return a subclass of the request class ``base``, which is a class or its path.
+
+    It is for the main process. Celery sends ``task-started`` before the guard decides, and no event
+    when the guard raises Ignore. Monitors would show a refused or deferred run as started
+    permanently. So the request sends one more event, through the worker's own event dispatcher and
+    with its settings:
+
+        RefusedMessage  -> task-revoked     a monitor that has ``succeeded`` or ``failed`` keeps it
+        DeferredMessage -> task-retried     the next task-received follows
+
+    A pool that cannot terminate a task (threads) raises NotImplementedError in the remote control
+    command. For a run, the request reports this to the recorder instead.
+
+    ``on_not_terminated`` receives the request of a run that could not be terminated, the run's id,
+    and the name of the pool.
+    """
+    celery_request: Any = symbol_by_name(base)
+    celery_request = getattr(celery_request, "dynbeat_base", celery_request)
+
+    class GuardedRequest(celery_request):
+        dynbeat_base = celery_request
+
+        def on_failure(self, exc_info: Any, *args: Any, **kwargs: Any) -> Any:
+            """Handle what a pool process raised, Ignore and Reject included."""
+            result = super().on_failure(exc_info, *args, **kwargs)
+            _send_event(self, exc_info.exception)
+            return result
+
+        def terminate(self, pool: Any, signal: Any = None) -> None:
+            """Terminate the task, if the pool can."""
+            try:
+                super().terminate(pool, signal)
+            except NotImplementedError:
+                run_id = claimed_run_id(self._context)
+                if run_id is None:
+                    raise
+                pool_name = type(pool).__module__.rpartition(".")[2]
+                on_not_terminated(self._context, run_id, pool_name)
+
+    return GuardedRequest
+
+
+def _send_event(request: Any, exception: Any) -> None:
+    if isinstance(exception, ExceptionWithTraceback):
+        exception = exception.exc
+    if isinstance(exception, RefusedMessage):
+        request.send_event("task-revoked", terminated=False, signum=None, expired=False)
+    elif isinstance(exception, DeferredMessage):
+        request.send_event("task-retried", exception=str(exception), traceback=None)
 
 
 class TaskGuard:
@@ -210,7 +272,7 @@ class TaskGuard:
         if decision.action is not StartAction.START:
             self._refuse(task, run_id, decision)
         admit(request, decision.attempt)
-        report_start(task, request, run_id=run_id, attempt=decision.attempt or 0, now=began_at)
+        emit_started(task, request, run_id=run_id, attempt=decision.attempt or 0, now=began_at)
 
     def _decide(self, request: Any, run_id: str, now: datetime) -> StartDecision:
         info, headers = request.delivery_info or {}, headers_of(request)
@@ -231,10 +293,14 @@ class TaskGuard:
             pid=os.getpid(),
             executes_here=lambda: self._handles_another_message(run_id),
         )
-        timeout = effective_node_timeout(self._context.clock, self._context.settings)
         # Each transition is one conditional UPDATE, and no lock is held between two of them.
-        return self._context.database.run_autocommit(
-            lambda session: decide_start(session, delivery, now=now, timeout=timeout),
+        database = self._context.database
+        usual = usual_start(delivery, now=now)
+        if usual is not None and self._outcomes.start_run(usual, now=now):
+            return StartDecision(StartAction.START, usual.expected_attempt + 1)
+        timeout = effective_node_timeout(self._context.clock, self._context.settings)
+        return database.run_autocommit(
+            lambda session: decide_start(session, delivery, now=now, timeout=timeout)
         )
 
     def _refuse(self, task: Task, run_id: str, decision: StartDecision) -> NoReturn:
@@ -301,7 +367,7 @@ def _undecided(reason: str) -> StartDecision:
     return StartDecision(StartAction.REFUSE, unfinished=True, reason=reason, undecided=True)
 
 
-def report_start(task: Task, request: Any, *, run_id: str, attempt: int, now: datetime) -> None:
+def emit_started(task: Task, request: Any, *, run_id: str, attempt: int, now: datetime) -> None:
     """Note that the body starts now, and report it."""
     note_began(request)
     if not has_listeners(events.RunStarted):

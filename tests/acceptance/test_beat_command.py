@@ -10,6 +10,7 @@ from celery_dynbeat import DatabaseScheduler, Once
 from tests.support.event_log import BARE_VARIABLE, NAME_VARIABLE
 from tests.support.servers import RedisServer
 from tests.support.sites import site
+from tests.support.versions import needs_celery
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.empty_database
@@ -71,6 +72,7 @@ def test_sigterm_stops_an_idle_beat_and_deregisters_its_node(redis_site):
     assert redis_site.nodes("beat")[0].stopped_at is not None
 
 
+@needs_celery(5, 7, "a beat that answers")
 def test_beat_answers_a_ping(redis_site):
     beat = redis_site.beat("--enable-remote-control").wait_for_log("beat started")
 

@@ -9,29 +9,31 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import Every, Once
-from celery_dynbeat.notify import broker
-from celery_dynbeat.notify.base import reconnect_back_off
+from celery_dynbeat.notify import broker, reconnect_back_off
 from tests.support.sites import site
 from tests.support.waiting import wait_until
 
 #: The poll interval in seconds, longer than any test waits.
 NEVER = 600.0
+#: The notifier and the kind of broker.
 WAYS = {
-    "postgresql": ("postgresql", "broker_file_url"),
-    "redis": ("broker", "redis_url"),
-    "amqp": ("broker", "amqp_url"),
+    "postgresql": ("postgresql", "sqlalchemy"),
+    "redis": ("broker", "redis"),
+    "amqp": ("broker", "rabbitmq"),
 }
 SENT_WITHIN = 4.0
 
 
-@pytest.fixture(params=["postgresql", "redis", "amqp"])
-def notified(request, site_folder, postgresql_url):
-    """Return an installation with an idle beat and one notifier."""
+@pytest.fixture(scope="module", params=WAYS)
+def notified(request, new_urls, tmp_path_factory):
+    """Return an installation with an idle beat and one notifier, for all tests of the module.
+
+    A test leaves no schedule that fires again: a pass of beat would hide a missing notification.
+    """
     notifier, broker = WAYS[request.param]
     with site(
-        site_folder,
-        database_url=postgresql_url,
-        broker_url=request.getfixturevalue(broker),
+        tmp_path_factory.mktemp(request.param),
+        **new_urls("postgresql", broker),
         dynbeat_notifier=notifier,
         dynbeat_poll_interval=NEVER,
     ) as made:
@@ -63,6 +65,7 @@ def test_beat_is_notified_of_an_edit_that_makes_a_schedule_earlier(notified):
     notified.mine.update("moved", trigger=Every(timedelta(seconds=1)))
 
     notified.wait_for_run("moved", "sent", within=SENT_WITHIN)
+    notified.mine.delete("moved")
 
 
 def test_beat_sends_a_manual_run_at_once(notified):
@@ -109,10 +112,11 @@ class NotificationCounter:
         self.count += 1
 
 
-@pytest.fixture(params=["postgresql", "redis", "amqp"])
+@pytest.fixture(params=WAYS)
 def counted(request, site_folder, postgresql_url):
     notifier, broker = WAYS[request.param]
-    broker_url = request.getfixturevalue(broker)
+    fixtures = {"sqlalchemy": "broker_file_url", "redis": "redis_url", "rabbitmq": "amqp_url"}
+    broker_url = request.getfixturevalue(fixtures[broker])
     settings = {"dynbeat_notifier": notifier, "dynbeat_poll_interval": NEVER}
     with site(site_folder, database_url=postgresql_url, broker_url=broker_url, **settings) as made:
         made.dynbeat.context.prepare()

@@ -22,11 +22,10 @@ from tests.support.waiting import wait_until
 WITHIN = 30
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def installation(request, site_folder):
-    """Return an installation whose broker is never used, on each kind of database."""
-    url = request.getfixturevalue(f"{request.param}_url")
-    with site(site_folder, database_url=url, broker_url="memory://") as made:
+@pytest.fixture
+def installation(site_folder, postgresql_url):
+    """Return an installation on PostgreSQL whose broker is never used."""
+    with site(site_folder, database_url=postgresql_url, broker_url="memory://") as made:
         yield made
 
 

@@ -1,4 +1,8 @@
-"""From a row to a finished run, with real beats and workers, on each combination."""
+"""From a row to a finished run, with a real beat and worker, on each combination.
+
+The tests share the processes of a combination. A test that needs messages in a queue uses another
+queue, and a worker that starts later.
+"""
 
 from datetime import datetime, timedelta
 
@@ -7,44 +11,34 @@ import pytest
 from celery_dynbeat import Cron, Every, Once
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.empty_database
+SECOND = timedelta(seconds=1)
+FAILED = 3
 
 
 @pytest.mark.quick("sqlite-sqlalchemy", "postgresql-redis")
-def test_each_kind_of_trigger_runs_and_has_a_complete_history(any_site):
-    triggers = {
-        "cron": Cron("* * * * * *"),
-        "every": Every(timedelta(seconds=1)),
-        "once": Once.after(timedelta(seconds=1)),
-    }
+def test_each_kind_of_trigger_runs_and_has_a_complete_history(each_running):
+    triggers = {"cron": Cron("* * * * * *"), "every": Every(SECOND), "once": Once.after(SECOND)}
     for name, trigger in triggers.items():
-        any_site.mine.create(name, task="probe.record", trigger=trigger)
-
-    any_site.beat()
-    any_site.worker()
+        each_running.mine.create(name, task="probe.record", trigger=trigger)
 
     for name in triggers:
         # A worker may start the run before beat records sent_at.
-        run = any_site.wait_for_run(name, "succeeded", where=lambda run: run.sent_at is not None)
+        run = each_running.wait_for_run(
+            name, "succeeded", where=lambda run: run.sent_at is not None
+        )
         assert run.scheduled_for <= run.started_at <= run.finished_at
         assert (run.worker, run.attempt, run.error) == ("w1@test", 1, None)
-        assert len(any_site.event_log.starts(run.id)) == 1
-    assert any_site.mine.get("once").finished_at is not None
+        assert len(each_running.event_log.starts(run.id)) == 1
+    assert each_running.mine.get("once").finished_at is not None
+    for name in triggers:
+        each_running.mine.delete(name)
 
 
-def test_the_task_finds_its_run_in_the_headers(any_site):
-    any_site.mine.create(
-        "digest",
-        task="probe.record",
-        trigger=Once.after(timedelta(seconds=1)),
-        options={"headers": {"tenant": "blue"}},
-    )
+def test_the_task_finds_its_run_in_the_headers(each_running):
+    each_running.create_once("digest", task="probe.record", options={"headers": {"tenant": "blue"}})
 
-    any_site.beat()
-    any_site.worker()
-
-    run = any_site.wait_for_run("digest", "succeeded")
-    (start,) = any_site.event_log.starts(run.id)
+    run = each_running.wait_for_run("digest", "succeeded")
+    (start,) = each_running.event_log.starts(run.id)
     assert run.scheduled_for < datetime.fromisoformat(start["headers"]["dynbeat_sent_at"])
     assert start["headers"] == {
         "tenant": "blue",
@@ -59,42 +53,117 @@ def test_the_task_finds_its_run_in_the_headers(any_site):
     }
 
 
-def test_an_edit_takes_effect_while_beat_and_worker_run(any_site):
-    any_site.beat().wait_for_log("beat started")
-    any_site.worker()
-    any_site.mine.create("edited", task="probe.unwanted", trigger=Every(timedelta(hours=1)))
+def test_an_edit_takes_effect_while_beat_and_worker_run(each_running):
+    mine = each_running.mine
+    mine.create("edited", task="probe.unwanted", trigger=Every(timedelta(hours=1)))
 
-    any_site.mine.update(
-        "edited", task="probe.record", trigger=Every(timedelta(seconds=1)), args=[2]
-    )
+    mine.update("edited", task="probe.record", trigger=Every(SECOND), args=[2])
 
-    assert any_site.wait_for_run("edited", "succeeded").task == "probe.record"
+    assert each_running.wait_for_run("edited", "succeeded").task == "probe.record"
+    mine.delete("edited")
 
 
-def test_a_cancelled_one_off_never_starts(any_site):
-    any_site.beat().wait_for_log("beat started")
-    any_site.worker()
-    any_site.mine.create("later", task="probe.record", trigger=Once.after(timedelta(seconds=2)))
-    any_site.mine.create("witness", task="probe.record", trigger=Once.after(timedelta(seconds=3)))
+def test_a_deleted_one_off_never_starts(each_running):
+    mine = each_running.mine
+    mine.create("later", task="probe.record", trigger=Once.after(2 * SECOND))
+    mine.create("after-later", task="probe.record", trigger=Once.after(3 * SECOND))
 
-    any_site.mine.delete("later")
+    mine.delete("later")
 
-    any_site.wait_for_run("witness", "succeeded")
-    assert len(any_site.event_log.starts()) == 1
-    assert not any_site.runs("later")
+    each_running.wait_for_run("after-later", "succeeded")
+    started = {start["headers"]["dynbeat_schedule"] for start in each_running.event_log.starts()}
+    assert "after-later" in started
+    assert "later" not in started
+    assert not each_running.runs("later")
 
 
-def test_a_pause_revokes_a_run_whose_message_is_in_the_queue(any_site):
-    any_site.mine.create("queued", task="probe.record", trigger=Once.after(timedelta(seconds=0.5)))
-    any_site.mine.create("witness", task="probe.record", trigger=Once.after(timedelta(seconds=1)))
-    any_site.beat()
-    any_site.wait_for_run("queued", "sent")
-    any_site.wait_for_run("witness", "sent")
+def test_a_pause_revokes_a_run_whose_message_is_in_the_queue(each_running):
+    for name in ("paused", "after-paused"):
+        each_running.create_once(name, task="probe.record", queue="paused")
+        each_running.wait_for_run(name, "sent")
 
-    any_site.mine.pause("queued")
-    worker = any_site.worker()
+    each_running.mine.pause("paused")
+    worker = each_running.worker("-Q", "paused", name="w2@test")
 
-    witness = any_site.wait_for_run("witness", "succeeded")
+    witness = each_running.wait_for_run("after-paused", "succeeded")
     worker.wait_for_log("refused: it has ended as revoked")
-    assert [start["run_id"] for start in any_site.event_log.starts()] == [witness.id]
-    wait_until(lambda: any_site.runs("queued")[0].status == "revoked", within=5)
+    (revoked,) = each_running.runs("paused")
+    starts = [each_running.event_log.starts(run.id) for run in (revoked, witness)]
+    assert list(map(len, starts)) == [0, 1]
+    assert revoked.status == "revoked"
+    worker.terminate()
+
+
+def test_the_message_of_a_cancelled_run_starts_no_task(each_running):
+    """All messages are in the queue before the worker starts; one of them is for the last run."""
+    mine = each_running.mine
+    for name in ("one", "many", "last"):
+        each_running.create_once(name, task="probe.record", queue="cancelled")
+        each_running.wait_for_run(name, "sent")
+    cancelled = mine.cancel_run(mine.runs("one")[0].id)
+    assert mine.cancel_runs(name="many") == 1
+
+    worker = each_running.worker("-Q", "cancelled", name="w3@test")
+
+    last = each_running.wait_for_run("last", "succeeded")
+    refused = [cancelled.id, mine.runs("many")[0].id]
+    for run_id in refused:
+        worker.wait_for_log(f"run {run_id} refused: it has ended as revoked")
+    starts = [each_running.event_log.starts(run_id) for run_id in (*refused, last.id)]
+    assert list(map(len, starts)) == [0, 0, 1]
+    for name in ("one", "many"):
+        (run,) = mine.runs(name)
+        assert (run.status, run.attempt, run.error) == ("revoked", 0, "the run was cancelled")
+    worker.terminate()
+
+
+@pytest.fixture
+def repaired(each_running):
+    """Return an installation in which each run of schedule ``tick`` has failed."""
+    mine = each_running.mine
+    mine.create("tick", task="probe.fail", trigger=Every(SECOND))
+    wait_until(
+        lambda: len(mine.runs("tick", status="failed")) >= FAILED,
+        within=30,
+        message="the runs did not fail",
+    )
+    # Only reruns follow.
+    mine.update("tick", trigger=Every(timedelta(days=100)))
+    wait_until(lambda: has_no_unfinished_run(each_running), within=20)
+    # The worker's clock may be some milliseconds ahead.
+    ended_at = max(run.finished_at for run in each_running.runs("tick"))
+    wait_until(lambda: each_running.dynbeat.context.clock.now() > ended_at, within=5)
+    return each_running
+
+
+def has_no_unfinished_run(made):
+    return all(run.finished_at is not None for run in made.runs("tick"))
+
+
+def test_each_failed_run_of_a_repaired_task_runs_once_with_its_fire_time(repaired):
+    mine = repaired.mine
+    failed = {run.id: run.scheduled_for for run in mine.runs("tick", status="failed")}
+    assert mine.get("tick").failing_since is not None
+    # The repaired task.
+    mine.update("tick", task="probe.current", kwargs={"is_subtask": True})
+
+    request = mine.rerun_many(since=min(failed.values()))
+    again = mine.rerun_many(since=min(failed.values()))
+    assert request.total == len(failed)
+    wait_until(
+        lambda: all(mine.get_request(each.id).finished_at for each in (request, again)),
+        within=30,
+        message="the requests did not end",
+    )
+    wait_until(lambda: has_no_unfinished_run(repaired), within=20)
+
+    reruns = mine.runs("tick", origin="rerun", limit=100)
+    assert {run.rerun_of: run.scheduled_for for run in reruns} == failed
+    assert {run.status for run in reruns} == {"succeeded"}
+    assert len(reruns) == len(failed)
+    bodies = [each["run"] for each in repaired.event_log.read("current")]
+    assert sorted(body["run_id"] for body in bodies) == sorted(run.id for run in reruns)
+    seen = {body["run_id"]: datetime.fromisoformat(body["scheduled_for"]) for body in bodies}
+    assert seen == {run.id: failed[run.rerun_of] for run in reruns}
+    assert {body["origin"] for body in bodies} == {"rerun"}
+    wait_until(lambda: mine.get("tick").failing_since is None, within=10)

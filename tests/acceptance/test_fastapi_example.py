@@ -342,10 +342,14 @@ def test_a_reminder_with_any_other_name_can_be_deleted(alice, name):
     assert alice.delete(f"/api/reminders/{quote(name)}").status_code == 204
 
 
-def test_the_last_second_of_the_calendar_is_previewed(alice):
-    last = {"kind": "once", "at": "9999-12-31T23:59:59"}
+def test_a_one_off_near_the_end_of_the_calendar_is_refused_with_the_last_year(alice):
+    previews = [
+        alice.post("/api/preview", json={"rule": {"kind": "once", "at": f"{year}-12-31T23:59:59"}})
+        for year in (9899, 9900)
+    ]
 
-    assert alice.post("/api/preview", json={"rule": last}).status_code == 200
+    assert [each.status_code for each in previews] == [200, 422]
+    assert "9899" in previews[1].text
 
 
 def test_concurrent_requests_do_not_exceed_the_limit_of_a_user(example, alice):

@@ -5,46 +5,42 @@ from datetime import timedelta
 import pytest
 
 from celery_dynbeat import Every
-from tests.support.sites import site
 from tests.support.waiting import wait_until
 
 
-@pytest.fixture
-def running(site_folder, postgresql_url, redis_url):
-    """Give an installation whose schedule fires every second."""
-    with site(site_folder, database_url=postgresql_url, broker_url=redis_url) as made:
-        made.mine.create("tick", task="probe.record", trigger=Every(timedelta(seconds=1)))
-        made.beat()
-        made.worker()
-        made.wait_for_run("tick", "succeeded")
-        yield made
+@pytest.fixture(scope="module")
+def ticking(running):
+    """Return an installation whose schedule fires every second."""
+    running.mine.create("tick", task="probe.record", trigger=Every(timedelta(seconds=1)))
+    running.wait_for_run("tick", "succeeded")
+    return running
 
 
 @pytest.mark.parametrize("scope", ["owner", "everything"])
-def test_a_hold_starts_only_manual_runs_until_the_release(running, scope):
-    held = running.mine if scope == "owner" else running.dynbeat.schedules
+def test_a_hold_starts_only_manual_runs_until_the_release(ticking, scope):
+    held = ticking.mine if scope == "owner" else ticking.dynbeat.schedules
     made = held.hold(reason="r")
     # A batch that was claimed before the commit is still sent.
     wait_until(
-        lambda: running.dynbeat.context.clock.now() > made.created_at + timedelta(seconds=2),
+        lambda: ticking.dynbeat.context.clock.now() > made.created_at + timedelta(seconds=2),
         within=5,
     )
-    before = {run.id for run in running.runs()}
+    before = {run.id for run in ticking.runs()}
 
-    manual = running.mine.run_now("tick")
-    running.wait_for_run("tick", "succeeded", where=lambda run: run.id == manual.id)
+    manual = ticking.mine.run_now("tick")
+    ticking.wait_for_run("tick", "succeeded", where=lambda run: run.id == manual.id)
     wait_until(
-        lambda: running.dynbeat.context.clock.now() > made.created_at + timedelta(seconds=5),
+        lambda: ticking.dynbeat.context.clock.now() > made.created_at + timedelta(seconds=5),
         within=10,
     )
-    assert {run.id for run in running.runs()} == {*before, manual.id}
-    scheduled = [run for run in running.runs() if run.origin == "schedule"]
+    assert {run.id for run in ticking.runs()} == {*before, manual.id}
+    scheduled = [run for run in ticking.runs() if run.origin == "schedule"]
     assert max(run.scheduled_for for run in scheduled) < made.created_at + timedelta(seconds=1)
 
     held.release()
 
-    after = running.wait_for_run(
+    after = ticking.wait_for_run(
         "tick", "succeeded", where=lambda run: run.origin == "schedule" and run.id not in before
     )
     assert after.scheduled_for > made.created_at
-    assert running.mine.get("tick").next_run_at is not None
+    assert ticking.mine.get("tick").next_run_at is not None

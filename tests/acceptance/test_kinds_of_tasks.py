@@ -7,6 +7,7 @@ from sqlalchemy import create_engine
 from celery_dynbeat import ConfigurationError, Dynbeat
 from tests.support import kinds_of_tasks
 from tests.support.kinds_of_tasks import KINDS, UNSUPPORTED
+from tests.support.versions import needs_celery
 from tests.support.waiting import wait_until
 
 #: Seconds. Each spawned process imports the application.
@@ -54,6 +55,7 @@ class PicklesWithoutFixups(Celery):
 
 
 # CI runs as root.
+@needs_celery(5, 7, "worker_pool_start_method")
 @pytest.mark.filterwarnings("ignore:You're running the worker with superuser")
 @pytest.mark.parametrize(
     ("kind", "given", "reason"),

@@ -4,7 +4,7 @@ import contextlib
 
 from sqlalchemy import make_url
 
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
 from tests.support.proxy import Proxy
 from tests.support.waiting import wait_until

@@ -10,7 +10,7 @@ from celery_dynbeat import Once
 from celery_dynbeat.db.models import Run
 from tests.support.waiting import wait_until
 
-BURST = 2_000
+BURST, BATCH_SIZE = 800, 40
 
 
 def create_burst(site, count, *, at):
@@ -33,7 +33,7 @@ def each_started_once(site, count, *, within):
 
 @pytest.mark.parametrize("beats", [2, 3])
 def test_several_beats_start_each_run_of_a_burst_once(redis_site, beats):
-    redis_site.config["dynbeat_batch_size"] = 100
+    redis_site.config["dynbeat_batch_size"] = BATCH_SIZE
     create_burst(redis_site, BURST, at=datetime.now(UTC) + timedelta(seconds=5))
     running = [redis_site.beat() for _ in range(beats)]
     for beat in running:

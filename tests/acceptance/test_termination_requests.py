@@ -15,7 +15,7 @@ from sqlalchemy import make_url
 from celery_dynbeat import DispatchError
 from celery_dynbeat.broker import connection, publisher_confirms
 from celery_dynbeat.broker.publisher import Publisher
-from celery_dynbeat.planning.outgoing_run import OutgoingRun
+from celery_dynbeat.planning.plan import OutgoingRun
 from tests.support.proxy import Proxy
 from tests.support.servers import RabbitMQServer, RedisServer
 

@@ -7,11 +7,10 @@ browser.
 from contextlib import ExitStack
 
 import pytest
-import redis
 
 from tests.support.browsers import chromium
 from tests.support.databases import new_postgresql_database
-from tests.support.fixtures import service_is_missing
+from tests.support.fixtures import redis_database, service_is_missing
 from tests.support.flower_server import FlowerServer
 from tests.support.pinned_packages import PackageMissingError
 from tests.support.servers import ServerMissingError
@@ -25,10 +24,7 @@ ALICE = "alice@example.com"
 
 @pytest.fixture(scope="module")
 def redis_database_url(redis_server):
-    url = f"{redis_server.url.rpartition('/')[0]}/{REDIS_DATABASE}"
-    with redis.Redis.from_url(url) as client:
-        client.flushdb()
-    return url
+    return redis_database(redis_server, REDIS_DATABASE)
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,32 @@ from itertools import pairwise
 import pytest
 from selenium.webdriver import ActionChains, Keys
 
-from tests.support.browsers import NARROW
+from tests.support.browsers import NARROW, WIDE, chromium
 from tests.support.chart_page import chart_page
+from tests.support.fixtures import service_is_missing
+from tests.support.servers import ServerMissingError
 
 #: The size of the text of a chart, in pixels.
 TEXT_SIZE = 12
+
+
+@pytest.fixture(scope="module")
+def shared_browser(tmp_path_factory):
+    """Return a browser for all tests of the module: the pages store nothing in its profile."""
+    try:
+        with chromium(tmp_path_factory.mktemp("browser")) as made:
+            yield made
+    except ServerMissingError as error:
+        service_is_missing(str(error))
+
+
+@pytest.fixture
+def browser(shared_browser):
+    """Return the browser in a wide window, on an empty page. A logged error fails the test."""
+    shared_browser.open("about:blank")
+    shared_browser.resize(WIDE)
+    yield shared_browser
+    assert shared_browser.console_errors() == []
 
 
 @pytest.fixture

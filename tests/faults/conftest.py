@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
 from tests.contract.conftest import beat, clock, mine  # noqa: F401 - fixtures
 from tests.support import combinations, essential_faults

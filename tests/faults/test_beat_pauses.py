@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
 from tests.support.failpoints import GATE_VARIABLE, HOLD_VARIABLE, HOLDING, held_marker
 from tests.support.killed_beats import suspended

@@ -9,7 +9,7 @@ import pytest
 import redis
 from kombu import Connection
 
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
 from tests.support.waiting import wait_until
 

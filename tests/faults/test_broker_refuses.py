@@ -12,7 +12,7 @@ from urllib.parse import urlparse
 import pytest
 import redis
 
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
 from tests.support.failing_router import ROUTER_VARIABLE
 from tests.support.fault_summary import SUMMARY_PROPERTY

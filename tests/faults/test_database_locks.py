@@ -7,7 +7,7 @@ import psutil
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run, Schedule
 from tests.support.failpoints import COUNT_VARIABLE, COUNTING
 from tests.support.fault_summary import SUMMARY_PROPERTY

@@ -22,7 +22,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import Cron, Every, InvalidScheduleError, Once, ScheduleExistsError
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Origin, Run, Schedule
 from tests.support.fault_summary import SUMMARY_PROPERTY
 from tests.support.waiting import wait_until
@@ -97,7 +97,9 @@ class Entry:
         for (since, rule), next_since in zip(self.rules, ends, strict=True):
             # A row of beat can be older than the last edits.
             until = min(next_since, end)
-            required |= rule.fires(since, until)
+            # A one-off that passed while its edit waited for a lock fires at once.
+            first = since if rule.step else min(since, rule.anchor - timedelta.resolution)
+            required |= rule.fires(first, until)
             optional |= rule.fires(since, until + TOLERANCE)
             optional |= rule.fires(since - TOLERANCE, since)
         near = {at for at in required for until in ends[:-1] if abs(at - until) <= TOLERANCE}
@@ -359,6 +361,21 @@ def is_skipped_by_call(run):
     return run.status == Status.SKIPPED and run.created_at < run.finished_at
 
 
+def instants_beside_backfills(runs):
+    """Return the instants of the skipped rows that a backfill has moved from a fire time.
+
+    It runs the newest fire time of a count from before the trigger changed. The others are not
+    known any more, so their count is a microsecond before the run, in the same transaction.
+    """
+    beside = {
+        (run.scheduled_for - timedelta.resolution, run.created_at)
+        for run in runs
+        if run.origin == Origin.BACKFILL
+    }
+    skipped = [run for run in runs if run.status == Status.SKIPPED]
+    return {run.scheduled_for for run in skipped if (run.scheduled_for, run.created_at) in beside}
+
+
 def verify_entry(entry, runs):
     own = [run for run in runs if run.origin == Origin.SCHEDULE]
     recorded = {run.scheduled_for: run for run in own}
@@ -383,7 +400,7 @@ def verify_entry(entry, runs):
     # A backfill may make the run of a fire time that beat has not processed yet.
     required -= {run.scheduled_for for run in runs if run.origin == Origin.BACKFILL}
     past = recorded.keys() - ahead
-    unexpected = sorted(past - possible)
+    unexpected = sorted(past - possible - instants_beside_backfills(runs))
     assert not unexpected, f"{entry}: not expected: {unexpected[:5]}"
     count = sum(recorded[at].fire_count for at in past)
     assert len(required) <= count <= len(possible), (

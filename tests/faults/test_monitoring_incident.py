@@ -20,7 +20,7 @@ import pytest
 from sqlalchemy import select
 
 from celery_dynbeat import AlertRules, Every, Once
-from celery_dynbeat.common.run_states import UNFINISHED, Status
+from celery_dynbeat.common.states import UNFINISHED, Status
 from celery_dynbeat.db.alert_models import Alert
 from celery_dynbeat.db.models import Run
 from tests.faults.conftest import QUICK
@@ -88,7 +88,7 @@ class Receivers:
         counted = Counter()
         for body in self.http.bodies:
             for group in json.loads(body["message"])["groups"]:
-                counted[group["change"], group["kind"]] += group["count"]
+                counted[group["state"], group["kind"]] += group["count"]
         return counted
 
     def mailed(self):

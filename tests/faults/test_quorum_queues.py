@@ -2,7 +2,7 @@
 
 import pytest
 
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
 from tests.support.sites import POOLS
 from tests.support.waiting import wait_until

@@ -11,9 +11,9 @@ from sqlalchemy import inspect
 
 from celery_dynbeat import Cron
 from celery_dynbeat.db import schema
-from celery_dynbeat.store import due, pending_work
+from celery_dynbeat.store.schedules import due
 from celery_dynbeat.testing import ManualBeat
-from celery_dynbeat.triggers import kinds, parse
+from celery_dynbeat.triggers import base, parse
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.worker_stub import WorkerStub
 
@@ -41,8 +41,8 @@ def next_version(monkeypatch):
     """Yield a function that adds the next version's kind of trigger to this process."""
 
     def add_kind():
-        monkeypatch.setitem(kinds._CLASSES, "next_kind", kinds._CLASSES["every"])
-        known = (*kinds.KINDS, "next_kind")
+        monkeypatch.setitem(base._CLASSES, "next_kind", base._CLASSES["every"])
+        known = (*base.KINDS, "next_kind")
         for module in (parse, due):
             monkeypatch.setattr(module, "KINDS", known)
         clear_caches()
@@ -52,7 +52,7 @@ def next_version(monkeypatch):
             parse._parse,
             parse._parse_whole,
             due._lock_due_statement,
-            pending_work._pending_statement,
+            due._pending_statement,
         ):
             cached.cache_clear()
 

@@ -12,7 +12,7 @@ import pytest
 import redis
 from sqlalchemy import text
 
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from tests.support import resource_usage
 from tests.support.databases import administration
 from tests.support.fault_summary import SUMMARY_PROPERTY

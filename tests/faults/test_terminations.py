@@ -3,8 +3,8 @@
 import pytest
 
 from celery_dynbeat import Every
-from celery_dynbeat.beat.termination import NOT_ENDED
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.beat.maintenance import NOT_ENDED
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
 from tests.support.waiting import wait_until
 

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import make_url
 
 from celery_dynbeat import Every
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
 from tests.support.fault_summary import SUMMARY_PROPERTY
 from tests.support.final_statuses import verify_statuses

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
 from tests.support.final_statuses import verify_statuses
 from tests.support.gated_tasks import INCLUDE, gate_for_attempt
 from tests.support.sites import POOLS
+from tests.support.versions import needs_celery
 from tests.support.waiting import wait_until
 
 BYSTANDERS = 20
@@ -82,6 +83,7 @@ def test_a_run_whose_message_goes_to_another_worker_starts_again_on_rabbitmq(
     kill_with_two_workers(fault_site, workload, gate)
 
 
+@needs_celery(5, 7, "task_retry_on_worker_lost")
 def test_the_retry_that_celery_sends_for_a_dead_pool_process_starts_once(
     fault_site, workload, gate
 ):

@@ -3,7 +3,7 @@
 import pytest
 
 from celery_dynbeat import Every
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
 from tests.support.final_statuses import verify_statuses
 from tests.support.gated_tasks import INCLUDE, gate_for_attempt

@@ -1,13 +1,12 @@
 """A client of the database can execute the printed SQL of an upgrade."""
 
-import subprocess
-
 import pytest
 
 from celery_dynbeat import SchemaError
 from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database
 from tests.migrations.test_migrations import reflected
+from tests.support.database_clients import execute_in_client, offline_url
 from tests.support.next_migration import downgrade_to, upgrade_to
 
 pytestmark = pytest.mark.empty_database
@@ -16,22 +15,14 @@ pytestmark = pytest.mark.empty_database
 @pytest.fixture(params=["postgresql", "mariadb"])
 def database(request):
     url = request.getfixturevalue(f"{request.param}_url")
-    # MariaDB's own scheme: offline, only the URL tells it from MySQL.
-    database = Database(url.replace("mysql+", "mariadb+", 1))
+    database = Database(offline_url(url))
     yield database
     database.dispose()
 
 
 def migrated_by_client(database, sql):
     """Execute ``sql`` as an administrator would, and return the resulting schema."""
-    url = database.engine.url
-    if url.get_backend_name() == "postgresql":
-        shown = url.set(drivername="postgresql").render_as_string(hide_password=False)
-        client = ["psql", "--quiet", "--no-psqlrc", "--set=ON_ERROR_STOP=1", shown]
-    else:
-        client = ["mariadb", f"--user={url.username}", f"--password={url.password or ''}"]
-        client += [f"--host={url.host}", f"--port={url.port}", f"--database={url.database}"]
-    subprocess.run(client, input=sql, text=True, check=True, capture_output=True)
+    execute_in_client(database.engine.url, sql)
     assert schema.check(database) == schema.head()
     return reflected(database)
 

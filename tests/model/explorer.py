@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import dataclass
 
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from tests.model.machine import Beat, BrokenPromiseError, Machine, World
 
 

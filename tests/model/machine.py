@@ -12,7 +12,7 @@ and calls of users, and each of them uses up a budget.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.worker.start_decision import StartAction
 from tests.model.steps import WORKERS, Message, Plan, Row, Steps
 

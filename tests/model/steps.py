@@ -8,7 +8,7 @@ The model ignores durations: an overdue run may be due, and a silent node may ha
 any time.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import cache
@@ -21,10 +21,10 @@ from celery_dynbeat import Dynbeat, Every
 from celery_dynbeat.beat.claim import claim
 from celery_dynbeat.beat.maintenance import rescue_runs, resend_retries
 from celery_dynbeat.beat.sweep import take_overdue
-from celery_dynbeat.common.run_states import UNFINISHED, Status
+from celery_dynbeat.common.states import UNFINISHED, Status
 from celery_dynbeat.db.models import Node, NodeKind, Run, Schedule
-from celery_dynbeat.store import runs
-from celery_dynbeat.store.stuck_runs import running_on_worker
+from celery_dynbeat.store.runs import runs
+from celery_dynbeat.store.runs.stuck_runs import running_on_worker
 from celery_dynbeat.testing import FrozenClock
 from celery_dynbeat.worker.outcome_recorder import Outcome, apply_outcome
 from celery_dynbeat.worker.pool_check import end_dropped
@@ -95,8 +95,16 @@ _CACHED = (
 )
 
 
+#: The name and the arguments of a step.
+Call = tuple[str, tuple[Any, ...], tuple[tuple[str, Any], ...]]
+
+
 class Steps:
-    """The steps on one database, with the settings of one application. ``calls`` counts them."""
+    """The steps on one database, with the settings of one application.
+
+    ``results`` has each step that was executed, with its result. A step depends on its arguments
+    only.
+    """
 
     def __init__(self, dynbeat: Dynbeat, clock: FrozenClock) -> None:
         self._context, self._clock = dynbeat.context, clock
@@ -105,9 +113,26 @@ class Steps:
         self._mine.create("n", task="t", trigger=Every(MINUTE), end_at=FIRES[-1], catch_up="all")
         with dynbeat.context.database.engine.connect() as connection:
             self._id = connection.execute(select(Schedule.id)).scalar_one()
-        self.calls = 0
+        self.results: dict[Call, Any] = {}
         for name in _CACHED:
-            setattr(self, name, cache(getattr(self, name)))
+            setattr(self, name, cache(self._recorded(name, getattr(self, name))))
+
+    def repeat(self, results: Mapping[Call, Any]) -> list[tuple[Call, Any, Any]]:
+        """Execute the steps of another database; return those whose result is another one here."""
+        here = ((call, there, self._execute(call)) for call, there in results.items())
+        return [(call, there, result) for call, there, result in here if result != there]
+
+    def _execute(self, call: Call) -> Any:
+        name, arguments, options = call
+        return getattr(self, name)(*arguments, **dict(options))
+
+    def _recorded(self, name: str, step: Callable[..., Any]) -> Callable[..., Any]:
+        def execute(*arguments: Any, **options: Any) -> Any:
+            result = step(*arguments, **options)
+            self.results[name, arguments, tuple(options.items())] = result
+            return result
+
+        return execute
 
     # Steps of beat
 
@@ -246,7 +271,6 @@ class Steps:
 
     @contextmanager
     def _session(self) -> Iterator[Session]:
-        self.calls += 1
         database = self._context.database
         with Session(database.engine, expire_on_commit=False) as session:
             if options := database.capabilities.execution_options:

@@ -24,9 +24,9 @@ REJECTIONS = (InvalidScheduleError, InvalidTriggerError)
 
 
 @pytest.fixture
-def populated(database_url, clock):
-    """Return an owner with one schedule, and the application."""
-    with prepared_application(database_url, clock=clock) as dynbeat:
+def populated(sqlite_url, clock):
+    """Return an owner with one schedule, and the application. No statement has a refused value."""
+    with prepared_application(sqlite_url, clock=clock) as dynbeat:
         mine = dynbeat.schedules.for_owner("user:1")
         mine.create("n", task="t", trigger=MINUTELY)
         yield dynbeat, mine

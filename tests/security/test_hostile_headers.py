@@ -11,8 +11,7 @@ from celery.exceptions import Ignore
 from celery_dynbeat.broker import headers
 from celery_dynbeat.broker.headers import run_headers
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
-from celery_dynbeat.worker.task_guard import TaskGuard
-from celery_dynbeat.worker.task_request import DeferredMessage
+from celery_dynbeat.worker.task_guard import DeferredMessage, TaskGuard
 from tests.support.applications import MINUTELY, execute
 
 NODE = "w1@test"

@@ -227,9 +227,6 @@ SQL_VALUES = {
     "trigger_spec": [*INJECTIONS, "x" * 60_000, "[" * 6_000, "PT0S", "R5/2026/PT1M"],
     "trigger_kind": ["any_of", "excluding", "solar", "rrule"],
     "timezone": ["../../etc/passwd", "/etc/passwd", "UTC\n", "Mars/Olympus", ""],
-    "args": ["null", "{}", '"text"', "7"],
-    "kwargs": ["[]", '"text"', "null"],
-    "options": ["[]", "7"],
 }
 
 
@@ -252,42 +249,3 @@ def test_a_row_with_hostile_text_from_sql_is_quarantined_and_the_others_are_sent
         assert schedule.error
         assert len(schedule.error) < 1_000
         assert schedule.next_run_at is None
-
-
-@pytest.mark.parametrize("column", ["catch_up_window", "expires_after", "jitter"])
-def test_a_list_with_a_duration_out_of_range_shows_the_other_schedules(dynbeat, mine, beat, column):
-    for name in ("bad", "good"):
-        mine.create(name, task="t", trigger=MINUTELY)
-    execute(dynbeat, f"UPDATE dynbeat_schedule SET {column} = 1e300 WHERE name = 'bad'")
-    dynbeat.context.clock.advance(timedelta(minutes=1))
-
-    beat.run_until_idle()
-
-    assert [run.name for run in beat.publisher.sent] == ["good"]
-    assert [schedule.error is None for schedule in mine.list()] == [False, True]
-    assert getattr(mine.get("bad"), column) is None
-
-
-#: Values that PostgreSQL accepts and Python cannot read.
-UNREADABLE = {
-    "huge number": ("args", "[" + "1" * 5_000 + "]"),
-    "deep list": ("args", "[" * 3_000 + "]" * 3_000),
-    "infinity": ("end_at", "infinity"),
-    "before Christ": ("anchor_at", "0044-03-15 00:00:00 BC"),
-}
-
-
-@pytest.mark.parametrize("case", UNREADABLE)
-def test_a_value_that_python_cannot_read_affects_no_other_schedule(case, postgresql_url, clock):
-    column, value = UNREADABLE[case]
-    with prepared_application(postgresql_url, clock=clock) as dynbeat:
-        for owner in ("hand", "crowd"):
-            dynbeat.schedules.for_owner(owner).create("n", task="t", trigger=MINUTELY)
-        statement = f"UPDATE dynbeat_schedule SET {column} = :value WHERE owner = 'hand'"
-        execute(dynbeat, statement, value=value)
-        clock.advance(timedelta(minutes=1))
-        beat = ManualBeat(dynbeat)
-
-        beat.run_until_idle()
-
-        assert [run.owner for run in beat.publisher.sent] == ["crowd"]

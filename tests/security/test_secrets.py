@@ -204,7 +204,7 @@ def test_beats_log_contains_no_task_arguments(dynbeat, mine, beat, clock, caplog
             name, task="t", trigger=MINUTELY, args=[SECRET], kwargs={"token": SECRET},
             options={"headers": {"token": SECRET}},
         )  # fmt: skip
-    execute(dynbeat, "UPDATE dynbeat_schedule SET options = '7' WHERE name = 'bad'")
+    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = '7' WHERE name = 'bad'")
     mine.run_now("good")
     clock.advance(MINUTELY.interval)
 

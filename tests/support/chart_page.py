@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Thread
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.flower import charts
 
 #: The clock of Berlin went back in the night before.

@@ -1,7 +1,7 @@
 """Cursors of pages that no test has read."""
 
 from celery_dynbeat.api.results import cursors
-from celery_dynbeat.store.schedule_pages import Order
+from celery_dynbeat.store.schedules.schedule_pages import Order
 
 
 def cursor_after(owner: str, name: str) -> str:

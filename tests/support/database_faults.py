@@ -10,6 +10,7 @@ from sqlalchemy.exc import DBAPIError
 
 from tests.support.databases import administration
 from tests.support.fault_servers import Services
+from tests.support.servers import MySQLServer
 from tests.support.waiting import holds_for, wait_until
 
 LOGIN_SECONDS = 0.2
@@ -113,7 +114,12 @@ class ConnectionHolder:
 
 
 class MariaDbFaults(DatabaseFaults):
-    """Faults of MariaDB."""
+    """Faults of MariaDB, or of MySQL in its place."""
+
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
+        is_mysql = isinstance(services.database_server, MySQLServer)
+        self._read_only_variable = "transaction_read_only" if is_mysql else "tx_read_only"
 
     def _terminate(self) -> list[str]:
         return self._read(self._kills())
@@ -153,12 +159,12 @@ class MariaDbFaults(DatabaseFaults):
     @contextmanager
     def read_only(self) -> Iterator[None]:
         """Make new sessions read-only (error 1792)."""
-        self._execute("SET GLOBAL tx_read_only = 1")
+        self._execute(f"SET GLOBAL {self._read_only_variable} = 1")
         self.terminate_sessions()
         try:
             yield
         finally:
-            self._execute("SET GLOBAL tx_read_only = 0")
+            self._execute(f"SET GLOBAL {self._read_only_variable} = 0")
 
 
 def faults_of(services: Services) -> DatabaseFaults:

@@ -6,9 +6,9 @@ from typing import Any
 from sqlalchemy import update
 
 from celery_dynbeat import Dynbeat
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
-from celery_dynbeat.store import attempts, runs
+from celery_dynbeat.store.runs import attempts, runs
 
 
 def start(dynbeat: Dynbeat, run_id: str) -> bool:
@@ -26,9 +26,10 @@ def end(dynbeat: Dynbeat, run_id: str, status: str) -> None:
 
     def work(session: Any) -> None:
         if status in {Status.SUCCEEDED, Status.FAILED, Status.REVOKED}:
-            by: dict[str, Any] = {"run_id": run_id, "attempt": 1, "worker": "w"}
-            ended: dict[str, Any] = {"status": Status(status), "at": now}
-            attempts.finish(session, **by, **ended, error=None, traceback=None)
+            attempt_end = attempts.AttemptEnd(
+                run_id=run_id, attempt=1, worker="w", status=Status(status), at=now
+            )
+            attempts.finish(session, attempt_end)
         else:
             values = {"status": status, "finished_at": now, "overdue_at": None}
             runs.execute_dml(session, update(Run).where(Run.id == run_id).values(**values))

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine, event, inspect
 
 _LOG_PLANS = """
     LOAD 'auto_explain';
@@ -38,7 +38,11 @@ def record_statements(engine: Engine) -> Iterator[list[Statement]]:
     """Yield a list to which each statement on a new connection of the engine is appended."""
     statements: list[Statement] = []
     engine.dispose()
-    watch = _watch_postgresql if engine.dialect.name == "postgresql" else _watch_mysql
+    if engine.dialect.name == "postgresql":
+        watch = _watch_postgresql
+    else:
+        watch = _watch_mysql
+        _open_tables(engine)
     listeners = watch(statements)
     for name, listener in listeners.items():
         event.listen(engine, name, listener)
@@ -94,6 +98,13 @@ def _watch_mysql(statements: list[Statement]) -> dict[str, Any]:
         statements.append(Statement(sql, rows))
 
     return {"before_cursor_execute": before, "after_cursor_execute": after}
+
+
+def _open_tables(engine: Engine) -> None:
+    # MySQL counts the rows of its data dictionary, too, which it reads when it first opens a table.
+    with engine.connect() as connection:
+        for table in inspect(connection).get_table_names():
+            connection.exec_driver_sql(f"SELECT 1 FROM {table} LIMIT 0")
 
 
 def _handlers(connection: Any) -> int:

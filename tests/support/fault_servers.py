@@ -21,13 +21,14 @@ from tests.support.servers import (
     RabbitMQServer,
     RedisServer,
     Server,
+    mariadb_or_mysql,
 )
 
 S = TypeVar("S", bound=Server)
 
 DATABASE_SERVERS: dict[str, type[PostgreSQLServer | MariaDBServer]] = {
     "postgresql": PostgreSQLServer,
-    "mariadb": MariaDBServer,
+    "mariadb": mariadb_or_mysql(),
 }
 
 

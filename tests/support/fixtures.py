@@ -5,12 +5,12 @@ variable is set, that server is used instead. Shared servers are never killed: a
 own from ``own_server``.
 
 A database has the tables of this version and no rows, unless its test is marked
-``empty_database``. Later tests use a PostgreSQL database again.
+``empty_database``. Later tests use the databases of servers again.
 """
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -20,15 +20,15 @@ import pytest
 import redis
 from kombu.transport import memory
 
-from celery_dynbeat.common import node_name
+from celery_dynbeat.common import events
 from tests.support import templates
+from tests.support.database_pools import MariaDBPool, PostgreSQLPool
 from tests.support.databases import (
     new_mariadb_database,
     new_name,
     new_postgresql_database,
     new_sqlite_database,
 )
-from tests.support.postgresql_pool import PostgreSQLPool
 from tests.support.servers import (
     MariaDBServer,
     PostgreSQLServer,
@@ -36,6 +36,7 @@ from tests.support.servers import (
     RedisServer,
     Server,
     ServerMissingError,
+    mariadb_or_mysql,
 )
 from tests.support.templates import MariaDBTemplate
 
@@ -75,7 +76,7 @@ def empty_memory_broker() -> None:
 @pytest.fixture(autouse=True)
 def unnamed_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget the beat or worker that an earlier test ran in this process: log records name it."""
-    monkeypatch.setattr(node_name, "_named", None)
+    monkeypatch.setattr(events, "_named", None)
 
 
 def given_or_started(variable: str, kind: type[S]) -> Iterator[GivenServer | S]:
@@ -95,8 +96,8 @@ def postgresql_server() -> Iterator[GivenServer | PostgreSQLServer]:
 
 @pytest.fixture(scope="session")
 def mariadb_server() -> Iterator[GivenServer | MariaDBServer]:
-    """Yield the shared MariaDB server. The server of the environment may be MySQL."""
-    yield from given_or_started("DYNBEAT_TEST_MYSQL_URL", MariaDBServer)
+    """Yield the shared server of MariaDB, or of MySQL if the environment selects it."""
+    yield from given_or_started("DYNBEAT_TEST_MYSQL_URL", mariadb_or_mysql())
 
 
 @pytest.fixture(scope="session")
@@ -149,6 +150,16 @@ def postgresql_pool(
     pool.close()
 
 
+@pytest.fixture(scope="session")
+def mariadb_pool(
+    mariadb_server: GivenServer | MariaDBServer, mariadb_template: MariaDBTemplate
+) -> Iterator[MariaDBPool]:
+    """Yield MariaDB databases that have the tables."""
+    pool = MariaDBPool(mariadb_server.url, mariadb_template)
+    yield pool
+    pool.close()
+
+
 @pytest.fixture
 def postgresql_url(
     request: pytest.FixtureRequest, postgresql_server: GivenServer | PostgreSQLServer
@@ -163,10 +174,9 @@ def postgresql_url(
 def mariadb_url(
     request: pytest.FixtureRequest, mariadb_server: GivenServer | MariaDBServer
 ) -> Iterator[str]:
-    """Yield the SQLAlchemy URL of a new MariaDB database."""
-    template = with_tables(request, "mariadb_template")
-    fill = template.fill if template else None
-    with new_mariadb_database(mariadb_server.url, fill) as url:
+    """Yield the SQLAlchemy URL of a MariaDB database without rows."""
+    pool = with_tables(request, "mariadb_pool")
+    with pool.database() if pool else new_mariadb_database(mariadb_server.url) as url:
         yield url
 
 
@@ -201,17 +211,35 @@ def redis_url(redis_server: GivenServer | RedisServer) -> str:
 
 @pytest.fixture
 def amqp_url(rabbitmq_server: GivenServer | RabbitMQServer) -> Iterator[str]:
+    """Yield the kombu URL of a new virtual host."""
+    with virtual_host(rabbitmq_server) as url:
+        yield url
+
+
+@contextmanager
+def virtual_host(broker: GivenServer | RabbitMQServer) -> Iterator[str]:
     """Yield the kombu URL of a new virtual host.
 
-    A broker of the environment offers only the virtual host of its URL. There the fixture deletes
-    the default queue only, so a test must choose unused names for other queues.
+    A broker of the environment offers only the virtual host of its URL. There the default queue is
+    deleted only, so a test must choose unused names for other queues.
     """
-    if isinstance(rabbitmq_server, RabbitMQServer):
-        vhost = new_name()
-        rabbitmq_server.create_vhost(vhost)
-        yield rabbitmq_server.vhost_url(vhost)
-        rabbitmq_server.delete_vhost(vhost)
+    if isinstance(broker, RabbitMQServer):
+        name = new_name()
+        broker.create_vhost(name)
+        yield broker.vhost_url(name)
+        broker.delete_vhost(name)
     else:
-        with kombu.Connection(rabbitmq_server.url) as connection:
+        with kombu.Connection(broker.url) as connection:
             connection.default_channel.queue_delete("celery")
-        yield rabbitmq_server.url
+        yield broker.url
+
+
+def redis_database(server: GivenServer | RedisServer, number: int) -> str:
+    """Return the kombu URL of a numbered Redis database, which it empties.
+
+    A fixture that several tests share needs a number of its own: ``redis_url`` empties another one.
+    """
+    url = f"{server.url.rpartition('/')[0]}/{number}"
+    with redis.Redis.from_url(url) as client:
+        client.flushdb()
+    return url

@@ -5,13 +5,13 @@ The pages use the Dynbeat of the test, with its frozen clock. Flower connects to
 """
 
 import asyncio
+import threading
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
-from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
@@ -23,6 +23,9 @@ from tornado.netutil import bind_sockets
 from celery_dynbeat import Dynbeat
 from celery_dynbeat.flower.application import DynbeatFlower
 from celery_dynbeat.flower.options import options as options_of_flower
+
+#: The beginnings of the names of the threads that use the database for a page.
+THREADS_WITH_CONNECTIONS = ("dynbeat-flower", "dynbeat-probe", "dynbeat-metrics-read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,9 @@ def flower_pages(dynbeat: Dynbeat, **options: Any) -> Iterator[Pages]:
     """Serve the pages of ``dynbeat`` with these options of Flower, on a port of the system."""
     given = SimpleNamespace(**{**options_of_flower.as_dict(), **options})
     started: Future[tuple[int, Any]] = Future()
-    thread = Thread(target=_serve, args=(dynbeat, given, started), daemon=True)
+    # The threads of other servers go on.
+    others = set(threading.enumerate())
+    thread = threading.Thread(target=_serve, args=(dynbeat, given, started), daemon=True)
     thread.start()
     port, stop = started.result(timeout=30)
     try:
@@ -107,6 +112,11 @@ def flower_pages(dynbeat: Dynbeat, **options: Any) -> Iterator[Pages]:
     finally:
         stop()
         thread.join(timeout=30)
+        # A call that timed out, a probe, or a read of the gauges returns its connection to the pool
+        # when it ends. A pool that is closed before would leave the connection open.
+        for each in set(threading.enumerate()) - others:
+            if each.name.startswith(THREADS_WITH_CONNECTIONS):
+                each.join(timeout=30)
 
 
 def _serve(dynbeat: Dynbeat, options: Any, started: "Future[tuple[int, Any]]") -> None:

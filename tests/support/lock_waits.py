@@ -1,16 +1,43 @@
-"""Make statements that wait for a lock fail."""
+"""Make statements that wait for a lock fail, or wait until one does."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine, event, text
+
+from tests.support.waiting import wait_until
 
 #: A statement that waits fails after this time.
 SHORT_WAIT = {
     "postgresql": "SET lock_timeout = '100ms'",
     "mysql": "SET innodb_lock_wait_timeout = 1",
 }
+#: The sessions of this database that wait for a lock of another session.
+WAITING = {
+    "postgresql": (
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    ),
+    "mysql": (
+        "SELECT count(*) FROM information_schema.innodb_trx t"
+        " JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id"
+        " WHERE p.db = database() AND t.trx_state = 'LOCK WAIT'"
+    ),
+}
+#: Seconds between two reads. MariaDB repeats an answer until 0.1 s pass without a read.
+POLL_SECONDS = 0.15
+
+
+def wait_for_lock_wait(engine: Engine, *, within: float = 10) -> None:
+    """Wait until a session of the database waits for a lock."""
+    query = text(WAITING[engine.dialect.name])
+
+    def is_waiting() -> bool:
+        with engine.connect() as connection:
+            return bool(connection.scalar(query))
+
+    wait_until(is_waiting, within=within, every=POLL_SECONDS)
 
 
 @contextmanager

@@ -6,10 +6,8 @@
 
 import json
 import os
-import pkgutil
 import signal
 import sys
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +18,10 @@ from celery.schedules import crontab, solar
 from celery.utils.log import get_task_logger
 
 from celery_dynbeat import Dynbeat, current_run
+from tests.support.constants import set_constant, set_constants
 from tests.support.event_log import (
     BARE_VARIABLE,
     CONFIG_VARIABLE,
-    CONSTANTS_VARIABLE,
     EVENT_LOG_VARIABLE,
     NAME_VARIABLE,
     EventLog,
@@ -45,23 +43,12 @@ for entry in config.get("beat_schedule", {}).values():
     entry["schedule"] = _schedule_of(entry["schedule"])
 
 
-def _set_constant(path: str, value: Any) -> None:
-    place, _, name = path.rpartition(".")
-    holder = pkgutil.resolve_name(place)
-    if not hasattr(holder, name):
-        raise AttributeError(path)
-    # JSON has no durations.
-    is_duration = isinstance(getattr(holder, name), timedelta)
-    setattr(holder, name, timedelta(seconds=value) if is_duration else value)
-
-
-for constant in json.loads(os.environ.get(CONSTANTS_VARIABLE, "{}")).items():
-    _set_constant(*constant)
+set_constants()
 
 if config["broker_url"].startswith("sqla+"):
     # The default is one second, which also delays the stop of a worker. There is no setting: the
     # transport passes its options to create_engine().
-    _set_constant("kombu.transport.virtual.base.Transport.polling_interval", 0.1)
+    set_constant("kombu.transport.virtual.base.Transport.polling_interval", 0.1)
 
 app = Celery(os.environ.get(NAME_VARIABLE, "proj"))
 app.conf.update(config)

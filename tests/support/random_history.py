@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import Dynbeat
 from celery_dynbeat.api import ScheduleInfo
 from celery_dynbeat.common.run_ids import new_run_id
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Origin, Run
 
 _STATUSES = (*[Status.SUCCEEDED] * 5, Status.FAILED, Status.LOST, Status.SKIPPED, Status.REVOKED)

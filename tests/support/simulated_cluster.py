@@ -8,9 +8,9 @@ from datetime import datetime
 from functools import partial
 
 from celery_dynbeat import Dynbeat
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import NodeKind
-from celery_dynbeat.planning.outgoing_run import OutgoingRun
+from celery_dynbeat.planning.plan import OutgoingRun
 from celery_dynbeat.store import nodes
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
 from celery_dynbeat.worker.start_decision import Delivery, StartAction, decide_start

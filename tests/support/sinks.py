@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email import message_from_bytes, policy
@@ -112,5 +113,20 @@ def mail_url(port: int) -> str:
 @contextmanager
 def hanging_server() -> Iterator[int]:
     """Yield the port of a server that accepts connections and never answers."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    with listening() as server:
         yield server.getsockname()[1]
+
+
+def listening() -> socket.socket:
+    """Return a listening socket. Clients can connect before ``accept`` is called."""
+    return socket.create_server(("127.0.0.1", 0))
+
+
+def seconds_until_closed(server: socket.socket) -> float:
+    """Accept a connection, never answer; return for how long the client kept it open."""
+    connection, _address = server.accept()
+    began = time.monotonic()
+    with connection:
+        while connection.recv(1_024):
+            pass
+    return time.monotonic() - began

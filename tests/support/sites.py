@@ -10,7 +10,7 @@ from typing import Any
 
 from celery import Celery
 from kombu import pools
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import Dynbeat, Once
@@ -171,9 +171,10 @@ class Site:
 
     def count_runs(self, *conditions: Any) -> int:
         """Return how many runs there are, of all owners."""
+        statement = select(func.count()).select_from(Run).where(*conditions)
 
         def work(session: Session) -> int:
-            return len(session.scalars(select(Run.id).where(*conditions)).all())
+            return session.scalars(statement).one()
 
         return self.dynbeat.context.database.read(work)
 

@@ -36,17 +36,29 @@ SERVERS = {
     "own": {"own_server"},
 }
 TESTS = PurePath(__file__).parents[1]
+UNIT = TESTS / "unit"
 
 #: For a test whose folder or module uses SQLite alone.
 each_database = pytest.mark.parametrize(
     "database_url", ["sqlite", "postgresql", "mariadb"], indirect=True
 )
+#: For a test of a rule that no database affects: the call is refused before its first statement, or
+#: Python computes the result from rows that another test of the module reads on each database.
+one_database = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
 
-def mark_full(item: pytest.Item) -> None:
-    """Mark a test ``full`` if `make test` does not run it."""
+def mark(item: pytest.Item) -> None:
+    """Mark a test ``full`` if `make test` does not run it, and ``mysql`` if it runs on MariaDB.
+
+    Raises pytest.UsageError for a unit test: `make test-rest` does not collect its folder.
+    """
     if not is_quick(item):
+        if item.path.is_relative_to(UNIT):
+            message = f"{item.nodeid}: `make test` runs each unit test; move a slow one to contract"
+            raise pytest.UsageError(message)
         item.add_marker("full")
+    if "mariadb" in servers_of(item):
+        item.add_marker("mysql")
 
 
 def is_quick(item: pytest.Item) -> bool:

@@ -22,7 +22,7 @@ from sqlalchemy.exc import DBAPIError
 
 from celery_dynbeat import Every, Once
 from celery_dynbeat.common.errors import InvalidScheduleError
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
 from celery_dynbeat.triggers import Trigger
 from tests.support.sites import OWNER, Site

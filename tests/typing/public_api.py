@@ -41,7 +41,7 @@ from celery_dynbeat.api import NewSchedule, OwnerSchedules
 from celery_dynbeat.api.async_calls import AsyncOwnerSchedules, AsyncSchedules
 from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.celery_schedules import schedule_of, trigger_of
-from celery_dynbeat.planning.outgoing_run import OutgoingRun
+from celery_dynbeat.planning.plan import OutgoingRun
 from celery_dynbeat.testing import FrozenClock, ManualBeat, RecordingPublisher, override
 
 app = Celery("typed")

@@ -3,6 +3,7 @@
 The expected fire times of a crontab come from Celery itself, run by run, in UTC.
 """
 
+from copy import copy
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -69,6 +70,9 @@ crontabs = st.builds(
 def celery_fires(spoken: crontab, start: datetime = START) -> list[datetime]:
     """Return the next runs, computed by Celery from one to the next."""
     found = [start]
+    # Before Celery 5.7 a last run that is not of today has another next run.
+    spoken = copy(spoken)
+    spoken.nowfun = lambda: found[-1]
     while len(found) <= COUNT:
         last, delta, _ = spoken.remaining_delta(found[-1], tz=UTC)
         found.append((last + delta).astimezone(UTC))
@@ -190,7 +194,9 @@ def test_a_crontab_belongs_to_the_application_with_its_zone():
 
     assert str(made.tz) == "Asia/Seoul"
     # The start, 09:17 UTC, is 18:17 in Seoul.
-    last, delta, _ = made.remaining_delta(START)
+    start = START.astimezone(made.tz)
+    made.nowfun = lambda: start
+    last, delta, _ = made.remaining_delta(start)
     assert last + delta == datetime(2026, 11, 22, 0, tzinfo=UTC)
 
 

@@ -8,6 +8,8 @@ import pytest
 from celery.bin.celery import celery
 from click import Context
 
+from tests.support.versions import needs_celery
+
 ROOT = Path(__file__).parents[2]
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
 COMMANDS = [
@@ -26,6 +28,7 @@ def parse(words, group, context):
     return command.make_parser(context).parse_args(words)[1]
 
 
+@needs_celery(5, 7, "a name and remote control of beat")
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_every_command_exists_with_its_options(command):
     program, option, app, *words = command

@@ -15,13 +15,13 @@ from celery_dynbeat.api.checks import check_limit
 from celery_dynbeat.api.edit import audit
 from celery_dynbeat.api.results import AlertInfo, AlertTargetInfo, Page, cursors
 from celery_dynbeat.api.results.page import PAGE_SIZE, page_of
-from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.alert_kinds import Unsent
-from celery_dynbeat.common.alert_settings import urls_of
 from celery_dynbeat.common.errors import AlertNotFoundError
+from celery_dynbeat.common.settings import urls_of
+from celery_dynbeat.common.states import Action
 from celery_dynbeat.db.alert_models import NO_SCHEDULE, Alert
 from celery_dynbeat.planning.alerting import MAX_SNOOZE
-from celery_dynbeat.store import alert_messages, alert_pages
+from celery_dynbeat.store.alerts import alerts, messages
 
 #: Of ids in the database.
 _MAX_ID = 2**63 - 1
@@ -49,7 +49,7 @@ class AlertCalls(Calls):
         key = cursors.decode_id(after, order=_OLDEST)
         rows = self._context.read_many(
             session,
-            lambda session: alert_pages.page(
+            lambda session: alerts.page(
                 session, owner=self._owner, only_open=only_open, after=key, limit=limit + 1
             ),
         )
@@ -126,7 +126,7 @@ class AlertCalls(Calls):
         checks.check_integer("alert_id", alert_id, minimum=1, maximum=_MAX_ID)
 
         def work(session: Session) -> AlertInfo:
-            alert = alert_pages.lock_open(session, owner=self._owner, alert_id=alert_id)
+            alert = alerts.lock_one(session, owner=self._owner, alert_id=alert_id)
             if alert is None:
                 raise AlertNotFoundError(owner=self._owner, alert_id=alert_id)
             # After the lock, for which this transaction may have waited.
@@ -137,7 +137,7 @@ class AlertCalls(Calls):
             whose = None if alert.schedule_id == NO_SCHEDULE else alert.owner
             edit = audit.Edit(owner=whose, name=alert.name, action=action, new=new)
             audit.record(self._context, session, [edit], now=now)
-            return AlertInfo.of(alert_pages.get(session, alert_id=alert_id))
+            return AlertInfo.of(alerts.get(session, alert_id=alert_id))
 
         return work
 
@@ -156,15 +156,15 @@ class AlertTargetCalls(Calls):
 
 
 def _targets(session: Session, urls: Mapping[str, tuple[str, ...]]) -> Sequence[AlertTargetInfo]:
-    counts = alert_pages.message_counts(session)
-    errors = alert_pages.errors_of(
+    counts = messages.counts(session)
+    errors = messages.errors(
         session, [row.failed_id for row in counts.values() if row.failed_id is not None]
     )
-    waiting = {each.target for each in alert_messages.waiting(session)}
+    waiting = {each.target for each in messages.waiting(session)}
     found = []
     for target in sorted({*urls, *counts, *waiting}):
         row = counts.get(target)
-        unsent = alert_pages.count_unsent(session, target=target) if target in waiting else 0
+        unsent = messages.count_unsent(session, target=target) if target in waiting else 0
         found.append(
             AlertTargetInfo(
                 target=target,

@@ -20,13 +20,12 @@ from celery_dynbeat.api.edit import audit
 from celery_dynbeat.api.filters import RunFilter, StatusFilter
 from celery_dynbeat.api.lists import history
 from celery_dynbeat.api.results import RunInfo
-from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import RunNotFoundError
-from celery_dynbeat.common.limits import MAX_CANCELLED
-from celery_dynbeat.common.run_states import REVOKE, Status
+from celery_dynbeat.common.states import REVOKE, Action, Status
+from celery_dynbeat.common.text import MAX_CANCELLED
 from celery_dynbeat.db.models import Run
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import cancels, overlaps, run_filters, run_pages, runs
+from celery_dynbeat.store.runs import overlaps, run_filters, run_pages, runs
 
 #: The error of a cancelled run.
 CANCELLED = "the run was cancelled"
@@ -55,7 +54,7 @@ class CancelCalls(Calls):
         run_id = checks.check_run_id("run_id", run_id)
 
         def work(session: Session) -> RunInfo:
-            run = cancels.lock(session, run_id=run_id, owner=self._owner)
+            run = runs.lock(session, run_id=run_id, owner=self._owner)
             if run is None:
                 raise RunNotFoundError(owner=self._owner, run_id=run_id)
             now = self._context.clock.now()
@@ -85,7 +84,7 @@ class CancelCalls(Calls):
 
         - ``name`` and the filters are those of ``runs()``. Without any of them, all such runs of
           the scope are cancelled.
-        - ``status``: one or several of ``pending``, ``sent`` and ``retrying``. None: all three.
+        - ``status``: one or several of ``pending``, ``sent`` and ``retrying``, by default all.
         - ``limit``: at most this number of runs, up to 100,000. If the call returns it, more runs
           may match: repeat the call.
 
@@ -138,7 +137,7 @@ def _cancel_all(
 
 def _cancel_batch(context: Context, session: Session | None, ids: Sequence[str]) -> int:
     def work(session: Session) -> int:
-        rows = cancels.lock_many(session, ids)
+        rows = runs.lock_many(session, ids)
         now = context.clock.now()
         cancelled = runs.revoke(session, [row.id for row in rows], now=now, reason=CANCELLED)
         release_buffered(context, session, rows, now=now)

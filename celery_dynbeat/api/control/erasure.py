@@ -18,9 +18,11 @@ from functools import partial
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.api.edit import audit
-from celery_dynbeat.common.actions import Action
+from celery_dynbeat.common.states import Action
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import erasure, holds, owners, runs, schedules, skips
+from celery_dynbeat.store import holds, owners
+from celery_dynbeat.store.runs import runs, skips
+from celery_dynbeat.store.schedules import erasure, schedules
 
 #: Called with the number of rows of history that are deleted so far.
 Progress = Callable[[int], object]

@@ -16,10 +16,9 @@ from celery_dynbeat.api.checks import check_limit
 from celery_dynbeat.api.edit import audit
 from celery_dynbeat.api.results import HoldInfo, Page, cursors
 from celery_dynbeat.api.results.page import PAGE_SIZE, page_of
-from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import HeldByOthersError
-from celery_dynbeat.common.limits import MAX_PAGE_SIZE
-from celery_dynbeat.common.text import shorten
+from celery_dynbeat.common.states import Action
+from celery_dynbeat.common.text import MAX_PAGE_SIZE, shorten
 from celery_dynbeat.db.models import Hold
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import holds

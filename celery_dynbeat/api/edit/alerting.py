@@ -67,31 +67,31 @@ def _check_host(settings: Settings, url: str) -> None:
         raise InvalidScheduleError(f"ping_url: {error}", field="ping_url") from None
 
 
-def watch_new(
+def add_checks(
     settings: Settings, session: "Session", rows: Sequence["ScheduleRow"], *, now: datetime
 ) -> None:
-    """Let beat check those of the new rows whose rules no event reports."""
+    """Let beat check the new rows with rules that no event reports."""
     # A late import: the help of a command checks no rule, and opens no database.
-    from celery_dynbeat.store import alert_watches  # noqa: PLC0415
+    from celery_dynbeat.store.alerts import checks  # noqa: PLC0415
 
-    watched = [row for row in rows if _is_watched(settings, row)]
-    if watched:
-        alert_watches.add(session, [(row.owner, row.name) for row in watched], due_at=now)
+    keys = [(row.owner, row.name) for row in rows if _needs_checks(settings, row)]
+    if keys:
+        checks.add(session, keys, due_at=now)
 
 
-def watch_changed(
+def update_check(
     settings: Settings, session: "Session", row: "ScheduleRow", *, now: datetime
 ) -> None:
     """Let beat check a row whose rules changed, or stop checking it."""
-    from celery_dynbeat.store import alert_watches  # noqa: PLC0415
+    from celery_dynbeat.store.alerts import checks  # noqa: PLC0415
 
-    if _is_watched(settings, row):
-        alert_watches.set_due(session, schedule_id=row.id, due_at=now)
+    if _needs_checks(settings, row):
+        checks.put(session, schedule_id=row.id, due_at=now)
     else:
-        alert_watches.remove(session, schedule_id=row.id)
+        checks.delete(session, [row.id])
 
 
-def _is_watched(settings: Settings, row: "ScheduleRow") -> bool:
+def _needs_checks(settings: Settings, row: "ScheduleRow") -> bool:
     if not row.alerts and settings.alert_silent_after is None:
         return False
-    return stored_rules(row.alerts).effective(settings).is_watched
+    return stored_rules(row.alerts).effective(settings).needs_checks

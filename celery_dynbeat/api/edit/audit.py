@@ -23,12 +23,12 @@ from celery_dynbeat.api.acting import current_actor
 from celery_dynbeat.api.checks import TEXT_LENGTH, check_json
 from celery_dynbeat.api.columns import ScheduleRow, is_same
 from celery_dynbeat.api.results.base import as_json
-from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.common.ping_urls import masked
+from celery_dynbeat.common.states import Action
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import changes, schedules
+from celery_dynbeat.store.schedules import changes, schedules
 from celery_dynbeat.triggers import parse_trigger
 
 #: The columns that a user sets, and ``error``, which an edit removes.

@@ -14,27 +14,29 @@ from typing import Any
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import flag_modified
 
+from celery_dynbeat import transitions
 from celery_dynbeat.api.acting import current_actor
 from celery_dynbeat.api.checks import check_name, check_text, check_version, invalid
 from celery_dynbeat.api.columns import ScheduleColumns, is_same
 from celery_dynbeat.api.edit import alerting, audit, limits, options, skipping, timing
-from celery_dynbeat.api.edit.carried import Carried
 from celery_dynbeat.api.edit.conversion import trigger_of
 from celery_dynbeat.api.edit.fields import PAYLOAD_FIELDS, check_span, merge_options, to_columns
-from celery_dynbeat.common import task_allowlist
+from celery_dynbeat.api.edit.source_progress import SourceProgress
 from celery_dynbeat.common.errors import (
     InvalidTriggerError,
     ScheduleNotFoundError,
     StaleScheduleError,
 )
 from celery_dynbeat.common.run_ids import new_run_id
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.settings import check_task_allowed
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Origin, Run, Schedule
 from celery_dynbeat.planning.plan import MICROSECOND, Skip
+from celery_dynbeat.planning.schedule_spec import spec_from_row
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import run_rows, runs, schedules, skips
+from celery_dynbeat.store.runs import runs, skips
+from celery_dynbeat.store.schedules import run_rows, schedules
 from celery_dynbeat.tracing import traced_columns
-from celery_dynbeat.transitions import pausing
 from celery_dynbeat.triggers import Trigger
 
 #: Columns whose change moves the next fire time.
@@ -55,13 +57,13 @@ def new_row(
     given: Mapping[str, Any],
     timezone: str,
     now: datetime,
-    carried: Carried | None = None,
+    progress: SourceProgress | None = None,
     is_limited: bool = True,
 ) -> ScheduleColumns:
     """Return the columns of a new schedule with its next fire time.
 
     ``timezone`` is the zone of a trigger that names none. With ``enabled=False`` in ``given`` the
-    schedule is paused. ``carried`` is the progress in another scheduler, None without one. Without
+    schedule is paused. ``progress`` is the progress in another scheduler, None without one. Without
     ``is_limited`` any task and interval is accepted; beat applies these limits, too. Raises
     InvalidScheduleError if a field is invalid or the schedule never fires, and InvalidTriggerError
     for an invalid trigger.
@@ -75,7 +77,7 @@ def new_row(
     alerting.check(context.settings, values)
     stored = as_trigger(context, trigger).resolved_at(now)
     if is_limited:
-        task_allowlist.check(context.settings, owner=owner, task=values["task"])
+        check_task_allowed(context.settings, owner=owner, task=values["task"])
     row = planned_row(
         context,
         owner=owner,
@@ -84,7 +86,7 @@ def new_row(
         trigger=stored,
         timezone=timezone,
         now=now,
-        carried=carried,
+        progress=progress,
         is_limited=is_limited,
     )
     if pause_reason is not None:
@@ -103,20 +105,20 @@ def planned_row(
     trigger: Trigger,
     timezone: str,
     now: datetime,
-    carried: Carried | None = None,
+    progress: SourceProgress | None = None,
     is_limited: bool = True,
 ) -> ScheduleColumns:
     """Return the columns of a new schedule with its next fire time, for checked ``values``."""
     columns = {**values, **trigger_columns(trigger, timezone=timezone, now=now)}
-    if carried is not None:
-        columns |= carried.columns(now=now)
+    if progress is not None:
+        columns |= progress.columns(now=now)
     row = ScheduleColumns(owner=owner, name=name, created_at=now, updated_at=now, **columns)
     row.traced = traced_columns(context.settings, version=row.version)
     limits.check_trigger(context, row, trigger=trigger, now=now, any_interval=not is_limited)
-    if carried is None:
+    if progress is None:
         timing.plan_new(context, row, trigger=trigger, now=now)
     else:
-        timing.plan_carried(context, row, after=carried.after or now, trigger=trigger, now=now)
+        timing.plan_continued(context, row, after=progress.after or now, trigger=trigger, now=now)
     return row
 
 
@@ -184,7 +186,7 @@ def change(
     _record_missed(session, row, missed, now=now)
     touch(context, session, row, now=now)
     if "alerts" in values:
-        alerting.watch_changed(context.settings, session, row, now=now)
+        alerting.update_check(context.settings, session, row, now=now)
     if "task" in values:
         context.task_names.warn_if_unknown(row.task)
 
@@ -266,9 +268,9 @@ def pause(context: Context, session: Session, row: Schedule, *, reason: str, now
     """Pause a locked row and revoke its runs that have not started, except manual runs."""
     # A manual run of a paused schedule is linked to the pause.
     _set_traced(context, row, version=row.version + 1)
-    pausing.pause(session, row, reason=reason, now=now)
+    transitions.pause(session, row, reason=reason, now=now)
     actor = current_actor().actor
-    pausing.emit_paused(session, row, actor=actor, reason=reason, now=now)
+    transitions.emit_paused(session, row, actor=actor, reason=reason, now=now)
 
 
 def resume(context: Context, session: Session, row: Schedule, *, now: datetime) -> None:
@@ -332,7 +334,7 @@ def _set_traced(context: Context, row: Schedule, *, version: int) -> None:
 
 def add_manual_run(context: Context, session: Session, row: Schedule, *, now: datetime) -> Run:
     """Record a pending run that is overdue already, so that any beat publishes it at once."""
-    task_allowlist.check(context.settings, owner=row.owner, task=row.task)
+    check_task_allowed(context.settings, owner=row.owner, task=row.task)
     # The microsecond of a fire time is reserved for the run that beat creates for it.
     scheduled_for = now + MICROSECOND if _is_fire_time(context, row, now) else now
     while True:
@@ -363,7 +365,10 @@ def _is_fire_time(context: Context, row: Schedule, instant: datetime) -> bool:
     if row.next_fire_at is None or instant < row.next_fire_at:
         return False
     try:
-        return context.spec(row).trigger.next_after(instant - MICROSECOND) == instant
+        return (
+            spec_from_row(row, context.settings).trigger.next_after(instant - MICROSECOND)
+            == instant
+        )
     except InvalidTriggerError:
         return False
 

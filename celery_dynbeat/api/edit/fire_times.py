@@ -11,12 +11,14 @@ from celery_dynbeat.api.edit import audit, edits, skipping, timing
 from celery_dynbeat.api.edit.named import OwnerCalls
 from celery_dynbeat.api.results import FireTime, ScheduleInfo
 from celery_dynbeat.api.results.base import as_json
-from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import ScheduleNotFoundError
+from celery_dynbeat.common.states import Action
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.planning.upcoming import iter_upcoming
 from celery_dynbeat.process.context import Context, naming_schedule
-from celery_dynbeat.store import holds, schedules, skips
+from celery_dynbeat.store import holds
+from celery_dynbeat.store.runs import skips
+from celery_dynbeat.store.schedules import schedules
 
 
 class FireTimeCalls(OwnerCalls):

@@ -14,18 +14,16 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.api.checks import invalid
 from celery_dynbeat.api.columns import ScheduleColumns
-from celery_dynbeat.common import task_allowlist
-from celery_dynbeat.common.durations import format_seconds
 from celery_dynbeat.common.errors import InvalidTriggerError, OwnerLimitError
-from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.planning.schedule_spec import ScheduleSpec, with_search_budget
+from celery_dynbeat.common.settings import Settings, check_task_allowed
+from celery_dynbeat.common.text import format_seconds
+from celery_dynbeat.planning.schedule_spec import ScheduleSpec, spec_from_row, with_search_budget
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import owners
 from celery_dynbeat.triggers import Cron, Every, Once, Trigger
-from celery_dynbeat.triggers.base import SAMPLE
-from celery_dynbeat.triggers.budgeted import check_preparation
+from celery_dynbeat.triggers.base import PLAN_STEPS, SAMPLE
 from celery_dynbeat.triggers.cron.expression import parse_expression
-from celery_dynbeat.triggers.search_budget import PLAN_STEPS
+from celery_dynbeat.triggers.wrappers import check_preparation
 
 _SECOND, _MINUTE, _DAY = timedelta(seconds=1), timedelta(minutes=1), 24 * 60
 #: The largest forward change of a clock in the tz database from 2026 on (Antarctica/Troll).
@@ -40,7 +38,7 @@ def check(
     ``trigger`` is the caller's new trigger. None means that the trigger does not change; it is
     then not checked.
     """
-    task_allowlist.check(context.settings, owner=columns.owner, task=columns.task)
+    check_task_allowed(context.settings, owner=columns.owner, task=columns.task)
     if trigger is not None:
         check_trigger(context, columns, trigger=trigger, now=now)
 
@@ -60,7 +58,7 @@ def check_trigger(
     has_min_interval = any_interval or _has_min_interval(trigger, context.settings.min_interval)
     if has_min_interval and not trigger.needs_budget:
         return
-    spec = context.spec(columns)
+    spec = spec_from_row(columns, context.settings)
     after = now if spec.start_at is None else max(now, spec.start_at)
     if trigger.needs_budget:
         _check_cost(spec, given=trigger, after=after)

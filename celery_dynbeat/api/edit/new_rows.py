@@ -21,7 +21,7 @@ from celery_dynbeat.common.errors import (
     ScheduleExistsError,
 )
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import schedules
+from celery_dynbeat.store.schedules import schedules
 from celery_dynbeat.triggers import Trigger
 
 
@@ -73,7 +73,7 @@ class CreateManyCalls(Calls):
             ids = schedules.ids_of(session, keys, after=newest)
             for row, key in zip(rows, keys, strict=True):
                 row.id = ids[key]
-            alerting.watch_new(self._context.settings, session, rows, now=batch.now)
+            alerting.add_checks(self._context.settings, session, rows, now=batch.now)
             audit.created(self._context, session, rows, now=batch.now)
             earliest = min((row.next_run_at for row in rows if row.next_run_at), default=None)
             self._context.notify_beat(session, next_run_at=earliest, now=batch.now)
@@ -216,9 +216,8 @@ def _naming_index(index: int) -> Iterator[None]:
 
 
 def _check_unique_names(all_new: Iterable[_New]) -> None:
-    seen: set[tuple[str, str]] = set()
-    for new in all_new:
-        key = (new.owner, new.name)
-        if key in seen:
-            raise ScheduleExistsError(owner=new.owner, name=new.name)
-        seen.add(key)
+    seen: dict[tuple[str, str], int] = {}
+    for index, new in enumerate(all_new):
+        first = seen.setdefault((new.owner, new.name), index)
+        if first != index:
+            raise ScheduleExistsError(owner=new.owner, name=new.name, indexes=(first, index))

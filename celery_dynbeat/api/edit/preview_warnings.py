@@ -8,8 +8,7 @@ from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec, with_search_budget
 from celery_dynbeat.triggers import Cron, Once, Trigger
 from celery_dynbeat.triggers.cron.expression import CronExpression, parse_expression
-from celery_dynbeat.triggers.local_days import day_around
-from celery_dynbeat.triggers.zones import load_zone
+from celery_dynbeat.triggers.zones import day_around, load_zone
 
 _YEAR, _MICROSECOND = timedelta(days=366), timedelta(microseconds=1)
 

@@ -17,7 +17,7 @@ from celery_dynbeat.api.edit.preview_warnings import warnings_of
 from celery_dynbeat.api.results.fire_time import Preview, PreviewedFireTime
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.planning.plan import following, run_at
-from celery_dynbeat.planning.schedule_spec import ScheduleSpec, with_search_budget
+from celery_dynbeat.planning.schedule_spec import ScheduleSpec, spec_from_row, with_search_budget
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.triggers import Trigger, parse_trigger
 from celery_dynbeat.triggers.clock_notes import note_on
@@ -85,7 +85,7 @@ def _preview(
     count: int,
     now: datetime,
 ) -> Preview:
-    spec = context.spec(row)
+    spec = spec_from_row(row, context.settings)
     found = _fire_times(with_search_budget(spec), row, count=max(count, _MIN_FOUND), now=now)
     trigger = parse_trigger(row.trigger_kind, row.trigger_spec, timezone=row.timezone)
     warnings = [*warnings_of(spec, trigger, [at for at, _ in found], now=now)]

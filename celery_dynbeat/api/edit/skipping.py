@@ -20,10 +20,16 @@ from celery_dynbeat.api.edit import timing
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.planning.plan import MICROSECOND, Skip, next_fire, too_near
-from celery_dynbeat.planning.schedule_spec import ScheduleSpec, with_search_budget, without
+from celery_dynbeat.planning.schedule_spec import (
+    ScheduleSpec,
+    spec_from_row,
+    with_search_budget,
+    without,
+)
 from celery_dynbeat.process.context import Context, naming_schedule
-from celery_dynbeat.store import run_rows, runs, skips
-from celery_dynbeat.triggers.search_budget import PLAN_STEPS
+from celery_dynbeat.store.runs import runs, skips
+from celery_dynbeat.store.schedules import run_rows
+from celery_dynbeat.triggers.base import PLAN_STEPS
 
 #: Skipped fire times of a schedule that have not passed. Each can cost beat a search in each plan.
 MAX_SKIPPED = 100
@@ -51,7 +57,7 @@ def skip(
     if fire_at in earlier:
         return False
     with naming_schedule(row):
-        spec = context.spec(row)
+        spec = spec_from_row(row, context.settings)
         _check_is_fire_time(spec, fire_at, now=now)
     _check_number(spec, sorted({fire_at, *(at for at in earlier if at > now)}))
     try:
@@ -87,7 +93,7 @@ def unskip(
     try:
         row.skipped_until = _skipped_until(row, others, now=now)
         with naming_schedule(row):
-            spec = without(context.spec(row), others)
+            spec = without(spec_from_row(row, context.settings), others)
             _check_was_not_passed(row, spec, fire_at)
             if _is_next(row, spec, fire_at, now=now):
                 timing.move_to(row, spec, fire_at, now=now)
@@ -107,9 +113,9 @@ def drop_invalid(context: Context, session: Session, row: ScheduleRow, *, now: d
     if not future:
         return
     with naming_schedule(row):
-        spec = with_search_budget(context.spec(row))
+        spec = with_search_budget(spec_from_row(row, context.settings))
         kept = [at for at in future if _is_fire_time(spec, at)]
-    _check_number(context.spec(row), kept)
+    _check_number(spec_from_row(row, context.settings), kept)
     skips.remove(session, schedule_id=row.id, instants={*future} - {*kept})
     row.skipped_until = _skipped_until(row, {*skipped} - {*future} | {*kept}, now=now)
 

@@ -8,15 +8,13 @@ A change plans each schedule that follows the zone again, as an edit of its trig
     finished       -> stays finished
     no fire time   -> finished
     cannot be planned in the new zone, such as an exclusion that leaves no fire time -> quarantined
-    unreadable     -> only its zone changes
 
 The owner's row is locked exclusively first. So the change waits for transactions that create
 schedules in the old zone, and then changes their rows too.
 """
 
-import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
@@ -28,20 +26,19 @@ from celery_dynbeat.api.columns import ScheduleColumns
 from celery_dynbeat.api.edit import audit, owner_zone, skipping, timing
 from celery_dynbeat.api.edit.audit import Edit
 from celery_dynbeat.api.edit.named import OwnerCalls
-from celery_dynbeat.common.actions import Action
-from celery_dynbeat.common.alert_kinds import AlertKind
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
-from celery_dynbeat.common.events import Event
+from celery_dynbeat.common.states import Action
 from celery_dynbeat.common.text import as_text
 from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.db.statements import Row, format_error
 from celery_dynbeat.planning.plan import Skip
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import owners, run_rows, runs, zoned_schedules
-from celery_dynbeat.store.rows import Row, format_error
-from celery_dynbeat.transitions import alert_facts
+from celery_dynbeat.store import owners
+from celery_dynbeat.store.runs import runs
+from celery_dynbeat.store.schedules import run_rows
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import emit_on_commit
 from celery_dynbeat.triggers.zones import load_zone
-
-logger = logging.getLogger(__name__)
 
 #: Schedules that are locked, planned and updated together.
 BATCH_SIZE = 500
@@ -112,7 +109,6 @@ class _Batch:
     moves: Sequence[_Move]
     skipped: Sequence[dict[str, Any]]
     now: datetime
-    unreadable: Sequence[int] = ()
 
 
 def _checked_zone(given: object) -> str | None:
@@ -159,9 +155,9 @@ def _replan_all(context: Context, session: Session, *, owner: str, timezone: str
     """Plan the schedules that follow the zone again, in batches. Return their number."""
     count, earliest = 0, None
     for batch in _batches(context, session, owner=owner, timezone=timezone):
-        _write(session, batch, timezone=timezone)
+        _write(session, batch)
         _record(context, session, batch.moves, timezone, now=batch.now)
-        count += len(batch.rows) + len(batch.unreadable)
+        count += len(batch.rows)
         due = [row.next_run_at for row in batch.rows if row.next_run_at is not None]
         earliest = min([*due, *([] if earliest is None else [earliest])], default=None)
     if count:
@@ -173,17 +169,15 @@ def _replan_all(context: Context, session: Session, *, owner: str, timezone: str
 def _batches(context: Context, session: Session, *, owner: str, timezone: str) -> Iterator[_Batch]:
     after = ""
     while True:
-        locked = zoned_schedules.lock(
+        locked = owners.lock_zoned(
             session, owner=owner, timezone=timezone, after=after, limit=BATCH_SIZE
         )
-        if not locked.rows and not locked.unreadable:
+        if not locked:
             return
         # After the locks: beat may have advanced the rows while this transaction waited.
         now = context.clock.now()
-        batch = _planned(context, session, locked.rows, timezone=timezone, now=now)
-        yield replace(batch, unreadable=[each.id for each in locked.unreadable])
-        # The caller has updated the unreadable ones, so they do not match again.
-        after = locked.rows[-1].name if locked.rows else after
+        yield _planned(context, session, locked, timezone=timezone, now=now)
+        after = locked[-1].name
 
 
 def _planned(
@@ -236,36 +230,19 @@ def _replan(context: Context, session: Session, row: ScheduleColumns, *, now: da
             return
         row.error = format_error(error)
         row.next_fire_at = None
-        _log_quarantined(row, error)
-        fact = alert_facts.NewFact(AlertKind.QUARANTINED, now, row.id)
-        alert_facts.add(session, [fact], enabled=context.settings.alerts_enabled)
+        quarantined = events.ScheduleQuarantined(
+            schedule_id=row.id, owner=row.owner, schedule=row.name, error=row.error, at=now
+        )
+        emit_on_commit(session, quarantined)
     if not row.enabled or row.error is not None:
         row.finished_at = row.next_run_at = row.held_at = None
 
 
-def _log_quarantined(row: ScheduleColumns, error: Exception) -> None:
-    logger.error(
-        "schedule %r of owner %r is quarantined: %s",
-        row.name,
-        row.owner,
-        error,
-        extra={
-            "event": Event.SCHEDULE_QUARANTINED,
-            "owner": row.owner,
-            "schedule": row.name,
-            "schedule_id": row.id,
-        },
-    )
-
-
-def _write(session: Session, batch: _Batch, *, timezone: str) -> None:
-    if batch.rows:
-        changes = [
-            {"id": row.id, **{name: getattr(row, name) for name in _CHANGED}} for row in batch.rows
-        ]
-        zoned_schedules.replan(session, changes)
-    if batch.unreadable:
-        zoned_schedules.set_timezone(session, schedule_ids=batch.unreadable, timezone=timezone)
+def _write(session: Session, batch: _Batch) -> None:
+    changes = [
+        {"id": row.id, **{name: getattr(row, name) for name in _CHANGED}} for row in batch.rows
+    ]
+    owners.replan_zoned(session, changes)
     runs.add(session, batch.skipped)
 
 

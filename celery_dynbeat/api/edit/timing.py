@@ -6,15 +6,15 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.api.checks import invalid
 from celery_dynbeat.api.columns import ScheduleColumns, ScheduleRow
-from celery_dynbeat.common.durations import format_duration, format_seconds
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
+from celery_dynbeat.common.text import format_duration, format_seconds
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.planning.plan import MICROSECOND, Skip, first_fire, run_at, skip_missed
-from celery_dynbeat.planning.schedule_spec import ScheduleSpec, without
+from celery_dynbeat.planning.schedule_spec import ScheduleSpec, spec_from_row, without
 from celery_dynbeat.process.context import Context, naming_schedule
-from celery_dynbeat.store import runs, skips
+from celery_dynbeat.store.runs import runs, skips
 from celery_dynbeat.triggers import Once, Trigger
-from celery_dynbeat.triggers.skipping import nominal
+from celery_dynbeat.triggers.wrappers import nominal
 from celery_dynbeat.triggers.zones import describe_instant
 
 
@@ -23,20 +23,20 @@ def plan_new(context: Context, row: ScheduleColumns, *, trigger: Trigger, now: d
 
     Raises InvalidScheduleError with the reason if the schedule never fires.
     """
-    spec = context.spec(row)
+    spec = spec_from_row(row, context.settings)
     _set_next_fire(row, spec, _first_fire(row, spec, now=now, is_new_trigger=True), now=now)
     if row.next_run_at is None:
         raise _never_fires(spec, row, trigger=trigger, now=now)
 
 
-def plan_carried(
+def plan_continued(
     context: Context, row: ScheduleRow, *, after: datetime, trigger: Trigger, now: datetime
 ) -> None:
     """Set the first fire time after ``after``, the last one that another scheduler has processed.
 
     It may have passed: it is then due at once. Raises InvalidScheduleError if none is left.
     """
-    spec = context.spec(row)
+    spec = spec_from_row(row, context.settings)
     fire_at = None if has_reached_max_runs(row) else first_fire(spec, now=after)
     _set_next_fire(row, spec, fire_at, now=now)
     if fire_at is None:
@@ -55,7 +55,7 @@ def spec_without_skips(
     # In the middle of an edit the row is incomplete and must not be flushed.
     with session.no_autoflush:
         skipped = skips.of_rows(session, [row], now=now)
-    return without(context.spec(row), skipped.get(row.id, ()))
+    return without(spec_from_row(row, context.settings), skipped.get(row.id, ()))
 
 
 def plan_from(context: Context, session: Session, row: ScheduleRow, *, now: datetime) -> None:
@@ -109,7 +109,7 @@ def apply_jitter(context: Context, row: Schedule) -> None:
     if row.next_run_at is not None and row.next_fire_at is not None:
         with naming_schedule(row):
             # If the schedule is held, beat finds that again.
-            row.next_run_at = run_at(context.spec(row), row.next_fire_at)
+            row.next_run_at = run_at(spec_from_row(row, context.settings), row.next_fire_at)
             row.held_at = None
 
 

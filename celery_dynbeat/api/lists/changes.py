@@ -15,8 +15,8 @@ from celery_dynbeat.api.checks import (
 from celery_dynbeat.api.filters import ChangeFilter
 from celery_dynbeat.api.results import ChangeInfo, Page, cursors
 from celery_dynbeat.api.results.page import PAGE_SIZE, page_of
-from celery_dynbeat.common.actions import Action
-from celery_dynbeat.store import changes
+from celery_dynbeat.common.states import Action
+from celery_dynbeat.store.schedules import changes
 
 NEWEST = "newest_change"
 

@@ -13,12 +13,13 @@ from celery_dynbeat.api.filters import RunFilter, StatusFilter
 from celery_dynbeat.api.results import BoundedCount, Page, RunInfo, cursors
 from celery_dynbeat.api.results.page import PAGE_SIZE
 from celery_dynbeat.common.errors import RunNotFoundError
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import run_filters, run_pages, runs, schedules
-from celery_dynbeat.store.run_filters import RunOrder
-from celery_dynbeat.store.run_pages import Position
+from celery_dynbeat.store.runs import run_filters, run_pages, runs
+from celery_dynbeat.store.runs.run_filters import RunOrder
+from celery_dynbeat.store.runs.run_pages import Position
+from celery_dynbeat.store.schedules import schedules
 
 #: How the parts of a key are read from a cursor.
 _PARTS = {

@@ -4,11 +4,11 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.results import BoundedCount, Page, ScheduleInfo, cursors
-from celery_dynbeat.common.schedule_states import TIMED, State
+from celery_dynbeat.common.states import TIMED, State
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import schedule_pages
-from celery_dynbeat.store.schedule_filters import ScheduleFilter
-from celery_dynbeat.store.schedule_pages import Order
+from celery_dynbeat.store.schedules import schedule_pages
+from celery_dynbeat.store.schedules.schedule_filters import ScheduleFilter
+from celery_dynbeat.store.schedules.schedule_pages import Order
 
 #: How the parts of a key are read from a cursor.
 _PARTS = {

@@ -1,14 +1,19 @@
 """The values that the API returns. They belong to no session. ``Info.to_dict`` gives their JSON."""
 
-from celery_dynbeat.api.results.alert import AlertInfo, AlertTargetInfo
-from celery_dynbeat.api.results.base import Info
-from celery_dynbeat.api.results.change import ChangeInfo
-from celery_dynbeat.api.results.fire_time import FireTime, Preview, PreviewedFireTime
-from celery_dynbeat.api.results.hold import HoldInfo
-from celery_dynbeat.api.results.page import BoundedCount, Page
-from celery_dynbeat.api.results.request import RequestInfo
-from celery_dynbeat.api.results.run import RunInfo
-from celery_dynbeat.api.results.schedule import ScheduleInfo
+from typing import TYPE_CHECKING
+
+from celery_dynbeat.common.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from celery_dynbeat.api.results.alert import AlertInfo, AlertTargetInfo
+    from celery_dynbeat.api.results.base import Info
+    from celery_dynbeat.api.results.change import ChangeInfo
+    from celery_dynbeat.api.results.fire_time import FireTime, Preview, PreviewedFireTime
+    from celery_dynbeat.api.results.hold import HoldInfo
+    from celery_dynbeat.api.results.page import BoundedCount, Page
+    from celery_dynbeat.api.results.request import RequestInfo
+    from celery_dynbeat.api.results.run import RunInfo
+    from celery_dynbeat.api.results.schedule import ScheduleInfo
 
 __all__ = [
     "AlertInfo",
@@ -25,3 +30,19 @@ __all__ = [
     "RunInfo",
     "ScheduleInfo",
 ]
+
+#: A beat that writes beat_schedule needs none but ``Info``.
+_LAZY_EXPORTS = {
+    "alert": ("AlertInfo", "AlertTargetInfo"),
+    "base": ("Info",),
+    "change": ("ChangeInfo",),
+    "fire_time": ("FireTime", "Preview", "PreviewedFireTime"),
+    "hold": ("HoldInfo",),
+    "page": ("BoundedCount", "Page"),
+    "request": ("RequestInfo",),
+    "run": ("RunInfo",),
+    "schedule": ("ScheduleInfo",),
+}
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_exports(__name__, _LAZY_EXPORTS)

@@ -20,8 +20,8 @@ class AlertInfo(Info):
     - ``value``: the seconds by which the last run was late or slow, or a number of runs or nodes.
     - ``owner`` and ``schedule`` of an alert about beats or workers are empty.
     - ``target`` is the name of the target that gets the messages.
-    - ``recovered_at`` None: the alert is open.
-    - ``acknowledged_at``, ``acknowledged_by``: who acknowledged this alert. None: no one.
+    - ``recovered_at`` is None while the alert is open.
+    - ``acknowledged_at``, ``acknowledged_by``: who acknowledged this alert, None if no one did.
     - ``snoozed_until``, ``snoozed_by``: until when no message reports it.
     - ``message_at``: when the last message about it was written. ``message_status`` is ``"unsent"``
       before the next message, ``"waiting"``, ``"failing"``, ``"sent"`` or ``"dropped"``, and None
@@ -51,7 +51,7 @@ class AlertInfo(Info):
 
     @classmethod
     def of(cls, row: Any) -> "AlertInfo":
-        """Return a snapshot of a row of ``alert_pages``: an alert with its last message."""
+        """Return a snapshot of an alert with its last message (``store.alerts.alerts.page``)."""
         alert: Alert = row.Alert
         computed: dict[str, Any] = {
             "schedule": alert.name,

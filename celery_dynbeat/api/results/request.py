@@ -53,7 +53,8 @@ class RequestInfo(Info):
         status = "running" if row.finished_at is None else "finished"
         special: dict[str, Any] = {
             "kind": str(row.kind),
-            "statuses": tuple(row.statuses),
+            # None: too many digits or levels for Python.
+            "statuses": tuple(row.statuses or ()),
             "status": "cancelled" if row.cancelled else status,
         }
         plain = {name: getattr(row, name) for name in cls.__slots__ if name not in special}

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar
 
 from celery_dynbeat.api.results.base import Info
-from celery_dynbeat.common.run_states import Origin
+from celery_dynbeat.common.states import Origin
 
 if TYPE_CHECKING:
     from celery_dynbeat.db.models import Run

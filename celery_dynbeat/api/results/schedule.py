@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from celery_dynbeat.api.results.base import Info
 from celery_dynbeat.common.alert_rules import AlertRules, stored_rules
 from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.common.schedule_states import State
-from celery_dynbeat.common.text import shorten
+from celery_dynbeat.common.states import State
 from celery_dynbeat.planning.schedule_spec import key_for
 from celery_dynbeat.triggers import Trigger, parse_trigger
 
@@ -31,11 +30,11 @@ class ScheduleInfo(Info):
     - ``timezone`` is the zone of the trigger. With ``inherits_timezone``, the trigger or a part of
       it names no zone and follows the owner's zone.
     - ``next_run_at`` is None if the schedule is paused, finished, quarantined, or due and held.
-    - ``held_at`` is when beat found the due schedule held. None: it was not due since the hold.
+    - ``held_at`` is when beat found the due schedule held, None if it was not due since the hold.
     - ``failing_since`` is when the first of the last failed or lost runs ended. None: the last
       ended run succeeded, or no run has ended.
     - A policy (``catch_up`` to ``pause_after_failures``) that is None follows the settings.
-    - ``alerts`` are the schedule's own alert rules; None: the settings apply.
+    - ``alerts`` are the schedule's own alert rules, None if the settings apply.
     - ``ping_url`` can contain a token. The repr does not show it; ``to_dict`` does.
     - ``managed_by`` is ``"config"`` if the schedule follows an entry of Celery's ``beat_schedule``,
       else ``""``.
@@ -97,7 +96,7 @@ class ScheduleInfo(Info):
                 "spec": row.trigger_spec,
                 "timezone": row.timezone,
             },
-            "error": row.error or trigger_error or _unreadable_duration(row),
+            "error": row.error or trigger_error,
             # The column has the end of the hold.
             "next_run_at": row.next_run_at if row.held_at is None else None,
             "tags": _tags(row.tags),
@@ -144,15 +143,6 @@ def _given_trigger(row: "ScheduleRow", trigger: Trigger) -> Trigger:
         return trigger
 
 
-def _unreadable_duration(row: "ScheduleRow") -> str | None:
-    """Return the error of a duration that only SQL can have written, None without one."""
-    for name in _DURATIONS:
-        seconds = getattr(row, name)
-        if seconds is not None and _duration(seconds) is None:
-            return f"{name} = {shorten(seconds)}: must be a number of seconds"
-    return None
-
-
 def _tags(stored: Any) -> Sequence[str]:
     """Return the tags as texts that can be encoded: SQL by hand can write any JSON."""
     tags = stored if isinstance(stored, list) else []
@@ -166,9 +156,4 @@ def _alerts(stored: object) -> AlertRules | None:
 
 
 def _duration(seconds: float | None) -> timedelta | None:
-    try:
-        return None if seconds is None else timedelta(seconds=seconds)
-    except (OverflowError, TypeError, ValueError):
-        # Written by SQL: longer than a timedelta, NaN, or a text in SQLite. A list must still show
-        # the schedules.
-        return None
+    return None if seconds is None else timedelta(seconds=seconds)

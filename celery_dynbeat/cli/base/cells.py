@@ -10,8 +10,7 @@ from functools import singledispatch
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.common.durations import format_distance, format_duration
-from celery_dynbeat.common.printable import escape
+from celery_dynbeat.common.text import escape, format_distance, format_duration
 from celery_dynbeat.triggers import Trigger
 
 

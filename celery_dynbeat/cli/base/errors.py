@@ -25,9 +25,7 @@ from celery_dynbeat.common.errors import (
     ScheduleExistsError,
     ScheduleNotFoundError,
 )
-from celery_dynbeat.common.limits import MAX_PAGE_SIZE
-from celery_dynbeat.common.printable import escape
-from celery_dynbeat.common.text import with_application
+from celery_dynbeat.common.text import MAX_PAGE_SIZE, escape, with_application
 
 FAILED = 1
 #: The statuses of a shell for a program that ended by SIGINT and by SIGPIPE.

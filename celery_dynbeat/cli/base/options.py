@@ -8,7 +8,7 @@ import click
 from celery_dynbeat.api import Dynbeat, dynbeat_of
 from celery_dynbeat.cli.base.invocation import shell_user
 from celery_dynbeat.cli.base.parameter_types import Number
-from celery_dynbeat.common.limits import MAX_PAGE_SIZE
+from celery_dynbeat.common.text import MAX_PAGE_SIZE
 
 #: What a shell offers at most.
 MAX_COMPLETED = 100

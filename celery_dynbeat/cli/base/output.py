@@ -20,8 +20,7 @@ import click
 from celery_dynbeat.cli.base.cells import both_times, plain, readable
 from celery_dynbeat.cli.base.columns import Column
 from celery_dynbeat.cli.base.encoding import encodable
-from celery_dynbeat.common.printable import escape
-from celery_dynbeat.common.text import with_application
+from celery_dynbeat.common.text import escape, with_application
 
 UTC = ZoneInfo("UTC")
 
@@ -32,7 +31,7 @@ class Output:
 
     as_json: bool = False
     no_color: bool = False
-    #: The value of ``-A``. None: another program calls the command.
+    #: The value of ``-A``, None if another program calls the command.
     application: str | None = None
 
     @property

@@ -10,7 +10,7 @@ class Advance(Protocol):
     """Reports the progress."""
 
     def __call__(self, done: int, total: int | None = None) -> None:
-        """Show that ``done`` of ``total`` are done; None: the total is unknown."""
+        """Show that ``done`` of ``total`` are done. ``total`` is None if it is unknown."""
 
 
 def _ignore(done: int, total: int | None = None) -> None:

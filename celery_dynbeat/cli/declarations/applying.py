@@ -20,8 +20,8 @@ from celery_dynbeat.common.errors import (
     OwnerLimitError,
     ScheduleNotFoundError,
 )
-from celery_dynbeat.common.limits import MAX_PAGE_SIZE
 from celery_dynbeat.common.ping_urls import masked
+from celery_dynbeat.common.text import MAX_PAGE_SIZE
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session

@@ -11,7 +11,7 @@ from celery_dynbeat.api import ScheduleInfo
 from celery_dynbeat.cli.declarations.document import FORMAT_VERSION
 from celery_dynbeat.cli.declarations.fields import declared
 from celery_dynbeat.cli.declarations.source import resolve_as_yaml_1_2
-from celery_dynbeat.common.printable import escape
+from celery_dynbeat.common.text import escape
 
 
 @dataclass
@@ -19,11 +19,11 @@ class Exported:
     """The number of schedules in the file, and those that it leaves out, by reason."""
 
     written: int = 0
-    left_out: dict[str, int] = field(default_factory=dict)
+    omitted: dict[str, int] = field(default_factory=dict)
 
     def leave_out(self, reason: str) -> None:
         """Count a schedule that is not written."""
-        self.left_out[reason] = self.left_out.get(reason, 0) + 1
+        self.omitted[reason] = self.omitted.get(reason, 0) + 1
 
 
 def file_lines(
@@ -57,6 +57,8 @@ def _reason_to_leave_out(info: ScheduleInfo) -> str | None:
         return "follow an entry of beat_schedule"
     if info.trigger is None:
         return "have a damaged trigger"
+    if None in (info.args, info.kwargs, info.options):
+        return "have arguments with too many digits or levels"
     return "are finished" if info.finished_at is not None else None
 
 

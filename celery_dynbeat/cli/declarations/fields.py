@@ -104,7 +104,8 @@ def declared(info: ScheduleInfo, *, with_owner: bool) -> dict[str, Any]:
     if with_owner:
         values["owner"] = info.owner
     values |= _declared_trigger(info)
-    options = dict(info.options)
+    # None: too many digits or levels for Python.
+    options = dict(info.options or {})
     values |= {key: options.pop(key) for key in OPTION_FIELDS if key in options}
     for field, default in DEFAULTS.items():
         value = options if field == "options" else _plain(getattr(info, field))

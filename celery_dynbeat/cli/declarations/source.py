@@ -15,8 +15,7 @@ from typing import Any
 import yaml
 
 from celery_dynbeat.common.errors import DynbeatError
-from celery_dynbeat.common.json_text import RepeatedKeyError, load_json
-from celery_dynbeat.common.text import shorten
+from celery_dynbeat.common.text import RepeatedKeyError, load_json, shorten
 
 #: The keys and the indexes that lead to a value.
 Path = tuple[str | int, ...]

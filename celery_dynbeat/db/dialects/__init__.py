@@ -3,12 +3,188 @@
 A process uses one database, so it imports only that database's dialect.
 """
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime
 from functools import cache
 from importlib import import_module
+from typing import Any, ClassVar, TypeVar
 
-from sqlalchemy import Dialect
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Dialect,
+    GenerativeSelect,
+    Table,
+    delete,
+    inspect,
+    tuple_,
+)
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy.sql.dml import Insert
 
-from celery_dynbeat.db.dialects.base import Capabilities
+S = TypeVar("S", bound=GenerativeSelect)
+
+#: Keys of ``Session.info``: a transaction of the package, or statements in autocommit mode.
+OWN_TRANSACTION, AUTOCOMMIT = "dynbeat_own_transaction", "dynbeat_autocommit"
+#: The name of the lock for a change of the schema.
+SCHEMA_LOCK = "dynbeat_schema"
+
+
+class Capabilities(ABC):
+    """The capabilities of one kind of database."""
+
+    #: Execution options of a transaction of the package.
+    execution_options: ClassVar[dict[str, Any]] = {}
+    #: Whether ``configure`` sets the isolation level, once per connection of the package's engine.
+    configures_isolation: ClassVar[bool] = False
+    #: Whether the database itself can notify beat of a committed change.
+    notifies: ClassVar[bool] = False
+    #: Whether the database is a local file, so that the tables are created by default.
+    embedded: ClassVar[bool] = False
+    #: Whether the database converts a JSON parameter into rows (json_to_recordset).
+    has_json_recordset: ClassVar[bool] = False
+    #: Whether a WITH clause may contain an UPDATE with RETURNING.
+    has_writing_cte: ClassVar[bool] = False
+    #: Whether the database supports LATERAL, arrays and ANY.
+    has_lateral: ClassVar[bool] = False
+    #: Whether a query uses a partial index if its condition implies that of the index. SQLite
+    #: compares their texts.
+    has_partial_indexes: ClassVar[bool] = False
+    #: Whether ORDER BY may begin with columns that the conditions fix (IS NULL, =). Without them,
+    #: PostgreSQL does not use the index for IS NULL; with them, MariaDB sorts all rows.
+    orders_by_fixed_columns: ClassVar[bool] = True
+    #: Whether a locking read that finds no row locks the gap, so that two inserts can deadlock.
+    locks_gaps: ClassVar[bool] = False
+    #: Whether autocommit saves the round trips of BEGIN and COMMIT.
+    autocommit_saves_round_trips: ClassVar[bool] = False
+
+    def defaults_to_read_committed(self, connection: Connection) -> bool:
+        """Return whether a statement in autocommit mode runs at READ COMMITTED."""
+        del connection
+        return True
+
+    def begin_write(self, session: Session) -> None:  # noqa: B027 - most need nothing
+        """Start a write transaction that no other writer can invalidate."""
+
+    def in_index_order(self, session: Session, *, mapper: Any) -> AbstractContextManager[None]:
+        """Restrict the statements of the block to index scans, where SQL has no hints for it.
+
+        ``mapper`` is the mapped class by which the session chooses its database.
+        """
+        del session, mapper
+        return nullcontext()
+
+    def refresh_statistics(self, session: Session, table: Table) -> None:  # noqa: B027 - as below
+        """Count the rows of a table that was just loaded, for plans by costs."""
+
+    def configure(self, dbapi_connection: Any) -> None:  # noqa: B027 - most need nothing
+        """Set up a new connection of the package's engine."""
+
+    def read_clock(self, connection: Connection) -> datetime:
+        """Return the current instant of the database, aware, in UTC. SQLite has no clock."""
+        raise NotImplementedError
+
+    def why_no_schema(self, name: str) -> str | None:
+        """Return why no schema can have this name, None if one can."""
+        del name
+        return None
+
+    def has_schema(self, connection: Connection, name: str) -> bool:
+        """Return whether the schema exists, and the account sees it."""
+        return name in inspect(connection).get_schema_names()
+
+    def entering_schema(self, quoted: str) -> str:
+        """Return the statement after which names without a schema are in this one.
+
+        On MySQL and MariaDB a schema is a database. Raises NotImplementedError for SQLite.
+        """
+        raise NotImplementedError
+
+    def in_schema(self, connection: Connection, quoted: str) -> AbstractContextManager[None]:
+        """Execute ``entering_schema`` for the block, in a transaction of ``connection``."""
+        raise NotImplementedError
+
+    def limited_encoding(self, connection: Connection) -> str | None:
+        """Return the database's encoding if it cannot store every text, else None."""
+        del connection
+        return None
+
+    def is_unstorable(self, error: DBAPIError) -> bool:
+        """Return whether the error is a letter that the database's encoding cannot store."""
+        del error
+        return False
+
+    @abstractmethod
+    def insert_new(self, table: Table) -> Insert:
+        """Return an INSERT that skips rows whose unique key exists; rowcount omits them."""
+
+    @abstractmethod
+    def insert_or_lock(self, table: Table) -> Insert:
+        """Return an INSERT that locks the row if its primary key exists."""
+
+    def reading_latest(self, statement: S) -> S:
+        """Return ``statement`` in a form that sees all commits before ``insert_or_lock``."""
+        # PostgreSQL and SQLite raise an error for a write in a transaction with an older snapshot.
+        return statement
+
+    def delete(
+        self, connection: Connection, table: Table, ids: Sequence[str] | Sequence[int]
+    ) -> None:
+        """Delete the rows with these ids. It waits for locks on these rows only."""
+        connection.execute(delete(table).where(table.c.id.in_(ids)))
+
+    def row_after(
+        self, columns: tuple[Any, Any], key: tuple[object, object]
+    ) -> ColumnElement[bool]:
+        """Return the condition ``columns > key`` in a form that is a range of an index."""
+        return tuple_(*columns) > tuple_(*key)
+
+    def row_until(
+        self, columns: tuple[Any, Any], key: tuple[object, object]
+    ) -> ColumnElement[bool]:
+        """Return the condition ``columns <= key`` in a form that is a range of an index."""
+        return tuple_(*columns) <= tuple_(*key)
+
+    def by_code_point(self, column: Any) -> Any:
+        """Return a text column in a form that compares code points."""
+        return column
+
+    def ends_transaction(self, error: DBAPIError) -> bool:
+        """Return whether the database has rolled back the transaction, with all savepoints."""
+        del error
+        return False
+
+    @abstractmethod
+    def is_transient(self, error: DBAPIError) -> bool:
+        """Return whether the same transaction can succeed when it is repeated."""
+
+    def is_read_only(self, error: DBAPIError) -> bool:
+        """Return whether the server is read-only, as after a failover."""
+        del error
+        return False
+
+    def is_prepared_statement_lost(self, error: DBAPIError) -> bool:
+        """Return whether the server does not know a statement that the driver prepared."""
+        del error
+        return False
+
+    @abstractmethod
+    def has_tag(self, column: InstrumentedAttribute[list[str]], tag: str) -> ColumnElement[bool]:
+        """Return the condition that the JSON list in ``column`` contains ``tag``."""
+
+    @abstractmethod
+    def lock_schema(self, connection: Connection) -> bool:
+        """Lock the schema until the end of the transaction. Return False if another process did.
+
+        SQLite waits for its write lock, and raises the error of the driver.
+        """
+
+    def unlock_schema(self, connection: Connection) -> None:  # noqa: B027 - most need nothing
+        """Release a schema lock that the end of the transaction does not release."""
+
 
 _EMBEDDED = "sqlite"
 #: SQLAlchemy's name of a dialect -> module in this folder, and its class.

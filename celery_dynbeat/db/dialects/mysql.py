@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -24,7 +24,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import InstrumentedAttribute
 from sqlalchemy.sql.dml import Insert
 
-from celery_dynbeat.db.dialects.base import SCHEMA_LOCK, Capabilities, S
+from celery_dynbeat.db.dialects import SCHEMA_LOCK, Capabilities, S
 
 _DELETE = """
     DELETE {table}
@@ -59,7 +59,8 @@ class MySql(Capabilities):
     _read_only = frozenset({1290, 1792, 1836})
 
     def configure(self, dbapi_connection: Any) -> None:
-        with dbapi_connection.cursor() as cursor:
+        # Not the cursor's own context: the asynchronous one of SQLAlchemy 2.0 has none.
+        with closing(dbapi_connection.cursor()) as cursor:
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
     def has_schema(self, connection: Connection, name: str) -> bool:

@@ -22,7 +22,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.sql.dml import Insert
 
-from celery_dynbeat.db.dialects.base import AUTOCOMMIT, OWN_TRANSACTION, SCHEMA_LOCK, Capabilities
+from celery_dynbeat.db.dialects import AUTOCOMMIT, OWN_TRANSACTION, SCHEMA_LOCK, Capabilities
 from celery_dynbeat.db.names import table_names
 
 # All plans except nested loops over index scans. JIT compilation depends on the plan's cost, and a
@@ -60,6 +60,7 @@ class PostgreSql(Capabilities):
     has_lateral = True
     has_partial_indexes = True
     autocommit_saves_round_trips = True
+    has_writing_cte = True
     # serialization_failure, deadlock_detected, lock_not_available
     _transient = frozenset({"40001", "40P01", "55P03"})
     # invalid_sql_statement_name, duplicate_prepared_statement

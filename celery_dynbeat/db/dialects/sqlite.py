@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.sql.dml import Insert
 
-from celery_dynbeat.db.dialects.base import Capabilities
+from celery_dynbeat.db.dialects import Capabilities
 from celery_dynbeat.db.names import table_names
 
 #: Ten seconds in total.

@@ -7,7 +7,7 @@ import json
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.common.durations import format_distance, format_duration
+from celery_dynbeat.common.text import format_distance, format_duration
 from celery_dynbeat.flower.templates import show
 
 NOTHING = '<span class="db-none" aria-label="none">&ndash;</span>'

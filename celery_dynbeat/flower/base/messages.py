@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 
 from tornado.web import RequestHandler
 
-from celery_dynbeat.common.printable import escape
+from celery_dynbeat.common.text import escape
 
 COOKIE = "dynbeat_message"
 #: Browsers drop a cookie of more than 4,096 bytes. JSON can double a text; base64 adds a third.

@@ -16,7 +16,7 @@ _FIRST = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class PagePlace:
     """Where in a list a page is, from the arguments of its URL."""
 
     after: str | None
@@ -24,7 +24,7 @@ class Place:
     size: int
 
     @classmethod
-    def of(cls, *, after: str, back: Sequence[str], size: str) -> "Place":
+    def of(cls, *, after: str, back: Sequence[str], size: str) -> "PagePlace":
         """Return the place; an unknown size means the smallest."""
         return cls(
             after=after or None,
@@ -35,7 +35,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paging:
-    """The links below a list. None: there is no such page."""
+    """The links below a list; a link is None if there is no such page."""
 
     first: str | None
     previous: str | None
@@ -44,7 +44,7 @@ class Paging:
     sizes: Sequence[tuple[int, str | None]]
 
 
-def paging(place: Place, *, cursor: str | None, here: Callable[..., str]) -> Paging:
+def paging(place: PagePlace, *, cursor: str | None, here: Callable[..., str]) -> Paging:
     """Return the links of a page that ends with ``cursor``. ``here`` gives its URL changed."""
     return Paging(
         first=None if place.after is None else here(after=None, back=None),
@@ -57,14 +57,14 @@ def paging(place: Place, *, cursor: str | None, here: Callable[..., str]) -> Pag
     )
 
 
-def _next(place: Place, cursor: str, here: Callable[..., str]) -> str:
+def _next(place: PagePlace, cursor: str, here: Callable[..., str]) -> str:
     back = [*place.back, place.after or _FIRST][-MAX_BACK:]
     while sum(map(len, back)) > MAX_LENGTH:
         back.pop(0)
     return here(after=cursor, back=back)
 
 
-def _previous(place: Place, here: Callable[..., str]) -> str | None:
+def _previous(place: PagePlace, here: Callable[..., str]) -> str | None:
     # Of a list that was followed for long, the oldest cursors are gone.
     if not place.back:
         return None

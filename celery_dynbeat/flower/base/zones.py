@@ -21,7 +21,7 @@ VIEWER_COOKIE = "dynbeat_viewer_zone"
 
 @dataclass(frozen=True, slots=True)
 class ViewZone:
-    """The zone in which a page shows times. ``zone`` None: the zone of each owner."""
+    """The zone in which a page shows times. ``zone`` None means the zone of each owner."""
 
     zone: ZoneInfo | None
     #: The zone of the browser.

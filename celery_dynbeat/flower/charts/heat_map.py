@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from xml.etree.ElementTree import Element
 
+from celery_dynbeat.common.text import MONTHS, WEEKDAYS
 from celery_dynbeat.flower.charts.svg import add, add_mark, percent, render, svg
-from celery_dynbeat.triggers.words import MONTHS, WEEKDAYS
 
 _PITCH = 16
 _SIZE = 13

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.triggers.words import MONTHS, WEEKDAYS
+from celery_dynbeat.common.text import MONTHS, WEEKDAYS
 from celery_dynbeat.triggers.zones import end_of_offset
 
 _SECOND = timedelta(seconds=1)

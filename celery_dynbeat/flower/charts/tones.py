@@ -5,7 +5,7 @@ A tone is a colour and a shape, so that the colour is never the only difference.
 
 from enum import StrEnum
 
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 
 
 class Tone(StrEnum):

@@ -12,7 +12,7 @@ from celery_dynbeat.common.errors import (
     ScheduleExistsError,
 )
 from celery_dynbeat.common.settings import CATCH_UPS, ON_LOST, OVERLAPS
-from celery_dynbeat.triggers.kinds import KINDS
+from celery_dynbeat.triggers.base import KINDS
 
 #: The fields that make the trigger.
 RULE_FIELDS = ("kind", "rule", "timezone")

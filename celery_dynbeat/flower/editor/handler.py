@@ -11,7 +11,7 @@ from celery_dynbeat.common.errors import (
     InvalidTriggerError,
     ScheduleNotFoundError,
 )
-from celery_dynbeat.common.zone_names import zone_names
+from celery_dynbeat.common.settings import zone_names
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.base.zones import UTC, known_zone
 from celery_dynbeat.flower.editor import fields, picker

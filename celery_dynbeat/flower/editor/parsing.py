@@ -12,8 +12,7 @@ from celery_dynbeat.api.checks import check_name
 from celery_dynbeat.api.edit.fields import check_span, merge_options, to_columns
 from celery_dynbeat.api.typed_text import TypedInstant, parse_duration, parse_instant
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
-from celery_dynbeat.common.json_text import load_json
-from celery_dynbeat.common.text import shorten
+from celery_dynbeat.common.text import load_json, shorten
 from celery_dynbeat.flower.editor.fields import LABELS, POLICIES, RULE_FIELDS, field_of
 from celery_dynbeat.flower.editor.rules import trigger_of, zone_of
 

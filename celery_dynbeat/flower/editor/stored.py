@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 from celery_dynbeat.api import ScheduleInfo
 from celery_dynbeat.api.typed_text import format_duration
-from celery_dynbeat.common.printable import escape
+from celery_dynbeat.common.text import escape
 from celery_dynbeat.flower.editor.fields import ARGUMENT_FIELDS, FIELDS, POLICIES
 from celery_dynbeat.triggers import Once
 

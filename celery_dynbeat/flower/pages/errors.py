@@ -9,7 +9,7 @@ from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.base.search_text import SearchError, parse_terms, search_text
 from celery_dynbeat.flower.pages.run_filter import SPANS, RunFilter, run_filter
 from celery_dynbeat.insights.statistics.failures import MAX_RUNS, failures
-from celery_dynbeat.store.run_filters import UNSUCCESSFUL
+from celery_dynbeat.store.runs.run_filters import UNSUCCESSFUL
 
 DEFAULT_SPAN = "24h"
 #: Keys of the search box.

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from celery_dynbeat.common.alert_kinds import AlertKind
-from celery_dynbeat.common.run_states import Status
-from celery_dynbeat.common.schedule_states import State
+from celery_dynbeat.common.states import State, Status
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.charts.sparkline import sparkline
 from celery_dynbeat.health.evaluation import Evaluation, evaluate

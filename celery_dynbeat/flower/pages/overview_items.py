@@ -4,9 +4,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from celery_dynbeat.common.durations import format_duration
-from celery_dynbeat.common.run_states import Status
-from celery_dynbeat.common.schedule_states import State
+from celery_dynbeat.common.states import State, Status
+from celery_dynbeat.common.text import format_duration
 from celery_dynbeat.flower.charts import sparkline
 from celery_dynbeat.insights.statistics.overview import Overview
 

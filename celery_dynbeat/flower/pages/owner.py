@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from functools import partial
 
-from celery_dynbeat.common.durations import format_duration
 from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.common.text import format_duration
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.pages.schedule_parts import changed_fields
 from celery_dynbeat.flower.pages.schedules import schedule_rows

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from celery_dynbeat.api.results import RunInfo, ScheduleInfo
 from celery_dynbeat.common.errors import RunNotFoundError
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.charts.share import share
 from celery_dynbeat.flower.pages import run_steps

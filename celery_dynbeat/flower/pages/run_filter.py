@@ -11,7 +11,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.common.errors import InvalidScheduleError
-from celery_dynbeat.common.run_states import RERUNNABLE, Status
+from celery_dynbeat.common.states import RERUNNABLE, Status
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.flower.base.instants import given_instant
 

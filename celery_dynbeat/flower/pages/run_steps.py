@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from celery_dynbeat.api.results import RunInfo
-from celery_dynbeat.common.run_states import RERUNNABLE, UNFINISHED, UNOWNED, Origin
+from celery_dynbeat.common.states import RERUNNABLE, UNFINISHED, UNOWNED, Origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

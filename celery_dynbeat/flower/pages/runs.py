@@ -6,11 +6,11 @@ from typing import Any
 from celery_dynbeat.api import OwnerSchedules, Schedules
 from celery_dynbeat.api.results import BoundedCount, Page, RunInfo
 from celery_dynbeat.common.errors import InvalidScheduleError
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.flower.base.chips import Filter
 from celery_dynbeat.flower.base.page import PageHandler
-from celery_dynbeat.flower.base.paging import Place, paging
+from celery_dynbeat.flower.base.paging import PagePlace, paging
 from celery_dynbeat.flower.base.search_text import SearchError, parse_terms, search_text
 from celery_dynbeat.flower.pages.run_filter import KEYS, SPANS, RunFilter, run_filter
 from celery_dynbeat.insights.explain.runs import first_line
@@ -75,9 +75,9 @@ class RunsPage(PageHandler):
         return self.argument(name) if name in self.request.query_arguments else None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> PagePlace:
         """Where in the list this page is."""
-        return Place.of(
+        return PagePlace.of(
             after=self.argument("after"),
             back=self.get_query_arguments("back", strip=False),
             size=self.argument("size"),

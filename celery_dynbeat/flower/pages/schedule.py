@@ -10,13 +10,13 @@ from zoneinfo import ZoneInfo
 
 from celery_dynbeat.api import HoldInfo, OwnerSchedules, ScheduleInfo
 from celery_dynbeat.common.errors import ScheduleNotFoundError
-from celery_dynbeat.common.schedule_states import State
+from celery_dynbeat.common.states import State
 from celery_dynbeat.flower.base import selection
 from celery_dynbeat.flower.base.page import PageHandler
-from celery_dynbeat.flower.base.paging import Place, paging
+from celery_dynbeat.flower.base.paging import PagePlace, paging
 from celery_dynbeat.flower.charts.heat_map import heat_map
 from celery_dynbeat.flower.charts.line_chart import line_chart
-from celery_dynbeat.flower.pages.schedule_alerts import alert_rules
+from celery_dynbeat.flower.pages.alerts import alert_rules
 from celery_dynbeat.flower.pages.schedule_parts import (
     calendar_cells,
     changed_fields,
@@ -147,9 +147,9 @@ class SchedulePage(_OfSchedule):
         await self.render_page("schedule_missing.html", has_history=has_history, similar=similar)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> PagePlace:
         """Where in its history the page is."""
-        return Place.of(
+        return PagePlace.of(
             after=self.argument("after"),
             back=self.get_query_arguments("back", strip=False),
             size=self.argument("size"),

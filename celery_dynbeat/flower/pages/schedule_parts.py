@@ -7,8 +7,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.api.results import ChangeInfo, ScheduleInfo
-from celery_dynbeat.common.durations import format_duration
 from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.common.text import format_duration
 from celery_dynbeat.flower.base.fragments import as_json, local_time
 from celery_dynbeat.flower.charts.heat_map import CalendarCell
 from celery_dynbeat.flower.charts.line_chart import LineDot, LinePoint
@@ -38,7 +38,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedField:
-    """A field of a change, before and after. None: the schedule did not exist."""
+    """A field of a change, before and after; None if the schedule did not exist."""
 
     name: str
     before: str | None

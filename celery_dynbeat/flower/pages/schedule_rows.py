@@ -7,11 +7,9 @@ from itertools import takewhile
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.api import ScheduleInfo
-from celery_dynbeat.common.durations import format_duration
-from celery_dynbeat.common.printable import escape
 from celery_dynbeat.common.run_ids import created_at
-from celery_dynbeat.common.run_states import UNFINISHED, Status
-from celery_dynbeat.common.schedule_states import State
+from celery_dynbeat.common.states import UNFINISHED, State, Status
+from celery_dynbeat.common.text import escape, format_duration
 from celery_dynbeat.flower.base import selection
 from celery_dynbeat.flower.base.fragments import local_time
 from celery_dynbeat.flower.charts import StripBar, run_strip

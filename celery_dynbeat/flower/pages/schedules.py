@@ -8,10 +8,10 @@ from functools import partial
 
 from celery_dynbeat.api import BoundedCount, Page, ScheduleInfo
 from celery_dynbeat.common.errors import InvalidScheduleError
-from celery_dynbeat.common.schedule_states import TIMED, State
+from celery_dynbeat.common.states import TIMED, State
 from celery_dynbeat.flower.base.chips import Filter
 from celery_dynbeat.flower.base.page import PageHandler
-from celery_dynbeat.flower.base.paging import Place, paging
+from celery_dynbeat.flower.base.paging import PagePlace, paging
 from celery_dynbeat.flower.base.search_text import SearchError
 from celery_dynbeat.flower.pages.schedule_filter import ScheduleFilterHandler
 from celery_dynbeat.flower.pages.schedule_rows import RUNS, ScheduleRow, Situation, schedule_row
@@ -111,9 +111,9 @@ class SchedulesPage(ScheduleFilterHandler):
         return self.argument("order") or default
 
     @property
-    def place(self) -> Place:
+    def place(self) -> PagePlace:
         """Where in the list this page is."""
-        return Place.of(
+        return PagePlace.of(
             after=self.argument("after"),
             back=self.get_query_arguments("back", strip=False),
             size=self.argument("size"),

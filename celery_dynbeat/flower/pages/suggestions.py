@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from celery_dynbeat.common.errors import InvalidScheduleError
-from celery_dynbeat.common.printable import escape
+from celery_dynbeat.common.text import escape
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.base.search_text import term
 from celery_dynbeat.insights.statistics import suggestions

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.common.durations import format_distance, format_duration
-from celery_dynbeat.common.printable import escape
+from celery_dynbeat.common.text import escape, format_distance, format_duration
 from celery_dynbeat.flower.base.fragments import local_time
 from celery_dynbeat.flower.charts.histogram import HistogramBin
 from celery_dynbeat.flower.charts.timeline import TimelineBar, TimelineRow, TimelineTick

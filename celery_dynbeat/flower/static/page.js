@@ -70,7 +70,7 @@
         }, REFRESH);
     }
 
-    // The same units as the server: common/durations.py.
+    // The same units as the server: common/text.py.
     function formatDuration(seconds) {
         if (seconds >= 172800) {
             return Math.round(seconds / 86400) + " d";

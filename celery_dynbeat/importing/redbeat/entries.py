@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from celery_dynbeat.api.edit.carried import Carried
+from celery_dynbeat.api.edit.source_progress import SourceProgress
 from celery_dynbeat.importing.conversion import EXPIRY
 from celery_dynbeat.importing.found import Converted, Ended, Found, Inexpressible, Note
 from celery_dynbeat.importing.redbeat import rules
@@ -80,15 +80,15 @@ class EntryConverter:
         }
         enabled = bool(definition.get("enabled", True))
         count = meta.get("total_run_count") or 0
-        carried = Carried(run_count=count)
+        progress = SourceProgress(run_count=count)
         if enabled:
-            carried = Carried(after=last, last_run_at=last, anchor_at=last, run_count=count)
+            progress = SourceProgress(after=last, last_run_at=last, anchor_at=last, run_count=count)
         converted = Converted(
             task=str(definition.get("task")),
             trigger=trigger,
             fields={**payload, **limits},
             enabled=enabled,
-            carried=carried,
+            progress=progress,
         )
         return converted, (*notes, *more)
 

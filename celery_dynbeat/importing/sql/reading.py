@@ -38,7 +38,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from celery_dynbeat.common.errors import ConfigurationError
-from celery_dynbeat.db.django_databases import Place, alias_of, place_of
+from celery_dynbeat.db.django_databases import DatabaseAddress, address_of, alias_of
 from celery_dynbeat.db.engine import embedded_file
 from celery_dynbeat.importing.found import SourceError
 from celery_dynbeat.importing.sql.layouts import Layout
@@ -91,8 +91,8 @@ class TableReader:
     """
 
     def __init__(self, url: str, layout: Layout, *, schema: str | None = None) -> None:
-        self._place = _checked_place(url)
-        self._url = self._place.url
+        self._address = _checked_address(url)
+        self._url = self._address.url
         self._layout, self._schema = layout, schema
 
     def count(self) -> int:
@@ -164,7 +164,7 @@ class TableReader:
         try:
             return create_engine(
                 self._url,
-                connect_args=dict(self._place.connect_args),
+                connect_args=dict(self._address.connect_args),
                 poolclass=NullPool,
                 hide_parameters=True,
             )
@@ -265,12 +265,12 @@ def _or_null(table: Table, name: str, label: str | None = None) -> Any:
     return column.label(label or name)
 
 
-def _checked_place(text: str) -> Place:
+def _checked_address(text: str) -> DatabaseAddress:
     alias = alias_of(text)
     if alias is None:
-        return Place(_checked_url(text))
+        return DatabaseAddress(_checked_url(text))
     try:
-        return place_of(alias)
+        return address_of(alias)
     except ConfigurationError as error:
         raise SourceError(str(error)) from None
 

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.api.edit.carried import Carried
+from celery_dynbeat.api.edit.source_progress import SourceProgress
 from celery_dynbeat.importing import conversion
 from celery_dynbeat.importing.conversion import CrontabFields, TriggerWithNotes
 from celery_dynbeat.importing.found import Converted, Ended, Found, Inexpressible, Note
@@ -95,7 +95,7 @@ class _Row:
             trigger=trigger,
             fields=fields,
             enabled=bool(values["enabled"]),
-            carried=self._carried(trigger),
+            progress=self._progress(trigger),
         )
 
     def _check_not_ended(self) -> None:
@@ -191,10 +191,10 @@ class _Row:
             )
         return start
 
-    def _carried(self, trigger: Trigger) -> Carried:
+    def _progress(self, trigger: Trigger) -> SourceProgress:
         values = self.values
         if not values["enabled"]:
-            return Carried(run_count=values["total_run_count"] or 0)
+            return SourceProgress(run_count=values["total_run_count"] or 0)
         last = values["last_run_at"]
         since = last
         if last is None and self.converter.layout.counts_from_change:
@@ -202,7 +202,7 @@ class _Row:
         if isinstance(trigger, Once):
             # One that passed is due at once, as in the old scheduler.
             since = trigger.at - _MICROSECOND
-        return Carried(
+        return SourceProgress(
             after=since,
             last_run_at=last,
             anchor_at=since,

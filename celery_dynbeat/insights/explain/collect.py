@@ -10,7 +10,7 @@ from celery_dynbeat.api import Dynbeat, HoldInfo, OwnerSchedules, RunInfo, Sched
 from celery_dynbeat.api.edit.options import refused_content_type
 from celery_dynbeat.broker.outages import parse_report
 from celery_dynbeat.broker.task_message import MessageSender
-from celery_dynbeat.common.actions import Action
+from celery_dynbeat.common.states import Action
 from celery_dynbeat.db.models import Node, NodeKind
 from celery_dynbeat.health.evaluation import Limits, NodeState, state_of
 from celery_dynbeat.health.queues import queue_of, reported_names
@@ -25,8 +25,8 @@ from celery_dynbeat.insights.explain.facts import Facts, NodeFact
 from celery_dynbeat.insights.explain.runs import explain_run
 from celery_dynbeat.insights.statistics.upcoming import NextFire, next_fire_times
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import runs
 from celery_dynbeat.store.health import nodes_statement
+from celery_dynbeat.store.runs import runs
 
 #: For how long a node that ended is a fact.
 _NODES_SINCE = timedelta(days=1)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from celery_dynbeat.api import HoldInfo, RunInfo, ScheduleInfo
 from celery_dynbeat.broker.outages import ReportedOutage
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.health.evaluation import Limits, NodeState
 from celery_dynbeat.insights.explain.runs import ON_TIME
 

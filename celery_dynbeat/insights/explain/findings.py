@@ -5,7 +5,7 @@ from datetime import timedelta
 from enum import StrEnum
 
 from celery_dynbeat.api import RunInfo
-from celery_dynbeat.common.durations import format_distance
+from celery_dynbeat.common.text import format_distance
 from celery_dynbeat.insights.explain.facts import Facts
 from celery_dynbeat.insights.explain.runs import explain_run
 

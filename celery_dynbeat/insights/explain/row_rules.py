@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from celery_dynbeat.api import HoldInfo
-from celery_dynbeat.common.durations import format_distance, format_duration
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
+from celery_dynbeat.common.text import format_distance, format_duration
 from celery_dynbeat.health.evaluation import NodeState
 from celery_dynbeat.health.stopped_work import release_command
 from celery_dynbeat.insights.explain.facts import Facts
 from celery_dynbeat.insights.explain.findings import Cause, Finding, age_text, story
 from celery_dynbeat.insights.explain.runs import first_line
-from celery_dynbeat.store.schedules import REFUSED_PREFIX
+from celery_dynbeat.store.schedules.schedules import REFUSED_PREFIX
 
 
 def row_rules(facts: Facts) -> Iterator[Finding]:

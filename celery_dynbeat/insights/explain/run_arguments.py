@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from celery_dynbeat.api import ChangeInfo, OwnerSchedules, RunInfo, ScheduleInfo
-from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import ScheduleNotFoundError
+from celery_dynbeat.common.states import Action
 
 #: Edits that are read, the newest first.
 MAX_CHANGES = 100

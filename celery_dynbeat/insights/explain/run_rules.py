@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
 from celery_dynbeat.api import RunInfo
-from celery_dynbeat.common.durations import format_distance, format_duration
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
+from celery_dynbeat.common.text import format_distance, format_duration
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.insights.explain.facts import WAITING, Facts
 from celery_dynbeat.insights.explain.findings import Cause, Finding, age_text, story

@@ -11,9 +11,8 @@ each with its own cause:
 from datetime import datetime, timedelta
 
 from celery_dynbeat.api import RunInfo
-from celery_dynbeat.common.durations import format_duration
-from celery_dynbeat.common.run_states import Status
-from celery_dynbeat.common.text import cut
+from celery_dynbeat.common.states import Status
+from celery_dynbeat.common.text import cut, format_duration
 
 #: A run that started within this time after its fire time is on time.
 ON_TIME = timedelta(seconds=5)
@@ -59,7 +58,11 @@ def delay_reason(run: RunInfo, *, jitter: timedelta | None) -> str | None:
     if longest == in_queue:
         return f"its message waited {shown} in the queue"
     if longest == until_sent:
-        return f"its message could not be published for {shown}, or it waited for the previous run"
+        # A manual run is recorded by the call, also while no beat runs.
+        return (
+            f"no beat published it for {shown}: none ran, the broker refused it, or it waited for"
+            " the previous run"
+        )
     # A hold that has ended leaves nothing in the row.
     return f"no beat claimed it for {shown}, or it was held"
 

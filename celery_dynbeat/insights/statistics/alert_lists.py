@@ -10,7 +10,7 @@ from celery_dynbeat.api.results import AlertInfo
 from celery_dynbeat.api.results.base import Info
 from celery_dynbeat.common.alert_kinds import SEVERITIES, AlertKind, Severity
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import alert_pages
+from celery_dynbeat.store.alerts import alerts
 
 #: Open alerts that are read.
 MAX_OPEN = 1_000
@@ -34,9 +34,9 @@ def alert_lists(context: Context, *, session: Session | None = None) -> AlertLis
     """Return the alerts. At most 1,001 open ones are read."""
 
     def work(session: Session) -> AlertLists:
-        rows = alert_pages.some_open(session, limit=MAX_OPEN + 1)
+        rows = alerts.some_open(session, limit=MAX_OPEN + 1)
         since = context.now(session) - RECOVERED_WITHIN
-        newest = map(AlertInfo.of, alert_pages.newest_recovered(session, limit=MAX_RECOVERED))
+        newest = map(AlertInfo.of, alerts.newest_recovered(session, limit=MAX_RECOVERED))
         return AlertLists(
             open=sorted(map(AlertInfo.of, rows[:MAX_OPEN]), key=_order),
             exact=len(rows) <= MAX_OPEN,

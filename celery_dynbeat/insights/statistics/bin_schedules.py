@@ -16,8 +16,8 @@ from celery_dynbeat.insights.statistics.timeline import (
     past_window,
 )
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import planned_runs, window_runs
-from celery_dynbeat.store.schedule_filters import ScheduleFilter
+from celery_dynbeat.store.schedules import planned_runs, window_runs
+from celery_dynbeat.store.schedules.schedule_filters import ScheduleFilter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

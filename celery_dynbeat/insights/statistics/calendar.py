@@ -18,9 +18,9 @@ from celery_dynbeat.planning.plan import MICROSECOND, next_fire
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec
 from celery_dynbeat.planning.upcoming import iter_upcoming
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store.run_spans import RunCounts, count_of_schedule
+from celery_dynbeat.store.runs.run_spans import RunCounts, count_of_schedule
 from celery_dynbeat.store.span_reads import Span
-from celery_dynbeat.triggers.local_days import LocalDay, day_around
+from celery_dynbeat.triggers.zones import LocalDay, day_around
 
 MAX_WEEKS = 53
 #: Days after today.

@@ -13,8 +13,8 @@ from celery_dynbeat.api.lists.history import filter_of
 from celery_dynbeat.api.results.base import Info
 from celery_dynbeat.common.text import error_cause
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import run_pages
-from celery_dynbeat.store.run_filters import UNSUCCESSFUL
+from celery_dynbeat.store.runs import run_pages
+from celery_dynbeat.store.runs.run_filters import UNSUCCESSFUL
 
 #: Runs of a group that are returned one by one.
 MAX_RUNS = 100

@@ -9,11 +9,11 @@ from typing import NamedTuple, TypeVar
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.api.results import Info
-from celery_dynbeat.store import planned_runs, window_runs
-from celery_dynbeat.store.planned_runs import PlannedCounts
-from celery_dynbeat.store.schedule_filters import ScheduleFilter
+from celery_dynbeat.store.schedules import planned_runs, window_runs
+from celery_dynbeat.store.schedules.planned_runs import PlannedCounts
+from celery_dynbeat.store.schedules.schedule_filters import ScheduleFilter
+from celery_dynbeat.store.schedules.window_runs import WindowCounts, span_of
 from celery_dynbeat.store.span_reads import Span
-from celery_dynbeat.store.window_runs import WindowCounts, span_of
 
 MAX_BINS = 400
 _WIDTHS = tuple(

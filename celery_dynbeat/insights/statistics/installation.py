@@ -16,8 +16,10 @@ from celery_dynbeat.insights.statistics.banners import holds_of_everything
 from celery_dynbeat.insights.statistics.lag import lag_of, percentile
 from celery_dynbeat.insights.statistics.nodes import NodeStatus
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import health, holds, late_work, requests, run_samples
-from celery_dynbeat.store.late_work import Late
+from celery_dynbeat.store import health, holds, requests
+from celery_dynbeat.store.runs import run_samples
+from celery_dynbeat.store.schedules import late_work
+from celery_dynbeat.store.schedules.late_work import Late
 
 #: Holds and requests that are listed, of each kind.
 MAX_LISTED = 100

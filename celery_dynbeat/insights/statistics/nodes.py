@@ -34,7 +34,7 @@ class NodeStatus(Info):
       regular end.
     - ``error`` is what prevents progress.
     - ``notifier`` and ``outages`` are those of a beat. ``notifier`` is None for a worker.
-    - ``queues`` are those of a worker. None: not known.
+    - ``queues`` are those of a worker, None if they are not known.
     - ``clock_offset`` is the clock of its host minus that of the database, in seconds, None if it
       is not known. ``clock_differs`` says whether that is a warning: only of a living node.
     """

@@ -14,13 +14,14 @@ from celery_dynbeat.api.lists import queries
 from celery_dynbeat.api.results import BoundedCount
 from celery_dynbeat.api.results.base import Info
 from celery_dynbeat.common.run_ids import first_run_id
-from celery_dynbeat.common.run_states import UNSTARTED, Status
-from celery_dynbeat.common.schedule_states import State
+from celery_dynbeat.common.states import UNSTARTED, State, Status
 from celery_dynbeat.insights.statistics.lag import lag_of, percentile
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import health, late_work, run_samples
-from celery_dynbeat.store.late_work import Late
-from celery_dynbeat.store.run_filters import UNSUCCESSFUL
+from celery_dynbeat.store import health
+from celery_dynbeat.store.runs import run_samples
+from celery_dynbeat.store.runs.run_filters import UNSUCCESSFUL
+from celery_dynbeat.store.schedules import late_work
+from celery_dynbeat.store.schedules.late_work import Late
 
 MINUTES = 60
 _MINUTE = timedelta(minutes=1)

@@ -9,11 +9,11 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.api.lists.history import filter_of
 from celery_dynbeat.api.results import BoundedCount
 from celery_dynbeat.api.results.base import Info
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.insights.statistics.lag import lag_of, percentile
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import run_pages
-from celery_dynbeat.store.run_filters import UNSUCCESSFUL
+from celery_dynbeat.store.runs import run_pages
+from celery_dynbeat.store.runs.run_filters import UNSUCCESSFUL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

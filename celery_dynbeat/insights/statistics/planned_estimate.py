@@ -14,9 +14,9 @@ from celery_dynbeat.api.results import Info
 from celery_dynbeat.insights.statistics.histogram import count_instants
 from celery_dynbeat.insights.statistics.planned_ticks import planned_ticks
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import planned_runs
-from celery_dynbeat.store.planned_runs import PlannedCounts
-from celery_dynbeat.store.schedule_filters import ScheduleFilter
+from celery_dynbeat.store.schedules import planned_runs
+from celery_dynbeat.store.schedules.planned_runs import PlannedCounts
+from celery_dynbeat.store.schedules.schedule_filters import ScheduleFilter
 from celery_dynbeat.store.span_reads import Span
 
 #: Schedules in a sample, and the fewest that an estimate needs.
@@ -50,7 +50,7 @@ class PlannedEstimate(Info):
 
 
 class EstimatedCounts(NamedTuple):
-    """The runs to come in each bin. ``estimate`` None: they are those of all schedules."""
+    """The runs to come in each bin. Without ``estimate`` they are those of all schedules."""
 
     counts: Sequence[PlannedCounts]
     estimate: PlannedEstimate | None

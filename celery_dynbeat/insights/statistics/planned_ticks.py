@@ -11,13 +11,18 @@ from operator import itemgetter
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.db.statements import Row
 from celery_dynbeat.planning.plan import MICROSECOND, run_at
-from celery_dynbeat.planning.schedule_spec import ScheduleSpec, with_search_budget, without
+from celery_dynbeat.planning.schedule_spec import (
+    ScheduleSpec,
+    spec_from_row,
+    with_search_budget,
+    without,
+)
 from celery_dynbeat.planning.upcoming import iter_upcoming
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import skips
-from celery_dynbeat.store.rows import Row
-from celery_dynbeat.triggers.search_budget import SEARCH_STEPS, SearchBudget
+from celery_dynbeat.store.runs import skips
+from celery_dynbeat.triggers.base import SEARCH_STEPS, SearchBudget
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,7 @@ def planned_ticks(
 def _spec(
     context: Context, row: Row, skipped: Collection[datetime], budget: SearchBudget
 ) -> ScheduleSpec:
-    return without(with_search_budget(context.spec(row), budget=budget), skipped)
+    return without(with_search_budget(spec_from_row(row, context.settings), budget=budget), skipped)
 
 
 def _ticks(

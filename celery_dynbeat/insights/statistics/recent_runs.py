@@ -10,9 +10,9 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.api.checks import check_limit
 from celery_dynbeat.api.results.base import Info
 from celery_dynbeat.common.run_ids import created_at
-from celery_dynbeat.common.run_states import Origin, Status
+from celery_dynbeat.common.states import Origin, Status
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import recent_runs as store
+from celery_dynbeat.store.runs import recent_runs as store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

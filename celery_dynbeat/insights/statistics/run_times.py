@@ -12,11 +12,11 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.results import Info
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.insights.statistics.subject import schedule_row
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store.run_spans import (
+from celery_dynbeat.store.runs.run_spans import (
     FailedRuns,
     failed_of_schedule,
     newest_of_schedule,

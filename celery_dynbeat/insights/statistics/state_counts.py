@@ -6,7 +6,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.api.lists import queries
 from celery_dynbeat.api.results import BoundedCount
-from celery_dynbeat.common.schedule_states import State
+from celery_dynbeat.common.states import State
 from celery_dynbeat.process.context import Context
 
 #: The key of the number of schedules in any state.

@@ -6,10 +6,16 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.errors import InvalidTriggerError, ScheduleNotFoundError
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.planning.schedule_spec import ScheduleSpec, with_search_budget, without
+from celery_dynbeat.planning.schedule_spec import (
+    ScheduleSpec,
+    spec_from_row,
+    with_search_budget,
+    without,
+)
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import schedules, skips
-from celery_dynbeat.triggers.search_budget import SEARCH_STEPS
+from celery_dynbeat.store.runs import skips
+from celery_dynbeat.store.schedules import schedules
+from celery_dynbeat.triggers.base import SEARCH_STEPS
 
 
 def schedule_row(session: Session, *, owner: str, name: str) -> Schedule:
@@ -25,10 +31,10 @@ def upcoming_spec(
 ) -> ScheduleSpec | None:
     """Return the spec of a row without the fire times that skip() took out.
 
-    Its searches share the budget of one search. None: the trigger cannot be read.
+    Its searches share the budget of one search. It is None if the trigger cannot be read.
     """
     try:
-        spec = with_search_budget(context.spec(row), steps=SEARCH_STEPS)
+        spec = with_search_budget(spec_from_row(row, context.settings), steps=SEARCH_STEPS)
     except InvalidTriggerError:
         return None
     skipped = skips.of_rows(session, [row], now=now)

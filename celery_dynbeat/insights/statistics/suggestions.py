@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.checks import check_limit
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import suggestions as store
+from celery_dynbeat.store.schedules import suggestions as store
 
 #: Schedules whose tags are read, the newest ones.
 MAX_TAGGED = 1_000

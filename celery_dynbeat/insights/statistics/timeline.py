@@ -31,11 +31,11 @@ from celery_dynbeat.insights.statistics.planned_estimate import (
 from celery_dynbeat.insights.statistics.planned_ticks import PlannedTicks, planned_ticks
 from celery_dynbeat.insights.statistics.timeline_rows import GroupBy, TimelineRow, rows_of
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import planned_runs, window_runs
-from celery_dynbeat.store.planned_runs import PlannedCounts  # noqa: TC001 - as its neighbours
-from celery_dynbeat.store.schedule_filters import ScheduleFilter
+from celery_dynbeat.store.schedules import planned_runs, window_runs
+from celery_dynbeat.store.schedules.planned_runs import PlannedCounts  # noqa: TC001 - as its neighbours
+from celery_dynbeat.store.schedules.schedule_filters import ScheduleFilter
+from celery_dynbeat.store.schedules.window_runs import RunWindow
 from celery_dynbeat.store.span_reads import Span
-from celery_dynbeat.store.window_runs import RunWindow
 
 #: Schedules that the rows show.
 MAX_SCHEDULES = 200
@@ -57,7 +57,7 @@ class Timeline(Info):
       if ``is_histogram``.
     - ``bins`` are those of a histogram, oldest first. The first begins at or before ``since``.
     - ``is_cut``: the oldest past runs or the last future runs are left out of the rows.
-    - ``planned_estimate``: the runs to come in the bins are estimated. None: they are counted.
+    - ``planned_estimate``: how the runs to come are estimated, None if they are counted.
     - ``planned_is_first_only``: of each schedule only the next run is counted in the bins.
     """
 

@@ -8,7 +8,16 @@ from typing import ClassVar
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
-from celery_dynbeat.triggers.base import SAMPLE, Trigger
+from celery_dynbeat.triggers.base import (
+    SAMPLE,
+    SEARCH_STEPS,
+    Cursor,
+    MergedCursor,
+    SearchBudget,
+    Trigger,
+    iter_fire_times,
+    utc,
+)
 from celery_dynbeat.triggers.composite.base import (
     Composite,
     part_json,
@@ -17,9 +26,6 @@ from celery_dynbeat.triggers.composite.base import (
     row_part_json,
 )
 from celery_dynbeat.triggers.composite.parts import distinct, dump, load, read_parts
-from celery_dynbeat.triggers.cursors import Cursor, MergedCursor, iter_fire_times
-from celery_dynbeat.triggers.search_budget import SEARCH_STEPS, SearchBudget
-from celery_dynbeat.triggers.validation import utc
 
 _MIN_TRIGGERS, _MAX_TRIGGERS = 2, 20
 # The fire times of one part that are compared at least.

@@ -9,15 +9,15 @@ from typing import ClassVar, TypeVar
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
-from celery_dynbeat.triggers.base import Trigger
-from celery_dynbeat.triggers.budgeted import BudgetedTrigger, check_preparation, too_many_steps
-from celery_dynbeat.triggers.cursors import Cursor
-from celery_dynbeat.triggers.limits import MAX_COMPOSITE_LENGTH
-from celery_dynbeat.triggers.search_budget import (
+from celery_dynbeat.triggers.base import (
+    MAX_COMPOSITE_LENGTH,
     SEARCH_STEPS,
     BudgetExceededError,
+    Cursor,
     SearchBudget,
+    Trigger,
 )
+from celery_dynbeat.triggers.wrappers import BudgetedTrigger, check_preparation, too_many_steps
 
 # The instant from which ``checked`` searches: no search looks back past the year 1900.
 _CHECKED_FROM = datetime(1901, 1, 1, tzinfo=UTC)

@@ -15,8 +15,17 @@ from typing import ClassVar
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.common.text import shorten
-from celery_dynbeat.triggers.base import SAMPLE, Trigger
+from celery_dynbeat.common.text import EARLIEST, LATEST, shorten
+from celery_dynbeat.triggers.base import (
+    MIN_INSTANT,
+    SAMPLE,
+    SEARCH_STEPS,
+    BudgetExceededError,
+    Cursor,
+    SearchBudget,
+    SingleCursor,
+    Trigger,
+)
 from celery_dynbeat.triggers.composite.any_of import AnyOf
 from celery_dynbeat.triggers.composite.base import (
     Composite,
@@ -32,15 +41,7 @@ from celery_dynbeat.triggers.composite.parts import (
     read_part,
     read_parts,
 )
-from celery_dynbeat.triggers.cursors import MIN_INSTANT, Cursor, SingleCursor
-from celery_dynbeat.triggers.limits import EARLIEST, LATEST
-from celery_dynbeat.triggers.local_days import day_around
-from celery_dynbeat.triggers.search_budget import (
-    SEARCH_STEPS,
-    BudgetExceededError,
-    SearchBudget,
-)
-from celery_dynbeat.triggers.zones import load_zone, zone_name
+from celery_dynbeat.triggers.zones import day_around, load_zone, zone_name
 
 _MAX_DATES, _MAX_TRIGGERS, _MAX_LISTED = 366, 10, 5
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)

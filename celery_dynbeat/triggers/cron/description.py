@@ -3,25 +3,28 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
-from celery_dynbeat.triggers.cron.calendar_days import LAST_WEEK, MonthDay, NthWeekday
-from celery_dynbeat.triggers.cron.expression import CronExpression, CronField
-from celery_dynbeat.triggers.cron.fields import (
-    DAY,
-    HOUR,
-    MINUTE,
-    MONTH,
-    SECOND,
-    WEEKDAY,
-    FieldRange,
-    HashedItem,
-)
-from celery_dynbeat.triggers.words import (
+from celery_dynbeat.common.text import (
     MONTHS,
     WEEKDAYS,
     describe_interval,
     join_words,
     ordinal,
     plural,
+)
+from celery_dynbeat.triggers.cron.expression import (
+    DAY,
+    HOUR,
+    LAST_WEEK,
+    MINUTE,
+    MONTH,
+    SECOND,
+    WEEKDAY,
+    CronExpression,
+    CronField,
+    FieldRange,
+    HashedItem,
+    MonthDay,
+    NthWeekday,
 )
 
 # By number, as the fields count: Sunday is 7 here, so that a weekend is Saturday and Sunday.

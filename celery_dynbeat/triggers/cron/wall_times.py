@@ -11,10 +11,10 @@ from math import prod
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
-from celery_dynbeat.triggers.cron.calendar_days import Month
 from celery_dynbeat.triggers.cron.expression import (
     CronExpression,
     CronField,
+    Month,
     parse_expression,
     resolve_hashes,
 )

@@ -4,9 +4,8 @@ import re
 from dataclasses import dataclass
 from datetime import date
 
-from celery_dynbeat.triggers.limits import FIRST_YEAR, LAST_YEAR
+from celery_dynbeat.common.text import FIRST_YEAR, LAST_YEAR, WEEKDAYS, ordinal
 from celery_dynbeat.triggers.phrases.reader import DAYS, LAST, ORDINALS, PhraseError, PhraseReader
-from celery_dynbeat.triggers.words import WEEKDAYS, ordinal
 
 _CRON_NAMES = tuple(name[:3].lower() for name in WEEKDAYS)
 _WORKDAYS, _WEEKEND = [0, 1, 2, 3, 4], [5, 6]

@@ -8,10 +8,9 @@ from math import prod
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
-from celery_dynbeat.triggers.base import Trigger
+from celery_dynbeat.triggers.base import Trigger, load_class
 from celery_dynbeat.triggers.cron.trigger import Cron
 from celery_dynbeat.triggers.every import Every
-from celery_dynbeat.triggers.kinds import load_class
 from celery_dynbeat.triggers.once import Once
 from celery_dynbeat.triggers.phrases.days import CronDays, take_days
 from celery_dynbeat.triggers.phrases.reader import NAMED_TIMES, UNITS, PhraseError, PhraseReader

@@ -9,7 +9,7 @@ import re
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
-from celery_dynbeat.triggers.base import Trigger
+from celery_dynbeat.triggers.base import Trigger, require_text
 from celery_dynbeat.triggers.parse import kind_of, trigger_from_text
 from celery_dynbeat.triggers.phrases.grammar import Zones, take_phrase
 from celery_dynbeat.triggers.phrases.reader import (
@@ -18,7 +18,6 @@ from celery_dynbeat.triggers.phrases.reader import (
     PhraseReader,
     split_words,
 )
-from celery_dynbeat.triggers.validation import require_text
 from celery_dynbeat.triggers.zones import load_zone
 
 #: The most characters of words. Texts of other formats may be longer.

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from datetime import time
 from typing import TypeVar
 
-from celery_dynbeat.common.text import shorten
-from celery_dynbeat.triggers.words import WEEKDAYS, ordinal
+from celery_dynbeat.common.text import WEEKDAYS, ordinal, shorten
 
 T = TypeVar("T")
 

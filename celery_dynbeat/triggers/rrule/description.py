@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from celery_dynbeat.triggers.rrule.recurrence import Recurrence
-from celery_dynbeat.triggers.rrule.rule import Freq, RecurrenceRule, format_rule
-from celery_dynbeat.triggers.words import (
+from celery_dynbeat.common.text import (
     MONTHS,
     WEEKDAYS,
     describe_unit,
@@ -13,6 +11,8 @@ from celery_dynbeat.triggers.words import (
     ordinal,
     plural,
 )
+from celery_dynbeat.triggers.rrule.recurrence import Recurrence
+from celery_dynbeat.triggers.rrule.rule import Freq, RecurrenceRule, format_rule
 
 _UNITS = ("year", "month", "week", "day", "hour", "minute", "second")
 _WORKDAYS, _ALL_DAYS = tuple(range(5)), tuple(range(7))

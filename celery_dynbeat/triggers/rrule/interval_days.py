@@ -12,7 +12,7 @@ from calendar import isleap
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
-from celery_dynbeat.triggers.limits import LAST_YEAR
+from celery_dynbeat.common.text import LAST_YEAR
 from celery_dynbeat.triggers.rrule.bitsets import bit_set, bits, month_days, stripes
 from celery_dynbeat.triggers.rrule.matching_days import first_day
 from celery_dynbeat.triggers.rrule.rule import Freq, RecurrenceRule

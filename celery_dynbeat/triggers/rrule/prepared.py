@@ -8,7 +8,14 @@ from functools import cached_property, lru_cache, partial
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.triggers.limits import EARLIEST, FIRST_YEAR, MAX_RRULE_LENGTH
+from celery_dynbeat.common.text import EARLIEST, FIRST_YEAR
+from celery_dynbeat.triggers.base import (
+    MAX_RRULE_LENGTH,
+    PREPARATION_STEPS,
+    BudgetExceededError,
+    SearchBudget,
+    unlimited_budget,
+)
 from celery_dynbeat.triggers.rrule.matching_days import day_filter, days_of
 from celery_dynbeat.triggers.rrule.recurrence import Recurrence, instant_of, parse_recurrence
 from celery_dynbeat.triggers.rrule.rule import (
@@ -18,12 +25,6 @@ from celery_dynbeat.triggers.rrule.rule import (
     invalid_part,
 )
 from celery_dynbeat.triggers.rrule.wall_times import RuleWallTimes
-from celery_dynbeat.triggers.search_budget import (
-    PREPARATION_STEPS,
-    BudgetExceededError,
-    SearchBudget,
-    unlimited_budget,
-)
 from celery_dynbeat.triggers.zones import first_instant, gap_before, load_zone, next_wall, wall_at
 
 _FIRST_WALL = datetime(FIRST_YEAR, 1, 1)  # noqa: DTZ001 - a wall time

@@ -8,8 +8,8 @@ from functools import partial
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.common.text import shorten
-from celery_dynbeat.triggers.limits import FIRST_YEAR, LAST_YEAR, MAX_RRULE_LENGTH
+from celery_dynbeat.common.text import FIRST_YEAR, LAST_YEAR, shorten
+from celery_dynbeat.triggers.base import MAX_RRULE_LENGTH
 from celery_dynbeat.triggers.rrule.rule import (
     Freq,
     RecurrenceRule,

@@ -8,8 +8,7 @@ from datetime import datetime
 from enum import IntEnum
 
 from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.common.text import shorten
-from celery_dynbeat.triggers.words import WEEKDAYS
+from celery_dynbeat.common.text import WEEKDAYS, shorten
 
 #: Monday at index 0.
 WEEKDAY_CODES = tuple(name[:2].upper() for name in WEEKDAYS)

@@ -7,20 +7,24 @@ from itertools import islice, pairwise
 from typing import ClassVar
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.triggers.base import SAMPLE, Trigger, latest_by
-from celery_dynbeat.triggers.cursors import iter_fire_times
-from celery_dynbeat.triggers.limits import EARLIEST, FIRST_YEAR, LAST_YEAR, MAX_RRULE_LENGTH
+from celery_dynbeat.common.text import EARLIEST, FIRST_YEAR, LAST_YEAR
+from celery_dynbeat.triggers.base import (
+    LOOKUP_STEPS,
+    MAX_RRULE_LENGTH,
+    SAMPLE,
+    SEARCH_STEPS,
+    SearchBudget,
+    Trigger,
+    iter_fire_times,
+    latest_by,
+    require_text,
+    unlimited_budget,
+    utc,
+)
 from celery_dynbeat.triggers.rrule.description import describe_recurrence
 from celery_dynbeat.triggers.rrule.prepared import normal_form, preparation_steps, prepare
 from celery_dynbeat.triggers.rrule.recurrence import anchored
 from celery_dynbeat.triggers.rrule.rule import format_moment, invalid_part
-from celery_dynbeat.triggers.search_budget import (
-    LOOKUP_STEPS,
-    SEARCH_STEPS,
-    SearchBudget,
-    unlimited_budget,
-)
-from celery_dynbeat.triggers.validation import require_text, utc
 from celery_dynbeat.triggers.zones import zone_name
 
 #: The number of rules that can be searched in the time of one lookup.

@@ -17,7 +17,8 @@ from functools import lru_cache, partial
 from itertools import islice, product
 from typing import NamedTuple
 
-from celery_dynbeat.triggers.limits import LAST_YEAR
+from celery_dynbeat.common.text import LAST_YEAR
+from celery_dynbeat.triggers.base import SearchBudget
 from celery_dynbeat.triggers.rrule.bitsets import bit_set, bits, month_days, stripes
 from celery_dynbeat.triggers.rrule.count_cache import COUNT_CACHE, CountEnd
 from celery_dynbeat.triggers.rrule.interval_days import (
@@ -28,7 +29,6 @@ from celery_dynbeat.triggers.rrule.interval_days import (
 )
 from celery_dynbeat.triggers.rrule.matching_days import day_filter, days_of, first_day
 from celery_dynbeat.triggers.rrule.rule import Freq, Numbers, RecurrenceRule, invalid_part
-from celery_dynbeat.triggers.search_budget import SearchBudget
 
 _WEEK = (1 << 7) - 1
 _END = DAY_SECONDS * first_day(LAST_YEAR + 1)

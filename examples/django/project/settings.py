@@ -4,6 +4,8 @@ import os
 import secrets
 from pathlib import Path
 
+from django import VERSION
+
 FOLDER = Path(os.environ.get("DYNBEAT_DEMO_FOLDER", "."))
 
 DEBUG = False
@@ -50,7 +52,10 @@ DATABASES = {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": FOLDER / "db.sqlite3",
         # Beat and the worker write to the same file. A transaction takes the write lock first.
-        "OPTIONS": {"timeout": 30, "transaction_mode": "IMMEDIATE"},
+        # Before Django 5.1, its first statement must be a write.
+        "OPTIONS": {"timeout": 30, "transaction_mode": "IMMEDIATE"}
+        if VERSION >= (5, 1)
+        else {"timeout": 30},
     }
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

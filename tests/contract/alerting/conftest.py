@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import select
 
 from celery_dynbeat import signals
-from celery_dynbeat.beat.alerting.alert_pass import AlertPass
-from celery_dynbeat.db.alert_models import Alert, AlertEvent, AlertWatch
+from celery_dynbeat.alerts.alert_pass import AlertPass
+from celery_dynbeat.db.alert_models import Alert, AlertCheck, AlertFact
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.testing import ManualBeat
 from tests.support.worker_stub import WorkerStub
@@ -33,7 +33,7 @@ def stored_alerts(dynbeat):
 
 
 def stored_facts(dynbeat):
-    query = select(AlertEvent).order_by(AlertEvent.id)
+    query = select(AlertFact).order_by(AlertFact.id)
     return dynbeat.context.database.run(lambda session: session.scalars(query).all())
 
 
@@ -45,7 +45,7 @@ def set_rules(dynbeat, name, *, watched=False, **rules):
         schedule.alerts = rules
         if watched:
             due_at = dynbeat.context.clock.now()
-            session.merge(AlertWatch(schedule_id=schedule.id, due_at=due_at))
+            session.merge(AlertCheck(schedule_id=schedule.id, due_at=due_at))
 
     dynbeat.context.database.run(work)
 

@@ -7,15 +7,16 @@ import pytest
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import AlertNotFoundError, InvalidScheduleError
-from celery_dynbeat.beat.alerting import recovery
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.alerts import checks
+from celery_dynbeat.common.states import Status
 from tests.contract.alerting.conftest import evaluation
 from tests.support.applications import MINUTELY, START, execute
+from tests.support.suites import one_database
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
 #: After this time an open alert is checked again.
-LATER = recovery.RECHECK_AFTER + timedelta(seconds=1)
+LATER = checks.RECHECK_AFTER + timedelta(seconds=1)
 
 
 @pytest.fixture
@@ -223,6 +224,7 @@ def test_two_beats_report_the_end_of_a_snooze_once(made, end_run, told, clock, r
     assert told() is None
 
 
+@one_database
 @pytest.mark.parametrize(
     "until", [START - HOUR, START + timedelta(days=31), "tomorrow", START.replace(tzinfo=None)]
 )

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from sqlalchemy import event, insert, select, text
 
-from celery_dynbeat.beat.alerting.evaluation import BATCH
-from celery_dynbeat.beat.alerting.watching import watch_older
+from celery_dynbeat.alerts.checks import add_missing_checks
+from celery_dynbeat.alerts.opening import BATCH
 from celery_dynbeat.common.run_ids import new_run_id
-from celery_dynbeat.common.run_states import Status
-from celery_dynbeat.db.alert_models import AlertEvent, AlertWatch
+from celery_dynbeat.common.states import Status
+from celery_dynbeat.db.alert_models import AlertCheck, AlertFact
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.store import due
+from celery_dynbeat.store.schedules import due
 from tests.contract.alerting.conftest import evaluation
 from tests.support.applications import MINUTELY
 
@@ -37,7 +37,7 @@ def add_failures(dynbeat, *, schedules, facts=1):
             source = select(
                 text("'failed'"), Schedule.id, text(f"'{at + number * MINUTE:%Y-%m-%d %H:%M:%S}'")
             ).order_by(Schedule.id)
-            session.execute(insert(AlertEvent).from_select(["kind", "schedule_id", "at"], source))
+            session.execute(insert(AlertFact).from_select(["kind", "schedule_id", "at"], source))
         session.execute(text("UPDATE dynbeat_schedule SET failing_since = created_at"))
 
     dynbeat.context.database.run(work)
@@ -135,7 +135,7 @@ def test_a_beat_that_is_second_to_open_an_alert_counts_its_fact(alerting, report
 def add_second_fact(session):
     schedule = session.scalars(select(Schedule)).one()
     at = schedule.created_at + MINUTE
-    session.add(AlertEvent(kind="failed", schedule_id=schedule.id, at=at, run_id=new_run_id(at)))
+    session.add(AlertFact(kind="failed", schedule_id=schedule.id, at=at, run_id=new_run_id(at)))
 
 
 def test_the_evaluation_locks_no_schedule_that_a_claim_needs(alerting, clock, database_url):
@@ -151,7 +151,7 @@ def test_the_evaluation_locks_no_schedule_that_a_claim_needs(alerting, clock, da
             lock = made.dynbeat.context.database.run(
                 lambda session: due.lock_due(session, now=clock.now(), limit=100)
             )
-            claimed.append(len(lock.rows))
+            claimed.append(len(lock))
 
     evaluation(made.dynbeat, claim).run()
 
@@ -181,9 +181,9 @@ def test_the_search_for_older_schedules_does_not_hide_them_from_beat(alerting, c
     clock.advance(MINUTE)
 
     def search_and_claim(session):
-        watch_older(session, after=0, now=clock.now())
+        add_missing_checks(session, after=0, now=clock.now())
         lock = partial(due.lock_due, now=clock.now(), limit=100)
-        return len(made.dynbeat.context.database.run(lock).rows)
+        return len(made.dynbeat.context.database.run(lock))
 
     assert made.dynbeat.context.database.run(search_and_claim) == 5
 
@@ -199,7 +199,7 @@ def test_an_edit_that_is_not_committed_does_not_block_the_search_for_older_sched
     with made.dynbeat.context.database.engine.connect() as connection:
         connection.execute(select(Schedule.id).with_for_update())
         alerts.run()
-        watched = connection.scalars(select(AlertWatch.schedule_id)).all()
+        watched = connection.scalars(select(AlertCheck.schedule_id)).all()
         connection.rollback()
 
     assert watched == [schedule.id]
@@ -242,10 +242,12 @@ beat = BeatRuntime(
     poll_interval=timedelta(seconds=1),
 )
 beat.run_pass()
-# The API imports alert_watches: create() writes to it.
+# The API imports the queries on checks: create() writes to them.
+used = ("celery_dynbeat.store.alerts", "celery_dynbeat.store.alerts.checks")
 loaded = [
     name for name in sys.modules
-    if ("beat.alerting" in name or "store.alert" in name) and not name.endswith("alert_watches")
+    if (".alerts" in name or ".beat.alert" in name) and name not in used
+    and name != "celery_dynbeat.api.control.alerts"
 ]
 assert loaded == [], loaded
 assert not [each for each in threading.enumerate() if "alert" in each.name]

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import update
 
-from celery_dynbeat.beat.alerting import alert_pass, recovery
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.alerts import alert_pass, checks
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Schedule
 from tests.contract.alerting.conftest import evaluation
 from tests.support.applications import MINUTELY, START, execute
@@ -272,7 +272,7 @@ def test_an_unknown_target_becomes_the_default_one(alerting, end_run, caplog):
 def add_fact(made, *, at):
     execute(
         made.dynbeat,
-        "INSERT INTO dynbeat_alert_event (kind, schedule_id, at)"
+        "INSERT INTO dynbeat_alert_fact (kind, schedule_id, at)"
         f" SELECT 'failed', id, '{at:%Y-%m-%d %H:%M:%S}' FROM dynbeat_schedule",
     )
 
@@ -336,7 +336,7 @@ def test_without_a_success_a_failure_never_recovers(alerting, clock, end_run):
 
 
 def test_one_pass_checks_more_open_alerts_than_one_transaction(alerting, clock, monkeypatch):
-    monkeypatch.setattr(recovery, "WINDOW", 2)
+    monkeypatch.setattr(checks, "OPEN_WINDOW", 2)
     # A stalled machine must not end the pass after its first transactions.
     monkeypatch.setattr(alert_pass, "RECOVERY_BUDGET", 60.0)
     made = alerting()

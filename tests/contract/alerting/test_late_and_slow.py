@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat.common.run_states import Status
-from celery_dynbeat.transitions.alert_facts import MAX_FACTS
+from celery_dynbeat.common.states import Status
+from celery_dynbeat.store.alerts.facts import MAX_FACTS
 from celery_dynbeat.worker.outcome_recorder import Outcome, Subject
 from tests.support.applications import MINUTELY, START
 

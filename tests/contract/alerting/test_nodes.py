@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from celery_dynbeat.beat.alerting.alert_pass import STANDING_EVERY
+from celery_dynbeat.alerts.alert_pass import DELAYS_EVERY
 from celery_dynbeat.common.alert_kinds import AlertKind
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.store import nodes
@@ -34,7 +34,7 @@ def cluster(alerting, clock):
     def start(name, kind=NodeKind.BEAT, offset=None):
         made.alive[name] = (kind, offset)
 
-    def live_for(duration, every=STANDING_EVERY):
+    def live_for(duration, every=DELAYS_EVERY):
         end = clock.now() + duration
         while clock.now() < end:
             clock.advance(every)
@@ -134,9 +134,9 @@ def test_a_snoozed_alert_about_nodes_is_reported_once_when_the_snooze_ends(clust
     (alert,) = calls.alerts()
     calls.snooze_alert(alert.id, until=clock.now() + MINUTE)
 
-    cluster.live_for(MINUTE - STANDING_EVERY)
+    cluster.live_for(MINUTE - DELAYS_EVERY)
     assert calls.alerts()[0].message_status is None
-    cluster.live_for(STANDING_EVERY)
+    cluster.live_for(DELAYS_EVERY)
     assert calls.alerts()[0].message_status == "unsent"
     calls.acknowledge_alert(alert.id)
     cluster.live_for(MINUTE)

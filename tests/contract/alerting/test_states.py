@@ -2,8 +2,12 @@
 
 from datetime import timedelta
 
-from celery_dynbeat.beat.alerting import watching
-from celery_dynbeat.common.run_states import Status
+import pytest
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import Cron
+from celery_dynbeat.alerts import checks
+from celery_dynbeat.common.states import Status
 from tests.contract.alerting.conftest import evaluation
 from tests.support.applications import MINUTELY, execute
 
@@ -38,11 +42,10 @@ def test_a_quarantined_schedule_is_alerted_until_it_is_repaired(alerting, clock)
     assert made.open() == []
 
 
-def test_an_unreadable_schedule_is_alerted(alerting, clock):
+def test_a_quarantined_schedule_is_alerted(alerting, clock):
     made = alerting()
     made.mine.create("n", task="t", trigger=MINUTELY)
-    execute(made.dynbeat, "UPDATE dynbeat_schedule SET max_run_time = NULL, run_count = 1")
-    execute(made.dynbeat, "UPDATE dynbeat_schedule SET kwargs = '[]'")
+    execute(made.dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'nonsense'")
     clock.advance(MINUTE)
     made.beat.run_until_idle()
     made.alerts.run()
@@ -87,7 +90,7 @@ def test_a_schedule_without_a_run_for_too_long_is_silent(alerting, clock):
 
 
 def test_schedules_that_are_older_than_the_setting_are_watched(alerting, clock, monkeypatch):
-    monkeypatch.setattr(watching, "WINDOW", 2)
+    monkeypatch.setattr(checks, "WINDOW", 2)
     made = alerting()
     for number in range(5):
         made.mine.create(f"n{number}", task="t", trigger=MINUTELY)
@@ -170,4 +173,43 @@ def test_a_watch_whose_rules_are_gone_is_deleted(alerting):
     made.set_rules("n", watched=True, after_failures=2)
     made.alerts.run()
 
-    assert execute(made.dynbeat, "DELETE FROM dynbeat_alert_watch") == 0
+    assert execute(made.dynbeat, "DELETE FROM dynbeat_alert_check") == 0
+
+
+@pytest.mark.parametrize("joins", [False, True], ids=["own", "joined"])
+def test_a_zone_in_which_a_schedule_never_fires_opens_an_alert_and_is_logged(
+    alerting, caplog, joins
+):
+    made = alerting()
+    # 02:00 on Monday in Seoul is on a Sunday in UTC.
+    never = Cron("0 9 * * mon").excluding(Cron("0 2 * * mon", timezone="Asia/Seoul"))
+    made.mine.create("n", task="t", trigger=never)
+
+    with Session(made.dynbeat.context.database.engine) as session:
+        made.mine.set_timezone("Asia/Seoul", session=session if joins else None)
+        if joins:
+            assert made.mine.get("n", session=session).error is not None
+            assert quarantines(caplog) == []
+        session.commit()
+    made.alerts.run()
+
+    assert made.open() == ["quarantined"]
+    assert quarantines(caplog) == ["n"]
+
+
+def quarantines(caplog):
+    """Return the schedules that were logged as quarantined."""
+    records = (vars(record) for record in caplog.records)
+    return [each["schedule"] for each in records if each.get("event") == "schedule_quarantined"]
+
+
+def test_a_rollback_of_the_caller_leaves_no_fact_and_no_record(alerting, caplog):
+    made = alerting()
+    never = Cron("0 9 * * mon").excluding(Cron("0 2 * * mon", timezone="Asia/Seoul"))
+    made.mine.create("n", task="t", trigger=never)
+
+    with Session(made.dynbeat.context.database.engine) as session:
+        made.mine.set_timezone("Asia/Seoul", session=session)
+        session.rollback()
+
+    assert (made.facts(), quarantines(caplog)) == ([], [])

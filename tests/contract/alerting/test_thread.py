@@ -5,10 +5,10 @@ import threading
 
 import pytest
 
-from celery_dynbeat.beat.alerting.thread import AlertThread
+from celery_dynbeat.alerts.threads import AlertThread, AlertThreads
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry.emitting import emit
-from tests.support.applications import MINUTELY, START, execute
+from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.waiting import wait_until
 
 
@@ -20,12 +20,22 @@ def switch_interval():
     sys.setswitchinterval(interval)
 
 
-@pytest.mark.parametrize(("before", "after"), [(0.005, 0.0005), (0.0001, 0.0001)])
-def test_a_pass_of_beat_waits_half_a_millisecond_for_the_interpreter(before, after):
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(0.005, 0.0005), (0.0001, 0.0001)],
+)
+def test_a_pass_of_beat_waits_half_a_millisecond_for_the_interpreter(sqlite_url, before, after):
     sys.setswitchinterval(before)
-    thread = AlertThread(lambda: None)
-    thread.start()
-    thread.close()
+    with application(sqlite_url) as dynbeat:
+        dynbeat.context.prepare()
+        threads = AlertThreads(
+            database=dynbeat.context.database,
+            clock=dynbeat.context.clock,
+            settings=dynbeat.context.settings,
+            node="beat@test",
+        )
+        threads.start()
+        threads.close()
 
     # Python counts whole microseconds.
     assert sys.getswitchinterval() == pytest.approx(after, abs=2e-6)
@@ -85,7 +95,7 @@ def test_a_pass_rests_after_each_transaction_and_ends_with_its_thread(alerting):
     made.mine.create("n", task="t", trigger=MINUTELY)
     execute(
         made.dynbeat,
-        "INSERT INTO dynbeat_alert_event (kind, schedule_id, at)"
+        "INSERT INTO dynbeat_alert_fact (kind, schedule_id, at)"
         f" SELECT 'failed', id, '{START:%Y-%m-%d %H:%M:%S}' FROM dynbeat_schedule",
     )
     rests = []

@@ -12,6 +12,7 @@ from celery_dynbeat import signals
 from celery_dynbeat.common.alert_kinds import AlertKind, Severity, Unsent
 from celery_dynbeat.db.alert_models import Alert, AlertMessage
 from tests.support.applications import START, execute
+from tests.support.suites import one_database
 
 DELAY = timedelta(seconds=10)
 INTERVAL = timedelta(minutes=5)
@@ -36,7 +37,7 @@ def test_alerts_of_the_first_seconds_are_one_message(
 
     (sent,) = deliveries.made
     (group,) = sent.content.groups
-    assert (group.kind, group.change, group.count) == (AlertKind.FAILED, Unsent.OPENED, 3)
+    assert (group.kind, group.state, group.count) == (AlertKind.FAILED, Unsent.OPENED, 3)
     assert [example.name for example in group.examples] == ["s0", "s1", "s2"]
     assert group.examples[0].task == "t"
     assert sent.urls == ["json://a"]
@@ -93,6 +94,7 @@ def test_a_clock_that_was_set_back_does_not_delay_new_messages(
     assert [each.content.total for each in deliveries.made] == [1, 1]
 
 
+@one_database
 def test_a_late_run_is_a_milder_message_than_a_failed_one(
     alerting, messages_of, add_alerts, clock, deliveries
 ):
@@ -106,6 +108,7 @@ def test_a_late_run_is_a_milder_message_than_a_failed_one(
     assert severities == {Severity.WARNING: AlertKind.LATE, Severity.ERROR: AlertKind.FAILED}
 
 
+@one_database
 def test_each_target_gets_its_own_alerts(limited, messages_of, add_alerts, clock, deliveries):
     dynbeat = limited(alert_urls={"default": ["json://a"], "billing": ["json://b"]})
     add_alerts(dynbeat, 1)
@@ -206,6 +209,7 @@ def test_the_result_of_a_beat_whose_lease_has_ended_is_not_written(
     assert (message.error, message.next_try_at) == (None, None)
 
 
+@one_database
 def test_an_url_that_refuses_is_tried_again_without_the_others(
     limited, messages_of, add_alerts, clock, deliveries, caplog
 ):
@@ -230,6 +234,7 @@ def test_an_url_that_refuses_is_tried_again_without_the_others(
     assert stored(dynbeat)[0].sent_at == clock.now()
 
 
+@one_database
 @pytest.mark.parametrize(
     ("later", "tried"),
     [
@@ -459,10 +464,11 @@ def test_a_recovery_is_sent_when_it_has_lasted(
 
     first, second = [each.content.groups for each in deliveries.made]
     assert [group.kind for group in first] == [AlertKind.LOST]
-    assert [(group.kind, group.change) for group in second] == [(AlertKind.LATE, Unsent.RECOVERED)]
+    assert [(group.kind, group.state) for group in second] == [(AlertKind.LATE, Unsent.RECOVERED)]
     assert (second[0].still_open, second[0].examples[0].still) == (1, ["failed"])
 
 
+@one_database
 def test_alerts_are_grouped_by_task_and_error_with_the_first_cause_first(
     alerting, messages_of, add_alerts, clock, deliveries
 ):

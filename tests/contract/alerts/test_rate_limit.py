@@ -8,7 +8,7 @@ from sqlalchemy import delete, event
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.alert_models import Alert, AlertMessage
-from celery_dynbeat.store import alert_messages
+from celery_dynbeat.store.alerts import messages
 from tests.contract.alerts.test_messages import DELAY, INTERVAL
 from tests.support.applications import START, application, execute
 from tests.support.executed_statements import record_statements
@@ -102,7 +102,7 @@ def alerts():
 
 def test_the_waiting_targets_are_read_without_their_alerts(many_alerts):
     with record_statements(many_alerts.context.database.engine) as statements:
-        waiting = many_alerts.context.database.read_in_transaction(alert_messages.waiting)
+        waiting = many_alerts.context.database.read_in_transaction(messages.waiting)
 
     assert [(each.target, each.since) for each in waiting] == [
         ("t13", START + timedelta(seconds=13)),

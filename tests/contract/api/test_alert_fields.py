@@ -8,16 +8,15 @@ from sqlalchemy import event, select
 
 from celery_dynbeat import AlertRules, InvalidScheduleError
 from celery_dynbeat.beat.config_sync import sync
-from celery_dynbeat.db.alert_models import AlertWatch
+from celery_dynbeat.db.alert_models import AlertCheck
 from celery_dynbeat.db.models import Schedule
 from tests.support.applications import MINUTELY, START, application, execute
+from tests.support.suites import one_database
 
 TOKEN = "5f0c-token"
 URL = f"https://hc-ping.com/{TOKEN}"
 RULES = AlertRules(after_failures=3, late_after=timedelta(minutes=2), lost=False, to="ops")
 SILENT = AlertRules(silent_after=3600)
-#: These tests do not depend on the database.
-one_database = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
 
 @pytest.fixture
@@ -38,8 +37,8 @@ def create(mine, name="n", **given):
 
 def watched(dynbeat):
     """Return the names of the schedules that beat checks, with the instant."""
-    query = select(Schedule.name, AlertWatch.due_at).join(
-        AlertWatch, AlertWatch.schedule_id == Schedule.id
+    query = select(Schedule.name, AlertCheck.due_at).join(
+        AlertCheck, AlertCheck.schedule_id == Schedule.id
     )
     return dynbeat.context.database.run(
         lambda session: {row.name: row.due_at for row in session.execute(query)}
@@ -55,6 +54,7 @@ def test_a_schedule_has_the_rules_and_the_url_that_are_given(mine):
     assert json.loads(json.dumps(made.to_dict()))["ping_url"] == URL
 
 
+@one_database
 def test_rules_may_be_a_dict(mine, dynbeat):
     create(mine, "a", alerts={"late_after": 120, "to": "ops"})
     mine.upsert("b", task="t", trigger=MINUTELY, alerts={"late_after": timedelta(minutes=2)})
@@ -145,6 +145,7 @@ def test_without_the_settings_no_target_and_no_host_is_known(database_url, clock
             create(mine, ping_url=URL)
 
 
+@one_database
 def test_other_edits_keep_a_url_whose_host_is_no_longer_allowed(dynbeat, mine):
     create(mine, alerts=RULES, ping_url=URL)
     execute(dynbeat, "UPDATE dynbeat_schedule SET ping_url = 'https://old.example/x'")
@@ -204,11 +205,11 @@ def test_without_rules_that_need_checks_a_create_executes_no_other_statement(dyn
         create(mine, name, **given)
         dynbeat.schedules.create_many([{"name": name, "task": "t", "trigger": MINUTELY, **given}])
         event.remove(engine, "before_cursor_execute", note)
-        return [sql for sql in executed if "alert_watch" in sql or "set_config" in sql.lower()]
+        return [sql for sql in executed if "alert_check" in sql or "set_config" in sql.lower()]
 
     plain = statements("plain")
     assert plain == statements("other", alerts=RULES)
-    assert not any("alert_watch" in sql for sql in plain)
+    assert not any("alert_check" in sql for sql in plain)
     assert plain != statements("watched", alerts=SILENT)
 
 
@@ -269,7 +270,7 @@ ALERT = (
     " FROM dynbeat_schedule"
 )
 EVENT = (
-    "INSERT INTO dynbeat_alert_event (kind, schedule_id, at)"
+    "INSERT INTO dynbeat_alert_fact (kind, schedule_id, at)"
     " SELECT 'failed', id, created_at FROM dynbeat_schedule"
 )
 
@@ -285,7 +286,7 @@ def test_a_deleted_schedule_leaves_no_alert(dynbeat, mine, call):
         dynbeat.schedules.delete_owner("user:42", erase_history=call == "erase")
 
     assert execute(dynbeat, "DELETE FROM dynbeat_alert") == 0
-    assert execute(dynbeat, "DELETE FROM dynbeat_alert_watch") == 0
+    assert execute(dynbeat, "DELETE FROM dynbeat_alert_check") == 0
 
 
 @pytest.mark.parametrize("call", ["delete", "delete_owner"])
@@ -299,5 +300,5 @@ def test_on_sqlite_a_schedule_with_a_reused_id_inherits_no_alert(sqlite_url, clo
         mine.delete("n") if call == "delete" else dynbeat.schedules.delete_owner("user:42")
 
         assert create(mine).id == old.id
-        for table in ("alert", "alert_event", "alert_watch"):
+        for table in ("alert", "alert_fact", "alert_check"):
             assert execute(dynbeat, f"DELETE FROM dynbeat_{table}") == 0

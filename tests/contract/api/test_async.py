@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import inspect
+import sqlite3
+import threading
 from datetime import timedelta
 
 import pytest
@@ -23,6 +25,7 @@ from celery_dynbeat import (
 )
 from tests.support.applications import MINUTELY, START, async_application
 from tests.support.databases import pool_of
+from tests.support.waiting import wait_until
 
 PAST = START - timedelta(minutes=5)
 
@@ -276,6 +279,48 @@ def test_calls_that_time_out_at_any_point_leave_no_connection(database_url):
             assert (await mine.upsert("n", task="t", trigger=MINUTELY)).name == "n"
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("cancelled", ["before the file is open", "after the file is open"])
+def test_a_connect_that_is_cancelled_closes_its_file(sqlite_url, cancelled):
+    opening, may_open, is_open = threading.Event(), threading.Event(), threading.Event()
+    files, threads = [], []
+
+    def open_when_allowed(*args, **named):
+        threads.append(threading.current_thread())
+        opening.set()
+        assert may_open.wait(20)
+        files.append(sqlite3.Connection(*args, **named))
+        is_open.set()
+        return files[0]
+
+    async def main():
+        options = {"connect_args": {"factory": open_when_allowed}}
+        async with async_application(sqlite_url, engine_options=options) as dynbeat:
+            call = asyncio.create_task(dynbeat.schedules.list())
+            assert await asyncio.to_thread(opening.wait, 20)
+            if cancelled == "after the file is open":
+                may_open.set()
+                # The event loop, which waits here, does not receive the connection.
+                assert is_open.wait(20)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            may_open.set()
+            assert await asyncio.to_thread(is_open.wait, 20)
+            await asyncio.to_thread(wait_until, lambda: is_closed(files[0]), within=20)
+            # The thread of aiosqlite sends its results to the event loop, which must be open.
+            await asyncio.to_thread(threads[0].join, 20)
+
+    asyncio.run(main())
+
+
+def is_closed(connection):
+    try:
+        connection.total_changes  # noqa: B018 - a property that raises
+    except sqlite3.ProgrammingError as error:
+        return "closed database" in str(error)
+    return False
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,11 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import InvalidScheduleError, RunNotFoundError
 from celery_dynbeat.api.control import cancelling
 from celery_dynbeat.common.run_ids import new_run_id
-from celery_dynbeat.common.run_states import Status
-from celery_dynbeat.store import attempts, run_pages
+from celery_dynbeat.common.states import Status
+from celery_dynbeat.store.runs import attempts, run_pages
 from tests.support.applications import MINUTELY, START, execute, instants
 from tests.support.ended_runs import end, start
+from tests.support.suites import one_database
 from tests.support.worker_stub import WorkerStub
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
@@ -179,6 +180,7 @@ def test_a_request_of_reruns_continues_after_the_cancel_of_its_runs(
     assert mine.rerun(rerun.id).rerun_of == run.id
 
 
+@one_database
 def test_a_running_run_is_refused_with_the_call_that_ends_it(dynbeat, mine, run):
     start(dynbeat, run.id)
 
@@ -190,6 +192,7 @@ def test_a_running_run_is_refused_with_the_call_that_ends_it(dynbeat, mine, run)
     assert mine.get_run(run.id).status == "running"
 
 
+@one_database
 @pytest.mark.parametrize("status", ["succeeded", "failed", "revoked", "lost", "expired"])
 def test_a_run_that_has_ended_is_refused(dynbeat, mine, run, status):
     start(dynbeat, run.id)
@@ -202,6 +205,7 @@ def test_a_run_that_has_ended_is_refused(dynbeat, mine, run, status):
     assert mine.get_run(run.id) == before
 
 
+@one_database
 def test_a_skipped_fire_time_is_refused(mine):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.skip("n", instants(mine.upcoming("n"))[0])
@@ -354,6 +358,7 @@ def test_runs_buffered_behind_many_cancelled_ones_are_sent_at_once(mine, theirs,
     assert [run.owner for run in sent if run.task == "v"][2:] == [mine.owner]
 
 
+@one_database
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -381,6 +386,7 @@ def test_an_invalid_argument_is_rejected(dynbeat, mine, run, field, value):
     assert mine.get_run(run.id) == run
 
 
+@one_database
 def test_a_filter_on_running_runs_is_refused_with_the_call_that_ends_them(mine):
     with pytest.raises(InvalidScheduleError, match=r"terminate=True"):
         mine.cancel_runs(status=("sent", "running"))

@@ -6,6 +6,7 @@ import pytest
 
 from celery_dynbeat import Cron, InvalidScheduleError, Once, ScheduleExistsError
 from tests.support.applications import MINUTELY, START
+from tests.support.suites import one_database
 
 
 def test_a_new_schedule_has_a_next_run_and_the_given_fields(mine):
@@ -52,6 +53,7 @@ def test_a_name_is_unique_for_each_owner(dynbeat, mine):
     assert mine.get("digest").task == "t"
 
 
+@one_database
 def test_a_time_in_the_past_is_rejected(mine):
     with pytest.raises(InvalidScheduleError, match="never fire") as caught:
         mine.create("late", task="t", trigger=Once(START - timedelta(seconds=31)))
@@ -60,6 +62,7 @@ def test_a_time_in_the_past_is_rejected(mine):
     assert not mine.list()
 
 
+@one_database
 @pytest.mark.parametrize(
     ("field", "given"),
     [
@@ -97,6 +100,7 @@ def test_an_invalid_field_is_named_and_nothing_is_created(mine, field, given):
     assert not mine.list()
 
 
+@one_database
 def test_an_invalid_owner_is_rejected(dynbeat):
     with pytest.raises(InvalidScheduleError) as caught:
         dynbeat.schedules.for_owner("x" * 256)

@@ -14,8 +14,9 @@ from celery_dynbeat import (
     ScheduleNotFoundError,
     TransactionRolledBackError,
 )
-from celery_dynbeat.store import schedules
+from celery_dynbeat.store.schedules import schedules
 from tests.support.applications import MINUTELY, application
+from tests.support.suites import one_database
 from tests.support.waiting import wait_until
 
 
@@ -60,11 +61,20 @@ def test_all_schedules_are_created_or_none(dynbeat, last, error):
     assert [schedule.owner for schedule in dynbeat.schedules.list()] == ["u7"]
 
 
+@one_database
 def test_an_invalid_schedule_is_named_by_its_index(dynbeat):
     with pytest.raises(InvalidScheduleError, match="schedule 1 of create_many") as caught:
         dynbeat.schedules.create_many([new(0), new(1, catch_up="odd")])
 
     assert caught.value.field == "catch_up"
+
+
+def test_a_name_that_occurs_twice_is_named_by_both_indexes(dynbeat):
+    twice = "schedules 1 and 3 of create_many are both named 'n' for owner 'u1'"
+    with pytest.raises(ScheduleExistsError, match=twice) as caught:
+        dynbeat.schedules.create_many([new(0), new(1), new(2), new(1)])
+
+    assert caught.value.indexes == (1, 3)
 
 
 def test_delete_owner_deletes_the_schedules_and_revokes_unstarted_runs(dynbeat, mine, clock, beat):
@@ -141,6 +151,7 @@ def test_a_query_sees_the_changes_of_its_own_transaction(dynbeat, mine):
         mine.get("n")
 
 
+@one_database
 @pytest.mark.parametrize("many", [[5], {"owner": "a"}])
 def test_a_value_that_is_not_a_schedule_is_rejected_with_its_index(dynbeat, many):
     with pytest.raises(InvalidScheduleError, match="schedule 0 of create_many"):
@@ -220,6 +231,7 @@ def test_it_returns_what_it_made_in_order(dynbeat):
     assert list(made[1:3]) == [theirs.get("n3"), theirs.get("n2")]
 
 
+@one_database
 def test_an_owner_creates_only_its_own(mine):
     new = {"name": "n", "task": "t", "trigger": "@daily"}
 

@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.db.tables import SCHEDULES
+from celery_dynbeat.db.models import SCHEDULES
 from tests.support.applications import MINUTELY, START
 
 PLAIN = {"task": "t", "trigger": MINUTELY}

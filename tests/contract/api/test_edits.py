@@ -14,6 +14,7 @@ from celery_dynbeat import (
     StaleScheduleError,
 )
 from tests.support.applications import MINUTELY, START, application
+from tests.support.suites import one_database
 from tests.support.waiting import wait_until
 
 
@@ -35,6 +36,7 @@ def test_a_new_trigger_sets_the_next_fire_time_from_now(mine, clock, made):
     assert edited.version == made.version + 1
 
 
+@one_database
 @pytest.mark.parametrize(
     ("field", "before", "after"),
     [
@@ -76,6 +78,7 @@ def test_other_edits_do_not_move_the_next_run(mine, clock, made, change):
     assert edited.version == made.version + 1
 
 
+@one_database
 @pytest.mark.parametrize("call", ["update", "upsert"])
 def test_several_small_edits_cannot_exceed_the_payload_limit(limited, call):
     mine = limited(max_payload_bytes=1000).schedules.for_owner("user:42")
@@ -97,6 +100,7 @@ def test_an_edit_with_the_same_values_changes_nothing(mine, clock, made):
     assert mine.get("n") == made
 
 
+@one_database
 def test_a_queue_changes_only_its_entry_of_the_options(mine):
     mine.create("n", task="t", trigger=MINUTELY, queue="a", options={"time_limit": 3})
 
@@ -113,6 +117,7 @@ def test_an_edit_of_an_older_version_is_rejected(mine, made):
     assert mine.get("n").task == "u"
 
 
+@one_database
 @pytest.mark.usefixtures("made")
 def test_an_edit_cannot_set_end_at_before_start_at(mine):
     mine.update("n", start_at=START + timedelta(days=2))
@@ -123,6 +128,7 @@ def test_an_edit_cannot_set_end_at_before_start_at(mine):
     assert caught.value.field == "end_at"
 
 
+@one_database
 @pytest.mark.parametrize("call", ["update", "pause", "resume", "delete", "get", "run_now"])
 def test_a_missing_schedule_raises_not_found(mine, call):
     with pytest.raises(ScheduleNotFoundError) as caught:
@@ -237,6 +243,7 @@ def test_run_now_does_not_change_the_schedule_and_two_calls_create_two_runs(mine
     assert mine.get("n") == made
 
 
+@one_database
 def test_none_removes_a_queue(mine):
     mine.create("n", task="t", trigger=MINUTELY, queue="mail", priority=3)
 
@@ -245,6 +252,7 @@ def test_none_removes_a_queue(mine):
     assert changed.options == {"priority": 3}
 
 
+@one_database
 @pytest.mark.parametrize("reason", [5, "x" * 5_000])
 def test_an_invalid_reason_is_rejected_with_its_field(mine, reason):
     mine.create("n", task="t", trigger=MINUTELY)
@@ -256,6 +264,7 @@ def test_an_invalid_reason_is_rejected_with_its_field(mine, reason):
     assert mine.get("n").enabled
 
 
+@one_database
 def test_a_time_that_has_passed_when_it_is_edited_is_rejected(mine, clock):
     mine.create("digest", task="t", trigger=MINUTELY)
     clock.advance(timedelta(hours=1))

@@ -10,13 +10,14 @@ from celery_dynbeat import InvalidScheduleError
 from celery_dynbeat.alerts.content import Cause, Content, Example, Group
 from celery_dynbeat.api import export
 from celery_dynbeat.api.control import erasure
-from celery_dynbeat.beat.pruner import LOWEST_ID
+from celery_dynbeat.beat.maintenance import LOWEST_ID
 from celery_dynbeat.common.alert_kinds import AlertKind, Severity, Unsent
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.alert_models import Alert, AlertMessage
 from celery_dynbeat.db.models import Change, Hold, Owner, Request, Run, Schedule
 from tests.security.lookalikes import everything
 from tests.support.applications import MINUTELY, START
+from tests.support.suites import one_database
 from tests.support.worker_stub import WorkerStub
 
 SECRET = "bob@example.com"
@@ -183,6 +184,7 @@ def test_an_owner_without_rows_is_recorded(dynbeat, mine):
     assert [change.action for change in mine.changes()] == ["erase"]
 
 
+@one_database
 @pytest.mark.parametrize(("field", "value"), [("erase_history", "yes"), ("progress", 5)])
 def test_an_invalid_argument_is_refused(dynbeat, field, value):
     with pytest.raises(InvalidScheduleError) as caught:
@@ -241,7 +243,7 @@ def test_messages_about_alerts_forget_the_owner_and_keep_their_counts(dynbeat, m
     owners = [mine.owner, "user:421", mine.owner]
     group = Group(
         kind=AlertKind.FAILED,
-        change=Unsent.OPENED,
+        state=Unsent.OPENED,
         count=7,
         causes=[Cause(task="t", count=7, examples=[example(owner) for owner in owners])],
     )

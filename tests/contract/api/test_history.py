@@ -8,9 +8,10 @@ from sqlalchemy import update
 from celery_dynbeat import InvalidScheduleError, RunNotFoundError
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.db.models import Run
-from celery_dynbeat.store import run_pages
+from celery_dynbeat.store.runs import run_pages
 from tests.support.applications import MINUTELY, START, execute
 from tests.support.ended_runs import start
+from tests.support.suites import one_database
 
 MINUTE = timedelta(minutes=1)
 
@@ -121,6 +122,7 @@ def test_the_history_of_a_deleted_schedule_has_pages(mine):
     assert ids(all_pages(lambda **how: mine.runs("a", **how), limit=2)) == before
 
 
+@one_database
 @pytest.mark.usefixtures("history")
 def test_the_cursor_of_another_order_is_rejected(dynbeat, mine):
     cursors = [
@@ -163,6 +165,7 @@ def test_a_run_that_does_not_exist_is_not_found(dynbeat, mine):
             call(run_id)
 
 
+@one_database
 @pytest.mark.parametrize("run_id", ["", "nonsense", None, 5, b"x", "{" * 100])
 def test_a_text_that_is_not_an_id_is_rejected(mine, run_id):
     with pytest.raises(InvalidScheduleError) as caught:
@@ -171,6 +174,7 @@ def test_a_text_that_is_not_an_id_is_rejected(mine, run_id):
     assert caught.value.field == "run_id"
 
 
+@one_database
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -195,6 +199,7 @@ def test_an_invalid_filter_is_rejected(dynbeat, mine, field, value):
         assert caught.value.field == field
 
 
+@one_database
 def test_an_unknown_status_names_a_similar_one(mine):
     with pytest.raises(InvalidScheduleError, match="did you mean 'failed'"):
         mine.runs(status="fail")
@@ -301,6 +306,7 @@ def test_the_pages_continue_when_the_unfinished_runs_become_many_or_few(
         assert sorted([*ids([page]), *ids(rest)], reverse=True) == mixed
 
 
+@one_database
 def test_the_cursor_of_a_list_by_schedule_needs_the_same_filter(dynbeat, mine, mixed, monkeypatch):
     monkeypatch.setattr(run_pages, "MAX_SCANNED", len(mixed) - 1)
     cursor = dynbeat.schedules.runs(status="sent", limit=1).cursor
@@ -350,6 +356,7 @@ def test_a_count_ends_at_its_limit(dynbeat, mine, monkeypatch):
     assert str(dynbeat.schedules.count_runs(task="u")) == f"{newest.count('u')}+"
 
 
+@one_database
 def test_a_count_rejects_an_invalid_filter(dynbeat, mine):
     for call in (mine.count_runs, dynbeat.schedules.count_runs):
         with pytest.raises(InvalidScheduleError) as caught:

@@ -6,6 +6,7 @@ import pytest
 
 from celery_dynbeat import HeldByOthersError, HoldInfo, InvalidScheduleError
 from tests.support.applications import MINUTELY, START, execute
+from tests.support.suites import one_database
 
 HOUR = timedelta(hours=1)
 
@@ -135,6 +136,7 @@ def test_a_new_hold_of_the_actor_after_the_end_of_the_old_one(mine, clock):
     assert mine.holds() == [new]
 
 
+@one_database
 @pytest.mark.parametrize(
     ("given", "field", "rule"),
     [
@@ -153,6 +155,7 @@ def test_an_invalid_hold_is_rejected(mine, given, field, rule):
     assert mine.holds() == []
 
 
+@one_database
 @pytest.mark.parametrize(
     ("call", "field"),
     [

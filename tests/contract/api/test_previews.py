@@ -18,6 +18,7 @@ from celery_dynbeat import (
     Once,
     RRule,
 )
+from celery_dynbeat.common.text import LATEST
 from celery_dynbeat.testing import FrozenClock
 from tests.support.applications import START, execute, instants
 from tests.support.property_application import EXAMPLE_FACTOR, delete_all_rows, prepared_application
@@ -66,14 +67,21 @@ def test_to_dict_is_json_with_the_local_offset(mine):
 
 
 @pytest.mark.parametrize("zone", ["UTC", SEOUL, "America/New_York"])
-def test_the_last_instant_of_the_calendar_has_a_preview(mine, zone):
-    last = datetime.max.replace(tzinfo=UTC)
+def test_the_last_instant_of_fire_times_has_a_preview(mine, zone):
+    last = LATEST - timedelta(microseconds=1)
     mine.set_timezone(zone)
 
     (shown,) = mine.preview(Once(last), "late").fire_times
 
     assert shown.at == shown.local == last
     assert mine.create("late", task="t", trigger=Once(last)).next_run_at == last
+
+
+def test_an_instant_past_the_last_year_of_fire_times_is_refused(mine):
+    with pytest.raises(InvalidTriggerError, match="lies past the year 9899") as caught:
+        mine.create("late", task="t", trigger=datetime.max.replace(tzinfo=UTC))
+
+    assert caught.value.field == "at"
 
 
 def test_h_and_jitter_have_the_values_of_the_schedule(mine):

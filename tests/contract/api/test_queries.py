@@ -6,12 +6,14 @@ import pytest
 
 from celery_dynbeat import Cron, InvalidScheduleError, ScheduleNotFoundError
 from tests.support.applications import MINUTELY, START, instants
+from tests.support.suites import one_database
 
 
 def names(page):
     return [schedule.name for schedule in page]
 
 
+@one_database
 @pytest.mark.parametrize(
     ("trigger", "fields"),
     [
@@ -34,6 +36,7 @@ def test_upcoming_equals_what_beat_sends(mine, clock, beat, trigger, fields):
     assert len(promised) > 1
 
 
+@one_database
 def test_a_paused_schedule_has_no_upcoming_fire_times(mine):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.pause("n")
@@ -68,6 +71,7 @@ def test_pages_contain_each_schedule_once(dynbeat, mine):
     assert [names(page) for page in pages] == [["00", "01", "02"], ["03", "04", "05"], ["06"]]
 
 
+@one_database
 @pytest.mark.parametrize("cursor", ["", "nonsense", "e30=", "WzFd", "ü"])
 def test_a_forged_cursor_is_rejected(mine, cursor):
     with pytest.raises(InvalidScheduleError) as caught:
@@ -86,6 +90,7 @@ def test_the_cursor_of_another_owner_shows_none_of_its_schedules(dynbeat, mine):
     assert names(mine.list(after=cursor)) == ["z"]
 
 
+@one_database
 @pytest.mark.parametrize("limit", [0, -1, 1001, True, "5"])
 def test_a_limit_outside_its_bounds_is_rejected(mine, limit):
     with pytest.raises(InvalidScheduleError) as caught:

@@ -8,11 +8,12 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import Every, InvalidScheduleError, RunNotFoundError
-from celery_dynbeat.beat.pruner import prune
+from celery_dynbeat.beat.maintenance import prune
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application
 from tests.support.ended_runs import end, end_all, start
+from tests.support.suites import one_database
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 
@@ -175,6 +176,7 @@ def refusal(mine, run_id):
     return str(raised.value)
 
 
+@one_database
 def test_an_unfinished_run_is_refused(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(MINUTE)
@@ -182,6 +184,7 @@ def test_an_unfinished_run_is_refused(mine, clock, beat, sent):
     assert "the run is sent: wait until it ends" in refusal(mine, sent[0].run_id)
 
 
+@one_database
 def test_a_skipped_fire_time_is_refused(mine, clock, beat):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(10 * MINUTE)
@@ -190,6 +193,7 @@ def test_a_skipped_fire_time_is_refused(mine, clock, beat):
     assert "backfill()" in refusal(mine, skipped.id)
 
 
+@one_database
 def test_a_run_of_a_deleted_schedule_is_refused(mine, failed):
     mine.delete("n")
     assert "'n' was deleted" in refusal(mine, failed.id)
@@ -213,6 +217,7 @@ def test_an_unfinished_run_refuses_a_rerun_that_must_not_overlap(
     assert mine.rerun(failed.id).origin == "rerun"
 
 
+@one_database
 def test_a_task_that_is_not_allowed_is_refused(database_url, clock, failed):
     with application(database_url, clock=clock, allowed_tasks=["reports.*"]) as dynbeat:
         mine = dynbeat.schedules.for_owner("user:42")

@@ -17,6 +17,7 @@ from celery_dynbeat import (
 from celery_dynbeat.api.edit import skipping
 from celery_dynbeat.api.owner import OwnerSchedules
 from tests.support.applications import MINUTELY, START, instants
+from tests.support.suites import one_database
 
 MINUTE = timedelta(minutes=1)
 
@@ -105,6 +106,7 @@ def test_unskip_puts_the_fire_time_back(mine):
     assert mine.runs() == []
 
 
+@one_database
 @pytest.mark.usefixtures("made")
 def test_other_instants_are_refused_with_the_nearest_fire_times(mine, clock):
     clock.advance(MINUTE / 2)
@@ -125,6 +127,7 @@ def test_other_instants_are_refused_with_the_nearest_fire_times(mine, clock):
     assert mine.runs() == []
 
 
+@one_database
 def test_fire_times_beyond_the_span_are_refused_and_beyond_max_runs_are_not(mine):
     span = {"start_at": at(3)[0], "end_at": at(5)[0]}
     mine.create("n", task="t", trigger=Every(60, anchor=START), max_runs=1, **span)
@@ -139,6 +142,7 @@ def test_fire_times_beyond_the_span_are_refused_and_beyond_max_runs_are_not(mine
     assert instants(mine.upcoming("n")) == at(5)
 
 
+@one_database
 @pytest.mark.usefixtures("made")
 def test_unskip_of_another_fire_time_is_refused(mine, clock):
     mine.skip("n", at(2)[0])
@@ -208,6 +212,7 @@ def test_an_edit_of_the_trigger_removes_the_skips_that_it_does_not_yield(mine):
     assert instants(mine.upcoming("n", count=2)) == at(1, 3)
 
 
+@one_database
 @pytest.mark.usefixtures("made")
 def test_the_number_of_skips_in_the_future_is_bounded(mine, clock, monkeypatch):
     monkeypatch.setattr(skipping, "MAX_SKIPPED", 3)
@@ -220,6 +225,7 @@ def test_the_number_of_skips_in_the_future_is_bounded(mine, clock, monkeypatch):
     mine.skip("n", at(4)[0])
 
 
+@one_database
 def test_skips_that_would_make_the_plans_too_costly_are_refused(mine, clock, beat, sent):
     # One day of a year is left: each search goes through all the others.
     daily = Every(86_400, anchor=START)

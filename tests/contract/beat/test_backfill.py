@@ -19,13 +19,15 @@ from celery_dynbeat import (
     ScheduleNotFoundError,
     Solar,
 )
-from celery_dynbeat.common.run_states import Status
-from celery_dynbeat.store import attempts, schedules
+from celery_dynbeat.common.states import Status
+from celery_dynbeat.store.runs import attempts
+from celery_dynbeat.store.schedules import schedules
 from celery_dynbeat.telemetry.emitting import subscribe, unsubscribe
 from celery_dynbeat.telemetry.events import FireTimesSkipped
 from celery_dynbeat.testing import ManualBeat
-from celery_dynbeat.triggers.search_budget import LOOKUP_STEPS, PLAN_STEPS
+from celery_dynbeat.triggers.base import LOOKUP_STEPS, PLAN_STEPS
 from tests.support.applications import MINUTELY, START, application, execute
+from tests.support.suites import one_database
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 DAY = 24 * HOUR
@@ -61,9 +63,14 @@ def end_runs(dynbeat, clock, sent):
                 run_id=run.run_id, expected_attempt=0, retries=0, worker="w", pid=1
             )
             if attempts.start(session, first, now=clock.now()):
-                ended = {"status": Status.SUCCEEDED, "at": clock.now()}
-                by = {"run_id": run.run_id, "attempt": 1, "worker": "w"}
-                attempts.finish(session, **by, **ended, error=None, traceback=None)
+                attempt_end = attempts.AttemptEnd(
+                    run_id=run.run_id,
+                    attempt=1,
+                    worker="w",
+                    status=Status.SUCCEEDED,
+                    at=clock.now(),
+                )
+                attempts.finish(session, attempt_end)
 
     dynbeat.context.database.run(work)
 
@@ -243,6 +250,7 @@ def test_a_backfill_runs_fire_times_that_beat_recorded_as_skipped(mine, clock, b
     ]
 
 
+@one_database
 @pytest.mark.parametrize(
     ("first", "last", "left"),
     [
@@ -339,12 +347,52 @@ def test_a_count_from_another_trigger_is_not_lost(mine, clock, beat):
     beat.run_until_idle()
     (skipped,) = mine.runs("n", status="skipped")
     assert (skipped.scheduled_for, skipped.fire_count) == (at(2), 11)
-    mine.update("n", trigger=HOURLY)
+    mine.update("n", trigger=Cron("0,15,30,45 * * * *", timezone="UTC"))
 
     mine.backfill("n", since=at(1), until=at(2) + SECOND)
     beat.run_until_idle()
 
-    assert sum(run.fire_count for run in mine.runs("n", status="skipped")) == 9
+    # Beat does not know whether the old trigger fired at the other ones, too.
+    (rest,) = mine.runs("n", status="skipped")
+    assert (rest.scheduled_for, rest.fire_count) == (at(2) - timedelta.resolution, 10)
+    assert len(mine.runs("n", origin="backfill")) == 5
+
+
+def test_the_rest_of_a_count_from_another_trigger_stays_beside_the_run(mine, clock, beat):
+    mine.create("n", task="t", trigger=Cron("*/10 * * * *", timezone="UTC"))
+    mine.pause("n")
+    clock.advance(2 * HOUR)
+    yearly = Cron(f"0 {at(2).hour} {at(2).day} {at(2).month} *", timezone="UTC")
+    mine.update("n", trigger=yearly)
+    mine.resume("n")
+
+    mine.backfill("n", since=at(2), until=at(2) + SECOND)
+    beat.run_until_idle()
+
+    (rest,) = mine.runs("n", status="skipped")
+    assert (rest.scheduled_for, rest.fire_count) == (at(2) - timedelta.resolution, 11)
+
+
+def test_the_rest_of_a_count_is_at_a_fire_time_that_skip_did_not_take_out(mine, clock, beat):
+    mine.create("n", task="t", trigger=HOURLY)
+    mine.pause("n")
+    mine.skip("n", at(3))
+    mine.skip("n", at(4))
+    clock.move_to(at(4) - SECOND)
+    mine.run_now("n")
+    clock.move_to(at(6))
+    mine.resume("n")
+    mine.backfill("n", since=at(5), until=at(6) + SECOND)
+    beat.run_until_idle()
+
+    rows = [(row[0], row[3]) for row in kept(mine) if row[1] == "skipped"]
+    assert rows == [(2, 2), (3, 1), (4, 1)]
+    clock.advance(5 * SECOND)
+    mine.backfill("n", since=at(2), until=at(2) + SECOND)
+    beat.run_until_idle()
+
+    rows = [(row[0], row[3]) for row in kept(mine) if row[1] == "skipped"]
+    assert rows == [(1, 1), (3, 1), (4, 1)], "the run is not counted as skipped"
 
 
 def test_cancelling_a_backfill_revokes_its_unstarted_runs(
@@ -673,6 +721,7 @@ def test_an_unknown_schedule_raises_schedule_not_found(mine):
     assert mine.requests("n") == []
 
 
+@one_database
 @pytest.mark.parametrize(
     ("given", "field", "reason"),
     [

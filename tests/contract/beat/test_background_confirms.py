@@ -11,7 +11,8 @@ from celery_dynbeat import Every, Once
 from celery_dynbeat.beat.confirms import BackgroundExecutor
 from celery_dynbeat.beat.dispatcher import Dispatcher
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.store import pending_work, runs
+from celery_dynbeat.store.runs import runs
+from celery_dynbeat.store.schedules import due
 from celery_dynbeat.testing import FrozenClock, RecordingPublisher
 from tests.support.applications import MINUTELY, application
 
@@ -144,8 +145,8 @@ def test_nothing_is_claimed_after_a_confirm_has_failed(mine, dispatcher, publish
 
 def test_the_pass_after_a_failed_confirm_polls_again(mine, dispatcher, executor, monkeypatch):
     idle(dispatcher)
-    polls, read = [], pending_work.read
-    monkeypatch.setattr(pending_work, "read", lambda *a, **n: (polls.append(1), read(*a, **n))[1])
+    polls, read = [], due.read_pending
+    monkeypatch.setattr(due, "read_pending", lambda *a, **n: (polls.append(1), read(*a, **n))[1])
     mine.run_now("a")
     executor.is_unreachable = True
     dispatcher.on_change()

@@ -7,7 +7,7 @@ import pytest
 
 from celery_dynbeat import Once
 from celery_dynbeat.beat.claim import claim
-from celery_dynbeat.store import due
+from celery_dynbeat.store.schedules import due
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application
 from tests.support.waiting import wait_until

@@ -3,14 +3,15 @@
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import create_engine, select
+from celery.schedules import crontab, schedule
+from sqlalchemy import create_engine, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import AlertRules, Cron, Every, Once
 from celery_dynbeat.beat import config_sync
 from celery_dynbeat.beat.runtime import BeatRuntime
 from celery_dynbeat.cli.status import _lines, as_dict
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Node, Schedule
 from celery_dynbeat.health.evaluation import evaluate
 from celery_dynbeat.health.probes import collect_health
@@ -344,3 +345,120 @@ def test_a_second_try_is_left_to_a_beat_that_started_later(dynbeat, start, own, 
     runtime.close()
 
     assert own.get("locked").task == ("changed" if name == "older" else "t")
+
+
+@pytest.fixture
+def start_beat(dynbeat):
+    """Give a function that starts and closes a beat with these entries."""
+    dynbeat.app.conf.result_expires = None
+
+    def with_entries(**entries):
+        dynbeat.app.conf.beat_schedule = entries
+        runtime = BeatRuntime(
+            dynbeat.context, wake=lambda: None, failpoint=lambda _: None, poll_interval=MINUTE
+        )
+        runtime.close()
+
+    return with_entries
+
+
+@pytest.fixture
+def is_written(dynbeat):
+    """Give a function that returns whether the next start writes the entries.
+
+    It changes the row of "one" as no edit does, without its version.
+    """
+
+    def by(start):
+        with Session(dynbeat.context.database.engine) as session:
+            session.execute(update(Schedule).where(Schedule.name == "one").values(task="other"))
+            session.commit()
+        start()
+        with Session(dynbeat.context.database.engine) as session:
+            return session.scalar(select(Schedule.task).where(Schedule.name == "one")) != "other"
+
+    return by
+
+
+CALENDAR = {"one": {"task": "t", "schedule": crontab(hour=4), "args": (1,)}}
+
+
+@each_database
+def test_a_start_does_not_write_the_entries_that_the_last_start_wrote(start_beat, is_written):
+    start_beat(**CALENDAR, every={"task": "t", "schedule": timedelta(seconds=5)})
+
+    assert not is_written(
+        lambda: start_beat(every={"task": "t", "schedule": timedelta(seconds=5)}, **CALENDAR)
+    )
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"one": {**CALENDAR["one"], "schedule": crontab(hour=5)}},
+        {"one": {**CALENDAR["one"], "args": (2,)}},
+        {**CALENDAR, "two": ENTRY},
+        {**CALENDAR, "two": INVALID},
+    ],
+)
+def test_a_start_writes_changed_entries(start_beat, is_written, entries):
+    start_beat(**CALENDAR)
+
+    assert is_written(lambda: start_beat(**entries))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"schedule": Cron("0 4 * * *")}, False),
+        ({"schedule": schedule(60, nowfun=lambda: START)}, True),
+        ({"alerts": AlertRules(slow_after=90)}, True),
+    ],
+)
+def test_a_start_compares_only_known_types(start_beat, is_written, given, expected):
+    entries = {**CALENDAR, "two": {**ENTRY, **given}}
+    start_beat(**entries)
+
+    assert is_written(lambda: start_beat(**entries)) is expected
+
+
+@pytest.mark.parametrize("call", ["pause", "update", "delete"])
+def test_a_start_writes_the_entries_after_an_edit_of_a_row(start_beat, is_written, own, call):
+    start_beat(**CALENDAR, two=ENTRY)
+    given = {"args": (3,)} if call == "update" else {}
+    getattr(own, call)("two", **given)
+
+    assert is_written(lambda: start_beat(**CALENDAR, two=ENTRY))
+
+
+def test_a_start_writes_the_entry_of_a_quarantined_row(dynbeat, start_beat, is_written, own):
+    start_beat(**CALENDAR, two=ENTRY)
+    with Session(dynbeat.context.database.engine) as session:
+        session.execute(
+            update(Schedule)
+            .where(Schedule.name == "two")
+            .values(error="unplannable", next_run_at=None)
+        )
+        session.commit()
+
+    assert is_written(lambda: start_beat(**CALENDAR, two=ENTRY))
+    assert own.get("two").error is None
+
+
+def test_a_start_writes_the_entries_after_a_change_of_the_settings(dynbeat, start_beat, is_written):
+    start_beat(**CALENDAR)
+    dynbeat.context.__dict__.pop("settings", None)
+    dynbeat.app.conf.update(dynbeat_max_payload_bytes=999)
+
+    assert is_written(lambda: start_beat(**CALENDAR))
+
+
+def test_without_a_name_of_the_application_each_start_writes_the_entries(
+    dynbeat, start_beat, is_written
+):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dynbeat.app, "main", None)
+        dynbeat.context.__dict__.pop("settings", None)
+        start_beat(**CALENDAR)
+
+        assert is_written(lambda: start_beat(**CALENDAR))

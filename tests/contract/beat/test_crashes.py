@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application
 from tests.support.worker_stub import WorkerStub

@@ -13,7 +13,7 @@ from sqlalchemy import insert, select, text, update
 from celery_dynbeat.beat.dispatcher import Dispatcher
 from celery_dynbeat.beat.maintenance import Maintenance
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.store import pending_work
+from celery_dynbeat.store.schedules import due
 from celery_dynbeat.testing import RecordingPublisher
 from tests.support.applications import MINUTELY, START
 
@@ -41,7 +41,7 @@ def late(dynbeat, mine, clock, dispatcher):
 
     def commit():
         mine.create("late", task="t", trigger=MINUTELY)
-        due_at = clock.now() - 2 * pending_work.IN_FLIGHT
+        due_at = clock.now() - 2 * due.IN_FLIGHT
         change = update(Schedule).values(next_fire_at=due_at, next_run_at=due_at)
         with dynbeat.context.database.engine.begin() as connection:
             connection.execute(change)
@@ -73,13 +73,13 @@ def test_passes_in_between_do_not_delay_the_full_poll(dynbeat, late, clock, disp
 def test_an_idle_beat_polls_at_most_once_in_each_poll_interval(
     dynbeat, clock, dispatcher, monkeypatch
 ):
-    polls, read = [], pending_work.read
+    polls, read = [], due.read_pending
 
     def counted(*given, **named):
         polls.append(clock.now())
         return read(*given, **named)
 
-    monkeypatch.setattr(pending_work, "read", counted)
+    monkeypatch.setattr(due, "read_pending", counted)
     start, interval = clock.now(), dynbeat.context.settings.poll_interval
     dispatcher.run_pass()
     while clock.now() < start + 12 * interval:
@@ -120,7 +120,7 @@ def test_a_notified_beat_sends_a_late_row_at_once(late, dispatcher, publisher):
 def test_a_notified_beat_claims_before_it_polls(late, dispatcher, publisher, monkeypatch):
     late()
     polls = []
-    monkeypatch.setattr(pending_work, "read", lambda *_, **given: polls.append(given))
+    monkeypatch.setattr(due, "read_pending", lambda *_, **given: polls.append(given))
     dispatcher.on_change()
 
     assert dispatcher.run_pass() == timedelta(0)
@@ -144,7 +144,7 @@ def test_a_beat_that_slept_until_a_fire_time_claims_before_it_polls(
     clock.advance(timedelta(seconds=58))
     clock.advance(dispatcher.run_pass())
     polls = []
-    monkeypatch.setattr(pending_work, "read", lambda *_, **given: polls.append(given))
+    monkeypatch.setattr(due, "read_pending", lambda *_, **given: polls.append(given))
 
     assert dispatcher.run_pass() == timedelta(0)
     assert ([run.name for run in publisher.sent], polls) == (["n"], [])
@@ -206,17 +206,15 @@ def test_the_cost_of_a_poll_does_not_grow_while_a_transaction_is_open(dynbeat):
             with engine.begin() as connection:
                 connection.execute(update(Schedule).values(next_run_at=at))
 
-        front = pending_work.Watermark(no_due_before=at, no_overdue_before=at)
-        everywhere, in_part = (
-            blocks(engine, where) for where in (pending_work.NO_WATERMARK, front)
-        )
+        front = due.Watermark(no_due_before=at, no_overdue_before=at)
+        everywhere, in_part = (blocks(engine, where) for where in (due.NO_WATERMARK, front))
 
     assert in_part * 5 < everywhere
 
 
 def blocks(engine, front):
     """Return how many blocks the database reads for a poll."""
-    statement = pending_work.statement(now=START, until=START, watermark=front)
+    statement = due.statement(now=START, until=START, watermark=front)
     compiled = statement.compile(engine, compile_kwargs={"literal_binds": True})
     with engine.connect() as connection:
         explain = text(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {compiled}".replace(":", r"\:"))

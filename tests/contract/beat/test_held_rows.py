@@ -16,19 +16,18 @@ import pytest
 from sqlalchemy import create_engine, event, select
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import Every, beat
+from celery_dynbeat import Every, beat, transitions
+from celery_dynbeat.alerts.alert_pass import AlertPass
 from celery_dynbeat.beat import config_sync
-from celery_dynbeat.beat.alerting.alert_pass import AlertPass
-from celery_dynbeat.beat.pruner import prune, prune_changes
+from celery_dynbeat.beat.maintenance import prune, prune_changes
 from celery_dynbeat.broker.publisher import PublishResult
 from celery_dynbeat.common.errors import DispatchError
 from celery_dynbeat.common.run_ids import new_run_id
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.alert_models import Alert
 from celery_dynbeat.db.models import Base, Change, Hold, NodeKind, Run, Schedule
 from celery_dynbeat.process.heartbeat import HeartbeatWriter
 from celery_dynbeat.testing import ManualBeat, RecordingPublisher
-from celery_dynbeat.transitions import dead_attempts, failing, pausing
 from celery_dynbeat.worker import outcome_recorder
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
 from celery_dynbeat.worker.pool_check import end_dropped
@@ -42,10 +41,9 @@ SOON, LATER = Every(10 * SECOND), Every(30 * DAY)
 HELD, FREE = "held", "free"
 #: Schedules whose first run has started, except the first ones.
 STARTED = ("broken", "lost", "dropped", "timed", "failed", "recovers", "retries", "replaced")
-#: Functions of beat for rows that Python cannot read, and for skipped fire times in a backfill.
+#: Functions of beat for unusable requests, and for skipped fire times in a backfill.
 NOT_CALLED = {
-    *("quarantine_unreadable", "_quarantine", "_handle_unreadable", "_fail_unreadable"),
-    *("_cancel", "_skipped_by_call", "_add_skipped"),
+    *("_quarantine", "_cancel", "_skipped_by_call", "_add_skipped", "_managed_names"),
 }
 
 
@@ -355,7 +353,7 @@ def test_locked_retries_of_a_whole_batch_delay_no_other_retry(limited, clock):
 
 @pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
 def test_locked_ended_runs_of_a_whole_batch_delay_no_other_schedule(limited, clock, monkeypatch):
-    monkeypatch.setattr(failing, "MAX_DEFERRED", 2)
+    monkeypatch.setattr(transitions, "MAX_DEFERRED", 2)
     dynbeat = limited()
     site_beat, dead = ManualBeat(dynbeat), WorkerStub(dynbeat, "dead")
     for owner, name in [(HELD, "a"), (HELD, "b"), (FREE, "n")]:
@@ -494,7 +492,7 @@ def database_functions():
     """Return the functions of beat with a session, and those that settle the end of runs."""
     names = [each.name for each in pkgutil.iter_modules(beat.__path__)]
     modules = [import_module(f"celery_dynbeat.beat.{name}") for name in names]
-    modules += [failing, pausing, dead_attempts]
+    modules.append(transitions)
     found = [
         inspect.unwrap(each)
         for module in modules

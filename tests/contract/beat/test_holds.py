@@ -12,9 +12,11 @@ from celery_dynbeat import Every, Once
 from celery_dynbeat.beat.claim import claim
 from celery_dynbeat.beat.holding import hold_rows
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.store import due, holds
+from celery_dynbeat.store import holds
+from celery_dynbeat.store.schedules import due
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, execute, instants
+from tests.support.suites import one_database
 from tests.support.waiting import wait_until
 
 MINUTE = timedelta(minutes=1)
@@ -70,6 +72,7 @@ def test_a_held_schedule_sends_nothing(mine, scope, clock, beat, sent):
     assert kept(mine) == []
 
 
+@one_database
 @pytest.mark.parametrize(
     ("catch_up", "expected"),
     [
@@ -437,10 +440,10 @@ def test_a_claim_that_sees_a_released_hold_processes_the_row(dynbeat, mine, cloc
     with transaction(dynbeat) as session:
         locked = due.lock_due(session, now=clock.now(), limit=1)
         mine.release(session=session)
-        rows, held = hold_rows(session, locked.rows, now=clock.now(), poll_interval=interval)
+        rows, held = hold_rows(session, locked, now=clock.now(), poll_interval=interval)
 
-    assert locked.rows[0].may_be_held
-    assert (list(rows), held) == (list(locked.rows), 0)
+    assert locked[0].may_be_held
+    assert (list(rows), held) == (list(locked), 0)
 
 
 def test_maintenance_deletes_expired_holds(dynbeat, mine, clock, beat):
@@ -495,50 +498,6 @@ def test_a_parked_schedule_that_was_stopped_by_hand_stops_no_other(
     assert {run.owner for run in sent} == {"user:43"}
     assert minutes_of(sent) == [1, 2, 3]
     assert execute(dynbeat, COUNT_PARKED) == 0
-
-
-#: Values that Python cannot read; later than now where the database has such a value.
-UNREADABLE = {"sqlite": "x", "postgresql": "infinity", "mariadb": "0000-00-00"}
-
-
-@pytest.mark.parametrize("column", ["held_at", "next_run_at"])
-def test_a_parked_schedule_that_cannot_be_read_is_quarantined(
-    dynbeat, mine, clock, beat, sent, request, column
-):
-    kind = request.node.callspec.params["database_url"]
-    if (kind, column) == ("mariadb", "next_run_at"):
-        pytest.skip("a schedule is due at the date 0000-00-00")
-    mine.create("n", task="t", trigger=MINUTELY)
-    dynbeat.schedules.for_owner("user:43").create("n", task="t", trigger=MINUTELY)
-    mine.hold(reason="r")
-    pass_minutes(beat, clock, 1)
-    assert execute(dynbeat, COUNT_PARKED) == 1
-    damage = f"UPDATE dynbeat_schedule SET {column} = '{UNREADABLE[kind]}'"
-    execute(dynbeat, f"{damage} WHERE owner = 'user:42'")
-
-    pass_minutes(beat, clock, 2)
-
-    assert minutes_of(sent) == [1, 2, 3]
-    assert column in mine.get("n").error
-
-
-def test_a_hold_whose_end_cannot_be_read_has_no_end(dynbeat, mine, scope, clock, beat, sent):
-    kind = dynbeat.context.database.engine.dialect.name
-    if kind not in UNREADABLE or UNREADABLE[kind] == "0000-00-00":
-        pytest.skip("a hold with the end 0000-00-00 has ended")
-    mine.create("n", task="t", trigger=MINUTELY)
-    dynbeat.schedules.for_owner("user:43").create("n", task="t", trigger=MINUTELY)
-    scope.hold(reason="r", until=START + 9 * MINUTE)
-    execute(dynbeat, f"UPDATE dynbeat_hold SET until_at = '{UNREADABLE[kind]}'")
-    pass_minutes(beat, clock, 2)
-
-    assert {run.owner for run in sent} <= {"user:43"}
-    assert len(sent) == (2 if scope is mine else 0)
-    (hold,) = scope.holds()
-    assert (hold.reason, hold.until_at) == ("r", None)
-    assert list(scope.release()) == [hold]
-    beat.run_until_idle()
-    assert minutes_of(run for run in sent if run.owner == "user:42") == [2]
 
 
 def test_a_release_with_an_old_snapshot_takes_effect_with_the_next_maintenance(

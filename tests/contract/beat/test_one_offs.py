@@ -7,6 +7,7 @@ import pytest
 from celery_dynbeat import AnyOf, Cron, Every, InvalidScheduleError, Once
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START, instants
+from tests.support.suites import one_database
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 #: dynbeat_dispatch_timeout.
@@ -25,6 +26,7 @@ def test_a_delay_counts_from_the_clock_of_the_database(mine, clock, beat, sent):
     assert [run.scheduled_for for run in sent] == [moved.trigger.at]
 
 
+@one_database
 @pytest.mark.parametrize("call", ["create", "upsert", "update", "create_many"])
 def test_each_call_that_stores_a_delay_counts_it_from_now(dynbeat, mine, clock, call):
     trigger = Once.after(MINUTE)
@@ -59,6 +61,7 @@ def test_a_one_off_without_a_delay_fires_at_once(mine, beat, sent):
     assert mine.get("now").finished_at == START
 
 
+@one_database
 @pytest.mark.parametrize("late", [timedelta(0), SECOND, GRACE])
 @pytest.mark.parametrize("call", ["create", "update"])
 def test_a_one_off_that_has_just_passed_fires_at_once(mine, clock, beat, sent, call, late):
@@ -132,6 +135,7 @@ def test_a_one_off_may_be_moved_by_less_than_min_interval(limited, clock):
     ]
 
 
+@one_database
 @pytest.mark.parametrize(
     ("given", "field", "reason"),
     [

@@ -8,10 +8,10 @@ from sqlalchemy.exc import OperationalError
 
 from celery_dynbeat import AnyOf, Every, Once
 from celery_dynbeat.beat.maintenance import CANVAS_LOST
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.planning.plan import TOO_NEAR
 from celery_dynbeat.testing import ManualBeat
-from celery_dynbeat.transitions.dead_attempts import MAX_ATTEMPTS
+from celery_dynbeat.transitions import MAX_ATTEMPTS
 from tests.support.applications import MINUTELY, START, application, execute, instants
 from tests.support.worker_stub import WorkerStub
 
@@ -484,10 +484,10 @@ def test_an_update_of_a_quarantined_schedule_records_its_missed_fire_times(
     dynbeat, mine, clock, beat
 ):
     mine.create("n", task="t", trigger=MINUTELY)
-    execute(dynbeat, "UPDATE dynbeat_schedule SET args = '{}'")
+    execute(dynbeat, f"UPDATE dynbeat_schedule SET args = '[{'1' * 5_000}]'")
     clock.advance(MINUTE)
     beat.run_until_idle()
-    assert "array" in mine.get("n").error
+    assert "args" in mine.get("n").error
     clock.advance(MINUTE)
 
     mine.update("n", args=[])

@@ -7,13 +7,13 @@ from functools import partial
 import pytest
 
 from celery_dynbeat import Cron, Once
-from celery_dynbeat.beat import pruner
-from celery_dynbeat.beat.pruner import BATCH_PAUSE, FIRST_DELAY, SCAN_INTERVAL
+from celery_dynbeat.beat import maintenance
+from celery_dynbeat.beat.maintenance import BATCH_PAUSE, FIRST_DELAY, SCAN_INTERVAL
 from celery_dynbeat.cli.prune import _prune
 from celery_dynbeat.common.run_ids import new_run_id
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Origin, Run
-from celery_dynbeat.store import runs
+from celery_dynbeat.store.runs import runs
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START, application, execute
 
@@ -201,7 +201,7 @@ def left(dynbeat):
 
 
 def test_beat_prunes_in_small_batches_with_a_pause_after_each(dynbeat, clock, beat, monkeypatch):
-    monkeypatch.setattr(pruner, "BATCH_SIZE", 4)
+    monkeypatch.setattr(maintenance, "BATCH_SIZE", 4)
     old_runs(dynbeat, 10)
 
     assert beat.tick() > timedelta(0)
@@ -289,7 +289,7 @@ def server(request, clock):
 
 
 def one_batch(dynbeat, session):
-    return pruner.prune(session, now=dynbeat.context.clock.now(), older_than=DAY)
+    return maintenance.prune(session, now=dynbeat.context.clock.now(), older_than=DAY)
 
 
 def test_a_claim_does_not_wait_for_a_prune_transaction(server, clock):
@@ -338,14 +338,14 @@ def test_a_beat_skips_rows_that_another_beat_deletes(server):
 
 
 def test_a_beat_deletes_all_rows_that_no_other_beat_deletes(server, monkeypatch):
-    monkeypatch.setattr(pruner, "BATCH_SIZE", 10)
+    monkeypatch.setattr(maintenance, "BATCH_SIZE", 10)
     old_runs(server, 20)
     deleted = []
 
     def work(session):
         first = one_batch(server, session)
         now = server.context.clock.now()
-        batch = partial(pruner.prune, now=now, older_than=DAY, after=first.last_id)
+        batch = partial(maintenance.prune, now=now, older_than=DAY, after=first.last_id)
         deleted.append(server.context.database.run(batch).deleted)
         return first.deleted
 
@@ -354,7 +354,7 @@ def test_a_beat_deletes_all_rows_that_no_other_beat_deletes(server, monkeypatch)
 
 
 def test_two_beats_that_prune_at_once_delete_each_run_once(dynbeat, monkeypatch):
-    monkeypatch.setattr(pruner, "BATCH_SIZE", 50)
+    monkeypatch.setattr(maintenance, "BATCH_SIZE", 50)
     old_runs(dynbeat, 1_000)
     start, deleted = threading.Barrier(2), []
 
@@ -377,6 +377,6 @@ def test_ten_thousand_runs_are_deleted_in_batches(dynbeat):
     old_runs(dynbeat, 10_000)
     first = dynbeat.context.database.run(partial(one_batch, dynbeat))
 
-    assert first.deleted == pruner.BATCH_SIZE
-    assert pruned(dynbeat) == 10_000 - pruner.BATCH_SIZE
+    assert first.deleted == maintenance.BATCH_SIZE
+    assert pruned(dynbeat) == 10_000 - maintenance.BATCH_SIZE
     assert left(dynbeat) == 0

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import Cron, Every, InvalidTriggerError, RRule
-from celery_dynbeat.store import due
+from celery_dynbeat.store.schedules import due
 from celery_dynbeat.triggers import parse
 from tests.security import hostile_values
 from tests.support.applications import MINUTELY, START, execute
@@ -15,9 +15,7 @@ from tests.support.applications import MINUTELY, START, execute
 DAMAGES = {
     "trigger": "trigger_spec = 'never on sunday'",
     "zone": "trigger_kind = 'cron', trigger_spec = '* * * * *', timezone = 'Mars/Olympus'",
-    "args": "args = '{}'",
-    "kwargs": "kwargs = '[1]'",
-    "options": "options = '7'",
+    "args": f"args = '[{'1' * 5_000}]'",
     "impossible": "trigger_kind = 'cron', trigger_spec = '0 0 31 2 *'",
 }
 
@@ -116,10 +114,11 @@ def make_costly(dynbeat, mine):
 
 def test_any_edit_repairs_a_quarantined_row_with_a_valid_trigger(dynbeat, mine, clock, beat):
     mine.create("bad", task="t", trigger=MINUTELY)
-    execute(dynbeat, "UPDATE dynbeat_schedule SET args = '{}' WHERE name = 'bad'")
+    execute(dynbeat, "UPDATE dynbeat_schedule SET timezone = 'Mars' WHERE name = 'bad'")
     clock.advance(timedelta(minutes=1))
     beat.run_until_idle()
 
+    execute(dynbeat, "UPDATE dynbeat_schedule SET timezone = 'UTC' WHERE name = 'bad'")
     assert mine.update("bad", args=[1]).next_run_at == clock.now() + timedelta(minutes=1)
 
 
@@ -154,13 +153,13 @@ def test_an_invalid_row_inserted_by_sql_is_quarantined_before_it_is_due(dynbeat,
 def test_fire_times_that_passed_before_a_quarantine_are_counted_once(dynbeat, mine, clock, beat):
     mine.create("n", task="t", trigger=Every(3600, anchor=START))
     unplanned = "UPDATE dynbeat_schedule SET next_run_at = NULL, error = NULL"
-    # The jitter takes the first fire time out of the range of dates.
-    execute(dynbeat, f"{unplanned}, jitter = 60, start_at = '0001-01-01 00:00:00.000000'")
+    execute(dynbeat, f"{unplanned}, trigger_spec = 'x'")
     clock.advance(3 * 3600)
     beat.run_until_idle()
     assert (mine.get("n").error is None, list(mine.runs("n"))) == (False, [])
 
-    execute(dynbeat, f"{unplanned}, start_at = NULL")
+    spec = Every(3600, anchor=START).spec
+    execute(dynbeat, f"{unplanned}, trigger_spec = :spec", spec=spec)
     beat.run_until_idle()
 
     assert [(run.status, run.fire_count) for run in mine.runs("n")] == [("skipped", 3)]

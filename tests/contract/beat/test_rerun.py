@@ -17,6 +17,7 @@ from celery_dynbeat.beat import rerun as rerun_module
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.ended_runs import end_all, start
+from tests.support.suites import one_database
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 
@@ -469,6 +470,7 @@ def test_a_request_for_too_long_a_history_is_refused(mine, history, monkeypatch)
         mine.rerun_many(since=START)
 
 
+@one_database
 @pytest.mark.parametrize(
     ("given", "field"),
     [
@@ -507,7 +509,12 @@ def test_a_request_joins_the_transaction_of_the_caller(dynbeat, mine, history):
 
 @pytest.mark.parametrize(
     ("column", "value"),
-    [("statuses", "{}"), ("statuses", "3"), ("waiting_ids", "7"), ("unfinished_ids", "[1.5]")],
+    [
+        ("statuses", '["x"]'),
+        ("statuses", f"[{'1' * 5_000}]"),
+        ("waiting_ids", "[7]"),
+        ("unfinished_ids", "[1.5]"),
+    ],
 )
 def test_a_request_that_cannot_be_read_is_cancelled(
     dynbeat, mine, clock, beat, sent, history, column, value

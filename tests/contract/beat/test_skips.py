@@ -6,13 +6,14 @@ import pytest
 from sqlalchemy import event
 
 from celery_dynbeat import AnyOf, Every, InvalidScheduleError, Once
-from celery_dynbeat.beat import pruner
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.beat import maintenance
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.planning.plan import TOO_NEAR
-from celery_dynbeat.store import stuck_runs
+from celery_dynbeat.store.runs import stuck_runs
 from celery_dynbeat.testing import FrozenClock, ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute, instants
 from tests.support.executed_statements import record_statements
+from tests.support.suites import one_database
 from tests.support.worker_stub import WorkerStub
 
 MINUTE = timedelta(minutes=1)
@@ -30,6 +31,7 @@ def kept(mine):
     ]
 
 
+@one_database
 @pytest.mark.parametrize(
     ("catch_up", "rows"),
     [
@@ -232,7 +234,7 @@ def test_history_keeps_a_skip_until_it_has_passed(dynbeat, mine, clock, beat):
 
     def prune():
         now = clock.now()
-        work = lambda session: pruner.prune(session, now=now, older_than=month)  # noqa: E731
+        work = lambda session: maintenance.prune(session, now=now, older_than=month)  # noqa: E731
         return dynbeat.context.database.run(work).deleted
 
     clock.advance(timedelta(days=39))

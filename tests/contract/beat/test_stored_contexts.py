@@ -8,7 +8,7 @@ from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 from sqlalchemy import event
 
-from celery_dynbeat.store import traces
+from celery_dynbeat.store.runs import traces
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, execute
 

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from celery_dynbeat import DispatchError
-from celery_dynbeat.beat import termination
-from celery_dynbeat.beat.termination import MAX_RETRIES, NOT_ENDED
+from celery_dynbeat.beat import maintenance
+from celery_dynbeat.beat.maintenance import MAX_RETRIES, NOT_ENDED
 from celery_dynbeat.testing import ManualBeat, RecordingPublisher
 from tests.support.applications import MINUTELY
 from tests.support.worker_stub import WorkerStub
@@ -168,14 +168,14 @@ def test_no_request_is_sent_for_a_while_after_repeated_refusals(
 
     runs = refused_one_after_the_other(replace_one, run_maintenance, "abc")
 
-    assert broker.requests == termination.MAX_REFUSALS
+    assert broker.requests == maintenance.MAX_REFUSALS
     assert [error_of(mine, run) for run in runs] == [REFUSAL] * 3
 
 
 def test_requests_are_sent_again_after_the_refusal_pause(
     broker, replace_one, run_maintenance, monkeypatch
 ):
-    monkeypatch.setattr(termination, "REFUSAL_PAUSE", 0)
+    monkeypatch.setattr(maintenance, "REFUSAL_PAUSE", 0)
     broker.error = DispatchError(REFUSAL)
     refused_one_after_the_other(replace_one, run_maintenance, "abc")
 

@@ -241,7 +241,7 @@ def test_entries_of_beat_schedule_are_neither_changed_nor_pruned_nor_exported(dy
         run(dynbeat, text)
     assert run(dynbeat, "schedules: []", prune_owners=[""]) == []
     _, result = exported(dynbeat)
-    assert (result.written, result.left_out) == (0, {"follow an entry of beat_schedule": 1})
+    assert (result.written, result.omitted) == (0, {"follow an entry of beat_schedule": 1})
 
 
 def test_an_export_leaves_out_what_apply_would_refuse(dynbeat, mine, clock, beat):
@@ -255,7 +255,7 @@ def test_an_export_leaves_out_what_apply_would_refuse(dynbeat, mine, clock, beat
     text, result = exported(dynbeat)
 
     assert [each["name"] for each in yaml.safe_load(text)["schedules"]] == ["live"]
-    assert result.left_out == {"are finished": 1, "have a damaged trigger": 1}
+    assert result.omitted == {"are finished": 1, "have a damaged trigger": 1}
 
 
 def test_an_empty_export_can_be_read(dynbeat):

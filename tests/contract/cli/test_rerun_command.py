@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from celery_dynbeat import Cron
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from tests.support.applications import MINUTELY, execute
 from tests.support.suites import each_database
 from tests.support.waiting import wait_until

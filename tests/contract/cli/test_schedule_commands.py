@@ -163,6 +163,28 @@ def test_update_changes_the_given_fields_only(shown, mine):
     assert (info.jitter, info.tags, info.options, info.max_runs) == (None, [], {"queue": "q"}, 3)
 
 
+def test_a_new_rule_keeps_the_zone_that_the_old_one_names(shown, refused, mine):
+    mine.create("n", task="t", trigger=Cron("0 9 * * *", timezone="Asia/Seoul"))
+
+    shown("update", "n", *OWNER, "--cron", "0 10 * * *")
+    assert mine.get("n").trigger == Cron("0 10 * * *", timezone="Asia/Seoul")
+
+    shown("update", "n", *OWNER, "--cron", "0 11 * * *", "--timezone", "Europe/Berlin")
+    assert mine.get("n").trigger == Cron("0 11 * * *", timezone="Europe/Berlin")
+
+    mine.set_timezone("America/Lima")
+    shown("update", "n", *OWNER, "--cron", "0 12 * * *", "--clear", "timezone")
+    info = mine.get("n")
+    assert info.inherits_timezone
+    assert info.trigger == Cron("0 12 * * *", timezone="America/Lima")
+
+    shown("update", "n", *OWNER, "--cron", "0 13 * * *")
+    assert mine.get("n").inherits_timezone
+    for options in ([], ["--cron", "0 9 * * *", "--timezone", "UTC"]):
+        status, text = refused("update", "n", *OWNER, *options, "--clear", "timezone")
+        assert (status, "--clear timezone needs a trigger without" in text) == (2, True)
+
+
 def test_a_list_has_one_line_per_schedule_with_tabs(shown, dynbeat):
     for owner in ("", "user:42"):
         mine = dynbeat.schedules.for_owner(owner)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from celery_dynbeat.db import names, renamed_tables
+from celery_dynbeat.db import models, names
 from celery_dynbeat.db.names import TableNames
 
 
@@ -10,6 +10,6 @@ from celery_dynbeat.db.names import TableNames
 def other_names(monkeypatch):
     """Return a function that chooses names for this process until the end of the test."""
     monkeypatch.setattr(names, "_chosen", None)
-    yield lambda **given: renamed_tables.use(TableNames(**given))
+    yield lambda **given: models.use_names(TableNames(**given))
     monkeypatch.setattr(names, "_chosen", None)
-    renamed_tables.use(TableNames())
+    models.use_names(TableNames())

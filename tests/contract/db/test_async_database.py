@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.pool import AsyncAdaptedQueuePool
 from sqlalchemy.util import greenlet_spawn
 
 from celery_dynbeat import AsyncDynbeat, ConfigurationError
@@ -52,7 +53,8 @@ def test_an_engine_that_is_not_asynchronous_is_refused(engine):
 def test_an_engine_of_the_application_is_shared_and_stays_open(database_url):
     async def main():
         url = AsyncDatabase(database_url).engine.url
-        engine = create_async_engine(url)
+        # SQLAlchemy 2.0 would open a connection for each use of a SQLite file.
+        engine = create_async_engine(url, poolclass=AsyncAdaptedQueuePool)
         async with async_application(database_url, engine=engine) as dynbeat:
             mine = dynbeat.schedules.for_owner("user:42")
             async with AsyncSession(engine) as session, session.begin():

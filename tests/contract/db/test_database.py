@@ -1,5 +1,6 @@
 """The database: instants, repeated transactions, forks, passwords, and outages."""
 
+import json
 import os
 import re
 import sqlite3
@@ -11,15 +12,16 @@ from sqlalchemy import select, text
 from sqlalchemy.exc import DBAPIError, StatementError
 
 from celery_dynbeat import ConfigurationError, Every
-from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.worker import outcome_recorder
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
 from tests.support.applications import MINUTELY, START, application, execute
-from tests.support.servers import MariaDBServer, PostgreSQLServer
+from tests.support.combinations import DATABASES
+from tests.support.servers import PostgreSQLServer, mariadb_or_mysql
 from tests.support.waiting import wait_until
 
 
@@ -47,6 +49,22 @@ def test_a_naive_instant_is_rejected(dynbeat):
 
 def test_the_clock_of_the_database_is_aware(dynbeat):
     assert abs(dynbeat.context.database.read_clock() - datetime.now(UTC)) < timedelta(seconds=60)
+
+
+def test_arguments_keep_each_digit_and_the_order_of_their_keys(mine):
+    kwargs = {"b": 2**64, "a": [-(2**63) - 1, 10**30, 1e22, 1.0, 0.1], "aa": {"z": 1, "": None}}
+    mine.create("n", task="t", trigger=MINUTELY, kwargs=kwargs)
+
+    assert json.dumps(mine.get("n").kwargs) == json.dumps(kwargs)
+
+
+def test_the_database_refuses_arguments_that_are_no_json(dynbeat, mine):
+    mine.create("n", task="t", trigger=MINUTELY)
+
+    with pytest.raises(DBAPIError):
+        execute(dynbeat, "UPDATE dynbeat_schedule SET kwargs = '{oops'")
+
+    assert mine.get("n").kwargs == {}
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
@@ -131,7 +149,7 @@ def test_tables_in_a_folder_that_does_not_exist_name_the_fix(url, prepare):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [PostgreSQLServer, MariaDBServer], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [PostgreSQLServer, mariadb_or_mysql()], ids=DATABASES)
 def test_an_outcome_is_buffered_while_the_database_is_down_and_written_later(
     own_server, monkeypatch, kind
 ):

@@ -8,12 +8,12 @@ from sqlalchemy import create_engine
 
 from celery_dynbeat import InvalidScheduleError
 from celery_dynbeat.beat import config_sync
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.health.evaluation import HealthReport, evaluate
 from celery_dynbeat.health.probes import collect_health
-from celery_dynbeat.store import due
+from celery_dynbeat.store.schedules import due
 from celery_dynbeat.testing import ManualBeat
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
 from tests.support.applications import MINUTELY, application
@@ -136,7 +136,7 @@ def test_a_name_that_the_database_cannot_store_is_rejected(dynbeat):
     ("dynbeat", "warned"), [("LATIN1", True), ("UTF8", False)], indirect=["dynbeat"]
 )
 def test_a_process_warns_about_the_encoding_once_and_status_each_time(dynbeat, warned, caplog):
-    with caplog.at_level(logging.WARNING, logger="celery_dynbeat.db.encoding"):
+    with caplog.at_level(logging.WARNING, logger="celery_dynbeat.db.types"):
         dynbeat.context.prepare()
         schema.check(dynbeat.context.database)
 

@@ -1,24 +1,29 @@
 """Transactions of the package are READ COMMITTED with any default of the server."""
 
+from types import SimpleNamespace
+
 import pytest
 from sqlalchemy import create_engine, make_url, text
 
 from celery_dynbeat.db.engine import Database
 from tests.support.databases import administration
+from tests.support.servers.mysql import is_mysql
 
 pytestmark = pytest.mark.empty_database
 
 SHOWN = {
     "postgresql": "SELECT current_setting('transaction_isolation')",
     "mariadb": "SELECT @@tx_isolation",
+    "mysql": "SELECT @@transaction_isolation",
 }
 DEFAULT = "ALTER DATABASE {} SET default_transaction_isolation = '{}'"
 
 
 def level(session):
-    kind = session.get_bind().dialect.name
-    shown = SHOWN["postgresql" if kind == "postgresql" else "mariadb"]
-    return session.scalar(text(shown)).lower().replace("-", " ")
+    # The connection's: the dialect knows MariaDB after the first connection of its engine.
+    dialect = session.connection().dialect
+    kind = "mariadb" if dialect.name == "mysql" and not is_mysql(dialect) else dialect.name
+    return session.scalar(text(SHOWN[kind])).lower().replace("-", " ")
 
 
 @pytest.fixture
@@ -45,11 +50,7 @@ def test_transactions_are_read_committed_at_a_serializable_default(serializable_
 
 
 def connection_session(connection):
-    class Session:
-        scalar = connection.scalar
-        get_bind = staticmethod(lambda: connection)
-
-    return Session
+    return SimpleNamespace(scalar=connection.scalar, connection=lambda: connection)
 
 
 @pytest.mark.parametrize("how", ["run", "run_autocommit", "read", "read_in_transaction"])

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import make_url, text
 from sqlalchemy.exc import DBAPIError
 
-from celery_dynbeat.db import timeouts
+from celery_dynbeat.db import connections
 from celery_dynbeat.db.engine import Database
 
 SLEEP = {"postgresql": "SELECT pg_sleep({0})", "mariadb": "SELECT sleep({0})"}
@@ -71,11 +71,11 @@ def test_the_connection_of_a_migration_has_no_read_timeout(server):
         connection.execute(text(sleep.format(2)))
 
 
-@pytest.mark.parametrize("driver", timeouts._DEFAULTS)
+@pytest.mark.parametrize("driver", connections._DEFAULTS)
 def test_every_known_driver_has_a_connect_timeout_and_a_read_timeout(driver):
     url = make_url("mysql://h/d").set(drivername=f"any+{driver}")
 
-    arguments = timeouts.connect_args(url, {})
+    arguments = connections.connect_args(url, {})
 
     assert arguments["connect_timeout"] == 10
     assert {"read_timeout", "tcp_user_timeout"} & arguments.keys()
@@ -84,7 +84,7 @@ def test_every_known_driver_has_a_connect_timeout_and_a_read_timeout(driver):
 def test_given_arguments_take_precedence_over_defaults():
     url = make_url("postgresql+psycopg://h/d?connect_timeout=3")
 
-    arguments = timeouts.connect_args(url, {"read_timeout": None})
+    arguments = connections.connect_args(url, {"read_timeout": None})
 
     assert "connect_timeout" not in arguments
     assert arguments["read_timeout"] is None

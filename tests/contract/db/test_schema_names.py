@@ -1,7 +1,6 @@
 """Schemas whose names must be quoted: reserved words, upper-case letters, other characters."""
 
 import re
-import subprocess
 
 import pytest
 from sqlalchemy import NullPool, create_engine, inspect, make_url, text
@@ -12,10 +11,11 @@ from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.indexes import METADATA
 from celery_dynbeat.db.names import MAX_IDENTIFIER, PREFIX, TableNames
 from tests.support.applications import application
+from tests.support.database_clients import execute_in_client, offline_url
 from tests.support.databases import new_schema
 from tests.support.named_run import make_a_run
 from tests.support.next_migration import upgrade_to
-from tests.support.servers import MariaDBServer
+from tests.support.servers import mariadb_or_mysql
 
 pytestmark = pytest.mark.empty_database
 
@@ -94,28 +94,15 @@ def test_the_next_migration_changes_the_tables_of_these_names(server_url, chosen
 
 
 def test_a_client_executes_the_printed_statements(server_url, chosen):
-    # MariaDB's own scheme: offline, only the URL tells it from MySQL.
-    database = Database(server_url.replace("mysql+", "mariadb+", 1))
+    database = Database(offline_url(server_url))
+    printed = schema.upgrade_sql(database, start="base")
 
-    execute_in_client(database.engine.url, schema.upgrade_sql(database, start="base"))
-
+    # PostgreSQL truncates a longer name with a NOTICE.
+    assert "truncated" not in execute_in_client(database.engine.url, printed)
     assert schema.check(database) == schema.head()
     assert tables(server_url, chosen.schema) == expected_tables(chosen)
     assert tables(server_url) == set()
     database.dispose()
-
-
-def execute_in_client(url, sql):
-    if url.get_backend_name() == "postgresql":
-        shown = url.set(drivername="postgresql").render_as_string(hide_password=False)
-        client = ["psql", "--quiet", "--no-psqlrc", "--set=ON_ERROR_STOP=1", shown]
-    else:
-        client = ["mariadb", f"--user={url.username}", f"--password={url.password or ''}"]
-        client += [f"--host={url.host}", f"--port={url.port}", f"--database={url.database}"]
-    done = subprocess.run(client, input=sql, text=True, check=False, capture_output=True)
-    assert done.returncode == 0, done.stderr
-    # PostgreSQL truncates a longer name with a NOTICE.
-    assert "truncated" not in done.stderr
 
 
 @pytest.mark.parametrize("name", ["order", "Billing", "a-b"])
@@ -162,15 +149,14 @@ def test_the_url_of_mariadb_needs_no_database(mariadb_url, other_names):
         assert tables(mariadb_url, names.schema) == expected_tables(names)
 
 
-class CaseInsensitiveMariaDB(MariaDBServer):
+class CaseInsensitiveServer(mariadb_or_mysql()):
     """A server that stores names in lower case, as on Windows."""
 
-    def command(self):
-        return [*super().command(), "--lower-case-table-names=1"]
+    options = ("--lower-case-table-names=1",)
 
 
 def test_mariadb_may_store_names_in_lower_case(own_server):
-    url = make_url(own_server(CaseInsensitiveMariaDB).url).set(database="test")
+    url = make_url(own_server(CaseInsensitiveServer).url).set(database="test")
     shown = url.render_as_string(hide_password=False)
     with administrator(url.set(database="mysql")) as connection:
         connection.execute(text("CREATE DATABASE test"))

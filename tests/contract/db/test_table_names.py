@@ -5,8 +5,8 @@ from celery import Celery
 from sqlalchemy import create_engine, inspect, make_url, text
 
 from celery_dynbeat import ConfigurationError, Dynbeat, SchemaError
-from celery_dynbeat.db import renamed_tables
 from celery_dynbeat.db.indexes import METADATA
+from celery_dynbeat.db.models import use_names
 from celery_dynbeat.db.names import MAX_IDENTIFIER, PREFIX, TableNames
 from tests.support.applications import application
 from tests.support.databases import new_schema
@@ -92,7 +92,7 @@ def test_a_schema_that_is_missing_is_named(other_names, database_url):
 
 
 def test_one_process_uses_one_set_of_tables(sqlite_url):
-    renamed_tables.use(TableNames())
+    use_names(TableNames())
     app = Celery("billing", set_as_current=False)
     app.conf.update(dynbeat_database_url=sqlite_url, dynbeat_table_prefix="other_")
 
@@ -153,6 +153,8 @@ def test_an_error_of_missing_tables_names_their_prefix(other_names, sqlite_url):
     app = Celery("billing", set_as_current=False)
     app.conf.dynbeat_database_url = sqlite_url
     app.conf.update(dynbeat_table_prefix="billing_", dynbeat_create_tables=False)
+    dynbeat = Dynbeat(app)
 
     with pytest.raises(SchemaError, match="with dynbeat_table_prefix = 'billing_': run"):
-        Dynbeat(app).schedules.list()
+        dynbeat.schedules.list()
+    dynbeat.context.database.dispose()

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import make_url
 
 from celery_dynbeat import ConfigurationError
-from celery_dynbeat.db.django_databases import alias_of, place_in
+from celery_dynbeat.db.django_databases import address_in, alias_of
 
 MYSQL = "mysql+pymysql" if find_spec("MySQLdb") is None else "mysql+mysqldb"
 
@@ -82,7 +82,7 @@ MYSQL = "mysql+pymysql" if find_spec("MySQLdb") is None else "mysql+mysqldb"
     ],
 )
 def test_the_place_is_that_of_the_database(database, url, arguments):
-    place = place_in(database)
+    place = address_in(database)
 
     assert place.url == make_url(url)
     assert place.connect_args == arguments
@@ -90,7 +90,7 @@ def test_the_place_is_that_of_the_database(database, url, arguments):
 
 def test_an_engine_that_is_not_supported_is_named():
     with pytest.raises(ConfigurationError, match=r"the ENGINE 'django\.db\.backends\.oracle'"):
-        place_in({"ENGINE": "django.db.backends.oracle"})
+        address_in({"ENGINE": "django.db.backends.oracle"})
 
 
 @pytest.mark.parametrize(

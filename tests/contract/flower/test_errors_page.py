@@ -8,7 +8,7 @@ from sqlalchemy import insert
 
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.db.models import Run
-from celery_dynbeat.store import run_pages
+from celery_dynbeat.store.runs import run_pages
 
 PAGE = "/dynbeat/errors"
 HOSTILE = '"><script>alert(1)</script>\u202e'

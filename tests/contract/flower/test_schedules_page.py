@@ -244,11 +244,9 @@ def test_without_write_access_there_are_no_controls(dynbeat, serve):
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        *(("tags", value) for value in ("5", "null", '{"a": 1}', '["\\ud800", 5, null]')),
-        *(("jitter", value) for value in ("x", 1e300)),
-        *(("max_run_time", value) for value in ("x", 1e300)),
-        ("catch_up_window", 1e300),
-        ("options", "5"),
+        ("tags", '["\\ud800", 5, null]'),
+        ("args", "[" + "1" * 5_000 + "]"),
+        ("trigger_spec", "x"),
     ],
 )
 def test_a_damaged_row_does_not_hide_the_other_schedules(dynbeat, pages, column, value):

@@ -5,7 +5,7 @@ import pytest
 from celery_dynbeat import Every
 from celery_dynbeat.importing.found import Converted, Found
 from celery_dynbeat.importing.writing import Importer
-from celery_dynbeat.store import imports
+from celery_dynbeat.store.schedules import imports
 from tests.support.applications import MINUTELY, application
 from tests.support.executed_statements import record_statements
 

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from sqlalchemy import make_url, text
 
 from celery_dynbeat import Every
-from celery_dynbeat.api.edit.carried import Carried
+from celery_dynbeat.api.edit.source_progress import SourceProgress
 from celery_dynbeat.cli import dynbeat as group
 from celery_dynbeat.importing.found import Converted, Found, SourceError
 from celery_dynbeat.importing.sql.layouts import DJANGO_CELERY_BEAT
@@ -70,8 +70,8 @@ def test_a_value_that_no_database_takes_refuses_one_schedule(
     server_url, clock, owner, name, count, field, dry_run
 ):
     def found(name, run_count):
-        carried = Carried(run_count=run_count)
-        converted = Converted(task="proj.a", trigger=Every(300), carried=carried)
+        progress = SourceProgress(run_count=run_count)
+        converted = Converted(task="proj.a", trigger=Every(300), progress=progress)
         return Found(name=name, described="", row={}, converted=converted)
 
     with application(server_url, clock=clock) as dynbeat:

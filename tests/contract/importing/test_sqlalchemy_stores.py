@@ -94,7 +94,7 @@ def test_the_schema_of_sqlalchemy_celery_beat_is_an_option(postgresql_url, clock
 
         (page,) = source.pages()
 
-    assert page[0].converted.carried.last_run_at == LAST_RUN
+    assert page[0].converted.progress.last_run_at == LAST_RUN
 
 
 def test_the_scheduler_writes_naive_instants_in_the_zone_of_the_application(sqlite_url, clock):
@@ -111,7 +111,7 @@ def test_the_scheduler_writes_naive_instants_in_the_zone_of_the_application(sqli
 
         (page,) = source.pages()
 
-    assert page[0].converted.carried.last_run_at == datetime(2026, 11, 21, 9, tzinfo=UTC)
+    assert page[0].converted.progress.last_run_at == datetime(2026, 11, 21, 9, tzinfo=UTC)
 
 
 def test_a_row_whose_schedule_was_deleted_is_refused(sqlite_url, imported):

@@ -10,6 +10,7 @@ from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.insights.explain.collect import explain
 from celery_dynbeat.store import nodes
 from tests.support.applications import MINUTELY, START, execute
+from tests.support.suites import one_database
 
 MINUTE = timedelta(minutes=1)
 
@@ -40,6 +41,7 @@ def why(dynbeat, node):
     return explained
 
 
+@one_database
 def test_a_schedule_before_its_first_fire_time(mine, why):
     mine.create("n", task="t", trigger=MINUTELY)
 
@@ -74,6 +76,7 @@ def test_a_pause_before_a_resume_or_of_an_earlier_schedule_is_not_named(dynbeat,
     assert why("again").sentence == "It does not run: a caller paused it."
 
 
+@one_database
 def test_a_kind_of_trigger_of_a_newer_version_is_no_quarantine(dynbeat, mine, why):
     mine.create("n", task="t", trigger=MINUTELY)
     execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_kind = 'lunar'")
@@ -111,6 +114,7 @@ def test_a_message_in_a_queue_without_a_worker(mine, clock, beat, node, why):
     assert {each.name for each in why().workers} == {"celery@c", "celery@b"}
 
 
+@one_database
 def test_a_skipped_fire_time_is_among_the_next_ones_with_its_reason(dynbeat, mine, why):
     mine.create("n", task="t", trigger=MINUTELY)
     with dynbeat.acting(actor="alice"):
@@ -140,6 +144,7 @@ def test_a_due_schedule_that_no_beat_claims(mine, clock, why):
     assert why().sentence == "It has been due for 9 min, and no beat has claimed it."
 
 
+@one_database
 def test_a_damaged_row_has_no_next_fire_times(dynbeat, mine, clock, beat, why):
     mine.create("n", task="t", trigger=MINUTELY)
     execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'P'")
@@ -149,6 +154,7 @@ def test_a_damaged_row_has_no_next_fire_times(dynbeat, mine, clock, beat, why):
     assert (why().cause, why().next) == ("quarantined", [])
 
 
+@one_database
 def test_the_next_fire_times_have_notes_where_the_clock_changes(mine, clock, why):
     clock.move_to(START.replace(month=3, day=27, year=2027))
     mine.create("n", task="t", trigger=Cron("30 2 * * *", timezone="Europe/Berlin"))
@@ -159,6 +165,7 @@ def test_the_next_fire_times_have_notes_where_the_clock_changes(mine, clock, why
     assert "02:30 does not exist on 2027-03-28 in Europe/Berlin" in found.next[0].note
 
 
+@one_database
 def test_the_explanation_is_json(mine, why):
     mine.create("n", task="t", trigger=Every(60))
 
@@ -168,6 +175,7 @@ def test_the_explanation_is_json(mine, why):
     assert shown["schedule"]["name"] == "n"
 
 
+@one_database
 def test_an_unknown_name_and_another_owner_are_not_found(dynbeat, mine):
     mine.create("n", task="t", trigger=MINUTELY)
 

@@ -14,7 +14,7 @@ from celery import Celery
 
 from celery_dynbeat import Cron, Dynbeat, Every, Once
 from celery_dynbeat.cli.status import as_dict
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.health.evaluation import evaluate
 from celery_dynbeat.health.probes import collect_health
@@ -22,6 +22,7 @@ from celery_dynbeat.store import health, nodes
 from celery_dynbeat.store.health import MAX_COUNTED, MAX_NAMED, Count
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.servers.machine import free_port
+from tests.support.suites import one_database
 from tests.support.worker_stub import WorkerStub
 
 logger = logging.getLogger(__name__)
@@ -127,6 +128,7 @@ def test_an_installation_without_a_live_beat_is_unhealthy(dynbeat, clock):
     assert codes(report, "warnings") == ["no_worker"]
 
 
+@one_database
 @pytest.mark.usefixtures("working_nodes")
 def test_a_beat_is_working_until_the_node_timeout(dynbeat, clock):
     clock.advance(TIMEOUT)
@@ -134,6 +136,7 @@ def test_a_beat_is_working_until_the_node_timeout(dynbeat, clock):
     assert status_json(dynbeat)["beats"][0]["state"] == "working"
 
 
+@one_database
 def test_a_single_beat_without_progress_is_a_problem(dynbeat):
     register(dynbeat, progressed=False, error="OperationalError: no route to the broker")
 
@@ -144,6 +147,7 @@ def test_a_single_beat_without_progress_is_a_problem(dynbeat):
     assert report["beats"][0]["state"] == "starting"
 
 
+@one_database
 def test_one_beat_that_makes_progress_is_enough(dynbeat, clock):
     register(dynbeat, name="b1", progressed=False)
     register(dynbeat, name="b2")
@@ -161,6 +165,7 @@ def test_one_beat_that_makes_progress_is_enough(dynbeat, clock):
     assert {node["state"] for node in one_hangs["beats"]} == {"no_progress", "working"}
 
 
+@one_database
 def test_progress_expires_after_the_node_timeout_as_a_heartbeat_does(dynbeat, clock):
     register(dynbeat)
     progressed_at = clock.now()
@@ -201,6 +206,7 @@ def test_a_due_schedule_that_no_beat_claims_is_late(dynbeat, mine, clock, workin
     assert late["schedules"]["oldest_due_at"] == (START + MINUTE).isoformat()
 
 
+@one_database
 def test_max_lag_sets_how_late_a_schedule_may_be(dynbeat, mine, clock, working_nodes):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(MINUTE + 10 * SECOND)
@@ -241,6 +247,7 @@ def test_an_overdue_run_that_no_beat_resends_is_a_problem(dynbeat, mine, clock, 
     assert overdue["runs"]["overdue_since"] == START.isoformat()
 
 
+@one_database
 def test_no_worker_is_a_problem_only_while_runs_wait(dynbeat, mine, beat):
     register(dynbeat)
     assert codes(status_json(dynbeat), "warnings") == ["no_worker"]
@@ -256,6 +263,7 @@ def test_no_worker_is_a_problem_only_while_runs_wait(dynbeat, mine, beat):
     assert "workers without Dynbeat(app) do not count" in waiting["problems"][0]["hint"]
 
 
+@one_database
 @pytest.mark.usefixtures("working_nodes")
 def test_the_restart_of_a_worker_is_not_a_problem(dynbeat, mine, clock, beat):
     clock.advance(10 * MINUTE)
@@ -275,6 +283,7 @@ def test_the_restart_of_a_worker_is_not_a_problem(dynbeat, mine, clock, beat):
     assert codes(status_json(dynbeat)) == ["no_worker"]
 
 
+@one_database
 def test_a_live_worker_without_progress_is_enough(dynbeat, mine, beat):
     register(dynbeat)
     register(dynbeat, NodeKind.WORKER, "w1@test", progressed=False)
@@ -475,6 +484,7 @@ def serve(dynbeat, *, queues=("celery",), tasks=("t",), name="w1@test"):
     register(dynbeat, NodeKind.WORKER, name, **names)
 
 
+@one_database
 def test_a_queue_without_a_worker_is_a_problem_only_while_runs_wait_in_it(dynbeat, mine, beat):
     register(dynbeat)
     serve(dynbeat)
@@ -498,6 +508,7 @@ def test_a_queue_without_a_worker_is_a_problem_only_while_runs_wait_in_it(dynbea
     assert served["unserved"] == {"queues": [], "tasks": []}
 
 
+@one_database
 def test_a_task_of_the_application_that_no_worker_has_is_a_problem_within_an_hour(
     dynbeat, mine, clock
 ):
@@ -520,6 +531,7 @@ def test_a_task_of_the_application_that_no_worker_has_is_a_problem_within_an_hou
     assert soon["unserved"]["tasks"][0]["queue"] == "celery"
 
 
+@one_database
 def test_a_task_that_the_application_does_not_know_either_is_a_warning(dynbeat, mine):
     register(dynbeat)
     serve(dynbeat)
@@ -531,6 +543,7 @@ def test_a_task_that_the_application_does_not_know_either_is_a_warning(dynbeat, 
     assert "'mail.sned'" in report["warnings"][0]["text"]
 
 
+@one_database
 def test_a_worker_of_an_older_version_may_serve_anything(dynbeat, mine):
     register(dynbeat)
     serve(dynbeat)
@@ -543,6 +556,7 @@ def test_a_worker_of_an_older_version_may_serve_anything(dynbeat, mine):
     assert report["unserved"] == {"queues": None, "tasks": None}
 
 
+@one_database
 @pytest.mark.parametrize("damaged", ["[", "7", '"celery"', "[" * 100_000])
 def test_a_worker_whose_names_sql_damaged_may_serve_anything(dynbeat, mine, damaged):
     register(dynbeat)
@@ -569,6 +583,7 @@ def test_a_worker_that_ended_just_now_still_counts(dynbeat, mine, clock):
     assert codes(status_json(dynbeat), "warnings") == ["queue_not_consumed"]
 
 
+@one_database
 @pytest.mark.parametrize("fault", ["router", "override"])
 def test_a_queue_that_is_not_known_is_not_reported(dynbeat, mine, fault):
     def route(_name, args, *_, **__):
@@ -586,6 +601,7 @@ def test_a_queue_that_is_not_known_is_not_reported(dynbeat, mine, fault):
     assert status_json(dynbeat)["unserved"]["queues"] == []
 
 
+@one_database
 def test_a_router_gets_the_arguments_of_the_schedule(dynbeat, mine):
     register(dynbeat)
     serve(dynbeat, queues=["a"])

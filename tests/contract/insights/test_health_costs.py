@@ -6,9 +6,9 @@ import pytest
 from sqlalchemy import select, text
 
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.store import health, served_work
+from celery_dynbeat.store import health, nodes
 from celery_dynbeat.store.health import MAX_COUNTED
-from celery_dynbeat.store.stopped_schedules import (
+from celery_dynbeat.store.schedules.stopped_schedules import (
     MAX_FAILING_READ,
     failing_statement,
     holds_of_everything_statement,
@@ -79,15 +79,15 @@ def test_no_query_reads_more_rows_than_it_counts(full_tables):
         "requests": health.requests_statement(),
         "holds": holds_of_owners_statement(now=now, limit=MAX_COUNTED + 1),
         "holds of everything": holds_of_everything_statement(now=now, limit=MAX_COUNTED + 1),
-        "next due": served_work.due_statement(with_arguments=True),
+        "next due": nodes.due_statement(with_arguments=True),
     }
 
     read = {name: rows_read(full_tables, statement) for name, statement in statements.items()}
 
     # One hold is of everything.
     assert max(read.values()) <= MAX_COUNTED + 2, read
-    waiting = served_work.waiting_statement(with_arguments=True)
-    assert rows_read(full_tables, waiting) <= 2 * served_work.MAX_SAMPLE
+    waiting = nodes.waiting_statement(with_arguments=True)
+    assert rows_read(full_tables, waiting) <= 2 * nodes.MAX_SAMPLE
     unfinished = health.runs_statement(full_tables.context.database.capabilities)
     assert rows_read(full_tables, unfinished) <= health.MAX_RUNS_READ + 1
     # The finished and paused ones among them are not counted.

@@ -12,6 +12,7 @@ from celery_dynbeat.insights.explain.run_arguments import (
 )
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, application, execute
+from tests.support.suites import one_database
 
 MINUTE = timedelta(minutes=1)
 FIRST = SentArguments(args=[1], kwargs={"a": {"b": None}})
@@ -59,6 +60,7 @@ def arguments(dynbeat, mine, clock):
     return given
 
 
+@one_database
 def test_arguments_are_those_of_the_schedule_that_was_not_edited(schedule, fire, arguments):
     assert schedule.args == FIRST.args
     assert arguments(fire()) == FIRST
@@ -99,6 +101,7 @@ def test_the_run_of_a_deleted_schedule_has_the_arguments_of_its_time(mine, clock
     assert found == [FIRST, SentArguments(**OTHER), SentArguments(args=[], kwargs={})]
 
 
+@one_database
 @pytest.mark.usefixtures("schedule")
 def test_arguments_that_changed_before_the_start_are_not_known(dynbeat, mine, clock, arguments):
     ManualBeat(dynbeat).run_until_idle()
@@ -115,6 +118,7 @@ def test_arguments_that_changed_before_the_start_are_not_known(dynbeat, mine, cl
     assert "changed at 2026-11-21 09:01:10 UTC, before the run started" in found.reason
 
 
+@one_database
 @pytest.mark.usefixtures("schedule")
 @pytest.mark.parametrize("pruned", ["version = 2", "version = 3", "version <= 2", "version > 0"])
 def test_arguments_are_not_known_without_all_edits(dynbeat, mine, clock, fire, arguments, pruned):
@@ -148,6 +152,7 @@ def test_arguments_are_not_known_after_very_many_edits(mine, clock, fire, argume
     assert isinstance(arguments(run_id), UnknownArguments)
 
 
+@one_database
 @pytest.mark.usefixtures("schedule")
 def test_a_run_that_was_not_sent_says_so(dynbeat, mine, arguments):
     ManualBeat(dynbeat).run_until_idle()
@@ -158,6 +163,7 @@ def test_a_run_that_was_not_sent_says_so(dynbeat, mine, arguments):
     assert arguments(run.id) == UnknownArguments(reason="The run was not sent.")
 
 
+@one_database
 def test_without_an_audit_only_runs_after_the_last_edit_are_known(database_url, clock):
     with application(database_url, clock=clock, audit=False) as dynbeat:
         mine = dynbeat.schedules.for_owner("user:42")

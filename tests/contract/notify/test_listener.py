@@ -11,7 +11,7 @@ from celery_dynbeat.db import names
 from celery_dynbeat.db.dialects.postgresql import notify
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.names import TableNames
-from celery_dynbeat.notify.polling import PollingNotifier
+from celery_dynbeat.notify import PollingNotifier
 from celery_dynbeat.notify.postgresql import PostgresNotifier
 from tests.support.servers.machine import free_port
 from tests.support.waiting import wait_until

@@ -8,14 +8,13 @@ from sqlalchemy import create_engine, select, update
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
+from celery_dynbeat import transitions
 from celery_dynbeat.common.run_ids import new_run_id
-from celery_dynbeat.common.run_states import Status
-from celery_dynbeat.db.models import Run, Schedule
-from celery_dynbeat.db.tables import RUNS
+from celery_dynbeat.common.states import Status
+from celery_dynbeat.db.models import RUNS, Run, Schedule
 from celery_dynbeat.signals import schedule_recovered
-from celery_dynbeat.store import failing as store_failing
-from celery_dynbeat.store import runs
-from celery_dynbeat.transitions import failing
+from celery_dynbeat.store.runs import runs
+from celery_dynbeat.store.schedules import failing as store_failing
 from celery_dynbeat.worker import outcome_recorder
 from celery_dynbeat.worker.outcome_recorder import Outcome, apply_outcome
 from tests.support.applications import MINUTELY, execute
@@ -257,33 +256,12 @@ def test_the_end_of_a_run_reads_rows_by_their_keys_only(dynbeat, begin, worker):
     assert end.rows < 10
 
 
-@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_a_history_that_cannot_be_read_affects_no_other_schedule(
-    mine, dynbeat, clock, beat, begin, sent, worker, caplog
-):
-    ended = begin()
-    worker.finish(ended, Status.FAILED)
-    mine.create("other", task="t", trigger=MINUTELY, max_runs=1)
-    assert begin()
-    assert worker.start(sent[-2])
-    execute(dynbeat, f"UPDATE dynbeat_run SET finished_at = 'infinity' WHERE id = '{ended.run_id}'")
-
-    clock.advance(SILENCE)
-    beat.run_until_idle()
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-
-    assert mine.get("other").failing_since is not None
-    errors = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert [record.event for record in errors] == ["history_unreadable"]
-
-
 def test_a_success_that_is_written_during_the_correction_is_not_lost(
     mine, clock, beat, begin, worker, monkeypatch
 ):
     run = begin()
     mine.update("n", max_runs=1)
-    refresh = failing._refresh
+    refresh = transitions._refresh
 
     def refresh_and_report(database, schedule_ids):
         refreshed = refresh(database, schedule_ids)
@@ -292,10 +270,10 @@ def test_a_success_that_is_written_during_the_correction_is_not_lost(
             worker.finish(run)
         return refreshed
 
-    monkeypatch.setattr(failing, "_refresh", refresh_and_report)
+    monkeypatch.setattr(transitions, "_refresh", refresh_and_report)
     clock.advance(SILENCE)
     beat.run_until_idle()
-    assert failing._refresh is refresh
+    assert transitions._refresh is refresh
     beat.run_until_idle()
 
     assert mine.get_run(run.run_id).status == "succeeded"
@@ -305,7 +283,7 @@ def test_a_success_that_is_written_during_the_correction_is_not_lost(
 def test_many_schedules_that_recovered_while_beat_was_down_are_corrected_at_once(
     mine, clock, dynbeat, beat
 ):
-    count = 3 * failing.MAX_DEFERRED + 1
+    count = 3 * transitions.MAX_DEFERRED + 1
     ended_at = clock.now()
     made = mine.create_many(
         {"name": f"n{number}", "task": "t", "trigger": timedelta(days=1)} for number in range(count)
@@ -350,7 +328,7 @@ def test_a_failure_whose_correction_failed_is_corrected_with_the_next_try(
         calls.append(1)
         if len(calls) == 1:
             raise unreachable
-        failing.note_failure(*args, **kwargs)
+        transitions.note_failure(*args, **kwargs)
 
     monkeypatch.setattr(outcome_recorder, "note_failure", note_failure)
     worker.finish(run, Status.FAILED)

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import signals
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, execute
 

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 from sqlalchemy import select
 
 from celery_dynbeat.beat.claim import CATCH_UP_BATCH
-from celery_dynbeat.common.run_states import UNFINISHED, UNSTARTED, Status
+from celery_dynbeat.common.states import UNFINISHED, UNSTARTED, Status
 from celery_dynbeat.db.models import Origin, Run
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START, instants

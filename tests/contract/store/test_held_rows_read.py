@@ -12,13 +12,10 @@ from celery_dynbeat.store.holds import NEVER
 from celery_dynbeat.testing import FrozenClock, ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.executed_statements import record_statements
+from tests.support.number_rows import numbers
 
 OWNERS = 10_000
 FEW = 100
-SEQUENCES = {
-    "postgresql": f"generate_series(1, {OWNERS}) AS s(n)",
-    "mariadb": f"(SELECT seq AS n FROM seq_1_to_{OWNERS}) AS s",
-}
 HOLDS = """
     INSERT INTO dynbeat_hold (owner, created_at) SELECT CONCAT('user:', n), {now} FROM {sequence}
 """
@@ -57,7 +54,7 @@ def held(request, kind):
             for name, instant in {"now": START, "never": NEVER}.items()
         }
         for statement in (HOLDS, PARKED):
-            execute(dynbeat, statement.format(sequence=SEQUENCES[kind], **at))
+            execute(dynbeat, statement.format(sequence=numbers(kind, rows=OWNERS), **at))
         if request.param == "filled tables":
             take_statistics(dynbeat, ANALYZE[kind])
         yield dynbeat, clock

@@ -4,10 +4,11 @@ import itertools
 
 import pytest
 
-from celery_dynbeat.store import schedule_pages
+from celery_dynbeat.store.schedules import schedule_pages
 from tests.contract.store.test_rows_read import instants
 from tests.support.applications import application, execute
 from tests.support.executed_statements import record_statements
+from tests.support.number_rows import numbers
 
 ROWS = 20_000
 #: Rows that one page may scan. Less than the rows of each large set.
@@ -15,10 +16,6 @@ SCANNED = 300
 LIMIT = 10
 #: A probe, the keys of a small set, the end of the scan, and the page.
 MOST = 5 * SCANNED
-SEQUENCES = {
-    "postgresql": "generate_series(1, {rows}) AS s(n)",
-    "mariadb": "(SELECT seq AS n FROM seq_1_to_{rows}) AS s",
-}
 # Of 100 schedules one is paused, one is finished, one failed; few are quarantined or overdue.
 SCHEDULES = """
     INSERT INTO dynbeat_schedule
@@ -43,7 +40,7 @@ def dynbeat(request):
     kind = request.param
     with application(request.getfixturevalue(f"{kind}_url")) as dynbeat:
         dynbeat.context.prepare()
-        sequence = SEQUENCES[kind].format(rows=ROWS)
+        sequence = numbers(kind, rows=ROWS)
         # One owner has a large part of the schedules.
         statement = SCHEDULES.format(sequence=sequence, owners=3, **instants(kind))
         execute(dynbeat, statement)

@@ -8,14 +8,11 @@ from celery_dynbeat.beat import rerun as rerun_module
 from celery_dynbeat.testing import FrozenClock, ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.executed_statements import record_statements
+from tests.support.number_rows import numbers
 
 ROWS = 30_000
 #: Rows of history that one batch searches here.
 SEARCHED = 200
-SEQUENCES = {
-    "postgresql": f"generate_series(1, {ROWS}) AS s(n)",
-    "mariadb": f"(SELECT seq AS n FROM seq_1_to_{ROWS}) AS s",
-}
 SECONDS = {
     "postgresql": "TIMESTAMPTZ '{start}Z' + n * INTERVAL '1 second'",
     "mariadb": "TIMESTAMP '{start}' + INTERVAL n SECOND",
@@ -55,7 +52,7 @@ def long_history(request, kind):
         given = {
             "id": ID.format(hex=HEX[kind]),
             "at": SECONDS[kind].format(start=f"{START:%Y-%m-%d %H:%M:%S}"),
-            "sequence": SEQUENCES[kind],
+            "sequence": numbers(kind, rows=ROWS),
         }
         if kind == "postgresql":
             given["id"] = f"CAST({given['id']} AS uuid)"

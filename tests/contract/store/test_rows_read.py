@@ -9,22 +9,20 @@ from sqlalchemy import event, text
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.run_ids import new_run_id
-from celery_dynbeat.store import last_success, runs, stuck_runs
-from celery_dynbeat.store.last_success import FIRST_ROWS, MAX_ROWS
+from celery_dynbeat.store.runs import last_success, runs, stuck_runs
+from celery_dynbeat.store.runs.last_success import FIRST_ROWS, MAX_ROWS
 from celery_dynbeat.testing import FrozenClock, ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.cursors import cursor_after
 from tests.support.executed_statements import record_statements
+from tests.support.number_rows import numbers
+from tests.support.servers.mysql import is_mysql
 
 ROWS = 50_000
 DUE = 20
 #: A statement may read some rows more than it needs, but never the whole table.
 FEW = 5 * DUE
 DAY = timedelta(days=1)
-SEQUENCES = {
-    "postgresql": f"generate_series(1, {ROWS}) AS s(n)",
-    "mariadb": f"(SELECT seq AS n FROM seq_1_to_{ROWS}) AS s",
-}
 # Ids of a distant time, so that the pruner does not read these rows.
 ID = "CONCAT('ffffffff-0000-7000-8000-', LPAD(CAST(n AS CHAR(12)), 12, '0'))"
 IDS = {"postgresql": f"CAST({ID} AS uuid)", "mariadb": ID}
@@ -62,7 +60,7 @@ def instants(kind):
 
 
 def fill(dynbeat, kind, *, owner="'crowd'"):
-    given = {"sequence": SEQUENCES[kind], **instants(kind)}
+    given = {"sequence": numbers(kind, rows=ROWS), **instants(kind)}
     execute(dynbeat, SCHEDULES.format(owner=owner, **given))
     ended = {"status": "succeeded", "finished_at": given["now"]}
     execute(dynbeat, HISTORY.format(id=IDS[kind], schedule="NULL", **ended, **given))
@@ -85,8 +83,14 @@ def executed(dynbeat):
 
 def rows_read(dynbeat, kind, sql, values):
     """Execute a query and return the number of rows that the database read."""
+    engine = dynbeat.context.database.engine
+    if is_mysql(engine.dialect):
+        # Its plans do not tell the rows that a filter removed.
+        with record_statements(engine) as statements, engine.connect() as connection:
+            connection.exec_driver_sql(sql, values).all()
+        return statements[-1].rows
     form = "EXPLAIN (ANALYZE, FORMAT JSON) " if kind == "postgresql" else "ANALYZE FORMAT=JSON "
-    with dynbeat.context.database.engine.connect() as connection:
+    with engine.connect() as connection:
         found = connection.exec_driver_sql(form + sql, values).scalar_one()
     plan = json.loads(found) if isinstance(found, str) else found
     return sum(rows_of(node) for node in nodes(plan))
@@ -159,7 +163,8 @@ def behind(dynbeat, position):
 
 def test_a_confirm_with_a_plan_for_an_empty_history_reads_no_history_later(postgresql_url):
     unended = {"status": "sent", "finished_at": "NULL"}
-    given = {"sequence": SEQUENCES["postgresql"], **instants("postgresql"), **unended}
+    sequence = numbers("postgresql", rows=ROWS)
+    given = {"sequence": sequence, **instants("postgresql"), **unended}
     with application(postgresql_url) as dynbeat:
         dynbeat.context.prepare()
         with dynbeat.context.database.engine.connect() as connection:
@@ -218,7 +223,9 @@ def test_a_worker_reads_only_its_own_runs(request, kind):
         selects = [each for each in statements if each[0].startswith("SELECT")]
 
         assert len(found) == DUE
-        assert [rows_read(dynbeat, kind, *each) for each in selects] == [DUE]
+        [read] = [rows_read(dynbeat, kind, *each) for each in selects]
+        # MySQL counts the search for the first row.
+        assert DUE <= read <= DUE + 1
 
 
 @pytest.mark.parametrize(
@@ -251,7 +258,7 @@ def add_history(dynbeat, kind, *, failed):
             (id, schedule_id, owner, name, task, scheduled_for, status, finished_at)
         SELECT {IDS[kind]}, (SELECT id FROM dynbeat_schedule), 'user:42', 'n', 't',
             {now} - {second}, CASE WHEN n <= {failed} THEN 'failed' ELSE 'succeeded' END, {now}
-        FROM {SEQUENCES[kind]}
+        FROM {numbers(kind, rows=ROWS)}
     """
     execute(dynbeat, statement)
     return run_id

@@ -4,12 +4,13 @@ import itertools
 
 import pytest
 
-from celery_dynbeat.store import run_pages
-from celery_dynbeat.store.run_filters import RunFilter
+from celery_dynbeat.store.runs import run_pages
+from celery_dynbeat.store.runs.run_filters import RunFilter
 from celery_dynbeat.testing import FrozenClock
-from tests.contract.store.test_rerun_rows_read import HEX, ID, SECONDS, SEQUENCES
+from tests.contract.store.test_rerun_rows_read import HEX, ID, ROWS, SECONDS
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.executed_statements import record_statements
+from tests.support.number_rows import numbers
 
 UNFINISHED = ("pending", "sent", "running", "retrying")
 #: Unfinished runs among the 30,000: one in 500, and the 119 oldest.
@@ -52,7 +53,7 @@ def dynbeat(request):
         given = {
             "id": f"CAST({run_id} AS uuid)" if kind == "postgresql" else run_id,
             "at": SECONDS[kind].format(start=f"{START:%Y-%m-%d %H:%M:%S}"),
-            "sequence": SEQUENCES[kind],
+            "sequence": numbers(kind, rows=ROWS),
         }
         execute(dynbeat, HISTORY.format(**given))
         execute(dynbeat, f"ANALYZE {'TABLE' if kind == 'mariadb' else ''} dynbeat_run")

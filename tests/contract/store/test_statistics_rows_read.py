@@ -16,9 +16,11 @@ from celery_dynbeat.insights.statistics.histogram import Reads
 from celery_dynbeat.insights.statistics.run_times import run_times
 from celery_dynbeat.insights.statistics.timeline import timeline
 from celery_dynbeat.insights.statistics.upcoming import next_fire_times
-from celery_dynbeat.store import planned_runs, run_spans, window_runs
+from celery_dynbeat.store.runs import run_spans
+from celery_dynbeat.store.schedules import planned_runs, window_runs
 from tests.support.applications import START, application, execute
 from tests.support.executed_statements import record_statements
+from tests.support.number_rows import numbers
 
 ROWS = 20_000
 #: Each limit of a query.
@@ -39,10 +41,6 @@ LIMITS = [
     (planned_runs, "MAX_SCANNED"),
 ]
 HOUR = timedelta(hours=1)
-SEQUENCES = {
-    "postgresql": f"generate_series(1, {ROWS}) AS s(n)",
-    "mariadb": f"(SELECT CAST(seq AS SIGNED) AS n FROM seq_1_to_{ROWS}) AS s",
-}
 #: An instant a number of seconds before the start.
 BEFORE = {
     "postgresql": "(TIMESTAMPTZ '2026-11-21 09:00:00Z' - ({0}) * INTERVAL '1 second')",
@@ -78,7 +76,7 @@ def dynbeat(request):
 
 
 def fill(dynbeat, kind):
-    sequence, before = SEQUENCES[kind], BEFORE[kind]
+    sequence, before = numbers(kind, rows=ROWS), BEFORE[kind]
     ahead = before.format("-CASE WHEN n % 2 = 0 THEN 54000 ELSE n * 30 END")
     json = "::jsonb" if kind == "postgresql" else ""
     execute(

@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import text
 
-from celery_dynbeat.store import traces
+from celery_dynbeat.store.runs import traces
 from tests.support.applications import MINUTELY, application
 from tests.support.executed_statements import record_statements
 

@@ -5,13 +5,10 @@ import pytest
 from celery_dynbeat import Cron
 from tests.support.applications import application, execute
 from tests.support.executed_statements import record_statements
+from tests.support.number_rows import numbers
 
 ROWS = 20_000
 OWN = 20
-SEQUENCES = {
-    "postgresql": f"generate_series(1, {ROWS}) AS s(n)",
-    "mariadb": f"(SELECT seq AS n FROM seq_1_to_{ROWS}) AS s",
-}
 OTHERS = """
     INSERT INTO dynbeat_schedule
         (owner, name, task, trigger_kind, trigger_spec, timezone, inherits_timezone, enabled)
@@ -24,7 +21,7 @@ OTHERS = """
 def test_a_change_of_the_zone_reads_the_schedules_of_its_owner(request, kind):
     with application(request.getfixturevalue(f"{kind}_url")) as dynbeat:
         dynbeat.context.prepare()
-        execute(dynbeat, OTHERS.format(sequence=SEQUENCES[kind]))
+        execute(dynbeat, OTHERS.format(sequence=numbers(kind, rows=ROWS)))
         mine = dynbeat.schedules.for_owner("user:1234")
         for number in range(OWN):
             mine.create(f"n{number}", task="t", trigger=Cron("0 9 * * *"))

@@ -11,7 +11,8 @@ import redis
 from sqlalchemy import NullPool, create_engine, text
 
 from tests.support import databases
-from tests.support.servers import MariaDBServer, PostgreSQLServer, RabbitMQServer, RedisServer
+from tests.support.combinations import DATABASES
+from tests.support.servers import PostgreSQLServer, RabbitMQServer, RedisServer, mariadb_or_mysql
 
 
 def execute(url, *statements):
@@ -21,7 +22,7 @@ def execute(url, *statements):
         return results[-1].scalar() if results[-1].returns_rows else None
 
 
-@pytest.mark.parametrize("kind", [PostgreSQLServer, MariaDBServer], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [PostgreSQLServer, mariadb_or_mysql()], ids=DATABASES)
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_a_database_server_restarts_with_all_committed_rows(own_server, kind, end):
     server = own_server(kind)
@@ -37,7 +38,7 @@ def test_a_database_server_restarts_with_all_committed_rows(own_server, kind, en
 
 
 def test_mariadb_servers_that_start_together_have_separate_temporary_tables(own_server):
-    servers = [own_server(MariaDBServer) for _ in range(2)]
+    servers = [own_server(mariadb_or_mysql()) for _ in range(2)]
 
     folders = [Path(execute(server.url, "SELECT @@tmpdir")) for server in servers]
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.worker import outcome_recorder
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder

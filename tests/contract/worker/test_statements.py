@@ -1,90 +1,15 @@
-"""How many statements and commits a run costs its worker: one each for the start and the end."""
+"""How many statements and commits a run costs its worker: one each for the start and the end.
 
-from contextlib import contextmanager
+A worker with a backlog writes the end with the start of its next run.
+"""
+
 from datetime import timedelta
-from types import SimpleNamespace
 
 import pytest
-from celery.app.trace import build_tracer
-from sqlalchemy import event
 
-from celery_dynbeat.broker.headers import run_headers
-from celery_dynbeat.testing import ManualBeat
-from celery_dynbeat.transitions import alert_facts
-from celery_dynbeat.worker.signal_handlers import OutcomeSignals
-from celery_dynbeat.worker.task_guard import TaskGuard
-from tests.support.applications import MINUTELY
-from tests.support.worker_stub import WorkerStub
-
-MINUTE = timedelta(minutes=1)
-#: SQLite begins a write transaction with an UPDATE of no row.
-BEGIN_WRITE = "WHERE 0 = 1"
-
-
-def is_autocommit(connection):
-    return connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT"
-
-
-@contextmanager
-def counting(engine):
-    """Yield what a block executes. In autocommit mode each statement is a commit."""
-    counted = SimpleNamespace(statements=[], commits=0)
-
-    def on_statement(connection, _cursor, sql, _values, _context, _many):
-        if BEGIN_WRITE not in sql:
-            counted.statements.append(sql)
-            counted.commits += is_autocommit(connection)
-
-    def on_commit(connection):
-        counted.commits += not is_autocommit(connection)
-
-    event.listen(engine, "before_cursor_execute", on_statement)
-    event.listen(engine, "commit", on_commit)
-    yield counted
-    event.remove(engine, "before_cursor_execute", on_statement)
-    event.remove(engine, "commit", on_commit)
-
-
-class Worker:
-    """A worker that executes the last message of a schedule in this process."""
-
-    def __init__(self, dynbeat, clock):
-        self.context, self.clock = dynbeat.context, clock
-        self.mine = dynbeat.schedules.for_owner("user:42")
-        self.beat, self.node = ManualBeat(dynbeat), WorkerStub(dynbeat)
-        self.outcomes = OutcomeSignals(self.context, self.node.name)
-        self.ends = []
-
-        @dynbeat.app.task(name="t", bind=True, shared=False, ignore_result=True)
-        def task(bound):
-            end = self.ends.pop()
-            if end is not None:
-                raise bound.retry(countdown=0) if end == "retry" else end
-
-        TaskGuard(self.context, self.node.name, self.outcomes).wrap(task)
-        self.trace = build_tracer("t", task, app=dynbeat.app)
-
-    def create(self, **options):
-        self.mine.create("n", task="t", trigger=MINUTELY, **options)
-
-    def execute(self, end=None):
-        """Execute the next run, and return what that cost. ``end`` is an exception of its body."""
-        self.clock.advance(MINUTE)
-        self.node.heartbeat()
-        self.beat.run_until_idle()
-        run, self.ends = self.beat.publisher.sent[-1], [end]
-        headers = run_headers(run, sent_at=self.clock.now())
-        request = {
-            **headers,
-            "headers": headers,
-            "id": run.run_id,
-            "retries": 0,
-            "delivery_info": {"exchange": "", "routing_key": "celery"},
-        }
-        with counting(self.context.database.engine) as counted:
-            self.trace(run.run_id, [], {}, request)
-        assert self.ends == []
-        return counted
+from celery_dynbeat.store.alerts import facts
+from celery_dynbeat.worker import outcome_recorder
+from tests.support.executing_worker import ExecutingWorker, counting
 
 
 @pytest.fixture
@@ -93,7 +18,7 @@ def worker(limited, clock):
     workers = []
 
     def make(**settings):
-        made = Worker(limited(**settings), clock)
+        made = ExecutingWorker(limited(**settings), clock)
         made.outcomes.connect()
         workers.append(made)
         return made
@@ -107,7 +32,7 @@ def worker(limited, clock):
 @pytest.fixture(autouse=True)
 def _no_run_is_slow(monkeypatch):
     # A body that takes a second on a busy machine is a fact for alerts.
-    monkeypatch.setattr(alert_facts, "MIN_SLOW", timedelta(hours=1))
+    monkeypatch.setattr(facts, "MIN_SLOW", timedelta(hours=1))
 
 
 def tables(counted):
@@ -130,7 +55,27 @@ def test_a_run_that_succeeds_costs_two_statements_and_two_commits(worker, settin
     assert counted.commits == 2
 
 
-def test_so_does_the_first_run_that_succeeds_after_failures(worker):
+def test_a_run_of_a_backlog_costs_one_commit(worker, monkeypatch):
+    # However slow this machine is.
+    monkeypatch.setattr(outcome_recorder, "OUTCOME_DELAY", 60)
+    made = worker()
+    made.create()
+    runs = [made.send() for _ in range(12)]
+    # The second finds that the backlog exists.
+    made.consume(runs[0])
+    made.consume(runs[1])
+
+    with counting(made.context.database.engine) as counted:
+        for run in runs[2:]:
+            made.consume(run)
+
+    in_one = made.context.database.has_writing_cte
+    assert (len(counted.statements), counted.commits) == (10 if in_one else 20, 10)
+    made.outcomes.close()
+    assert {made.status(run) for run in runs} == {"succeeded"}
+
+
+def test_the_first_success_after_failures_costs_two_commits(worker):
     made = worker()
     made.create()
     made.execute(ValueError())

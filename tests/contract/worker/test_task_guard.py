@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import NodeKind, Run
 from celery_dynbeat.store import nodes
 from celery_dynbeat.worker.outcome_recorder import Outcome, apply_outcome

@@ -6,6 +6,7 @@ if that process is killed.
 
 from tests.support.servers.base import Server, ServerFailedError, ServerMissingError
 from tests.support.servers.mariadb import MariaDBServer
+from tests.support.servers.mysql import MySQLServer, mariadb_or_mysql
 from tests.support.servers.pgbouncer import PgBouncerServer
 from tests.support.servers.postgresql import PostgreSQLServer
 from tests.support.servers.prometheus import PrometheusServer
@@ -17,6 +18,7 @@ from tests.support.servers.sentinel import ReplicaServer, SentinelServer
 __all__ = [
     "ClusterServer",
     "MariaDBServer",
+    "MySQLServer",
     "PgBouncerServer",
     "PostgreSQLServer",
     "PrometheusServer",
@@ -27,4 +29,5 @@ __all__ = [
     "Server",
     "ServerFailedError",
     "ServerMissingError",
+    "mariadb_or_mysql",
 ]

@@ -47,6 +47,10 @@ class Server(ABC):
     #: The signal for a shutdown that does not wait for clients.
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
 
+    #: Whether a database server waits for the disk in each commit, as in production. Set it before
+    #: the start.
+    durable: bool = False
+
     def __init__(self) -> None:
         """Find the programs and create the folder. Raises ServerMissingError."""
         self.find_programs()

@@ -15,15 +15,12 @@ PORTS = range(20_000, 30_000)
 
 
 class ServerMissingError(Exception):
-    """A server is not installed: ``program`` is missing. The Debian ``package`` contains it."""
+    """A server is not installed: ``program`` is missing. ``fix`` is the command that gets it."""
 
-    def __init__(self, *, program: str, package: str) -> None:
+    def __init__(self, *, program: str, fix: str) -> None:
         super().__init__(
-            f"no {program} on this machine, in PATH or where its package puts it;"
-            f" on Debian: apt-get install {package}",
+            f"no {program} on this machine, in PATH or where its package puts it; on Debian: {fix}",
         )
-        self.program = program
-        self.package = package
 
 
 def find_program(*names: str, package: str, folders: Iterable[Path] = ()) -> Path:
@@ -42,7 +39,7 @@ def find_program(*names: str, package: str, folders: Iterable[Path] = ()) -> Pat
     for name in names:
         if found := shutil.which(name, path=path):
             return Path(found)
-    raise ServerMissingError(program=names[0], package=package)
+    raise ServerMissingError(program=names[0], fix=f"apt-get install {package}")
 
 
 def free_port() -> int:

@@ -15,6 +15,8 @@ class MariaDBServer(Server):
     """A server with the account ``root`` without a password. The machine's my.cnf is not read."""
 
     name: ClassVar[str] = "mariadb"
+    #: More options, which take precedence.
+    options: ClassVar[Sequence[str]] = ()
 
     @property
     def url(self) -> str:
@@ -24,8 +26,8 @@ class MariaDBServer(Server):
     def find_programs(self) -> None:
         """Find mariadbd and the script that creates its data folder."""
         package = "mariadb-server"
-        self._install = find_program("mariadb-install-db", "mysql_install_db", package=package)
-        self._mariadbd = find_program("mariadbd", "mysqld", package=package)
+        self._install = find_program("mariadb-install-db", package=package)
+        self._mariadbd = find_program("mariadbd", package=package)
 
     def prepare(self) -> None:
         """Create the system tables."""
@@ -60,12 +62,13 @@ class MariaDBServer(Server):
             "--max-connections=500",
             "--innodb-buffer-pool-size=64M",
             # 2 writes the log to the operating system and survives a kill; 0 would lose a second.
-            "--innodb-flush-log-at-trx-commit=2",
-            "--innodb-doublewrite=OFF",
+            f"--innodb-flush-log-at-trx-commit={1 if self.durable else 2}",
+            f"--innodb-doublewrite={'ON' if self.durable else 'OFF'}",
             # A file for each table makes CREATE TABLE and DROP TABLE twice as slow.
             "--loose-innodb-file-per-table=OFF",
-            # No fsync: the operating system's cache survives a kill. MySQL has no such option.
-            "--loose-debug-no-sync",
+            # No fsync: the operating system's cache survives a kill.
+            *(() if self.durable else ("--loose-debug-no-sync",)),
+            *self.options,
         ]
 
     def answers(self) -> bool:

@@ -15,7 +15,7 @@ class PostgreSQLServer(Server):
     """A cluster with the superuser ``postgres`` and no passwords.
 
     fsync is off: commits survive ``kill``, because the operating system has them, but not a power
-    cut.
+    cut. ``durable`` turns it on, as in production.
     """
 
     name: ClassVar[str] = "postgresql"
@@ -61,8 +61,7 @@ class PostgreSQLServer(Server):
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": str(self.folder),
             "port": str(self.port),
-            "fsync": "off",
-            "full_page_writes": "off",
+            **({} if self.durable else {"fsync": "off", "full_page_writes": "off"}),
             "max_connections": "200",
             # synchronous_commit stays on: without it a kill loses the last commits.
         }

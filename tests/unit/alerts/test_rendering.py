@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
 from celery_dynbeat.alerts.content import Cause, Content, Example, Group
-from celery_dynbeat.alerts.rendering import render, shown
+from celery_dynbeat.alerts.deliver import render, shown
 from celery_dynbeat.common.alert_kinds import AlertKind, Severity, Unsent
 
 RUN_ID = "01a1ffea-b135-76a3-b9c5-3667a500c655"
@@ -34,11 +34,11 @@ def content(*groups, severity=Severity.ERROR):
     return Content(severity=severity, groups=groups)
 
 
-def group(kind=AlertKind.FAILED, count=1, change=Unsent.OPENED, **changes):
+def group(kind=AlertKind.FAILED, count=1, state=Unsent.OPENED, **changes):
     examples = [example(**changes) for _ in range(min(count, 10))]
     cause = Cause(task="mail.send", count=count, examples=examples)
     still_open = count if examples[0].still else 0
-    return Group(kind=kind, change=change, count=count, still_open=still_open, causes=[cause])
+    return Group(kind=kind, state=state, count=count, still_open=still_open, causes=[cause])
 
 
 def test_the_message_about_one_schedule_names_it_with_its_error():
@@ -94,7 +94,7 @@ def test_each_kind_says_how_bad_it_is(kind, value, expected):
 
 
 def test_a_recovery_says_from_what_and_when():
-    recovered = group(change=Unsent.RECOVERED, ended="2026-11-22T10:00:00Z", detail=None)
+    recovered = group(state=Unsent.RECOVERED, ended="2026-11-22T10:00:00Z", detail=None)
     title, body = render(content(recovered, severity=Severity.INFO))
 
     assert title == "digest of user:42 no longer fails"
@@ -103,7 +103,7 @@ def test_a_recovery_says_from_what_and_when():
 
 
 def test_a_recovery_names_what_still_fails():
-    ended = {"change": Unsent.RECOVERED, "ended": "2026-11-22T10:00:00Z", "still": ["failed"]}
+    ended = {"state": Unsent.RECOVERED, "ended": "2026-11-22T10:00:00Z", "still": ["failed"]}
     one = group(AlertKind.LATE, **ended)
     title, body = render(content(one, severity=Severity.INFO))
     many, _ = render(content(group(AlertKind.LATE, 3, **ended), severity=Severity.INFO))

@@ -28,13 +28,16 @@ def parameters(call):
 
 
 def test_the_stub_is_what_the_script_writes():
+    pytest.importorskip("ruff")
     written = runpy.run_path(str(SCRIPT))["stub"]()
 
     assert STUB.read_text() == written, "run `make docs`"
 
 
 def test_help_shows_the_signature_and_the_text_of_the_synchronous_call():
-    shown = pydoc.plain(pydoc.render_doc(AsyncOwnerSchedules.pause))
+    # Python 3.13 writes each parameter of a long signature on a line.
+    text = pydoc.plain(pydoc.render_doc(AsyncOwnerSchedules.pause))
+    shown = " ".join(text.split()).replace("( self", "(self")
 
     assert "async pause(self, name: str, *, expected_version: int | None = None" in shown
     assert "AsyncSession" in shown

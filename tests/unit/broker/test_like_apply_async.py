@@ -1,24 +1,23 @@
 """A dispatched message is that of ``apply_async``; each difference has a reason."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
-from celery import Celery
 from celery.app.task import Context
 from celery.worker.strategy import proto1_to_proto2
 from kombu import Exchange, Queue
-from kombu.serialization import register, unregister
 
 from celery_dynbeat.broker.headers import run_id_of
 from celery_dynbeat.broker.publisher import Publisher
-from celery_dynbeat.planning.outgoing_run import OutgoingRun
+from celery_dynbeat.planning.plan import OutgoingRun
+from tests.support.probe_applications import NOW, backwards_serializer, probe_application
+from tests.support.versions import needs_celery
 
 # Celery deprecates the priority and queue attributes of a task, and still reads them.
 pytestmark = pytest.mark.filterwarnings("ignore:(?s).*task attribute is deprecated")
 
-NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
 RUN_ID = "019e0000-0000-7000-8000-000000000001"
 QUEUES = ("celery", "other", "bound")
 
@@ -97,16 +96,10 @@ CASES = {
 }
 
 
-class Frozen(Celery):
-    def now(self):
-        return NOW
-
-
 @pytest.fixture(autouse=True)
-def backwards():
-    register("backwards", lambda data: repr(data)[::-1], lambda data: data, "application/x-back")
-    yield
-    unregister("backwards")
+def _serializer():
+    with backwards_serializer():
+        yield
 
 
 @pytest.fixture(params=[1, 2], ids=["protocol 1", "protocol 2"])
@@ -125,6 +118,7 @@ def test_a_message_is_that_of_apply_async_but_for_our_headers(case, protocol):
     assert without_own_headers(ours) == theirs
 
 
+@needs_celery(5, 7, "send_task without a value for ignore_result")
 def test_a_task_that_beat_does_not_know_is_sent_as_by_send_task():
     app = application({"task_ignore_result": True}, {})
 
@@ -159,25 +153,8 @@ def test_a_worker_finds_the_run_in_a_message_of_protocol_1():
 
 
 def application(configuration, of_task):
-    app = Frozen(broker="memory://", set_as_current=False)
-    app.conf.update(
-        task_queues=[
-            Queue("celery", Exchange("celery"), routing_key="celery"),
-            Queue("other", Exchange("other"), routing_key="other"),
-            Queue("bound", Exchange("topics", type="topic"), routing_key="a.*"),
-        ]
-    )
-    app.conf.update(configuration)
-
-    @app.task(name="probe", shared=False, **of_task)
-    def probe(*_args, **_kwargs):
-        pass
-
-    app.finalize()
-    with app.connection_for_write() as connection:
-        for queue in app.amqp.queues.values():
-            queue(connection.default_channel).declare()
-    return app
+    bound = Queue("bound", Exchange("topics", type="topic"), routing_key="a.*")
+    return probe_application("memory://", configuration, of_task, queues=[bound])
 
 
 def sent_by_us(app, options, *, task="probe", expires_at=None):

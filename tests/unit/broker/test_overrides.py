@@ -11,7 +11,7 @@ from kombu.exceptions import OperationalError
 
 from celery_dynbeat.broker.overrides import is_overridden
 from celery_dynbeat.broker.publisher import Publisher
-from celery_dynbeat.planning.outgoing_run import OutgoingRun
+from celery_dynbeat.planning.plan import OutgoingRun
 
 NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
 FIRST, SECOND, THIRD = (f"019e0000-0000-7000-8000-00000000000{n}" for n in (1, 2, 3))

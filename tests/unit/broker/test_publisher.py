@@ -8,7 +8,7 @@ from celery import Celery
 from celery_dynbeat import DispatchError
 from celery_dynbeat.broker.headers import is_reserved, run_headers
 from celery_dynbeat.broker.publisher import Publisher
-from celery_dynbeat.planning.outgoing_run import OutgoingRun
+from celery_dynbeat.planning.plan import OutgoingRun
 
 
 def test_terminate_raises_on_a_broker_without_broadcasts():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.broker.task_message import fast_repr
-from celery_dynbeat.planning.outgoing_run import OutgoingRun
+from celery_dynbeat.planning.plan import OutgoingRun
 
 MAX_LENGTH = 1024
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text()

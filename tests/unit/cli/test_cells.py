@@ -6,8 +6,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from celery_dynbeat.cli.base.cells import both_times, plain, readable
-from celery_dynbeat.common.durations import format_distance, format_duration
-from celery_dynbeat.common.printable import escape
+from celery_dynbeat.common.text import escape, format_distance, format_duration
 
 NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
 SEOUL = ZoneInfo("Asia/Seoul")

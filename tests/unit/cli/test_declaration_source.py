@@ -88,7 +88,8 @@ def test_json_has_lines_too():
         (f"a: {'9' * 5000}", "schedules.yaml: .*4300 digits"),
         ("a: \x00", "schedules.yaml: .*character"),
         ("[" * 3000, "schedules.yaml: .*recursion"),
-        ('{"a": ' + "[" * 30_000, "schedules.yaml: not valid JSON: .*recursion"),
+        # Python 3.14 reads as many levels as the stack of the thread holds.
+        ('{"a": ' + "[" * 1_000_000, "schedules.yaml: not valid JSON: .*(recursion|overflow)"),
     ],
 )
 def test_an_unreadable_file_is_refused_with_its_line(text, message):

@@ -102,7 +102,7 @@ def test_zero_means_never_independent_of_the_settings():
 
 
 @pytest.mark.parametrize(
-    ("rules", "is_watched"),
+    ("rules", "needs_checks"),
     [
         ({}, False),
         ({"late_after": 5}, False),
@@ -111,8 +111,8 @@ def test_zero_means_never_independent_of_the_settings():
         ({"frequent_above": 1, "frequent_within": 60}, True),
     ],
 )
-def test_only_silent_and_frequent_need_regular_checks(rules, is_watched):
-    assert AlertRules.from_json(rules).effective(Settings()).is_watched is is_watched
+def test_only_silent_and_frequent_need_regular_checks(rules, needs_checks):
+    assert AlertRules.from_json(rules).effective(Settings()).needs_checks is needs_checks
 
 
 @pytest.mark.parametrize("stored", [None, {}, [], 5, {"nonsense": 1}, {"late_after": "soon"}])

@@ -2,8 +2,8 @@
 
 import pytest
 
-from celery_dynbeat.common.back_off import BackOff
-from celery_dynbeat.notify.base import reconnect_back_off
+from celery_dynbeat.common.clock import BackOff
+from celery_dynbeat.notify import reconnect_back_off
 
 LISTENER_DELAYS = [1, 2, 4, 8, 16, 30, 30, 30]
 

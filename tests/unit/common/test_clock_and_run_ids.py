@@ -1,5 +1,7 @@
 """The database's clock, the frozen clock, and run ids that sort by time."""
 
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -90,11 +92,38 @@ def test_without_any_reading_the_clock_raises(source, clock):
 
 
 def test_a_reading_counts_for_the_middle_of_its_round_trip(source):
-    def slow():
-        source.advance(2)
+    def read():
+        source.advance(0.004)
         return START
 
-    assert DatabaseClock(slow, monotonic=source.monotonic).now() == START + timedelta(seconds=1)
+    middle = START + timedelta(milliseconds=2)
+    assert DatabaseClock(read, monotonic=source.monotonic).now() == middle
+    assert source.elapsed == pytest.approx(1000.004)
+
+
+def test_a_reading_that_waits_for_its_connection_is_repeated(source):
+    def read():
+        source.readings += 1
+        source.advance(0.002 if source.readings > 1 else 0.2)
+        return START + timedelta(seconds=source.elapsed)
+
+    clock = DatabaseClock(read, monotonic=source.monotonic)
+
+    # Without the second reading, the clock would be 100 ms fast.
+    error = clock.now() - (START + timedelta(seconds=source.elapsed))
+    assert abs(error) <= timedelta(milliseconds=1)
+    assert source.readings == 2
+
+
+def test_a_second_reading_that_fails_leaves_the_first(source):
+    def read():
+        source.readings += 1
+        source.advance(0.2)
+        if source.readings > 1:
+            raise ConnectionError
+        return START
+
+    assert DatabaseClock(read, monotonic=source.monotonic).now() == START + timedelta(seconds=0.3)
 
 
 def test_a_frozen_clock_moves_only_when_the_test_moves_it():
@@ -143,3 +172,24 @@ def test_other_values_are_no_run_ids(text):
 
 def test_a_run_id_contains_the_instant_of_its_creation():
     assert created_at(new_run_id(START)) == START
+
+
+def test_a_forked_process_makes_other_ids():
+    # In a process without threads: a fork of this one may warn.
+    program = """
+import os
+from datetime import UTC, datetime
+from celery_dynbeat.common.run_ids import new_run_id
+now = datetime(2026, 11, 21, tzinfo=UTC)
+new_run_id(now)
+child = os.fork()
+if child:
+    # The outputs of two processes can mix.
+    os.waitpid(child, 0)
+print(*(new_run_id(now) for _ in range(100)), flush=True)
+"""
+    made = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    ).stdout.split()
+
+    assert len(made) == len(set(made)) == 200

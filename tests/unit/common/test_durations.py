@@ -4,8 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat.common.durations import format_seconds
-from celery_dynbeat.common.text import shorten
+from celery_dynbeat.common.text import format_seconds, shorten
 
 
 @pytest.mark.parametrize(

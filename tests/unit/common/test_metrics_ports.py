@@ -3,8 +3,7 @@
 import pytest
 
 from celery_dynbeat import ConfigurationError
-from celery_dynbeat.common.metrics_ports import MetricsPorts
-from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.common.settings import MetricsPorts, Settings
 
 
 def ports(value):

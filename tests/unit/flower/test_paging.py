@@ -4,16 +4,16 @@ from urllib.parse import parse_qs, urlencode
 
 import pytest
 
-from celery_dynbeat.flower.base.paging import MAX_BACK, MAX_LENGTH, SIZES, Place, paging
+from celery_dynbeat.flower.base.paging import MAX_BACK, MAX_LENGTH, SIZES, PagePlace, paging
 
 
 def here(**changes):
     return "?" + urlencode({k: v for k, v in changes.items() if v is not None}, doseq=True)
 
 
-def place_of(link):
+def address_of(link):
     query = parse_qs(link.removeprefix("?"), keep_blank_values=True)
-    return Place.of(
+    return PagePlace.of(
         after=query.get("after", [""])[0],
         back=query.get("back", []),
         size=query.get("size", [""])[0],
@@ -22,17 +22,17 @@ def place_of(link):
 
 def follow(cursors, place=None):
     """Follow the links "next" from the first page; each page ends with a cursor."""
-    place = place or Place.of(after="", back=(), size="")
+    place = place or PagePlace.of(after="", back=(), size="")
     for cursor in cursors:
-        place = place_of(paging(place, cursor=cursor, here=here).next)
+        place = address_of(paging(place, cursor=cursor, here=here).next)
     return place
 
 
 def test_the_first_page_has_no_way_back():
-    links = paging(Place.of(after="", back=["x"], size=""), cursor="a", here=here)
+    links = paging(PagePlace.of(after="", back=["x"], size=""), cursor="a", here=here)
 
     assert (links.first, links.previous) == (None, None)
-    assert place_of(links.next).after == "a"
+    assert address_of(links.next).after == "a"
 
 
 def test_the_last_page_has_no_next():
@@ -42,7 +42,7 @@ def test_the_last_page_has_no_next():
 def test_previous_leads_back_to_each_page():
     place, seen = follow("abcd"), []
     while (link := paging(place, cursor="x", here=here).previous) is not None:
-        place = place_of(link)
+        place = address_of(link)
         seen.append(place.after)
 
     assert seen == ["c", "b", "a", None]
@@ -64,17 +64,17 @@ def test_long_cursors_shorten_the_way_back():
 
 
 def test_a_page_with_a_forgotten_way_back_leads_to_the_first_only():
-    links = paging(Place.of(after="c9", back=[], size=""), cursor=None, here=here)
+    links = paging(PagePlace.of(after="c9", back=[], size=""), cursor=None, here=here)
 
     assert (links.first, links.previous) == ("?", None)
 
 
 def test_another_size_starts_at_the_first_page():
-    links = paging(Place.of(after="a", back=[""], size="50"), cursor="b", here=here)
+    links = paging(PagePlace.of(after="a", back=[""], size="50"), cursor="b", here=here)
 
     assert links.sizes == [(25, "?size=25"), (50, None), (100, "?size=100")]
 
 
 @pytest.mark.parametrize("size", ["", "7", "x", "-1", "٢٥", "9" * 5_000])
 def test_an_unknown_size_means_the_smallest(size):
-    assert Place.of(after="", back=(), size=size).size == SIZES[0]
+    assert PagePlace.of(after="", back=(), size=size).size == SIZES[0]

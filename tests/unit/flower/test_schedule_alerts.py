@@ -5,7 +5,7 @@ from datetime import timedelta
 from celery_dynbeat import AlertRules
 from celery_dynbeat.api.results import ScheduleInfo
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.flower.pages.schedule_alerts import alert_rules
+from celery_dynbeat.flower.pages.alerts import alert_rules
 
 
 def info(**values):

@@ -15,6 +15,7 @@ from celery_dynbeat.importing import conversion
 from celery_dynbeat.importing.conversion import CrontabFields
 from celery_dynbeat.importing.found import Inexpressible
 from tests.support.peers import require
+from tests.support.versions import needs_celery
 
 COUNT = 8
 #: Spans without a clock change in all zones.
@@ -93,6 +94,7 @@ SKIPPED = "a time that the clock skips runs at the first instant after the gap (
 REPEATED = "it also runs in the second pass of an hour that the clock repeats (Europe/Berlin)"
 
 
+@needs_celery(5, 7, "these fire times at a clock change")
 @pytest.mark.parametrize(
     ("expression", "start", "before", "after", "note"),
     [

@@ -11,7 +11,7 @@ from celery_dynbeat.health.evaluation import Limits, NodeState
 from celery_dynbeat.insights.explain.causes import find_cause
 from celery_dynbeat.insights.explain.facts import Facts, NodeFact
 from celery_dynbeat.insights.explain.findings import Cause
-from celery_dynbeat.store.schedules import REFUSED_PREFIX
+from celery_dynbeat.store.schedules.schedules import REFUSED_PREFIX
 from tests.support.applications import START
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
@@ -450,8 +450,8 @@ CASES = [
         },
         Cause.RAN_LATE,
         (
-            "It ran 60 min ago, 20 min late: its message could not be published for 20 min, or it"
-            " waited for the previous run."
+            "It ran 60 min ago, 20 min late: no beat published it for 20 min: none ran, the broker"
+            " refused it, or it waited for the previous run."
         ),
     ),
     (

@@ -17,17 +17,16 @@ import pytest
 
 from celery_dynbeat import ConfigurationError
 from celery_dynbeat.common.clock import DatabaseClock
-from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.common.settings import MetricsPorts, ports_in_force
 from celery_dynbeat.metrics import definitions as metrics
 from celery_dynbeat.metrics import shared_folder, switch
 from celery_dynbeat.metrics.counts import ProcessCounts
-from celery_dynbeat.metrics.definitions import Exporter
 from celery_dynbeat.metrics.endpoint import MAX_CONNECTIONS, open_endpoint
 from celery_dynbeat.metrics.process_gauges import ClockGauge
 from celery_dynbeat.metrics.shared_folder import SharedFolder
 from tests.support.waiting import wait_until
 
-PORTS = Settings.read({"dynbeat_metrics_port": {"beat": 1}}, timezone="UTC")
+PORTS = MetricsPorts(beat=(1,))
 
 
 @pytest.fixture
@@ -139,15 +138,14 @@ def test_the_environment_overrides_the_setting(monkeypatch, value, beat, worker)
     if value is not None:
         monkeypatch.setenv("DYNBEAT_METRICS_PORT", value)
 
-    assert switch.ports_of(PORTS, Exporter.BEAT) == beat
-    assert switch.ports_of(PORTS, Exporter.WORKER) == worker
+    assert ports_in_force(PORTS) == MetricsPorts(beat=beat, worker=worker)
 
 
 def test_an_invalid_environment_variable_is_named(monkeypatch):
     monkeypatch.setenv("DYNBEAT_METRICS_PORT", "http")
 
     with pytest.raises(ConfigurationError, match="DYNBEAT_METRICS_PORT = 'http': must be a port"):
-        switch.ports_of(PORTS, Exporter.BEAT)
+        ports_in_force(PORTS)
 
 
 def test_a_missing_library_is_named_with_its_extra(monkeypatch):

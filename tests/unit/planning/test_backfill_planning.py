@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from celery_dynbeat import Cron
 from celery_dynbeat.planning.backfill_planning import fire_times, remainder_of, select_missing
+from celery_dynbeat.planning.plan import Skip
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec
 
 HOURLY = Cron("0 * * * *", timezone="UTC")
@@ -44,6 +46,25 @@ def test_a_row_of_another_trigger_covers_nothing():
     row = Skipped(START + timedelta(minutes=30), 5)
 
     assert remainder_of(HOURLY, row, [START]) is None
+
+
+@pytest.mark.parametrize(
+    ("removed", "left"), [([START - HOUR, START], 2), ([START], 2), ([START - HOUR], None)]
+)
+def test_a_row_from_before_the_trigger_changed_loses_its_newest_fire_time_only(removed, left):
+    remainder = remainder_of(HOURLY, Skipped(START, 3), removed, is_of_trigger=False)
+
+    if left is None:
+        assert remainder is None
+    else:
+        older = Skip(START - timedelta(microseconds=1), left, "missed")
+        assert (remainder.newer, remainder.older) == (0, older)
+
+
+def test_a_row_of_one_fire_time_from_before_the_trigger_changed_has_no_rest():
+    remainder = remainder_of(HOURLY, Skipped(START, 1), [START], is_of_trigger=False)
+
+    assert (remainder.newer, remainder.older) == (0, None)
 
 
 def test_the_older_fire_times_are_recorded_if_the_trigger_has_none_before_the_removed():

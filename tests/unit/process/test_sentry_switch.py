@@ -14,7 +14,7 @@ BLOCKED = """
     from celery import Celery
     from celery_dynbeat import ConfigurationError, Dynbeat
     from celery_dynbeat.beat.runtime import BeatRuntime
-    from celery_dynbeat.process.sentry import connect_monitors
+    from celery_dynbeat.process.context import connect_monitors
     from celery_dynbeat.worker.bootsteps import DynbeatStep
     app = Celery("t", broker="memory://")
     app.conf.dynbeat_database_url = "sqlite://"

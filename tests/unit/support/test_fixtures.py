@@ -9,7 +9,7 @@ from tests.support.servers import RedisServer, ServerMissingError
 
 class MissingServer(RedisServer):
     def find_programs(self):
-        raise ServerMissingError(program="redis-server", package="redis-server")
+        raise ServerMissingError(program="redis-server", fix="apt-get install redis-server")
 
 
 def start_missing():

@@ -11,6 +11,7 @@ from celery_dynbeat.telemetry.emitting import (
     emit,
     emit_on_commit,
     has_listeners,
+    needs_transaction,
     subscribe,
     subscribe_in_transaction,
     unsubscribe,
@@ -154,6 +155,26 @@ def test_a_listener_of_the_transaction_gets_all_events_of_one_call_before_the_co
         unsubscribe_in_transaction(receive, Happened)
 
     assert calls == [(session, [1, 2])]
+
+
+def test_an_event_that_a_listener_of_the_transaction_ignores_needs_none(session):
+    calls = []
+    key = "odd"
+    subscribe_in_transaction(
+        lambda _, events: calls.append(events),
+        Happened,
+        key=key,
+        wants=lambda event: event.number % 2 == 1,
+    )
+    try:
+        assert [needs_transaction(Happened(number)) for number in (1, 2)] == [True, False]
+        emit_on_commit(session, Happened(2))
+        emit_on_commit(session, Happened(2), Happened(3))
+    finally:
+        unsubscribe_in_transaction(key, Happened)
+
+    assert calls == [[Happened(3)]]
+    assert not needs_transaction(Happened(1))
 
 
 def test_a_listener_of_the_transaction_that_raises_fails_only_for_errors_of_the_database(

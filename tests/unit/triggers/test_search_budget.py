@@ -23,13 +23,7 @@ from celery_dynbeat.triggers import (
     parse_trigger,
     solar,
 )
-from celery_dynbeat.triggers.budgeted import BudgetedTrigger
-from celery_dynbeat.triggers.cron.trigger import _first_after as first_cron
-from celery_dynbeat.triggers.rrule import prepared
-from celery_dynbeat.triggers.rrule.count_cache import COUNT_CACHE, CountCache, CountEnd
-from celery_dynbeat.triggers.rrule.rule import Freq, RecurrenceRule
-from celery_dynbeat.triggers.rrule.wall_times import RuleWallTimes
-from celery_dynbeat.triggers.search_budget import (
+from celery_dynbeat.triggers.base import (
     LOOKUP_STEPS,
     PLAN_STEPS,
     PREPARATION_STEPS,
@@ -37,6 +31,12 @@ from celery_dynbeat.triggers.search_budget import (
     BudgetExceededError,
     SearchBudget,
 )
+from celery_dynbeat.triggers.cron.trigger import _first_after as first_cron
+from celery_dynbeat.triggers.rrule import prepared
+from celery_dynbeat.triggers.rrule.count_cache import COUNT_CACHE, CountCache, CountEnd
+from celery_dynbeat.triggers.rrule.rule import Freq, RecurrenceRule
+from celery_dynbeat.triggers.rrule.wall_times import RuleWallTimes
+from celery_dynbeat.triggers.wrappers import BudgetedTrigger
 from celery_dynbeat.triggers.zones import first_instant
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)

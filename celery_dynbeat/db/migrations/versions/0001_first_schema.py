@@ -3,15 +3,22 @@
 Revision: 0001
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from alembic import op
-from sqlalchemy.dialects import postgresql
 
-from celery_dynbeat.db.functions import utc_now
-from celery_dynbeat.db.types import ExactText, LongText, RunId, UtcDateTime
+from celery_dynbeat.db.type_checks import type_checks
+from celery_dynbeat.db.types import (
+    ExactText,
+    Json,
+    LongText,
+    RunId,
+    RunInstant,
+    UtcDateTime,
+    utc_now,
+)
 
 revision = "0001"
 down_revision = None
@@ -19,7 +26,6 @@ branch_labels = None
 depends_on = None
 
 BIG_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-TAGS = sa.JSON().with_variant(postgresql.JSONB(), "postgresql")
 EMPTY_LIST = sa.text("('[]')")
 EMPTY_OBJECT = sa.text("('{}')")
 WITH_PARTIAL_INDEXES = ("postgresql", "sqlite")
@@ -35,18 +41,18 @@ def upgrade() -> None:
     _create_owner()
     _create_application()
     _create_node()
-    _create_alert_event()
+    _create_alert_fact()
     _create_alert()
-    _create_alert_watch()
+    _create_alert_check()
     _create_alert_message()
 
 
 def downgrade() -> None:
     for name in (
         "alert_message",
-        "alert_watch",
+        "alert_check",
         "alert",
-        "alert_event",
+        "alert_fact",
         "node",
         "application",
         "owner",
@@ -61,7 +67,9 @@ def downgrade() -> None:
 
 def _create_table(name: str, *items: Any) -> None:
     """Create a table. Constraints without a name get that of the naming convention."""
-    op.create_table(name, *items, mariadb_charset="utf8mb4", mysql_charset="utf8mb4")
+    columns = [item for item in items if isinstance(item, sa.Column)]
+    checks = [check for each in columns for check in type_checks(each, table=name)]
+    op.create_table(name, *items, *checks, mariadb_charset="utf8mb4", mysql_charset="utf8mb4")
 
 
 def _create_index(
@@ -86,15 +94,6 @@ def _create_index(
     op.create_index(name, table, columns, **options)
 
 
-def _json_checks(*columns: str, nullable: bool = False) -> Iterator[sa.CheckConstraint]:
-    """Yield a constraint for each column, for SQLite. Other databases validate JSON themselves."""
-    for column in columns:
-        # Some versions return 0 for json_valid(NULL).
-        or_null = f"{column} IS NULL OR " if nullable else ""
-        check = sa.CheckConstraint(f"{or_null}json_valid({column})", name=f"{column}_json")
-        yield check.ddl_if(dialect="sqlite")
-
-
 def _create_schedule() -> None:
     _create_table(
         "dynbeat_schedule",
@@ -102,9 +101,9 @@ def _create_schedule() -> None:
         sa.Column("owner", ExactText(255), server_default="", nullable=False),
         sa.Column("name", ExactText(255), nullable=False),
         sa.Column("task", ExactText(255), nullable=False),
-        sa.Column("args", sa.JSON(), server_default=EMPTY_LIST, nullable=False),
-        sa.Column("kwargs", sa.JSON(), server_default=EMPTY_OBJECT, nullable=False),
-        sa.Column("options", sa.JSON(), server_default=EMPTY_OBJECT, nullable=False),
+        sa.Column("args", Json("array"), server_default=EMPTY_LIST, nullable=False),
+        sa.Column("kwargs", Json("object"), server_default=EMPTY_OBJECT, nullable=False),
+        sa.Column("options", Json("object"), server_default=EMPTY_OBJECT, nullable=False),
         sa.Column("trigger_kind", ExactText(32), nullable=False),
         sa.Column("trigger_spec", sa.Text(), nullable=False),
         sa.Column("timezone", ExactText(64), server_default="UTC", nullable=False),
@@ -133,8 +132,10 @@ def _create_schedule() -> None:
         sa.Column("finished_at", UtcDateTime(), nullable=True),
         sa.Column("error", LongText(), nullable=True),
         sa.Column("description", ExactText(1024), server_default="", nullable=False),
-        sa.Column("tags", TAGS, server_default=EMPTY_LIST, nullable=False),
-        sa.Column("alerts", sa.JSON(), nullable=True),
+        sa.Column(
+            "tags", Json("array", is_searched=True), server_default=EMPTY_LIST, nullable=False
+        ),
+        sa.Column("alerts", Json("object"), nullable=True),
         sa.Column("ping_url", sa.Text(), nullable=True),
         sa.Column("managed_by", ExactText(16), server_default="", nullable=False),
         sa.Column("version", sa.Integer(), server_default="1", nullable=False),
@@ -149,11 +150,11 @@ def _create_schedule() -> None:
         sa.CheckConstraint("max_runs IS NULL OR max_runs > 0", name="max_runs_positive"),
         sa.CheckConstraint("catch_up IN ('latest', 'all', 'none')", name="catch_up_known"),
         sa.CheckConstraint(
-            "catch_up_window IS NULL OR catch_up_window > 0", name="window_positive"
+            "catch_up_window > 0 AND catch_up_window < 1e10", name="window_positive"
         ),
-        sa.CheckConstraint("expires_after IS NULL OR expires_after > 0", name="expiry_positive"),
-        sa.CheckConstraint("jitter IS NULL OR jitter >= 0", name="jitter_positive"),
-        sa.CheckConstraint("max_run_time IS NULL OR max_run_time > 0", name="run_time_positive"),
+        sa.CheckConstraint("expires_after > 0 AND expires_after < 1e10", name="expiry_positive"),
+        sa.CheckConstraint("jitter >= 0 AND jitter < 1e10", name="jitter_positive"),
+        sa.CheckConstraint("max_run_time > 0 AND max_run_time < 1e10", name="run_time_positive"),
         sa.CheckConstraint(
             "overlap IN ('allow', 'skip', 'buffer_one', 'cancel_previous')", name="overlap_known"
         ),
@@ -165,8 +166,6 @@ def _create_schedule() -> None:
             "next_run_at IS NULL OR (enabled AND finished_at IS NULL AND error IS NULL)",
             name="next_run_only_when_live",
         ),
-        *_json_checks("args", "kwargs", "options", "tags"),
-        *_json_checks("alerts", nullable=True),
     )
     _create_index(
         "ix_dynbeat_schedule_due",
@@ -254,25 +253,25 @@ def _create_run() -> None:
         sa.Column("owner", ExactText(255), nullable=False),
         sa.Column("name", ExactText(255), nullable=False),
         sa.Column("task", ExactText(255), nullable=False),
-        sa.Column("scheduled_for", UtcDateTime(), nullable=False),
+        sa.Column("scheduled_for", RunInstant(), nullable=False),
         sa.Column("fire_count", sa.Integer(), server_default="1", nullable=False),
         sa.Column("status", ExactText(16), nullable=False),
         sa.Column("origin", ExactText(16), server_default="schedule", nullable=False),
         sa.Column("attempt", sa.Integer(), server_default="0", nullable=False),
         sa.Column("retries", sa.Integer(), server_default="0", nullable=False),
-        sa.Column("created_at", UtcDateTime(), server_default=utc_now(), nullable=False),
-        sa.Column("overdue_at", UtcDateTime(), nullable=True),
-        sa.Column("sent_at", UtcDateTime(), nullable=True),
-        sa.Column("started_at", UtcDateTime(), nullable=True),
-        sa.Column("finished_at", UtcDateTime(), nullable=True),
-        sa.Column("retry_at", UtcDateTime(), nullable=True),
-        sa.Column("cancelled_at", UtcDateTime(), nullable=True),
+        sa.Column("created_at", RunInstant(), server_default=utc_now(), nullable=False),
+        sa.Column("overdue_at", RunInstant(), nullable=True),
+        sa.Column("sent_at", RunInstant(), nullable=True),
+        sa.Column("started_at", RunInstant(), nullable=True),
+        sa.Column("finished_at", RunInstant(), nullable=True),
+        sa.Column("retry_at", RunInstant(), nullable=True),
+        sa.Column("cancelled_at", RunInstant(), nullable=True),
         sa.Column("worker", ExactText(255), nullable=True),
         sa.Column("worker_pid", sa.Integer(), nullable=True),
         sa.Column("redelivered_attempt", sa.Integer(), nullable=True),
         sa.Column("request_id", BIG_ID, nullable=True),
         sa.Column("rerun_of", RunId(), nullable=True),
-        sa.Column("nominal_at", UtcDateTime(), nullable=True),
+        sa.Column("nominal_at", RunInstant(), nullable=True),
         sa.Column("traceparent", ExactText(55), nullable=True),
         sa.Column("error", LongText(), nullable=True),
         sa.Column("traceback", LongText(), nullable=True),
@@ -335,7 +334,7 @@ def _create_request() -> None:
             nullable=True,
         ),
         sa.Column("task", ExactText(255), nullable=True),
-        sa.Column("statuses", sa.JSON(), server_default=EMPTY_LIST, nullable=False),
+        sa.Column("statuses", Json("array"), server_default=EMPTY_LIST, nullable=False),
         sa.Column("since", UtcDateTime(), nullable=False),
         sa.Column("until", UtcDateTime(), nullable=False),
         sa.Column("batch_size", sa.Integer(), nullable=False),
@@ -344,8 +343,8 @@ def _create_request() -> None:
         sa.Column("excluded", sa.Integer(), server_default="0", nullable=False),
         sa.Column("after_at", UtcDateTime(), nullable=False),
         sa.Column("after_id", RunId(), nullable=True),
-        sa.Column("waiting_ids", sa.JSON(), server_default=EMPTY_LIST, nullable=False),
-        sa.Column("unfinished_ids", sa.JSON(), server_default=EMPTY_LIST, nullable=False),
+        sa.Column("waiting_ids", Json("array"), server_default=EMPTY_LIST, nullable=False),
+        sa.Column("unfinished_ids", Json("array"), server_default=EMPTY_LIST, nullable=False),
         sa.Column("next_run_at", UtcDateTime(), nullable=True),
         sa.Column("created_at", UtcDateTime(), server_default=utc_now(), nullable=False),
         sa.Column("finished_at", UtcDateTime(), nullable=True),
@@ -356,11 +355,16 @@ def _create_request() -> None:
             name="backfill_of_schedule",
         ),
         sa.CheckConstraint("batch_size > 0", name="batch_size_positive"),
+        sa.CheckConstraint(
+            "total BETWEEN 0 AND 1000000000 AND created BETWEEN 0 AND 1000000000"
+            " AND excluded BETWEEN 0 AND 1000000000",
+            name="numbers_in_range",
+        ),
+        sa.CheckConstraint("kind <> 'rerun' OR after_id IS NOT NULL", name="rerun_has_position"),
         sa.CheckConstraint("since <= until", name="span_ordered"),
         sa.CheckConstraint(
             "(next_run_at IS NULL) = (finished_at IS NOT NULL)", name="due_until_finished"
         ),
-        *_json_checks("statuses", "waiting_ids", "unfinished_ids"),
     )
     _create_index(
         "ix_dynbeat_request_next_run_at",
@@ -398,9 +402,8 @@ def _create_change() -> None:
         sa.Column("action", ExactText(32), nullable=False),
         sa.Column("actor", ExactText(255), server_default="", nullable=False),
         sa.Column("reason", ExactText(1024), server_default="", nullable=False),
-        sa.Column("old_values", sa.JSON(), nullable=True),
-        sa.Column("new_values", sa.JSON(), nullable=True),
-        *_json_checks("old_values", "new_values", nullable=True),
+        sa.Column("old_values", Json("object"), nullable=True),
+        sa.Column("new_values", Json("object"), nullable=True),
     )
     _create_index(
         "ix_dynbeat_change_actor",
@@ -429,6 +432,7 @@ def _create_application() -> None:
         sa.Column("id", sa.Integer(), primary_key=True, autoincrement=False),
         sa.Column("name", ExactText(255), nullable=False),
         sa.Column("recorded_at", UtcDateTime(), server_default=utc_now(), nullable=False),
+        sa.Column("beat_schedule", ExactText(64)),
         sa.CheckConstraint("id = 1", name="one_row"),
         sa.CheckConstraint("name <> ''", name="name_given"),
     )
@@ -454,9 +458,9 @@ def _create_node() -> None:
     )
 
 
-def _create_alert_event() -> None:
+def _create_alert_fact() -> None:
     _create_table(
-        "dynbeat_alert_event",
+        "dynbeat_alert_fact",
         sa.Column("id", BIG_ID, primary_key=True, autoincrement=True),
         sa.Column("kind", ExactText(16), nullable=False),
         sa.Column("schedule_id", BIG_ID, nullable=False),
@@ -468,6 +472,7 @@ def _create_alert_event() -> None:
             "'quarantined', 'paused')",
             name="kind_known",
         ),
+        sa.CheckConstraint("value BETWEEN -1e12 AND 1e12", name="value_finite"),
     )
 
 
@@ -503,6 +508,8 @@ def _create_alert() -> None:
             name="kind_known",
         ),
         sa.CheckConstraint("unsent IN ('opened', 'recovered')", name="unsent_known"),
+        sa.CheckConstraint("fact_count BETWEEN 1 AND 1000000000", name="fact_count_in_range"),
+        sa.CheckConstraint("value BETWEEN -1e12 AND 1e12", name="value_finite"),
         sa.CheckConstraint(
             "(checked_at IS NULL) = (recovered_at IS NOT NULL)", name="checked_while_open"
         ),
@@ -537,13 +544,13 @@ def _create_alert() -> None:
     _create_index("ix_dynbeat_alert_target", "dynbeat_alert", ["target", "unsent_at", "id"])
 
 
-def _create_alert_watch() -> None:
+def _create_alert_check() -> None:
     _create_table(
-        "dynbeat_alert_watch",
+        "dynbeat_alert_check",
         sa.Column("schedule_id", BIG_ID, primary_key=True, autoincrement=False),
         sa.Column("due_at", UtcDateTime(), nullable=False),
     )
-    _create_index("ix_dynbeat_alert_watch_due_at", "dynbeat_alert_watch", ["due_at"])
+    _create_index("ix_dynbeat_alert_check_due_at", "dynbeat_alert_check", ["due_at"])
 
 
 def _create_alert_message() -> None:
@@ -553,13 +560,13 @@ def _create_alert_message() -> None:
         sa.Column("target", ExactText(64), nullable=False),
         sa.Column("previous_id", BIG_ID, nullable=True),
         sa.Column("severity", ExactText(16), nullable=False),
-        sa.Column("payload", sa.JSON(), nullable=False),
+        sa.Column("payload", Json("object"), nullable=False),
         sa.Column("created_at", UtcDateTime(), server_default=utc_now(), nullable=False),
         sa.Column("attempts", sa.Integer(), server_default="0", nullable=False),
         sa.Column("next_try_at", UtcDateTime(), nullable=True),
         sa.Column("leased_by", ExactText(255), nullable=True),
         sa.Column("leased_until", UtcDateTime(), nullable=True),
-        sa.Column("delivered", sa.JSON(), server_default=EMPTY_LIST, nullable=False),
+        sa.Column("delivered", Json("array"), server_default=EMPTY_LIST, nullable=False),
         sa.Column("error", LongText(), nullable=True),
         sa.Column("sent_at", UtcDateTime(), nullable=True),
         sa.Column("dropped_at", UtcDateTime(), nullable=True),
@@ -568,7 +575,6 @@ def _create_alert_message() -> None:
             "next_try_at IS NULL OR (sent_at IS NULL AND dropped_at IS NULL)",
             name="tried_until_ended",
         ),
-        *_json_checks("payload", "delivered"),
     )
     _create_index(
         "ix_dynbeat_alert_message_next_try_at",

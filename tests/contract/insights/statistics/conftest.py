@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import insert, select
 
 from celery_dynbeat.common.run_ids import new_run_id
-from celery_dynbeat.common.run_states import UNFINISHED, UNSTARTED
+from celery_dynbeat.common.states import UNFINISHED, UNSTARTED
 from celery_dynbeat.db.models import Run
 from tests.support.applications import START
 

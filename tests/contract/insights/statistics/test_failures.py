@@ -7,7 +7,7 @@ import pytest
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.insights.statistics.failures import failures
 from celery_dynbeat.insights.statistics.owner_usage import owner_usage
-from celery_dynbeat.store import run_pages
+from celery_dynbeat.store.runs import run_pages
 from tests.support.applications import START
 
 MINUTE = timedelta(minutes=1)

@@ -8,6 +8,7 @@ import pytest
 from celery_dynbeat import Cron, Every, InvalidScheduleError, ScheduleNotFoundError
 from celery_dynbeat.insights.statistics.upcoming import next_fire_times
 from tests.support.applications import execute, instants
+from tests.support.suites import one_database
 
 NEW_YORK, SEOUL = ZoneInfo("America/New_York"), ZoneInfo("Asia/Seoul")
 #: Two days before New York's clock goes back.
@@ -37,6 +38,7 @@ def test_they_are_those_of_upcoming_with_the_skipped_ones(dynbeat, mine):
     assert [fire.skip_reason for fire in found if fire.is_skipped] == ["skipped by alice: holiday"]
 
 
+@one_database
 @pytest.mark.usefixtures("digest")
 def test_each_has_its_local_time_in_the_zones_of_the_schedule_and_of_the_viewer(dynbeat):
     for fire in times_of(dynbeat, count=4, viewer_zone=SEOUL):
@@ -51,11 +53,13 @@ def test_each_has_its_local_time_in_the_zones_of_the_schedule_and_of_the_viewer(
         assert shown["viewer_local"].endswith("+09:00")
 
 
+@one_database
 @pytest.mark.usefixtures("digest")
 def test_without_a_viewer_the_zone_is_that_of_the_schedule(dynbeat):
     assert all(fire.viewer_local.tzinfo == NEW_YORK for fire in times_of(dynbeat))
 
 
+@one_database
 @pytest.mark.usefixtures("digest")
 def test_a_change_of_the_clock_is_noted(dynbeat):
     notes = {fire.local.date().isoformat(): fire.clock_note for fire in times_of(dynbeat, count=4)}
@@ -66,6 +70,7 @@ def test_a_change_of_the_clock_is_noted(dynbeat):
     assert notes["2026-11-03"] is None
 
 
+@one_database
 def test_a_paused_damaged_or_finished_schedule_has_none(dynbeat, mine, clock):
     mine.create("paused", task="t", trigger=Every(60), enabled=False)
     mine.create("damaged", task="t", trigger=Every(60))
@@ -75,6 +80,7 @@ def test_a_paused_damaged_or_finished_schedule_has_none(dynbeat, mine, clock):
     assert [len(times_of(dynbeat, name)) for name in ("paused", "damaged", "ending")] == [0, 0, 1]
 
 
+@one_database
 @pytest.mark.usefixtures("digest")
 def test_values_are_checked(dynbeat):
     with pytest.raises(ScheduleNotFoundError):

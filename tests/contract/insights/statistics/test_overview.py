@@ -10,7 +10,7 @@ from celery_dynbeat.common.run_ids import created_at
 from celery_dynbeat.db.models import Hold, Run, Schedule
 from celery_dynbeat.insights.statistics import overview as module
 from celery_dynbeat.insights.statistics.overview import overview
-from celery_dynbeat.store import late_work
+from celery_dynbeat.store.schedules import late_work
 from tests.support.applications import MINUTELY, START, execute
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)

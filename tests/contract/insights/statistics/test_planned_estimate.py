@@ -18,9 +18,10 @@ from celery_dynbeat.insights.statistics.planned_estimate import (
     estimate_planned,
 )
 from celery_dynbeat.insights.statistics.timeline import planned_bins
-from celery_dynbeat.store import planned_runs
-from celery_dynbeat.store.schedule_filters import ScheduleFilter
+from celery_dynbeat.store.schedules import planned_runs
+from celery_dynbeat.store.schedules.schedule_filters import ScheduleFilter
 from tests.support.applications import START
+from tests.support.suites import one_database
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 UNTIL = START + HOUR
@@ -98,6 +99,7 @@ def draw(dynbeat, seed, *, until=UNTIL, owner=None):
         )
 
 
+@one_database
 @pytest.mark.usefixtures("way")
 def test_estimates_are_without_bias_and_as_far_off_as_theory_says(dynbeat, population):
     owner = next((whose for _, _, whose, _ in population if whose == "big"), None)

@@ -10,6 +10,7 @@ from celery_dynbeat.db.models import Run
 from celery_dynbeat.insights.statistics.recent_runs import RecentRun, recent_runs
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START
+from tests.support.suites import one_database
 
 SECOND = timedelta(seconds=1)
 
@@ -126,11 +127,13 @@ def test_a_fire_time_skipped_in_advance_is_left_out(dynbeat, mine, clock):
     ]
 
 
+@one_database
 @pytest.mark.parametrize("limit", [0, 1_001, None])
 def test_an_invalid_limit_is_refused(dynbeat, limit):
     with pytest.raises(InvalidScheduleError):
         recent_runs(dynbeat.context, schedule_ids=[1], limit=limit)
 
 
+@one_database
 def test_no_schedule_needs_no_runs(dynbeat):
     assert recent_runs(dynbeat.context, schedule_ids=[]) == {}

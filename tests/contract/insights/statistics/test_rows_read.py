@@ -10,11 +10,13 @@ from celery_dynbeat.db.models import Run
 from celery_dynbeat.insights.statistics import installation, overview, state_counts, suggestions
 from celery_dynbeat.insights.statistics.banners import banners
 from celery_dynbeat.insights.statistics.recent_runs import recent_runs
-from celery_dynbeat.store import health, late_work, schedule_pages
-from tests.contract.store.test_list_rows import SCHEDULES, SEQUENCES
+from celery_dynbeat.store import health
+from celery_dynbeat.store.schedules import late_work, schedule_pages
+from tests.contract.store.test_list_rows import SCHEDULES
 from tests.contract.store.test_rows_read import instants
 from tests.support.applications import START, application, execute
 from tests.support.executed_statements import record_statements
+from tests.support.number_rows import numbers
 
 ROWS = 20_000
 #: The limit of the queries in this test.
@@ -65,7 +67,7 @@ def dynbeat(request, monkeypatch):
     monkeypatch.setattr(overview, "SAMPLE", 5)
     with application(request.getfixturevalue(f"{kind}_url")) as dynbeat:
         dynbeat.context.prepare()
-        sequence = SEQUENCES[kind].format(rows=ROWS)
+        sequence = numbers(kind, rows=ROWS)
         execute(dynbeat, SCHEDULES.format(sequence=sequence, owners=5_000, **instants(kind)))
         execute(dynbeat, "INSERT INTO dynbeat_hold (owner) VALUES ('user:2')")
         with dynbeat.context.database.engine.begin() as connection:

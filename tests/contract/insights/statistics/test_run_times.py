@@ -9,9 +9,10 @@ import pytest
 from celery_dynbeat import Every, InvalidScheduleError, ScheduleNotFoundError
 from celery_dynbeat.insights.statistics import run_times as run_times_module
 from celery_dynbeat.insights.statistics.run_times import run_times
-from celery_dynbeat.store import run_spans
+from celery_dynbeat.store.runs import run_spans
 from tests.support.applications import START
 from tests.support.random_history import add_runs
+from tests.support.suites import one_database
 
 ZERO = timedelta(0)
 MONTH = timedelta(days=30)
@@ -68,6 +69,7 @@ def test_each_bucket_has_the_times_of_its_runs(dynbeat, history):
         assert not bucket.is_sample
 
 
+@one_database
 @pytest.mark.usefixtures("schedule")
 def test_the_buckets_are_equal_and_cover_the_days(dynbeat):
     times = times_of(dynbeat, span=timedelta(days=3), buckets=7)
@@ -127,6 +129,7 @@ def test_a_bucket_with_many_runs_samples_the_newest(dynbeat, history, monkeypatc
     assert (bucket.duration_p50, bucket.duration_max) == expected(newest)[3:]
 
 
+@one_database
 @pytest.mark.usefixtures("schedule", "history")
 def test_a_run_that_ended_before_it_started_took_no_time(dynbeat):
     with dynbeat.context.database.engine.begin() as connection:
@@ -137,6 +140,7 @@ def test_a_run_that_ended_before_it_started_took_no_time(dynbeat):
     assert (bucket.duration_p50, bucket.duration_max) == (ZERO, ZERO)
 
 
+@one_database
 @pytest.mark.parametrize(
     ("ages_in_hours", "span"),
     [
@@ -161,6 +165,7 @@ def test_the_default_is_the_shortest_span_with_enough_runs(dynbeat, schedule, ag
     assert found.end_at - found.start_at == span
 
 
+@one_database
 def test_skipped_runs_do_not_choose_the_default_span(dynbeat, schedule):
     minutes = [START - timedelta(minutes=each) for each in range(1, 50)]
     add_runs(dynbeat, schedule, minutes)
@@ -176,6 +181,7 @@ def test_skipped_runs_do_not_choose_the_default_span(dynbeat, schedule):
     assert found.end_at - found.start_at == timedelta(days=7)
 
 
+@one_database
 @pytest.mark.usefixtures("schedule")
 def test_values_are_checked(dynbeat):
     with pytest.raises(ScheduleNotFoundError):

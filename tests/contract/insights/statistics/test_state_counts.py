@@ -5,9 +5,10 @@ from datetime import timedelta
 import pytest
 
 from celery_dynbeat import InvalidScheduleError
-from celery_dynbeat.common.schedule_states import State
+from celery_dynbeat.common.states import State
 from celery_dynbeat.insights.statistics.state_counts import state_counts
 from tests.support.applications import MINUTELY, execute
+from tests.support.suites import one_database
 
 
 @pytest.fixture
@@ -84,6 +85,7 @@ def test_the_states_are_all_there(dynbeat):
     }
 
 
+@one_database
 def test_an_invalid_filter_is_refused(dynbeat):
     with pytest.raises(InvalidScheduleError):
         state_counts(dynbeat.context, owner=" x")

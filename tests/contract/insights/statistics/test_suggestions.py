@@ -7,6 +7,7 @@ from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.insights.statistics import suggestions
 from celery_dynbeat.store import nodes
 from tests.support.applications import MINUTELY, application, execute
+from tests.support.suites import one_database
 
 OWNERS = ["", "Bob", "bob", "bob-1", "bob:1", "böb", "team", "user", "user:1", "user:10"]
 OWNERS += ["user:2", "USER:1", "Z", "é", "ß", "한국", "\U0001f600"]
@@ -91,13 +92,14 @@ def test_tags_are_ordered_by_their_number(dynbeat, mine):
     tags = [["vip", "very"], ["very", "Vip"], [], ["very", "요약"], ["vip"]]
     for index, each in enumerate(tags):
         mine.create(f"n{index}", task="t", trigger=MINUTELY, tags=each)
-    execute(dynbeat, "UPDATE dynbeat_schedule SET tags = '5' WHERE name = 'n2'")
+    execute(dynbeat, "UPDATE dynbeat_schedule SET tags = '[5]' WHERE name = 'n2'")
 
     assert suggestions.tags(dynbeat.context, prefix="v") == ["very", "vip"]
     assert suggestions.tags(dynbeat.context, prefix="v", limit=1) == ["very"]
     assert suggestions.tags(dynbeat.context, prefix="요") == ["요약"]
 
 
+@one_database
 @pytest.mark.parametrize("suggest", [suggestions.owners, suggestions.tasks, suggestions.tags])
 @pytest.mark.parametrize("given", [{"prefix": "\0"}, {"prefix": "a", "limit": 0}])
 def test_invalid_arguments_are_refused(dynbeat, suggest, given):

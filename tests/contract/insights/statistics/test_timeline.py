@@ -19,11 +19,11 @@ from celery_dynbeat.insights.statistics import timeline as timeline_module
 from celery_dynbeat.insights.statistics.bin_schedules import schedules_of_bin
 from celery_dynbeat.insights.statistics.histogram import Reads
 from celery_dynbeat.insights.statistics.timeline import timeline
-from celery_dynbeat.store import window_runs
-from celery_dynbeat.triggers.cursors import SingleCursor, iter_fire_times
-from celery_dynbeat.triggers.search_budget import unlimited_budget
+from celery_dynbeat.store.schedules import window_runs
+from celery_dynbeat.triggers.base import SingleCursor, iter_fire_times, unlimited_budget
 from tests.support.applications import START, application, execute, instants
 from tests.support.random_history import add_runs
+from tests.support.suites import one_database
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 MILLISECOND = timedelta(milliseconds=1)
@@ -143,6 +143,7 @@ def test_rows_have_the_runs_and_fire_times_of_the_window(dynbeat, now, past, fut
         assert (found.is_histogram, found.is_cut) == (False, False)
 
 
+@one_database
 def test_a_row_names_its_schedules_and_is_in_order(dynbeat, now):
     for row in timeline(dynbeat.context, since=now - HOUR, until=now + HOUR).rows:
         keys = {(bar.owner, bar.name) for bar in row.bars}
@@ -269,6 +270,7 @@ def test_a_held_schedule_runs_at_the_end_of_its_hold(dynbeat, beat, now, clock):
     assert len(five) == 3
 
 
+@one_database
 def test_jitter_delays_a_tick_as_beat_does(dynbeat, mine, beat, clock):
     mine.create("digest", task="t", trigger=Every(10 * MINUTE), jitter=300)
     planned = timeline(dynbeat.context, since=START, until=START + 2 * HOUR).rows[0].ticks
@@ -361,6 +363,7 @@ def test_the_history_of_a_deleted_schedule_stays(dynbeat, now):
     assert rows[0].label == ""
 
 
+@one_database
 def test_a_damaged_trigger_hides_no_other_schedule(dynbeat, now):
     execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = '?' WHERE name = 'five'")
 
@@ -372,12 +375,14 @@ def test_a_damaged_trigger_hides_no_other_schedule(dynbeat, now):
     assert not found.is_cut
 
 
+@one_database
 def test_a_window_is_checked(dynbeat):
     for until in (START, START - HOUR, START + timedelta(days=367)):
         with pytest.raises(InvalidScheduleError, match="until"):
             timeline(dynbeat.context, since=START, until=until)
 
 
+@one_database
 def test_the_grouping_is_checked(dynbeat):
     with pytest.raises(InvalidScheduleError, match="group_by"):
         timeline(dynbeat.context, since=START, until=START + HOUR, group_by="name")

@@ -1,0 +1,58 @@
+"""Recognize a ``beat_schedule`` whose rows are as an earlier beat wrote them.
+
+Writing them needs the API, a quarter of the modules of beat. The digest covers the entries, what
+decides how they become rows, and the versions of these rows: each edit of a row changes its
+version.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from importlib.metadata import version
+from typing import Any
+
+from celery.schedules import crontab, schedule
+
+from celery_dynbeat.process.context import Context
+from celery_dynbeat.store.schedules.schedules import ManagedRow
+from celery_dynbeat.triggers import Trigger
+
+
+def digest_of(context: Context, rows: Sequence[ManagedRow]) -> str | None:
+    """Return the digest of the entries and of their ``rows``; None if they have to be written.
+
+    That is the case if a row is quarantined, and if an entry has a value that cannot be compared.
+    """
+    if any(row.is_quarantined for row in rows):
+        return None
+    app, settings = context.app, context.settings
+    content = {
+        "package": version("celery-dynbeat"),
+        # The representation leaves the names of the alert targets out.
+        "settings": [repr(settings), sorted(settings.alert_urls)],
+        "celery": [str(app.timezone), sorted(app.conf.accept_content)],
+        # Their order has no meaning, that of nested arguments has.
+        "entries": sorted(context.beat_schedule.items(), key=lambda entry: str(entry[0])),
+        "rows": sorted((row.name, row.version) for row in rows),
+    }
+    try:
+        text = json.dumps(content, default=_plain)
+    except (TypeError, ValueError):
+        return None
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """Return what defines a schedule of an entry. Raises TypeError for unknown types."""
+    if isinstance(value, timedelta):
+        return ["timedelta", str(value)]
+    if isinstance(value, Trigger):
+        return value.to_json()
+    # A subclass may depend on other values. nowfun cannot be compared.
+    if type(value) is schedule and value.nowfun is None:
+        return ["schedule", str(value.run_every), value.relative, str(value.tz)]
+    if type(value) is crontab and value.nowfun is None:
+        return ["crontab", repr(value), str(value.tz)]
+    msg = f"{type(value).__name__} cannot be compared"
+    raise TypeError(msg)

@@ -1,0 +1,177 @@
+"""The states of runs and schedules, and the actions of edits.
+
+docs/explanation/run-states.md draws the state machine of a run.
+
+Each transition names the statuses that it starts from and leads to. Each function in ``store/``
+executes its transition by one conditional UPDATE and checks the row count.
+
+``attempt`` prevents a second start. It counts the starts of a run. Each message names the attempt
+that it follows, and the UPDATE of a start requires that number. So of all messages that follow
+one attempt, one starts the next attempt.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+#: A run that waits for less than this is not late. So a shorter ``late_after`` counts as this.
+MIN_LATE = timedelta(seconds=1)
+
+
+class Status(StrEnum):
+    """The statuses of a run."""
+
+    PENDING = "pending"
+    SENT = "sent"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    REVOKED = "revoked"
+    EXPIRED = "expired"
+    LOST = "lost"
+    SKIPPED = "skipped"
+
+
+class Origin(StrEnum):
+    """Why a run exists."""
+
+    SCHEDULE = "schedule"
+    MANUAL = "manual"
+    BACKFILL = "backfill"
+    RERUN = "rerun"
+
+
+class RequestKind(StrEnum):
+    """What a stored request makes runs for."""
+
+    BACKFILL = "backfill"
+    RERUN = "rerun"
+
+
+#: A caller requested such a run. A pause does not revoke it, and its instant is not a fire time.
+REQUESTED_ORIGINS = (Origin.MANUAL, Origin.RERUN)
+#: The next attempt of such a run has not started: it can start, and a cancel still wins.
+UNSTARTED = (Status.PENDING, Status.SENT)
+#: Such a run can still change and has no ``finished_at``.
+UNFINISHED = (*UNSTARTED, Status.RUNNING, Status.RETRYING)
+#: No worker executes an attempt of such a run. It can be cancelled.
+UNOWNED = (*UNSTARTED, Status.RETRYING)
+#: A worker executes an attempt of such a run, or executed it when its node fell silent.
+OWNED = (Status.RUNNING, Status.LOST)
+#: Such a run can run again, as a new run for the same fire time.
+RERUNNABLE = (Status.FAILED, Status.LOST, Status.REVOKED, Status.EXPIRED, Status.SUCCEEDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A change from any of ``sources`` to any of ``targets``."""
+
+    sources: tuple[Status, ...]
+    targets: tuple[Status, ...]
+
+
+def _transition(sources: Iterable[Status], *targets: Status) -> Transition:
+    return Transition(tuple(sources), targets)
+
+
+#: The broker has confirmed the message.
+CONFIRM = _transition(UNSTARTED, Status.SENT)
+#: No broker will ever accept the message.
+GIVE_UP = _transition(UNSTARTED, Status.FAILED)
+#: No worker started the run within expires_after.
+EXPIRE = _transition(UNSTARTED, Status.EXPIRED)
+#: A call, a pause, a delete, a moved one-off or a newer run cancels the run before its next start.
+REVOKE = _transition(UNOWNED, Status.REVOKED)
+#: A worker starts the attempt that a message asks for.
+START = _transition(UNSTARTED, Status.RUNNING)
+#: A worker starts the attempt that Celery's retry or Task.replace() asks for. The previous attempt
+#: has ended, even if its end is not recorded yet or its run is ``lost``.
+START_RETRY = _transition((Status.RETRYING, *OWNED), Status.RUNNING)
+#: The broker delivers a message again, and the worker that had the attempt is dead.
+RESTART = _transition(OWNED, Status.RUNNING)
+#: The broker delivers a message again, and the node that has the attempt is alive. The row notes
+#: it. A ``lost`` run belongs to that node again: the node checks whether it still executes it.
+REDELIVER = _transition(OWNED, Status.RUNNING)
+#: A worker drops a message without starting it.
+REFUSE = _transition(UNOWNED, Status.REVOKED, Status.EXPIRED, Status.FAILED)
+#: A task rejects its message so that the broker delivers it again; or a worker did not execute a
+#: run that it may have marked as running.
+REQUEUE = _transition((Status.RUNNING,), Status.SENT)
+#: An attempt ends. The attempt of a ``lost`` run can end too: its worker was only slow.
+FINISH = _transition(
+    OWNED,
+    *(Status.SUCCEEDED, Status.FAILED, Status.RETRYING, Status.REVOKED),
+)
+#: The same for a run that is to be sent again and whose next attempt has not started.
+FINISH_BEFORE_RERUN = _transition(UNSTARTED, *FINISH.targets)
+#: The worker is dead, or the broker lost a message of the canvas that replaced the task. The run is
+#: revoked if a newer run replaces it.
+LOSE = _transition((Status.RUNNING, Status.RETRYING), Status.LOST, Status.REVOKED)
+#: The worker is dead, and the schedule asks for another attempt.
+RERUN = _transition((Status.RUNNING,), Status.PENDING)
+#: The broker lost the message of Celery's retry.
+RESEND_RETRY = _transition((Status.RETRYING,), Status.PENDING)
+
+TRANSITIONS: Mapping[str, Transition] = {
+    "CONFIRM": CONFIRM,
+    "GIVE_UP": GIVE_UP,
+    "EXPIRE": EXPIRE,
+    "REVOKE": REVOKE,
+    "START": START,
+    "START_RETRY": START_RETRY,
+    "RESTART": RESTART,
+    "REDELIVER": REDELIVER,
+    "REFUSE": REFUSE,
+    "REQUEUE": REQUEUE,
+    "FINISH": FINISH,
+    "FINISH_BEFORE_RERUN": FINISH_BEFORE_RERUN,
+    "LOSE": LOSE,
+    "RERUN": RERUN,
+    "RESEND_RETRY": RESEND_RETRY,
+}
+
+
+class State(StrEnum):
+    """A state by which ``list()`` and ``count()`` filter."""
+
+    #: Enabled, not finished, not quarantined.
+    ACTIVE = "active"
+    PAUSED = "paused"
+    FINISHED = "finished"
+    QUARANTINED = "quarantined"
+    #: Active, and a hold of its owner or of everything stops it.
+    HELD = "held"
+    #: Active, not held, and due for longer than dynbeat_dispatch_timeout.
+    OVERDUE = "overdue"
+    #: The last ended run failed or was lost.
+    FAILING = "failing"
+
+
+#: The states in which schedules have a ``next_run_at``.
+TIMED = frozenset({State.ACTIVE, State.OVERDUE, State.FAILING})
+
+
+class Action(StrEnum):
+    """The action of a row of ``dynbeat_change``. Programs filter by it: a name does not change."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    PAUSE = "pause"
+    RESUME = "resume"
+    DELETE = "delete"
+    SKIP = "skip"
+    UNSKIP = "unskip"
+    RUN_NOW = "run_now"
+    BACKFILL = "backfill"
+    CANCEL = "cancel"
+    RERUN = "rerun"
+    RERUN_MANY = "rerun_many"
+    CANCEL_REQUEST = "cancel_request"
+    HOLD = "hold"
+    RELEASE = "release"
+    SET_TIMEZONE = "set_timezone"
+    ACKNOWLEDGE_ALERT = "acknowledge_alert"
+    SNOOZE_ALERT = "snooze_alert"
+    ERASE = "erase"

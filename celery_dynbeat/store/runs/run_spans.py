@@ -1,0 +1,111 @@
+"""Counts and samples of the runs of one schedule, for many spans of fire times in one statement."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import Integer, Row, Select, bindparam, case, func, select
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.common.states import Status
+from celery_dynbeat.db.models import Run, Schedule
+from celery_dynbeat.db.statements import force_index, in_index_order
+from celery_dynbeat.store.runs.run_filters import UNSUCCESSFUL
+from celery_dynbeat.store.runs.runs import FIRE_TIME_INDEX
+from celery_dynbeat.store.span_reads import Span, read_spans, within_span
+
+#: Rows of the history in which the failed runs are searched.
+MAX_SCANNED = 10_000
+
+
+class RunCounts(NamedTuple):
+    """The numbers of rows of a span. If ``total`` is the limit, all are lower bounds."""
+
+    total: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+
+@in_index_order
+def count_of_schedule(
+    session: Session, *, schedule_id: int, spans: Sequence[Span], limit: int
+) -> Sequence[RunCounts]:
+    """Count the runs of a schedule in each span of fire times; ``limit`` is per span."""
+    values = {"schedule_id": schedule_id, "row_limit": limit}
+    rows = read_spans(session, _counts, spans, key=Run.scheduled_for, values=values)
+    found = {
+        row.number: RunCounts(int(row.total), int(row.failed or 0), int(row.skipped or 0))
+        for row in rows
+    }
+    return [found.get(number, RunCounts()) for number in range(len(spans))]
+
+
+def _counts(number: Any, start: Any, end: Any) -> Select[Any]:
+    read = _newest(start, end, Run.status).subquery()
+    return select(
+        number.label("number"),
+        func.count().label("total"),
+        func.sum(case((read.c.status.in_(UNSUCCESSFUL), 1), else_=0)).label("failed"),
+        func.sum(case((read.c.status == Status.SKIPPED, 1), else_=0)).label("skipped"),
+    ).select_from(read)
+
+
+def _newest(start: Any, end: Any, *columns: Any) -> Select[Any]:
+    """Return the SELECT of the newest runs of a span."""
+    of_schedule = Run.schedule_id == bindparam("schedule_id", type_=Schedule.id.type)
+    statement: Select[Any] = (
+        force_index(select(*columns), Run, FIRE_TIME_INDEX)
+        .where(of_schedule, Run.scheduled_for >= start, Run.scheduled_for < end)
+        .order_by(Run.scheduled_for.desc())
+        .limit(bindparam("row_limit", type_=Integer))
+    )
+    return within_span(statement, start)
+
+
+@in_index_order
+def sample_of_schedule(
+    session: Session, *, schedule_id: int, spans: Sequence[Span], limit: int
+) -> Sequence[Row[Any]]:
+    """Return the newest ``limit`` runs of each span, with the number of the span, in any order."""
+    values = {"schedule_id": schedule_id, "row_limit": limit}
+    return read_spans(session, _sample, spans, key=Run.scheduled_for, values=values)
+
+
+def _sample(number: Any, start: Any, end: Any) -> Select[Any]:
+    columns = (Run.status, Run.origin, Run.scheduled_for, Run.sent_at, Run.started_at)
+    return _newest(start, end, number.label("number"), *columns, Run.finished_at)
+
+
+@in_index_order
+def newest_of_schedule(
+    session: Session, *, schedule_id: int, since: datetime, until: datetime, limit: int
+) -> Sequence[Row[Any]]:
+    """Return fire time and status of the newest ``limit`` runs with since <= fire time < until."""
+    statement = _newest(since, until, Run.scheduled_for, Run.status)
+    return session.execute(statement, {"schedule_id": schedule_id, "row_limit": limit}).all()
+
+
+class FailedRuns(NamedTuple):
+    """Failed and lost runs, newest first, and the fire time from which on they were searched."""
+
+    rows: Sequence[Row[Any]]
+    since: datetime
+
+
+@in_index_order
+def failed_of_schedule(
+    session: Session, *, schedule_id: int, since: datetime, until: datetime, limit: int
+) -> FailedRuns:
+    """Return up to ``limit`` failed and lost runs of the schedule with since <= fire time < until.
+
+    They are searched in the newest MAX_SCANNED runs of the span.
+    """
+    values: dict[str, Any] = {"schedule_id": schedule_id, "row_limit": 1}
+    last = _newest(since, until, Run.scheduled_for).offset(MAX_SCANNED - 1)
+    since = session.scalar(last, values) or since
+    columns = (Run.id, Run.status, Run.scheduled_for, Run.started_at, Run.finished_at)
+    failed = _newest(since, until, *columns).where(Run.status.in_(UNSUCCESSFUL))
+    rows = session.execute(failed, {**values, "row_limit": limit + 1}).all()
+    if len(rows) > limit:
+        since = rows[limit - 1].scheduled_for
+    return FailedRuns(rows[:limit], since)

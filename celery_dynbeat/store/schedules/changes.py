@@ -1,0 +1,116 @@
+"""Queries on the audit: one row for each edit."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, and_, insert, or_, select
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.db import statements
+from celery_dynbeat.db.dialects import capabilities_of
+from celery_dynbeat.db.models import CHANGES, Change, Schedule
+from celery_dynbeat.db.statements import force_index, in_index_order
+
+TIME_INDEX = "ix_dynbeat_change_changed_at"
+ACTOR_INDEX = "ix_dynbeat_change_actor"
+OWNER_INDEX = "ix_dynbeat_change_owner"
+NAME_INDEX = "ix_dynbeat_change_owner_name"
+
+#: A constant: building it with its values takes longer than executing it.
+_INSERT = insert(CHANGES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeFilter:
+    """The filter of a list of changes; None means any. since <= ``changed_at`` < until."""
+
+    owner: str | None = None
+    name: str | None = None
+    actor: str | None = None
+    action: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+def add(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert changes that all have the same columns."""
+    # The caller's session may choose its database by the mapped class.
+    bind = {"mapper": Schedule}
+    if len(rows) == 1:
+        session.execute(_INSERT, rows[0], bind_arguments=bind)
+    elif rows:
+        statements.insert(session.connection(bind_arguments=bind), CHANGES, rows)
+
+
+@in_index_order
+def page(
+    session: Session,
+    *,
+    matching: ChangeFilter,
+    after: tuple[datetime, int] | None,
+    limit: int,
+) -> Sequence[Change]:
+    """Return up to ``limit`` matching changes, newest first, after the (changed_at, id) ``after``.
+
+    Each order is that of an index. A filter on the owner together with the actor, and one on the
+    action, read on until they find ``limit`` changes.
+    """
+    statement: Select[Any] = force_index(select(Change), Change, _index_of(matching))
+    for condition in _conditions(matching):
+        statement = statement.where(condition)
+    if after is not None:
+        statement = statement.where(_is_before(after))
+    newest = statement.order_by(Change.changed_at.desc(), Change.id.desc())
+    return session.scalars(newest.limit(limit)).all()
+
+
+def _index_of(matching: ChangeFilter) -> str:
+    if matching.owner is not None:
+        return OWNER_INDEX if matching.name is None else NAME_INDEX
+    return ACTOR_INDEX if matching.actor else TIME_INDEX
+
+
+def _conditions(matching: ChangeFilter) -> Sequence[ColumnElement[bool]]:
+    equal = {
+        Change.owner: matching.owner,
+        Change.name: matching.name,
+        Change.actor: matching.actor,
+        Change.action: matching.action,
+    }
+    conditions = [column == value for column, value in equal.items() if value is not None]
+    if matching.since is not None:
+        conditions.append(Change.changed_at >= matching.since)
+    if matching.until is not None:
+        conditions.append(Change.changed_at < matching.until)
+    if matching.owner is None and matching.actor:
+        # The literal condition of the partial index.
+        conditions.append(Change.actor != "")
+    return conditions
+
+
+def _is_before(key: tuple[datetime, int]) -> ColumnElement[bool]:
+    # The first condition is a range of the index on each database; a comparison of rows is not.
+    changed_at, change_id = key
+    same_or_earlier = Change.changed_at <= changed_at
+    return and_(same_or_earlier, or_(Change.changed_at < changed_at, Change.id < change_id))
+
+
+@in_index_order
+def delete_before(session: Session, *, before: datetime, limit: int) -> int:
+    """Delete up to ``limit`` changes from before ``before``, oldest first; return their number.
+
+    Rows that another transaction has locked are skipped.
+    """
+    old = select(Change.id).where(Change.changed_at < before)
+    old = force_index(old, Change, TIME_INDEX).order_by(Change.changed_at, Change.id).limit(limit)
+    return _delete(session, session.scalars(old.with_for_update(skip_locked=True)).all())
+
+
+def _delete(session: Session, ids: Sequence[int]) -> int:
+    if ids:
+        capabilities = capabilities_of(session.get_bind(Change).dialect)
+        connection = session.connection(bind_arguments={"mapper": Change})
+        capabilities.delete(connection, CHANGES, ids)
+    return len(ids)

@@ -1,0 +1,389 @@
+"""Beat's queries on schedules: due, unplanned, unsupported, quarantined; and its next work.
+
+The next work is one query that reads the start of six indexes.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    Row,
+    Select,
+    bindparam,
+    func,
+    not_,
+    select,
+    type_coerce,
+    update,
+)
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.common.text import EARLIEST
+from celery_dynbeat.db import statements
+from celery_dynbeat.db.models import SCHEDULES, Schedule
+from celery_dynbeat.db.statements import Row as NamedRow
+from celery_dynbeat.db.statements import force_index, in_index_order, read
+from celery_dynbeat.db.types import RunInstant, UtcDateTime
+from celery_dynbeat.store import holds, requests
+from celery_dynbeat.store.runs import runs
+from celery_dynbeat.store.runs.runs import execute_dml
+from celery_dynbeat.store.schedules import failing
+from celery_dynbeat.store.schedules.schedules import check_deleted
+from celery_dynbeat.triggers import KINDS
+
+_COLUMNS = SCHEDULES.c
+DUE_INDEX = "ix_dynbeat_schedule_due"
+_UNPLANNED_INDEX = "ix_dynbeat_schedule_unplanned"
+#: Rows at the start of an index that are searched for unsupported triggers.
+UNSUPPORTED_SEARCH_LIMIT = 500
+
+
+class DueSchedule(NamedTuple):
+    """What beat needs to plan and publish the runs of a schedule: its columns, and what they say.
+
+    ``pings``: the schedule has a ping URL, which only workers need. Without ``next_run_at`` the
+    schedule is unplanned.
+    ``was_held``: a claim found it held. ``any_hold``: there is any hold at all, in force or not.
+    """
+
+    id: int
+    owner: str
+    name: str
+    task: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    options: dict[str, Any]
+    trigger_kind: str
+    trigger_spec: str
+    timezone: str
+    anchor_at: datetime | None
+    start_at: datetime | None
+    end_at: datetime | None
+    max_runs: int | None
+    run_count: int
+    catch_up: str | None
+    catch_up_window: float | None
+    expires_after: float | None
+    jitter: float | None
+    overlap: str | None
+    max_run_time: float | None
+    next_fire_at: datetime | None
+    next_run_at: datetime | None
+    skipped_until: datetime | None
+    last_run_at: datetime | None
+    created_at: datetime
+    version: int
+    pings: bool
+    was_held: bool
+    any_hold: bool
+
+    @property
+    def may_be_held(self) -> bool:
+        """Whether the owner may have a hold in force."""
+        return self.was_held or self.any_hold
+
+
+_COMPUTED: Mapping[str, ColumnElement[bool]] = {
+    "pings": _COLUMNS.ping_url.is_not(None),
+    # Not held_at: converting an instant for each row of a claim takes longer.
+    "was_held": _COLUMNS.held_at.is_not(None),
+    "any_hold": holds.any_hold(),
+}
+_DUE_COLUMNS = [
+    _COMPUTED[name].label(name) if name in _COMPUTED else _COLUMNS[name]
+    for name in DueSchedule._fields
+]
+_COLUMNS_TO_RUN = [column for column in _DUE_COLUMNS if column is not _COLUMNS.next_run_at]
+# The order of an index, so that PostgreSQL uses it. The planner multiplies the selectivity of the
+# conditions. In a table full of finished one-offs it therefore expects many unplanned rows, and
+# reads the whole table for the first one, although there is none.
+_UNPLANNED = (_COLUMNS.enabled,)
+
+
+def _has_supported_trigger() -> ColumnElement[bool]:
+    """Return the condition that this version supports the row's kind of trigger.
+
+    During a rolling upgrade only the newer beats may support a kind. An older beat leaves such a
+    row unchanged in the index, for a newer beat.
+    """
+    return _COLUMNS.trigger_kind.in_(KINDS)
+
+
+@in_index_order
+def lock_due(
+    session: Session,
+    *,
+    now: datetime,
+    limit: int,
+    since: datetime | None = None,
+    only_owners: Collection[str] = (),
+    except_owners: Collection[str] = (),
+) -> Sequence[DueSchedule]:
+    """Return up to ``limit`` schedules due at ``now``, oldest first, locked for this transaction.
+
+    Rows locked by another beat are skipped, and rows whose trigger this version does not support.
+    SQLite has no row locks; there the write lock of the transaction keeps two beats apart.
+    ``since`` is the earliest ``next_run_at`` to read; None means all. During a hold of everything
+    no row is returned. ``only_owners`` and ``except_owners`` limit the owners.
+    """
+    statement = _lock_due_statement(since is not None)
+    values = {"now": now, "limit": limit, "since": since}
+    if only_owners:
+        statement = statement.where(_COLUMNS.owner.in_(only_owners))
+    if except_owners:
+        statement = statement.where(_COLUMNS.owner.not_in(except_owners))
+    return read(session, statement, values, make=DueSchedule._make)
+
+
+def due_statement(*, now: datetime, limit: int) -> Select[Any]:
+    """Return the statement of ``lock_due`` without ``since``, for EXPLAIN."""
+    return _lock_due_statement(False).params(now=now, limit=limit)  # noqa: FBT003 - a key of the cache
+
+
+# Cached: all passes use the same statement.
+@cache
+def _lock_due_statement(in_part: bool) -> Select[Any]:  # noqa: FBT001
+    at = _COLUMNS.next_run_at
+    now = bindparam("now", type_=UtcDateTime)
+    due = force_index(select(*_DUE_COLUMNS), SCHEDULES, DUE_INDEX).where(
+        at.is_not(None), at <= now, _has_supported_trigger(), not_(holds.everything_is_held(now))
+    )
+    if in_part:
+        due = due.where(at >= bindparam("since", type_=UtcDateTime))
+    first = due.order_by(at, _COLUMNS.id).limit(bindparam("limit", type_=Integer))
+    return first.with_for_update(skip_locked=True)
+
+
+@in_index_order
+def lock_unplanned(session: Session, *, limit: int) -> Sequence[DueSchedule]:
+    """Return up to ``limit`` unplanned schedules, locked like those of ``lock_due``."""
+    return read(session, unplanned_statement(limit=limit), make=DueSchedule._make)
+
+
+def unplanned_statement(*, limit: int) -> Select[Any]:
+    """Return the statement of ``lock_unplanned``, for EXPLAIN."""
+    unplanned = force_index(select(*_DUE_COLUMNS), SCHEDULES, _UNPLANNED_INDEX)
+    unplanned = unplanned.where(*_unplanned()).order_by(*_UNPLANNED).limit(limit)
+    return unplanned.with_for_update(skip_locked=True)
+
+
+@in_index_order
+def lock_by_ids(session: Session, schedule_ids: Collection[int]) -> Sequence[NamedRow]:
+    """Return the schedules with these ids, locked like those of ``lock_due``, due or not."""
+    added = (_COLUMNS.enabled, _COLUMNS.error, _COLUMNS.next_run_at, _COLUMNS.finished_at)
+    statement = _by_ids(schedule_ids, *_COLUMNS_TO_RUN, *added).order_by(_COLUMNS.id)
+    return read(session, statement.with_for_update(skip_locked=True))
+
+
+@in_index_order
+def existing_ids(session: Session, schedule_ids: Collection[int]) -> Sequence[int]:
+    """Return those of the ids that belong to a schedule, locked or not."""
+    return session.scalars(_by_ids(schedule_ids, _COLUMNS.id)).all()
+
+
+def _by_ids(schedule_ids: Collection[int], *columns: Any) -> Select[Any]:
+    statement = force_index(select(*columns), SCHEDULES, "PRIMARY")
+    return statement.where(_COLUMNS.id.in_(schedule_ids))
+
+
+def first_unplanned_id() -> Any:
+    """Return a subquery for the id of an unplanned schedule, NULL if there is none."""
+    unplanned = force_index(select(_COLUMNS.id), SCHEDULES, _UNPLANNED_INDEX)
+    return unplanned.where(*_unplanned()).order_by(*_UNPLANNED).limit(1).scalar_subquery()
+
+
+def earliest_next_run_at(*, since: Any = None) -> Any:
+    """Return a subquery for the earliest ``next_run_at``, from ``since`` on if it is given."""
+    # Not min(): with another condition MariaDB reads the whole index for it.
+    at = _COLUMNS.next_run_at
+    earliest = force_index(select(at), SCHEDULES, DUE_INDEX)
+    earliest = earliest.where(at.is_not(None), _has_supported_trigger())
+    if since is not None:
+        earliest = earliest.where(at >= since)
+    return earliest.order_by(at, _COLUMNS.id).limit(1).scalar_subquery()
+
+
+@in_index_order
+def find_unsupported(session: Session, *, now: datetime, limit: int) -> Sequence[Row[Any]]:
+    """Return id, owner, name and kind of up to ``limit`` schedules with unsupported triggers.
+
+    Only due and unplanned schedules are searched: the first UNSUPPORTED_SEARCH_LIMIT rows of each.
+    Unsupported rows stay at the start of the index, because beat claims all the others.
+    """
+    columns = (_COLUMNS.id, _COLUMNS.owner, _COLUMNS.name, _COLUMNS.trigger_kind)
+    due = (_COLUMNS.next_run_at.is_not(None), _COLUMNS.next_run_at <= now)
+    searches = (
+        (DUE_INDEX, due, (_COLUMNS.next_run_at, _COLUMNS.id)),
+        (_UNPLANNED_INDEX, _is_unplanned_of_any_kind(), _UNPLANNED),
+    )
+    unsupported: list[Any] = []
+    for index, conditions, order in searches:
+        first = (
+            force_index(select(*columns), SCHEDULES, index)
+            .where(*conditions)
+            .order_by(*order)
+            .limit(UNSUPPORTED_SEARCH_LIMIT)
+            .subquery()
+        )
+        statement = select(first).where(first.c.trigger_kind.not_in(KINDS)).limit(limit)
+        unsupported += session.execute(statement).all()
+    return unsupported[:limit]
+
+
+def _unplanned() -> tuple[Any, ...]:
+    # A row inserted by hand may have another spelling; beat stores the canonical one. Due rows are
+    # compared without functions, so that an index serves them.
+    typed = func.lower(func.trim(_COLUMNS.trigger_kind))
+    return (*_is_unplanned_of_any_kind(), typed.in_(KINDS))
+
+
+def _is_unplanned_of_any_kind() -> tuple[Any, ...]:
+    return (
+        _COLUMNS.enabled,
+        _COLUMNS.next_run_at.is_(None),
+        _COLUMNS.finished_at.is_(None),
+        _COLUMNS.error.is_(None),
+    )
+
+
+@in_index_order
+def advance(session: Session, changes: Sequence[Mapping[str, Any]]) -> None:
+    """Update schedules by ``id`` with what beat decided. All changes have the same columns."""
+    if not changes:
+        return
+    statements.update_each(session.connection(), SCHEDULES, changes)
+
+
+def quarantine(session: Session, *, schedule_id: int, version: int, error: str) -> bool:
+    """Quarantine a schedule with ``error``. Return False if it was edited since ``version``.
+
+    Raises RowLockedError if another transaction has locked it.
+    """
+    lock = select(Schedule.version, Schedule.enabled).where(Schedule.id == schedule_id)
+    row = session.execute(lock.with_for_update(skip_locked=True)).one_or_none()
+    if row is None:
+        check_deleted(session, schedule_id=schedule_id)
+    if row is None or row.version != version or not row.enabled:
+        return False
+    quarantined = update(Schedule).where(Schedule.id == schedule_id)
+    execute_dml(session, quarantined.values(next_run_at=None, held_at=None, error=error))
+    return True
+
+
+#: A transaction may commit an instant this much later; reading from the watermark still finds it.
+IN_FLIGHT = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """Instants before which the last query found nothing due and nothing overdue.
+
+    Before them the index contains only dead entries, which the database cannot remove while a long
+    transaction is open. A scan that starts at the watermark does not read them. Only a query
+    without a watermark finds an earlier instant that is committed later. None: not known.
+    """
+
+    no_due_before: datetime | None = None
+    no_overdue_before: datetime | None = None
+
+
+NO_WATERMARK = Watermark()
+
+
+@dataclass(frozen=True, slots=True)
+class PendingWork:
+    """The earliest instant of each kind of work, None if there is none.
+
+    During a hold of everything, ``next_run_at`` and ``request_at`` are not before its end, and
+    ``is_held`` is true. The next query may start at ``watermark``. ``has_deferred``: schedules of
+    ended runs must be corrected (``store.failing``).
+    """
+
+    next_run_at: datetime | None
+    overdue_at: datetime | None
+    unplanned: bool
+    request_at: datetime | None
+    watermark: Watermark = NO_WATERMARK
+    is_held: bool = False
+    has_deferred: bool = False
+
+    def earliest(self) -> datetime | None:
+        """Return the earliest instant at which beat has work, or None."""
+        instants = (self.next_run_at, self.overdue_at, self.request_at)
+        return min((at for at in instants if at is not None), default=None)
+
+
+def read_pending(
+    session: Session, *, now: datetime, until: datetime, watermark: Watermark = NO_WATERMARK
+) -> PendingWork:
+    """Return the pending work at ``now``, with overdue runs up to ``until``."""
+    has_watermark = watermark != NO_WATERMARK
+    parameters = _parameters(now, until, watermark)
+    row = session.execute(_pending_statement(has_watermark), parameters).one()
+    next_run_at, overdue_at, unplanned, request_at, *others = row
+    held_until, has_no_end, deferred_id = others
+    reached = NO_WATERMARK
+    # A run that reads as overdue since EARLIEST may be stored with an earlier instant (RunInstant).
+    if overdue_at != EARLIEST:
+        reached = Watermark(_watermark_at(next_run_at, now), _watermark_at(overdue_at, now))
+    held_until = holds.NEVER if has_no_end else held_until
+    return PendingWork(
+        next_run_at=_not_before(held_until, next_run_at),
+        overdue_at=overdue_at,
+        unplanned=unplanned is not None,
+        request_at=_not_before(held_until, request_at),
+        watermark=reached,
+        is_held=held_until is not None,
+        has_deferred=deferred_id is not None,
+    )
+
+
+def _not_before(held_until: datetime | None, instant: datetime | None) -> datetime | None:
+    if held_until is None or instant is None:
+        return instant
+    return max(instant, held_until)
+
+
+def _watermark_at(instant: datetime | None, now: datetime) -> datetime:
+    return (now if instant is None else min(instant, now)) - IN_FLIGHT
+
+
+def statement(
+    *, now: datetime, until: datetime, watermark: Watermark = NO_WATERMARK
+) -> Select[Any]:
+    """Return the statement of ``read``, for EXPLAIN."""
+    has_watermark = watermark != NO_WATERMARK
+    return _pending_statement(has_watermark).params(_parameters(now, until, watermark))
+
+
+def _parameters(now: datetime, until: datetime, watermark: Watermark) -> dict[str, datetime | None]:
+    return {
+        "now": now,
+        "until": until,
+        "recent": now - failing.RECENT,
+        "due": watermark.no_due_before,
+        "overdue": watermark.no_overdue_before,
+    }
+
+
+# Cached: all passes use the same two statements.
+@cache
+def _pending_statement(has_watermark: bool) -> Select[Any]:  # noqa: FBT001 - a key of the cache
+    now = bindparam("now", type_=UtcDateTime)
+    until = bindparam("until", type_=UtcDateTime)
+    due_since = bindparam("due", type_=UtcDateTime) if has_watermark else None
+    overdue_since = bindparam("overdue", type_=UtcDateTime) if has_watermark else None
+    return select(
+        type_coerce(earliest_next_run_at(since=due_since), UtcDateTime),
+        type_coerce(runs.earliest_overdue_at(since=overdue_since, until=until), RunInstant),
+        first_unplanned_id(),
+        type_coerce(requests.earliest_next_run_at(), UtcDateTime),
+        type_coerce(holds.last_end_of_everything(now), UtcDateTime),
+        holds.everything_is_held_without_end(),
+        failing.first_deferred_id(now=now, since=bindparam("recent", type_=UtcDateTime)),
+    )

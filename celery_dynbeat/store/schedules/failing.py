@@ -1,0 +1,209 @@
+"""Queries on ``failing_since``: since when the ended runs of a schedule fail.
+
+A schedule is failing if its last ended run failed or was lost. The last is the one with the latest
+``finished_at``, so outcomes that are written late do not count as newer than they are. Runs of any
+origin count. An edit does not change it.
+
+The column is written after the end of the run is committed, because a schedule is locked before its
+runs:
+
+    failed                                    the worker, at once
+    succeeded, and the schedule is failing    beat, at its next poll
+    lost, or not publishable                  beat, in the same pass
+
+Where beat corrects the schedule, the UPDATE that ends the run also sets its ``retry_at``
+(``deferred``). So a worker executes no statement more for a run that succeeds, and neither a rescue
+nor a heartbeat locks a schedule. No process waits for a schedule that an application has locked:
+the end gets a ``retry_at``, too. If the process dies after the end of a failed run, the next failed
+run corrects the column.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeAlias
+
+from sqlalchemy import ScalarSelect, select, update
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.common.states import Status
+from celery_dynbeat.db.models import Run, Schedule
+from celery_dynbeat.db.statements import RowLockedError, force_index, in_index_order, read
+from celery_dynbeat.store.runs.runs import FIRE_TIME_INDEX, execute_dml, update_free
+from celery_dynbeat.store.schedules.schedules import check_deleted
+
+#: The statuses that decide whether a schedule is failing.
+OUTCOMES = (Status.SUCCEEDED, Status.FAILED, Status.LOST)
+#: Rows of the history that a refresh reads.
+MAX_READ = 500
+#: Status and ``finished_at`` of a run.
+_End: TypeAlias = tuple[Status, datetime | None]
+#: A poll searches for ended runs whose ``retry_at`` passed within this time. Retries that no worker
+#: has started are in the same index, and there may be many. Maintenance searches through all.
+RECENT = timedelta(minutes=1)
+
+
+class DeferredEnd(NamedTuple):
+    """An ended run whose schedule must be corrected. ``own_limit`` as in FailedSchedule."""
+
+    id: str
+    status: Status
+    schedule_id: int | None
+    owner: str
+    name: str
+    own_limit: int | None
+
+
+class FailedSchedule(NamedTuple):
+    """The schedule of a failed run. ``own_limit`` is its ``pause_after_failures``."""
+
+    id: int
+    failing_since: datetime | None
+    own_limit: int | None
+
+
+def schedule_of(session: Session, *, run_id: str) -> FailedSchedule | None:
+    """Return the schedule of a run, None if it was deleted."""
+    statement = (
+        select(Schedule.id, Schedule.failing_since, Schedule.pause_after_failures)
+        .join(Run, Run.schedule_id == Schedule.id)
+        .where(Run.id == run_id)
+    )
+    row = session.execute(statement).one_or_none()
+    return None if row is None else FailedSchedule(*row)
+
+
+class Recovered(NamedTuple):
+    """A schedule of which a run succeeded, and since when its earlier runs had failed."""
+
+    schedule_id: int
+    owner: str
+    name: str
+    failing_since: datetime
+
+
+class Refreshed(NamedTuple):
+    """The schedules that recovered, and those that another transaction has locked.
+
+    A later run of a recovered schedule may have failed again.
+    """
+
+    recovered: Sequence[Recovered]
+    locked: set[int]
+
+
+@in_index_order
+def refresh(session: Session, schedule_ids: Sequence[int]) -> Refreshed:
+    """Set ``failing_since`` of schedules from their newest runs. Locks the schedules."""
+    recovered: list[Recovered] = []
+    locked: set[int] = set()
+    for schedule_id in schedule_ids:
+        try:
+            recovered += _refresh(session, schedule_id)
+        except RowLockedError:
+            locked.add(schedule_id)
+    return Refreshed(recovered, locked)
+
+
+def _refresh(session: Session, schedule_id: int) -> Sequence[Recovered]:
+    lock = select(Schedule.owner, Schedule.name, Schedule.failing_since)
+    lock = lock.where(Schedule.id == schedule_id).with_for_update(skip_locked=True)
+    row = session.execute(lock).one_or_none()
+    if row is None:
+        check_deleted(session, schedule_id=schedule_id)
+        return ()
+    before = row.failing_since
+    since = _since(_newest(session, schedule_id), before=before)
+    if since == before:
+        return ()
+    changed = update(Schedule).where(Schedule.id == schedule_id)
+    execute_dml(session, changed.values(failing_since=since))
+    if before is None or (since is not None and since < before):
+        return ()
+    return (Recovered(schedule_id, row.owner, row.name, before),)
+
+
+def _newest(session: Session, schedule_id: int) -> Sequence[_End]:
+    newest = select(Run.status, Run.finished_at).where(Run.schedule_id == schedule_id)
+    newest = force_index(newest, Run, FIRE_TIME_INDEX).order_by(Run.scheduled_for.desc())
+    return [(row.status, row.finished_at) for row in session.execute(newest.limit(MAX_READ))]
+
+
+def _since(runs: Sequence[_End], *, before: datetime | None) -> datetime | None:
+    """Return when the first of the last failures ended. ``before`` is the stored instant."""
+    ends = [(at, status) for status, at in runs if status in OUTCOMES and at is not None]
+    since = None
+    for at, status in sorted(ends, key=itemgetter(0), reverse=True):
+        if status == Status.SUCCEEDED:
+            return since
+        since = at
+    # All runs that were read failed: the first failure may be older.
+    return since if since is None or before is None else min(since, before)
+
+
+def first_deferred_id(*, now: Any, since: Any) -> ScalarSelect[str]:
+    """Return a query of an ended run whose schedule must be corrected now, by its ``retry_at``."""
+    return (
+        select(Run.id)
+        .where(Run.retry_at > since, Run.retry_at <= now, Run.status.in_(OUTCOMES))
+        .order_by(Run.retry_at)
+        .limit(1)
+        .scalar_subquery()
+    )
+
+
+def defer(session: Session, run_id: str, *, until: datetime) -> None:
+    """Let beat correct the schedule of an ended run from ``until`` on.
+
+    A run that another transaction has locked does not change.
+    """
+    ended = (Run.id == run_id, Run.status.in_(OUTCOMES))
+    update_free(session, *ended, values={"retry_at": until})
+
+
+def set_corrected(
+    session: Session, ends: Sequence[DeferredEnd], *, until: datetime | None = None
+) -> None:
+    """Note that the schedules of ended runs are corrected; with ``until``, that they are not yet.
+
+    A lost run whose worker has reported since it was read does not change: its new end needs a
+    correction.
+    """
+    ids: defaultdict[Status, list[str]] = defaultdict(list)
+    for end in ends:
+        ids[end.status].append(end.id)
+    for status, as_read in ids.items():
+        free = (Run.id.in_(as_read), Run.status == status)
+        update_free(session, *free, values={"retry_at": until})
+
+
+@in_index_order
+def deferred(
+    session: Session, *, now: datetime, limit: int, since: datetime | None = None
+) -> Sequence[DeferredEnd]:
+    """Return up to ``limit`` ended runs whose schedules must be corrected.
+
+    ``since`` limits the search to those whose ``retry_at`` is later (``RECENT``).
+
+    Runs that another transaction has locked are left out: ``defer`` could not change them, and they
+    would hide the others. The others are locked until the end of the transaction.
+    """
+    after = Run.retry_at.is_not(None) if since is None else Run.retry_at > since
+    due = select(Run.id).where(after, Run.retry_at <= now, Run.status.in_(OUTCOMES))
+    ids = session.scalars(
+        due.order_by(Run.retry_at).limit(limit).with_for_update(skip_locked=True)
+    ).all()
+    statement: Any = (
+        select(
+            Run.id,
+            Run.status,
+            Run.schedule_id,
+            Run.owner,
+            Run.name,
+            Schedule.pause_after_failures,
+        )
+        .outerjoin(Schedule, Schedule.id == Run.schedule_id)
+        .where(Run.id.in_(ids))
+    )
+    return [DeferredEnd(*row) for row in read(session, statement)]

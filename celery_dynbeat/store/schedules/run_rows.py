@@ -1,0 +1,131 @@
+"""Conversions of a schedule's row to history rows and to outgoing runs."""
+
+from datetime import datetime
+from typing import Any
+
+from celery_dynbeat.common.run_ids import new_run_id
+from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.common.states import Status
+from celery_dynbeat.db.models import Origin, Schedule
+from celery_dynbeat.planning.plan import OutgoingRun, Skip
+from celery_dynbeat.planning.schedule_spec import expires_at
+from celery_dynbeat.store.runs.runs import OverdueRun
+from celery_dynbeat.store.schedules.due import DueSchedule
+
+
+def check_payload(row: DueSchedule | OverdueRun) -> None:
+    """Raise TypeError if Python cannot read the arguments of the row: they are None."""
+    # The API rejects such arguments. SQL by hand can write numbers of 5,000 digits.
+    if None in (row.args, row.kwargs, row.options):
+        column = next(name for name in ("args", "kwargs", "options") if getattr(row, name) is None)
+        msg = f"{column} has too many digits or levels to be read"
+        raise TypeError(msg)
+
+
+def new_outgoing_run(
+    row: DueSchedule | Schedule,
+    fire_at: datetime,
+    *,
+    now: datetime,
+    settings: Settings,
+    origin: Origin = Origin.SCHEDULE,
+) -> OutgoingRun:
+    """Return a new outgoing run of the schedule in ``row``."""
+    return _outgoing(
+        row,
+        settings,
+        run_id=new_run_id(now),
+        schedule_id=row.id,
+        scheduled_for=fire_at,
+        origin=origin,
+        expires_at=expires_at(row.expires_after, created_at=now, settings=settings),
+    )
+
+
+def recorded_outgoing_run(row: OverdueRun, *, settings: Settings) -> OutgoingRun:
+    """Return the outgoing run of a recorded run."""
+    check_payload(row)
+    expiry = expires_at(row.expires_after, created_at=row.created_at, settings=settings)
+    return _outgoing(
+        row,
+        settings,
+        run_id=row.id,
+        schedule_id=row.schedule_id,
+        # The fire time of a rerun is that of its original.
+        scheduled_for=row.nominal_at or row.scheduled_for,
+        origin=row.origin,
+        # A run with an attempt has started in time, so it does not expire.
+        expires_at=None if row.attempt else expiry,
+        attempt=row.attempt,
+        retries=row.retries,
+        unstarted_since=None if row.attempt else row.sent_at,
+    )
+
+
+def _outgoing(
+    row: DueSchedule | OverdueRun | Schedule, settings: Settings, **of_run: Any
+) -> OutgoingRun:
+    return OutgoingRun(
+        owner=row.owner,
+        name=row.name,
+        version=row.version,
+        task=row.task,
+        args=row.args,
+        kwargs=row.kwargs,
+        options=row.options,
+        overlap=row.overlap or settings.overlap,
+        pings=_may_ping(settings, of_run["origin"]) and not isinstance(row, Schedule) and row.pings,
+        **of_run,
+    )
+
+
+def _may_ping(settings: Settings, origin: Origin) -> bool:
+    # A backfill is about the past. Its pings would hide that the schedule does not run now.
+    return settings.ping_hosts is not None and origin != Origin.BACKFILL
+
+
+def pending_row(run: OutgoingRun, *, now: datetime, overdue_at: datetime) -> dict[str, Any]:
+    """Return the row of a pending run. The sweep sends it after ``overdue_at``."""
+    return {
+        "schedule_id": run.schedule_id,
+        "owner": run.owner,
+        "name": run.name,
+        "task": run.task,
+        "id": run.run_id,
+        "scheduled_for": run.scheduled_for,
+        "status": Status.PENDING,
+        "origin": run.origin,
+        "created_at": now,
+        "overdue_at": overdue_at,
+        "finished_at": None,
+        "fire_count": 1,
+        "error": None,
+    }
+
+
+def skipped_row(row: Any, skip: Skip, *, now: datetime) -> dict[str, Any]:
+    """Return the row of skipped fire times of the schedule in ``row``."""
+    return {
+        "schedule_id": row.id,
+        "owner": row.owner,
+        "name": row.name,
+        "task": row.task,
+        "id": new_run_id(now),
+        "scheduled_for": skip.newest,
+        "status": Status.SKIPPED,
+        "origin": Origin.SCHEDULE,
+        "created_at": now,
+        "overdue_at": None,
+        "finished_at": now,
+        "fire_count": skip.count,
+        "error": skip.reason,
+    }
+
+
+def row_of_skip(row: Any, fire_at: datetime, *, now: datetime, reason: str) -> dict[str, Any]:
+    """Return the row of a future fire time that ``skip()`` takes out of the schedule in ``row``.
+
+    It ends at the fire time, so that it is not pruned before.
+    """
+    ended = {"finished_at": fire_at, "created_at": now}
+    return {**skipped_row(row, Skip(fire_at, 1, reason), now=now), **ended}

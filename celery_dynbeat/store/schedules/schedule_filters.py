@@ -1,0 +1,127 @@
+"""The filter of a list of schedules, as conditions of SQL."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, exists, not_, or_, select
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.common.states import State
+from celery_dynbeat.db.dialects import capabilities_of
+from celery_dynbeat.db.models import Hold, Schedule
+from celery_dynbeat.db.statements import force_index
+from celery_dynbeat.store.holds import OWNER_INDEX
+
+_FIRST_SURROGATE, _AFTER_SURROGATES = 0xD800, 0xE000
+#: The states of few schedules: each has an index.
+RARE_STATES = frozenset({State.PAUSED, State.FINISHED, State.QUARANTINED, State.FAILING})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleFilter:
+    """The filter of a list of schedules; None means any.
+
+    ``now`` and ``overdue_before`` are needed for the states held and overdue: a schedule is overdue
+    if its next_run_at is before that instant.
+    """
+
+    owner: str | None = None
+    task: str | None = None
+    enabled: bool | None = None
+    tag: str | None = None
+    state: State | None = None
+    name_prefix: str | None = None
+    now: datetime | None = None
+    overdue_before: datetime | None = None
+
+
+_ACTIVE = (
+    and_(Schedule.enabled),
+    Schedule.finished_at.is_(None),
+    Schedule.error.is_(None),
+)
+#: The conditions of each state. Those of a rare state imply that of its index.
+_CONDITIONS: Mapping[State, Sequence[ColumnElement[bool]]] = {
+    State.ACTIVE: _ACTIVE,
+    State.HELD: _ACTIVE,
+    State.PAUSED: (
+        not_(Schedule.enabled),
+        Schedule.finished_at.is_(None),
+        Schedule.error.is_(None),
+    ),
+    State.FINISHED: (Schedule.finished_at.is_not(None), Schedule.error.is_(None)),
+    State.QUARANTINED: (Schedule.error.is_not(None),),
+    State.FAILING: (Schedule.failing_since.is_not(None),),
+    State.OVERDUE: (Schedule.next_run_at.is_not(None), Schedule.held_at.is_(None)),
+}
+
+
+def in_state(matching: ScheduleFilter) -> Sequence[ColumnElement[bool]]:
+    """Return the conditions of the state. Holds of everything are not considered."""
+    conditions = list(_CONDITIONS[matching.state]) if matching.state else []
+    if matching.state == State.OVERDUE:
+        conditions += [Schedule.next_run_at < matching.overdue_before, not_(_has_hold(matching))]
+    return conditions
+
+
+def _has_hold(matching: ScheduleFilter) -> ColumnElement[bool]:
+    # A hold of everything is read separately: an OR would hide the index on the owner.
+    hold = force_index(select(Hold.id), Hold, OWNER_INDEX)
+    return exists(hold.where(Hold.owner == Schedule.owner, is_in_force(matching)))
+
+
+def is_in_force(matching: ScheduleFilter) -> ColumnElement[bool]:
+    """Return the condition that a hold has not ended."""
+    return or_(Hold.until_at.is_(None), Hold.until_at > matching.now)
+
+
+def is_everything_held(session: Session, matching: ScheduleFilter) -> bool:
+    """Return whether a hold stops the schedules of all owners."""
+    hold = force_index(select(Hold.id), Hold, OWNER_INDEX)
+    hold = hold.where(Hold.owner.is_(None), is_in_force(matching))
+    return session.scalar(hold.limit(1)) is not None
+
+
+def has_prefix(session: Session, matching: ScheduleFilter) -> Sequence[ColumnElement[bool]]:
+    """Return the conditions that the name begins with the prefix: a range of code points."""
+    prefix = matching.name_prefix
+    if not prefix:
+        return []
+    name, end = by_code_point(session, Schedule.name), _end_of_prefix(prefix)
+    return [name >= prefix] if end is None else [name >= prefix, name < end]
+
+
+def has_owner(matching: ScheduleFilter) -> Sequence[ColumnElement[bool]]:
+    """Return the condition on the owner, if the filter has one."""
+    return [] if matching.owner is None else [Schedule.owner == matching.owner]
+
+
+def by_code_point(session: Session, column: Any) -> Any:
+    """Return ``column`` in a form that compares code points, whatever the database's collation."""
+    return capabilities_of(session.get_bind(Schedule).dialect).by_code_point(column)
+
+
+def _end_of_prefix(prefix: str) -> str | None:
+    """Return the first text after all texts that begin with ``prefix``, None if there is none."""
+    shorter = prefix.rstrip(chr(sys.maxunicode))
+    if not shorter:
+        return None
+    following = ord(shorter[-1]) + 1
+    is_surrogate = _FIRST_SURROGATE <= following < _AFTER_SURROGATES
+    return shorter[:-1] + chr(_AFTER_SURROGATES if is_surrogate else following)
+
+
+def others(session: Session, matching: ScheduleFilter) -> Sequence[ColumnElement[bool]]:
+    """Return the conditions on task, enabled and tag, which no index serves."""
+    conditions: list[Any] = []
+    if matching.task is not None:
+        conditions.append(Schedule.task == matching.task)
+    if matching.enabled is not None:
+        conditions.append(Schedule.enabled == matching.enabled)
+    if matching.tag is not None:
+        dialect = session.get_bind(Schedule).dialect
+        conditions.append(capabilities_of(dialect).has_tag(Schedule.tags, matching.tag))
+    return conditions

@@ -1,0 +1,72 @@
+"""Names that begin with a text, for type-ahead. Each query reads a bounded number of rows."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Text, cast, select
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.db.models import Node, NodeKind, Schedule
+from celery_dynbeat.db.statements import force_index, in_index_order
+
+#: Owners without the prefix that are read in a row before the search ends.
+MAX_OTHERS = 10
+#: Different lists of tasks that are read. Workers of one kind have the same list.
+MAX_TASK_LISTS = 50
+_OWNER_INDEX = "uq_dynbeat_schedule_owner_name"
+
+
+@in_index_order
+def owners(session: Session, *, prefix: str, limit: int) -> Sequence[str]:
+    """Return up to ``limit`` owners that begin with ``prefix``, in the order of the index.
+
+    A loose index scan: each query jumps to the next owner, however many schedules one has. The
+    order of PostgreSQL's collation can put other owners between those with the prefix. After
+    MAX_OTHERS of them the search ends.
+    """
+    found: list[str] = []
+    others = 0
+    owner = _first_owner(session, Schedule.owner >= prefix)
+    while owner is not None and len(found) < limit and others < MAX_OTHERS:
+        if owner.startswith(prefix):
+            found.append(owner)
+            others = 0
+        else:
+            others += 1
+        owner = _first_owner(session, Schedule.owner > owner)
+    return found
+
+
+def _first_owner(session: Session, condition: Any) -> str | None:
+    first = force_index(select(Schedule.owner), Schedule, _OWNER_INDEX).where(condition)
+    owner: str | None = session.scalar(first.order_by(Schedule.owner).limit(1))
+    return owner
+
+
+def task_lists(session: Session, *, seen_since: datetime) -> Sequence[str]:
+    """Return the different lists of task names of the workers that are alive, as JSON arrays."""
+    statement = (
+        select(Node.tasks)
+        .where(
+            Node.kind == NodeKind.WORKER,
+            Node.stopped_at.is_(None),
+            Node.seen_at >= seen_since,
+            Node.tasks.is_not(None),
+        )
+        .distinct()
+        .limit(MAX_TASK_LISTS)
+    )
+    return [tasks for tasks in session.scalars(statement) if tasks is not None]
+
+
+@in_index_order
+def tag_lists(session: Session, *, limit: int) -> Sequence[str]:
+    """Return the tags of the newest ``limit`` schedules, as JSON arrays; without empty lists."""
+    newest = (
+        force_index(select(cast(Schedule.tags, Text).label("tags")), Schedule, "PRIMARY")
+        .order_by(Schedule.id.desc())
+        .limit(limit)
+        .subquery()
+    )
+    return session.scalars(select(newest.c.tags).where(newest.c.tags != "[]")).all()

@@ -1,0 +1,33 @@
+"""The transitions of a run, and the page that draws them."""
+
+from pathlib import Path
+
+import pytest
+
+from celery_dynbeat.common import states
+from celery_dynbeat.common.states import OWNED, TRANSITIONS, UNFINISHED, Status, Transition
+
+PAGE = Path(__file__).parents[3] / "docs" / "explanation" / "run-states.md"
+
+
+def test_the_table_holds_each_transition_under_its_own_name():
+    defined = {name: value for name, value in vars(states).items() if isinstance(value, Transition)}
+
+    assert defined == TRANSITIONS
+
+
+@pytest.mark.parametrize("name", TRANSITIONS)
+def test_the_page_names_each_transition(name):
+    assert f"`{name}`" in PAGE.read_text()
+
+
+def test_a_run_that_has_ended_never_changes_again():
+    sources = {source for transition in TRANSITIONS.values() for source in transition.sources}
+
+    assert sources == {*UNFINISHED, *OWNED}
+
+
+def test_a_transition_leads_to_each_status_but_skipped():
+    targets = {target for transition in TRANSITIONS.values() for target in transition.targets}
+
+    assert targets == set(Status) - {Status.SKIPPED}
