@@ -11,14 +11,12 @@ psycopg and aiomysql have no read timeout for asyncio: the caller limits the tim
 """
 
 import asyncio
-import sqlite3
-import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import URL, Engine, event
+from sqlalchemy import URL, Engine
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import QueuePool
@@ -123,7 +121,10 @@ class AsyncDatabase(Database):
         except ImportError as error:
             raise self._driver_missing(url, error.name) from error
         if engine.dialect.driver == "aiosqlite":
-            _close_cancelled_connects(engine)
+            # Only here is aiosqlite installed for certain.
+            from celery_dynbeat.db import async_sqlite  # noqa: PLC0415
+
+            async_sqlite.survive_cancellations(engine)
         # Others work in each loop: NullPool keeps no connection, and StaticPool has the one
         # connection of a SQLite database in memory.
         if isinstance(engine.pool, QueuePool):
@@ -142,52 +143,3 @@ class AsyncDatabase(Database):
         return ConfigurationError(
             f"the asynchronous driver {module or driver!r} is not installed: install {extra}"
         )
-
-
-def _close_cancelled_connects(engine: Engine) -> None:
-    """Close the file of each connect whose caller is cancelled.
-
-    aiosqlite drops a connection that its thread opens after the cancellation. The file would stay
-    open until the next full garbage collection.
-    """
-
-    @event.listens_for(engine, "do_connect")
-    def _connect(
-        dialect: Any, _record: Any, positional: tuple[Any, ...], named: dict[str, Any]
-    ) -> Any:
-        opening = _OpeningFile(named.get("factory", sqlite3.Connection))
-        # The event loop closes a connection that the thread of aiosqlite opened.
-        options = {**named, "factory": opening.open, "check_same_thread": False}
-        try:
-            return dialect.connect(*positional, **options)
-        except BaseException:
-            opening.abandon()
-            raise
-
-
-class _OpeningFile:
-    """A connection of sqlite3 that another thread opens. The later of two threads closes it."""
-
-    def __init__(self, factory: Callable[..., sqlite3.Connection]) -> None:
-        self._factory = factory
-        self._lock = threading.Lock()
-        self._opened: sqlite3.Connection | None = None
-        self._is_abandoned = False
-
-    def open(self, *positional: Any, **named: Any) -> sqlite3.Connection:
-        """Return the open connection; a closed one after ``abandon``."""
-        opened = self._factory(*positional, **named)
-        with self._lock:
-            self._opened = opened
-            is_abandoned = self._is_abandoned
-        if is_abandoned:
-            opened.close()
-        return opened
-
-    def abandon(self) -> None:
-        """Close the connection, now or when it is open."""
-        with self._lock:
-            self._is_abandoned = True
-            opened = self._opened
-        if opened is not None:
-            opened.close()

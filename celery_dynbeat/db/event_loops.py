@@ -217,7 +217,9 @@ async def _close_without_loop(binding: _Binding, *, driver: str) -> None:
             case "psycopg":
                 connection.pgconn.finish()
             case "aiosqlite":
-                stopping.add(connection.stop())
+                stopped = connection.stop()
+                if stopped is not None:
+                    stopping.add(stopped)
             case _:
                 await _close_aiomysql(connection)
     if stopping:
