@@ -53,6 +53,18 @@ def test_the_load_example_ends_with_an_outcome_for_each_run():
     assert "lag p99" in ended.stdout
 
 
+def test_each_shard_of_the_sharding_example_sends_the_runs_of_its_own_owners():
+    ended = run("sharding/demo.py", within=60)
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    sent = dict(re.findall(r"(shard_\d) sent the runs of (.+): {'succeeded': 5}", ended.stdout))
+    # The routing is the same in each process and in each version of the example.
+    assert sent == {
+        "shard_0": "user:0, user:2, user:3, user:7, user:9",
+        "shard_1": "user:1, user:4, user:5, user:6, user:8",
+    }
+
+
 @pytest.fixture
 def flower_demo(tmp_path):
     environment = {key: value for key, value in os.environ.items() if key not in OF_SERVERS}
