@@ -42,6 +42,7 @@ from sqlalchemy import (
     column,
     func,
     literal,
+    literal_column,
     select,
     true,
     update,
@@ -306,6 +307,15 @@ def force_index(statement: S, table: Any, name: str) -> S:
             selectable=table, text=f"FORCE INDEX ({name})", dialect_name=dialect
         )
     return statement
+
+
+def is_one_of(column: ColumnElement[Any], names: Iterable[str]) -> ColumnElement[bool]:
+    """Return the condition that ``column`` has one of ``names``, which are constants of the code.
+
+    They are a part of the statement. SQLAlchemy writes a list of bound parameters into the
+    statement again at each execution.
+    """
+    return column.in_([literal_column(f"'{name}'") for name in names])
 
 
 def format_error(error: Exception) -> str:

@@ -8,11 +8,13 @@ from typing import Any, ClassVar
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Select,
     Table,
     bindparam,
     collate,
     func,
     literal,
+    literal_column,
     select,
     text,
     true,
@@ -35,10 +37,14 @@ _OTHER_PLANS = (
     "enable_mergejoin",
     "jit",
 )
-# true(): until the end of the transaction, as PgBouncer's transaction mode requires.
-_TURN_OFF = select(*(func.set_config(name, "off", true()) for name in _OTHER_PLANS))
-_TURN_OFF_FOR_NOW = select(
-    *(func.current_setting(name).label(name) for name in _OTHER_PLANS), *_TURN_OFF.selected_columns
+# true: until the end of the transaction, as PgBouncer's transaction mode requires.
+# Constants: each bound parameter would be processed in each transaction of a pass.
+_OFF: list[ColumnElement[Any]] = [
+    literal_column(f"set_config('{name}', 'off', true)") for name in _OTHER_PLANS
+]
+_TURN_OFF: Select[Any] = select(*_OFF)
+_TURN_OFF_FOR_NOW: Select[Any] = select(
+    *(func.current_setting(name).label(name) for name in _OTHER_PLANS), *_OFF
 )
 _RESTORE = select(*(func.set_config(name, bindparam(name), true()) for name in _OTHER_PLANS))
 _IS_OFF = "dynbeat_index_order"

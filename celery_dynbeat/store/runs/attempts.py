@@ -16,7 +16,7 @@ which ``Database.execute`` executes without a session. ``finish_and_start`` is t
 and the start of another in one transaction.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -53,6 +53,7 @@ from celery_dynbeat.common.states import (
 )
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import NODES, RUNS, SCHEDULES, NodeKind, Run
+from celery_dynbeat.db.statements import is_one_of
 from celery_dynbeat.db.types import UtcDateTime
 from celery_dynbeat.store.runs.runs import execute_dml
 
@@ -142,11 +143,6 @@ def _start_values(attempt_start: AttemptStart, now: datetime) -> Mapping[str, An
     }
 
 
-def _is_one_of(statuses: Iterable[Status]) -> ColumnElement[bool]:
-    # Literals: SQLAlchemy would expand a list of parameters at each execution.
-    return _run.status.in_([_literal(each) for each in statuses])
-
-
 def _literal(status: Status) -> ColumnElement[str]:
     return literal_column(f"'{status.value}'", type_=_run.status.type)
 
@@ -188,11 +184,13 @@ def _start_statement(condition: ColumnElement[bool]) -> Update:
 
 
 # Constants: building such a statement takes longer than executing it.
-_retry = and_(_is_one_of(START_RETRY.sources), _run.retries < bindparam("tries"))
-_START = _start_statement(or_(_is_one_of(START.sources), _retry))
-_START_REPLACEMENT = _start_statement(_is_one_of((*START.sources, *START_RETRY.sources)))
+_retry = and_(is_one_of(_run.status, START_RETRY.sources), _run.retries < bindparam("tries"))
+_START = _start_statement(or_(is_one_of(_run.status, START.sources), _retry))
+_START_REPLACEMENT = _start_statement(
+    is_one_of(_run.status, (*START.sources, *START_RETRY.sources))
+)
 _RESTART = _start_statement(
-    and_(_is_one_of(RESTART.sources), _run.retries == bindparam("tries")),
+    and_(is_one_of(_run.status, RESTART.sources), _run.retries == bindparam("tries")),
 )
 
 
@@ -261,7 +259,7 @@ def _finish(status: Status, knows_attempt: bool) -> Update:  # noqa: FBT001 - ke
     mine = _run.attempt == bindparam("begun") if knows_attempt else _run.worker == bindparam("by")
     return (
         update(RUNS)
-        .where(_run.id == bindparam("ended"), _is_one_of(sources), mine)
+        .where(_run.id == bindparam("ended"), is_one_of(_run.status, sources), mine)
         .values(
             **_end(status),
             overdue_at=null(),

@@ -97,7 +97,9 @@ def unmarked(session: Session, ids: Sequence[str]) -> Sequence[str]:
 @cache
 def _mark_sent(capabilities: Capabilities) -> tuple[Select[Any] | None, Update]:
     run = RUNS.c
-    unstarted = and_(run.status.in_(CONFIRM.sources), run.attempt == bindparam("after"))
+    unstarted = and_(
+        statements.is_one_of(run.status, CONFIRM.sources), run.attempt == bindparam("after")
+    )
     again_at = bindparam("again_at", type_=UtcDateTime)
     # The ids of a batch are adjacent in the index. PostgreSQL may keep a plan from the time when
     # the history was empty. Without these bounds that plan reads the whole history.

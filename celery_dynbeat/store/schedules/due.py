@@ -27,7 +27,7 @@ from celery_dynbeat.common.text import EARLIEST
 from celery_dynbeat.db import statements
 from celery_dynbeat.db.models import SCHEDULES, Schedule
 from celery_dynbeat.db.statements import Row as NamedRow
-from celery_dynbeat.db.statements import force_index, in_index_order, read
+from celery_dynbeat.db.statements import force_index, in_index_order, is_one_of, read
 from celery_dynbeat.db.types import RunInstant, UtcDateTime
 from celery_dynbeat.store import holds, requests
 from celery_dynbeat.store.runs import runs
@@ -111,7 +111,7 @@ def _has_supported_trigger() -> ColumnElement[bool]:
     During a rolling upgrade only the newer beats may support a kind. An older beat leaves such a
     row unchanged in the index, for a newer beat.
     """
-    return _COLUMNS.trigger_kind.in_(KINDS)
+    return is_one_of(_COLUMNS.trigger_kind, KINDS)
 
 
 @in_index_order
@@ -239,7 +239,7 @@ def _unplanned() -> tuple[Any, ...]:
     # A row inserted by hand may have another spelling; beat stores the canonical one. Due rows are
     # compared without functions, so that an index serves them.
     typed = func.lower(func.trim(_COLUMNS.trigger_kind))
-    return (*_is_unplanned_of_any_kind(), typed.in_(KINDS))
+    return (*_is_unplanned_of_any_kind(), is_one_of(typed, KINDS))
 
 
 def _is_unplanned_of_any_kind() -> tuple[Any, ...]:
