@@ -67,6 +67,9 @@ NOISE_OF_RANGE = 1.5
 #: Runs of the same code differ by more than their rounds do: the least noise, for counts and for
 #: processor times. The most must still show a doubling.
 MIN_NOISE, MIN_TIME_NOISE, MAX_TIME_NOISE = 0.05, 0.3, 0.4
+#: The same code cost PostgreSQL 1.3 to 2.6 times its baseline on one machine: its processes share
+#: the caches of the processor with beat and the worker, and those of the baseline do not.
+DATABASE_NOISE = 0.95
 #: A worker writes the end of a run with the start of the next, or by itself on a slow machine: one
 #: statement or two.
 HELD_NOISE = 1.05
@@ -125,7 +128,7 @@ class Rounds:
         low, _, high = statistics.quantiles(self.ratios, n=4)
         noise = max(self.min_noise, NOISE_OF_RANGE * (high - low) / ratio)
         if self.unit in {MS, US}:
-            noise = min(max(MIN_TIME_NOISE, noise), MAX_TIME_NOISE)
+            noise = max(self.min_noise, min(max(MIN_TIME_NOISE, noise), MAX_TIME_NOISE))
         return Limit(round(ratio, 3), round(noise, 3))
 
     @property
@@ -242,7 +245,7 @@ def measure_starts(bench: Bench) -> Measured:
 def measure_bursts(bench: Bench) -> Measured:
     """Measure bursts of one beat, and of a loop that claims, advances, records and publishes."""
     cpu = Rounds(US, "F1, a message")
-    database = Rounds(US, "F2, a row")
+    database = Rounds(US, "F2, a row", DATABASE_NOISE)
     statements, round_trips = Rounds(""), Rounds("")
     with ExitStack() as stack:
         # Both sites before the first process: a site begins with an empty broker.
@@ -283,7 +286,7 @@ def measure_bursts(bench: Bench) -> Measured:
 def measure_tasks(bench: Bench) -> Measured:
     """Measure no-op tasks of a worker, and of a plain worker with Redis results."""
     cpu = Rounds(US, f"{plain_worker.NAME} with Redis results")
-    database = Rounds(US, "two UPDATEs of psycopg")
+    database = Rounds(US, "two UPDATEs of psycopg", DATABASE_NOISE)
     statements, round_trips = (Rounds("", min_noise=HELD_NOISE) for _ in range(2))
     with ExitStack() as stack:
         site = stack.enter_context(bench.site())
