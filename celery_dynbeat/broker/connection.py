@@ -3,11 +3,12 @@
 A broker or a network can stop responding without closing the connection. Therefore:
 
 - each response has a timeout, on Redis and on AMQP;
-- before a use, the connection pings Redis, but at most ten times a second. On AMQP it reads the
-  pending frames: connection close, ``connection.blocked`` (the broker is short of memory or disk
-  space and reads nothing from publishers), and heartbeats.
+- before a use, the connection pings Redis. On AMQP it reads the pending frames: connection close,
+  ``connection.blocked`` (the broker is short of memory or disk space and reads nothing from
+  publishers), and heartbeats. A pass of beat accepts a check of the last PING_INTERVAL.
 """
 
+import math
 import time
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -82,7 +83,7 @@ class BrokerConnection:
     def __init__(self, app: Celery) -> None:
         self._app = app
         self.blocked = False
-        self._ping_at = 0.0
+        self._checked_at = -math.inf
         self.connection = self._new_connection()
 
     def _new_connection(self) -> "Connection":
@@ -108,14 +109,14 @@ class BrokerConnection:
         set_read_timeout(connection)
         return connection
 
-    def connect(self) -> None:
+    def connect(self, *, max_age: float = 0.0) -> None:
         """Connect, and check that the broker accepts messages. Raise after a few seconds.
 
-        A check counts for PING_INTERVAL.
+        A check that was made at most ``max_age`` seconds ago is not repeated.
         """
-        if self.connection.connected and time.monotonic() >= self._ping_at:
+        if self.connection.connected and time.monotonic() - self._checked_at >= max_age:
             self._check_alive()
-            self._ping_at = time.monotonic() + PING_INTERVAL
+            self._checked_at = time.monotonic()
         self.check_blocked()
         if self.connection.connected:
             return

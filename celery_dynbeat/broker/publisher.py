@@ -34,7 +34,7 @@ from kombu.exceptions import ChannelError, OperationalError
 
 from celery_dynbeat.broker import outages, refusals
 from celery_dynbeat.broker.compat import BatchPublishError, publish_batch
-from celery_dynbeat.broker.connection import BrokerConnection
+from celery_dynbeat.broker.connection import PING_INTERVAL, BrokerConnection
 from celery_dynbeat.broker.outages import Kind, Outages, Scope
 from celery_dynbeat.broker.overrides import NotPublishedError
 from celery_dynbeat.broker.refusals import Refusal, RowFault
@@ -163,8 +163,11 @@ class Publisher:
         return errors if self._broker.is_amqp else (*errors, *connection.channel_errors)
 
     def connect(self) -> None:
-        """Connect. Raise one of ``broker_errors`` after a few seconds."""
-        self._broker.connect()
+        """Connect. Raise one of ``broker_errors`` after a few seconds.
+
+        The broker is checked at most ten times a second: beat calls this in each pass.
+        """
+        self._broker.connect(max_age=PING_INTERVAL)
 
     def close(self) -> None:
         """Close the connection. The next use opens another."""

@@ -7,6 +7,7 @@ from celery import Celery
 
 from celery_dynbeat import DispatchError
 from celery_dynbeat.broker import connection
+from celery_dynbeat.broker import publisher as publisher_module
 from celery_dynbeat.broker.headers import is_reserved, run_headers
 from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.planning.plan import OutgoingRun
@@ -22,14 +23,14 @@ def test_terminate_raises_on_a_broker_without_broadcasts():
 def test_a_connection_is_checked_again_after_an_interval(monkeypatch):
     checks = []
     monkeypatch.setattr(connection, "ping", checks.append)
-    monkeypatch.setattr(connection, "PING_INTERVAL", 3600)
+    monkeypatch.setattr(publisher_module, "PING_INTERVAL", 3600)
     app = Celery(broker="memory://", set_as_current=False)
     publisher = Publisher(app)
 
     for expected in (0, 1, 1):
         publisher.connect()
         assert len(checks) == expected
-    monkeypatch.setattr(connection, "PING_INTERVAL", 0)
+    monkeypatch.setattr(publisher_module, "PING_INTERVAL", 0)
     publisher.close()
     for expected in (1, 2, 3):
         publisher.connect()
