@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.applications import MINUTELY, async_application
 from tests.support.databases import pool_of
+from tests.support.versions import needs_sqlalchemy
 
 #: Seconds in which the thread of aiosqlite executes a statement whose result nobody receives.
 EXECUTED = 0.002
@@ -55,6 +56,7 @@ async def cancel(call, waits, *, late):
     return cancelled.count >= waits[0]
 
 
+@needs_sqlalchemy(2, 0, 55, "a pool that takes back each connection after a cancellation")
 @pytest.mark.parametrize("late", [False, True], ids=["at once", "after the statement"])
 @pytest.mark.parametrize("times", [1, 2], ids=["once", "twice"])
 def test_a_call_that_is_cancelled_at_any_wait_leaves_no_lock(database_url, late, times):
