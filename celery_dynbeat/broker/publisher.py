@@ -22,7 +22,7 @@ another. A queue that was refused before starts there, after all others.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -308,7 +308,9 @@ class Publisher:
     def _publish_pipeline(self, batch: Sequence[OutgoingRun], result: PublishResult) -> None:
         done = PublishResult()
         producer = self._producer(self._broker.connection)
-        with publish_batch(producer) as kombu_batch, self._sender.in_batch(kombu_batch):
+        # kombu makes a client for each batch, which takes longer than one message.
+        pipelined = publish_batch(producer) if len(batch) > 1 else nullcontext()
+        with pipelined as kombu_batch, self._sender.in_batch(kombu_batch):
             for run in batch:
                 if self._errors:
                     scope = self._scope(run, done)

@@ -1,9 +1,9 @@
 """aiosqlite after a cancellation: each file is closed, and each lock is released.
 
-A cancellation, such as that of ``asyncio.timeout``, leaves aiosqlite 0.22 and sqlite3 in three
-states from which they do not return by themselves:
+After a cancellation, such as that of ``asyncio.timeout``, aiosqlite 0.22 and sqlite3 can stay in
+three states:
 
-    the thread opens the file after it      the file stays open until a garbage collection
+    the thread opens the file later         the file stays open until a garbage collection
     a statement is executed, but not read   sqlite3_close_v2() keeps its transaction, and so the
                                             write lock, until the cursor is garbage
     stop() while close() waits              close() waits for a thread that has ended
@@ -24,13 +24,13 @@ from sqlalchemy import Engine, event
 
 
 def survive_cancellations(engine: Engine) -> None:
-    """Make the connections of ``engine`` close as described above."""
+    """Make the connections of ``engine`` leave these states."""
 
     @event.listens_for(engine, "do_connect")
     def _connect(
         dialect: Any, _record: Any, positional: tuple[Any, ...], named: dict[str, Any]
     ) -> Any:
-        opening = _OpeningFile(named.get("factory", _File))
+        opening = _OpeningFile(_ending_statements(named.get("factory", sqlite3.Connection)))
         # The event loop closes a connection that the thread of aiosqlite opened.
         options = {**named, "factory": opening.open, "check_same_thread": False}
         options.setdefault("async_creator_fn", _connection)
@@ -43,7 +43,7 @@ def survive_cancellations(engine: Engine) -> None:
 
 def _connection(*positional: Any, iter_chunk_size: int = 64, **named: Any) -> "_Connection":
     connection = _Connection(partial(sqlite3.connect, *positional, **named), iter_chunk_size)
-    # A process must not wait at its end for a connection that nobody closed.
+    # A process does not wait at its end for a connection that is still open.
     connection._thread.daemon = True  # noqa: SLF001 - as SQLAlchemy does
     return connection
 
@@ -52,16 +52,27 @@ class _Connection(aiosqlite.Connection):
     """A connection whose thread is stopped once."""
 
     _is_stopped = False
+    _stopping: asyncio.Future[Any] | None = None
 
     def stop(self) -> asyncio.Future[Any] | None:
-        """Close the file and end the thread. Return None, without a wait, if that has begun."""
-        if self._is_stopped:
+        """Close the file and end the thread, once. Return a future for the end of the thread.
+
+        None: the first call was made without an event loop, or in another one.
+        """
+        if not self._is_stopped:
+            self._is_stopped = True
+            self._stopping = super().stop()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
             return None
-        self._is_stopped = True
-        return super().stop()
+        if self._stopping is None or self._stopping.get_loop() is not loop:
+            return None
+        # Each caller can be cancelled. The next one waits for the same thread.
+        return asyncio.shield(self._stopping)
 
 
-class _File(sqlite3.Connection):
+class _EndsStatements(sqlite3.Connection):
     """A connection of sqlite3 that ends its statements before it closes."""
 
     def __init__(self, *positional: Any, **named: Any) -> None:
@@ -75,12 +86,20 @@ class _File(sqlite3.Connection):
         return cursor
 
     def close(self) -> None:
-        """Roll the transaction back and close the file at once."""
+        """Close the cursors, then the file. This rolls the transaction back."""
         cursors = list(self._cursors)
         self._cursors.clear()
         for each in cursors:
             each.close()
         super().close()
+
+
+def _ending_statements(factory: Any) -> Callable[..., sqlite3.Connection]:
+    """Return ``factory`` with the methods of _EndsStatements, or itself if it is no class."""
+    if not isinstance(factory, type):
+        given: Callable[..., sqlite3.Connection] = factory
+        return given
+    return type(factory.__name__, (_EndsStatements, factory), {})
 
 
 class _OpeningFile:

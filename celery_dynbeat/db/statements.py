@@ -312,10 +312,14 @@ def force_index(statement: S, table: Any, name: str) -> S:
 def is_one_of(column: ColumnElement[Any], names: Iterable[str]) -> ColumnElement[bool]:
     """Return the condition that ``column`` has one of ``names``, which are constants of the code.
 
-    They are a part of the statement. SQLAlchemy writes a list of bound parameters into the
-    statement again at each execution.
+    They are a part of the statement, without quoting. SQLAlchemy writes a list of bound parameters
+    into the statement again at each execution.
     """
-    return column.in_([literal_column(f"'{name}'") for name in names])
+    constants = tuple(names)
+    if not all(name.isidentifier() for name in constants):
+        msg = f"a constant that needs quotes: {constants}"
+        raise ValueError(msg)
+    return column.in_([literal_column(f"'{name}'") for name in constants])
 
 
 def format_error(error: Exception) -> str:

@@ -1,12 +1,16 @@
 """A call of AsyncDynbeat that is cancelled at each of its waits leaves no lock and no open file."""
 
 import asyncio
+import contextlib
 import gc
 import itertools
+import sqlite3
+import threading
 import time
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import make_url
 
 from tests.support.applications import MINUTELY, async_application
 from tests.support.databases import pool_of
@@ -56,12 +60,22 @@ async def cancel(call, waits, *, late):
     return cancelled.count >= waits[0]
 
 
-@needs_sqlalchemy(2, 0, 55, "a pool that takes back each connection after a cancellation")
-@pytest.mark.parametrize("late", [False, True], ids=["at once", "after the statement"])
-@pytest.mark.parametrize("times", [1, 2], ids=["once", "twice"])
-def test_a_call_that_is_cancelled_at_any_wait_leaves_no_lock(database_url, late, times):
+since_all_connections_return = needs_sqlalchemy(
+    2, 0, 55, "a pool that takes back each connection after a cancellation"
+)
+
+
+@pytest.fixture
+def no_collection():
+    """Turn the garbage collector off, which would close a connection that is left, some time."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def check_that_no_lock_is_left(url, *, times, late, **options):
     async def main():
-        async with async_application(database_url) as dynbeat:
+        async with async_application(url, **options) as dynbeat:
             mine = dynbeat.schedules.for_owner("user:42")
             await mine.create("n", task="t", trigger=MINUTELY)
             for first in itertools.count(1):
@@ -79,9 +93,50 @@ def test_a_call_that_is_cancelled_at_any_wait_leaves_no_lock(database_url, late,
             assert pool_of(dynbeat.context.database.engine).checkedout() == 0
             assert asyncio.all_tasks() == {asyncio.current_task()}
 
-    # The garbage collector would close a connection that is left, some time.
-    gc.disable()
-    try:
-        asyncio.run(main())
-    finally:
-        gc.enable()
+    asyncio.run(main())
+
+
+@since_all_connections_return
+@pytest.mark.usefixtures("no_collection")
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "after the statement"])
+@pytest.mark.parametrize("times", [1, 2], ids=["once", "twice"])
+def test_a_call_that_is_cancelled_at_any_wait_leaves_no_lock(database_url, late, times):
+    check_that_no_lock_is_left(database_url, times=times, late=late)
+
+
+@since_all_connections_return
+@pytest.mark.usefixtures("no_collection")
+def test_a_connection_class_of_the_application_leaves_no_lock(sqlite_url):
+    class Own(sqlite3.Connection):
+        pass
+
+    options = {"connect_args": {"factory": Own}}
+    check_that_no_lock_is_left(sqlite_url, times=1, late=True, engine_options=options)
+
+
+@pytest.mark.usefixtures("no_collection")
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_loop_that_ends_during_a_cancelled_call_leaves_no_lock(sqlite_url, times):
+    path = make_url(sqlite_url).database
+    with contextlib.closing(sqlite3.connect(path, check_same_thread=False)) as blocker:
+
+        async def main():
+            made = async_application(sqlite_url)
+            dynbeat = await made.__aenter__()
+            mine = dynbeat.schedules.for_owner("user:42")
+            await mine.create("n", task="t", trigger=MINUTELY)
+            blocker.execute("BEGIN IMMEDIATE")
+            call = asyncio.create_task(mine.upsert("n", task="t", trigger=MINUTELY))
+            await asyncio.wait({call}, timeout=0.3)
+            assert not call.done()
+            for _ in range(times):
+                call.cancel()
+                await asyncio.sleep(0.1)
+            threading.Timer(0.5, blocker.rollback).start()
+            return made, dynbeat
+
+        left = asyncio.run(main())
+
+    with contextlib.closing(sqlite3.connect(path, timeout=0)) as other:
+        other.execute("BEGIN IMMEDIATE")
+    assert left
