@@ -5,7 +5,8 @@ A broker or a network can stop responding without closing the connection. Theref
 - each response has a timeout, on Redis and on AMQP;
 - before a use, the connection pings Redis. On AMQP it reads the pending frames: connection close,
   ``connection.blocked`` (the broker is short of memory or disk space and reads nothing from
-  publishers), and heartbeats. A pass of beat accepts a check of the last PING_INTERVAL.
+  publishers), and heartbeats. A pass of beat skips this check if the last one is not older than
+  PING_INTERVAL.
 """
 
 import math

@@ -24,7 +24,7 @@ from sqlalchemy import Engine, event
 
 
 def survive_cancellations(engine: Engine) -> None:
-    """Make the connections of ``engine`` leave these states."""
+    """Make the connections of ``engine`` close their files after a cancellation."""
 
     @event.listens_for(engine, "do_connect")
     def _connect(
@@ -57,7 +57,7 @@ class _Connection(aiosqlite.Connection):
     def stop(self) -> asyncio.Future[Any] | None:
         """Close the file and end the thread, once. Return a future for the end of the thread.
 
-        None: the first call was made without an event loop, or in another one.
+        Return None if the first call was made without an event loop, or in another one.
         """
         if not self._is_stopped:
             self._is_stopped = True

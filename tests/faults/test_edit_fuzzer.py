@@ -361,19 +361,21 @@ def is_skipped_by_call(run):
     return run.status == Status.SKIPPED and run.created_at < run.finished_at
 
 
-def instants_beside_backfills(runs):
+def instants_written_with_backfills(runs):
     """Return the instants of the skipped rows that a backfill has moved from a fire time.
 
     It runs the newest fire time of a count from before the trigger changed. The others are not
     known any more, so their count is a microsecond before the run, in the same transaction.
     """
-    beside = {
+    with_backfill = {
         (run.scheduled_for - timedelta.resolution, run.created_at)
         for run in runs
         if run.origin == Origin.BACKFILL
     }
     skipped = [run for run in runs if run.status == Status.SKIPPED]
-    return {run.scheduled_for for run in skipped if (run.scheduled_for, run.created_at) in beside}
+    return {
+        run.scheduled_for for run in skipped if (run.scheduled_for, run.created_at) in with_backfill
+    }
 
 
 def verify_entry(entry, runs):
@@ -400,7 +402,7 @@ def verify_entry(entry, runs):
     # A backfill may make the run of a fire time that beat has not processed yet.
     required -= {run.scheduled_for for run in runs if run.origin == Origin.BACKFILL}
     past = recorded.keys() - ahead
-    unexpected = sorted(past - possible - instants_beside_backfills(runs))
+    unexpected = sorted(past - possible - instants_written_with_backfills(runs))
     assert not unexpected, f"{entry}: not expected: {unexpected[:5]}"
     count = sum(recorded[at].fire_count for at in past)
     assert len(required) <= count <= len(possible), (

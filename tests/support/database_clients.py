@@ -26,8 +26,8 @@ def mysql_client() -> str:
     """Return the client of MariaDB, or of the MySQL of the environment."""
     if not (server := os.environ.get(MYSQLD_VARIABLE)):
         return "mariadb"
-    beside = Path(server).with_name("mysql")
-    return str(beside.absolute()) if beside.exists() else "mysql"
+    client = Path(server).with_name("mysql")
+    return str(client.absolute()) if client.exists() else "mysql"
 
 
 def offline_url(url: str) -> str:

@@ -237,7 +237,7 @@ def virtual_host(broker: GivenServer | RabbitMQServer) -> Iterator[str]:
 def redis_database(server: GivenServer | RedisServer, number: int) -> str:
     """Return the kombu URL of a numbered Redis database, which it empties.
 
-    A fixture that several tests share needs a number of its own: ``redis_url`` empties another one.
+    A fixture that several tests share needs a separate number: ``redis_url`` empties its database.
     """
     url = f"{server.url.rpartition('/')[0]}/{number}"
     with redis.Redis.from_url(url) as client:

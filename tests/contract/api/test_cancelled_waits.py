@@ -1,4 +1,4 @@
-"""A call of AsyncDynbeat that is cancelled at each of its waits leaves no lock and no open file."""
+"""A call of AsyncDynbeat that is cancelled at any of its waits leaves no lock and no connection."""
 
 import asyncio
 import contextlib
@@ -16,12 +16,15 @@ from tests.support.applications import MINUTELY, async_application
 from tests.support.databases import pool_of
 from tests.support.versions import needs_sqlalchemy
 
-#: Seconds in which the thread of aiosqlite executes a statement whose result nobody receives.
+#: Seconds in which the thread of aiosqlite executes the statement of a late cancellation.
 EXECUTED = 0.002
 
 
 class Cancelled:
-    """``call``, with a cancellation at some of its waits: at the first, the third and so on."""
+    """``call``, cancelled at its waits with the numbers ``waits``; the first wait has number 1.
+
+    ``late``: the driver has executed the statement before the cancellation.
+    """
 
     def __init__(self, call, waits, *, late):
         self._call, self._waits, self._late = call, waits, late
