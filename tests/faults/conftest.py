@@ -116,9 +116,7 @@ class Busy:
     """Two beats and a worker with running runs, messages in the queue, and future fire times."""
 
     def __init__(self, fault_site, workload, *, pool):
-        self._pool = pool
         self._gate = fault_site.gate("held")
-        self._site = fault_site
         self.beats = [fault_site.beat() for _ in range(2)]
         self.worker = fault_site.worker(pool=pool)
         self.processes = [*self.beats, self.worker]
@@ -143,12 +141,6 @@ class Busy:
             process.wait_for_log("pass failed")
         self.worker.wait_for_log("buffered until the database is reachable")
         self.worker.wait_for_log("deferred by")
-
-    def supervise(self):
-        """Replace the worker if it has ended, as a supervisor does; return True."""
-        if self.worker.exit_status is not None:
-            self.worker = self._site.worker(pool=self._pool)
-        return True
 
     def is_unharmed(self):
         return all(process.exit_status is None for process in self.processes)

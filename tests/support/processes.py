@@ -67,6 +67,12 @@ class CeleryProcess:
         return self._process.exit_status
 
     @property
+    def crashed_in_celery(self) -> bool:
+        """Whether an error ended the process, and no code of this package was involved."""
+        error = self.text.partition("Unrecoverable error")[2]
+        return self.exit_status is not None and bool(error) and "celery_dynbeat" not in error
+
+    @property
     def text(self) -> str:
         """The log of the process so far."""
         return self.log.read_text(errors="replace")

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ class Site:
         self._stack = stack
         self._numbers = itertools.count(1)
         self._processes: list[CeleryProcess] = []
+        self._workers: list[tuple[CeleryProcess, Callable[[], CeleryProcess]]] = []
         self.event_log = EventLog(folder / "event_log")
         self.config: dict[str, Any] = {
             "broker_url": broker_url,
@@ -118,7 +120,22 @@ class Site:
         # Without the search for other workers at the start, which takes a second.
         quick = ("--without-gossip", "--without-mingle")
         options = ("-P", pool, "-c", size, "-n", name, "-l", "INFO", *quick, *arguments)
-        return self.run("worker", *options, name="worker", **environment)
+        start = partial(self.run, "worker", *options, name="worker", **environment)
+        worker = start()
+        self._workers.append((worker, start))
+        return worker
+
+    def replace_crashed_workers(self) -> None:
+        """Start the workers again that Celery itself ended with an error, as a supervisor does.
+
+        Celery 5.7 closes a lost connection to Redis twice. The second time fails in kombu if the
+        worker has unacknowledged messages, and ends the worker. A worker that an error of this
+        package ended is not replaced.
+        """
+        crashed = [(worker, start) for worker, start in self._workers if worker.crashed_in_celery]
+        for worker, start in crashed:
+            self._workers.remove((worker, start))
+            self._workers.append((start(), start))
 
     def gate(self, name: str) -> Path:
         """Return the path of a gate file, which does not exist yet."""

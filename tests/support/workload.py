@@ -126,6 +126,7 @@ class Workload:
         """Return when ``number`` runs have started."""
 
         def reached() -> bool:
+            self.site.replace_crashed_workers()
             return self.starts().total() >= number
 
         try:
@@ -162,6 +163,7 @@ class Workload:
         return count
 
     def _settled(self) -> bool:
+        self.site.replace_crashed_workers()
         try:
             unfinished = self.site.count_runs(Run.finished_at.is_(None))
             ended = self.site.count_runs(Run.status == Status.SUCCEEDED)
