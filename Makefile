@@ -67,7 +67,7 @@ check: $(VENV)/.dev ## Check style, spelling, types and imports
 	@$(BIN)/ruff format --check .
 	@$(BIN)/codespell
 	@$(BIN)/mypy
-	@for example in fastapi flower incident load quickstart sharding; do \
+	@for example in fastapi flower incident load quickstart several-hosts sharding; do \
 	  MYPYPATH=examples/$$example:examples $(BIN)/mypy examples/$$example || exit; done
 	@MYPYPATH=examples/django $(BIN)/mypy examples/django
 	@$(BIN)/lint-imports --no-cache --no-logo

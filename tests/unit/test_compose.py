@@ -1,21 +1,39 @@
-"""Celery accepts the command lines of docker-compose.yml."""
+"""Celery accepts the command lines of the compose files, and their settings."""
 
-import json
-import re
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from celery.bin.celery import celery
 from click import Context
 
 from tests.support.versions import needs_celery
 
 ROOT = Path(__file__).parents[2]
-COMPOSE = (ROOT / "docker-compose.yml").read_text()
-COMMANDS = [
-    json.loads(re.sub(r"\s+", " ", found))
-    for found in re.findall(r'command: (\["celery".*?\])', COMPOSE, flags=re.DOTALL)
-]
+SEVERAL_HOSTS = ROOT / "examples" / "several-hosts"
+#: The file -> the folder with its application.
+FILES = {
+    ROOT / "docker-compose.yml": ROOT / "examples" / "quickstart",
+    SEVERAL_HOSTS / "compose.yml": SEVERAL_HOSTS,
+}
+
+
+def commands(file):
+    """Return the command lines of Celery in a compose file."""
+    services = yaml.safe_load(file.read_text())["services"].values()
+    lines = [service.get("command", []) for service in services]
+    return [line for line in lines if line[:1] == ["celery"]]
+
+
+# Two services of a file may have the same command line.
+COMMANDS = {
+    f"{folder.name}: {' '.join(line)}": (folder, line)
+    for file, folder in FILES.items()
+    for line in commands(file)
+}
 
 
 def parse(words, group, context):
@@ -29,17 +47,36 @@ def parse(words, group, context):
 
 
 @needs_celery(5, 7, "a name and remote control of beat")
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_every_command_exists_with_its_options(command):
+@pytest.mark.parametrize(("folder", "command"), COMMANDS.values(), ids=COMMANDS)
+def test_every_command_exists_with_its_options(folder, command):
     program, option, app, *words = command
 
     assert (program, option) == ("celery", "-A")
-    assert (ROOT / "examples" / "quickstart" / f"{app}.py").is_file()
+    assert (folder / f"{app}.py").is_file()
     unknown = parse(words, celery, Context(celery, info_name="celery"))
     assert unknown == []
 
 
-def test_all_programs_are_started():
-    programs = {" ".join(command[3:5]) for command in COMMANDS if command[3] == "dynbeat"}
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_all_programs_are_started(file):
+    lines = commands(file)
+    programs = {" ".join(line[3:5]) for line in lines if line[3] == "dynbeat"}
     assert programs == {"dynbeat schema", "dynbeat flower"}
-    assert {command[3] for command in COMMANDS} == {"dynbeat", "beat", "worker"}
+    assert {line[3] for line in lines} == {"dynbeat", "beat", "worker"}
+
+
+def test_the_settings_of_several_hosts_are_valid():
+    services = yaml.safe_load((SEVERAL_HOSTS / "compose.yml").read_text())["services"]
+    environment = {**services["api1"]["environment"], "PYTHONPATH": str(ROOT)}
+
+    shown = subprocess.run(
+        [sys.executable, "-c", "import api; print(api.dynbeat.context.settings.expected_beats)"],
+        cwd=SEVERAL_HOSTS,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    beats = [line for line in commands(SEVERAL_HOSTS / "compose.yml") if line[3] == "beat"]
+    assert (shown.stdout, shown.stderr) == (f"{len(beats)}\n", "")
