@@ -25,11 +25,11 @@ unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-ui test test-lowest test-rest test-all test-mysql matrix coverage faults check docs bench bench-gate
+.PHONY: help demo demo-ui test test-lowest test-rest test-all test-mysql matrix coverage faults faults-hosts check docs bench bench-gate
 .PHONY: venv clean
 
 help: ## List the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1:/p' $(MAKEFILE_LIST) | awk -F: '{printf "  make %-11s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## /\1:/p' $(MAKEFILE_LIST) | awk -F: '{printf "  make %-12s %s\n", $$1, $$2}'
 
 demo: $(VENV)/.demo ## Run the quickstart example in this terminal; it needs no server
 	@$(BIN)/python examples/quickstart/demo.py
@@ -45,7 +45,7 @@ test-lowest: $(VENV)/.dev ## Run the path of a run on the lowest versions of pyp
 
 test-rest: $(VENV)/.dev ## Run what `make test` leaves out: each database and broker, one test of each fault
 	@DYNBEAT_FAULTS=$(FAULTS) DYNBEAT_SOAK=$${DYNBEAT_SOAK:-120} $(BIN)/pytest \
-	  -m "full or long" --ignore tests/unit $(XDIST) --session-timeout 5000 $(ARGS)
+	  -m "(full or long) and not hosts" --ignore tests/unit $(XDIST) --session-timeout 5000 $(ARGS)
 
 test-all: test test-rest ## Run all tests; FAULTS=all also repeats each fault on each database and broker
 
@@ -56,11 +56,14 @@ matrix: $(VENV)/.dev ## Run the lanes of noxfile.py: each minor version of each 
 	@WORKERS=$(WORKERS) $(BIN)/nox --session lowest newest celery sqlalchemy django flower
 
 coverage: $(VENV)/.dev ## Run all tests but the long ones and measure branch coverage; fails below fail_under
-	@$(BIN)/pytest -m "not long" $(XDIST) --session-timeout 5000 \
+	@$(BIN)/pytest -m "not long and not hosts" $(XDIST) --session-timeout 5000 \
 	  --cov --cov-report=term:skip-covered $(ARGS)
 
 faults: $(VENV)/.dev ## Run the long tests alone (faults, the larger models, the soak test)
 	@DYNBEAT_FAULTS=$(FAULTS) DYNBEAT_SOAK=$${DYNBEAT_SOAK:-120} $(BIN)/pytest -m long $(XDIST) $(ARGS)
+
+faults-hosts: $(VENV)/.dev ## Run the failures of database servers in a cluster, one test at a time
+	@$(BIN)/pytest -m hosts --session-timeout 3600 $(ARGS)
 
 check: $(VENV)/.dev ## Check style, spelling, types and imports
 	@$(BIN)/ruff check .

@@ -97,6 +97,7 @@ def _database(database: "DatabaseStatus") -> dict[str, Any]:
         "schema_ok": database.revision is not None,
         "revision": database.revision,
         "needed_revision": head(),
+        "server": database.server,
     }
 
 
@@ -114,6 +115,7 @@ def _node(report: "HealthReport", node: "Node") -> dict[str, Any]:
         "error": node.error,
         "notifier": node.notifier,
         "clock_offset_seconds": node.clock_offset,
+        "server": node.server,
         "outages": [each._asdict() for each in outages.parse_report(node.outages)],
     }
 

@@ -403,7 +403,8 @@ class Node(Base):
     prevents progress. ``notifier`` is how a beat receives notifications; None for a worker.
     ``outages`` are the queues, exchanges and tasks that a beat cannot publish to, as
     ``celery_dynbeat.broker.outages`` reports them. ``clock_offset`` is the clock of the node's host
-    minus that of the database, in seconds.
+    minus that of the database, in seconds. ``server`` is the server of a Galera cluster that
+    executed the last heartbeat; None without a cluster.
     """
 
     __tablename__ = "dynbeat_node"
@@ -419,6 +420,7 @@ class Node(Base):
     # A JSON array of at most ten entries. Not JSON: no query searches in it.
     outages: Mapped[str | None] = mapped_column(LongText)
     clock_offset: Mapped[float | None] = mapped_column(Double)
+    server: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
     # JSON arrays: the queues that a worker consumes, and the names of its tasks. NULL: not known.
     # Only the health check reads them, and they are long.
     queues: Mapped[str | None] = mapped_column(LongText, deferred=True)

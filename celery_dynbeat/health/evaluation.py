@@ -13,6 +13,7 @@ Problems (unhealthy):
 Warnings (healthy):
 - one of several beats makes no progress
 - some beats or workers are missing, or the clock of one differs from that of the database
+- processes write to several servers of a Galera cluster
 - no worker is alive, and no run waits
 - schedules are quarantined, or have a trigger that only a newer version supports
 - entries of beat_schedule are rejected
@@ -103,6 +104,7 @@ class DatabaseStatus:
 
     ``clock_offset`` is this host's clock minus the database's. ``schema_error`` is None if the
     tables fit this version. ``encoding`` is set only if the database cannot store all of Unicode.
+    ``server`` is the server of a Galera cluster that the probe used; None without a cluster.
     """
 
     url: str
@@ -112,6 +114,7 @@ class DatabaseStatus:
     revision: str | None = None
     schema_error: str | None = None
     encoding: str | None = None
+    server: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,6 +269,25 @@ def clock_warning(nodes: Sequence[Node], *, now: datetime, limits: Limits) -> Pr
     )
 
 
+def servers_warning(
+    nodes: Sequence[Node], *, own: str | None, now: datetime, limits: Limits
+) -> Problem | None:
+    """Return the warning that living nodes, or this process on ``own``, use different servers."""
+    users = {} if own is None else {own: "this process"}
+    for node in nodes:
+        if node.server and state_of(node, now=now, timeout=limits.node_timeout) in ALIVE:
+            users.setdefault(node.server, f"{node.kind} {node.name}")
+    if len(users) < 2:  # noqa: PLR2004
+        return None
+    named = ", ".join(f"{server} ({user})" for server, user in sorted(users.items())[:MAX_NAMED])
+    return Problem(
+        "several_servers",
+        f"several servers of a Galera cluster are in use: {named}",
+        "give all processes one address, of a proxy that uses one server at a time: a row lock is"
+        " known to its server only. After a failover, wait for the next heartbeats",
+    )
+
+
 def evaluate(report: HealthReport) -> Evaluation:
     """Return the problems and warnings in ``report``."""
     problems = [*_service_problems(report)]
@@ -274,6 +296,10 @@ def evaluate(report: HealthReport) -> Evaluation:
         checks = _TableChecks(report.tables, report.now, report.limits, report.notifier)
         problems += checks.problems()
         warnings += checks.warnings()
+        own = None if report.database is None else report.database.server
+        nodes, now, limits = report.tables.nodes, report.now, report.limits
+        servers = servers_warning(nodes, own=own, now=now, limits=limits)
+        warnings += [] if servers is None else [servers]
         warnings += _config_warnings(report.tables, application=report.application)
         problems += unserved_problems(report.coverage, urgent=True)
         warnings += unserved_problems(report.coverage, urgent=False)

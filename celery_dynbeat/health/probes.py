@@ -192,9 +192,12 @@ def _probe_connection(database: Database) -> DatabaseStatus:
         else:
             database_time = database.capabilities.read_clock(connection)
         round_trip = timedelta(seconds=time.monotonic() - started)
+        server = database.capabilities.cluster_server(connection)
     # The database reads its clock within the round trip: assume the middle.
     offset = None if database_time is None else host_time + round_trip / 2 - database_time
-    return DatabaseStatus(url=database.shown_url, round_trip=round_trip, clock_offset=offset)
+    return DatabaseStatus(
+        url=database.shown_url, round_trip=round_trip, clock_offset=offset, server=server
+    )
 
 
 def _probe_broker(app: Celery) -> BrokerStatus:

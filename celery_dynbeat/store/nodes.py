@@ -27,6 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.states import Status
+from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Node, NodeKind, Run, Schedule
 from celery_dynbeat.db.statements import RowLockedError, force_index, in_index_order
 from celery_dynbeat.store.runs.runs import UNFINISHED_INDEX
@@ -74,7 +75,8 @@ def register(session: Session, *, heartbeat: NodeHeartbeat, started_at: datetime
     latest_start = session.scalar(_started_after(heartbeat.seen_at, worker=heartbeat.name))
     started_at = started_at if latest_start is None else latest_start + MICROSECOND
     _delete_before(session, heartbeat.seen_at - NODE_RETENTION)
-    session.execute(insert(Node).values(**asdict(heartbeat), started_at=started_at))
+    values = {**asdict(heartbeat), "started_at": started_at, "server": _server_of(session)}
+    session.execute(insert(Node).values(values))
 
 
 def has_newer_beat(session: Session, *, name: str) -> bool:
@@ -82,6 +84,11 @@ def has_newer_beat(session: Session, *, name: str) -> bool:
     own = select(Node.started_at).where(_is((NodeKind.BEAT, name))).scalar_subquery()
     newer = select(Node.name).where(Node.kind == NodeKind.BEAT, Node.started_at > own)
     return session.scalar(newer.limit(1)) is not None
+
+
+def _server_of(session: Session) -> str | None:
+    connection = session.connection()
+    return capabilities_of(connection.dialect).cluster_server(connection)
 
 
 def _is(key: tuple[str, str]) -> ColumnElement[bool]:
@@ -139,6 +146,7 @@ def refresh(session: Session, *, heartbeat: NodeHeartbeat, with_names: bool = Fa
             notifier=heartbeat.notifier,
             outages=heartbeat.outages,
             clock_offset=heartbeat.clock_offset,
+            server=_server_of(session),
             stopped_at=None,
             **names,
         )

@@ -167,10 +167,11 @@ class Workload:
         try:
             unfinished = self.site.count_runs(Run.finished_at.is_(None))
             ended = self.site.count_runs(Run.status == Status.SUCCEEDED)
+            skipped = self._skipped()
         except DBAPIError:
             # The database may still be down.
             return False
-        return not unfinished and ended >= len(self.expected) - self._skipped()
+        return not unfinished and ended >= len(self.expected) - skipped
 
     def _assert_equal(self, extra_starts: int) -> RunCounts:
         starts, runs = self.starts(), self.site.all_runs()

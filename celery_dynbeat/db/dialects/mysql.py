@@ -24,16 +24,21 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import InstrumentedAttribute
 from sqlalchemy.sql.dml import Insert
 
-from celery_dynbeat.db.dialects import SCHEMA_LOCK, Capabilities, S
+from celery_dynbeat.common.text import NAME_LENGTH
+from celery_dynbeat.db.dialects import SCHEMA_LOCK, SCHEMA_LOCK_TABLE, Capabilities, S
 
 _DELETE = """
     DELETE {table}
     FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id {type} PATH '$')) AS doomed
     STRAIGHT_JOIN {table} ON {table}.id = {id}
 """
-#: ER_LOCK_DEADLOCK
-_DEADLOCK = 1213
+#: ER_LOCK_DEADLOCK, ER_TABLE_EXISTS_ERROR
+_DEADLOCK, _TABLE_EXISTS = 1213, 1050
 _LOWER_CASE_NAMES = text("SELECT @@lower_case_table_names")
+#: MySQL has no such variables. MariaDB without a cluster has them, and the first is OFF.
+_GALERA = text("SHOW VARIABLES WHERE Variable_name IN ('wsrep_on', 'wsrep_node_name')")
+#: A key of ``Connection.info``.
+_IS_ALONE = "dynbeat_is_alone"
 #: The types of ids: a number, and the 36 characters of a run id.
 _NUMBER = {"type": "BIGINT", "id": "doomed.id"}
 _RUN_ID = {
@@ -89,6 +94,16 @@ class MySql(Capabilities):
         instant: datetime = connection.execute(select(func.utc_timestamp(text("6")))).scalar_one()
         return instant.replace(tzinfo=UTC)
 
+    def cluster_server(self, connection: Connection) -> str | None:
+        # A proxy may move the connection to another server, but not out of the cluster.
+        if connection.info.get(_IS_ALONE):
+            return None
+        variables = {str(name): str(value) for name, value in connection.execute(_GALERA)}
+        if variables.get("wsrep_on") != "ON":
+            connection.info[_IS_ALONE] = True
+            return None
+        return variables["wsrep_node_name"][:NAME_LENGTH]
+
     def insert_new(self, table: Table) -> Insert:
         return insert(table).prefix_with("IGNORE")
 
@@ -141,11 +156,29 @@ class MySql(Capabilities):
         return or_(*(func.json_contains(column, text) == 1 for text in sorted(encodings)))
 
     def lock_schema(self, connection: Connection) -> bool:
-        # Data definition commits implicitly here, so the lock belongs to the connection.
-        return bool(connection.scalar(select(func.get_lock(SCHEMA_LOCK, 0))))
+        if self.cluster_server(connection) is None:
+            # Data definition commits implicitly here, so the lock belongs to the connection.
+            return bool(connection.scalar(select(func.get_lock(SCHEMA_LOCK, 0))))
+        # GET_LOCK is known to one server only. Data definition is executed on all servers in the
+        # same order, so of two that create a table one fails.
+        try:
+            connection.execute(text(f"CREATE TABLE {SCHEMA_LOCK_TABLE} (id INTEGER PRIMARY KEY)"))
+        except DBAPIError as error:
+            if _number(error) != _TABLE_EXISTS:
+                raise
+            return False
+        return True
 
     def unlock_schema(self, connection: Connection) -> None:
-        connection.execute(select(func.release_lock(SCHEMA_LOCK)))
+        if self.cluster_server(connection) is None:
+            connection.execute(select(func.release_lock(SCHEMA_LOCK)))
+        else:
+            connection.execute(text(f"DROP TABLE {SCHEMA_LOCK_TABLE}"))
+
+    def left_schema_lock(self, connection: Connection) -> str:
+        if self.cluster_server(connection) is None:
+            return ""
+        return f"; if none runs, one was killed: DROP TABLE {SCHEMA_LOCK_TABLE}"
 
 
 def _number(error: DBAPIError) -> int | None:

@@ -32,6 +32,9 @@ class MariaDBServer(Server):
     def prepare(self) -> None:
         """Create the system tables."""
         self._temporary.mkdir()
+        self._create_system_tables()
+
+    def _create_system_tables(self) -> None:
         self.run(
             [
                 self._install,

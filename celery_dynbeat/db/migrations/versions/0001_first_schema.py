@@ -451,6 +451,7 @@ def _create_node() -> None:
         sa.Column("notifier", ExactText(16), nullable=True),
         sa.Column("outages", LongText(), nullable=True),
         sa.Column("clock_offset", sa.Double(), nullable=True),
+        sa.Column("server", ExactText(255), nullable=True),
         sa.Column("queues", LongText(), nullable=True),
         sa.Column("tasks", LongText(), nullable=True),
         sa.Column("stopped_at", UtcDateTime(), nullable=True),
