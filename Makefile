@@ -62,8 +62,9 @@ coverage: $(VENV)/.dev ## Run all tests but the long ones and measure branch cov
 faults: $(VENV)/.dev ## Run the long tests alone (faults, the larger models, the soak test)
 	@DYNBEAT_FAULTS=$(FAULTS) DYNBEAT_SOAK=$${DYNBEAT_SOAK:-120} $(BIN)/pytest -m long $(XDIST) $(ARGS)
 
-faults-hosts: $(VENV)/.dev ## Run the failures of database servers in a cluster, one test at a time
+faults-hosts: $(VENV)/.dev ## Run the failures of servers in a cluster, then an hour of all faults on several hosts; as root
 	@$(BIN)/pytest -m hosts --session-timeout 3600 $(ARGS)
+	@$(BIN)/python examples/several-hosts/failures.py --random --minutes $${MINUTES:-60}
 
 check: $(VENV)/.dev ## Check style, spelling, types and imports
 	@$(BIN)/ruff check .

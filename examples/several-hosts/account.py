@@ -11,34 +11,36 @@ import itertools
 import json
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from hosts import Host
 
 OWNERS = 50
 INTERVAL = timedelta(seconds=1)
-#: Seconds from the request to the fire time of a reminder, longer than two timeouts of the client.
+#: Seconds from the request to the fire time of a reminder, longer than the time-outs of the client.
 REMINDER_AFTER = 15
 REQUESTS_A_SECOND = 4
-#: A cancellation that was confirmed later than this before the fire time may come too late.
-MARGIN = timedelta(seconds=1)
-#: A fire time of the last seconds before the end may not have been dispatched.
-NOT_DISPATCHED = timedelta(seconds=3)
+#: A request without an answer takes 20 s at most: 5 s at each host, for a PUT and a DELETE.
+THREADS = 128
+#: The clock of the database may differ this much from the clock of this program.
+MARGIN = timedelta(seconds=3)
 
 FireTime = tuple[str, datetime]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Start:
     """A line of the task, and the instant (``time.monotonic``) when it was read."""
 
     name: str
     fire_time: datetime
+    run: str
     attempt: int
     seen: float
     #: Seconds from the fire time until the line was read.
@@ -51,6 +53,8 @@ class Starts:
     def __init__(self, file: Path) -> None:
         self._file = file
         self.seen: list[Start] = []
+        #: Lines of a task that had no run.
+        self.without_run = 0
         threading.Thread(target=self._follow, daemon=True).start()
 
     def between(self, begin: float, end: float) -> list[Start]:
@@ -66,14 +70,18 @@ class Starts:
                 rest += file.read()
                 *lines, rest = rest.split("\n")
                 now, instant = time.monotonic(), datetime.now(UTC)
-                self.seen += [self._parse(line, now, instant) for line in lines]
+                for line in lines:
+                    self._add(json.loads(line), now, instant)
                 time.sleep(0.02)
 
-    def _parse(self, line: str, now: float, instant: datetime) -> Start:
-        written = json.loads(line)
-        fire_time = datetime.fromisoformat(written["fire_time"])
+    def _add(self, line: Mapping[str, Any], now: float, instant: datetime) -> None:
+        if line["run"] is None:
+            self.without_run += 1
+            return
+        fire_time = datetime.fromisoformat(line["fire_time"])
         late = (instant - fire_time).total_seconds()
-        return Start(written["schedule"], fire_time, written["attempt"], now, late)
+        start = Start(line["schedule"], fire_time, line["run"], line["attempt"], now, late)
+        self.seen.append(start)
 
 
 @dataclass
@@ -84,23 +92,26 @@ class Reminder:
     created: bool = False
     cancel_asked: bool = False
     cancelled_at: datetime | None = None
+    #: The answer to its cancellation was that it does not exist.
+    vanished: bool = False
 
 
 @dataclass
 class Client:
     """Creates reminders through the API servers, and cancels every third one.
 
-    Like behind a load balancer, a request without an answer goes to the other server, once.
+    As a load balancer does, it sends a request without an answer to the other server, once.
     """
 
-    hosts: list[Host]
-    ask: Callable[[Host, str, str], object]
+    hosts: Sequence[Host]
+    ask: Callable[[Host, str, str], Any]
     reminders: dict[str, Reminder] = field(default_factory=dict)
     refused: int = 0
 
     def __post_init__(self) -> None:
+        self._lock = threading.Lock()
         self._stop = threading.Event()
-        self._pool = ThreadPoolExecutor(16)
+        self._pool = ThreadPoolExecutor(THREADS)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -122,20 +133,27 @@ class Client:
         path = f"/users/{number % OWNERS}/reminders/{name}"
         reminder = self.reminders[name] = Reminder(at)
         instant = at.isoformat().replace("+00:00", "Z")
-        reminder.created = self._request(f"{path}?at={instant}", "PUT", number)
-        if reminder.created and number % 3 == 0:
-            time.sleep(1)
-            reminder.cancel_asked = True
-            if self._request(path, "DELETE", number):
-                reminder.cancelled_at = datetime.now(UTC)
+        answer, tries = self._request(f"{path}?at={instant}", "PUT", number)
+        reminder.created = answer is not None
+        # A server that did not answer may still create it, after its cancellation.
+        if answer is None or tries > 1 or number % 3:
+            return
+        time.sleep(1)
+        reminder.cancel_asked = True
+        answer, tries = self._request(path, "DELETE", number)
+        if answer is not None:
+            reminder.cancelled_at = datetime.now(UTC)
+            reminder.vanished = tries == 1 and not answer["existed"]
 
-    def _request(self, path: str, method: str, number: int) -> bool:
+    def _request(self, path: str, method: str, number: int) -> tuple[Any, int]:
+        """Return the first answer, None if there is none, and how many servers were asked."""
         first = number % len(self.hosts)
-        for host in (*self.hosts[first:], *self.hosts[:first]):
-            if self.ask(host, path, method) is not None:
-                return True
-        self.refused += 1
-        return False
+        for tries, host in enumerate((*self.hosts[first:], *self.hosts[:first]), start=1):
+            if (answer := self.ask(host, path, method)) is not None:
+                return answer, tries
+        with self._lock:
+            self.refused += 1
+        return None, len(self.hosts)
 
 
 @dataclass
@@ -144,18 +162,28 @@ class Account:
 
     expected: int
     lost: list[FireTime]
+    #: Fire times with two runs, or with two starts of one attempt.
     doubled: list[FireTime]
-    #: Starts after the death of a worker, which ``acks_late`` allows.
-    repeated: int
+    #: Starts at instants that are no fire time, after a confirmed pause, or without a run.
+    unexpected: list[FireTime]
+    #: Starts after the first one of a run, which ``acks_late`` allows.
+    further_attempts: int
     confirmed: int
     lost_reminders: list[str]
+    cancelled: int
     #: Started, although the cancellation was confirmed before the fire time.
     not_cancelled: list[str]
 
     @property
     def is_good(self) -> bool:
         """Whether nothing was lost, doubled, or started after its cancellation."""
-        return not (self.lost or self.doubled or self.lost_reminders or self.not_cancelled)
+        return not (
+            self.lost
+            or self.doubled
+            or self.unexpected
+            or self.lost_reminders
+            or self.not_cancelled
+        )
 
 
 def pulse_names(rate: int) -> list[str]:
@@ -164,48 +192,56 @@ def pulse_names(rate: int) -> list[str]:
 
 
 def make_account(
-    starts: list[Start],
+    starts: Starts,
     *,
-    first: dict[str, datetime],
-    stopped_at: datetime,
-    reminders: dict[str, Reminder],
+    first: Mapping[str, datetime],
+    paused_at: Mapping[str, datetime],
+    client: Client,
 ) -> Account:
-    """Compare the starts with the schedules (``first`` fire times) and the confirmed reminders."""
-    # A worker may die before its first attempt has written its line.
-    began = {(each.name, each.fire_time) for each in starts}
-    first_attempts = Counter((each.name, each.fire_time) for each in starts if each.attempt == 1)
-    expected = set(_fire_times(began, first, stopped_at))
-    started = {name for name, _ in began}
-    certain = {
-        name: each for name, each in reminders.items() if each.created and not each.cancel_asked
-    }
+    """Compare the starts with the schedules and with the confirmed reminders.
+
+    ``first`` are the first fire times of the schedules, and ``paused_at`` when their pauses were
+    confirmed.
+    """
+    runs: defaultdict[FireTime, set[str]] = defaultdict(set)
+    for start in starts.seen:
+        runs[start.name, start.fire_time].add(start.run)
+    attempts = Counter((each.name, each.fire_time, each.attempt) for each in starts.seen)
+    expected, possible = set[FireTime](), set[FireTime]()
+    for name, begin in first.items():
+        # A pause cancels a fire time that has passed and was not dispatched yet.
+        expected |= set(_fire_times(name, begin, paused_at[name] - MARGIN))
+        possible |= set(_fire_times(name, begin, paused_at[name] + MARGIN))
+    # A fire time of the last seconds counts if a later one of its schedule started.
+    newest: dict[str, datetime] = {}
+    for name, fire_time in possible & runs.keys():
+        newest[name] = max(fire_time, newest.get(name, fire_time))
+    expected |= {(name, at) for name, at in possible if name in newest and at <= newest[name]}
+    possible |= {(name, each.at) for name, each in client.reminders.items()}
+    twice = {(name, at) for (name, at, _), number in attempts.items() if number > 1}
+    started = {name for name, _ in runs}
+    certain = [
+        name for name, each in client.reminders.items() if each.created and not each.cancel_asked
+    ]
     cancelled = [
         name
-        for name, each in reminders.items()
+        for name, each in client.reminders.items()
         if each.cancelled_at is not None and each.cancelled_at < each.at - MARGIN
     ]
+    vanished = [name for name, each in client.reminders.items() if each.vanished]
+    without_run = [("a task without a run", datetime.now(UTC))] * starts.without_run
     return Account(
         expected=len(expected),
-        lost=sorted(expected - began),
-        doubled=sorted(key for key, number in first_attempts.items() if number > 1),
-        repeated=sum(each.attempt > 1 for each in starts),
+        lost=sorted(expected - runs.keys()),
+        doubled=sorted(twice | {key for key, ids in runs.items() if len(ids) > 1}),
+        unexpected=[*sorted(runs.keys() - possible), *without_run],
+        further_attempts=sum(each.attempt > 1 for each in starts.seen),
         confirmed=len(certain),
-        lost_reminders=[name for name in certain if name not in started],
+        lost_reminders=[name for name in certain if name not in started] + vanished,
+        cancelled=len(cancelled),
         not_cancelled=[name for name in cancelled if name in started],
     )
 
 
-def _fire_times(
-    began: set[FireTime], first: dict[str, datetime], stopped_at: datetime
-) -> Iterator[FireTime]:
-    """Yield each fire time from the first one until the schedule was stopped."""
-    last_started: dict[str, datetime] = {}
-    for name, fire_time in began:
-        last_started[name] = max(fire_time, last_started.get(name, fire_time))
-    for name, begin in first.items():
-        # A pause cancels a fire time that has passed and was not dispatched yet.
-        end = max(last_started.get(name, begin), stopped_at - NOT_DISPATCHED)
-        fire_time = begin
-        while fire_time <= end:
-            yield name, fire_time
-            fire_time += INTERVAL
+def _fire_times(name: str, begin: datetime, end: datetime) -> list[FireTime]:
+    return [(name, begin + INTERVAL * number) for number in range((end - begin) // INTERVAL + 1)]

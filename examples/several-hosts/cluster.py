@@ -5,7 +5,6 @@ app1..2     a beat, a worker, an API server
 ops         Flower, Prometheus
 """
 
-import http.client
 import json
 import os
 import shutil
@@ -17,11 +16,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from hosts import Host
+import amqp
+import psycopg
+from hosts import Host, HostError
 
 HERE = Path(__file__).parent
 DATABASE, PASSWORD = "several_hosts", "demo"
@@ -62,12 +64,16 @@ LONGEST_GAP = """
 """
 
 
-#: How many beats and workers have made progress since their last heartbeat but one.
+#: How many beats and workers have made progress in the last heartbeat and a bit.
 PROGRESSING = """
     SELECT kind, count(*) FROM dynbeat_node
     WHERE progressed_at > clock_timestamp() - interval '12 seconds'
     GROUP BY kind ORDER BY kind
 """
+
+
+#: What a part that is away causes.
+FAILURES = (OSError, subprocess.SubprocessError, HTTPException, ValueError, psycopg.Error)
 
 
 class ClusterError(Exception):
@@ -78,7 +84,7 @@ def wait_until(condition: Callable[[], object], *, within: float, what: str) -> 
     """Return when ``condition`` is true. An error means that it is not. Raises ClusterError."""
     deadline = time.monotonic() + within
     while time.monotonic() < deadline:
-        with suppress(OSError, subprocess.SubprocessError):
+        with suppress(*FAILURES):
             if condition():
                 return
         time.sleep(0.2)
@@ -176,6 +182,14 @@ class Cluster:
             raise ClusterError(f"{' '.join(arguments)}: status {status}\n{self.ops.log(name)}")
         return self.ops.log(name)
 
+    def stop(self) -> None:
+        """Kill all programs, and remove the file systems."""
+        for host in (*self.servers, *self.apps, self.ops):
+            with suppress(HostError):
+                host.kill()
+        for server in self.servers:
+            subprocess.run(["umount", "--lazy", str(server.folder / "disk")], check=False)
+
     # What the cluster is like
 
     def leader(self) -> Host | None:
@@ -203,7 +217,7 @@ class Cluster:
         try:
             with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310
                 return json.load(answer)
-        except OSError:
+        except FAILURES:
             return None
 
     def switch_over(self) -> None:
@@ -219,8 +233,6 @@ class Cluster:
 
     def sql(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
         """Execute one statement at the primary; return its rows."""
-        import psycopg  # noqa: PLC0415 - the environment of the project has it
-
         hosts = ",".join(server.address for server in self.servers)
         dsn = f"host={hosts} user=postgres password={PASSWORD} dbname={DATABASE} connect_timeout=3"
         with psycopg.connect(f"{dsn} target_session_attrs=read-write", autocommit=True) as session:
@@ -232,15 +244,15 @@ class Cluster:
         longest = self.sql(LONGEST_GAP, begin, end)
         return float(longest[0][0])
 
-    def fired_alerts(self) -> list[str]:
-        """Return the names of the rules of Prometheus that have fired since the start."""
+    def fired_alerts(self) -> list[str] | None:
+        """Return the names of the rules that have fired; None if Prometheus does not answer."""
         query = "count by (alertname) (last_over_time(ALERTS{alertstate='firing'}[1d]))"
         url = f"http://{self.ops.address}:9090/api/v1/query?{urlencode({'query': query})}"
         try:
             with urllib.request.urlopen(url, timeout=10) as answer:
                 found = json.load(answer)["data"]["result"]
         except OSError:
-            return []
+            return None
         return sorted(each["metric"]["alertname"] for each in found)
 
     # The programs
@@ -289,7 +301,7 @@ class Cluster:
     def _roles(self) -> dict[str, str]:
         """Return the role of each server that runs, as the first that answers sees it."""
         for server in self.servers:
-            with suppress(OSError, http.client.HTTPException):
+            with suppress(OSError, HTTPException):
                 url = f"http://{server.address}:8008/cluster"
                 with urllib.request.urlopen(url, timeout=2) as answer:
                     members = json.load(answer)["members"]
@@ -316,13 +328,15 @@ class Cluster:
         return len(json.loads(server.log("rabbitmqctl"))["running_nodes"])
 
     def _accepts(self, server: Host) -> bool:
-        import amqp  # noqa: PLC0415 - the environment of the project has it
-
+        connection = amqp.Connection(f"{server.address}:5672", connect_timeout=2, read_timeout=5)
         try:
-            amqp.Connection(f"{server.address}:5672", connect_timeout=2, read_timeout=5).connect()
+            connection.connect()
         except amqp.AMQPError:
             return False
-        return True
+        else:
+            return True
+        finally:
+            connection.collect()
 
     # Their files
 

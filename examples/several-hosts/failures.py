@@ -27,7 +27,7 @@ from pathlib import Path
 
 import hosts
 from account import INTERVAL, OWNERS, Account, Client, Starts, make_account, pulse_names
-from cluster import HEARTBEAT, Cluster, ClusterError, wait_until
+from cluster import HEARTBEAT, PATRONI, Cluster, ClusterError, wait_until
 from hosts import Host
 
 #: Seconds that a fault lasts, longer than Patroni's ttl of 20 s.
@@ -35,7 +35,9 @@ LASTS = 40
 #: A start within this many seconds of its fire time is normal.
 NORMAL = 2.0
 MEGABYTE = bytes(2**20)
-POSTGRES, DATABASE_PORT, BROKER_PORT = "bin/postgres", 5432, 5672
+#: Also the backends: "postgres: several-hosts: walsender ...".
+POSTGRES = "postgres"
+DATABASE_PORT, BROKER_PORT = 5432, 5672
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
 
 COLUMNS = (
@@ -43,7 +45,7 @@ COLUMNS = (
     "no dispatch for",
     "no start for",
     "latest start",
-    "in time again after",
+    "late starts until",
     "requests refused",
 )
 
@@ -86,9 +88,9 @@ def kill_leader_host(cluster: Cluster) -> Iterator[None]:
 
 @_fail()
 def freeze_leader(cluster: Cluster) -> Iterator[None]:
-    """Suspend Patroni and PostgreSQL of the leader. Then they go on as if nothing had happened."""
+    """Suspend Patroni and PostgreSQL of the leader. Then both continue."""
     leader = _leader(cluster)
-    with leader.frozen(matching="patroni"), leader.frozen(matching=POSTGRES):
+    with leader.frozen(matching=PATRONI), leader.frozen(matching=POSTGRES):
         yield
 
 
@@ -115,10 +117,10 @@ def kill_replica_host(cluster: Cluster) -> Iterator[None]:
 
 @_fail(hold=30)
 def kill_two_etcd(cluster: Cluster) -> Iterator[None]:
-    """Take etcd its majority: Patroni demotes the leader, and no server is the primary."""
+    """Freeze two of three etcd members: Patroni demotes the leader, and there is no primary."""
     with ExitStack() as stack:
         for server in cluster.servers[:2]:
-            stack.enter_context(server.frozen(matching="etcd"))
+            stack.enter_context(server.frozen(matching="etcd "))
         yield
 
 
@@ -224,7 +226,7 @@ class Observed:
     pause: float
     #: The longest delay of a start after its fire time.
     late: float
-    #: Until all parts were there, and the starts in time again.
+    #: Until the last start that was late.
     recovered: float
     refused: int
 
@@ -268,7 +270,7 @@ def _is_normal(starts: Starts, rate: int) -> bool:
 
 def choose(options: argparse.Namespace) -> Iterator[str]:
     """Yield the names of the faults to cause."""
-    names = [name for name in FAULTS if name.startswith(tuple(options.only.split("|")))]
+    names = _names(options)
     if options.random:
         numbers = random.Random(options.seed)  # noqa: S311 - no secret
         end = time.monotonic() + options.minutes * 60
@@ -276,6 +278,10 @@ def choose(options: argparse.Namespace) -> Iterator[str]:
             yield numbers.choice(names)
     else:
         yield from itertools.islice(itertools.cycle(names), options.times or len(names))
+
+
+def _names(options: argparse.Namespace) -> list[str]:
+    return [name for name in FAULTS if name.startswith(tuple(options.only.split("|")))]
 
 
 def _cause_all(
@@ -289,9 +295,8 @@ def _cause_all(
         print(observe(name, cluster, starts, client, options.rate), flush=True)
 
 
-def run(options: argparse.Namespace, folder: Path) -> Account:
+def run(options: argparse.Namespace, cluster: Cluster) -> Account:
     """Run the faults on a new cluster, and return the account."""
-    cluster = Cluster(folder, synchronous=not options.asynchronous)
     if options.clocks:
         cluster.set_clocks(FAKETIME)
     print("starting the cluster", flush=True)
@@ -324,9 +329,10 @@ def run(options: argparse.Namespace, folder: Path) -> Account:
         _cause_all(options, cluster, starts, client)
     finally:
         client.stop()
-    stopped_at = datetime.now(UTC)
+    paused_at = {}
     for number, name in enumerate(names):
         dynbeat.schedules.for_owner(f"user:{number % OWNERS}").pause(name)
+        paused_at[name] = datetime.now(UTC)
     unfinished = "SELECT 1 FROM dynbeat_run WHERE finished_at IS NULL LIMIT 1"
     # The reminders that are still in the future, and messages that have to be sent again.
     time.sleep(20)
@@ -334,9 +340,11 @@ def run(options: argparse.Namespace, folder: Path) -> Account:
     time.sleep(2)
     ended = "SELECT status, count(*) FROM dynbeat_run GROUP BY 1 ORDER BY 2 DESC"
     print(f"\nruns in the history: {cluster.sql(ended)}")
-    print(f"alerts that have fired: {', '.join(cluster.fired_alerts()) or 'none'}")
+    alerts = cluster.fired_alerts()
+    shown = "not known" if alerts is None else ", ".join(alerts) or "none"
+    print(f"alerts that have fired: {shown}")
     print(cluster.command("dynbeat", "status"))
-    return make_account(starts.seen, first=first, stopped_at=stopped_at, reminders=client.reminders)
+    return make_account(starts, first=first, paused_at=paused_at, client=client)
 
 
 def main() -> int:
@@ -355,13 +363,14 @@ def main() -> int:
             temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
             folder = Path(stack.enter_context(temporary))
         folder.chmod(0o777)
-        account = run(options, folder)
+        cluster = Cluster(folder, synchronous=not options.asynchronous)
+        stack.callback(cluster.stop)
+        account = run(options, cluster)
     print(
-        f"fire times: {account.expected}, lost {len(account.lost)},"
-        f" doubled {len(account.doubled)}; starts again after the death of a worker:"
-        f" {account.repeated}\n"
-        f"reminders confirmed: {account.confirmed}, lost {len(account.lost_reminders)},"
-        f" started after their cancellation {len(account.not_cancelled)}"
+        f"fire times: {account.expected}, lost {len(account.lost)}, doubled {len(account.doubled)},"
+        f" unexpected {len(account.unexpected)}; further attempts {account.further_attempts}\n"
+        f"reminders: {account.confirmed} confirmed, lost {len(account.lost_reminders)};"
+        f" {account.cancelled} cancelled, started nevertheless {len(account.not_cancelled)}"
     )
     if not account.is_good:
         print(account)
@@ -382,8 +391,15 @@ def _parse() -> argparse.Namespace:
     add("--asynchronous", action="store_true", help="without synchronous_mode of Patroni")
     add("--clocks", action="store_true", help="server2 is 2 s ahead, app2 is 5 minutes behind")
     add("--list", action="store_true", help="print the names of the faults")
-    add("--keep", type=Path, help="keep the logs in this folder")
-    return parser.parse_args()
+    add("--keep", type=lambda given: Path(given).resolve(), help="keep the logs in this new folder")
+    options = parser.parse_args()
+    if not _names(options):
+        parser.error(f"--only {options.only!r}: no fault begins like this; see --list")
+    if options.clocks and not Path(FAKETIME).exists():
+        parser.error(f"--clocks needs {FAKETIME}: install libfaketime")
+    if options.keep and options.keep.exists():
+        parser.error(f"--keep {options.keep}: the folder exists")
+    return options
 
 
 if __name__ == "__main__":

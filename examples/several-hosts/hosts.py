@@ -15,7 +15,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -24,10 +25,16 @@ _BRIDGE = "hosts"
 # <linux/sched.h> and <linux/prctl.h>
 CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWNET = 0x00020000, 0x20000000, 0x40000000
 PR_SET_PDEATHSIG = 1
+#: Seconds.
+SIGNALLED_WITHIN = 10.0
+
+
+class HostError(Exception):
+    """A host does not do what it should."""
 
 
 def enter_new_network() -> None:
-    """Go on in new namespaces of Linux, as a child of this process. Exits with 1 if it cannot."""
+    """Continue in new namespaces of Linux, in a child. Exits with 1 if it cannot."""
     missing = [name for name in ("ip", "mount", "nsenter", "unshare") if shutil.which(name) is None]
     if missing or os.geteuid() != 0:
         sys.exit(
@@ -37,27 +44,38 @@ def enter_new_network() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET):
         sys.exit(f"several-hosts makes network namespaces: {os.strerror(ctypes.get_errno())}")
-    _go_on_in_child()
+    _continue_in_child()
     # The first process of its namespace: if it is killed, the kernel kills all others.
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    # Ctrl-C reaches only the first process, which passes it on.
+    os.setsid()
     subprocess.run(["mount", "--make-rprivate", "/"], check=True)
     subprocess.run(["mount", "-t", "proc", "proc", "/proc"], check=True)
-    # It collects what has ended. Otherwise Patroni would take a killed PostgreSQL, a zombie, for a
-    # running one.
-    _go_on_in_child()
+    # The first process reaps those that have ended. Otherwise Patroni would take a killed
+    # PostgreSQL, which is a zombie, for a running one.
+    _continue_in_child()
     _ip("link", "set", "lo", "up")
     _ip("link", "add", _BRIDGE, "type", "bridge")
     _ip("address", "add", f"{NETWORK}.1/24", "dev", _BRIDGE)
     _ip("link", "set", _BRIDGE, "up")
 
 
-def _go_on_in_child() -> None:
+def _continue_in_child() -> None:
     """Return in a child. This process passes signals on to it, and exits with its status."""
+    signals = (signal.SIGTERM, signal.SIGINT)
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     child = os.fork()
     if not child:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
         return
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda received, _: os.kill(child, received))
+
+    def pass_on(number: int, _: object) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(child, number)
+
+    for number in signals:
+        signal.signal(number, pass_on)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     while True:
         pid, status = os.wait()
         if pid == child:
@@ -114,26 +132,35 @@ class Host:
         file = self.folder / f"{name}.log"
         return file.read_text(errors="replace") if file.exists() else ""
 
-    def signal(self, number: signal.Signals, *, matching: str = "") -> None:
-        """Send a signal to the programs of the host whose command line contains ``matching``."""
-        for pid, command in self._programs():
-            if matching in command:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, number)
-
     def kill(self, *, matching: str = "") -> None:
-        """Kill the programs of the host by SIGKILL, until none is left."""
-        while any(matching in command for _, command in self._programs()):
-            self.signal(signal.SIGKILL, matching=matching)
+        """Kill the programs of the host whose command line contains ``matching`` by SIGKILL.
+
+        Raises HostError if there is none, or if one survives.
+        """
+        self._signal(signal.SIGKILL, matching, done=lambda _: False)
 
     @contextmanager
-    def frozen(self, *, matching: str = "") -> Iterator[None]:
-        """Suspend the programs for the block: connections stay open, without an answer."""
-        self.signal(signal.SIGSTOP, matching=matching)
+    def frozen(self, *, matching: str) -> Iterator[None]:
+        """Suspend programs for the block: connections stay open, without an answer."""
+        self._signal(signal.SIGSTOP, matching, done=_is_stopped)
         try:
             yield
         finally:
-            self.signal(signal.SIGCONT, matching=matching)
+            for pid in self._programs(matching):
+                _send(pid, signal.SIGCONT)
+
+    def _signal(
+        self, number: signal.Signals, matching: str, *, done: Callable[[int], bool]
+    ) -> None:
+        """Send a signal until each program is gone or ``done``: it may start others meanwhile."""
+        if not self._programs(matching):
+            raise HostError(f"{self.name} runs no program that matches {matching!r}")
+        deadline = time.monotonic() + SIGNALLED_WITHIN
+        while left := [pid for pid in self._programs(matching) if not done(pid)]:
+            if time.monotonic() > deadline:
+                raise HostError(f"{self.name}: {number.name} has no effect on {left}")
+            for pid in left:
+                _send(pid, number)
 
     @contextmanager
     def cut_off(self) -> Iterator[None]:
@@ -164,7 +191,8 @@ class Host:
             command += [f"--setuid={account.pw_uid}", f"--setgid={account.pw_gid}"]
         return command
 
-    def _programs(self) -> list[tuple[int, str]]:
+    def _programs(self, matching: str = "") -> list[int]:
+        """Return the ids of the living programs of the host that match."""
         found = []
         for entry in Path("/proc").glob("[0-9]*"):
             # A process that has ended meanwhile, or that is a zombie, has no namespace.
@@ -172,8 +200,21 @@ class Host:
                 pid = int(entry.name)
                 if pid != self._keeper.pid and _namespace_of(pid) == self._namespace:
                     command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                    found.append((pid, command))
+                    found += [pid] if matching in command else []
         return found
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        # The name of the program, in parentheses, may contain spaces.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except OSError:
+        return True
 
 
 def _namespace_of(pid: int) -> str:
@@ -181,9 +222,10 @@ def _namespace_of(pid: int) -> str:
 
 
 def _wait_for_namespace(pid: int) -> str:
-    own = _namespace_of(os.getpid())
+    own, deadline = _namespace_of(os.getpid()), time.monotonic() + SIGNALLED_WITHIN
     while (namespace := _namespace_of(pid)) == own:
-        pass
+        if time.monotonic() > deadline:
+            raise HostError("unshare makes no network namespace")
     return namespace
 
 

@@ -66,3 +66,4 @@ def test_a_failover_loses_and_duplicates_no_run(sentinel, sentinel_site, record_
 
     workload.verify("failover of Redis Sentinel")
     assert [beat.exit_status for beat in beats] == [None, None]
+    assert worker.exit_status is None or worker.crashed_in_celery

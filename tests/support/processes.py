@@ -7,11 +7,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import celery_dynbeat
 from tests.support.servers.processes import OwnedProcess
 from tests.support.waiting import wait_until
 
 LOG_TAIL_LINES = 40
 REPOSITORY = Path(__file__).parents[2]
+PACKAGE = str(Path(celery_dynbeat.__file__).parent)
 STARTS_WITHIN = 30.0
 ENDS_WITHIN = 15.0
 
@@ -68,9 +70,12 @@ class CeleryProcess:
 
     @property
     def crashed_in_celery(self) -> bool:
-        """Whether an error ended the process, and no code of this package was involved."""
-        error = self.text.partition("Unrecoverable error")[2]
-        return self.exit_status is not None and bool(error) and "celery_dynbeat" not in error
+        """Whether an error ended the process, and no code of this package raised it."""
+        if self.exit_status is None:
+            return False
+        # Log lines of the pool may follow the traceback.
+        error = self.text.partition("Unrecoverable error")[2].partition("\n[")[0]
+        return bool(error) and PACKAGE not in error
 
     @property
     def text(self) -> str:
