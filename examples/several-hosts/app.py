@@ -19,6 +19,8 @@ app = Celery("several_hosts")
 app.conf.update(
     broker_url=os.environ["BROKER_URL"],
     broker_connection_retry_on_startup=True,
+    # Seconds for each broker of the list that does not answer. The default is 4.
+    broker_connection_timeout=2,
     # A broker that was cut off is noticed after two intervals. The default is 120.
     broker_heartbeat=10,
     # Workers publish retries, and runs that they defer: a broker that dies must not lose them.
@@ -45,6 +47,8 @@ app.conf.update(
     # A message that the broker lost is sent again after this.
     dynbeat_resend_after=60,
     dynbeat_node_timeout=30,
+    # The same as task_acks_late, for what beat finds in the database.
+    dynbeat_on_lost="rerun",
     dynbeat_expected_beats=2,
     dynbeat_expected_workers=2,
     dynbeat_metrics_address="0.0.0.0",  # noqa: S104 - Prometheus is on another host
