@@ -29,8 +29,9 @@ HERE = Path(__file__).parent
 DATABASE, PASSWORD = "several_hosts", "demo"
 CONCURRENCY = 2
 PATRONI = os.environ.get("PATRONI", "patroni")
-#: Seconds: a third of dynbeat_node_timeout.
-HEARTBEAT = 10
+RABBITMQ_PROGRAMS = Path("/usr/lib/rabbitmq/bin")
+#: Seconds after which a heartbeat is old. It is written each third of dynbeat_node_timeout, 10 s.
+HEARTBEAT_AGE = 12
 DISK_SIZE = "1500m"
 
 RABBITMQ = """\
@@ -53,7 +54,6 @@ scrape_configs:
     static_configs: [{{targets: [{workers}]}}]
 """
 
-
 #: With two parameters: begin and end of a period.
 LONGEST_GAP = """
     WITH period (b, e) AS (VALUES (%s::timestamptz, %s::timestamptz)),
@@ -62,16 +62,12 @@ LONGEST_GAP = """
          gaps AS (SELECT sent_at - lag(sent_at) OVER (ORDER BY sent_at) AS gap FROM times)
     SELECT extract(epoch FROM max(gap)) FROM gaps
 """
-
-
-#: How many beats and workers have made progress in the last heartbeat and a bit.
+#: How many beats and workers have made progress lately. With one parameter: seconds.
 PROGRESSING = """
     SELECT kind, count(*) FROM dynbeat_node
-    WHERE progressed_at > clock_timestamp() - interval '12 seconds'
+    WHERE progressed_at > clock_timestamp() - make_interval(secs => %s)
     GROUP BY kind ORDER BY kind
 """
-
-
 #: What a part that is away causes.
 FAILURES = (OSError, subprocess.SubprocessError, HTTPException, ValueError, psycopg.Error)
 
@@ -208,7 +204,7 @@ class Cluster:
             and self._has_replicas()
             and self._has_brokers()
             and all(self._answers(app) for app in self.apps)
-            and self.sql(PROGRESSING) == [("beat", 2), ("worker", 2)]
+            and self.sql(PROGRESSING, HEARTBEAT_AGE) == [("beat", 2), ("worker", 2)]
         )
 
     def ask(self, host: Host, path: str = "/users/0/reminders", method: str = "GET") -> Any:
@@ -264,8 +260,8 @@ class Cluster:
             clock = self._clock_of_postgres.get(host, {})
             self._run(host, name, PATRONI, "patroni.yml", user="postgres", environment=clock)
         else:
-            program = next(Path("/usr/lib/rabbitmq/bin").glob("rabbitmq-server"))
-            self._run(host, name, str(program), environment=self._rabbitmq_environment(host))
+            program = str(RABBITMQ_PROGRAMS / "rabbitmq-server")
+            self._run(host, name, program, environment=self._rabbitmq_environment(host))
 
     def _run_celery(self, host: Host, name: str, *arguments: str) -> None:
         self._run(host, name, sys.executable, "-m", "celery", "-A", "app", name, *arguments)
@@ -322,8 +318,8 @@ class Cluster:
 
     def _broker_nodes(self) -> int:
         server = self.servers[0]
-        command = ["/usr/lib/rabbitmq/bin/rabbitmqctl", "cluster_status", "--formatter", "json"]
-        environment = self._rabbitmq_environment(server)
+        program, environment = RABBITMQ_PROGRAMS / "rabbitmqctl", self._rabbitmq_environment(server)
+        command = (str(program), "cluster_status", "--formatter", "json")
         server.start("rabbitmqctl", *command, environment=environment).wait(60)
         return len(json.loads(server.log("rabbitmqctl"))["running_nodes"])
 
@@ -341,7 +337,7 @@ class Cluster:
     # Their files
 
     def _write_files(self, host: Host) -> None:
-        # A file system of its own, which can be full.
+        # A separate file system, which a fault can fill.
         disk = host.folder / "disk"
         disk.mkdir()
         mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_SIZE},mode=777", "tmpfs", str(disk)]

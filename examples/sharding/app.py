@@ -21,8 +21,8 @@ def _make_shard(name: str) -> Dynbeat:
     # Not the current application: tasks must be called through the application of their shard.
     app = Celery(name, set_as_current=False)
     app.conf.update(
-        # A worker must receive the runs of its own database only: the guard drops a message whose
-        # run it does not find. With a common broker, set different values of task_default_queue.
+        # A worker must not receive runs of the other database: the guard drops a message whose run
+        # it does not find. With a common broker, set different values of task_default_queue.
         broker_url=f"sqla+sqlite:///{FOLDER}/{name}-broker.sqlite3",
         broker_connection_retry_on_startup=True,
         beat_scheduler="dynbeat",

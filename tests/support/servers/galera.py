@@ -12,27 +12,27 @@ from tests.support.servers.machine import find_program, free_port, unprivileged_
 from tests.support.servers.mariadb import MariaDBServer
 from tests.support.waiting import wait_until
 
-NODES = 3
+SERVERS = 3
 JOINED_WITHIN = 30.0
 PROVIDER_FOLDERS = (Path("/usr/lib/galera"), Path("/usr/lib64/galera-4"))
 
 
 class GaleraServer(MariaDBServer):
-    """A node of a cluster. It answers while it belongs to the majority and has all commits.
+    """A server of a cluster. It answers while it belongs to the majority and has all commits.
 
-    A node that starts joins the running ``others``, and copies their data if it has none or was
+    A server that starts joins the running ``others``, and copies their data if it has none or was
     killed. Without running others it starts a new cluster.
     """
 
     name: ClassVar[str] = "galera"
-    #: The copy and the start of a node take several seconds each.
+    #: The copy and the start of a server take several seconds each.
     starts_within: ClassVar[float] = 60
     others: Sequence["GaleraServer"] = ()
     #: Unique in the cluster.
-    node_name: str = "node1"
+    server_name: str = "node1"
 
     def find_programs(self) -> None:
-        """Find MariaDB, the Galera library, and rsync, which copies the data to a new node."""
+        """Find MariaDB, the Galera library, and rsync, which copies the data to a new server."""
         super().find_programs()
         # The file is not executable, so find_program() does not find it.
         library = (folder / "libgalera_smm.so" for folder in PROVIDER_FOLDERS)
@@ -51,15 +51,15 @@ class GaleraServer(MariaDBServer):
         self.group_port, self._ist_port, self._sst_port = (free_port() for _ in range(3))
 
     def prepare(self) -> None:
-        """Create the system tables, if this node starts the cluster."""
+        """Create the system tables, if this server starts the cluster."""
         # As the user of the server.
         self.run(["mkdir", self._temporary, self._data])
         if not self._running_others():
             self._create_system_tables()
 
     def command(self) -> Sequence[str | Path]:
-        """Return mariadbd in the foreground, as a node."""
-        peers = ",".join(f"127.0.0.1:{node.group_port}" for node in self._running_others())
+        """Return mariadbd in the foreground, with the options of the cluster."""
+        peers = ",".join(f"127.0.0.1:{server.group_port}" for server in self._running_others())
         provider_options: dict[str, str | int] = {
             "base_host": "127.0.0.1",
             "base_port": self.group_port,
@@ -74,40 +74,40 @@ class GaleraServer(MariaDBServer):
             # An empty address starts a new cluster.
             f"--wsrep-cluster-address=gcomm://{peers}",
             "--wsrep-cluster-name=dynbeat",
-            f"--wsrep-node-name={self.node_name}",
+            f"--wsrep-node-name={self.server_name}",
             f"--wsrep-node-address=127.0.0.1:{self.group_port}",
             "--wsrep-sst-method=rsync",
             f"--wsrep-sst-receive-address=127.0.0.1:{self._sst_port}",
             # Not the server in use: it accepts no writes while it is copied. Any, if this is down.
-            f"--wsrep-sst-donor=node{NODES},",
+            f"--wsrep-sst-donor=node{SERVERS},",
             "--wsrep-slave-threads=4",
             "--binlog-format=ROW",
             "--innodb-autoinc-lock-mode=2",
         ]
 
     def answers(self) -> bool:
-        """Return whether the node belongs to the majority and has all commits."""
+        """Return whether the server belongs to the majority and has all commits."""
         try:
             return self.status("wsrep_ready") == "ON" and self.status("wsrep_local_state") == "4"
         except pymysql.err.MySQLError:
             return False
 
     def status(self, name: str) -> str | None:
-        """Return a status variable of the node, such as ``wsrep_cluster_size``."""
+        """Return a status variable of the server, such as ``wsrep_cluster_size``."""
         with self._cursor() as cursor:
             cursor.execute("SHOW GLOBAL STATUS LIKE %s", (name,))
             row = cursor.fetchone()
         return None if row is None else str(row[1])
 
     def isolate(self, isolated: bool) -> None:  # noqa: FBT001
-        """Cut the node off from the others, or end that. Clients still reach it."""
+        """Cut the server off from the others, or end that. Clients still reach it."""
         with self._cursor() as cursor:
             option = f"gmcast.isolate={int(isolated)}"
             cursor.execute("SET GLOBAL wsrep_provider_options = %s", (option,))
 
     @contextmanager
     def _cursor(self) -> Iterator[Cursor]:
-        # Not through SQLAlchemy: its first queries fail while the node is not ready.
+        # Not through SQLAlchemy: its first queries fail while the server is not ready.
         with (
             pymysql.connect(
                 host="127.0.0.1", port=self.port, user="root", connect_timeout=2, read_timeout=10
@@ -120,24 +120,24 @@ class GaleraServer(MariaDBServer):
         return []
 
     def _running_others(self) -> Sequence["GaleraServer"]:
-        return [node for node in self.others if node.running]
+        return [server for server in self.others if server.running]
 
 
 @contextmanager
 def galera_cluster() -> Iterator[Sequence[GaleraServer]]:
-    """Yield the running nodes of a new cluster. Raises ServerMissingError."""
-    nodes = [GaleraServer() for _ in range(NODES)]
+    """Yield the running servers of a new cluster. Raises ServerMissingError."""
+    servers = [GaleraServer() for _ in range(SERVERS)]
     with ExitStack() as stack:
-        for number, node in enumerate(nodes, start=1):
-            node.node_name = f"node{number}"
-            node.others = [other for other in nodes if other is not node]
-            stack.enter_context(node)
-        wait_until(lambda: all(_sees_all(node) for node in nodes), within=JOINED_WITHIN)
-        yield nodes
+        for number, server in enumerate(servers, start=1):
+            server.server_name = f"node{number}"
+            server.others = [other for other in servers if other is not server]
+            stack.enter_context(server)
+        wait_until(lambda: all(_sees_all(server) for server in servers), within=JOINED_WITHIN)
+        yield servers
 
 
-def _sees_all(node: GaleraServer) -> bool:
-    return node.status("wsrep_cluster_size") == str(NODES)
+def _sees_all(server: GaleraServer) -> bool:
+    return server.status("wsrep_cluster_size") == str(SERVERS)
 
 
 def _joined(options: dict[str, str | int]) -> str:
