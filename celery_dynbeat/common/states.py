@@ -96,9 +96,11 @@ RESTART = _transition(OWNED, Status.RUNNING)
 REDELIVER = _transition(OWNED, Status.RUNNING)
 #: A worker drops a message without starting it.
 REFUSE = _transition(UNOWNED, Status.REVOKED, Status.EXPIRED, Status.FAILED)
-#: A task rejects its message so that the broker delivers it again; or a worker did not execute a
-#: run that it may have marked as running.
+#: A task rejects its message so that the broker delivers it again.
 REQUEUE = _transition((Status.RUNNING,), Status.SENT)
+#: A worker did not execute a run that it may have marked as running. The run is ``lost`` if the
+#: worker could not say so before it counted as dead.
+UNDO_START = _transition(OWNED, Status.SENT)
 #: An attempt ends. The attempt of a ``lost`` run can end too: its worker was only slow.
 FINISH = _transition(
     OWNED,
@@ -125,6 +127,7 @@ TRANSITIONS: Mapping[str, Transition] = {
     "REDELIVER": REDELIVER,
     "REFUSE": REFUSE,
     "REQUEUE": REQUEUE,
+    "UNDO_START": UNDO_START,
     "FINISH": FINISH,
     "FINISH_BEFORE_RERUN": FINISH_BEFORE_RERUN,
     "LOSE": LOSE,

@@ -3,9 +3,14 @@
 import time
 
 import pytest
+from sqlalchemy import select
 
+from celery_dynbeat.common.states import Status
+from celery_dynbeat.db.models import Run
 from tests.support.change_latency import change_latency, create_one_off, lag_of
 from tests.support.fault_summary import SUMMARY_PROPERTY
+from tests.support.killed_beats import suspended
+from tests.support.lock_waits import wait_for_lock_wait
 from tests.support.waiting import wait_until
 
 READ_TIMEOUT = 2
@@ -49,6 +54,36 @@ def test_no_run_is_lost_while_the_server_hangs(busy, workload, database_server):
 
     workload.verify("database server frozen")
     assert busy.is_unharmed()
+
+
+@pytest.mark.combination(database="postgresql")
+def test_a_run_is_sent_again_if_its_worker_did_not_learn_that_it_started(
+    fault_services, proxied, fault_site, workload
+):
+    proxy = proxied(fault_services.database_server)
+    fault_site.beat().wait_for_log("beat started")
+    fault_site.config["dynbeat_database_url"] = proxy.through(fault_services.database_url)
+    worker = fault_site.worker(pool="solo").wait_for_log("ready.")
+    workload.create_one_offs(1, first_in=0.5)
+    workload.wait_for_starts(1)
+    engine = fault_site.dynbeat.context.database.engine
+
+    with workload.fault():
+        with engine.connect() as holder:
+            with suspended(worker):
+                workload.create_one_offs(1, first_in=0.5)
+                wait_until(lambda: fault_site.count_runs(Run.status == Status.SENT), within=15)
+                holder.execute(select(Run.id).where(Run.status == Status.SENT).with_for_update())
+            # Its UPDATE waits for the row. The row is free as soon as no answer arrives.
+            wait_for_lock_wait(engine)
+            proxy.drop_answers()
+        wait_until(lambda: fault_site.count_runs(Run.status == Status.LOST), within=30)
+        # No message of the run is left.
+        worker.wait_for_log("deferred for too long", within=60)
+        proxy.pass_on()
+
+    workload.verify("the answer to a start is lost, and then the worker's database")
+    assert worker.exit_status is None
 
 
 def test_an_idle_beat_notices_the_silence_and_recovers(proxy, fault_site, workload):

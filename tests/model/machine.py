@@ -343,8 +343,10 @@ class Machine:
         row = world.rows[fire]
         if row is not None and row.attempt == attempt:
             # A later attempt stays.
-            row = self.steps.undo_start(world.plan, row, WORKERS[index])
-            world = self._row(world, fire, row)
+            after = self.steps.undo_start(world.plan, row, WORKERS[index])
+            if row.worker == WORKERS[index] and after.status == Status.LOST:
+                raise BrokenPromiseError(f"{fire} is lost, and no body of it began")
+            world = self._row(world, fire, after)
         return self._set(world, index, worker._replace(unknown_start=None))
 
     def _job(self, world: World, index: int, worker: Worker, job: Job) -> Iterator[Move]:

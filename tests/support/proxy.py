@@ -2,6 +2,7 @@
 
     pass_on         forward bytes in both directions (the initial mode)
     drop_silently   keep connections open and drop all bytes; new connections get no answer
+    drop_answers    the same, but the bytes from clients arrive at the server
     refuse          reset all connections and refuse new ones
 
 Dropped bytes never arrive. ``pass_on`` resets the connections that lost bytes, as TCP does after a
@@ -35,6 +36,7 @@ class Mode(Enum):
 
     PASS = auto()
     SILENT = auto()
+    UNANSWERED = auto()
     REFUSE = auto()
 
 
@@ -90,6 +92,10 @@ class Proxy:
         """Drop every byte from now on, without an error for either side."""
         self._call(self._drop_silently)
 
+    def drop_answers(self) -> None:
+        """Drop every byte from the server from now on, without an error for either side."""
+        self._call(self._drop_answers)
+
     def refuse(self) -> None:
         """Reset all connections and refuse new ones."""
         self._call(self._refuse)
@@ -114,7 +120,13 @@ class Proxy:
             await self._listen()
 
     async def _drop_silently(self) -> None:
-        self._mode = Mode.SILENT
+        await self._drop(Mode.SILENT)
+
+    async def _drop_answers(self) -> None:
+        await self._drop(Mode.UNANSWERED)
+
+    async def _drop(self, mode: Mode) -> None:
+        self._mode = mode
         self._is_forwarding.clear()
         if self._server is None:
             await self._listen()
@@ -188,12 +200,13 @@ class Proxy:
         target: asyncio.StreamWriter | None,
         source: asyncio.StreamWriter,
     ) -> None:
-        """Forward bytes from ``source`` to ``target``; drop them while the proxy is silent."""
+        """Forward bytes from ``source`` to ``target``, or drop them, as the mode says."""
         inbound = source.get_extra_info("sockname")[1] == self.port
         while chunk := await reader.read(CHUNK):
             self.received += len(chunk) * inbound
-            if target is None or self._mode is not Mode.PASS:
-                self._tainted.add(source)
+            arrives = self._mode is Mode.PASS or (inbound and self._mode is Mode.UNANSWERED)
+            if target is None or not arrives:
+                self._tainted.update(filter(None, (source, target)))
                 continue
             target.write(chunk)
             await target.drain()

@@ -49,6 +49,7 @@ from celery_dynbeat.common.states import (
     RESTART,
     START,
     START_RETRY,
+    UNDO_START,
     Status,
 )
 from celery_dynbeat.db.engine import Database
@@ -347,18 +348,19 @@ def undo_start(
     """Move a run back to sent that this process started at or ``before`` an instant.
 
     The process did not learn that its commit succeeded, so the task did not run. A later start by
-    the same process stays. Beat resends the message, and the first message starts the run.
+    the same process stays. Beat resends the message, and the first message starts the run. A lost
+    run is sent again as well: its node was only silent.
     """
     statement = (
         update(Run)
         .where(
             Run.id == run_id,
-            Run.status.in_(REQUEUE.sources),
+            Run.status.in_(UNDO_START.sources),
             Run.worker == worker,
             Run.worker_pid == pid,
             Run.started_at <= before,
         )
-        .values(status=Status.SENT, overdue_at=before)
+        .values(status=Status.SENT, overdue_at=before, finished_at=None, retry_at=None, error=None)
     )
     return execute_dml(session, statement) == 1
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
+from celery_dynbeat.beat.maintenance import rescue_runs
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import NodeKind, Run
 from celery_dynbeat.store import nodes
@@ -415,6 +416,30 @@ def test_a_run_whose_start_is_undone_is_sent_again(
     assert deliver(replace(message, expected_attempt=sent[-1].attempt)) is StartAction.START
     assert deliver(replace(message, deferred=True)) is not StartAction.START
     assert only(mine).attempt == 2
+
+
+def test_a_run_that_became_lost_before_its_start_is_undone_is_sent_again(
+    dynbeat, mine, clock, beat, sent, alive, message, deliver, finish
+):
+    alive("w1")
+    deliver(message)
+    clock.advance(2 * TIMEOUT)
+    settings = dynbeat.context.settings
+    dynbeat.context.database.run(
+        lambda session: rescue_runs(
+            session, now=clock.now(), node_timeout=TIMEOUT, settings=settings
+        )
+    )
+    assert only(mine).status == "lost"
+    alive("w1")
+
+    assert finish(Status.SENT, attempt=None, started=False, pid=message.pid) is True
+
+    taken_back = only(mine)
+    assert (taken_back.status, taken_back.finished_at, taken_back.error) == ("sent", None, None)
+    beat.run_until_idle()
+    (again,) = [run for run in sent[1:] if run.run_id == message.run_id]
+    assert deliver(replace(message, expected_attempt=again.attempt)) is StartAction.START
 
 
 def test_the_start_of_another_process_or_a_later_start_is_not_undone(

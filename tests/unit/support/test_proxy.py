@@ -109,6 +109,20 @@ def test_a_connection_that_lost_bytes_is_reset_when_the_network_is_back(proxy, c
     assert send(connect(), b"word") == b"word"
 
 
+def test_bytes_arrive_whose_answers_are_dropped(proxy, connect):
+    client = connect()
+    send(client, b"word")
+
+    proxy.drop_answers()
+
+    assert_no_answer(client, b"lost")
+    assert_no_answer(connect(), b"new")
+    assert (proxy.received, proxy.forwarded) == (11, 11)
+    proxy.pass_on()
+    with pytest.raises(ConnectionResetError):
+        client.recv(100)
+
+
 def test_a_connection_that_was_idle_during_the_fault_still_works(proxy, connect):
     client = connect()
     send(client, b"word")
