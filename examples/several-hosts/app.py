@@ -47,8 +47,6 @@ app.conf.update(
     # A message that the broker lost is sent again after this.
     dynbeat_resend_after=60,
     dynbeat_node_timeout=30,
-    # The same as task_acks_late, for what beat finds in the database.
-    dynbeat_on_lost="rerun",
     dynbeat_expected_beats=2,
     dynbeat_expected_workers=2,
     dynbeat_metrics_address="0.0.0.0",  # noqa: S104 - Prometheus is on another host
