@@ -26,6 +26,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo demo-ui test test-lowest test-rest test-all test-mysql matrix coverage faults faults-hosts check docs bench bench-gate
+.PHONY: dist dist-check
 .PHONY: venv clean
 
 help: ## List the targets
@@ -65,6 +66,14 @@ faults: $(VENV)/.dev ## Run the long tests alone (faults, the larger models, the
 faults-hosts: $(VENV)/.dev ## Run the failures of servers in a cluster, then an hour of all faults on several hosts; as root
 	@$(BIN)/pytest -m hosts --session-timeout 3600 $(ARGS)
 	@$(BIN)/python examples/several-hosts/failures.py --random --minutes $${MINUTES:-60}
+
+dist: $(VENV)/.dev ## Build the wheel and the sdist into dist/, and check what a package index shows of them
+	@rm -rf dist
+	@$(BIN)/uv build --quiet --out-dir dist
+	@$(BIN)/twine check --strict dist/*.whl dist/*.tar.gz
+
+dist-check: dist ## Install each file of dist/ in fresh environments, newest and lowest versions, and run the demo
+	@$(BIN)/nox --session distribution $(DIST_ARGS)
 
 check: $(VENV)/.dev ## Check style, spelling, types and imports
 	@$(BIN)/ruff check .
@@ -115,12 +124,15 @@ $(VENV)/.ui: pyproject.toml | $(BIN)/python
 	@$(PIP) install --editable '.[flower]'
 	@touch $(VENV)/.demo $@
 
+# pip 25.1: --group.
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@echo "Installing celery_dynbeat and its development tools into $(VENV) ..."
-	@$(PIP) install --editable '.[dev]'
+	@$(PIP) install --upgrade 'pip>=25.1'
+	@$(PIP) install --editable '.[all]' --group dev
 	@touch $(VENV)/.demo $(VENV)/.ui $@
 
 $(VENV)/.bench: pyproject.toml | $(BIN)/python
 	@echo "Installing celery_dynbeat and its benchmark tools into $(VENV) ..."
-	@$(PIP) install --editable '.[bench]'
+	@$(PIP) install --upgrade 'pip>=25.1'
+	@$(PIP) install --editable '.[all]' --group bench
 	@touch $(VENV)/.demo $(VENV)/.ui $(VENV)/.dev $@

@@ -6,6 +6,7 @@ copy of the tests without the package next to them, so that they import the inst
     nox -s lowest                   the lowest versions of pyproject.toml (make test-lowest)
     nox -s "celery(version='5.5')"  one version of one library, the others as new as it allows
     nox -s newest -- tests/unit     other tests; what follows -- goes to pytest
+    nox -s distribution             the files in dist/, as a user installs them (make dist-check)
 """
 
 import os
@@ -65,21 +66,15 @@ def _run(
     folder = Path(session.create_tmp()).resolve()
     wheel = _build(session, folder / "wheel")
     if lowest:
-        # Of the wheel's own requirements and of the tools: those in turn are as new as possible.
-        pins = folder / "lowest.txt"
-        pins.unlink(missing_ok=True)
-        session.run(
-            "uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate",
-            "--resolution=lowest-direct", "--extra=test",
-            f"--python={session.bin}/python", f"--output-file={pins}", "pyproject.toml",
-            external=True, silent=True,
-        )  # fmt: skip
-        session.install("-r", str(pins))
+        session.install("-r", str(_lowest(session, folder, "--extra=all", "--group=test")))
         session.install("--no-deps", str(wheel))
     else:
         limits = folder / "constraints.txt"
         limits.write_text("\n".join(constraints))
-        session.install(f"celery-dynbeat[test] @ {wheel.as_uri()}", "-c", str(limits))
+        session.install(
+            f"celery-dynbeat[all] @ {wheel.as_uri()}",
+            *("--group", f"{ROOT / 'pyproject.toml'}:test", "-c", str(limits)),
+        )
     tree = folder / "tree"
     _copy_tests(tree)
     session.chdir(tree)
@@ -93,15 +88,38 @@ def _run(
     session.run(*pytest, *PROCESSES)
 
 
-#: Fails if the tests would import the tree, and prints what they run on.
-_SHOW = """
+def _lowest(session: nox.Session, folder: Path, *selected: str) -> Path:
+    """Return a file of the lowest versions of the direct requirements.
+
+    Those in turn have requirements of their own, which are as new as possible.
+    """
+    pins = folder / "lowest.txt"
+    pins.unlink(missing_ok=True)
+    session.run(
+        "uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate",
+        "--resolution=lowest-direct", *selected, f"--python={session.bin}/python",
+        f"--output-file={pins}", "pyproject.toml", external=True, silent=True,
+    )  # fmt: skip
+    return pins
+
+
+#: Fails if the tests would import the tree.
+_SHOW_PACKAGE = """
 import importlib.metadata as metadata, platform, sysconfig
 import celery_dynbeat
 assert celery_dynbeat.__file__.startswith(sysconfig.get_path("purelib")), celery_dynbeat.__file__
-names = "celery kombu SQLAlchemy alembic redis psycopg psycopg2-binary PyMySQL Django flower"
-found = [f"{name} {metadata.version(name)}" for name in names.split()]
+assert celery_dynbeat.__version__ == metadata.version("celery-dynbeat")
+names = ["celery", "kombu", "SQLAlchemy", "alembic"]
+"""
+#: Prints what they run on.
+_SHOW = (
+    _SHOW_PACKAGE
+    + """
+names += "redis psycopg psycopg2-binary PyMySQL Django flower".split()
+found = [f"{name} {metadata.version(name)}" for name in names]
 print("Python", platform.python_version(), *found, sep=", ")
 """
+)
 
 
 def _build(session: nox.Session, folder: Path) -> Path:
@@ -169,3 +187,21 @@ def flower(session: nox.Session, version: str) -> None:
     """Test the pages in a version of Flower."""
     tests = ("tests/contract/flower", "tests/acceptance/test_flower.py")
     _run(session, tests, f"flower=={version}")
+
+
+@nox.session(python=sys.executable)
+@nox.parametrize("versions", ["newest", "lowest"])
+@nox.parametrize("suffix", ["whl", "tar.gz"])
+def distribution(session: nox.Session, suffix: str, versions: str) -> None:
+    """Install a file of dist/ in a fresh environment, and run the demo with it."""
+    (file,) = (ROOT / "dist").glob(f"*.{suffix}")
+    folder = Path(session.create_tmp()).resolve()
+    if versions == "lowest":
+        session.install("-r", str(_lowest(session, folder)))
+    session.install(str(file))
+    examples = folder / "examples"
+    shutil.rmtree(examples, ignore_errors=True)
+    shutil.copytree(ROOT / "examples", examples)
+    session.chdir(folder)
+    session.run("python", "-c", _SHOW_PACKAGE)
+    session.run("python", "examples/quickstart/demo.py")

@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     )
     from celery_dynbeat.worker.current_run import CurrentRun, current_run
 
+__version__ = "0.1.0"
+
 __all__ = [
     "AlertInfo",
     "AlertNotFoundError",

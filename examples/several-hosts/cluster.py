@@ -42,6 +42,9 @@ log.console.level = warning
 log.file = false
 # Of two halves of a divided cluster, only the one with the majority accepts messages.
 cluster_partition_handling = pause_minority
+# Seconds. A node that was cut off is noticed after about this time, and the queues that it led get
+# new leaders. The default is 60.
+net_ticktime = 15
 cluster_formation.peer_discovery_backend = classic_config
 """
 PROMETHEUS = """\
