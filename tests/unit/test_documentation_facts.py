@@ -1,0 +1,54 @@
+"""What the pages say about files and targets of the repository is what these files contain."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "docs" / "explanation" / "architecture.md",
+    ROOT / "docs" / "reference" / "stability.md",
+]
+#: A path in the code of a sentence. `api/edit/` and `tests/unit` are paths, `<command>` is none.
+PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*)`")
+#: The folders that a path is relative to.
+BASES = [ROOT, ROOT / "celery_dynbeat"]
+#: `make` creates these.
+BUILT = re.compile(r"build/|dist/|\.venv/|htmlcov/")
+NUMBERS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_path_in_the_text_exists(page):
+    paths = [each for each in PATH.findall(page.read_text()) if not BUILT.match(each)]
+
+    assert paths
+    assert [each for each in paths if not any((base / each).exists() for base in BASES)] == []
+
+
+@pytest.mark.parametrize(
+    ("target", "pattern"),
+    [
+        ("make test", r"^XDIST = -n \$\(or \$\(WORKERS\),(\d)\)"),
+        ("make test-rest", r"^test-rest.*: XDIST = -n \$\(or \$\(WORKERS\),(\d)\)"),
+    ],
+)
+def test_contributing_names_the_pytest_workers_of_the_makefile(target, pattern):
+    contributing = (ROOT / "CONTRIBUTING.md").read_text()
+    (row,) = re.findall(rf"^\| `{target}` \|.*$", contributing, re.MULTILINE)
+    (word,) = re.findall(r"on (\w+) pytest workers", row)
+
+    (count,) = re.findall(pattern, (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert NUMBERS[word] == int(count)
+
+
+def test_the_composition_does_not_probe_beat_and_workers_more_often_than_once_a_minute():
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    intervals = {
+        name: services[name]["healthcheck"]["interval"] for name in ("beat", "worker", "flower")
+    }
+
+    assert intervals == dict.fromkeys(intervals, "60s")
