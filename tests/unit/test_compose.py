@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from celery.bin.celery import celery
-from click import Context
 
+from tests.support.celery_commands import unknown_words
 from tests.support.versions import needs_celery
 
 ROOT = Path(__file__).parents[2]
@@ -36,16 +35,6 @@ COMMANDS = {
 }
 
 
-def parse(words, group, context):
-    """Return the words that no command accepts. click rejects unknown options."""
-    name, command, words = group.resolve_command(context, words)
-    settings = command.context_settings
-    context = Context(command, parent=context, info_name=name, **settings)
-    if hasattr(command, "resolve_command"):
-        return parse(words, command, context)
-    return command.make_parser(context).parse_args(words)[1]
-
-
 @needs_celery(5, 7, "a name and remote control of beat")
 @pytest.mark.parametrize(("folder", "command"), COMMANDS.values(), ids=COMMANDS)
 def test_every_command_exists_with_its_options(folder, command):
@@ -53,8 +42,7 @@ def test_every_command_exists_with_its_options(folder, command):
 
     assert (program, option) == ("celery", "-A")
     assert (folder / f"{app}.py").is_file()
-    unknown = parse(words, celery, Context(celery, info_name="celery"))
-    assert unknown == []
+    assert unknown_words(words) == []
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
