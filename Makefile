@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-ui test test-lowest test-rest test-all test-mysql matrix coverage faults faults-hosts check docs bench bench-gate
+.PHONY: help demo demo-ui test test-lowest test-rest test-all test-mysql matrix coverage faults faults-hosts check docs site bench bench-gate
 .PHONY: dist dist-check
 .PHONY: venv clean
 
@@ -85,10 +85,16 @@ check: $(VENV)/.dev ## Check style, spelling, types and imports
 	@MYPYPATH=examples/django $(BIN)/mypy examples/django
 	@$(BIN)/lint-imports --no-cache --no-logo
 
-docs: $(VENV)/.dev ## Write commands.md, the fields of signals.md and api/async_calls.pyi from the code
+docs: $(VENV)/.dev ## Write commands.md, columns.md, the fields of signals.md and async_calls.pyi from the code
 	@$(BIN)/python docs/generate_commands.py
+	@$(BIN)/python docs/generate_columns.py
 	@$(BIN)/python docs/generate_signals.py
 	@$(BIN)/python docs/generate_async_calls.py
+
+# The doctrees are outside the site: it is published as it is.
+site: $(VENV)/.site ## Build the documentation as a site in build/site; a warning is an error
+	@$(BIN)/python -m sphinx -W --keep-going -q -d build/doctrees docs build/site
+	@echo "build/site/index.html"
 
 bench: $(VENV)/.bench ## Run all benchmarks and write docs/benchmarks, or run some with ARGS="lag --scale 0.1"
 	@$(BIN)/python -m benchmarks $(or $(ARGS),--out docs/benchmarks)
@@ -130,6 +136,12 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@$(PIP) install --upgrade 'pip>=25.1'
 	@$(PIP) install --editable '.[all]' --group dev
 	@touch $(VENV)/.demo $(VENV)/.ui $@
+
+$(VENV)/.site: pyproject.toml | $(BIN)/python
+	@echo "Installing celery_dynbeat and the tools of its site into $(VENV) ..."
+	@$(PIP) install --upgrade 'pip>=25.1'
+	@$(PIP) install --editable '.[all]' --group dev --group site
+	@touch $(VENV)/.demo $(VENV)/.ui $(VENV)/.dev $@
 
 $(VENV)/.bench: pyproject.toml | $(BIN)/python
 	@echo "Installing celery_dynbeat and its benchmark tools into $(VENV) ..."

@@ -1,5 +1,7 @@
 """Signals: call your own code when beat or a worker reports an event.
 
+::
+
     from celery_dynbeat.signals import run_failed
 
     @run_failed.connect

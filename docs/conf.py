@@ -30,12 +30,9 @@ version = release
 root_doc = "index"
 exclude_patterns = ["README.md", "*_template.md"]
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-extensions = [each for each in extensions if each != "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
 # The anchors that GitHub makes of headings.
 myst_heading_anchors = 4
-# A link to a missing page, file or anchor is a warning, and `make site` makes a warning an error.
-nitpicky = False
 suppress_warnings = [
     # Output of programs is no valid input of a lexer.
     "misc.highlighting_failure",
@@ -65,12 +62,12 @@ html_sidebars = {
         "sidebar/scroll-end.html",
     ]
 }
-# The pages are Markdown for GitHub; reST sources of the site would only confuse.
+# The sources are the pages of the repository before they are adapted.
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
     "navigation_with_keys": True,
-    "light_css_variables": {"color-brand-primary": "#2c6e3f", "color-brand-content": "#1f6b8e"},
+    "light_css_variables": {"color-brand-primary": "#1d5e36", "color-brand-content": "#1a5f7e"},
     "dark_css_variables": {"color-brand-primary": "#7cc48f", "color-brand-content": "#7fbfe0"},
 }
 
@@ -78,6 +75,9 @@ INCLUDE = re.compile(r"^<!-- site: include (\S+) -->\n?", re.MULTILINE)
 #: Blocks of code stay as they are.
 FENCE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+
+#: A page that no other page lists is an error. On GitHub the list would be shown as code.
+DECISIONS = "\n```{toctree}\n:hidden:\n:glob:\n\n0*\n```\n"
 
 
 def adapted(text: str, *, folder: Path, page_folder: Path) -> str:
@@ -120,6 +120,8 @@ def adapt(app: Sphinx, docname: str, source: list[str]) -> None:
     """Adapt the text of a page to the site."""
     folder = (Path(app.srcdir) / docname).parent
     source[0] = adapted(source[0], folder=folder, page_folder=folder)
+    if docname == "decisions/README":
+        source[0] += DECISIONS
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

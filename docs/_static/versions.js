@@ -1,0 +1,23 @@
+// Fill the list of versions from versions.json, which docs/publish_site.py writes beside the folders
+// of the versions. Without that file, as in a local build, the list stays hidden.
+(async () => {
+  const box = document.querySelector(".version-select");
+  if (!box || !location.protocol.startsWith("http")) return;
+  const root = new URL(document.documentElement.dataset.content_root, location);
+  const site = new URL("../", root);
+  const response = await fetch(new URL("versions.json", site)).catch(() => null);
+  if (!response?.ok) return;
+  const select = box.querySelector("select");
+  const folder = root.pathname.slice(site.pathname.length).replace("/", "");
+  for (const version of await response.json()) {
+    select.add(new Option(version, version, false, version === folder));
+  }
+  box.hidden = false;
+  select.addEventListener("change", async () => {
+    const home = new URL(`${select.value}/`, site);
+    const page = new URL(location.pathname.slice(root.pathname.length), home);
+    // The page may not exist in that version.
+    const found = await fetch(page, { method: "HEAD" }).catch(() => null);
+    location.assign(found?.ok ? page : home);
+  });
+})();
