@@ -4,6 +4,7 @@
 
     from celery_dynbeat.signals import run_failed
 
+
     @run_failed.connect
     def on_failure(event, **_):
         print(event.schedule, event.error)

@@ -38,10 +38,8 @@ suppress_warnings = [
     "misc.highlighting_failure",
 ]
 highlight_language = "none"
-autodoc_typehints = "both"
-autodoc_typehints_format = "short"
+autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
-autodoc_class_signature = "separated"
 autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 88
@@ -49,8 +47,9 @@ python_maximum_signature_line_length = 88
 html_theme = "furo"
 html_title = f"celery_dynbeat {release}"
 html_static_path = ["_static"]
+html_favicon = "_static/icon.svg"
 html_css_files = ["site.css"]
-html_js_files = [("versions.js", {"defer": "defer"})]
+html_js_files = [("site.js", {"defer": "defer"})]
 templates_path = ["_templates"]
 html_sidebars = {
     "**": [

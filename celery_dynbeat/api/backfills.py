@@ -53,6 +53,14 @@ class BackfillCalls(OwnerCalls):
         Raises ScheduleNotFoundError. Raises InvalidScheduleError if the span contains no fire time
         or more than 10,000, if finding them takes too many steps, or if the schedule has a running
         backfill.
+
+        >>> request = mine.backfill(
+        ...     "digest",
+        ...     since=datetime(2025, 12, 1, tzinfo=UTC),
+        ...     until=datetime(2025, 12, 8, tzinfo=UTC),
+        ... )
+        >>> request.total
+        5
         """
         since = checks.check_required_instant("since", since)
         until = checks.check_required_instant("until", until)

@@ -97,6 +97,12 @@ class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, Ba
         Raises ScheduleExistsError if the owner has a schedule of this name, OwnerLimitError if the
         owner would exceed dynbeat_max_schedules_per_owner, InvalidScheduleError if a field is
         invalid or the schedule never fires, and InvalidTriggerError for an invalid trigger.
+
+        >>> made = mine.create("report", task="mail.report", trigger="0 18 * * fri")
+        >>> made.trigger.describe()
+        'At 18:00, on Friday, UTC'
+        >>> str(made.next_run_at)
+        '2026-01-09 18:00:00+00:00'
         """
         checks.check_name("name", name)
         trigger = edits.as_trigger(self._context, trigger)
@@ -128,6 +134,12 @@ class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, Ba
 
         Raises ScheduleNotFoundError, StaleScheduleError, InvalidScheduleError and
         InvalidTriggerError.
+
+        >>> mine.update("digest", trigger=Every(timedelta(hours=2))).version
+        2
+        >>> mine.update("digest", expected_version=1, jitter=5)
+        Traceback (most recent call last):
+        celery_dynbeat.common.errors.StaleScheduleError: schedule 'digest' of owner 'user:42' ...
         """
         trigger = None
         if "trigger" in changes:
@@ -161,6 +173,11 @@ class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, Ba
         On an update, fields that are not given keep their values, and a paused schedule stays
         paused. Another trigger replaces the stored one. Raises OwnerLimitError,
         InvalidScheduleError and InvalidTriggerError.
+
+        >>> mine.upsert("digest", task="mail.digest", trigger="30 8 * * *").version
+        2
+        >>> mine.upsert("report", task="mail.report", trigger="@daily").version
+        1
         """
         checks.check_name("name", name)
         _reject_pause(given)
@@ -197,6 +214,9 @@ class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, Ba
 
         ``reason`` becomes its ``paused_reason``. Manual runs are not revoked. Raises
         ScheduleNotFoundError and StaleScheduleError.
+
+        >>> mine.pause("digest", reason="on holiday").paused_reason
+        'on holiday'
         """
 
         def work(session: Session) -> ScheduleInfo:
@@ -222,6 +242,10 @@ class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, Ba
         Fire times missed during the pause are recorded as skipped and never sent. A resume ends a
         quarantine if the trigger can be read. Raises ScheduleNotFoundError, StaleScheduleError and
         InvalidTriggerError.
+
+        >>> _ = mine.pause("digest")
+        >>> str(mine.resume("digest").next_run_at)
+        '2026-01-06 09:00:00+00:00'
         """
 
         def work(session: Session) -> ScheduleInfo:
@@ -246,6 +270,10 @@ class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, Ba
 
         The history stays until it is pruned; rows of ``skip`` for the future are deleted. Raises
         ScheduleNotFoundError and StaleScheduleError.
+
+        >>> mine.delete("digest")
+        >>> mine.count().count
+        0
         """
 
         def work(session: Session) -> None:
@@ -255,7 +283,11 @@ class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, Ba
         self._write(session, work, actor=actor, reason=reason)
 
     def get(self, name: str, *, session: Session | None = None) -> ScheduleInfo:
-        """Return the schedule. Raises ScheduleNotFoundError."""
+        """Return the schedule. Raises ScheduleNotFoundError.
+
+        >>> str(mine.get("digest").next_run_at)
+        '2026-01-06 09:00:00+00:00'
+        """
         return self._context.read(
             session, lambda session: ScheduleInfo.of(self._find(session, name))
         )
@@ -273,6 +305,10 @@ class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, Ba
         The transaction records a run with origin ``"manual"``. A beat sends it within milliseconds
         after the commit. Raises ScheduleNotFoundError, and InvalidScheduleError if
         dynbeat_allowed_tasks excludes the task.
+
+        >>> run = mine.run_now("digest")
+        >>> run.status, run.origin
+        ('pending', 'manual')
         """
 
         def work(session: Session) -> RunInfo:

@@ -20,7 +20,7 @@ def adapted(monkeypatch):
     def load(repository=""):
         monkeypatch.setenv("SITE_REPOSITORY", repository)
         application = types.ModuleType("sphinx.application")
-        application.Sphinx = object
+        monkeypatch.setattr(application, "Sphinx", object, raising=False)
         monkeypatch.setitem(sys.modules, "sphinx", types.ModuleType("sphinx"))
         monkeypatch.setitem(sys.modules, "sphinx.application", application)
         function = runpy.run_path(str(DOCS / "conf.py"))["adapted"]

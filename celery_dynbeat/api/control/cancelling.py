@@ -50,6 +50,10 @@ class CancelCalls(Calls):
 
         Raises RunNotFoundError. Raises InvalidScheduleError for a run that is running or has ended:
         Celery's ``revoke(run_id, terminate=True)`` ends a running one.
+
+        >>> run = mine.run_now("digest")
+        >>> mine.cancel_run(run.id).status
+        'revoked'
         """
         run_id = checks.check_run_id("run_id", run_id)
 
@@ -91,6 +95,10 @@ class CancelCalls(Calls):
         Without ``session``, each batch of 500 runs commits. If the call fails, repeat it. Runs that
         are recorded during the call, or that a worker starts meanwhile, may not be cancelled.
         Raises InvalidScheduleError.
+
+        >>> _ = mine.run_now("digest")
+        >>> mine.cancel_runs("digest")
+        1
         """
         checks.check_integer("limit", limit, minimum=1, maximum=MAX_CANCELLED)
         found = filter_of(name=name, **self._in_scope(RunFilter, matching))

@@ -54,6 +54,11 @@ class HoldCalls(Calls):
 
         The cost does not depend on the number of schedules. A batch that beat has claimed before
         the commit is still sent. Raises InvalidScheduleError.
+
+        >>> mine.hold(actor="alice", reason="ticket 12").reason
+        'ticket 12'
+        >>> [hold.actor for hold in mine.holds()]
+        ['alice']
         """
         until = checks.check_instant("until", until)
 
@@ -79,6 +84,10 @@ class HoldCalls(Calls):
         With ``all_actors`` the holds of all actors end. A release of an owner ends no hold of
         everything, and a release of everything no hold of an owner. Nothing is returned if there
         is no such hold. Raises HeldByOthersError if only other actors hold the owner.
+
+        >>> _ = mine.hold(actor="alice")
+        >>> len(mine.release(actor="alice"))
+        1
         """
         if not isinstance(all_actors, bool):
             raise checks.invalid("all_actors", all_actors, "must be True or False")

@@ -44,6 +44,10 @@ class FireTimeCalls(OwnerCalls):
 
         Raises ScheduleNotFoundError, StaleScheduleError, InvalidTriggerError and
         InvalidScheduleError. If ``fire_time`` is not a fire time, the error names the nearest ones.
+
+        >>> _ = mine.skip("digest", datetime(2026, 1, 6, 9, tzinfo=UTC), reason="public holiday")
+        >>> [str(each.at.date()) for each in mine.upcoming("digest", count=2)]
+        ['2026-01-07', '2026-01-08']
         """
         fire_at = checks.check_required_instant("fire_time", fire_time)
 
@@ -72,6 +76,10 @@ class FireTimeCalls(OwnerCalls):
         StaleScheduleError, InvalidTriggerError, and InvalidScheduleError if ``fire_time`` has
         passed or is not skipped. It has also passed if beat decided on a later fire time before the
         clock was set back.
+
+        >>> _ = mine.skip("digest", datetime(2026, 1, 6, 9, tzinfo=UTC))
+        >>> str(mine.unskip("digest", datetime(2026, 1, 6, 9, tzinfo=UTC)).next_run_at)
+        '2026-01-06 09:00:00+00:00'
         """
         fire_at = checks.check_required_instant("fire_time", fire_time)
 
@@ -98,6 +106,9 @@ class FireTimeCalls(OwnerCalls):
         result, with ``is_skipped``. ``count`` is at most 1,000. A paused
         or finished schedule has no other fire times. During a hold the result has the fire times
         after now. Raises ScheduleNotFoundError and InvalidTriggerError.
+
+        >>> [str(each.at) for each in mine.upcoming("digest", count=2)]
+        ['2026-01-06 09:00:00+00:00', '2026-01-07 09:00:00+00:00']
         """
         checks.check_limit("count", count)
         if not isinstance(with_skipped, bool):

@@ -51,6 +51,12 @@ class PreviewCalls(OwnerCalls):
         errors that ``create`` would raise for these arguments: InvalidTriggerError and
         InvalidScheduleError. The number of schedules, and whether one of this name exists, are not
         checked.
+
+        >>> shown = mine.preview("0 9 * * mon-fri", "digest", count=2)
+        >>> shown.description
+        'At 09:00, Monday to Friday, UTC'
+        >>> [str(each.at.date()) for each in shown.fire_times]
+        ['2026-01-06', '2026-01-07']
         """
         if name is not None:
             checks.check_name("name", name)

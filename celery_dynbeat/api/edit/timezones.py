@@ -62,6 +62,9 @@ class TimezoneCalls(OwnerCalls):
         """Return the name of the zone that triggers without a zone follow.
 
         It is the zone of ``set_timezone``, else ``dynbeat_timezone``.
+
+        >>> mine.timezone()
+        'UTC'
         """
 
         def work(session: Session) -> str:
@@ -84,6 +87,11 @@ class TimezoneCalls(OwnerCalls):
         the same transaction; nothing fires retroactively. A paused schedule stays paused. If they
         are in this zone already, nothing changes. Raises InvalidScheduleError with field
         ``"zone"``.
+
+        >>> mine.set_timezone("Asia/Seoul")
+        1
+        >>> str(mine.get("digest").next_run_at)  # 09:00 in Seoul
+        '2026-01-06 00:00:00+00:00'
         """
         zone = _checked_zone(zone)
 

@@ -44,6 +44,10 @@ class ChangeCalls(Calls):
         - ``after``: the ``cursor`` of the previous page. ``limit`` is at most 1,000.
 
         Raises InvalidScheduleError.
+
+        >>> _ = mine.update("digest", jitter=5, actor="alice", reason="too many at nine")
+        >>> [(change.action, change.actor) for change in mine.changes("digest")]
+        [('update', 'alice'), ('create', '')]
         """
         check_limit("limit", limit)
         found = _filter_of(name, **self._in_scope(ChangeFilter, matching))

@@ -36,6 +36,10 @@ class RunCalls(Calls):
         """Return the run with this id, which is also its Celery task id.
 
         Raises RunNotFoundError, also for the run of an owner outside the scope.
+
+        >>> run = mine.run_now("digest")
+        >>> mine.get_run(run.id).name
+        'digest'
         """
         run_id = checks.check_run_id("run_id", run_id)
 
@@ -72,6 +76,10 @@ class RunCalls(Calls):
         statuses only reads the unfinished runs, if there are at most 10,000. If there are more,
         such a list of all owners is ordered by schedule, and newest first in each. Raises
         InvalidScheduleError.
+
+        >>> _ = mine.run_now("digest")
+        >>> [(run.name, run.status) for run in mine.runs(origin="manual")]
+        [('digest', 'pending')]
         """
         check_limit("limit", limit)
         found = filter_of(name=name, **self._in_scope(RunFilter, matching))

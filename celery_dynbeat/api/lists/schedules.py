@@ -35,6 +35,9 @@ class ListCalls(Calls):
         A page reads at most 10,000 schedules. If few of them match, it has fewer than ``limit``
         schedules, or none, and a cursor: the list ends where the cursor is None. Raises
         InvalidScheduleError.
+
+        >>> [schedule.name for schedule in mine.list(state="active")]
+        ['digest']
         """
         given = self._in_scope(ScheduleFilter, matching)
         return queries.page(
@@ -54,6 +57,9 @@ class ListCalls(Calls):
         The filters are those of ``list()``. At most 10,001 schedules are read, so with a filter on
         task, enabled or tag the count of many schedules can be a lower bound. Raises
         InvalidScheduleError.
+
+        >>> str(mine.count(task="mail.digest"))
+        '1'
         """
         given = self._in_scope(ScheduleFilter, matching)
         found = queries.filter_of(self._context, **given, session=session)

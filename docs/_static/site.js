@@ -1,3 +1,12 @@
+// The captions of the navigation are headings without a level.
+for (const caption of document.querySelectorAll('.caption[role="heading"]')) {
+  caption.setAttribute("aria-level", "2");
+}
+// What is wider than the page scrolls, so the keyboard must reach it.
+for (const box of document.querySelectorAll(".table-wrapper, .highlight pre")) {
+  if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+}
+
 // Fill the list of versions from versions.json, which docs/publish_site.py writes beside the folders
 // of the versions. Without that file, as in a local build, the list stays hidden.
 (async () => {
