@@ -85,10 +85,11 @@ check: $(VENV)/.dev ## Check style, spelling, types and imports
 	@MYPYPATH=examples/django $(BIN)/mypy examples/django
 	@$(BIN)/lint-imports --no-cache --no-logo
 
-docs: $(VENV)/.dev ## Write commands.md, columns.md, the fields of signals.md and async_calls.pyi from the code
+docs: $(VENV)/.dev ## Write the generated pages and parts of pages, and api/async_calls.pyi
 	@$(BIN)/python docs/generate_commands.py
 	@$(BIN)/python docs/generate_columns.py
 	@$(BIN)/python docs/generate_signals.py
+	@$(BIN)/python docs/generate_switch_pages.py
 	@$(BIN)/python docs/generate_async_calls.py
 
 # The doctrees are outside the site: it is published as it is.
