@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-ui test test-lowest test-rest test-all test-mysql matrix coverage faults faults-hosts check docs site bench bench-gate
+.PHONY: help demo demo-ui test test-lowest test-rest test-all test-mysql matrix coverage faults faults-hosts check docs record site bench bench-gate
 .PHONY: dist dist-check
 .PHONY: venv clean
 
@@ -80,7 +80,7 @@ check: $(VENV)/.dev ## Check style, spelling, types and imports
 	@$(BIN)/ruff format --check .
 	@$(BIN)/codespell
 	@$(BIN)/mypy
-	@for example in fastapi flower incident load quickstart several-hosts sharding; do \
+	@for example in fastapi flower incident kubernetes load quickstart several-hosts sharding; do \
 	  MYPYPATH=examples/$$example:examples $(BIN)/mypy examples/$$example || exit; done
 	@MYPYPATH=examples/django $(BIN)/mypy examples/django
 	@$(BIN)/lint-imports --no-cache --no-logo
@@ -91,6 +91,10 @@ docs: $(VENV)/.dev ## Write the generated pages and parts of pages, and api/asyn
 	@$(BIN)/python docs/generate_signals.py
 	@$(BIN)/python docs/generate_switch_pages.py
 	@$(BIN)/python docs/generate_async_calls.py
+
+record: $(VENV)/.dev ## Write the outputs of commands into the pages; tests say when a page is stale
+	@$(BIN)/python examples/incident/record.py
+	@DYNBEAT_RECORD_OUTPUTS=1 $(BIN)/pytest -q tests/acceptance/test_status_page.py
 
 # The doctrees are outside the site: it is published as it is.
 site: $(VENV)/.site ## Build the documentation as a site in build/site; a warning is an error

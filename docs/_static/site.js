@@ -7,7 +7,7 @@ for (const box of document.querySelectorAll(".table-wrapper, .highlight pre")) {
   if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
 }
 
-// Fill the list of versions from versions.json, which docs/publish_site.py writes beside the folders
+// Fill the list of versions from versions.json, which docs/publish_site.py writes next to the folders
 // of the versions. Without that file, as in a local build, the list stays hidden.
 (async () => {
   const box = document.querySelector(".version-select");

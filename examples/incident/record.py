@@ -1,8 +1,10 @@
 """Run the incident of docs/how-to/operate.md, and write what its commands print into the page.
 
-    python examples/incident/record.py
+    python examples/incident/record.py            # write the page
+    python examples/incident/record.py --check    # fail if the page is stale
 
-It takes about five minutes, needs no server, and uses real processes. The page is the script:
+It takes about five minutes, needs no server, and uses real processes. The check compares the lines
+without their numbers, ids and spaces. The page is the script:
 
 - ``$ ...`` in a console block is run on a terminal of 100 columns. Its output replaces the
   lines up to the next command.
@@ -143,8 +145,16 @@ def recorded(lines: list[str], incident: Incident) -> Iterator[str]:
             yield line
 
 
+def shapes(text: str) -> set[str]:
+    """Return the lines without what differs between two runs: ids, numbers and units."""
+    text = re.sub(
+        r"\d[\d.:,-]*(T[\d.:]+)?(\+00:00)?( (ms|s|min|h|d)\b)?", "0", RUN_ID.sub("0", text)
+    )
+    return {re.sub(r"\s+", " ", line).strip() for line in text.splitlines()}
+
+
 def main() -> None:
-    """Run the incident, and write the page."""
+    """Run the incident, and write the page or check it."""
     exit_on_sigterm()
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         os.environ["DYNBEAT_ACTOR"] = "alice"
@@ -154,8 +164,15 @@ def main() -> None:
         incident = Incident(Path(name), stack)
         incident.begin()
         time.sleep(TROUBLE_SECONDS)
-        text = "\n".join(recorded(PAGE.read_text().splitlines(), incident))
-        PAGE.write_text(f"{text}\n")
+        page = PAGE.read_text()
+        text = "\n".join(recorded(page.splitlines(), incident))
+        if "--check" not in sys.argv:
+            PAGE.write_text(f"{text}\n")
+        elif differing := shapes(page) ^ shapes(text):
+            lines = "\n".join(sorted(differing))
+            sys.exit(
+                f"{PAGE.name} is stale: run `make record`. Lines of one of them only:\n{lines}"
+            )
 
 
 if __name__ == "__main__":
