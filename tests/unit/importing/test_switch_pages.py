@@ -3,6 +3,7 @@
 import runpy
 from pathlib import Path
 
+import click
 import pytest
 
 from celery_dynbeat.cli import dynbeat
@@ -26,6 +27,8 @@ def test_each_part_is_on_several_pages():
 
 
 def test_dynbeat_import_takes_the_name_of_each_page():
-    command = dynbeat.get_command(None, "import")
+    context = click.Context(dynbeat)
+    command = dynbeat.get_command(context, "import")
 
-    assert set(PAGES.values()) <= set(command.list_commands(None))
+    assert isinstance(command, click.Group)
+    assert set(PAGES.values()) <= set(command.list_commands(context))
