@@ -419,6 +419,9 @@ class Cluster:
                     "replication": {"username": "replicator", "password": PASSWORD},
                     "rewind": {"username": "rewinder", "password": PASSWORD},
                 },
+                # If pg_rewind cannot bring a former leader back, it becomes a new replica.
+                "remove_data_directory_on_rewind_failure": True,
+                "remove_data_directory_on_diverged_timelines": True,
                 "basebackup": [{"checkpoint": "fast"}],
                 "parameters": {"unix_socket_directories": str(host.folder)},
             },

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from celery import _state
 
 from tests.support.fixtures import service_is_missing
 
@@ -19,12 +20,15 @@ def flask_modules(tmp_path, monkeypatch):
     try:
         import flask  # noqa: F401
     except ImportError as error:
-        service_is_missing(f"{error}: install the extra test")
+        service_is_missing(f"{error}: install the dependency group test")
     for name, text in BLOCK.findall(PAGE.read_text()):
         (tmp_path / name).write_text(text)
     monkeypatch.setenv("DATABASE_URL", f"sqlite:///{tmp_path}/test.sqlite3")
     monkeypatch.setenv("BROKER_URL", "memory://")
     monkeypatch.syspath_prepend(tmp_path)
+    # The shared task of the page is otherwise registered in each later application.
+    monkeypatch.setattr(_state, "_on_app_finalizers", {*_state._on_app_finalizers})
+    monkeypatch.setattr(_state._tls, "current_app", None)
     for name in ("proj", "web"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     proj, web = map(importlib.import_module, ("proj", "web"))
