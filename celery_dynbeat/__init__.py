@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from celery_dynbeat.api.aio import AsyncDynbeat
     from celery_dynbeat.beat.scheduler import DatabaseScheduler
     from celery_dynbeat.common.alert_rules import AlertRules
+    from celery_dynbeat.common.retry import Retry
     from celery_dynbeat.process.logs.formatter import JsonFormatter
     from celery_dynbeat.triggers import (
         AnyOf,
@@ -93,6 +94,7 @@ __all__ = [
     "RequestFilter",
     "RequestInfo",
     "RequestNotFoundError",
+    "Retry",
     "RunFilter",
     "RunInfo",
     "RunNotFoundError",
@@ -117,6 +119,7 @@ _LAZY_EXPORTS = {
     ),
     "api.aio": ("AsyncDynbeat",),
     "common.alert_rules": ("AlertRules",),
+    "common.retry": ("Retry",),
     "beat.scheduler": ("DatabaseScheduler",),
     "triggers": ("AnyOf", "Cron", "Every", "Excluding", "Once", "RRule", "Solar", "Trigger"),
     "process.logs.formatter": ("JsonFormatter",),

@@ -43,6 +43,7 @@ class ScheduleColumns:
     overlap: str | None = None
     on_lost: str | None = None
     pause_after_failures: int | None = None
+    retry: dict[str, Any] | None = None
     next_fire_at: datetime | None = None
     next_run_at: datetime | None = None
     held_at: datetime | None = None

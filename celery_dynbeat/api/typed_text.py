@@ -1,4 +1,4 @@
-"""Durations and instants as people type them, in a shell or in a form. PURE.
+"""Durations, instants and retry policies as people type them, in a shell or in a form. PURE.
 
 Each error is a ValueError with the value and the rule.
 """
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
+from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.triggers.iso8601 import parse_duration as parse_iso_duration
 
@@ -75,3 +76,54 @@ def parse_instant(text: str, *, direction: int = 1) -> TypedInstant:
             f"{shorten(text)} is not a time: write 2026-11-22T09:00 (in the owner's time zone),"
             f" 2026-11-22T09:00Z, or a duration {where} such as 30m, 2h or 1d"
         ) from None
+
+
+#: The words of a value that is true or false.
+FLAG_WORDS = {"yes": True, "true": True, "no": False, "false": False}
+_MAX_DIGITS = 20
+
+
+def parse_retry(text: str) -> Retry:
+    """Return the policy of ``3`` or ``times=3, delay=5m, factor=2``. Raises ValueError."""
+    given: dict[str, object] = {}
+    for part in re.split(r"[,\s]+", re.sub(r"\s*=\s*", "=", text.strip(" ,\t\n"))):
+        name, separator, value = part.partition("=")
+        if not separator:
+            name, value = "times", part
+        name = name.replace("-", "_")
+        if name in given:
+            raise ValueError(f"{shorten(text)}: {name} is given twice")
+        given[name] = _retry_value(name, value)
+    return Retry.from_json(given)
+
+
+def _retry_value(name: str, text: str) -> object:
+    if name in {"delay", "max_delay"}:
+        return parse_duration(text)
+    if name == "until_next_fire":
+        if text.lower() not in FLAG_WORDS:
+            raise ValueError(f"{name} = {shorten(text)}: write yes or no")
+        return FLAG_WORDS[text.lower()]
+    try:
+        return int(text) if text.isdecimal() and len(text) < _MAX_DIGITS else float(text)
+    except ValueError:
+        raise ValueError(
+            f"{shorten(text)} is no number: write how many retries, such as 3, or arguments of"
+            " Retry, such as 'times=3, delay=5m, factor=2'"
+        ) from None
+
+
+def format_retry(retry: Retry) -> str:
+    """Return ``times=3, delay=5m, factor=2``, which ``parse_retry`` reads back."""
+    if not retry.times:
+        return "0"
+    parts = [
+        f"times={retry.times}",
+        f"delay={format_duration(retry.delay)}",
+        f"factor={retry.factor!r}".removesuffix(".0"),
+    ]
+    if retry.max_delay is not None:
+        parts.append(f"max_delay={format_duration(retry.max_delay)}")
+    if retry.until_next_fire:
+        parts.append("until_next_fire=yes")
+    return ", ".join(parts)

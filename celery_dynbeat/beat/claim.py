@@ -387,7 +387,12 @@ def _decide_due(
         buffered=overlap.buffered.get(row.id, 0),
         last_run_at=row.last_run_at,
     )
-    new = [run_rows.new_outgoing_run(row, at, now=now, settings=settings) for at in planned.runs]
+    new = [
+        run_rows.new_outgoing_run(
+            row, at, now=now, settings=settings, next_fire_at=planned.next_fire_at
+        )
+        for at in planned.runs
+    ]
     # A buffered run is recorded like the others. The sweep publishes it when it need not wait.
     overdue_at = now + settings.dispatch_timeout
     records = [run_rows.pending_row(run, now=now, overdue_at=overdue_at) for run in new]

@@ -9,6 +9,8 @@ A run is overdue in these states:
   makes it overdue at once. The sweep checks it as well, because that worker may die.
 - ``sent`` for longer than dynbeat_resend_after: the broker lost its queue, or the queue is long. If
   both messages arrive, the guard lets one start.
+- ``retrying`` after a failure, by the retry policy of its schedule: overdue when the retry is due.
+  It becomes ``pending`` first. Runs that wait for Celery's retry are not overdue.
 
 Not every overdue run is published again:
 
@@ -30,6 +32,7 @@ from typing import NamedTuple
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.settings import Settings, check_task_allowed
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import REQUESTED_ORIGINS, Origin
 from celery_dynbeat.db.statements import Row, RowLockedError, format_error
 from celery_dynbeat.planning.plan import OutgoingRun
@@ -66,7 +69,7 @@ def take_overdue(
     """
     limit = settings.batch_size
     orphans = runs.revoke_orphans(session, now=now, limit=limit, since=since)
-    rows = runs.lock_overdue(session, now=now, limit=limit, since=since)
+    rows = _make_pending(session, runs.lock_overdue(session, now=now, limit=limit, since=since))
     active = _revoke_paused(session, rows, now=now)
     publishable = _fail_unpublishable(session, active, now=now, settings=settings)
     live = _expire(session, publishable, now=now)
@@ -75,6 +78,20 @@ def take_overdue(
     buffered = _buffered(session, [each.row for each in live], now=now, settings=settings)
     outgoing = [each.run for each in live if each.run.run_id not in buffered]
     return Swept(orphans + len(rows), outgoing)
+
+
+def _make_pending(session: Session, rows: Sequence[OverdueRun]) -> Sequence[OverdueRun]:
+    """Move the retrying runs to pending; return all rows as they are then."""
+    retrying = [row.id for row in rows if row.status == Status.RETRYING]
+    if not retrying:
+        return rows
+    runs.make_retries_pending(session, retrying)
+    return [
+        row._replace(status=Status.PENDING, retries=row.retries + 1)
+        if row.status == Status.RETRYING
+        else row
+        for row in rows
+    ]
 
 
 def _revoke_paused(

@@ -4,12 +4,14 @@ Anyone who can write to the broker can write any header. So this module alone re
 returns each one typed and bounded, as it would be stored; or as if the header were missing.
 """
 
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from celery.app.task import Context
 
+from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.common.run_ids import is_run_id
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ HEADER_REPLACES = "dynbeat_replaces"
 HEADER_OVERLAP = "dynbeat_overlap"
 #: Only on runs of a schedule with a ping URL. The URL is a secret and stays in the database.
 HEADER_PING = "dynbeat_ping"
+#: Only on runs with a retry policy: that policy as JSON, and the next fire time if it needs that.
+HEADER_RETRY, HEADER_NEXT_FIRE_AT = "dynbeat_retry", "dynbeat_next_fire_at"
 
 #: Headers that Celery's protocol 2 uses for the message itself, or that set task.request in the
 #: worker. A caller's header of that name could name another task or bypass the guard.
@@ -50,6 +54,8 @@ HEADER_DEFERRALS = "dynbeat_deferrals"
 _NAME_LENGTH = 255
 #: Characters of an instant, and of a trace in the W3C format with what later versions add.
 _INSTANT_LENGTH, _TRACE_LENGTH = 64, 128
+#: Characters of a retry policy. The longest has about 140.
+_RETRY_LENGTH = 256
 #: The largest count that each database stores, less one for the next attempt.
 _MAX_COUNT = 2**31 - 2
 
@@ -81,6 +87,10 @@ def run_headers(run: "OutgoingRun", *, sent_at: datetime | None = None) -> dict[
         headers[HEADER_OVERLAP] = run.overlap
     if run.pings:
         headers[HEADER_PING] = True
+    if run.retry is not None:
+        headers[HEADER_RETRY] = json.dumps(run.retry.to_json())
+        if run.retry.until_next_fire and run.next_fire_at is not None:
+            headers[HEADER_NEXT_FIRE_AT] = run.next_fire_at.isoformat()
     if not run.options:
         return headers
     given: dict[str, Any] = run.options.get("headers", {})
@@ -203,3 +213,20 @@ def is_awaited(request: Any) -> bool:
 def wants_pings(message: Any) -> bool:
     """Return whether the starts and ends of this run are to be reported to a ping URL."""
     return HEADER_PING in headers_of(message)
+
+
+def retry_at_of(request: Any, *, now: datetime) -> datetime | None:
+    """Return when the run starts again whose attempt failed at ``now``; None: it does not."""
+    written, retries = _text_in(request, HEADER_RETRY, _RETRY_LENGTH), retries_of(request)
+    if written is None or retries is None:
+        return None
+    try:
+        policy = json.loads(written)
+        retry = Retry.from_json(policy) if isinstance(policy, dict) else None
+    # InvalidScheduleError is a ValueError.
+    except (RecursionError, ValueError):
+        return None
+    if retry is None:
+        return None
+    next_fire_at = instant_in(request, HEADER_NEXT_FIRE_AT)
+    return retry.retry_at(retries=retries, now=now, next_fire_at=next_fire_at)

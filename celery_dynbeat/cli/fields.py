@@ -16,6 +16,7 @@ from celery_dynbeat.cli.base.parameter_types import (
     Instant,
     Json,
     Number,
+    RetryPolicy,
 )
 from celery_dynbeat.cli.declarations.fields import trigger_of
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
@@ -84,6 +85,11 @@ field_options = combined(
         "--pause-after-failures",
         type=Number(least=0, most=_MAX_COUNT),
         help="Pause after this number of failed runs in a row; 0: never.",
+    ),
+    click.option(
+        "--retry",
+        type=RetryPolicy(),
+        help="Start a failed run again, such as 3, or 'times=3, delay=5m, factor=2'; 0: never.",
     ),
     click.option(
         "--alert",

@@ -7,6 +7,7 @@ import click
 
 from celery_dynbeat.api import FireTime, ScheduleInfo
 from celery_dynbeat.api.results.base import as_json
+from celery_dynbeat.api.typed_text import format_retry
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import name_argument, owner_option
@@ -19,7 +20,7 @@ _EMPTY: tuple[Any, ...] = (None, "", [], {}, ())
 _DETAILS = (
     *("paused_reason", "args", "kwargs", "options", "tags", "start_at", "end_at", "max_runs"),
     *("catch_up", "catch_up_window", "overlap", "max_run_time", "jitter", "expires_after"),
-    *("on_lost", "pause_after_failures", "alerts", "ping_url"),
+    *("on_lost", "pause_after_failures", "retry", "alerts", "ping_url"),
     *("failing_since", "finished_at", "managed_by"),
 )
 
@@ -69,6 +70,7 @@ def _values(
 ) -> Mapping[str, Any]:
     trigger = info.trigger
     details = {name: getattr(info, name) for name in _DETAILS}
+    details["retry"] = info.retry and format_retry(info.retry)
     details["alerts"] = as_json(info.alerts)
     details["ping_url"] = info.ping_url and masked(info.ping_url)
     return {

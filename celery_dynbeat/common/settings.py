@@ -8,10 +8,13 @@ from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from celery_dynbeat.common.errors import ConfigurationError, InvalidScheduleError
+
+if TYPE_CHECKING:
+    from celery_dynbeat.common.retry import Retry
 
 #: Ended runs that ``after_failures`` may count. Each evaluation reads so many rows.
 MAX_FAILURES = 1_000
@@ -356,6 +359,18 @@ def _zone(value: object) -> str:
     return str(value)
 
 
+def _retry(value: object) -> "Retry":
+    # A late import: most applications have no such setting.
+    from celery_dynbeat.common.retry import Retry  # noqa: PLC0415
+
+    if isinstance(value, Retry):
+        return value
+    if not isinstance(value, Mapping):
+        msg = "must be Retry(times=...), or a dict of its arguments"
+        raise ValueError(msg)  # noqa: TRY004
+    return Retry.from_json(value)
+
+
 def _setting(default: Any, check: Callable[[object], Any]) -> Any:
     return field(default=default, metadata={"check": check})
 
@@ -364,7 +379,8 @@ def _setting(default: Any, check: Callable[[object], Any]) -> Any:
 class Settings:
     """The settings with their defaults. In the configuration each name starts with ``dynbeat_``.
 
-    A policy applies to schedules that do not set it. None means: no limit, no expiry, never pause.
+    A policy applies to schedules that do not set it. None means: no limit, no expiry, never pause,
+    no retry.
     ``schema`` None: that of the connection. ``create_tables`` None: create tables on an embedded
     database only. ``timezone`` unset: the time zone of the Celery application. ``application``
     None: the application has no name. ``alerts`` None: on if a target of ``alert_urls`` has a URL.
@@ -399,6 +415,7 @@ class Settings:
     expires_after: timedelta | None = _setting(None, _duration)
     on_lost: str = _setting("record", _one_of(*ON_LOST))
     pause_after_failures: int | None = _setting(None, _count)
+    retry: "Retry | None" = _setting(None, _retry)
     history_retention: timedelta = _setting(timedelta(days=30), _duration)
     audit: bool = _setting(default=True, check=_flag)
     audit_retention: timedelta = _setting(timedelta(days=90), _duration)

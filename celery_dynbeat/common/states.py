@@ -113,6 +113,8 @@ FINISH_BEFORE_RERUN = _transition(UNSTARTED, *FINISH.targets)
 LOSE = _transition((Status.RUNNING, Status.RETRYING), Status.LOST, Status.REVOKED)
 #: The worker is dead, and the schedule asks for another attempt.
 RERUN = _transition((Status.RUNNING,), Status.PENDING)
+#: The retry of a failed run is due, which beat sends.
+SEND_RETRY = _transition((Status.RETRYING,), Status.PENDING)
 #: The broker lost the message of Celery's retry.
 RESEND_RETRY = _transition((Status.RETRYING,), Status.PENDING)
 
@@ -132,6 +134,7 @@ TRANSITIONS: Mapping[str, Transition] = {
     "FINISH_BEFORE_RERUN": FINISH_BEFORE_RERUN,
     "LOSE": LOSE,
     "RERUN": RERUN,
+    "SEND_RETRY": SEND_RETRY,
     "RESEND_RETRY": RESEND_RETRY,
 }
 

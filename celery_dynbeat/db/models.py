@@ -116,6 +116,8 @@ class Schedule(Base):
     on_lost: Mapped[str | None] = mapped_column(ExactText(16))
     # 0: never, independent of the setting.
     pause_after_failures: Mapped[int | None]
+    # The retry policy, as Retry.to_json returns it.
+    retry: Mapped[dict[str, Any] | None] = mapped_column(Json("object"))
     # The first fire time that is neither sent nor recorded as skipped. A paused or quarantined
     # schedule keeps it, so that the fire times it misses can be recorded.
     next_fire_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -208,13 +210,14 @@ class Run(Base):
     attempt: Mapped[int] = mapped_column(server_default="0")
     retries: Mapped[int] = mapped_column(server_default="0")
     created_at: Mapped[datetime] = mapped_column(RunInstant, server_default=utc_now())
-    # When the sweep resends the run. NULL after its start.
+    # When the sweep sends the run again: to its present attempt, or to the retry of a failed one.
+    # NULL after its start.
     overdue_at: Mapped[datetime | None] = mapped_column(RunInstant)
     sent_at: Mapped[datetime | None] = mapped_column(RunInstant)
     started_at: Mapped[datetime | None] = mapped_column(RunInstant)
     finished_at: Mapped[datetime | None] = mapped_column(RunInstant)
-    # When Celery's retry is due, while the run is retrying. On an ended run: when maintenance
-    # corrects failing_since of its schedule (store.failing).
+    # When the retry is due, while the run is retrying. On an ended run: when maintenance corrects
+    # failing_since of its schedule (store.failing).
     retry_at: Mapped[datetime | None] = mapped_column(RunInstant)
     # When a newer run replaced this one (overlap). No worker starts this run again.
     cancelled_at: Mapped[datetime | None] = mapped_column(RunInstant)
@@ -248,9 +251,9 @@ class Run(Base):
             name="origin_known",
         ),
         CheckConstraint("fire_count > 0", name="fire_count_positive"),
-        # Only a run that has not started can be overdue.
+        # Only a run whose next attempt has not started can be overdue.
         CheckConstraint(
-            "overdue_at IS NULL OR status IN ('pending', 'sent')",
+            "overdue_at IS NULL OR status IN ('pending', 'sent', 'retrying')",
             name="overdue_only_unstarted",
         ),
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.common.text import LATEST
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec
 from celery_dynbeat.triggers.wrappers import SkippingTrigger, nominal
@@ -42,6 +43,8 @@ class OutgoingRun(NamedTuple):
     run may start at any time. ``attempt`` and ``retries`` count the attempts and retries that the
     run has had. ``unstarted_since`` is when the run was first sent, if no worker has started it.
     ``origin`` is a value of ``db.models.Origin``. ``pings``: workers ping the URL of the schedule.
+    ``retry`` None means that a failed run does not start again. ``next_fire_at`` is known if that
+    policy needs it.
     """
 
     run_id: str
@@ -61,6 +64,8 @@ class OutgoingRun(NamedTuple):
     unstarted_since: datetime | None = None
     origin: str = "schedule"
     pings: bool = False
+    retry: Retry | None = None
+    next_fire_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

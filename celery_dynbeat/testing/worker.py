@@ -15,13 +15,14 @@ from typing import Any, NamedTuple
 from celery import states as celery_states
 from celery.app.task import Context as TaskRequest
 from celery.app.trace import build_tracer
-from celery.exceptions import Ignore
+from celery.exceptions import Ignore, Reject
 from celery.utils.time import maybe_make_aware
 
 from celery_dynbeat.broker.headers import (
     HEADER_ATTEMPT,
     HEADER_EXPIRES_AT,
     HEADER_OVERLAP,
+    retry_at_of,
     run_headers,
 )
 from celery_dynbeat.broker.publisher import PublishResult
@@ -176,9 +177,14 @@ class TaskRunner(RecordingPublisher):
             self._fail(message, error, result, end)
 
     def _fail(self, message: Message, error: Any, result: Any, end: Mapping[str, Any]) -> None:
+        at = self._context.clock.now()
+        retry_at = None if isinstance(error, Reject) else retry_at_of(self._request, now=at)
         self._record(
             message,
-            Status.FAILED,
+            Status.FAILED if retry_at is None else Status.RETRYING,
+            at=at,
+            retry_at=retry_at,
+            sent_by_beat=retry_at is not None,
             error=f"{type(error).__name__}: {error}",
             traceback=str(result.retval),
             **end,

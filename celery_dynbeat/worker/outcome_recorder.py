@@ -95,7 +95,8 @@ class Outcome:
     attempt that the message follows.
     ``status`` sent: the broker was asked to redeliver the message; ``resend_at`` is required. With
     ``started`` False: process ``pid`` does not execute the run, even if its row is ``running``.
-    ``status`` retrying: ``retry_at`` is when Celery starts the next attempt, if it is known.
+    ``status`` retrying: ``retry_at`` is when the next attempt starts, if it is known.
+    ``sent_by_beat``: beat sends that attempt at ``retry_at``; else Celery has sent it.
     ``status`` running: the attempt continues though it was to be terminated; ``error`` says why.
     ``awaited``: another run of the schedule may wait for this one to end.
     ``subject`` is for events. It is not written.
@@ -112,6 +113,7 @@ class Outcome:
     traceback: str | None = None
     resend_at: datetime | None = None
     retry_at: datetime | None = None
+    sent_by_beat: bool = False
     awaited: bool = False
     subject: Subject = UNKNOWN
 
@@ -418,14 +420,23 @@ class Recorder:
             # It ends, and the waiting run is released, in the same transaction.
             outcome.awaited
             or not outcome.is_of_this_process
+            or self._is_due_soon(outcome)
             or (event is not None and needs_transaction(event))
         )
+
+    def _is_due_soon(self, outcome: Outcome) -> bool:
+        """Return whether beat must be told of a retry: its next poll may be after ``retry_at``."""
+        if not outcome.sent_by_beat or outcome.retry_at is None:
+            return False
+        return outcome.retry_at - outcome.at < self._settings.poll_interval
 
     def _write_within(self, session: Session, outcome: Outcome) -> bool:
         if not outcome.is_of_this_process:
             # The main process of a worker reports it, and must not wait for the run.
             runs.check_free(session, outcome.run_id)
         written = apply_outcome(session, outcome)
+        if written and self._is_due_soon(outcome):
+            self._notify(session)
         ended = outcome.awaited and outcome.status not in UNFINISHED
         if (
             written
@@ -540,6 +551,7 @@ def _attempt_end_of(outcome: Outcome) -> attempts.AttemptEnd:
         error=_truncated_error(outcome.error, ERROR_LENGTH),
         traceback=_truncated_traceback(outcome.traceback),
         retry_at=outcome.retry_at,
+        sent_by_beat=outcome.sent_by_beat,
     )
 
 

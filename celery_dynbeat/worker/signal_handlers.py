@@ -4,12 +4,14 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from celery import signals
 from celery.app.task import Task
-from celery.exceptions import TimeLimitExceeded, WorkerShutdown, WorkerTerminate
+from celery.exceptions import Reject, TimeLimitExceeded, WorkerShutdown, WorkerTerminate
 from celery.utils.time import maybe_make_aware
 
 from celery_dynbeat.broker.headers import (
@@ -18,6 +20,7 @@ from celery_dynbeat.broker.headers import (
     claimed_run_id,
     is_awaited,
     next_attempt_of,
+    retry_at_of,
     run_id_of,
     schedule_of,
     traceparent_of,
@@ -39,6 +42,21 @@ from celery_dynbeat.worker.replacement import (
 )
 
 _BEGAN = "dynbeat_began"
+# The request whose end the main process reports in this thread.
+_reported = threading.local()
+
+
+@contextmanager
+def reporting(request: Any) -> Iterator[None]:
+    """Tell the receivers about the request for which the main process sends signals now.
+
+    ``task_failure`` itself does not name the request of a pool process that died.
+    """
+    _reported.request = request
+    try:
+        yield
+    finally:
+        _reported.request = None
 
 
 def note_began(request: Any) -> None:
@@ -200,6 +218,7 @@ class OutcomeSignals:
         traceback: str | None = None,
         resend_at: datetime | None = None,
         retry_at: datetime | None = None,
+        sent_by_beat: bool = False,
         awaited: bool = False,
         is_last: bool = True,
         subject: Subject = UNKNOWN,
@@ -217,6 +236,7 @@ class OutcomeSignals:
             traceback=traceback,
             resend_at=resend_at,
             retry_at=retry_at,
+            sent_by_beat=sent_by_beat,
             awaited=awaited,
             subject=subject,
         )
@@ -252,14 +272,39 @@ class OutcomeSignals:
         if not is_run_id(task_id) or _is_requeued(sender, exception):
             return
         here = _ended_run(sender.request) == task_id
-        self._record(
+        request = sender.request if here else getattr(_reported, "request", None)
+        self._record_failed(
             task_id,
-            Status.FAILED,
+            # Of another run if another thread reports its end. Celery reports a rejected message as
+            # a failure, too.
+            request if request is not None and claimed_run_id(request) == task_id else None,
+            exception,
+            may_retry=not isinstance(exception, Reject),
             attempt=_ended_attempt(sender.request) if here else None,
             awaited=here and is_awaited(sender.request),
             subject=subject_of(sender.name, sender.request if here else None),
-            error=f"{type(exception).__name__}: {_text_of(exception)}",
             traceback=None if einfo is None else _text_of(einfo),
+        )
+
+    def _record_failed(
+        self, run_id: str, request: Any, exception: Any, *, may_retry: bool, **details: Any
+    ) -> None:
+        """Record that an attempt failed: it ends the run, or beat starts the run again.
+
+        ``request`` None means that the message is gone, and with it the policy.
+        """
+        at = self._context.now_or_host_time()
+        retry_at = None
+        if may_retry and request is not None:
+            retry_at = retry_at_of(request, now=at)
+        self._record(
+            run_id,
+            Status.FAILED if retry_at is None else Status.RETRYING,
+            at=at,
+            retry_at=retry_at,
+            sent_by_beat=retry_at is not None,
+            error=f"{type(exception).__name__}: {_text_of(exception)}",
+            **details,
         )
 
     def _record_replacement_failed(self, awaiting: AwaitingRun, exception: Any) -> None:
@@ -379,15 +424,16 @@ class OutcomeSignals:
             return
         if error is None or isinstance(error, Exception) or _is_requeued(task, error):
             return
-        is_killed = type(error).__name__ == "GreenletExit"
-        self._record(
-            run_id,
-            Status.REVOKED if is_killed else Status.FAILED,
-            attempt=attempt,
-            awaited=is_awaited(task.request),
-            subject=subject_of(task.name, task.request),
-            error=f"{type(error).__name__}: {_text_of(error)}",
-        )
+        ended: dict[str, Any] = {
+            "attempt": attempt,
+            "awaited": is_awaited(task.request),
+            "subject": subject_of(task.name, task.request),
+        }
+        if type(error).__name__ == "GreenletExit":
+            text = f"{type(error).__name__}: {_text_of(error)}"
+            self._record(run_id, Status.REVOKED, error=text, **ended)
+        else:
+            self._record_failed(run_id, task.request, error, may_retry=True, **ended)
 
     def _delay(self, reason: Any) -> timedelta:
         """Return how long Celery's retry waits; ``reason`` is its Retry exception."""

@@ -59,7 +59,7 @@ from celery_dynbeat.worker.outcome_recorder import is_permanent
 from celery_dynbeat.worker.pool_channel import PoolSlots
 from celery_dynbeat.worker.queues import consumed_queues, delivered_queue
 from celery_dynbeat.worker.replacement import carry_run
-from celery_dynbeat.worker.signal_handlers import OutcomeSignals, note_began
+from celery_dynbeat.worker.signal_handlers import OutcomeSignals, note_began, reporting
 from celery_dynbeat.worker.start_decision import (
     Delivery,
     StartAction,
@@ -109,9 +109,15 @@ def guarded_request(base: Any, on_not_terminated: Callable[[Any, str, str], None
 
         def on_failure(self, exc_info: Any, *args: Any, **kwargs: Any) -> Any:
             """Handle what a pool process raised, Ignore and Reject included."""
-            result = super().on_failure(exc_info, *args, **kwargs)
+            with reporting(self._context):
+                result = super().on_failure(exc_info, *args, **kwargs)
             _send_event(self, exc_info.exception)
             return result
+
+        def on_timeout(self, *args: Any, **kwargs: Any) -> Any:
+            """Handle a time limit that the pool enforces."""
+            with reporting(self._context):
+                return super().on_timeout(*args, **kwargs)
 
         def terminate(self, pool: Any, signal: Any = None) -> None:
             """Terminate the task, if the pool can."""

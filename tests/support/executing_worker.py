@@ -94,7 +94,7 @@ class ExecutingWorker:
             **headers,
             "headers": headers,
             "id": run.run_id,
-            "retries": 0,
+            "retries": run.retries,
             "delivery_info": {"exchange": "", "routing_key": "celery"},
         }
         self.trace(run.run_id, [], {}, request)

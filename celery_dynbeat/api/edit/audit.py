@@ -35,7 +35,7 @@ from celery_dynbeat.triggers import parse_trigger
 _PLAIN_COLUMNS = (
     *("task", "args", "kwargs", "options", "enabled", "paused_reason"),
     *("start_at", "end_at", "max_runs", "catch_up", "catch_up_window", "expires_after", "jitter"),
-    *("overlap", "max_run_time", "on_lost", "pause_after_failures", "description", "tags"),
+    *("overlap", "max_run_time", "on_lost", "pause_after_failures", "retry", "description", "tags"),
     *("alerts", "ping_url", "error", "version"),
 )
 #: Rows whose values are in memory at the same time.

@@ -24,6 +24,7 @@ from celery_dynbeat.api.checks import (
 from celery_dynbeat.api.edit import alerting, options
 from celery_dynbeat.api.edit.conversion import TaskLike, TriggerLike, task_name
 from celery_dynbeat.common.alert_rules import AlertRules
+from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.common.settings import CATCH_UPS, ON_LOST, OVERLAPS
 from celery_dynbeat.common.text import as_text
 
@@ -44,6 +45,7 @@ FIELD_DEFAULTS: Mapping[str, Any] = {
     "max_run_time": None,
     "on_lost": None,
     "pause_after_failures": None,
+    "retry": None,
     "description": "",
     "tags": [],
     "alerts": None,
@@ -59,8 +61,9 @@ class Fields(TypedDict, total=False):
 
     - ``queue`` and ``priority`` are short for the entries of ``options``; None removes the entry.
     - Instants are aware datetimes. Durations are timedeltas or seconds.
-    - A policy (``catch_up`` to ``pause_after_failures``) that is None follows the setting of the
-      same name. ``jitter=0`` means no jitter, and ``pause_after_failures=0`` never pauses.
+    - A policy (``catch_up`` to ``retry``) that is None follows the setting of the same name.
+      ``jitter=0`` means no jitter, ``pause_after_failures=0`` never pauses, and
+      ``retry=Retry(times=0)`` never retries. ``retry`` may be a dict of the arguments of Retry.
     - ``alerts`` are the own alert rules, also as a dict. They replace all earlier ones.
     - ``ping_url`` is where a worker reports each run. dynbeat_ping_hosts must allow its host.
     """
@@ -81,6 +84,7 @@ class Fields(TypedDict, total=False):
     max_run_time: timedelta | float | None
     on_lost: str | None
     pause_after_failures: int | None
+    retry: Retry | Mapping[str, Any] | None
     description: str
     tags: Sequence[str]
     alerts: AlertRules | Mapping[str, Any] | None
@@ -223,6 +227,16 @@ def _check_failures(field: str, value: Any) -> Any:
     return None if value is None else check_integer(field, value, minimum=0, maximum=2**31 - 1)
 
 
+def _check_retry(field: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if not isinstance(value, Retry):
+        if not isinstance(value, Mapping):
+            raise invalid(field, value, "must be Retry(times=...), or a dict of its arguments")
+        value = Retry.from_json(copy_as(dict, field, value))
+    return value.to_json()
+
+
 def _choice_check(*choices: str) -> Callable[[str, Any], Any]:
     def check(field: str, value: Any) -> Any:
         if value is not None and value not in choices:
@@ -293,6 +307,7 @@ _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "max_run_time": _check_duration,
     "on_lost": _choice_check(*ON_LOST),
     "pause_after_failures": _check_failures,
+    "retry": _check_retry,
     "description": check_text,
     "tags": _check_tags,
     "alerts": alerting.rules_column,

@@ -7,6 +7,7 @@ from functools import singledispatch
 from typing import Any, ClassVar
 
 from celery_dynbeat.common.alert_rules import AlertRules
+from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.triggers import Trigger
 
 
@@ -26,7 +27,8 @@ class Info:
         - The keys are the names of the attributes, always all of them and in the same order.
         - An instant is ISO 8601 text in UTC (``"2026-11-22T09:00:00+00:00"``).
         - A day is ISO 8601 text (``"2026-11-22"``). A duration is a number of seconds.
-        - A trigger is the dict of ``Trigger.to_json``, alert rules that of ``AlertRules.to_json``.
+        - A trigger is the dict of ``Trigger.to_json``, alert rules that of ``AlertRules.to_json``,
+          a retry policy that of ``Retry.to_json``.
         """
         names = [each.name for each in fields(self)]  # type: ignore[arg-type]
         return {name: as_json(getattr(self, name)) for name in (*names, *self._PROPERTIES)}
@@ -73,6 +75,11 @@ def _(value: Trigger) -> dict[str, str | None]:
 
 @_as_json.register
 def _(value: AlertRules) -> dict[str, Any]:
+    return value.to_json()
+
+
+@_as_json.register
+def _(value: Retry) -> dict[str, Any]:
     return value.to_json()
 
 

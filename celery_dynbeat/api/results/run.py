@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from celery_dynbeat.api.results.base import Info
-from celery_dynbeat.common.states import Origin
+from celery_dynbeat.common.states import Origin, Status
 
 if TYPE_CHECKING:
     from celery_dynbeat.db.models import Run
@@ -21,6 +21,7 @@ class RunInfo(Info):
     - ``request_id`` is the id of the request that made the run, None for other runs.
     - ``rerun_of`` is the id of the run that a rerun repeats. ``scheduled_for`` of a rerun is the
       fire time of that run.
+    - ``retry_at`` is when the next attempt of a ``retrying`` run is due, None for other runs.
     """
 
     _PROPERTIES: ClassVar[tuple[str, ...]] = ("lag", "queue_time", "duration")
@@ -37,10 +38,12 @@ class RunInfo(Info):
     request_id: int | None
     rerun_of: str | None
     attempt: int
+    retries: int
     created_at: datetime
     sent_at: datetime | None
     started_at: datetime | None
     finished_at: datetime | None
+    retry_at: datetime | None
     worker: str | None
     error: str | None
     traceback: str | None
@@ -48,8 +51,13 @@ class RunInfo(Info):
     @classmethod
     def of(cls, row: "Run") -> "RunInfo":
         """Return a snapshot of a row."""
-        plain = {name: getattr(row, name) for name in cls.__slots__ if name != "scheduled_for"}
-        return cls(**plain, scheduled_for=row.nominal_at or row.scheduled_for)
+        special: dict[str, Any] = {
+            "scheduled_for": row.nominal_at or row.scheduled_for,
+            # On an ended run the column is an instant for maintenance.
+            "retry_at": row.retry_at if row.status == Status.RETRYING else None,
+        }
+        plain = {name: getattr(row, name) for name in cls.__slots__ if name not in special}
+        return cls(**plain, **special)
 
     @property
     def lag(self) -> timedelta | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from celery_dynbeat.api.results.base import Info
 from celery_dynbeat.common.alert_rules import AlertRules, stored_rules
 from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.retry import Retry, stored_retry
 from celery_dynbeat.common.states import State
 from celery_dynbeat.planning.schedule_spec import key_for
 from celery_dynbeat.triggers import Trigger, parse_trigger
@@ -33,7 +34,7 @@ class ScheduleInfo(Info):
     - ``held_at`` is when beat found the due schedule held, None if it was not due since the hold.
     - ``failing_since`` is when the first of the last failed or lost runs ended. None: the last
       ended run succeeded, or no run has ended.
-    - A policy (``catch_up`` to ``pause_after_failures``) that is None follows the settings.
+    - A policy (``catch_up`` to ``retry``) that is None follows the settings.
     - ``alerts`` are the schedule's own alert rules, None if the settings apply.
     - ``ping_url`` can contain a token. The repr does not show it; ``to_dict`` does.
     - ``managed_by`` is ``"config"`` if the schedule follows an entry of Celery's ``beat_schedule``,
@@ -69,6 +70,7 @@ class ScheduleInfo(Info):
     max_run_time: timedelta | None
     on_lost: str | None
     pause_after_failures: int | None
+    retry: Retry | None
     next_run_at: datetime | None
     held_at: datetime | None
     last_run_at: datetime | None
@@ -100,6 +102,7 @@ class ScheduleInfo(Info):
             # The column has the end of the hold.
             "next_run_at": row.next_run_at if row.held_at is None else None,
             "tags": _tags(row.tags),
+            "retry": stored_retry(row.retry),
             "alerts": _alerts(row.alerts),
             **{name: _duration(getattr(row, name)) for name in _DURATIONS},
         }

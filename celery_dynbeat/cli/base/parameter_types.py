@@ -7,9 +7,16 @@ from typing import Any
 
 import click
 
-from celery_dynbeat.api.typed_text import TypedInstant, parse_duration, parse_instant
+from celery_dynbeat.api.typed_text import (
+    FLAG_WORDS,
+    TypedInstant,
+    parse_duration,
+    parse_instant,
+    parse_retry,
+)
 from celery_dynbeat.common.alert_rules import DURATIONS, FLAGS, AlertRules
 from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.common.run_ids import is_run_id
 from celery_dynbeat.common.text import shorten
 
@@ -102,18 +109,27 @@ _NEEDED: Mapping[str, Mapping[str, int]] = {
     "frequent_above": {"frequent_within": 1},
     "frequent_within": {"frequent_above": 1},
 }
-_WORDS = {"yes": True, "true": True, "no": False, "false": False}
 
 
 def _rule_value(name: str, text: str) -> Any:
     if name in DURATIONS:
         return parse_duration(text)
     if name in FLAGS:
-        if text.lower() not in _WORDS:
+        if text.lower() not in FLAG_WORDS:
             raise ValueError(f"{name} = {shorten(text)}: write yes or no")
-        return _WORDS[text.lower()]
+        return FLAG_WORDS[text.lower()]
     is_number = name != "to" and text.isdecimal() and len(text) < _MAX_DIGITS
     return int(text) if is_number else text
+
+
+class RetryPolicy(_Type):
+    """A retry policy: a number of retries, or the arguments of ``Retry``."""
+
+    name = "RETRY"
+
+    def parse(self, text: str) -> Retry:
+        """Return the policy. Raises ValueError."""
+        return parse_retry(text)
 
 
 class RunId(_Type):

@@ -13,6 +13,7 @@ from celery_dynbeat.api import ScheduleInfo
 from celery_dynbeat.api.edit.fields import FIELD_DEFAULTS
 from celery_dynbeat.common.alert_rules import AlertRules
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
+from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.triggers import Trigger
 
@@ -123,6 +124,7 @@ _PLAIN: Mapping[type, Callable[[Any], Any]] = {
     datetime: lambda instant: instant.isoformat().replace("+00:00", "Z"),
     tuple: list,
     AlertRules: AlertRules.to_json,
+    Retry: Retry.to_json,
 }
 
 

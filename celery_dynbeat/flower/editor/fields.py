@@ -35,7 +35,8 @@ _KIND_LABELS = {
 class Policy:
     """An optional field below "Policies". Empty means the default of the settings.
 
-    ``form`` is what a person types: ``"duration"``, ``"count"``, ``"instant"`` or ``"choice"``.
+    ``form`` is what a person types: ``"duration"``, ``"count"``, ``"instant"``, ``"choice"`` or
+    ``"retry"``.
     """
 
     name: str
@@ -61,6 +62,9 @@ POLICIES: Sequence[Policy] = (
         "Pause after failures",
         "count",
         "In a row; 0 never pauses.",
+    ),
+    Policy(
+        "retry", "Retry", "retry", "Of a failed run: 3, or times=3, delay=5m, factor=2; 0 never."
     ),
 )
 #: Field -> its label, in the order of the form.

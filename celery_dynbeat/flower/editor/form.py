@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from celery_dynbeat.api import ScheduleInfo
-from celery_dynbeat.api.typed_text import format_duration
+from celery_dynbeat.api.typed_text import format_duration, format_retry
+from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.flower.editor import fields
 from celery_dynbeat.flower.editor.conflict import Conflict
@@ -80,11 +81,14 @@ class EditorForm:
         value = getattr(self.settings, name, None)
         if isinstance(value, timedelta):
             return format_duration(value) if value else "none"
+        if isinstance(value, Retry):
+            return format_retry(value)
         return _WITHOUT.get(name, "none") if value is None else str(value)
 
 
 _WITHOUT = {
     "pause_after_failures": "never",
     "expires_after": "never",
+    "retry": "never",
     "catch_up_window": "no limit",
 }

@@ -10,8 +10,14 @@ from zoneinfo import ZoneInfo
 
 from celery_dynbeat.api.checks import check_name
 from celery_dynbeat.api.edit.fields import check_span, merge_options, to_columns
-from celery_dynbeat.api.typed_text import TypedInstant, parse_duration, parse_instant
+from celery_dynbeat.api.typed_text import (
+    TypedInstant,
+    parse_duration,
+    parse_instant,
+    parse_retry,
+)
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
+from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.common.text import load_json, shorten
 from celery_dynbeat.flower.editor.fields import LABELS, POLICIES, RULE_FIELDS, field_of
 from celery_dynbeat.flower.editor.rules import trigger_of, zone_of
@@ -141,6 +147,10 @@ def _read_instant(text: str) -> TypedInstant | None:
     return parse_instant(text) if text.strip() else None
 
 
+def _read_retry(text: str) -> Retry | None:
+    return parse_retry(text) if text.strip() else None
+
+
 def _json(text: str, kind: type, *, example: str) -> Any:
     wanted = "array" if kind is list else "object"
     try:
@@ -162,6 +172,7 @@ _FORMS: Mapping[str, Callable[[str], Any]] = {
     "count": _read_number,
     "duration": _read_duration,
     "instant": _read_instant,
+    "retry": _read_retry,
 }
 _READERS: Mapping[str, Callable[[str], Any]] = {
     "task": str.strip,

@@ -11,7 +11,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.api import ScheduleInfo
-from celery_dynbeat.api.typed_text import format_duration
+from celery_dynbeat.api.typed_text import format_duration, format_retry
+from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.common.text import escape
 from celery_dynbeat.flower.editor.fields import ARGUMENT_FIELDS, FIELDS, POLICIES
 from celery_dynbeat.triggers import Once
@@ -85,4 +86,6 @@ def _plain(value: Any, zone: ZoneInfo) -> str:
         return format_duration(value)
     if isinstance(value, datetime):
         return value.astimezone(zone).isoformat()
+    if isinstance(value, Retry):
+        return format_retry(value)
     return str(value)

@@ -7,6 +7,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.api.results import ChangeInfo, ScheduleInfo
+from celery_dynbeat.api.typed_text import format_retry
+from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.text import format_duration
 from celery_dynbeat.flower.base.fragments import as_json, local_time
@@ -20,7 +22,7 @@ Link = Callable[..., str]
 
 _POLICIES = (
     *("catch_up", "catch_up_window", "overlap", "max_run_time", "jitter"),
-    *("expires_after", "on_lost", "pause_after_failures"),
+    *("expires_after", "on_lost", "pause_after_failures", "retry"),
 )
 _LIMITS = ("start_at", "end_at", "max_runs")
 _ARGUMENTS = frozenset({"args", "kwargs"})
@@ -68,6 +70,8 @@ def _text(value: object, zone: ZoneInfo) -> str:
         return format_duration(value)
     if isinstance(value, datetime):
         return local_time(value, zone)
+    if isinstance(value, Retry):
+        return format_retry(value)
     return "none" if value is None else str(value)
 
 

@@ -67,7 +67,7 @@ def unfinished_rules(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             Cause.RETRYING,
             f"The run of {age_text(facts, newest)} {story(facts, newest)}.",
-            f"Celery starts it again. {_SHOW} has the traceback.".format(id=newest.id),
+            f"It starts again by itself. {_SHOW} has the traceback.".format(id=newest.id),
         )
 
 

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from celery_dynbeat.api import RunInfo
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.common.text import cut, format_duration
+from celery_dynbeat.common.text import cut, format_distance, format_duration
 
 #: A run that started within this time after its fire time is on time.
 ON_TIME = timedelta(seconds=5)
@@ -81,7 +81,8 @@ def explain_run(run: RunInfo, *, now: datetime, jitter: timedelta | None = None)
             f"has been running for {_ago(run.started_at or run.created_at, now)} on {_worker(run)}"
         )
     if status is Status.RETRYING:
-        return f"failed and waits for Celery's retry: {first_line(run.error)}"
+        when = "" if run.retry_at is None else f" {format_distance(run.retry_at, now=now)}"
+        return f"failed and waits for its retry{when}: {first_line(run.error)}"
     return _ended(run, status, jitter)
 
 

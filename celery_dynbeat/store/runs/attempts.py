@@ -84,6 +84,7 @@ class AttemptStart:
 class AttemptEnd:
     """How an attempt ended: succeeded, failed, revoked, or retrying until ``retry_at``.
 
+    ``sent_by_beat``: beat sends that retry; else Celery has sent it.
     ``attempt`` None means the current attempt of this worker. The main process does not know the
     number when it reports that a child has exited.
     """
@@ -96,6 +97,7 @@ class AttemptEnd:
     error: str | None = None
     traceback: str | None = None
     retry_at: datetime | None = None
+    sent_by_beat: bool = False
 
 
 def start(session: Session, attempt_start: AttemptStart, *, now: datetime) -> bool:
@@ -215,7 +217,7 @@ def finishing(attempt_end: AttemptEnd) -> Parametrised:
     }
     values |= {"by": attempt_end.worker} if attempt is None else {"begun": attempt}
     values |= {"again_at": attempt_end.retry_at} if status == Status.RETRYING else {}
-    return _finish(status, attempt is not None), values
+    return _finish(status, attempt is not None, attempt_end.sent_by_beat), values
 
 
 def finish_and_start(
@@ -255,15 +257,18 @@ def _both(finish_statement: Update, start_statement: Update) -> Select[tuple[int
 
 
 @cache
-def _finish(status: Status, knows_attempt: bool) -> Update:  # noqa: FBT001 - keys of the cache
+def _finish(
+    status: Status,
+    knows_attempt: bool,  # noqa: FBT001 - keys of the cache
+    sent_by_beat: bool,  # noqa: FBT001
+) -> Update:
     sources = FINISH.sources + (FINISH_BEFORE_RERUN.sources if knows_attempt else ())
     mine = _run.attempt == bindparam("begun") if knows_attempt else _run.worker == bindparam("by")
     return (
         update(RUNS)
         .where(_run.id == bindparam("ended"), is_one_of(_run.status, sources), mine)
         .values(
-            **_end(status),
-            overdue_at=null(),
+            **{"overdue_at": null(), **_end(status, sent_by_beat=sent_by_beat)},
             # A cancelled run keeps its termination error (overlaps.note_termination_failure).
             error=func.coalesce(
                 bindparam("reason"), case((_run.cancelled_at.is_not(None), _run.error))
@@ -273,7 +278,7 @@ def _finish(status: Status, knows_attempt: bool) -> Update:  # noqa: FBT001 - ke
     )
 
 
-def _end(status: Status) -> dict[str, Any]:
+def _end(status: Status, *, sent_by_beat: bool) -> dict[str, Any]:
     end, at = _literal(status), bindparam("at", type_=UtcDateTime)
     if status == Status.SUCCEEDED:
         # Read without a lock, also on MySQL and MariaDB at READ COMMITTED. Not EXISTS: PostgreSQL
@@ -290,10 +295,13 @@ def _end(status: Status) -> dict[str, Any]:
     # A run that a newer one replaced starts no other attempt.
     replaced = _run.cancelled_at.is_not(None)
     again_at = bindparam("again_at", type_=UtcDateTime)
+    retry_at = case((replaced, null()), else_=again_at)
     return {
         "status": case((replaced, _literal(Status.REVOKED)), else_=end),
         "finished_at": case((replaced, at), else_=null()),
-        "retry_at": case((replaced, null()), else_=again_at),
+        "retry_at": retry_at,
+        # The sweep sends overdue runs.
+        **({"overdue_at": retry_at} if sent_by_beat else {}),
     }
 
 

@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.common.states import CONFIRM, EXPIRE, GIVE_UP, REVOKE, Status
+from celery_dynbeat.common.states import CONFIRM, EXPIRE, GIVE_UP, REVOKE, SEND_RETRY, Status
 from celery_dynbeat.db import statements
 from celery_dynbeat.db.dialects import Capabilities, capabilities_of
 from celery_dynbeat.db.models import REQUESTED_ORIGINS, RUNS, Run, Schedule
@@ -152,6 +152,7 @@ class OverdueRun(NamedTuple):
     nominal_at: datetime | None
     created_at: datetime
     origin: str
+    status: str
     sent_at: datetime | None
     attempt: int
     retries: int
@@ -164,6 +165,8 @@ class OverdueRun(NamedTuple):
     expires_after: float | None
     overlap: str | None
     max_run_time: float | None
+    retry: dict[str, Any] | None
+    next_fire_at: datetime | None
     enabled: bool
     pings: bool
 
@@ -186,6 +189,7 @@ def lock_overdue(
             Run.nominal_at,
             Run.created_at,
             Run.origin,
+            Run.status,
             Run.sent_at,
             Run.attempt,
             Run.retries,
@@ -198,6 +202,8 @@ def lock_overdue(
             Schedule.expires_after,
             Schedule.overlap,
             Schedule.max_run_time,
+            Schedule.retry,
+            Schedule.next_fire_at,
             Schedule.enabled,
             Schedule.ping_url.is_not(None).label("pings"),
         )
@@ -221,6 +227,27 @@ def lease(session: Session, ids: Sequence[str], *, overdue_at: datetime) -> int:
         return 0
     unstarted = (Run.id.in_(ids), Run.status.in_(CONFIRM.sources))
     return update_free(session, *unstarted, values={"overdue_at": overdue_at})
+
+
+def make_retries_pending(session: Session, ids: Sequence[str]) -> int:
+    """Move retrying runs whose retry beat sends to pending, and return their number.
+
+    They must be locked.
+    """
+    if not ids:
+        return 0
+    statement = (
+        update(Run)
+        .where(Run.id.in_(ids), Run.status.in_(SEND_RETRY.sources))
+        .values(
+            status=Status.PENDING,
+            retry_at=None,
+            started_at=None,
+            # A second delivery of the message of the failed attempt has the previous count.
+            retries=Run.retries + 1,
+        )
+    )
+    return execute_dml(session, statement)
 
 
 def mark_expired(session: Session, ids: Sequence[str], *, now: datetime) -> int:

@@ -72,6 +72,7 @@ class DueSchedule(NamedTuple):
     jitter: float | None
     overlap: str | None
     max_run_time: float | None
+    retry: dict[str, Any] | None
     next_fire_at: datetime | None
     next_run_at: datetime | None
     skipped_until: datetime | None

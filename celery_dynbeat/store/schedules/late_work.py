@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import and_, case, func, select
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run, Schedule
 from celery_dynbeat.db.statements import force_index, in_index_order
 from celery_dynbeat.store.schedules.schedule_filters import (
@@ -68,8 +69,8 @@ def unstarted_runs(session: Session) -> Late:
 
     ``oldest_at`` is that of the MAX_READ runs that are overdue next.
     """
-    # A run that has not started is in the index of overdue runs.
-    return _unstarted(session, Run.created_at)
+    # A run that has not started is in the index of overdue runs. So is one that waits for a retry.
+    return _unstarted(session, Run.created_at, Run.status != Status.RETRYING)
 
 
 def _unstarted(session: Session, instant: Any, *conditions: Any) -> Late:

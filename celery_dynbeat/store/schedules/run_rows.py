@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Any
 
+from celery_dynbeat.common.retry import Retry, stored_retry
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.states import Status
@@ -29,8 +30,12 @@ def new_outgoing_run(
     now: datetime,
     settings: Settings,
     origin: Origin = Origin.SCHEDULE,
+    next_fire_at: datetime | None = None,
 ) -> OutgoingRun:
-    """Return a new outgoing run of the schedule in ``row``."""
+    """Return a new outgoing run of the schedule in ``row``.
+
+    ``next_fire_at`` is the next fire time of the schedule after it.
+    """
     return _outgoing(
         row,
         settings,
@@ -39,6 +44,7 @@ def new_outgoing_run(
         scheduled_for=fire_at,
         origin=origin,
         expires_at=expires_at(row.expires_after, created_at=now, settings=settings),
+        next_fire_at=next_fire_at,
     )
 
 
@@ -59,6 +65,8 @@ def recorded_outgoing_run(row: OverdueRun, *, settings: Settings) -> OutgoingRun
         attempt=row.attempt,
         retries=row.retries,
         unstarted_since=None if row.attempt else row.sent_at,
+        # The next fire time replaces no run that was requested.
+        next_fire_at=row.next_fire_at if row.origin == Origin.SCHEDULE else None,
     )
 
 
@@ -75,8 +83,15 @@ def _outgoing(
         options=row.options,
         overlap=row.overlap or settings.overlap,
         pings=_may_ping(settings, of_run["origin"]) and not isinstance(row, Schedule) and row.pings,
+        retry=_retry(row, settings),
         **of_run,
     )
+
+
+def _retry(row: DueSchedule | OverdueRun | Schedule, settings: Settings) -> Retry | None:
+    """Return the policy that applies to the schedule in ``row``, None without a retry."""
+    retry = settings.retry if row.retry is None else stored_retry(row.retry)
+    return retry if retry is not None and retry.times else None
 
 
 def _may_ping(settings: Settings, origin: Origin) -> bool:

@@ -54,6 +54,8 @@ def run_info(**instants):
         request_id=None,
         rerun_of=None,
         attempt=0,
+        retries=0,
+        retry_at=None,
         created_at=NOON,
         worker=None,
         error=None,

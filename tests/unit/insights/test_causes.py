@@ -374,7 +374,7 @@ CASES = [
     (
         {"runs": [run("retrying", error="ValueError: x")]},
         Cause.RETRYING,
-        "The run of 60 min ago failed and waits for Celery's retry: ValueError: x.",
+        "The run of 60 min ago failed and waits for its retry: ValueError: x.",
     ),
     (
         {"runs": [run("skipped", ago=MINUTE, error=OVERLAP), run("running", ago=2 * MINUTE)]},

@@ -123,6 +123,7 @@ def _create_schedule() -> None:
         sa.Column("overlap", ExactText(16), nullable=True),
         sa.Column("on_lost", ExactText(16), nullable=True),
         sa.Column("pause_after_failures", sa.Integer(), nullable=True),
+        sa.Column("retry", Json("object"), nullable=True),
         sa.Column("next_fire_at", UtcDateTime(), nullable=True),
         sa.Column("next_run_at", UtcDateTime(), nullable=True),
         sa.Column("held_at", UtcDateTime(), nullable=True),
@@ -286,7 +287,8 @@ def _create_run() -> None:
         ),
         sa.CheckConstraint("fire_count > 0", name="fire_count_positive"),
         sa.CheckConstraint(
-            "overdue_at IS NULL OR status IN ('pending', 'sent')", name="overdue_only_unstarted"
+            "overdue_at IS NULL OR status IN ('pending', 'sent', 'retrying')",
+            name="overdue_only_unstarted",
         ),
     )
     _create_index(

@@ -1,0 +1,135 @@
+"""The retry policy of a schedule: whether a failed run starts again, and when. PURE."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from datetime import datetime, timedelta
+from typing import Any
+
+from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.common.text import shorten
+
+MAX_TIMES, MAX_FACTOR = 100, 100
+#: Beat sends each retry, and one that is due at once could fail thousands of times in a minute.
+MIN_DELAY = timedelta(seconds=1)
+#: The present instant plus this duration is a date that each database can store.
+MAX_DELAY = timedelta(days=36_525)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """When a failed run starts again, under the same id as a new attempt.
+
+    - ``times`` is how many retries a run has at most, from 0 to 100; 0 means none. Celery's own
+      retries of the task count.
+    - ``delay`` is the time from the failure to the first retry, at least 1 second. Each retry
+      multiplies it by ``factor``, from 1 to 100. ``max_delay`` None means no bound. Durations are
+      timedeltas, or seconds.
+    - ``until_next_fire``: a run whose retry would not be before the next fire time of its schedule
+      fails for good.
+
+    Raises InvalidScheduleError for an invalid value.
+    """
+
+    times: int
+    delay: timedelta = timedelta(minutes=1)
+    factor: float = 2.0
+    max_delay: timedelta | None = None
+    until_next_fire: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.times, bool) or not isinstance(self.times, int):
+            raise _invalid("times", self.times, "must be a whole number")
+        if not 0 <= self.times <= MAX_TIMES:
+            rule = f"must be from 0 to {MAX_TIMES}; 0 means no retry"
+            raise _invalid("times", self.times, rule)
+        object.__setattr__(self, "delay", _duration("delay", self.delay))
+        object.__setattr__(self, "factor", _factor(self.factor))
+        if self.max_delay is not None:
+            object.__setattr__(self, "max_delay", _duration("max_delay", self.max_delay))
+            if self.max_delay < self.delay:
+                rule = f"must not be shorter than delay = {shorten(self.delay)}"
+                raise _invalid("max_delay", self.max_delay, rule)
+        if not isinstance(self.until_next_fire, bool):
+            raise _invalid("until_next_fire", self.until_next_fire, "must be True or False")
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Retry":
+        """Return the policy of a dict: the output of ``to_json``, or the arguments as a dict.
+
+        Raises InvalidScheduleError.
+        """
+        known = [each.name for each in fields(cls)]
+        for name in value:
+            if name not in known:
+                near = difflib.get_close_matches(str(name)[:40], known, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+                raise _invalid(str(name)[:40], value[name], f"there is no such argument; {hint}")
+        if "times" not in value:
+            message = "retry: times is missing: add how many retries a run has at most"
+            raise InvalidScheduleError(message, field="retry")
+        return cls(**value)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the policy as a dict of JSON values. Durations are seconds.
+
+        ``max_delay`` and ``until_next_fire`` are left out if they have their defaults.
+        """
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        defaults = {each.name: each.default for each in fields(self)[3:]}
+        return {
+            name: value.total_seconds() if isinstance(value, timedelta) else value
+            for name, value in given.items()
+            if value != defaults.get(name, MISSING)
+        }
+
+    def retry_at(
+        self, *, retries: int, now: datetime, next_fire_at: datetime | None = None
+    ) -> datetime | None:
+        """Return when a run starts again that failed at ``now``; None: it has failed for good.
+
+        ``retries`` is how many retries the run has had. ``next_fire_at`` is the next fire time of
+        its schedule, None if there is none.
+        """
+        if retries >= self.times:
+            return None
+        longest = MAX_DELAY if self.max_delay is None else self.max_delay
+        # The exponent is below MAX_TIMES, so that no float overflows.
+        seconds = self.delay.total_seconds() * self.factor**retries
+        at = now + timedelta(seconds=min(seconds, longest.total_seconds()))
+        if self.until_next_fire and next_fire_at is not None and at >= next_fire_at:
+            return None
+        return at
+
+
+def stored_retry(stored: object) -> Retry | None:
+    """Return the policy of the column ``retry``; None without one.
+
+    A policy that only SQL can have written, and that cannot be read, does not apply.
+    """
+    if not stored or not isinstance(stored, Mapping):
+        return None
+    try:
+        return Retry.from_json(stored)
+    except InvalidScheduleError:
+        return None
+
+
+def _invalid(name: str, value: object, rule: str) -> InvalidScheduleError:
+    return InvalidScheduleError(f"retry: {name} = {shorten(value)}: {rule}", field="retry")
+
+
+def _duration(name: str, value: Any) -> timedelta:
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if not is_number or not MIN_DELAY.total_seconds() <= seconds <= MAX_DELAY.total_seconds():
+        rule = "must be a timedelta or a number of seconds, from 1 second to 100 years"
+        raise _invalid(name, value, rule)
+    return timedelta(seconds=seconds)
+
+
+def _factor(value: Any) -> float:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not 1 <= value <= MAX_FACTOR:
+        raise _invalid("factor", value, f"must be a number from 1 to {MAX_FACTOR}")
+    return float(value)

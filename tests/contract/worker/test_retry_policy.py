@@ -1,0 +1,414 @@
+"""A failed run of a schedule with a retry policy starts again, under the same id."""
+
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+from celery.exceptions import Reject, TimeLimitExceeded
+from sqlalchemy import select
+
+from celery_dynbeat import Retry
+from celery_dynbeat.broker.headers import run_headers
+from celery_dynbeat.common.states import Status
+from celery_dynbeat.db.models import Run
+from celery_dynbeat.store.runs import attempts
+from celery_dynbeat.store.schedules import late_work
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import subscribe, unsubscribe
+from celery_dynbeat.testing import ManualBeat
+from celery_dynbeat.worker.signal_handlers import reporting
+from celery_dynbeat.worker.task_guard import guarded_request
+from tests.support.executing_worker import ExecutingWorker
+
+MINUTE = timedelta(minutes=1)
+SECOND = timedelta(seconds=1)
+#: Retries after 10 s and 20 s. No other fire time comes before.
+POLICY = Retry(times=2, delay=10)
+
+
+@pytest.fixture
+def worker(dynbeat, clock):
+    made = ExecutingWorker(dynbeat, clock)
+    made.outcomes.connect()
+    yield made
+    made.outcomes.disconnect()
+    made.outcomes.close()
+
+
+def sent_after(worker, delay):
+    """Return the run that beat sends again once ``delay`` has passed, None if it sends none."""
+    before = len(worker.beat.publisher.sent)
+    worker.clock.advance(delay)
+    worker.node.heartbeat()
+    worker.beat.run_until_idle()
+    new = worker.beat.publisher.sent[before:]
+    return new[0] if new else None
+
+
+def fail(worker, run):
+    worker.consume(run, ValueError("no"))
+    return worker.mine.get_run(run.run_id)
+
+
+def test_a_failed_run_starts_again_until_its_retries_are_used_up(worker):
+    worker.create(retry=POLICY, max_runs=1)
+    first = worker.send()
+
+    found = fail(worker, first)
+    assert (found.status, found.error, found.attempt) == ("retrying", "ValueError: no", 1)
+    assert found.retry_at == worker.clock.now() + timedelta(seconds=10)
+    assert "ValueError" in found.traceback
+    assert sent_after(worker, timedelta(seconds=9)) is None
+
+    second = sent_after(worker, SECOND)
+    assert (second.run_id, second.attempt, second.retries) == (first.run_id, 1, 1)
+    found = fail(worker, second)
+    assert (found.status, found.attempt, found.retries) == ("retrying", 2, 1)
+    assert found.retry_at == worker.clock.now() + timedelta(seconds=20)
+
+    found = fail(worker, sent_after(worker, timedelta(seconds=20)))
+    assert (found.status, found.attempt, found.retries, found.retry_at) == ("failed", 3, 2, None)
+    assert sent_after(worker, timedelta(days=1)) is None
+    assert len(worker.mine.runs()) == 1
+
+
+def test_a_retry_that_succeeds_ends_the_run(worker):
+    worker.create(retry=POLICY, max_runs=1)
+    fail(worker, worker.send())
+
+    retry = sent_after(worker, timedelta(seconds=10))
+    worker.consume(retry)
+
+    found = worker.mine.get_run(retry.run_id)
+    assert (found.status, found.attempt, found.error) == ("succeeded", 2, None)
+
+
+def test_a_schedule_without_a_policy_has_no_header_and_no_retry(worker):
+    worker.create(max_runs=1)
+    run = worker.send()
+
+    assert not {header for header in run_headers(run) if "retry" in header}
+    assert fail(worker, run).status == "failed"
+
+
+def test_the_setting_applies_to_schedules_without_a_policy(limited, clock):
+    worker = ExecutingWorker(limited(retry={"times": 1, "delay": 10}), clock)
+    worker.outcomes.connect()
+    try:
+        worker.create(max_runs=1)
+        assert fail(worker, worker.send()).status == "retrying"
+        worker.mine.update("n", retry=Retry(times=0), max_runs=2)
+        assert fail(worker, worker.send()).status == "failed"
+    finally:
+        worker.outcomes.disconnect()
+        worker.outcomes.close()
+
+
+def test_a_failure_counts_once_when_the_run_has_failed_for_good(worker):
+    worker.create(retry=Retry(times=1, delay=10), max_runs=2, pause_after_failures=1)
+
+    fail(worker, worker.send())
+    info = worker.mine.get("n")
+    assert (info.failing_since, info.enabled) == (None, True)
+
+    fail(worker, sent_after(worker, timedelta(seconds=10)))
+    info = worker.mine.get("n")
+    assert (info.failing_since, info.enabled) == (worker.clock.now(), False)
+
+
+def test_celerys_own_retries_count_and_come_first(worker):
+    worker.create(retry=Retry(times=1, delay=10), max_runs=1)
+    run = worker.send()
+    worker.ends = []
+    # Celery has used up the one retry of its own.
+    worker.node.start(run)
+    worker.node.finish(run, Status.RETRYING, retry_at=worker.clock.now())
+    again = run._replace(attempt=1, retries=1)
+
+    assert fail(worker, again).status == "failed"
+
+
+def test_with_until_next_fire_no_retry_comes_at_or_after_the_next_fire_time(worker):
+    worker.create(retry=Retry(times=3, delay=40, until_next_fire=True))
+    run = worker.send()
+
+    assert run.next_fire_at == run.scheduled_for + MINUTE
+    assert fail(worker, run).status == "retrying"
+    # The second would come 80 s later.
+    again = sent_after(worker, timedelta(seconds=40))
+    assert again.next_fire_at == run.next_fire_at
+    assert fail(worker, again).status == "failed"
+
+
+def test_without_a_next_fire_time_until_next_fire_bounds_nothing(worker):
+    worker.create(retry=Retry(times=1, delay=3600, until_next_fire=True), max_runs=1)
+
+    assert fail(worker, worker.send()).status == "retrying"
+
+
+def test_a_second_delivery_of_the_failed_message_does_not_start_the_retry(worker):
+    worker.create(retry=POLICY, max_runs=1)
+    run = worker.send()
+    fail(worker, run)
+
+    assert not worker.node.start(run, redelivered=True)
+    retry = sent_after(worker, timedelta(seconds=10))
+    assert not worker.node.start(run, redelivered=True)
+    assert worker.node.start(retry)
+    assert not worker.node.start(retry)
+
+
+@pytest.mark.parametrize("call", ["pause", "delete"])
+def test_a_stopped_schedule_makes_no_retry(worker, call):
+    worker.create(retry=POLICY)
+    run = worker.send()
+    fail(worker, run)
+
+    getattr(worker.mine, call)("n")
+
+    found = worker.mine.get_run(run.run_id)
+    assert (found.status, found.retry_at) == ("revoked", None)
+    assert sent_after(worker, timedelta(days=1)) is None
+
+
+def test_a_pause_by_sql_revokes_the_retry_when_it_is_due(worker, dynbeat):
+    worker.create(retry=POLICY)
+    run = worker.send()
+    fail(worker, run)
+    with dynbeat.context.database.engine.begin() as connection:
+        connection.exec_driver_sql(
+            "UPDATE dynbeat_schedule SET enabled = false, next_run_at = NULL"
+        )
+
+    assert sent_after(worker, timedelta(seconds=10)) is None
+    assert worker.status(run) == "revoked"
+
+
+def test_a_waiting_run_can_be_cancelled(worker):
+    worker.create(retry=POLICY, max_runs=1)
+    run = worker.send()
+    fail(worker, run)
+
+    worker.mine.cancel_run(run.run_id)
+
+    assert worker.status(run) == "revoked"
+    assert sent_after(worker, timedelta(days=1)) is None
+
+
+def test_a_waiting_run_does_not_expire(worker):
+    worker.create(retry=Retry(times=1, delay=600), max_runs=1, expires_after=60)
+    fail(worker, worker.send())
+
+    assert sent_after(worker, timedelta(seconds=600)) is not None
+
+
+def test_a_waiting_run_counts_as_unfinished_for_overlap(worker):
+    worker.create(retry=Retry(times=1, delay=90), overlap="skip")
+    fail(worker, worker.send())
+
+    assert sent_after(worker, MINUTE) is None
+    assert [run.status for run in worker.mine.runs()] == ["skipped", "retrying"]
+
+
+def test_a_buffered_run_waits_for_the_last_attempt(worker):
+    worker.create(retry=Retry(times=1, delay=90), overlap="buffer_one")
+    first = worker.send()
+    fail(worker, first)
+    assert sent_after(worker, MINUTE) is None
+
+    retry = sent_after(worker, timedelta(seconds=30))
+    assert retry.run_id == first.run_id
+    worker.consume(retry)
+
+    following = sent_after(worker, timedelta())
+    assert following.run_id != first.run_id
+
+
+def test_a_newer_run_replaces_a_waiting_one(worker):
+    worker.create(retry=Retry(times=1, delay=90), overlap="cancel_previous")
+    first = worker.send()
+    fail(worker, first)
+
+    assert sent_after(worker, MINUTE).run_id != first.run_id
+    assert worker.status(first) == "revoked"
+
+
+def test_the_retry_of_a_replaced_run_is_not_made(worker):
+    worker.create(retry=POLICY, overlap="cancel_previous")
+    first = worker.send()
+    worker.node.start(first)
+    worker.send()
+    ended = attempts.AttemptEnd(
+        run_id=first.run_id,
+        attempt=1,
+        worker="w1",
+        status=Status.RETRYING,
+        at=worker.clock.now(),
+        retry_at=worker.clock.now(),
+        sent_by_beat=True,
+    )
+
+    assert worker.context.database.run(lambda session: attempts.finish(session, ended))
+
+    assert worker.status(first) == "revoked"
+
+
+def test_the_end_and_the_next_start_in_one_transaction_make_the_retry(worker):
+    worker.create(retry=POLICY)
+    first, second = worker.send(), worker.send()
+    worker.node.start(first)
+    now = worker.clock.now()
+    ended = attempts.AttemptEnd(
+        run_id=first.run_id,
+        attempt=1,
+        worker="w1",
+        status=Status.RETRYING,
+        at=now,
+        error="ValueError: no",
+        retry_at=now + timedelta(seconds=10),
+        sent_by_beat=True,
+    )
+    start = attempts.AttemptStart(
+        run_id=second.run_id, expected_attempt=0, retries=0, worker="w1", pid=1
+    )
+
+    assert attempts.finish_and_start(worker.context.database, ended, start, now=now) == (True, True)
+
+    assert (worker.status(first), worker.status(second)) == ("retrying", "running")
+    assert sent_after(worker, timedelta(seconds=10)).run_id == first.run_id
+
+
+@pytest.mark.parametrize("call", ["run_now", "rerun", "backfill"])
+def test_a_requested_run_is_retried_whatever_the_next_fire_time_is(worker, call):
+    worker.create(retry=Retry(times=1, delay=600, until_next_fire=True))
+    worker.mine.update("n", trigger="* * * * *")
+    original = worker.send()
+    worker.consume(original)
+    if call == "run_now":
+        worker.mine.run_now("n")
+    elif call == "rerun":
+        worker.mine.rerun(original.run_id)
+    else:
+        since = original.scheduled_for - 3 * MINUTE
+        worker.mine.backfill("n", since=since, until=since + SECOND)
+
+    run = sent_after(worker, SECOND)
+    assert fail(worker, run).status == "retrying"
+
+
+def test_a_rejected_message_is_not_retried(worker, dynbeat):
+    worker.create(retry=POLICY, max_runs=1)
+    run = worker.send()
+    worker.node.start(run)
+
+    # As Celery 5.7 reports it, in the main process.
+    with reporting(request_of(run)):
+        worker.outcomes.on_failure(dynbeat.app.tasks["t"], run.run_id, Reject("no"), None)
+
+    assert worker.status(run) == "failed"
+
+
+@pytest.mark.parametrize("message", ["its own", "another", None])
+def test_the_main_process_retries_the_run_of_a_killed_process(worker, dynbeat, message):
+    worker.create(retry=POLICY)
+    run, other = worker.send(), worker.send()
+    worker.node.start(run)
+    exception = TimeLimitExceeded(2)
+    outcomes = worker.outcomes
+    # The main process of this node.
+    outcomes._hostname = "w1"
+    request = {"its own": request_of(run), "another": request_of(other), None: None}[message]
+
+    with reporting(request):
+        outcomes.on_failure(dynbeat.app.tasks["t"], run.run_id, exception, None)
+
+    # Without its message, the policy is not known.
+    assert worker.status(run) == ("retrying" if message == "its own" else "failed")
+
+
+@pytest.mark.parametrize("report", ["on_failure", "on_timeout"])
+def test_the_request_in_the_main_process_gives_the_policy(worker, dynbeat, report):
+    worker.create(retry=POLICY, max_runs=1)
+    run = worker.send()
+    worker.node.start(run)
+    worker.outcomes._hostname = "w1"
+    error = TimeLimitExceeded(2)
+
+    class CelerysRequest:
+        _context = request_of(run)
+
+        def on_failure(self, *_):
+            worker.outcomes.on_failure(dynbeat.app.tasks["t"], run.run_id, error, None)
+
+        on_timeout = on_failure
+
+    request = guarded_request(CelerysRequest, lambda *_: None)()
+    getattr(request, report)(SimpleNamespace(exception=error))
+
+    assert worker.status(run) == "retrying"
+
+
+@pytest.mark.parametrize(("delay", "is_notified"), [(3, True), (600, False)])
+def test_beat_is_notified_of_a_retry_that_is_due_before_its_next_poll(
+    worker, monkeypatch, delay, is_notified
+):
+    worker.create(retry=Retry(times=1, delay=delay), max_runs=1)
+    run = worker.send()
+    notified = []
+    monkeypatch.setattr(worker.context.notifier, "notify", notified.append)
+
+    fail(worker, run)
+
+    assert bool(notified) is is_notified
+
+
+def test_a_failed_attempt_is_an_event_each_time(worker):
+    worker.create(retry=Retry(times=1, delay=10), max_runs=1)
+    heard = []
+    subscribe(heard.append, events.RunEnded, key="test")
+    try:
+        fail(worker, worker.send())
+        fail(worker, sent_after(worker, timedelta(seconds=10)))
+    finally:
+        unsubscribe("test", events.RunEnded)
+
+    assert [(event.status, event.attempt) for event in heard] == [("retrying", 1), ("failed", 2)]
+
+
+def test_a_run_that_waits_for_its_retry_is_no_unstarted_run(worker, dynbeat):
+    worker.create(retry=Retry(times=1, delay=600), max_runs=1)
+    fail(worker, worker.send())
+
+    assert dynbeat.context.database.run(late_work.unstarted_runs).count == 0
+
+
+def test_a_policy_that_only_sql_wrote_and_that_is_invalid_does_not_apply(worker, dynbeat):
+    worker.create(max_runs=1)
+    with dynbeat.context.database.engine.begin() as connection:
+        connection.exec_driver_sql("""UPDATE dynbeat_schedule SET retry = '{"times": -1}'""")
+
+    run = worker.send()
+
+    assert (run.retry, worker.mine.get("n").retry) == (None, None)
+    assert fail(worker, run).status == "failed"
+
+
+def test_the_retry_is_due_once_however_many_beats_sweep(worker, dynbeat):
+    worker.create(retry=POLICY, max_runs=1)
+    run = worker.send()
+    fail(worker, run)
+    worker.clock.advance(timedelta(seconds=10))
+    beats = [ManualBeat(dynbeat), ManualBeat(dynbeat)]
+
+    for beat in beats:
+        beat.run_until_idle()
+
+    assert [len(beat.publisher.sent) for beat in beats] == [1, 0]
+    with dynbeat.context.database.engine.connect() as connection:
+        statuses = connection.execute(select(Run.status, Run.retries)).all()
+    assert statuses == [("sent", 1)]
+
+
+def request_of(run):
+    """Return the request of a run's message in the main process."""
+    return SimpleNamespace(id=run.run_id, headers=run_headers(run), retries=run.retries)
