@@ -21,8 +21,9 @@ class Job(NamedTuple):
     """An attempt that a worker executes, or whose outcome is not written.
 
     ``state`` is running, retried (Celery has sent the message of the next attempt, the outcome is
-    not written), buffered (the attempt has ended, the outcome is in the buffer) or handed over (the
-    pool process has ended, the outcome is in the buffer of the main process). ``doubted``: the
+    not written), buffered (the attempt has ended, the outcome is in the buffer), failed (the same
+    for a failure after which beat sends the run again) or handed over (the pool process has ended,
+    the outcome is in the buffer of the main process). ``doubted``: the
     worker was silent for the node timeout since the attempt started.
     """
 
@@ -100,10 +101,13 @@ def _changed(world: World, field: int, value: object) -> World:
 
 
 class Machine:
-    """The moves of a world; ``late``: messages are acknowledged at the end of the task."""
+    """The moves of a world; ``late``: messages are acknowledged at the end of the task.
 
-    def __init__(self, steps: Steps, *, fires: int, late: bool) -> None:
-        self.steps, self.fires, self.late = steps, fires, late
+    ``policy``: the schedule has a retry policy. Its retries and Celery's use up the same budget.
+    """
+
+    def __init__(self, steps: Steps, *, fires: int, late: bool, policy: bool = False) -> None:
+        self.steps, self.fires, self.late, self.policy = steps, fires, late, policy
 
     def first(self, *, faults: int, retries: int, edits: int) -> World:
         """Return the world before the first fire time."""
@@ -268,6 +272,9 @@ class Machine:
         name = f"the process of {fire} at w{index} dies"
         failed = self._ended(world, index, Status.FAILED, attempt=None)
         yield from self._fault(f"{name}, reported", failed)
+        if self.policy and world.retries:
+            retrying = self._failed(self._used_retry(world, fire), index, attempt=None)
+            yield from self._fault(f"{name}, reported, to be retried", retrying)
         caused = self._set(self._cause(world, fire), index, worker._replace(job=None))
         yield from self._fault(f"{name}, unreported", caused)
         if self.late:
@@ -278,9 +285,8 @@ class Machine:
             f"{name} after its result is stored", self._set(world, index, stored)
         )
         if world.retries:
-            retries = world._replace(retries=world.retries - 1)
             following = Message(fire, job.attempt, job.message.retries + 1)
-            sent = self._queue(self._cause(retries, fire), following)
+            sent = self._queue(self._used_retry(world, fire), following)
             retried = worker._replace(job=job._replace(state="retried"))
             yield from self._fault(f"{name}, retried", self._set(sent, index, retried))
 
@@ -356,13 +362,19 @@ class Machine:
             buffered = self._set(world, index, worker._replace(job=job._replace(state="buffered")))
             yield from self._fault(f"w{index} ends {fire}, the database is unreachable", buffered)
             if world.retries:
-                sent = self._queue(
-                    world._replace(retries=world.retries - 1),
-                    Message(fire, job.attempt, job.message.retries + 1),
-                )
+                used = self._used_retry(world, fire)
+                sent = self._queue(used, Message(fire, job.attempt, job.message.retries + 1))
                 retried = worker._replace(job=job._replace(state="retried"))
-                caused = self._cause(sent, fire)
-                yield Move(f"w{index} retries {fire}", False, self._set(caused, index, retried))
+                yield Move(f"w{index} retries {fire}", False, self._set(sent, index, retried))
+            if self.policy and world.retries:
+                failing = f"w{index} fails {fire}, to be retried"
+                yield Move(failing, False, self._failed(used, index, attempt=job.attempt))
+                failed = worker._replace(job=job._replace(state="failed"))
+                unwritten = self._set(used, index, failed)
+                yield from self._fault(f"{failing}, the database is unreachable", unwritten)
+        elif job.state == "failed":
+            written = self._failed(world, index, attempt=job.attempt)
+            yield Move(f"w{index} writes the failure of {fire}", True, written)
         else:
             if job.state == "buffered":
                 # No fault: worker_max_tasks_per_child ends pool processes at any time, for example.
@@ -396,14 +408,29 @@ class Machine:
             yield Move(f"w{index} refuses {message}", True, decided)
             yield from self._defer(self._taken(world, message), index, message, "unreachable")
 
-    def _ended(self, world: World, index: int, status: Status, **known: int | None) -> World:
+    def _failed(self, world: World, index: int, *, attempt: int | None) -> World:
+        """End the attempt of a worker as a failure after which beat sends the run again."""
+        return self._ended(world, index, Status.RETRYING, attempt=attempt, sent_by_beat=True)
+
+    def _ended(
+        self,
+        world: World,
+        index: int,
+        status: Status,
+        *,
+        sent_by_beat: bool = False,
+        **known: int | None,
+    ) -> World:
         worker = world.workers[index]
         job = worker.job
         assert job is not None
         row = world.rows[job.message.fire]
         assert row is not None
         attempt = known.get("attempt", job.attempt)
-        after = self.steps.write(world.plan, row, WORKERS[index], attempt, status)
+        write = self.steps.write
+        # Without the keyword for most ends: the steps are cached by their arguments.
+        by_beat = {"sent_by_beat": True} if sent_by_beat else {}
+        after = write(world.plan, row, WORKERS[index], attempt, status, **by_beat)
         return self._set(
             self._row(world, job.message.fire, after), index, worker._replace(job=None)
         )
@@ -471,6 +498,9 @@ class Machine:
     def _cause(self, world: World, fire: int, more: int = 1) -> World:
         excuses = _with(world.excuses, fire, world.excuses[fire] + more)
         return world._replace(excuses=excuses)
+
+    def _used_retry(self, world: World, fire: int) -> World:
+        return self._cause(world._replace(retries=world.retries - 1), fire)
 
     def _heartbeats(self, world: World) -> tuple[bool, ...]:
         return tuple(worker.has_heartbeat for worker in world.workers)

@@ -217,8 +217,20 @@ class Steps:
                 end_dropped(session, worker=worker, attempts=seen, now=NOW, settings=settings)
             return self._read(session)
 
-    def write(self, plan: Plan, row: Row, worker: str, attempt: int | None, status: Status) -> Row:
-        """Record how an attempt ended; None: the attempt that ``worker`` started."""
+    def write(
+        self,
+        plan: Plan,
+        row: Row,
+        worker: str,
+        attempt: int | None,
+        status: Status,
+        *,
+        sent_by_beat: bool = False,
+    ) -> Row:
+        """Record how an attempt ended; None: the attempt that ``worker`` started.
+
+        ``sent_by_beat``: the retry policy of the schedule makes the run retrying.
+        """
         outcome = Outcome(
             run_id=RUN_IDS[0],
             attempt=attempt,
@@ -226,6 +238,7 @@ class Steps:
             status=status,
             at=NOW,
             retry_at=NOW - LONG if status == Status.RETRYING else None,
+            sent_by_beat=sent_by_beat,
         )
         with self._loaded(plan, row) as session:
             apply_outcome(session, outcome)

@@ -33,11 +33,11 @@ def long(*policies):
 
 @pytest.fixture
 def check(record_property):
-    def check(url, *, fires, late, faults, retries=0, edits=0, **settings):
+    def check(url, *, fires, late, faults, retries=0, edits=0, policy=False, **settings):
         clock = FrozenClock(START)
         with application(url, clock=clock, **settings) as dynbeat:
             steps = Steps(dynbeat, clock)
-            machine = Machine(steps, fires=fires, late=late)
+            machine = Machine(steps, fires=fires, late=late, policy=policy)
             result = explore(machine, machine.first(faults=faults, retries=retries, edits=edits))
         record_property(
             SUMMARY_PROPERTY,
@@ -72,6 +72,27 @@ def test_one_fire_time_with_a_retry(check, sqlite_url, late, on_lost):
     # With redelivered messages, two faults make more worlds than fit into memory.
     faults = 2 if ALL and not late else 1
     check(sqlite_url, fires=1, late=late, faults=faults, retries=1, on_lost=on_lost)
+
+
+@pytest.mark.parametrize(("on_lost", "late"), [*OTHERS, *long(*EXTREMES)])
+@pytest.mark.timeout(900)
+def test_one_fire_time_with_a_retry_policy(check, request, sqlite_url, late, on_lost):
+    results = check(
+        sqlite_url, fires=1, late=late, faults=1, retries=1, policy=True, on_lost=on_lost
+    )
+
+    made = [options for (name, _, options), _ in results.items() if name == "write" and options]
+    assert made
+    for server in ("postgresql", "mariadb"):
+        clock = FrozenClock(START)
+        url = request.getfixturevalue(f"{server}_url")
+        with application(url, clock=clock, on_lost=on_lost) as dynbeat:
+            assert Steps(dynbeat, clock).repeat(results) == []
+
+
+@pytest.mark.timeout(900)
+def test_a_retry_policy_a_pause_and_a_delete(check, sqlite_url):
+    check(sqlite_url, fires=2, late=False, faults=0, retries=1, edits=2, policy=True)
 
 
 @pytest.mark.timeout(900)
