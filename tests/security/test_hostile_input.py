@@ -112,7 +112,7 @@ FIELDS = {
         JSON, max_size=2,
     ),
     "queue": TEXTS | JSON, "priority": JSON, "max_runs": JSON, "pause_after_failures": JSON,
-    "alerts": JSON, "ping_url": TEXTS | JSON,
+    "alerts": JSON, "retry": JSON, "ping_url": TEXTS | JSON,
     "jitter": DURATIONS, "expires_after": DURATIONS, "catch_up_window": DURATIONS,
     "max_run_time": DURATIONS, "overlap": TEXTS | JSON, "start_at": st.datetimes() | JSON,
 }  # fmt: skip

@@ -211,13 +211,27 @@ def quiet_failure() -> None:
     raise ValueError("quiet")
 
 
+_POLICY: Mapping[str, Any] = {"retry": {"times": 2, "delay": 1, "factor": 1}}
+
 KINDS: Mapping[str, Kind] = {
     "returns": Kind("succeeded", 1, 1),
     "acks late": Kind("succeeded", 1, 1, task="acks_late"),
     "ignores its result": Kind("succeeded", 1, 1, task="ignores_result"),
     "class-based": Kind("succeeded", 1, 1, task="class_based"),
     "raises": Kind("failed", 1, 1, "ValueError: no"),
+    "raises, with a policy": Kind("failed", 3, 3, "ValueError: no", "raises", _POLICY),
     "retries": Kind("succeeded", 2, 2, task="probe.retry"),
+    "retries and fails, with a policy": Kind(
+        "failed", 3, 3, "ValueError: no", "retries_and_fails", _POLICY
+    ),
+    "rejects, with a policy": Kind(
+        *("failed", 1, 1, "not here", "probe.reject"),
+        fields={"kwargs": {"requeue": False}, **_POLICY},
+    ),
+    "replaced and fails, with a policy": Kind(
+        *("failed", 2, 2, "ValueError: no", "is_replaced"),
+        fields={"args": ["task", "raises"], **_POLICY},
+    ),
     "retries and fails": Kind("failed", 2, 2, "ValueError: no", task="retries_and_fails"),
     "ignores": Kind("succeeded", 1, 1, "the task raised Ignore", task="probe.ignore"),
     "rejects": Kind(
@@ -256,6 +270,9 @@ KINDS: Mapping[str, Kind] = {
     ),
     # TimeLimitExceeded; Timeout in the gevent pool.
     "hard time limit": Kind("failed", 1, 1, "Time", "sleeps", {"options": {"time_limit": 1}}),
+    "hard time limit, with a policy": Kind(
+        "failed", 3, 3, "Time", "sleeps", {"options": {"time_limit": 1}, **_POLICY}
+    ),
     "soft time limit": Kind(
         "failed", 1, 1, "SoftTimeLimitExceeded", "sleeps", {"options": {"soft_time_limit": 1}}
     ),
@@ -266,6 +283,7 @@ KINDS: Mapping[str, Kind] = {
     "base exception": Kind("failed", 1, 1, "Unusual", task="raises_a_base_exception"),
     # A pool process ends with these two, and Celery reports a lost worker.
     "exits": Kind("failed", 1, 1, task="exits"),
+    "exits, with a policy": Kind("failed", 3, 3, task="exits", fields=_POLICY),
     "interrupts": Kind("failed", 1, 1, "KeyboardInterrupt", task="interrupts"),
     "exits its greenlet": Kind("revoked", 1, 1, "GreenletExit", task="exits_its_greenlet"),
     "times out": Kind("failed", 1, 1, "Timeout: 0.1 seconds", task="times_out"),
@@ -274,10 +292,14 @@ KINDS: Mapping[str, Kind] = {
 UNSUPPORTED: Mapping[str, Collection[str]] = {
     "prefork": {"exits its greenlet", "times out"},
     "spawn": {"exits its greenlet", "times out"},
-    "threads": {"hard time limit", "soft time limit", "exits its greenlet", "times out"},
+    "threads": {
+        *("hard time limit", "hard time limit, with a policy", "soft time limit"),
+        *("exits its greenlet", "times out"),
+    },
     "gevent": {"soft time limit"},
     "solo": {
-        *("hard time limit", "soft time limit", "exits its greenlet", "times out"),
-        *("base exception", "exits", "interrupts"),
+        *("hard time limit", "hard time limit, with a policy", "soft time limit"),
+        *("exits its greenlet", "times out"),
+        *("base exception", "exits", "exits, with a policy", "interrupts"),
     },
 }

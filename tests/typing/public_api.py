@@ -29,6 +29,7 @@ from celery_dynbeat import (
     Preview,
     PreviewedFireTime,
     RequestInfo,
+    Retry,
     RRule,
     RunFilter,
     RunInfo,
@@ -76,12 +77,15 @@ mine.create(
     jitter=30,
     on_lost="rerun",
     pause_after_failures=3,
+    retry=Retry(times=3, delay=timedelta(minutes=1), max_delay=timedelta(hours=1)),
     catch_up="all",
     catch_up_window=None,
     alerts=AlertRules(after_failures=3, late_after=timedelta(minutes=2), to="ops"),
     ping_url="https://hc-ping.com/5f0c",
 )
 assert_type(made.alerts, AlertRules | None)
+assert_type(made.retry, Retry | None)
+mine.update("policies", retry={"times": 3})
 mine.update("policies", alerts={"silent_after": 3600}, ping_url=None)
 send = app.task(print)
 mine.create("crontab", task=send, trigger=crontab(minute=0, hour=9))

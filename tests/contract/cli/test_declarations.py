@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from celery_dynbeat import AlertRules, Cron, Every, Once
+from celery_dynbeat import AlertRules, Cron, Every, Once, Retry
 from celery_dynbeat.beat import config_sync
 from celery_dynbeat.cli import dynbeat as group
 from celery_dynbeat.cli.declarations.applying import (
@@ -81,6 +81,7 @@ schedules:
     task: sync
     trigger: PT5M
     alerts: {after_failures: 3, late_after: 120, paused: false}
+    retry: {times: 2, delay: 300}
     ping_url: https://hc-ping.com/5f0c-token
 """
 
@@ -91,6 +92,7 @@ def test_a_file_has_alert_rules_and_the_ping_url(limited):
 
     info = dynbeat.schedules.for_owner("user:42").get("sync")
     assert info.alerts == AlertRules(after_failures=3, late_after=120, paused=False)
+    assert info.retry == Retry(times=2, delay=300)
     text, _ = exported(dynbeat)
     assert "https://hc-ping.com/5f0c-token" in text
     assert actions(run(dynbeat, text)) == [("keep", "sync")]

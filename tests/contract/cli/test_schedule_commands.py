@@ -7,7 +7,7 @@ import pytest
 from celery.bin.base import CLIContext
 from click.testing import CliRunner
 
-from celery_dynbeat import AlertRules, Cron, Every, Once, RRule, ScheduleNotFoundError
+from celery_dynbeat import AlertRules, Cron, Every, Once, Retry, RRule, ScheduleNotFoundError
 from celery_dynbeat.cli import dynbeat as group
 from celery_dynbeat.insights.statistics import planned_estimate, timeline
 from celery_dynbeat.testing import ManualBeat
@@ -69,6 +69,7 @@ def test_add_sets_every_field(as_json, dynbeat):
         "expires-after": "90",
         "on-lost": "rerun",
         "pause-after-failures": "3",
+        "retry": "times=2, delay=5m",
         "description": "d",
         "tag": "a",
     }
@@ -86,6 +87,7 @@ def test_add_sets_every_field(as_json, dynbeat):
     assert (info.overlap, info.max_run_time) == ("skip", timedelta(minutes=10))
     assert (info.jitter, info.expires_after) == (timedelta(0), timedelta(seconds=90))
     assert (info.on_lost, info.pause_after_failures) == ("rerun", 3)
+    assert info.retry == Retry(times=2, delay=300)
     assert (info.description, list(info.tags), info.enabled) == ("d", ["a", "b"], False)
 
 

@@ -18,12 +18,17 @@ from celery_dynbeat.telemetry.emitting import subscribe, unsubscribe
 from celery_dynbeat.testing import ManualBeat
 from celery_dynbeat.worker.signal_handlers import reporting
 from celery_dynbeat.worker.task_guard import guarded_request
+from tests.support.applications import execute
 from tests.support.executing_worker import ExecutingWorker
 
 MINUTE = timedelta(minutes=1)
 SECOND = timedelta(seconds=1)
 #: Retries after 10 s and 20 s. No other fire time comes before.
 POLICY = Retry(times=2, delay=10)
+
+
+class CrashError(Exception):
+    """Beat crashes at this point."""
 
 
 @pytest.fixture
@@ -158,6 +163,27 @@ def test_a_second_delivery_of_the_failed_message_does_not_start_the_retry(worker
     assert not worker.node.start(retry)
 
 
+@pytest.mark.parametrize("point", ["swept", "published"])
+def test_the_next_beat_sends_the_retry_after_a_crash(worker, dynbeat, point):
+    worker.create(retry=POLICY, max_runs=1)
+    fail(worker, worker.send())
+    worker.clock.advance(timedelta(seconds=10))
+
+    def crash(reached):
+        if reached == point:
+            raise CrashError
+
+    with pytest.raises(CrashError):
+        ManualBeat(dynbeat, failpoint=crash).tick()
+
+    assert sent_after(worker, timedelta()) is None
+    retry = sent_after(worker, dynbeat.context.settings.dispatch_timeout)
+    # Counted once, although two beats have sent it.
+    assert (retry.attempt, retry.retries) == (1, 1)
+    assert worker.node.start(retry)
+    assert not worker.node.start(retry)
+
+
 @pytest.mark.parametrize("call", ["pause", "delete"])
 def test_a_stopped_schedule_makes_no_retry(worker, call):
     worker.create(retry=POLICY)
@@ -175,10 +201,7 @@ def test_a_pause_by_sql_revokes_the_retry_when_it_is_due(worker, dynbeat):
     worker.create(retry=POLICY)
     run = worker.send()
     fail(worker, run)
-    with dynbeat.context.database.engine.begin() as connection:
-        connection.exec_driver_sql(
-            "UPDATE dynbeat_schedule SET enabled = false, next_run_at = NULL"
-        )
+    execute(dynbeat, "UPDATE dynbeat_schedule SET enabled = false, next_run_at = NULL")
 
     assert sent_after(worker, timedelta(seconds=10)) is None
     assert worker.status(run) == "revoked"
@@ -384,8 +407,7 @@ def test_a_run_that_waits_for_its_retry_is_no_unstarted_run(worker, dynbeat):
 
 def test_a_policy_that_only_sql_wrote_and_that_is_invalid_does_not_apply(worker, dynbeat):
     worker.create(max_runs=1)
-    with dynbeat.context.database.engine.begin() as connection:
-        connection.exec_driver_sql("""UPDATE dynbeat_schedule SET retry = '{"times": -1}'""")
+    execute(dynbeat, "UPDATE dynbeat_schedule SET retry = :retry", retry='{"times": -1}')
 
     run = worker.send()
 

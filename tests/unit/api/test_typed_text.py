@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dynbeat.api.typed_text import format_duration, parse_duration, parse_instant
+from celery_dynbeat import Retry
+from celery_dynbeat.api.typed_text import (
+    format_duration,
+    format_retry,
+    parse_duration,
+    parse_instant,
+    parse_retry,
+)
 
 NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
 
@@ -39,3 +46,55 @@ def test_other_text_is_a_value_error_that_shows_an_example(text):
         parse_duration(text)
     with pytest.raises(ValueError, match="2026-11-22T09:00"):
         parse_instant(text)
+
+
+@given(
+    st.builds(
+        Retry,
+        times=st.integers(1, 100),
+        delay=st.timedeltas(timedelta(seconds=1), timedelta(days=9)),
+        factor=st.floats(1, 100),
+        max_delay=st.none() | st.timedeltas(timedelta(days=9), timedelta(days=36_525)),
+        until_next_fire=st.booleans(),
+    )
+)
+def test_a_shown_retry_policy_is_read_back_exactly(policy):
+    assert parse_retry(format_retry(policy)) == policy
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("3", Retry(times=3)),
+        ("0", Retry(times=0)),
+        (" times = 3 ,delay=5m,  factor=1.5 ", Retry(times=3, delay=300, factor=1.5)),
+        (
+            "3 max-delay=1h until_next_fire=yes",
+            Retry(times=3, max_delay=3600, until_next_fire=True),
+        ),
+    ],
+)
+def test_a_retry_policy_is_a_number_or_arguments(text, policy):
+    assert parse_retry(text) == policy
+    assert parse_retry(format_retry(policy)) == policy
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "'' is no number: write how many retries, such as 3"),
+        ("often", "'often' is no number"),
+        ("3, times=4", "times is given twice"),
+        ("delay=5m", "times is missing"),
+        ("3, delay=soon", "'soon' is not a duration"),
+        ("3, until_next_fire=perhaps", "write yes or no"),
+        ("3, dely=5m", "did you mean delay?"),
+        ("3, factor=nan", "must be a number from 1 to 100"),
+        ("9" * 5000, "times = "),
+    ],
+)
+def test_another_text_of_a_retry_policy_is_a_value_error(text, message):
+    with pytest.raises(ValueError, match=".") as caught:
+        parse_retry(text)
+
+    assert message in str(caught.value)

@@ -1,5 +1,7 @@
 """Message headers cannot bypass the guard."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from celery.app.task import Context
 
@@ -27,3 +29,45 @@ def test_a_retry_names_the_attempt_that_the_guard_set():
 @pytest.mark.parametrize("header", [*NAMES, "dynbeat_admitted", "retries", "id", "task"])
 def test_the_headers_that_the_guard_reads_are_reserved(header):
     assert headers.is_reserved(header)
+
+
+NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
+
+
+def retry_at(policy, *, retries=0, **others):
+    given = {headers.HEADER_RETRY: policy, **others}
+    return headers.retry_at_of(Context({"headers": given, "retries": retries}), now=NOW)
+
+
+def test_the_policy_in_the_headers_decides_about_a_retry():
+    assert retry_at('{"times": 1, "delay": 5}') == NOW + timedelta(seconds=5)
+    assert retry_at('{"times": 1, "delay": 5}', retries=1) is None
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        *(None, 3, {"times": 3}, "", "3", "[]", "{", "null", '{"times": 101}', '{"times": "3"}'),
+        *('{"times": 1, "delay": 1e999}', '{"delay": 5}', "[" * 200, " " * 300 + '{"times": 3}'),
+        *('{"times": 1, "other": 2}', '{"times": ' + "9" * 240 + "}"),
+    ],
+)
+def test_a_malformed_policy_counts_as_missing(policy):
+    assert retry_at(policy) is None
+
+
+@pytest.mark.parametrize("retries", ["1", -1, 2**40, True, 1.5])
+def test_a_malformed_count_of_retries_makes_no_retry(retries):
+    assert retry_at('{"times": 100}', retries=retries) is None
+
+
+def test_a_malformed_next_fire_time_bounds_nothing():
+    policy = '{"times": 1, "delay": 5, "until_next_fire": true}'
+    early, malformed = (NOW + timedelta(seconds=1)).isoformat(), "soon"
+
+    assert retry_at(policy, **{headers.HEADER_NEXT_FIRE_AT: early}) is None
+    assert retry_at(policy, **{headers.HEADER_NEXT_FIRE_AT: malformed}) is not None
+
+
+def test_a_task_that_replaced_itself_is_not_retried():
+    assert retry_at('{"times": 1}', **{headers.HEADER_REPLACES: True}) is None

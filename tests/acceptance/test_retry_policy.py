@@ -1,0 +1,47 @@
+"""A real beat and worker start failed runs again by the retry policy of their schedule."""
+
+from datetime import UTC, datetime
+
+from celery_dynbeat import Retry
+from tests.support.waiting import wait_until
+
+
+def test_a_run_fails_for_good_after_its_retries(each_running):
+    running = each_running
+    running.create_once("fail", retry=Retry(times=2, delay=1, factor=1))
+
+    between = running.wait_for_run("fail", "retrying")
+    after = running.wait_for_run("fail", "failed")
+
+    assert between.error.startswith("ValueError")
+    assert between.retry_at is not None
+    assert (after.id, after.attempt, after.retries) == (between.id, 3, 2)
+    assert [start["retries"] for start in running.event_log.starts(after.id)] == [0, 1, 2]
+    assert len(running.runs("fail")) == 1
+    wait_until(lambda: running.mine.get("fail").failing_since == after.finished_at, within=10)
+
+
+def test_a_run_whose_pool_process_is_killed_starts_again(each_running):
+    each_running.create_once("crash", retry=Retry(times=1, delay=1))
+
+    run = each_running.wait_for_run("crash", "succeeded")
+
+    assert (run.attempt, run.error) == (2, None)
+    assert len(each_running.event_log.starts(run.id)) == 2
+
+
+def test_a_retry_is_due_while_beat_and_worker_are_killed(redis_site):
+    beat, worker = redis_site.beat(), redis_site.worker()
+    redis_site.create_once("fail", retry=Retry(times=1, delay=2))
+    run = redis_site.wait_for_run("fail", "retrying")
+
+    beat.kill()
+    worker.kill()
+    wait_until(lambda: datetime.now(UTC) > run.retry_at, within=10)
+    assert redis_site.wait_for_run("fail", "retrying") == run
+    redis_site.beat()
+    redis_site.worker(name="w2@test")
+
+    after = redis_site.wait_for_run("fail", "failed")
+    assert (after.id, after.attempt, after.worker) == (run.id, 2, "w2@test")
+    assert len(redis_site.event_log.starts(run.id)) == 2
