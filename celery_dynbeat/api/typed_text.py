@@ -104,6 +104,9 @@ def _retry_value(name: str, text: str) -> object:
         if text.lower() not in FLAG_WORDS:
             raise ValueError(f"{name} = {shorten(text)}: write yes or no")
         return FLAG_WORDS[text.lower()]
+    if name not in {"times", "factor"}:
+        # Retry names the arguments that exist.
+        return text
     try:
         return int(text) if text.isdecimal() and len(text) < _MAX_DIGITS else float(text)
     except ValueError:

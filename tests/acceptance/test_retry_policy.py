@@ -24,7 +24,8 @@ def test_a_run_fails_for_good_after_its_retries(each_running):
 def test_a_run_whose_pool_process_is_killed_starts_again(each_running):
     each_running.create_once("crash", retry=Retry(times=1, delay=1))
 
-    run = each_running.wait_for_run("crash", "succeeded")
+    # Celery waits 10 s for the result of a process that died.
+    run = each_running.wait_for_run("crash", "succeeded", within=60)
 
     assert (run.attempt, run.error) == (2, None)
     assert len(each_running.event_log.starts(run.id)) == 2

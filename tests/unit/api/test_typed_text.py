@@ -1,5 +1,6 @@
 """Durations and instants as people type them."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -68,10 +69,8 @@ def test_a_shown_retry_policy_is_read_back_exactly(policy):
         ("3", Retry(times=3)),
         ("0", Retry(times=0)),
         (" times = 3 ,delay=5m,  factor=1.5 ", Retry(times=3, delay=300, factor=1.5)),
-        (
-            "3 max-delay=1h until_next_fire=yes",
-            Retry(times=3, max_delay=3600, until_next_fire=True),
-        ),
+        ("3 max-delay=1h", Retry(times=3, max_delay=3600)),
+        ("3, until_next_fire=yes", Retry(times=3, until_next_fire=True)),
     ],
 )
 def test_a_retry_policy_is_a_number_or_arguments(text, policy):
@@ -94,7 +93,5 @@ def test_a_retry_policy_is_a_number_or_arguments(text, policy):
     ],
 )
 def test_another_text_of_a_retry_policy_is_a_value_error(text, message):
-    with pytest.raises(ValueError, match=".") as caught:
+    with pytest.raises(ValueError, match=re.escape(message)):
         parse_retry(text)
-
-    assert message in str(caught.value)
