@@ -111,6 +111,14 @@ def fail(self: Task, length: int = 10) -> None:
     raise ValueError("x" * length)
 
 
+@app.task(bind=True, name="probe.fail_once")
+def fail_once(self: Task) -> None:
+    """Fail at the first start."""
+    if _starts(self) == 1:
+        reason = "not yet"
+        raise ValueError(reason)
+
+
 @app.task(bind=True, name="probe.retry")
 def retry(self: Task, countdown: float = 0) -> None:
     """Retry at the first attempt."""

@@ -6,7 +6,7 @@ import pytest
 from celery import Celery, signals
 from celery.exceptions import Ignore, Reject
 
-from celery_dynbeat import ConfigurationError, Cron, Dynbeat, Every, Once
+from celery_dynbeat import ConfigurationError, Cron, Dynbeat, Every, Once, Retry
 from celery_dynbeat.testing import FrozenClock, ManualBeat, override
 
 NINE = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -149,6 +149,27 @@ def test_exceeded_retries_end_the_run_as_failed(app, beat, clock, mine):
 
     beat.run_until_idle()
 
+    assert statuses(mine) == ["failed"]
+
+
+def test_a_retry_policy_starts_a_failed_run_again(app, beat, clock, mine):
+    seen = []
+
+    @app.task(name="t", shared=False, bind=True)
+    def body(self):
+        seen.append((clock.now(), self.request.retries, self.request.headers["dynbeat_attempt"]))
+        raise ValueError("no")
+
+    trigger = Once(NINE + timedelta(minutes=1))
+    mine.create("s", task="t", trigger=trigger, retry=Retry(times=2, delay=30, factor=2))
+    for seconds in (60, 30, 60):
+        assert statuses(mine) != ["failed"]
+        clock.advance(seconds)
+        beat.run_until_idle()
+
+    first = NINE + timedelta(minutes=1)
+    starts = [first, first + timedelta(seconds=30), first + timedelta(seconds=90)]
+    assert seen == [(at, n, n + 1) for n, at in enumerate(starts)]
     assert statuses(mine) == ["failed"]
 
 
