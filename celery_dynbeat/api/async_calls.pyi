@@ -1,5 +1,5 @@
 # `make docs` writes this stub from the synchronous calls.
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Unpack
 from zoneinfo import ZoneInfo
@@ -29,6 +29,7 @@ from celery_dynbeat.api.results import (
     ScheduleInfo,
 )
 from celery_dynbeat.api.results.fire_time import Preview
+from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.process.async_context import AnyAsyncSession, AsyncContext
 
 class AsyncSharedCalls:
@@ -240,6 +241,7 @@ class AsyncOwnerSchedules(AsyncSharedCalls):
         start_at: datetime | None = None,
         end_at: datetime | None = None,
         max_runs: int | None = None,
+        retry: Retry | Mapping[str, Any] | None = None,
         session: AnyAsyncSession | None = None,
     ) -> Preview: ...
     async def resume(

@@ -14,6 +14,7 @@ from typing import Any
 
 from celery.schedules import crontab, schedule
 
+from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store.schedules.schedules import ManagedRow
 from celery_dynbeat.triggers import Trigger
@@ -47,7 +48,7 @@ def _plain(value: Any) -> Any:
     """Return what defines a schedule of an entry. Raises TypeError for unknown types."""
     if isinstance(value, timedelta):
         return ["timedelta", str(value)]
-    if isinstance(value, Trigger):
+    if isinstance(value, (Retry, Trigger)):
         return value.to_json()
     # A subclass may depend on other values. nowfun cannot be compared.
     if type(value) is schedule and value.nowfun is None:

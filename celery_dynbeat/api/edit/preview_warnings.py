@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import islice, pairwise
 
 from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.retry import Retry
+from celery_dynbeat.common.text import format_duration
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec, with_search_budget
 from celery_dynbeat.triggers import Cron, Once, Trigger
 from celery_dynbeat.triggers.cron.expression import CronExpression, parse_expression
@@ -28,6 +30,19 @@ def warnings_of(
         # The application itself has one schedule of each name. Users have many alike.
         for cron in _crons(trigger):
             yield from _same_second(cron)
+
+
+def retry_warnings(retry: Retry | None, fire_times: Sequence[datetime]) -> Iterator[str]:
+    """Yield the warnings for a retry policy; ``fire_times`` are the next ones."""
+    if retry is None or not retry.until_next_fire or not retry.times:
+        return
+    nearest = min((later - first for first, later in pairwise(fire_times)), default=None)
+    if nearest is not None and retry.delay >= nearest:
+        yield (
+            f"fire times are {format_duration(nearest)} apart, and the first retry waits for"
+            f" {format_duration(retry.delay)}: with until_next_fire no run is retried; choose a"
+            " shorter delay"
+        )
 
 
 def _crons(trigger: Trigger) -> Iterator[Cron]:

@@ -1,6 +1,6 @@
 """Preview what a schedule would fire. Web forms call it while someone types: nothing is written."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -13,9 +13,10 @@ from celery_dynbeat.api.edit import edits, owner_zone
 from celery_dynbeat.api.edit.conversion import TriggerLike
 from celery_dynbeat.api.edit.fields import to_columns
 from celery_dynbeat.api.edit.named import OwnerCalls
-from celery_dynbeat.api.edit.preview_warnings import warnings_of
+from celery_dynbeat.api.edit.preview_warnings import retry_warnings, warnings_of
 from celery_dynbeat.api.results.fire_time import Preview, PreviewedFireTime
 from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.retry import Retry, stored_retry
 from celery_dynbeat.planning.plan import following, run_at
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec, spec_from_row, with_search_budget
 from celery_dynbeat.process.context import Context
@@ -41,16 +42,17 @@ class PreviewCalls(OwnerCalls):
         start_at: datetime | None = None,
         end_at: datetime | None = None,
         max_runs: int | None = None,
+        retry: Retry | Mapping[str, Any] | None = None,
         session: Session | None = None,
     ) -> Preview:
         """Return what ``create`` with these arguments would fire; nothing is written.
 
         ``name`` selects the values of an ``H`` and the delays of ``jitter``. Without a name, a
-        warning says that they can differ. ``count`` is at most 100. Fewer fire times are returned
-        if the schedule finishes, or if the trigger takes too many steps to find more. It raises the
-        errors that ``create`` would raise for these arguments: InvalidTriggerError and
-        InvalidScheduleError. The number of schedules, and whether one of this name exists, are not
-        checked.
+        warning says that they can differ. ``retry`` affects only the warnings. ``count`` is at most
+        100. Fewer fire times are returned if the schedule finishes, or if the trigger takes too
+        many steps to find more. It raises the errors that ``create`` would raise for these
+        arguments: InvalidTriggerError and InvalidScheduleError. The number of schedules, and
+        whether one of this name exists, are not checked.
 
         >>> shown = mine.preview("0 9 * * mon-fri", "digest", count=2)
         >>> shown.description
@@ -62,7 +64,13 @@ class PreviewCalls(OwnerCalls):
             checks.check_name("name", name)
         checks.check_integer("count", count, minimum=1, maximum=MAX_COUNT)
         given = edits.as_trigger(self._context, trigger)
-        fields = {"jitter": jitter, "start_at": start_at, "end_at": end_at, "max_runs": max_runs}
+        fields = {
+            "jitter": jitter,
+            "start_at": start_at,
+            "end_at": end_at,
+            "max_runs": max_runs,
+            "retry": retry,
+        }
         values = to_columns(fields, limit=self._context.settings.max_payload_bytes)
 
         def work(session: Session) -> str:
@@ -94,7 +102,12 @@ def _preview(
     spec = spec_from_row(row, context.settings)
     found = _fire_times(with_search_budget(spec), row, count=max(count, _MIN_FOUND), now=now)
     trigger = parse_trigger(row.trigger_kind, row.trigger_spec, timezone=row.timezone)
-    warnings = [*warnings_of(spec, trigger, [at for at, _ in found], now=now)]
+    retry = context.settings.retry if row.retry is None else stored_retry(row.retry)
+    fire_times = [at for at, _ in found]
+    warnings = [
+        *warnings_of(spec, trigger, fire_times, now=now),
+        *retry_warnings(retry, fire_times),
+    ]
     if name is None and (row.jitter or trigger.hashed_by(spec.key) != trigger):
         warnings.append(
             "this preview has no name: the name of a schedule selects the values of its H and the"

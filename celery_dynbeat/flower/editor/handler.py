@@ -108,6 +108,8 @@ class EditorHandler(PageHandler):
             name: changes[name] if name in changes else getattr(info, name, None)
             for name in TIMING_FIELDS
         }
+        if "retry" not in form.errors:
+            timing["retry"] = changes.get("retry", getattr(info, "retry", None))
         mine = self.for_owner(_valid_owner(form))
         if info is not None and not {"trigger", *TIMING_FIELDS} & changes.keys():
             return self._stored_preview(form, info, trigger, timing)

@@ -16,6 +16,7 @@ from celery_dynbeat import (
     InvalidScheduleError,
     InvalidTriggerError,
     Once,
+    Retry,
     RRule,
 )
 from celery_dynbeat.common.text import LATEST
@@ -105,6 +106,7 @@ def test_h_and_jitter_have_the_values_of_the_schedule(mine):
         (Every(59), {}),
         (NINE, {"jitter": -1}),
         (NINE, {"start_at": "soon"}),
+        (NINE, {"retry": {"times": 101}}),
         (5, {}),
     ],
     ids=repr,
@@ -137,6 +139,15 @@ def test_either_day_field_is_enough_in_cron(mine):
     assert only(mine.preview("0 9 13 * fri", "a").warnings, "if one of them matches")
     for plain in ("0 9 13 * *", "0 9 * * fri", Cron("0 9 13 * fri", day_or=False)):
         assert not only(mine.preview(plain, "a").warnings, "if one of them matches")
+
+
+def test_a_retry_that_never_comes_before_the_next_fire_time_has_a_warning(mine):
+    hourly = Every(3600)
+    for delay, is_warned in ((3600, True), (3599, False)):
+        policy = Retry(times=2, delay=delay, until_next_fire=True)
+        warnings = mine.preview(hourly, "a", retry=policy).warnings
+        assert bool(only(warnings, "no run is retried")) is is_warned
+    assert not mine.preview(hourly, "a", retry=Retry(times=2, delay=7200)).warnings
 
 
 def test_a_rare_trigger_has_a_warning(mine):

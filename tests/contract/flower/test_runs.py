@@ -201,6 +201,18 @@ def test_a_run_shows_its_steps_and_its_error(made, dynbeat, mine, pages):
     assert dynbeat.schedules.get_run(run_id).error in unescape(text).replace("\\u202e", "\u202e")
 
 
+def test_a_run_that_waits_for_a_retry_says_when(made, clock, pages):
+    at = clock.now() + 10 * MINUTE
+    error, retry_at = "ValueError: no", str(at.replace(tzinfo=None))
+    [run_id] = made(1, "retrying", error=error, retry_at=retry_at, overdue_at=retry_at)
+
+    text = pages.get(f"/dynbeat/run/{run_id}").text
+
+    assert "Failed and waits for its retry in 9 min: ValueError: no" in text
+    assert "<dt>Next attempt</dt>" in text
+    assert "Cancel" in text
+
+
 def test_a_run_and_its_rerun_link_each_other(made, mine, pages):
     [run_id] = made(1, "failed")
     again = mine.rerun(run_id)

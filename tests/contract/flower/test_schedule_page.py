@@ -49,6 +49,14 @@ def test_the_page_shows_alert_rules_and_only_the_host_of_the_ping_url(dynbeat, m
     assert "<h2>Alerts</h2>" not in pages.get(url("plain")).text
 
 
+def test_the_page_shows_the_retry_policy(mine, pages):
+    mine.create("n", task="t", trigger=MINUTELY, retry={"times": 3, "delay": 300, "max_delay": 600})
+
+    text = pages.get(url()).text
+
+    assert "times=3, delay=5m, factor=2, max_delay=10m" in text
+
+
 def test_fire_times_are_in_the_zone_of_the_schedule_and_of_the_viewer(mine, pages):
     mine.create("n", task="t", trigger=DAILY)
     pages.cookies["dynbeat_viewer_zone"] = "America%2FNew_York"
