@@ -232,7 +232,8 @@ def _fact_of_run(row: Row, *, follows_unfinished: bool, now: datetime) -> Fact |
         ran = now - row.started_at
         return _fact(AlertKind.SLOW, ran, now, row.id) if ran > MIN_SLOW else None
     may_be_buffered = row.sent_at is None and follows_unfinished
-    if row.status not in UNSTARTED or may_be_buffered:
+    # A retry waits on purpose, and its run started before.
+    if row.status not in UNSTARTED or may_be_buffered or row.retries:
         return None
     waited = now - row.created_at
     return _fact(AlertKind.LATE, waited, now, row.id) if waited > MIN_LATE else None

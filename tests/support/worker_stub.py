@@ -69,6 +69,7 @@ class WorkerStub:
         status: Status = Status.SUCCEEDED,
         *,
         retry_at: datetime | None = None,
+        sent_by_beat: bool = False,
     ) -> None:
         """Record how the run ended."""
         failed = status == Status.FAILED
@@ -80,6 +81,7 @@ class WorkerStub:
                 status=status,
                 at=self._context.clock.now(),
                 retry_at=retry_at,
+                sent_by_beat=sent_by_beat,
                 error="ValueError: no" if failed else None,
                 awaited="dynbeat_overlap" in run_headers(run),
             )

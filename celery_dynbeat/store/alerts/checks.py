@@ -129,11 +129,12 @@ def overdue_schedules(
 
 @in_index_order
 def unfinished_runs(session: Session, *, after: RunKey | None, limit: int) -> Window:
-    """Return unfinished runs in the order of their schedules: status and instants."""
+    """Return unfinished runs in the order of their schedules: status, retries and instants."""
     capabilities = capabilities_of(session.get_bind().dialect)
     columns = (_RUN.schedule_id, _RUN.id)
     instants = (_RUN.created_at, _RUN.sent_at, _RUN.started_at)
-    statement = force_index(select(*columns, _RUN.status, *instants), RUNS, UNFINISHED_INDEX)
+    found = (*columns, _RUN.status, _RUN.retries, *instants)
+    statement = force_index(select(*found), RUNS, UNFINISHED_INDEX)
     statement = statement.where(_RUN.finished_at.is_(None), _RUN.schedule_id.is_not(None))
     if after is not None:
         schedule_id, run_id = after
@@ -141,8 +142,8 @@ def unfinished_runs(session: Session, *, after: RunKey | None, limit: int) -> Wi
         key = (schedule_id, literal(run_id, _RUN.id.type))
         statement = statement.where(capabilities.row_after(columns, key))
     fixed = (_RUN.finished_at,) if capabilities.orders_by_fixed_columns else ()
-    found = read(session, statement.order_by(*fixed, *columns).limit(limit))
-    return Window(found, len(found) >= limit)
+    rows = read(session, statement.order_by(*fixed, *columns).limit(limit))
+    return Window(rows, len(rows) >= limit)
 
 
 def is_everything_held(session: Session, *, now: datetime) -> bool:

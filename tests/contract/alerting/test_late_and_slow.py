@@ -233,6 +233,32 @@ def test_a_run_that_no_worker_starts_is_late(alerting, clock):
     assert made.open() == ["late"]
 
 
+def test_the_retry_of_a_run_is_not_late(alerting, clock):
+    made = alerting(alert_late_after=5)
+    made.mine.create("n", task="t", trigger=MINUTELY, max_runs=1, retry={"times": 1, "delay": 60})
+    clock.advance(MINUTE)
+    made.beat.run_until_idle()
+    (run,) = made.beat.publisher.sent
+    made.worker.start(run)
+    retry_at = clock.now() + MINUTE
+    made.worker.finish(run, Status.RETRYING, retry_at=retry_at, sent_by_beat=True)
+    made.alerts.run()
+    assert made.facts() == []
+    clock.advance(MINUTE)
+    made.beat.run_until_idle()
+    retry = made.beat.publisher.sent[-1]
+    assert retry.retries == 1
+
+    clock.advance(LATER)
+    made.alerts.run()
+
+    assert made.open() == []
+    made.worker.start(retry)
+    made.worker.finish(retry, Status.FAILED)
+    made.alerts.run()
+    assert made.open() == ["failed"]
+
+
 def test_a_buffered_run_is_not_late(alerting, clock):
     made = alerting(alert_late_after=5)
     made.mine.create("n", task="t", trigger=MINUTELY, overlap="buffer_one")
