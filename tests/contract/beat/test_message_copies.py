@@ -9,6 +9,7 @@ import redis
 from celery.signals import after_task_publish, before_task_publish
 from kombu import Exchange, Queue
 
+from celery_dynbeat import Retry
 from celery_dynbeat.broker.message_copies import MessageCopy
 from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.planning.plan import OutgoingRun
@@ -99,6 +100,7 @@ def test_a_message_that_may_depend_on_the_run_is_built(redis_url, case, copies):
         {"options": {"priority": 3, "headers": {"tenant": "blue"}}},
         {"expires_at": NOW + timedelta(hours=1)},
         {"retries": 2},
+        {"retry": Retry(times=3, until_next_fire=True), "next_fire_at": NOW},
     ],
     ids=repr,
 )
