@@ -117,8 +117,8 @@ def _retry_value(name: str, text: str) -> object:
 
 
 def format_retry(retry: Retry) -> str:
-    """Return ``times=3, delay=5m, factor=2``, which ``parse_retry`` reads back."""
-    if not retry.times:
+    """Return ``times=3, delay=5m, factor=2``, which ``parse_retry`` reads back exactly."""
+    if retry == Retry(times=0):
         return "0"
     parts = [
         f"times={retry.times}",

@@ -52,7 +52,7 @@ def test_other_text_is_a_value_error_that_shows_an_example(text):
 @given(
     st.builds(
         Retry,
-        times=st.integers(1, 100),
+        times=st.integers(0, 100),
         delay=st.timedeltas(timedelta(seconds=1), timedelta(days=9)),
         factor=st.floats(1, 100),
         max_delay=st.none() | st.timedeltas(timedelta(days=9), timedelta(days=36_525)),
