@@ -275,10 +275,10 @@ class OutcomeSignals:
         request = sender.request if here else getattr(_reported, "request", None)
         self._record_failed(
             task_id,
-            # Of another run if another thread reports its end. Celery reports a rejected message as
-            # a failure, too.
+            # A receiver of the reported signal may execute another task, which fails.
             request if request is not None and claimed_run_id(request) == task_id else None,
             exception,
+            # Celery reports a rejected message as a failure.
             may_retry=not isinstance(exception, Reject),
             attempt=_ended_attempt(sender.request) if here else None,
             awaited=here and is_awaited(sender.request),
