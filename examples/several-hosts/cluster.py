@@ -260,8 +260,11 @@ class Cluster:
         if name == "etcd":
             self._run(host, name, "etcd", "--config-file", "etcd.yml")
         elif name == "patroni":
-            clock = self._clock_of_postgres.get(host, {})
-            self._run(host, name, PATRONI, "patroni.yml", user="postgres", environment=clock)
+            # As postgres: root would own the shared memory of libfaketime.
+            clock = [
+                f"{key}={value}" for key, value in self._clock_of_postgres.get(host, {}).items()
+            ]
+            self._run(host, name, "env", *clock, PATRONI, "patroni.yml", user="postgres")
         else:
             program = str(RABBITMQ_PROGRAMS / "rabbitmq-server")
             self._run(host, name, program, environment=self._rabbitmq_environment(host))

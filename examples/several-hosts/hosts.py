@@ -51,6 +51,9 @@ def enter_new_network() -> None:
     os.setsid()
     subprocess.run(["mount", "--make-rprivate", "/"], check=True)
     subprocess.run(["mount", "-t", "proc", "proc", "/proc"], check=True)
+    # Programs name their shared memory by process ids. Those of an earlier start were the same.
+    shared = ("mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", "/dev/shm")  # noqa: S108
+    subprocess.run(shared, check=True)
     # The first process reaps those that have ended. Otherwise Patroni would take a killed
     # PostgreSQL, which is a zombie, for a running one.
     _continue_in_child()
