@@ -120,8 +120,14 @@ class Cluster:
 
         ``faketime`` is the path of the library. Call it before ``start``.
         """
-        self._clock_of_postgres[self.servers[1]] = {"LD_PRELOAD": faketime, "FAKETIME": "+2s"}
-        self.apps[1].environment = {"LD_PRELOAD": faketime, "FAKETIME": "-300s"}
+        # Two names of one switch, of different versions. Threads that wait would wait forever.
+        common = {
+            "LD_PRELOAD": faketime,
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "DONT_FAKE_MONOTONIC": "1",
+        }
+        self._clock_of_postgres[self.servers[1]] = {**common, "FAKETIME": "+2s"}
+        self.apps[1].environment = {**common, "FAKETIME": "-300s"}
 
     def start(self) -> None:
         """Start everything; return when all answer."""

@@ -37,7 +37,7 @@ MEGABYTE = bytes(2**20)
 #: Also the backends: "postgres: several-hosts: walsender ...".
 POSTGRES = "postgres"
 DATABASE_PORT, BROKER_PORT = 5432, 5672
-FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
+FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
 
 COLUMNS = (
     "fault (seconds)",
