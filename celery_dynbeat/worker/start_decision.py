@@ -8,8 +8,12 @@
     except: it is redelivered, or a copy that was deferred, and the run is ``running`` or ``lost``.
     The node that owns the run decides:
         dead: stopped, replaced, or silent for dynbeat_node_timeout  -> start a new attempt
-        this node, and it does not execute the run                   -> start a new attempt
-        alive, as far as this process can see                        -> note it on the row, drop it
+        this process, and it does not execute the run                -> start a new attempt
+        another process of this node, which has ended; redelivered   -> start a new attempt
+        otherwise                                                    -> note it on the row, drop it
+
+A process that has ended may have left the outcome with its main process. Its message starts the
+run again if Celery or the broker redelivers it, as without this package. A deferred copy does not.
 
 A suspicion neither starts nor drops a run. A noted redelivery is not lost. The node that owns the
 run compares it with its pool (``pool_check``), and beat finds silent nodes (``rescue``). If the
@@ -198,15 +202,12 @@ def _is_dead(
     silent = node.seen_at <= silent_since and run.started_at <= silent_since
     if node.started_at > run.started_at or silent:
         return True
-    here = node.name == delivery.worker and node.pid == delivery.main_pid
-    return here and not _is_executing(run, delivery)
-
-
-def _is_executing(run: Run, delivery: Delivery) -> bool:
-    """Return whether a process of this node executes the run."""
+    if node.name != delivery.worker or node.pid != delivery.main_pid:
+        return False
     if run.worker_pid == delivery.pid:
-        return delivery.executes_here()
-    return run.worker_pid is not None and process_exists(run.worker_pid)
+        return not delivery.executes_here()
+    has_ended = run.worker_pid is None or not process_exists(run.worker_pid)
+    return has_ended and delivery.redelivered
 
 
 def process_exists(pid: int) -> bool:

@@ -52,14 +52,11 @@ def canonical(world: World) -> World:
     """Return one world for all worlds that behave in the same way.
 
     Beats have no names. The message of a run that has ended is refused: a separate test proves it.
-    The guard treats a deferred message like a redelivered one.
     """
     queue = set()
     for message in world.queue:
         row = world.rows[message.fire]
         if row is None or row.unfinished or row.status == Status.LOST:
-            if message.deferred:
-                message = message._replace(redelivered=True, deferred=False)  # noqa: PLW2901
             queue.add(message)
     return world._replace(beats=tuple(sorted(world.beats)), queue=tuple(sorted(queue)))
 

@@ -255,6 +255,9 @@ class Machine:
         caused = world
         if job is not None:
             caused = self._cause(world, job.message.fire)
+        elif worker.stored is not None:
+            # Only this worker reads the stored result.
+            caused = self._cause(world, worker.stored[0])
         if worker.has_heartbeat:
             doubted = None if job is None else job._replace(doubted=True)
             slow = self._set(caused, index, worker._replace(has_heartbeat=False, job=doubted))
@@ -310,12 +313,15 @@ class Machine:
         row = world.rows[fire]
         assert row is not None
         local = message._replace(fire=0)
+        here = world.workers[index].unknown_start == (fire, row.attempt)
         after, decision = self.steps.decide(
-            world.plan, row, self._heartbeats(world), local, WORKERS[index], here=False
+            world.plan, row, self._heartbeats(world), local, WORKERS[index], here=here
         )
         name = f"w{index} receives {message}: {decision.action.name}"
         decided = self._row(taken, fire, after)
         if decision.action is StartAction.START:
+            world = self._excused(world, message, row.attempt)
+            decided = self._excused(decided, message, row.attempt)
             self._check_start(world, index, fire, decision.attempt)
             # The broker never redelivers an acknowledged message.
             held = message if self.late else Message(fire, 0, message.retries)
@@ -347,8 +353,8 @@ class Machine:
         assert worker.unknown_start is not None
         fire, attempt = worker.unknown_start
         row = world.rows[fire]
-        if row is not None and row.attempt == attempt:
-            # A later attempt stays.
+        # A later attempt stays, and so does one of another process, which has another pid.
+        if row is not None and row.attempt == attempt and worker.stored != (fire, attempt):
             after = self.steps.undo_start(world.plan, row, WORKERS[index])
             if row.worker == WORKERS[index] and after.status == Status.LOST:
                 raise BrokenPromiseError(f"{fire} is lost, and no body of it began")
@@ -402,7 +408,8 @@ class Machine:
                 here=here,
             )
             if decision.action is StartAction.START:
-                self._check_start(world, index, fire, decision.attempt)
+                redelivered = self._excused(world, message, row.attempt)
+                self._check_start(redelivered, index, fire, decision.attempt)
                 continue
             decided = self._row(self._taken(world, message), fire, after)
             yield Move(f"w{index} refuses {message}", True, decided)
@@ -466,6 +473,23 @@ class Machine:
 
     # Changes of a world
 
+    def _excused(self, world: World, message: Message, attempt: int) -> World:
+        """Allow one more start if the process of ``attempt`` has ended without writing its success.
+
+        The broker delivers its message again. Celery alone would execute the task again as well.
+        """
+        if not self.late or not message.redelivered:
+            return world
+        fire = message.fire
+        for worker in world.workers:
+            job = worker.job
+            left = worker.stored
+            if job is not None and job.state == "handed over":
+                left = (job.message.fire, job.attempt)
+            if left == (fire, attempt):
+                return self._cause(world, fire)
+        return world
+
     def _rows(self, world: World) -> Iterator[tuple[int, Row]]:
         return ((fire, row) for fire, row in enumerate(world.rows) if row is not None)
 
@@ -477,9 +501,13 @@ class Machine:
     def _aged(self, world: World, fire: int, row: Row) -> World:
         for index, worker in enumerate(world.workers):
             job = worker.job
-            if job is not None and job.message.fire == fire and not worker.has_heartbeat:
+            if worker.has_heartbeat:
+                continue
+            if job is not None and job.message.fire == fire:
                 doubted = worker._replace(job=job._replace(doubted=True))
                 world = self._cause(self._set(world, index, doubted), fire)
+            elif worker.stored is not None and worker.stored[0] == fire:
+                world = self._cause(world, fire)
         return self._row(world, fire, row._replace(fresh=False))
 
     def _beat(self, world: World, index: int, beat: Beat) -> World:

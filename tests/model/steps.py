@@ -187,8 +187,12 @@ class Steps:
         *,
         here: bool,
     ) -> tuple[Row, StartDecision]:
-        """Decide in the guard of ``worker``; ``here``: that process executes the run."""
-        pid = _pid(worker)
+        """Decide in the guard of ``worker``.
+
+        ``here``: the process that executes the run, or has its start or outcome in the buffer.
+        Otherwise a new pool process.
+        """
+        pid = _pid(worker) if here else _pid(worker) + len(WORKERS)
         delivery = Delivery(
             run_id=RUN_IDS[0],
             retries=message.retries,
@@ -196,7 +200,7 @@ class Steps:
             redelivered=message.redelivered,
             deferred=message.deferred,
             worker=worker,
-            main_pid=pid,
+            main_pid=_pid(worker),
             pid=pid,
             executes_here=lambda: here,
         )

@@ -66,6 +66,12 @@ def test_two_fire_times_with_a_fault(check, request, sqlite_url, late, on_lost):
             assert Steps(dynbeat, clock).repeat(results) == []
 
 
+@pytest.mark.parametrize(("on_lost", "late"), [EXTREMES[0], *long(EXTREMES[1], *OTHERS)])
+@pytest.mark.timeout(900)
+def test_one_fire_time_with_two_faults(check, sqlite_url, late, on_lost):
+    check(sqlite_url, fires=1, late=late, faults=2, on_lost=on_lost)
+
+
 @pytest.mark.parametrize(("on_lost", "late"), [*OTHERS, *long(*EXTREMES)])
 @pytest.mark.timeout(900)
 def test_one_fire_time_with_a_retry(check, sqlite_url, late, on_lost):

@@ -1,6 +1,8 @@
 """Each run starts once, whatever messages arrive. An outcome changes only its own attempt."""
 
 import os
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from datetime import timedelta
@@ -329,6 +331,23 @@ def test_a_node_notes_a_redelivery_only_if_it_executes_the_run_itself(
     again = replace(message, redelivered=True, executes_here=lambda: executes_here)
 
     assert deliver(again).name == action
+
+
+@pytest.mark.parametrize(
+    ("again", "action"),
+    [({"redelivered": True}, "START"), ({"deferred": True}, "NOTE_REDELIVERY")],
+    ids=["redelivered", "deferred"],
+)
+def test_a_deferred_copy_waits_for_the_outcome_that_an_ended_process_may_have_left(
+    dynbeat, message, deliver, alive, again, action
+):
+    alive("w1", pid=os.getpid())
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    deliver(replace(message, pid=ended.pid))
+
+    assert deliver(replace(message, **again)).name == action
+    assert noted_attempt(dynbeat) == (None if action == "START" else 1)
 
 
 def test_an_outcome_is_stored_with_its_error_and_the_end_of_its_traceback(
