@@ -1,13 +1,13 @@
 """What all calls of the API have in common: their scope, their filters, their audit."""
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.acting import acting_as
+from celery_dynbeat.common.text import suggestion
 from celery_dynbeat.process.context import Context
 
 T = TypeVar("T")
@@ -43,9 +43,8 @@ class Calls:
         """
         names = kind.__annotations__
         for name in given.keys() - names.keys():
-            near = get_close_matches(name[:40], names, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
-            raise checks.invalid(name, given[name], f"there is no such filter; {hint}")
+            rule = f"there is no such filter; {suggestion(name, names)}"
+            raise checks.invalid(name, given[name], rule)
         matching = {**dict.fromkeys(names), **given}
         owner = matching["owner"]
         if owner is not None:

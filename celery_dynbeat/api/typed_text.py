@@ -78,9 +78,15 @@ def parse_instant(text: str, *, direction: int = 1) -> TypedInstant:
         ) from None
 
 
-#: The words of a value that is true or false.
-FLAG_WORDS = {"yes": True, "true": True, "no": False, "false": False}
+_FLAG_WORDS = {"yes": True, "true": True, "no": False, "false": False}
 _MAX_DIGITS = 20
+
+
+def parse_flag(name: str, text: str) -> bool:
+    """Return the value of the argument ``name``: yes, no, true or false. Raises ValueError."""
+    if text.lower() not in _FLAG_WORDS:
+        raise ValueError(f"{name} = {shorten(text)}: write yes or no")
+    return _FLAG_WORDS[text.lower()]
 
 
 def parse_retry(text: str) -> Retry:
@@ -101,9 +107,7 @@ def _retry_value(name: str, text: str) -> object:
     if name in {"delay", "max_delay"}:
         return parse_duration(text)
     if name == "until_next_fire":
-        if text.lower() not in FLAG_WORDS:
-            raise ValueError(f"{name} = {shorten(text)}: write yes or no")
-        return FLAG_WORDS[text.lower()]
+        return parse_flag(name, text)
     if name not in {"times", "factor"}:
         # Retry names the arguments that exist.
         return text

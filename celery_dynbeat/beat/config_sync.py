@@ -10,7 +10,6 @@ They become schedules of the application itself (owner ""), one transaction for 
 An invalid entry does not affect the other entries.
 """
 
-import difflib
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
@@ -30,6 +29,7 @@ from celery_dynbeat.celery_schedules import trigger_of, without_zone
 from celery_dynbeat.common.errors import DynbeatError, InvalidScheduleError, ScheduleExistsError
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.states import Action
+from celery_dynbeat.common.text import suggestion
 from celery_dynbeat.db.engine import savepoint
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.db.statements import RowLockedError
@@ -266,8 +266,7 @@ def fields_of(entry: Mapping[str, Any], *, app: Celery) -> dict[str, Any]:
 def _unknown(key: str) -> str:
     if key in {"enabled", "paused_reason"}:
         return "unknown key; leave the entry out, or pause its schedule: for_owner('').pause(name)"
-    near = difflib.get_close_matches(key[:40], sorted(_KNOWN_KEYS), n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(_KNOWN_KEYS))}"
+    hint = suggestion(key, sorted(_KNOWN_KEYS))
     return f"unknown key; {hint} (options of apply_async, such as queue, go into 'options')"
 
 

@@ -1,6 +1,5 @@
 """When a schedule's state is an alert: the own rules of a schedule, and those that apply."""
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.settings import DEFAULT_TARGET, failures, is_target_name
-from celery_dynbeat.common.text import shorten
+from celery_dynbeat.common.text import shorten, suggestion
 
 if TYPE_CHECKING:
     from celery_dynbeat.common.settings import Settings
@@ -90,9 +89,8 @@ class AlertRules:
         known = [each.name for each in fields(cls)]
         for name in value:
             if name not in known:
-                near = difflib.get_close_matches(str(name)[:40], known, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-                raise _invalid(str(name)[:40], value[name], f"there is no such rule; {hint}")
+                rule = f"there is no such rule; {suggestion(name, known)}"
+                raise _invalid(str(name)[:40], value[name], rule)
         return cls(**value)
 
     def to_json(self) -> dict[str, Any]:

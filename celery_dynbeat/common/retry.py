@@ -1,13 +1,12 @@
 """The retry policy of a schedule: whether a failed run starts again, and when. PURE."""
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
 from celery_dynbeat.common.errors import InvalidScheduleError
-from celery_dynbeat.common.text import shorten
+from celery_dynbeat.common.text import shorten, suggestion
 
 MAX_TIMES, MAX_FACTOR = 100, 100
 #: Beat sends each retry, and one that is due at once could fail thousands of times in a minute.
@@ -62,9 +61,8 @@ class Retry:
         known = [each.name for each in fields(cls)]
         for name in value:
             if name not in known:
-                near = difflib.get_close_matches(str(name)[:40], known, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-                raise _invalid(str(name)[:40], value[name], f"there is no such argument; {hint}")
+                rule = f"there is no such argument; {suggestion(name, known)}"
+                raise _invalid(str(name)[:40], value[name], rule)
         if "times" not in value:
             message = "retry: times is missing: add how many retries a run has at most"
             raise InvalidScheduleError(message, field="retry")
@@ -100,6 +98,11 @@ class Retry:
         if self.until_next_fire and next_fire_at is not None and at >= next_fire_at:
             return None
         return at
+
+
+def effective_retry(stored: object, default: Retry | None) -> Retry | None:
+    """Return the policy of a schedule from its column ``retry``, NULL: ``dynbeat_retry``."""
+    return default if stored is None else stored_retry(stored)
 
 
 def stored_retry(stored: object) -> Retry | None:

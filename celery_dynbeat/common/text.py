@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -51,6 +51,16 @@ def shorten(value: object) -> str:
 def cut(text: str, length: int) -> str:
     """Return ``text`` with at most ``length`` characters. A cut text ends with three dots."""
     return text if len(text) <= length else f"{text[: length - 3]}..."
+
+
+def suggestion(name: object, known: Iterable[str]) -> str:
+    """Return "did you mean delay?" for a name that is not among ``known``, or the known names."""
+    # An import for a message of an error. Beat and workers raise such errors rarely.
+    import difflib  # noqa: PLC0415
+
+    names = list(known)
+    near = difflib.get_close_matches(str(name)[:_SHOWN], names, n=1)
+    return f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
 
 
 def as_text(value: object) -> object:

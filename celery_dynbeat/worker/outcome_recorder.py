@@ -425,7 +425,7 @@ class Recorder:
         )
 
     def _is_due_soon(self, outcome: Outcome) -> bool:
-        """Return whether beat must be told of a retry: its next poll may be after ``retry_at``."""
+        """Return whether to notify beat of a retry: its next poll may be after ``retry_at``."""
         if not outcome.sent_by_beat or outcome.retry_at is None:
             return False
         return outcome.retry_at - outcome.at < self._settings.poll_interval

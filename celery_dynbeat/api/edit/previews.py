@@ -16,7 +16,7 @@ from celery_dynbeat.api.edit.named import OwnerCalls
 from celery_dynbeat.api.edit.preview_warnings import retry_warnings, warnings_of
 from celery_dynbeat.api.results.fire_time import Preview, PreviewedFireTime
 from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.common.retry import Retry, stored_retry
+from celery_dynbeat.common.retry import Retry, effective_retry
 from celery_dynbeat.planning.plan import following, run_at
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec, spec_from_row, with_search_budget
 from celery_dynbeat.process.context import Context
@@ -102,7 +102,7 @@ def _preview(
     spec = spec_from_row(row, context.settings)
     found = _fire_times(with_search_budget(spec), row, count=max(count, _MIN_FOUND), now=now)
     trigger = parse_trigger(row.trigger_kind, row.trigger_spec, timezone=row.timezone)
-    retry = context.settings.retry if row.retry is None else stored_retry(row.retry)
+    retry = effective_retry(row.retry, context.settings.retry)
     fire_times = [at for at, _ in found]
     warnings = [
         *warnings_of(spec, trigger, fire_times, now=now),

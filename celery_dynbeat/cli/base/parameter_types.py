@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from celery_dynbeat.api.typed_text import (
-    FLAG_WORDS,
     TypedInstant,
     parse_duration,
+    parse_flag,
     parse_instant,
     parse_retry,
 )
@@ -115,9 +115,7 @@ def _rule_value(name: str, text: str) -> Any:
     if name in DURATIONS:
         return parse_duration(text)
     if name in FLAGS:
-        if text.lower() not in FLAG_WORDS:
-            raise ValueError(f"{name} = {shorten(text)}: write yes or no")
-        return FLAG_WORDS[text.lower()]
+        return parse_flag(name, text)
     is_number = name != "to" and text.isdecimal() and len(text) < _MAX_DIGITS
     return int(text) if is_number else text
 

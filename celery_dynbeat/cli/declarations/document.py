@@ -1,13 +1,12 @@
 """The schedules that a file declares."""
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from celery_dynbeat.cli.declarations.fields import ORDER, REQUIRED
 from celery_dynbeat.cli.declarations.source import DeclarationError, Source
-from celery_dynbeat.common.text import shorten
+from celery_dynbeat.common.text import shorten, suggestion
 
 FORMAT_VERSION = 1
 _TOP_LEVEL = ("version", "owner", "schedules")
@@ -98,9 +97,8 @@ def _check_keys(
     for key in mapping:
         if key in known:
             continue
-        near = difflib.get_close_matches(str(key)[:40], known, n=1, cutoff=0.6)
-        hint = f"did you mean {near[0]}?" if near else f"the known keys are {', '.join(known)}"
-        raise source.error(f"there is no such key: {shorten(key)}; {hint}", *path, str(key))
+        message = f"there is no such key: {shorten(key)}; {suggestion(key, known)}"
+        raise source.error(message, *path, str(key))
 
 
 def _check_distinct(found: list[Declaration]) -> None:

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from celery_dynbeat.common.retry import Retry, stored_retry
+from celery_dynbeat.common.retry import Retry, effective_retry
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.states import Status
@@ -90,7 +90,7 @@ def _outgoing(
 
 def _retry(row: DueSchedule | OverdueRun | Schedule, settings: Settings) -> Retry | None:
     """Return the policy that applies to the schedule in ``row``, None without a retry."""
-    retry = settings.retry if row.retry is None else stored_retry(row.retry)
+    retry = effective_retry(row.retry, settings.retry)
     return retry if retry is not None and retry.times else None
 
 

@@ -37,7 +37,7 @@ def test_the_option_is_the_owner_of_a_file_without_one():
         ("schedules: {}", "f.yaml:1: schedules must be a list"),
         ("schedules:\n  - 1", "f.yaml:2: 1 must be a mapping"),
         (f"schedules:\n{DIGEST}    tigger: x", "f.yaml:5: .*'tigger'; did you mean trigger"),
-        (f"schedules:\n{DIGEST}    7: x", "f.yaml:5: there is no such key: 7; the known"),
+        (f"schedules:\n{DIGEST}    7: x", "f.yaml:5: there is no such key: 7; known are"),
         ("schedules:\n  - name: a\n    task: t", "f.yaml:2: schedule 'a' has no trigger"),
         ("schedules:\n  - task: t\n    trigger: PT5M", "f.yaml:2: schedule 0 has no name"),
         ("schedules:\n  - {name: 1, task: t, trigger: PT5M}", "f.yaml:2: name = 1: must be"),
