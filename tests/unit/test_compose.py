@@ -53,6 +53,18 @@ def test_all_programs_are_started(file):
     assert {line[3] for line in lines} == {"dynbeat", "beat", "worker"}
 
 
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.parent.name)
+def test_every_service_has_limits_and_a_grace_period(file):
+    services = yaml.safe_load(file.read_text())["services"]
+
+    assert len(services) >= 6
+    for name, service in services.items():
+        limits = service["deploy"]["resources"]["limits"]
+        assert set(limits) == {"cpus", "memory"}, name
+        # Docker kills a program 10 s after its signal to stop, unless the file says otherwise.
+        assert int(service["stop_grace_period"].rstrip("s")) >= 30, name
+
+
 def test_the_settings_of_several_hosts_are_valid():
     services = yaml.safe_load((SEVERAL_HOSTS / "compose.yml").read_text())["services"]
     environment = {**services["api1"]["environment"], "PYTHONPATH": str(ROOT)}
