@@ -432,7 +432,11 @@ class Cluster:
                 "remove_data_directory_on_rewind_failure": True,
                 "remove_data_directory_on_diverged_timelines": True,
                 "basebackup": [{"checkpoint": "fast"}],
-                "parameters": {"unix_socket_directories": str(host.folder)},
+                "parameters": {
+                    "unix_socket_directories": str(host.folder),
+                    # A server that was away still finds what it has missed on a new leader.
+                    "wal_keep_size": "512MB",
+                },
             },
         }
         (host.folder / "patroni.yml").write_text(json.dumps(settings, indent=2))
