@@ -14,7 +14,6 @@ from typing import Any
 
 from celery.schedules import crontab, schedule
 
-from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store.schedules.schedules import ManagedRow
 from celery_dynbeat.triggers import Trigger
@@ -48,12 +47,17 @@ def _plain(value: Any) -> Any:
     """Return what defines a schedule of an entry. Raises TypeError for unknown types."""
     if isinstance(value, timedelta):
         return ["timedelta", str(value)]
-    if isinstance(value, (Retry, Trigger)):
+    if isinstance(value, Trigger):
         return value.to_json()
     # A subclass may depend on other values. nowfun cannot be compared.
     if type(value) is schedule and value.nowfun is None:
         return ["schedule", str(value.run_every), value.relative, str(value.tz)]
     if type(value) is crontab and value.nowfun is None:
         return ["crontab", repr(value), str(value.tz)]
+    # A late import: few entries have a policy.
+    from celery_dynbeat.common.retry import Retry  # noqa: PLC0415
+
+    if isinstance(value, Retry):
+        return value.to_json()
     msg = f"{type(value).__name__} cannot be compared"
     raise TypeError(msg)

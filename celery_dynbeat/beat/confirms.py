@@ -33,7 +33,7 @@ from celery_dynbeat.common.run_ids import created_at
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.planning.plan import OutgoingRun
-from celery_dynbeat.store.runs import runs, traces
+from celery_dynbeat.store.runs import runs
 
 logger = logging.getLogger(__name__)
 
@@ -112,6 +112,9 @@ class Confirms:
         def confirm() -> None:
             self._unconfirmed += self._database.run_autocommit(statements)
             if contexts:
+                # A late import: a beat without traces stores no contexts.
+                from celery_dynbeat.store.runs import traces  # noqa: PLC0415
+
                 self._database.run(partial(traces.store, contexts=contexts))
 
         self._executor.submit(confirm)

@@ -23,7 +23,7 @@ The broker comes first. Without a broker nothing is claimed. Fire times that pas
 are misfires, and ``catch_up`` decides about them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -37,7 +37,6 @@ from celery_dynbeat.beat.due_poller import LOCKED_PAUSE, DuePoller, is_due
 from celery_dynbeat.beat.fairness import COSTLY_FOR, CostlyOwners
 from celery_dynbeat.beat.maintenance import Maintenance, Termination
 from celery_dynbeat.beat.sweep import take_overdue
-from celery_dynbeat.beat.traces import RecordedTraces, Traces
 from celery_dynbeat.broker.publisher import PublishResult, RunPublisher
 from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.errors import DispatchError
@@ -53,6 +52,7 @@ from celery_dynbeat.telemetry.emitting import emit, emit_on_commit, has_listener
 from celery_dynbeat.telemetry.events import BatchKind
 
 if TYPE_CHECKING:
+    from celery_dynbeat.beat.traces import RecordedTraces
     from celery_dynbeat.tracing.run_tracer import RunTracer
 
 NOW = timedelta(0)
@@ -73,6 +73,32 @@ class _Taken(Protocol):
 
 
 T = TypeVar("T", bound=_Taken)
+
+
+class NoTraces:
+    """No traces: nothing is read, recorded or stored. ``RecordedTraces`` has the same methods."""
+
+    def begin(self) -> None:
+        """Do nothing."""
+
+    def read(self, *_: object, may_have_traces: bool) -> None:
+        """Do nothing."""
+
+    def start(self, outgoing: Sequence[OutgoingRun]) -> Mapping[str, str]:
+        """Return no contexts to store."""
+        del outgoing
+        return {}
+
+    def publish(self, publisher: RunPublisher, outgoing: Sequence[OutgoingRun]) -> PublishResult:
+        """Publish the runs."""
+        return publisher.publish(outgoing)
+
+
+def _recorded_traces(tracer: "RunTracer") -> "RecordedTraces":
+    # A late import: a beat without traces does not need the queries.
+    from celery_dynbeat.beat.traces import RecordedTraces  # noqa: PLC0415
+
+    return RecordedTraces(tracer)
 
 
 class Dispatcher:
@@ -100,7 +126,9 @@ class Dispatcher:
         self._clock = clock
         self._settings = settings
         self._failpoint = failpoint
-        self._traces = Traces() if tracer is None else RecordedTraces(tracer)
+        self._traces: NoTraces | RecordedTraces = (
+            NoTraces() if tracer is None else _recorded_traces(tracer)
+        )
         self._confirms = Confirms(
             database=database,
             clock=clock,

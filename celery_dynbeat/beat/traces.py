@@ -25,32 +25,7 @@ if TYPE_CHECKING:
 _UNKNOWN = RunContexts()
 
 
-class Traces:
-    """No traces: nothing is read, recorded or stored."""
-
-    def begin(self) -> None:
-        """Note that a transaction that takes runs begins."""
-
-    def read(
-        self, session: Session, outgoing: Sequence[OutgoingRun], *, may_have_traces: bool
-    ) -> None:
-        """Read the trace contexts that the traces of ``outgoing`` continue or are linked to.
-
-        In the transaction that takes the runs: after its commit, the runs are published without
-        another statement. ``may_have_traces``: the runs are not new, or are reruns.
-        """
-
-    def start(self, outgoing: Sequence[OutgoingRun]) -> Mapping[str, str]:
-        """Start or continue the trace of each run; return the new contexts to store, by run id."""
-        del outgoing
-        return {}
-
-    def publish(self, publisher: RunPublisher, outgoing: Sequence[OutgoingRun]) -> PublishResult:
-        """Publish the runs, each within its trace."""
-        return publisher.publish(outgoing)
-
-
-class RecordedTraces(Traces):
+class RecordedTraces:
     """The traces of one beat."""
 
     def __init__(self, tracer: "RunTracer") -> None:
@@ -66,7 +41,11 @@ class RecordedTraces(Traces):
     def read(
         self, session: Session, outgoing: Sequence[OutgoingRun], *, may_have_traces: bool
     ) -> None:
-        """Read the trace contexts that the traces of ``outgoing`` continue or are linked to."""
+        """Read the trace contexts that the traces of ``outgoing`` continue or are linked to.
+
+        In the transaction that takes the runs: after its commit, the runs are published without
+        another statement. ``may_have_traces``: the runs are not new, or are reruns.
+        """
         if not outgoing:
             return
         self._edits = traces.of_edits(session, {run.schedule_id for run in outgoing})

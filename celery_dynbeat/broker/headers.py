@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from celery.app.task import Context
 
-from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.common.run_ids import is_run_id
 
 if TYPE_CHECKING:
@@ -223,10 +222,11 @@ def retry_at_of(request: Any, *, now: datetime) -> datetime | None:
     written, retries = _text_in(request, HEADER_RETRY, _RETRY_LENGTH), retries_of(request)
     if written is None or retries is None or HEADER_REPLACES in headers_of(request):
         return None
+    # A late import: few schedules have a policy.
+    from celery_dynbeat.common.retry import stored_retry  # noqa: PLC0415
+
     try:
-        policy = json.loads(written)
-        retry = Retry.from_json(policy) if isinstance(policy, dict) else None
-    # InvalidScheduleError is a ValueError.
+        retry = stored_retry(json.loads(written))
     except (RecursionError, ValueError):
         return None
     if retry is None:

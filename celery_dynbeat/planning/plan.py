@@ -11,12 +11,14 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.common.text import LATEST
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec
 from celery_dynbeat.triggers.wrappers import SkippingTrigger, nominal
+
+if TYPE_CHECKING:
+    from celery_dynbeat.common.retry import Retry
 
 TOO_NEAR = "limit: nearer to the fire time before it than dynbeat_min_interval allows"
 #: The resolution of the instants in every supported database.
@@ -64,7 +66,7 @@ class OutgoingRun(NamedTuple):
     unstarted_since: datetime | None = None
     origin: str = "schedule"
     pings: bool = False
-    retry: Retry | None = None
+    retry: "Retry | None" = None
     next_fire_at: datetime | None = None
 
 

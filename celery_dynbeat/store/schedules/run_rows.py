@@ -1,9 +1,8 @@
 """Conversions of a schedule's row to history rows and to outgoing runs."""
 
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from celery_dynbeat.common.retry import Retry, effective_retry
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.states import Status
@@ -12,6 +11,9 @@ from celery_dynbeat.planning.plan import OutgoingRun, Skip
 from celery_dynbeat.planning.schedule_spec import expires_at
 from celery_dynbeat.store.runs.runs import OverdueRun
 from celery_dynbeat.store.schedules.due import DueSchedule
+
+if TYPE_CHECKING:
+    from celery_dynbeat.common.retry import Retry
 
 
 def check_payload(row: DueSchedule | OverdueRun) -> None:
@@ -88,8 +90,13 @@ def _outgoing(
     )
 
 
-def _retry(row: DueSchedule | OverdueRun | Schedule, settings: Settings) -> Retry | None:
+def _retry(row: DueSchedule | OverdueRun | Schedule, settings: Settings) -> "Retry | None":
     """Return the policy that applies to the schedule in ``row``, None without a retry."""
+    if row.retry is None and settings.retry is None:
+        return None
+    # A late import: few schedules have a policy.
+    from celery_dynbeat.common.retry import effective_retry  # noqa: PLC0415
+
     retry = effective_retry(row.retry, settings.retry)
     return retry if retry is not None and retry.times else None
 
