@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from celery_dynbeat.common import lazy_exports
 from celery_dynbeat.common.errors import (
     AlertNotFoundError,
     ConfigurationError,
@@ -19,7 +20,6 @@ from celery_dynbeat.common.errors import (
     StaleScheduleError,
     TransactionRolledBackError,
 )
-from celery_dynbeat.common.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from celery_dynbeat.api import (

@@ -23,7 +23,7 @@ from celery.utils.dispatch import Signal
 
 from celery_dynbeat.common.alert_kinds import AlertKind
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.telemetry.emitting import subscribe, unsubscribe
+from celery_dynbeat.telemetry import subscribe, unsubscribe
 from celery_dynbeat.telemetry.events import (
     AlertMessageDropped,
     AlertMessageSent,

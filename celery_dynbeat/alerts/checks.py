@@ -47,8 +47,7 @@ from celery_dynbeat.planning.alerting import (
 )
 from celery_dynbeat.store.alerts import alerts, checks
 from celery_dynbeat.store.alerts.checks import OverdueKey, RunKey, Window
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import emit_on_commit, has_listeners
+from celery_dynbeat.telemetry import emit_on_commit, events, has_listeners
 
 #: Schedules that one transaction checks.
 BATCH = 200

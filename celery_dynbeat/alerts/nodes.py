@@ -30,8 +30,7 @@ from celery_dynbeat.health.problem import Problem
 from celery_dynbeat.planning.alerting import AlertState, Fact, after_facts, recovered
 from celery_dynbeat.store import health
 from celery_dynbeat.store.alerts import alerts
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import emit_on_commit, has_listeners
+from celery_dynbeat.telemetry import emit_on_commit, events, has_listeners
 
 _KINDS = {
     AlertKind.BEATS_MISSING: NodeKind.BEAT,

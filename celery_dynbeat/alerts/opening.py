@@ -33,8 +33,7 @@ from celery_dynbeat.planning.alerting import (
 from celery_dynbeat.store.alerts import alerts
 from celery_dynbeat.store.alerts import facts as stored_facts
 from celery_dynbeat.store.schedules import failing
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import emit_on_commit, has_listeners
+from celery_dynbeat.telemetry import emit_on_commit, events, has_listeners
 
 #: Facts that one transaction evaluates. Smaller ones cost more in total, and delay beat more.
 BATCH = 200

@@ -34,8 +34,7 @@ from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.settings import Settings, urls_of
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.store.alerts import messages
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import emit
+from celery_dynbeat.telemetry import emit, events
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,7 @@ from celery_dynbeat.common.clock import BackOff, Clock
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database, reason_of
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import subscribe, unsubscribe
+from celery_dynbeat.telemetry import events, subscribe, unsubscribe
 
 logger = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from celery import Celery
 
+from celery_dynbeat.common import lazy_exports
 from celery_dynbeat.common.errors import ConfigurationError
-from celery_dynbeat.common.lazy import lazy_exports
 from celery_dynbeat.common.text import shorten
-from celery_dynbeat.process.log_format import LogFormat
+from celery_dynbeat.process import LogFormat
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

@@ -18,8 +18,7 @@ from celery_dynbeat.planning.backfill_planning import fire_times
 from celery_dynbeat.planning.plan import MICROSECOND
 from celery_dynbeat.planning.schedule_spec import spec_from_row, with_search_budget
 from celery_dynbeat.process.context import Context, naming_schedule
-from celery_dynbeat.store import requests
-from celery_dynbeat.store.schedules import schedules
+from celery_dynbeat.store import requests, schedules
 from celery_dynbeat.triggers.base import PLAN_STEPS
 
 #: Fire times of one backfill.

@@ -25,7 +25,7 @@ from celery_dynbeat.common.errors import (
 from celery_dynbeat.common.states import Action
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.store.schedules import schedules
+from celery_dynbeat.store import schedules
 from celery_dynbeat.triggers import Trigger
 
 P = ParamSpec("P")

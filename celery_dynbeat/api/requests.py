@@ -18,8 +18,7 @@ from celery_dynbeat.common.errors import RequestNotFoundError
 from celery_dynbeat.common.states import Action, RequestKind
 from celery_dynbeat.db.models import Request
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import requests
-from celery_dynbeat.store.schedules import schedules
+from celery_dynbeat.store import requests, schedules
 
 #: The order of the pages, as their cursors name it, and how the parts of their keys are read.
 _NEWEST = "newest_request"

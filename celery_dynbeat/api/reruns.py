@@ -23,10 +23,9 @@ from celery_dynbeat.common.text import MAX_REQUEST_BATCH
 from celery_dynbeat.db.models import Request, Run, Schedule
 from celery_dynbeat.planning.schedule_spec import max_run_time
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import requests, reruns
+from celery_dynbeat.store import requests, reruns, runs, schedules
 from celery_dynbeat.store.reruns import RerunFilter
-from celery_dynbeat.store.runs import overlaps, runs
-from celery_dynbeat.store.schedules import schedules
+from celery_dynbeat.store.runs import overlaps
 from celery_dynbeat.transitions.reruns import Record, add_reruns, is_fire_time, rerun_record
 
 #: Runs of one request.

@@ -44,10 +44,10 @@ from celery_dynbeat.planning.schedule_spec import (
     spec_from_row,
     with_search_budget,
 )
-from celery_dynbeat.store import requests
-from celery_dynbeat.store.runs import runs, skips
+from celery_dynbeat.store import requests, runs
+from celery_dynbeat.store.runs import skips
 from celery_dynbeat.store.schedules import due, run_rows
-from celery_dynbeat.telemetry.emitting import emit_on_commit
+from celery_dynbeat.telemetry import emit_on_commit
 from celery_dynbeat.triggers import is_known
 from celery_dynbeat.triggers.base import PLAN_STEPS
 

@@ -41,11 +41,11 @@ from celery_dynbeat.planning.schedule_spec import (
     with_search_budget,
     without,
 )
-from celery_dynbeat.store.runs import overlaps, runs, skips
+from celery_dynbeat.store import runs
+from celery_dynbeat.store.runs import overlaps, skips
 from celery_dynbeat.store.schedules import due, run_rows
 from celery_dynbeat.store.schedules.due import DueSchedule
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import emit, emit_on_commit, has_listeners
+from celery_dynbeat.telemetry import emit, emit_on_commit, events, has_listeners
 from celery_dynbeat.triggers import KINDS
 
 #: With catch_up="all", most fire times of one schedule that one pass sends.

@@ -15,7 +15,7 @@ from typing import Any
 from celery.schedules import crontab, schedule
 
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store.schedules.schedules import ManagedRow
+from celery_dynbeat.store.schedules import ManagedRow
 from celery_dynbeat.triggers import Trigger
 
 

@@ -33,7 +33,7 @@ from celery_dynbeat.common.run_ids import created_at
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.planning.plan import OutgoingRun
-from celery_dynbeat.store.runs import runs
+from celery_dynbeat.store import runs
 
 logger = logging.getLogger(__name__)
 

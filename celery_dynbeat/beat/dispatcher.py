@@ -47,8 +47,7 @@ from celery_dynbeat.db.statements import RowLockedError
 from celery_dynbeat.planning.plan import OutgoingRun
 from celery_dynbeat.store.schedules import due
 from celery_dynbeat.store.schedules.due import PendingWork
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import emit, emit_on_commit, has_listeners
+from celery_dynbeat.telemetry import emit, emit_on_commit, events, has_listeners
 from celery_dynbeat.telemetry.events import BatchKind
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from celery_dynbeat.db.statements import Row, format_error
 from celery_dynbeat.store import holds
 from celery_dynbeat.store.schedules import due
 from celery_dynbeat.store.schedules.due import DueSchedule
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import emit_on_commit, has_listeners
+from celery_dynbeat.telemetry import emit_on_commit, events, has_listeners
 from celery_dynbeat.telemetry.events import ScheduleQuarantined
 
 #: Held schedules that one maintenance compares with the holds, and expired holds that it deletes.

@@ -61,8 +61,7 @@ from celery_dynbeat.process.heartbeat import NEVER, effective_node_timeout
 from celery_dynbeat.store.runs import overlaps, stuck_runs
 from celery_dynbeat.store.schedules import changes
 from celery_dynbeat.store.schedules.failing import RECENT
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import emit, emit_on_commit, has_listeners
+from celery_dynbeat.telemetry import emit, emit_on_commit, events, has_listeners
 from celery_dynbeat.transitions import EndedAttempts, end_attempts, settle_deferred
 
 BATCH_SIZE = 500

@@ -30,9 +30,9 @@ from celery_dynbeat.db.models import Origin
 from celery_dynbeat.db.statements import Row
 from celery_dynbeat.planning.plan import MICROSECOND, OutgoingRun
 from celery_dynbeat.planning.rerun_planning import RerunSelection, RerunState, select_reruns
-from celery_dynbeat.store import holds, reruns
+from celery_dynbeat.store import holds, reruns, schedules
 from celery_dynbeat.store.reruns import Position, RerunFilter
-from celery_dynbeat.store.schedules import due, run_rows, schedules
+from celery_dynbeat.store.schedules import due, run_rows
 from celery_dynbeat.transitions.reruns import Record, add_reruns, is_fire_time, rerun_record
 
 #: Runs of one request that wait for their schedules.

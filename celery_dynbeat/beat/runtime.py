@@ -25,7 +25,7 @@ from celery_dynbeat.process.context import Context, connect_monitors
 from celery_dynbeat.process.heartbeat import HeartbeatWriter
 from celery_dynbeat.store import nodes
 from celery_dynbeat.store.application import get_beat_schedule
-from celery_dynbeat.store.schedules.schedules import managed_rows
+from celery_dynbeat.store.schedules import managed_rows
 
 if TYPE_CHECKING:
     from celery_dynbeat.alerts.threads import AlertThreads

@@ -27,8 +27,7 @@ from celery_dynbeat.broker.refusals import error_summary
 from celery_dynbeat.common.clock import BackOff
 from celery_dynbeat.common.errors import ConfigurationError, SchemaError
 from celery_dynbeat.common.settings import ports_in_force
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import emit, has_listeners
+from celery_dynbeat.telemetry import emit, events, has_listeners
 
 if TYPE_CHECKING:
     from celery_dynbeat.metrics.exporting import BeatMetrics

@@ -37,11 +37,10 @@ from celery_dynbeat.db.models import REQUESTED_ORIGINS, Origin
 from celery_dynbeat.db.statements import Row, RowLockedError, format_error
 from celery_dynbeat.planning.plan import OutgoingRun
 from celery_dynbeat.planning.schedule_spec import max_run_time
-from celery_dynbeat.store.runs import overlaps, runs
-from celery_dynbeat.store.runs.runs import OverdueRun
+from celery_dynbeat.store import runs
+from celery_dynbeat.store.runs import OverdueRun, overlaps
 from celery_dynbeat.store.schedules import due, run_rows
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import emit_on_commit
+from celery_dynbeat.telemetry import emit_on_commit, events
 
 
 class Swept(NamedTuple):

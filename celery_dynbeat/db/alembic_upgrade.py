@@ -14,8 +14,8 @@ from alembic.config import Config
 from sqlalchemy import URL, Connection, event
 
 from celery_dynbeat.common.errors import SchemaError
+from celery_dynbeat.db import table_names
 from celery_dynbeat.db.dialects import capabilities_of
-from celery_dynbeat.db.names import table_names
 
 
 def migrate(connection: Connection, revision: str = "head") -> None:

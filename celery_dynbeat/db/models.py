@@ -23,10 +23,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from celery_dynbeat import db
 from celery_dynbeat.common.states import REQUESTED_ORIGINS, Origin, RequestKind, Status
 from celery_dynbeat.common.text import NAME_LENGTH
-from celery_dynbeat.db import names
-from celery_dynbeat.db.names import PREFIX, TableNames
+from celery_dynbeat.db import PREFIX, TableNames
 from celery_dynbeat.db.types import (
     ExactText,
     Json,
@@ -472,13 +472,13 @@ def use_names(table_names: TableNames) -> None:
 
     Raises ConfigurationError if another choice was made before.
     """
-    if names.choose(table_names):
+    if db.choose(table_names):
         rename_tables()
 
 
 def rename_tables() -> None:
     """Give the tables that are defined the names of this process."""
-    table_names = names.table_names()
+    table_names = db.table_names()
     # The keys of the metadata stay: foreign keys refer to them.
     for key, table in Base.metadata.tables.items():
         table.schema = table_names.schema

@@ -13,9 +13,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from celery_dynbeat.common.errors import ConfigurationError, SchemaError
 from celery_dynbeat.common.events import Event
-from celery_dynbeat.db import types
+from celery_dynbeat.db import PREFIX, table_names, types
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.db.names import PREFIX, table_names
 
 logger = logging.getLogger(__name__)
 

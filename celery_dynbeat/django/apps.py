@@ -14,8 +14,7 @@ from django.db.models.signals import post_migrate, pre_delete, pre_save
 
 from celery_dynbeat.common.errors import DynbeatError
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.db import django_databases, schema
-from celery_dynbeat.db.names import TableNames
+from celery_dynbeat.db import TableNames, django_databases, schema
 from celery_dynbeat.django.application import project_dynbeat
 from celery_dynbeat.django.sessions import current_session
 from celery_dynbeat.process.context import Context

@@ -36,7 +36,8 @@ from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.importing.found import Converted, Found, Note
 from celery_dynbeat.importing.results import Outcome, Result
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store.schedules import imports, schedules
+from celery_dynbeat.store import schedules
+from celery_dynbeat.store.schedules import imports
 from celery_dynbeat.triggers import Trigger, parse_trigger
 
 #: The columns that the source defines. The others are policies and progress.

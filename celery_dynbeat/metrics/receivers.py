@@ -12,8 +12,7 @@ from celery_dynbeat.common.events import Event
 from celery_dynbeat.metrics import definitions as metrics
 from celery_dynbeat.metrics.counts import Counts
 from celery_dynbeat.metrics.label_values import UNREGISTERED, LabelValues, skip_reason
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import subscribe, unsubscribe
+from celery_dynbeat.telemetry import events, subscribe, unsubscribe
 
 logger = logging.getLogger(__name__)
 

@@ -38,10 +38,10 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.events import Event
+from celery_dynbeat.db import table_names
 from celery_dynbeat.db.connections import STATEMENT_TIMEOUTS
 from celery_dynbeat.db.dialects.postgresql import notify
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.db.names import table_names
 from celery_dynbeat.notify import Listener, Notifier, Transport, reconnect_back_off
 from celery_dynbeat.store.nodes import beat_listens_to_broker
 

@@ -20,9 +20,8 @@ from sqlalchemy.util import greenlet_spawn
 from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.text import shorten
-from celery_dynbeat.db import models
+from celery_dynbeat.db import TableNames, models
 from celery_dynbeat.db.async_engine import AsyncDatabase, check_asynchronous
-from celery_dynbeat.db.names import TableNames
 from celery_dynbeat.process.context import Context
 
 T = TypeVar("T")

@@ -20,10 +20,9 @@ from celery_dynbeat.common.errors import (
     TransactionRolledBackError,
 )
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.db import models, schema
+from celery_dynbeat.db import TableNames, models, schema
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.engine import Database, check_synchronous, in_use
-from celery_dynbeat.db.names import TableNames
 from celery_dynbeat.process import application
 from celery_dynbeat.process.sessions import (
     CurrentSession,

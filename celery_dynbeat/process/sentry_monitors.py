@@ -31,10 +31,8 @@ from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.process.queue_thread import QueueThread
-from celery_dynbeat.store.runs import runs
-from celery_dynbeat.store.schedules import schedules
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import subscribe, unsubscribe
+from celery_dynbeat.store import runs, schedules
+from celery_dynbeat.telemetry import events, subscribe, unsubscribe
 from celery_dynbeat.triggers.base import Trigger
 from celery_dynbeat.triggers.cron.trigger import Cron
 from celery_dynbeat.triggers.every import Every

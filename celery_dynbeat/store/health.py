@@ -18,10 +18,9 @@ from celery_dynbeat.db.dialects import Capabilities, capabilities_of
 from celery_dynbeat.db.models import Node, NodeKind, Request, Run, Schedule
 from celery_dynbeat.db.statements import force_index, in_index_order
 from celery_dynbeat.store import application, holds
-from celery_dynbeat.store.runs.runs import UNFINISHED_INDEX, UNFINISHED_ORDER
-from celery_dynbeat.store.schedules import due, stopped_schedules
+from celery_dynbeat.store.runs import UNFINISHED_INDEX, UNFINISHED_ORDER
+from celery_dynbeat.store.schedules import MANAGED_BY_CONFIG, REFUSED_PREFIX, due, stopped_schedules
 from celery_dynbeat.store.schedules.due import DUE_INDEX
-from celery_dynbeat.store.schedules.schedules import MANAGED_BY_CONFIG, REFUSED_PREFIX
 from celery_dynbeat.store.schedules.stopped_schedules import FailingSchedule, HoldInForce
 from celery_dynbeat.triggers import KINDS
 

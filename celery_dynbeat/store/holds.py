@@ -36,7 +36,7 @@ from celery_dynbeat.db.models import HOLDS, SCHEDULES, Hold, Schedule
 from celery_dynbeat.db.statements import Row, force_index, in_index_order, read
 from celery_dynbeat.db.types import UtcDateTime
 from celery_dynbeat.store.owners import OWNER_NAME_INDEX
-from celery_dynbeat.store.runs.runs import MAX_IN_LIST, execute_dml
+from celery_dynbeat.store.runs import MAX_IN_LIST, execute_dml
 
 #: ``next_run_at`` of a schedule whose hold has no end. Each database and driver can store it.
 NEVER = datetime(9999, 1, 1, tzinfo=UTC)

@@ -30,7 +30,7 @@ from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Node, NodeKind, Run, Schedule
 from celery_dynbeat.db.statements import RowLockedError, force_index, in_index_order
-from celery_dynbeat.store.runs.runs import UNFINISHED_INDEX
+from celery_dynbeat.store.runs import UNFINISHED_INDEX
 
 MICROSECOND = timedelta(microseconds=1)
 #: How long a silent node is stored. Long: a clock that is set forward makes running nodes silent.

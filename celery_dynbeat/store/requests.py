@@ -13,8 +13,8 @@ from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import REQUESTED_ORIGINS, REQUESTS, Request, Run
 from celery_dynbeat.db.statements import Row as NamedRow
 from celery_dynbeat.db.statements import force_index, in_index_order, in_parts, read
-from celery_dynbeat.store.runs import runs, skips
-from celery_dynbeat.store.runs.runs import MAX_IN_LIST, execute_dml
+from celery_dynbeat.store import runs
+from celery_dynbeat.store.runs import MAX_IN_LIST, execute_dml, skips
 
 _NEXT_RUN_AT = REQUESTS.c.next_run_at
 

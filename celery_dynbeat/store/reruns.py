@@ -21,7 +21,7 @@ from celery_dynbeat.common.run_ids import first_run_id
 from celery_dynbeat.db.dialects import OWN_TRANSACTION, capabilities_of
 from celery_dynbeat.db.models import Run
 from celery_dynbeat.db.statements import Row, force_index, in_index_order, read
-from celery_dynbeat.store.runs.runs import FIRE_TIME_INDEX, MAX_IN_LIST
+from celery_dynbeat.store.runs import FIRE_TIME_INDEX, MAX_IN_LIST
 
 OWNER_INDEX = "ix_dynbeat_run_owner_scheduled_for"
 #: A run is recorded at its fire time or later. Clocks may differ by as much.

@@ -1,9 +1,225 @@
 """What happens, as typed events, and everything that listens: logs, metrics, spans, check-ins.
 
-    transition --emit--> emitting --+--> logs           one log record
-                                    +--> metrics        counters
-                                    +--> ...
-                                    +--> celery_dynbeat.signals   receivers of the application
+    transition --emit--> this module --+--> logs           one log record
+                                       +--> metrics        counters
+                                       +--> ...
+                                       +--> celery_dynbeat.signals   receivers of the application
 
-The code of a transition imports ``events`` and ``emitting`` only. It knows no listener.
+The code of a transition imports ``events`` and this module only. It knows no listener. This module
+delivers events to their listeners: at once, or with the transaction that they report.
+
+    emit(event)                       the listeners are called now
+    emit_on_commit(session, *events)  listeners of the transaction are called now, and may write in
+                                      it; all others after its commit, and never after a rollback
+
+A caller builds an event only if ``has_listeners`` of its type is true. Without listeners, an event
+costs one look-up. An error of a listener is logged and affects neither the caller nor other
+listeners, except an error of the database in a listener of the transaction: it is raised, as that
+of each other statement of the transaction.
+
+Listeners belong to the process. A forked process inherits them.
 """
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, TypeAlias
+
+from sqlalchemy import event as orm_event
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session, SessionTransaction
+
+from celery_dynbeat.db.engine import in_use
+
+logger = logging.getLogger(__name__)
+
+#: Takes an event of the type that it subscribed to.
+Listener: TypeAlias = Callable[[Any], None]
+#: Takes the session, and the events of one ``emit_on_commit`` that it subscribed to.
+TransactionListener: TypeAlias = Callable[[Session, Sequence[Any]], None]
+#: Says whether a listener of transactions has work for an event.
+Wants: TypeAlias = Callable[[Any], bool]
+
+_PENDING, _COMMITTED = "dynbeat_events", "dynbeat_committed_events"
+#: By type and key. An inner dict is replaced, never changed: another thread may iterate over it.
+_listeners: dict[type, dict[Hashable, Listener]] = {}
+#: Those that must be called in the context of the task that an event is about.
+_context_listeners: dict[type, dict[Hashable, Listener]] = {}
+_transaction_listeners: dict[type, dict[Hashable, tuple[TransactionListener, Wants]]] = {}
+_NONE: Mapping[Hashable, Any] = {}
+_lock = Lock()
+
+
+def has_listeners(event_type: type) -> bool:
+    """Return whether an event of this type is delivered to any listener."""
+    return event_type in _listeners or event_type in _transaction_listeners
+
+
+def needs_context(event_type: type) -> bool:
+    """Return whether a listener must be called while the task of an event is current."""
+    return event_type in _context_listeners
+
+
+def needs_transaction(event: object) -> bool:
+    """Return whether a listener may write in the transaction that reports ``event``.
+
+    If not, a state change of one statement may be committed by that statement.
+    """
+    listeners = _transaction_listeners.get(type(event), _NONE)
+    return any(wants(event) for _, wants in listeners.values())
+
+
+def subscribe(
+    listener: Listener, *event_types: type, key: Hashable = None, in_context: bool = False
+) -> None:
+    """Call ``listener`` with each event of these types.
+
+    ``key`` identifies it; None means the listener itself. If the key has a listener already, as in
+    a forked process, nothing changes. ``in_context``: it runs code of the application, which may
+    ask for the present task, or a library that adds the context of the present task.
+    """
+    _add(_listeners, listener, event_types, key=key)
+    if in_context:
+        _add(_context_listeners, listener, event_types, key=key)
+
+
+def unsubscribe(key: Hashable, *event_types: type) -> None:
+    """Call the listener with this key no more for these types."""
+    _remove(_listeners, key, event_types)
+    _remove(_context_listeners, key, event_types)
+
+
+def _all(_: object) -> bool:
+    return True
+
+
+def subscribe_in_transaction(
+    listener: TransactionListener, *event_types: type, key: Hashable = None, wants: Wants = _all
+) -> None:
+    """Call ``listener`` inside each transaction that emits events of these types.
+
+    ``wants`` returns False for an event that the listener ignores.
+    """
+    _add(
+        _transaction_listeners, (listener, wants), event_types, key=listener if key is None else key
+    )
+
+
+def unsubscribe_in_transaction(key: Hashable, *event_types: type) -> None:
+    """Call the listener with this key no more for these types."""
+    _remove(_transaction_listeners, key, event_types)
+
+
+def _add(
+    listeners: dict[type, Any], listener: Any, event_types: Sequence[type], *, key: Hashable
+) -> None:
+    with _lock:
+        for event_type in event_types:
+            present = listeners.get(event_type, {})
+            added = {listener if key is None else key: listener}
+            listeners[event_type] = {**present, **added, **present}
+
+
+def _remove(listeners: dict[type, Any], key: Hashable, event_types: Sequence[type]) -> None:
+    with _lock:
+        for event_type in event_types:
+            present = listeners.get(event_type, {})
+            left = {each: listener for each, listener in present.items() if each != key}
+            if left:
+                listeners[event_type] = left
+            else:
+                listeners.pop(event_type, None)
+
+
+def emit(event: object) -> None:
+    """Call the listeners of ``event`` now."""
+    for listener in _listeners.get(type(event), _NONE).values():
+        try:
+            listener(event)
+        # An error of a listener must not fail the transition.
+        except Exception:
+            logger.exception("a listener failed for the event %s", type(event).__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """An event that is delivered if ``transaction`` and those around it commit."""
+
+    transaction: SessionTransaction | None
+    event: object
+
+
+def emit_on_commit(session: Session, *events: object) -> None:
+    """Call the listeners of the transaction now, and all others after the commit of ``session``.
+
+    After the commit the session has returned its connection to the pool, so a listener may call the
+    API. After a rollback, of a savepoint too, nothing is delivered.
+    """
+    _emit_in_transaction(session, events)
+    heard = [event for event in events if type(event) in _listeners]
+    if not heard:
+        return
+    if _PENDING not in session.info:
+        session.info[_PENDING] = []
+        orm_event.listen(session, "after_commit", _after_commit)
+        orm_event.listen(session, "after_transaction_end", _after_end)
+        orm_event.listen(session, "after_soft_rollback", _after_rollback)
+    innermost = session.get_nested_transaction() or session.get_transaction()
+    session.info[_PENDING] += [_Pending(innermost, event) for event in heard]
+
+
+def _emit_in_transaction(session: Session, events: Sequence[object]) -> None:
+    if not _transaction_listeners:
+        return
+    by_listener: defaultdict[TransactionListener, list[object]] = defaultdict(list)
+    for event in events:
+        for listener, wants in _transaction_listeners.get(type(event), _NONE).values():
+            if wants(event):
+                by_listener[listener].append(event)
+    for listener, heard in by_listener.items():
+        try:
+            listener(session, heard)
+        except SQLAlchemyError:
+            # The transaction may be unusable: its owner decides.
+            raise
+        except Exception:
+            kinds = ", ".join(sorted({type(event).__name__ for event in heard}))
+            logger.exception("a listener of the transaction failed for the events %s", kinds)
+
+
+def _after_commit(session: Session) -> None:
+    # The release of a savepoint calls this hook, too. Only the outermost commit counts.
+    if session.in_nested_transaction():
+        return
+    committed = session.get_transaction()
+    pending, session.info[_PENDING] = session.info[_PENDING], []
+    # Session.close() ends a transaction without a commit and without a hook. An event without a
+    # transaction was emitted before the first statement of this one.
+    session.info[_COMMITTED] = [
+        each
+        for each in pending
+        if committed is None or each.transaction is None or _is_within(each.transaction, committed)
+    ]
+
+
+def _after_end(session: Session, ended: SessionTransaction) -> None:
+    if ended.parent is None:
+        with in_use(None):
+            for each in session.info.pop(_COMMITTED, ()):
+                emit(each.event)
+
+
+def _after_rollback(session: Session, ended: SessionTransaction) -> None:
+    session.info[_PENDING] = [
+        each for each in session.info[_PENDING] if not _is_within(each.transaction, ended)
+    ]
+
+
+def _is_within(transaction: SessionTransaction | None, outer: SessionTransaction) -> bool:
+    while transaction is not None:
+        if transaction is outer:
+            return True
+        transaction = transaction.parent
+    return False

@@ -1,7 +1,7 @@
 """What happens to a run, a schedule, a hold, a pass or an alert: one frozen dataclass each.
 
 The code of a transition builds an event only if ``has_listeners`` is true for its type, and emits
-it once (``telemetry.emitting``). ``schedule`` is the name of the schedule. Instants are aware and
+it once (``telemetry``). ``schedule`` is the name of the schedule. Instants are aware and
 in UTC. No event contains arguments or results of a task.
 """
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from celery_dynbeat.common.events import Event
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import subscribe
+from celery_dynbeat.telemetry import events, subscribe
 
 logger = logging.getLogger("celery_dynbeat.events")
 

@@ -14,7 +14,7 @@ publisher. In pytest use the fixtures ``dynbeat_clock`` and ``dynbeat_beat`` (``
 
 from typing import TYPE_CHECKING
 
-from celery_dynbeat.common.lazy import lazy_exports
+from celery_dynbeat.common import lazy_exports
 
 if TYPE_CHECKING:
     from celery_dynbeat.testing.beat import ManualBeat

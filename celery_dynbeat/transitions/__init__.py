@@ -36,11 +36,11 @@ from celery_dynbeat.common.states import Action, Status
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import REQUESTED_ORIGINS, Schedule
 from celery_dynbeat.db.statements import RowLockedError
-from celery_dynbeat.store.runs import overlaps, runs, stuck_runs
+from celery_dynbeat.store import runs, schedules
+from celery_dynbeat.store.runs import overlaps, stuck_runs
 from celery_dynbeat.store.runs.overlaps import REPLACED
-from celery_dynbeat.store.schedules import changes, failing, schedules
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import emit, emit_on_commit, has_listeners
+from celery_dynbeat.store.schedules import changes, failing
+from celery_dynbeat.telemetry import emit, emit_on_commit, events, has_listeners
 
 #: After as many attempts the run is not sent again.
 MAX_ATTEMPTS = 5

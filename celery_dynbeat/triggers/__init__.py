@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from celery_dynbeat.common.lazy import lazy_exports
+from celery_dynbeat.common import lazy_exports
 from celery_dynbeat.triggers.base import KINDS, Trigger, is_known
 from celery_dynbeat.triggers.parse import parse_trigger
 

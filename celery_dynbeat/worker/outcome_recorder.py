@@ -32,11 +32,12 @@ from celery_dynbeat.common.states import UNFINISHED, Status
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.statements import RowLockedError
 from celery_dynbeat.db.types import escape_non_ascii
-from celery_dynbeat.store.runs import attempts, overlaps, runs
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import (
+from celery_dynbeat.store import runs
+from celery_dynbeat.store.runs import attempts, overlaps
+from celery_dynbeat.telemetry import (
     emit,
     emit_on_commit,
+    events,
     has_listeners,
     needs_context,
     needs_transaction,

@@ -37,8 +37,7 @@ from celery_dynbeat.db.engine import Database
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.process.queue_thread import QueueThread
 from celery_dynbeat.store.runs import ping_urls
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import emit, subscribe, unsubscribe
+from celery_dynbeat.telemetry import emit, events, subscribe, unsubscribe
 from celery_dynbeat.worker.ping_client import (
     Ping,
     PingClient,

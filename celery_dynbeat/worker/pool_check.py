@@ -47,9 +47,9 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store.runs import runs, stuck_runs
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import emit
+from celery_dynbeat.store import runs
+from celery_dynbeat.store.runs import stuck_runs
+from celery_dynbeat.telemetry import emit, events
 from celery_dynbeat.transitions import EndedAttempts, end_attempts
 from celery_dynbeat.worker.outcome_recorder import MAX_DELAY
 from celery_dynbeat.worker.pool_channel import PoolSlots

@@ -30,8 +30,7 @@ from celery_dynbeat.common.run_ids import is_run_id
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store.runs.attempts import AttemptStart
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import emit
+from celery_dynbeat.telemetry import emit, events
 from celery_dynbeat.worker.outcome_recorder import UNKNOWN, Outcome, Recorder, Subject
 from celery_dynbeat.worker.pool_channel import PoolChannel
 from celery_dynbeat.worker.replacement import (

@@ -31,8 +31,8 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.states import RESTART, START, START_RETRY, Status
 from celery_dynbeat.db.models import Node, NodeKind, Run
-from celery_dynbeat.store import nodes
-from celery_dynbeat.store.runs import attempts, runs
+from celery_dynbeat.store import nodes, runs
+from celery_dynbeat.store.runs import attempts
 
 
 class StartAction(Enum):

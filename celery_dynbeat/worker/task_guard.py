@@ -53,8 +53,7 @@ from celery_dynbeat.broker.headers import (
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.process.heartbeat import effective_node_timeout
 from celery_dynbeat.store.runs import attempts
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import emit, has_listeners
+from celery_dynbeat.telemetry import emit, events, has_listeners
 from celery_dynbeat.worker.outcome_recorder import is_permanent
 from celery_dynbeat.worker.pool_channel import PoolSlots
 from celery_dynbeat.worker.queues import consumed_queues, delivered_queue

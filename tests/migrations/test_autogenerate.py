@@ -6,9 +6,8 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Column, Integer, MetaData, Table, create_engine
 
 from celery_dynbeat.alembic import excluding, include_name
-from celery_dynbeat.db import schema
+from celery_dynbeat.db import VERSION_TABLE, schema
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.db.names import VERSION_TABLE
 
 pytestmark = pytest.mark.empty_database
 

@@ -9,10 +9,9 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import ClauseElement, inspect
 
 from celery_dynbeat import SchemaError
-from celery_dynbeat.db import alembic_upgrade, schema
+from celery_dynbeat.db import VERSION_TABLE, alembic_upgrade, schema
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.indexes import METADATA
-from celery_dynbeat.db.names import VERSION_TABLE
 from tests.support.next_migration import downgrade_to, upgrade_to
 
 pytestmark = pytest.mark.empty_database

@@ -9,8 +9,8 @@ from sqlalchemy import make_url, text
 from sqlalchemy.exc import ProgrammingError
 
 from celery_dynbeat.api import Dynbeat
+from celery_dynbeat.db import VERSION_TABLE
 from celery_dynbeat.db.models import Base
-from celery_dynbeat.db.names import VERSION_TABLE
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.databases import administration, new_name

@@ -13,8 +13,8 @@ from typing import ClassVar
 
 from sqlalchemy import Connection, text
 
+from celery_dynbeat.db import VERSION_TABLE
 from celery_dynbeat.db.indexes import METADATA
-from celery_dynbeat.db.names import VERSION_TABLE
 from tests.support.databases import (
     MARIADB_SESSIONS,
     administration,

@@ -8,7 +8,8 @@ from sqlalchemy import update
 from celery_dynbeat import Dynbeat
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
-from celery_dynbeat.store.runs import attempts, runs
+from celery_dynbeat.store import runs
+from celery_dynbeat.store.runs import attempts
 
 
 def start(dynbeat: Dynbeat, run_id: str) -> bool:

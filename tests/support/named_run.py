@@ -10,7 +10,7 @@ import subprocess
 import sys
 from datetime import timedelta
 
-from celery_dynbeat.db.names import TableNames
+from celery_dynbeat.db import TableNames
 from celery_dynbeat.testing import FrozenClock, ManualBeat
 from tests.support.applications import MINUTELY, START, application
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from sqlalchemy import Connection, make_url, text
 
-from celery_dynbeat.db import schema
+from celery_dynbeat.db import VERSION_TABLE, schema
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.db.names import VERSION_TABLE
 from tests.support.databases import (
     administration,
     new_mariadb_database,

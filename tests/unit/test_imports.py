@@ -138,7 +138,7 @@ Worker(app=app, pool_cls="solo")
 print("prometheus_client" in sys.modules)
 print(any(each.name.startswith("dynbeat-metrics") for each in threading.enumerate()))
 from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import has_listeners
+from celery_dynbeat.telemetry import has_listeners
 print(has_listeners(events.RunStarted))
 beat.close()
 """

@@ -25,7 +25,8 @@ from celery_dynbeat.common.states import REVOKE, Action, Status
 from celery_dynbeat.common.text import MAX_CANCELLED
 from celery_dynbeat.db.models import Run
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store.runs import overlaps, run_filters, run_pages, runs
+from celery_dynbeat.store import runs
+from celery_dynbeat.store.runs import overlaps, run_filters, run_pages
 
 #: The error of a cancelled run.
 CANCELLED = "the run was cancelled"

@@ -20,9 +20,9 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.api.edit import audit
 from celery_dynbeat.common.states import Action
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import holds, owners
-from celery_dynbeat.store.runs import runs, skips
-from celery_dynbeat.store.schedules import erasure, schedules
+from celery_dynbeat.store import holds, owners, runs, schedules
+from celery_dynbeat.store.runs import skips
+from celery_dynbeat.store.schedules import erasure
 
 #: Called with the number of rows of history that are deleted so far.
 Progress = Callable[[int], object]

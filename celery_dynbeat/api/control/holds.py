@@ -22,8 +22,7 @@ from celery_dynbeat.common.text import MAX_PAGE_SIZE, shorten
 from celery_dynbeat.db.models import Hold
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import holds
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import emit_on_commit, has_listeners
+from celery_dynbeat.telemetry import emit_on_commit, events, has_listeners
 
 #: Other actors that an error names.
 _MAX_NAMED = 5

@@ -28,7 +28,8 @@ from celery_dynbeat.common.ping_urls import masked
 from celery_dynbeat.common.states import Action
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store.schedules import changes, schedules
+from celery_dynbeat.store import schedules
+from celery_dynbeat.store.schedules import changes
 from celery_dynbeat.triggers import parse_trigger
 
 #: The columns that a user sets, and ``error``, which an edit removes.

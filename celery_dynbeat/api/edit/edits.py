@@ -34,8 +34,9 @@ from celery_dynbeat.db.models import Origin, Run, Schedule
 from celery_dynbeat.planning.plan import MICROSECOND, Skip
 from celery_dynbeat.planning.schedule_spec import spec_from_row
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store.runs import runs, skips
-from celery_dynbeat.store.schedules import run_rows, schedules
+from celery_dynbeat.store import runs, schedules
+from celery_dynbeat.store.runs import skips
+from celery_dynbeat.store.schedules import run_rows
 from celery_dynbeat.tracing import traced_columns
 from celery_dynbeat.triggers import Trigger
 

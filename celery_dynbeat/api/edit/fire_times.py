@@ -16,9 +16,8 @@ from celery_dynbeat.common.states import Action
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.planning.upcoming import iter_upcoming
 from celery_dynbeat.process.context import Context, naming_schedule
-from celery_dynbeat.store import holds
+from celery_dynbeat.store import holds, schedules
 from celery_dynbeat.store.runs import skips
-from celery_dynbeat.store.schedules import schedules
 
 
 class FireTimeCalls(OwnerCalls):

@@ -21,7 +21,7 @@ from celery_dynbeat.common.errors import (
     ScheduleExistsError,
 )
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store.schedules import schedules
+from celery_dynbeat.store import schedules
 from celery_dynbeat.triggers import Trigger
 
 

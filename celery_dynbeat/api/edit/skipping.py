@@ -27,7 +27,8 @@ from celery_dynbeat.planning.schedule_spec import (
     without,
 )
 from celery_dynbeat.process.context import Context, naming_schedule
-from celery_dynbeat.store.runs import runs, skips
+from celery_dynbeat.store import runs
+from celery_dynbeat.store.runs import skips
 from celery_dynbeat.store.schedules import run_rows
 from celery_dynbeat.triggers.base import PLAN_STEPS
 

@@ -33,11 +33,9 @@ from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.db.statements import Row, format_error
 from celery_dynbeat.planning.plan import Skip
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import owners
-from celery_dynbeat.store.runs import runs
+from celery_dynbeat.store import owners, runs
 from celery_dynbeat.store.schedules import run_rows
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import emit_on_commit
+from celery_dynbeat.telemetry import emit_on_commit, events
 from celery_dynbeat.triggers.zones import load_zone
 
 #: Schedules that are locked, planned and updated together.

@@ -12,7 +12,8 @@ from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.planning.plan import MICROSECOND, Skip, first_fire, run_at, skip_missed
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec, spec_from_row, without
 from celery_dynbeat.process.context import Context, naming_schedule
-from celery_dynbeat.store.runs import runs, skips
+from celery_dynbeat.store import runs
+from celery_dynbeat.store.runs import skips
 from celery_dynbeat.triggers import Once, Trigger
 from celery_dynbeat.triggers.wrappers import nominal
 from celery_dynbeat.triggers.zones import describe_instant

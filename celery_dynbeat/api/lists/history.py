@@ -16,10 +16,10 @@ from celery_dynbeat.common.errors import RunNotFoundError
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store.runs import run_filters, run_pages, runs
+from celery_dynbeat.store import runs, schedules
+from celery_dynbeat.store.runs import run_filters, run_pages
 from celery_dynbeat.store.runs.run_filters import RunOrder
 from celery_dynbeat.store.runs.run_pages import Position
-from celery_dynbeat.store.schedules import schedules
 
 #: How the parts of a key are read from a cursor.
 _PARTS = {

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from celery_dynbeat.common.lazy import lazy_exports
+from celery_dynbeat.common import lazy_exports
 
 if TYPE_CHECKING:
     from celery_dynbeat.api.results.alert import AlertInfo, AlertTargetInfo

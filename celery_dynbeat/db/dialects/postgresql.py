@@ -24,8 +24,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.sql.dml import Insert
 
+from celery_dynbeat.db import table_names
 from celery_dynbeat.db.dialects import AUTOCOMMIT, OWN_TRANSACTION, SCHEMA_LOCK, Capabilities
-from celery_dynbeat.db.names import table_names
 
 # All plans except nested loops over index scans. JIT compilation depends on the plan's cost, and a
 # plan that uses a disabled node has an enormous cost.

@@ -19,8 +19,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.sql.dml import Insert
 
+from celery_dynbeat.db import table_names
 from celery_dynbeat.db.dialects import Capabilities
-from celery_dynbeat.db.names import table_names
 
 #: Ten seconds in total.
 _WAL_TRIES, _WAL_PAUSE = 500, 0.02

@@ -2,8 +2,8 @@
 
 from alembic import context
 
+from celery_dynbeat.db import table_names
 from celery_dynbeat.db.indexes import METADATA
-from celery_dynbeat.db.names import table_names
 
 
 def run() -> None:

@@ -25,8 +25,8 @@ from celery_dynbeat.insights.explain.facts import Facts, NodeFact
 from celery_dynbeat.insights.explain.runs import explain_run
 from celery_dynbeat.insights.statistics.upcoming import NextFire, next_fire_times
 from celery_dynbeat.process.context import Context
+from celery_dynbeat.store import runs
 from celery_dynbeat.store.health import nodes_statement
-from celery_dynbeat.store.runs import runs
 
 #: For how long a node that ended is a fact.
 _NODES_SINCE = timedelta(days=1)

@@ -12,7 +12,7 @@ from celery_dynbeat.health.stopped_work import release_command
 from celery_dynbeat.insights.explain.facts import Facts
 from celery_dynbeat.insights.explain.findings import Cause, Finding, age_text, story
 from celery_dynbeat.insights.explain.runs import first_line
-from celery_dynbeat.store.schedules.schedules import REFUSED_PREFIX
+from celery_dynbeat.store.schedules import REFUSED_PREFIX
 
 
 def row_rules(facts: Facts) -> Iterator[Finding]:

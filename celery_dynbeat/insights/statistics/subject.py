@@ -13,8 +13,8 @@ from celery_dynbeat.planning.schedule_spec import (
     without,
 )
 from celery_dynbeat.process.context import Context
+from celery_dynbeat.store import schedules
 from celery_dynbeat.store.runs import skips
-from celery_dynbeat.store.schedules import schedules
 from celery_dynbeat.triggers.base import SEARCH_STEPS
 
 

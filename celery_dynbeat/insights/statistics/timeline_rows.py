@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.api.results import Info
-from celery_dynbeat.store.schedules.schedules import tags_of
+from celery_dynbeat.store.schedules import tags_of
 
 GroupBy: TypeAlias = Literal["owner", "task", "tag"]
 

@@ -19,7 +19,7 @@ from celery_dynbeat.db.models import RUNS, SCHEDULES, Schedule
 from celery_dynbeat.db.statements import Row, force_index, in_index_order, read
 from celery_dynbeat.db.types import UtcDateTime
 from celery_dynbeat.store import holds
-from celery_dynbeat.store.runs.runs import UNFINISHED_INDEX, execute_dml
+from celery_dynbeat.store.runs import UNFINISHED_INDEX, execute_dml
 from celery_dynbeat.store.schedules.due import DUE_INDEX
 
 #: Keys in one SELECT.

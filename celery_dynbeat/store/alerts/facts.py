@@ -37,12 +37,7 @@ from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.engine import reason_of, savepoint
 from celery_dynbeat.db.models import RUNS, SCHEDULES, Schedule
 from celery_dynbeat.db.statements import Row, in_index_order, read
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import (
-    emit_on_commit,
-    has_listeners,
-    subscribe_in_transaction,
-)
+from celery_dynbeat.telemetry import emit_on_commit, events, has_listeners, subscribe_in_transaction
 
 logger = logging.getLogger(__name__)
 

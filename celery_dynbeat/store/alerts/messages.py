@@ -24,7 +24,7 @@ from celery_dynbeat.db import statements
 from celery_dynbeat.db.alert_models import NO_SCHEDULE, Alert, AlertMessage
 from celery_dynbeat.db.models import Run, Schedule
 from celery_dynbeat.db.statements import in_index_order
-from celery_dynbeat.store.runs.runs import execute_dml
+from celery_dynbeat.store.runs import execute_dml
 
 #: Alerts that one message counts.
 MAX_TAKEN = 10_000

@@ -1,0 +1,476 @@
+"""Queries on runs, one function each.
+
+Every transition of a run is a conditional UPDATE whose row count is checked. The transitions are
+listed in ``common.states``; those of a worker are in ``store.attempts``.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    ColumnElement,
+    Row,
+    Select,
+    Update,
+    and_,
+    bindparam,
+    case,
+    func,
+    select,
+    update,
+)
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.common.states import CONFIRM, EXPIRE, GIVE_UP, REVOKE, SEND_RETRY, Status
+from celery_dynbeat.db import statements
+from celery_dynbeat.db.dialects import Capabilities, capabilities_of
+from celery_dynbeat.db.models import REQUESTED_ORIGINS, RUNS, Run, Schedule
+from celery_dynbeat.db.statements import RowLockedError, force_index, in_index_order, read
+from celery_dynbeat.db.types import UtcDateTime
+
+#: Values in one IN condition. Drivers allow tens of thousands.
+MAX_IN_LIST = 1_000
+#: The order of the index of unfinished runs, so that the planner uses it. Without it the planner
+#: expects to find such a run soon by reading the history.
+UNFINISHED_ORDER = (Run.finished_at, Run.schedule_id)
+#: The reverse of the same index: the newest runs first.
+NEWEST_UNFINISHED = (Run.finished_at.desc(), Run.schedule_id.desc(), Run.id.desc())
+UNFINISHED_INDEX = "ix_dynbeat_run_newest_unfinished"
+FIRE_TIME_INDEX = "uq_dynbeat_run_schedule_id_scheduled_for"
+
+
+def add(session: Session, rows: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Insert runs and return the ids of the inserted ones.
+
+    A fire time that already has a run keeps that run, by the unique key. This is not an error.
+    """
+    if not rows:
+        return set()
+    added = statements.insert_new(session.connection(), RUNS, rows)
+    ids = {row["id"] for row in rows}
+    return ids if added == len(ids) else _present(session, ids)
+
+
+def has_run(session: Session, *, schedule_id: int, scheduled_for: datetime) -> bool:
+    """Return whether the schedule has a run or a skipped row for that fire time."""
+    run = select(Run.id).where(Run.schedule_id == schedule_id, Run.scheduled_for == scheduled_for)
+    return session.scalar(run.limit(1)) is not None
+
+
+def _present(session: Session, ids: set[str]) -> set[str]:
+    present: set[str] = set()
+    for part in statements.in_parts(sorted(ids), MAX_IN_LIST):
+        present.update(session.scalars(select(Run.id).where(Run.id.in_(part))))
+    return present
+
+
+def mark_sent(
+    session: Session,
+    ids: Sequence[str],
+    *,
+    attempt: int,
+    now: datetime,
+    overdue_at: datetime,
+) -> int:
+    """Move runs to sent, because the broker has confirmed their messages after ``attempt``.
+
+    A worker may be faster. A run that has started keeps its status, also if it already waits for
+    another attempt. ``sent_at`` keeps the first time, so that the lag does not change. Runs that
+    another transaction has locked do not change. Returns the number of rows.
+    """
+    if not ids:
+        return 0
+    capabilities = capabilities_of(session.get_bind().dialect)
+    parameter = statements.among_parameter(capabilities, ids)
+    values = {**parameter, "after": attempt, "now": now, "again_at": overdue_at}
+    values |= {"first": min(ids), "last": max(ids)}
+    return _execute_free(session, *_mark_sent(capabilities), values)
+
+
+def unmarked(session: Session, ids: Sequence[str]) -> Sequence[str]:
+    """Return those of the runs that have no ``sent_at``."""
+    return session.scalars(select(Run.id).where(Run.id.in_(ids), Run.sent_at.is_(None))).all()
+
+
+@cache
+def _mark_sent(capabilities: Capabilities) -> tuple[Select[Any] | None, Update]:
+    run = RUNS.c
+    unstarted = and_(
+        statements.is_one_of(run.status, CONFIRM.sources), run.attempt == bindparam("after")
+    )
+    again_at = bindparam("again_at", type_=UtcDateTime)
+    # The ids of a batch are adjacent in the index. PostgreSQL may keep a plan from the time when
+    # the history was empty. Without these bounds that plan reads the whole history.
+    bounds = run.id.between(bindparam("first"), bindparam("last"))
+    values = {
+        "overdue_at": case((unstarted, again_at), else_=run.overdue_at),
+        "status": case((unstarted, Status.SENT), else_=run.status),
+        "sent_at": func.coalesce(run.sent_at, bindparam("now", type_=UtcDateTime)),
+    }
+    return _free_update(capabilities, (bounds, statements.is_among(capabilities, run.id)), values)
+
+
+def mark_unpublishable(session: Session, *, run_id: str, now: datetime, error: str) -> int:
+    """Move an unstarted run to failed, because no broker accepts it. Return the row count.
+
+    A run that another transaction has locked does not change: the sweep sends it again. Maintenance
+    corrects the schedule of the run (``store.failing``).
+    """
+    unstarted = (Run.id == run_id, Run.status.in_(GIVE_UP.sources))
+    failed = {"status": Status.FAILED, "finished_at": now, "error": error, "overdue_at": None}
+    # In the same UPDATE: for a second one in this transaction, PostgreSQL checks the foreign key,
+    # and waits for a locked schedule.
+    return update_free(session, *unstarted, values={**failed, "retry_at": now})
+
+
+def earliest_overdue_at(*, since: Any = None, until: Any) -> Any:
+    """Return a subquery for the earliest ``overdue_at`` up to ``until``.
+
+    It starts at ``since`` if that is given. Rows after ``until`` are sent runs that have not
+    started: most of them leave the index before they are overdue.
+    """
+    overdue_at = RUNS.c.overdue_at
+    # Not min(): if PostgreSQL expects few rows, it reads all of them.
+    earliest = select(overdue_at).where(overdue_at.is_not(None), overdue_at <= until)
+    if since is not None:
+        earliest = earliest.where(overdue_at >= since)
+    return earliest.order_by(overdue_at).limit(1).scalar_subquery()
+
+
+class OverdueRun(NamedTuple):
+    """An overdue run, with the columns of its schedule that its message needs.
+
+    ``pings``: the schedule has a ping URL, which only workers need.
+    """
+
+    id: str
+    owner: str
+    name: str
+    scheduled_for: datetime
+    nominal_at: datetime | None
+    created_at: datetime
+    origin: str
+    status: str
+    sent_at: datetime | None
+    attempt: int
+    retries: int
+    schedule_id: int
+    version: int
+    task: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    options: dict[str, Any]
+    expires_after: float | None
+    overlap: str | None
+    max_run_time: float | None
+    retry: dict[str, Any] | None
+    next_fire_at: datetime | None
+    enabled: bool
+    pings: bool
+
+
+@in_index_order
+def lock_overdue(
+    session: Session, *, now: datetime, limit: int, since: datetime | None = None
+) -> Sequence[OverdueRun]:
+    """Return up to ``limit`` overdue runs, oldest first.
+
+    The rows of runs are locked for this transaction. Rows that another beat has locked are skipped.
+    ``since`` is the earliest ``overdue_at`` to read; None means all.
+    """
+    statement: Any = (
+        select(
+            Run.id,
+            Run.owner,
+            Run.name,
+            Run.scheduled_for,
+            Run.nominal_at,
+            Run.created_at,
+            Run.origin,
+            Run.status,
+            Run.sent_at,
+            Run.attempt,
+            Run.retries,
+            Schedule.id.label("schedule_id"),
+            Schedule.version,
+            Schedule.task,
+            Schedule.args,
+            Schedule.kwargs,
+            Schedule.options,
+            Schedule.expires_after,
+            Schedule.overlap,
+            Schedule.max_run_time,
+            Schedule.retry,
+            Schedule.next_fire_at,
+            Schedule.enabled,
+            Schedule.ping_url.is_not(None).label("pings"),
+        )
+        .join(Schedule, Schedule.id == Run.schedule_id)
+        .where(Run.overdue_at.is_not(None), Run.overdue_at <= now)
+        .order_by(Run.overdue_at)
+        .limit(limit)
+        .with_for_update(skip_locked=True, of=Run)
+    )
+    if since is not None:
+        statement = statement.where(Run.overdue_at >= since)
+    return read(session, statement, make=OverdueRun._make)
+
+
+def lease(session: Session, ids: Sequence[str], *, overdue_at: datetime) -> int:
+    """Set ``overdue_at``: no other beat publishes the runs earlier. Return the row count.
+
+    Runs that another transaction has locked do not change.
+    """
+    if not ids:
+        return 0
+    unstarted = (Run.id.in_(ids), Run.status.in_(CONFIRM.sources))
+    return update_free(session, *unstarted, values={"overdue_at": overdue_at})
+
+
+def make_retries_pending(session: Session, ids: Sequence[str]) -> int:
+    """Move retrying runs whose retry beat sends to pending, and return their number.
+
+    They must be locked.
+    """
+    if not ids:
+        return 0
+    statement = (
+        update(Run)
+        .where(Run.id.in_(ids), Run.status.in_(SEND_RETRY.sources))
+        .values(
+            status=Status.PENDING,
+            retry_at=None,
+            started_at=None,
+            # A second delivery of the message of the failed attempt has the previous count.
+            retries=Run.retries + 1,
+        )
+    )
+    return execute_dml(session, statement)
+
+
+def mark_expired(session: Session, ids: Sequence[str], *, now: datetime) -> int:
+    """Move runs without an attempt to expired, because no worker started them in time."""
+    if not ids:
+        return 0
+    statement = (
+        update(Run)
+        .where(Run.id.in_(ids), Run.status.in_(EXPIRE.sources), Run.attempt == 0)
+        .values(
+            status=Status.EXPIRED,
+            finished_at=now,
+            overdue_at=None,
+            error="not started within expires_after",
+        )
+    )
+    return execute_dml(session, statement)
+
+
+def revoke_free(session: Session, ids: Sequence[str], *, now: datetime, reason: str) -> int:
+    """Do the same as ``revoke``, except for runs that another transaction has locked."""
+    return revoke(session, lock_free(session, ids), now=now, reason=reason)
+
+
+def revoke(session: Session, ids: Sequence[str], *, now: datetime, reason: str) -> int:
+    """Move unstarted runs to revoked and return their number."""
+    if not ids:
+        return 0
+    statement = (
+        update(Run)
+        .where(Run.id.in_(ids), Run.status.in_(REVOKE.sources))
+        .values(
+            status=Status.REVOKED, finished_at=now, overdue_at=None, retry_at=None, error=reason
+        )
+    )
+    return execute_dml(session, statement)
+
+
+@in_index_order
+def revoke_orphans(
+    session: Session, *, now: datetime, limit: int, since: datetime | None = None
+) -> int:
+    """Revoke overdue runs whose schedule was deleted without the API, and return their number.
+
+    Only the first ``limit`` overdue runs from ``since`` on are read. The same sweep publishes or
+    defers the others of them, so later sweeps reach all orphans.
+    """
+    overdue = select(Run.id, Run.schedule_id).where(
+        Run.overdue_at.is_not(None), Run.overdue_at <= now
+    )
+    if since is not None:
+        overdue = overdue.where(Run.overdue_at >= since)
+    rows = session.execute(overdue.order_by(Run.overdue_at).limit(limit))
+    orphans = [run_id for run_id, schedule_id in rows if schedule_id is None]
+    return revoke_free(session, orphans, now=now, reason="the schedule was deleted")
+
+
+def is_unfinished_of(session: Session, schedule_ids: Sequence[int]) -> ColumnElement[bool]:
+    """Return the condition that a run is an unfinished run of one of the schedules.
+
+    The schedules must be locked. The statement must also have a condition on the status, and it
+    must force UNFINISHED_INDEX for MySQL and MariaDB.
+    """
+    if not capabilities_of(session.get_bind(Run).dialect).has_lateral:
+        return and_(Run.finished_at.is_(None), Run.schedule_id.in_(schedule_ids))
+    # Two statements: the planner may run a subquery of the UPDATE once per row. The ids are the
+    # only condition here: with another one, PostgreSQL may parse the ids again for each row.
+    ids = session.scalars(newest_unfinished((Run.id,), schedule_ids)).all()
+    return Run.id == statements.any_element_of(Run.id, ids)
+
+
+def newest_unfinished(
+    columns: Sequence[Any], schedule_ids: Sequence[int], *, limit: int | None = None
+) -> Select[Any]:
+    """Return a SELECT of up to ``limit`` unfinished runs of each schedule, with LATERAL.
+
+    The runs of a schedule are in the order of UNFINISHED_INDEX, so that PostgreSQL uses it. The
+    unique key also starts with the schedule, but contains its whole history.
+    """
+
+    def newest(schedule_id: Any) -> Select[Any]:
+        unfinished = (Run.finished_at.is_(None), Run.schedule_id == schedule_id)
+        return select(*columns).where(*unfinished).order_by(*NEWEST_UNFINISHED).limit(limit)
+
+    return statements.lateral_for_each(Schedule.id, schedule_ids, newest)
+
+
+@in_index_order
+def oldest_unfinished(session: Session, *, schedule_id: int, limit: int) -> Sequence[Run]:
+    """Return up to ``limit`` unfinished runs of a schedule, the first created first."""
+    unfinished = (Run.finished_at.is_(None), Run.schedule_id == schedule_id)
+    statement = select(Run).where(*unfinished).order_by(*UNFINISHED_ORDER, Run.id).limit(limit)
+    return session.scalars(force_index(statement, Run, UNFINISHED_INDEX)).all()
+
+
+@in_index_order
+def revoke_unstarted(
+    session: Session,
+    *,
+    schedule_ids: Sequence[int],
+    now: datetime,
+    reason: str,
+    keep_requested: bool = False,
+    except_ids: Sequence[str] = (),
+) -> int:
+    """Move the pending, sent and retrying runs of the schedules to revoked: a cancel wins.
+
+    The schedules must be locked. Runs in ``except_ids`` stay unchanged, and with ``keep_requested``
+    manual runs and reruns, too. Returns the number of revoked runs.
+    """
+    statement = (
+        update(Run)
+        .where(is_unfinished_of(session, schedule_ids), Run.status.in_(REVOKE.sources))
+        .values(
+            status=Status.REVOKED, finished_at=now, overdue_at=None, retry_at=None, error=reason
+        )
+    )
+    if keep_requested:
+        statement = statement.where(Run.origin.not_in(REQUESTED_ORIGINS))
+    if except_ids:
+        statement = statement.where(Run.id.not_in(except_ids))
+    return execute_dml(session, force_index(statement, Run.__table__, UNFINISHED_INDEX))
+
+
+@in_index_order
+def revoke_owner(session: Session, *, owner: str, now: datetime, reason: str) -> int:
+    """Move the unstarted runs of all schedules of ``owner`` to revoked and return their number."""
+    schedule_ids = session.scalars(select(Schedule.id).where(Schedule.owner == owner)).all()
+    # By ids, for the index of unfinished runs: with a subquery MariaDB reads the whole history.
+    return sum(
+        revoke_unstarted(session, schedule_ids=part, now=now, reason=reason)
+        for part in statements.in_parts(schedule_ids, MAX_IN_LIST)
+    )
+
+
+def get(session: Session, *, run_id: str) -> Run | None:
+    """Return the run, or None."""
+    return session.get(Run, run_id, populate_existing=True)
+
+
+@in_index_order
+def detach_from_schedule(session: Session, condition: ColumnElement[bool]) -> None:
+    """Set the schedule of the runs to NULL, because their schedule is about to be deleted."""
+    # In parts: for a long history one statement would exceed the read timeout.
+    linked = select(Run.id).where(condition, Run.schedule_id.is_not(None)).limit(MAX_IN_LIST)
+    while ids := session.scalars(linked).all():
+        execute_dml(session, update(Run).where(Run.id.in_(ids)).values(schedule_id=None))
+
+
+def lock_free(session: Session, ids: Sequence[str]) -> Sequence[str]:
+    """Return those of the ids whose run no other transaction has locked, locked."""
+    return session.scalars(_free(Run.id.in_(ids))).all() if ids else ()
+
+
+def check_free(session: Session, run_id: str) -> None:
+    """Lock a run. Raise RowLockedError if another transaction has locked it."""
+    is_locked = not lock_free(session, [run_id])
+    if is_locked and session.scalar(select(Run.id).where(Run.id == run_id)) is not None:
+        raise RowLockedError
+
+
+def _free(*conditions: ColumnElement[bool]) -> Select[Any]:
+    # InnoDB locks each row that it scans, and prefers to scan a small table.
+    free = force_index(select(RUNS.c.id), RUNS, "PRIMARY").where(*conditions)
+    return free.with_for_update(skip_locked=True)
+
+
+def update_free(
+    session: Session, *conditions: ColumnElement[bool], values: Mapping[str, Any]
+) -> int:
+    """Update the runs that match, except those that other transactions have locked.
+
+    The conditions include ids. Returns the number of rows.
+    """
+    capabilities = capabilities_of(session.get_bind(Run).dialect)
+    return _execute_free(session, *_free_update(capabilities, conditions, values), {})
+
+
+def _free_update(
+    capabilities: Capabilities, conditions: Sequence[ColumnElement[bool]], values: Mapping[str, Any]
+) -> tuple[Select[Any] | None, Update]:
+    """Return the statement that locks the free rows, if it is a separate one, and the UPDATE."""
+    changed, free = update(RUNS).values(**values), _free(*conditions)
+    if capabilities.has_lateral:
+        # One statement, so that it needs no transaction.
+        locked = free.cte("free")
+        return None, changed.where(RUNS.c.id == locked.c.id)
+    return free, changed.where(RUNS.c.id.in_(bindparam("free_ids", expanding=True)))
+
+
+def _execute_free(
+    session: Session, free: Select[Any] | None, changed: Update, values: Mapping[str, Any]
+) -> int:
+    if free is None:
+        return execute_dml(session, changed, values)
+    ids = session.scalars(free, values).all()
+    return execute_dml(session, changed, {**values, "free_ids": ids}) if ids else 0
+
+
+def execute_dml(session: Session, statement: Any, values: Mapping[str, Any] | None = None) -> int:
+    """Execute an UPDATE or DELETE and return its row count."""
+    options = {"synchronize_session": False}
+    result = session.execute(statement, values, execution_options=options)
+    return int(result.rowcount)  # type: ignore[attr-defined]
+
+
+@in_index_order
+def lock(session: Session, *, run_id: str, owner: str | None) -> Run | None:
+    """Return a run of ``owner``, locked for this transaction, or None. ``owner`` None means any."""
+    statement = select(Run).where(Run.id == run_id)
+    if owner is not None:
+        statement = statement.where(Run.owner == owner)
+    latest = statement.with_for_update().execution_options(populate_existing=True)
+    return session.scalars(latest).one_or_none()
+
+
+@in_index_order
+def lock_many(session: Session, ids: Sequence[str]) -> Sequence[Row[Any]]:
+    """Return id, schedule_id, owner and name of those of the runs that can be cancelled, locked."""
+    statement: Any = (
+        select(Run.id, Run.schedule_id, Run.owner, Run.name)
+        .where(Run.id.in_(ids), Run.status.in_(REVOKE.sources))
+        .order_by(Run.id)
+        .with_for_update()
+    )
+    return session.execute(force_index(statement, Run, "PRIMARY")).all()

@@ -56,7 +56,7 @@ from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import NODES, RUNS, SCHEDULES, NodeKind, Run
 from celery_dynbeat.db.statements import is_one_of
 from celery_dynbeat.db.types import UtcDateTime
-from celery_dynbeat.store.runs.runs import execute_dml
+from celery_dynbeat.store.runs import execute_dml
 
 _run, _node, _schedule = RUNS.c, NODES.c, SCHEDULES.c
 #: A statement and its parameters.

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
 from celery_dynbeat.db.statements import force_index, in_index_order
-from celery_dynbeat.store.runs.runs import FIRE_TIME_INDEX
+from celery_dynbeat.store.runs import FIRE_TIME_INDEX
 
 #: Rows of history in which the first query searches. Most schedules succeeded in one of them.
 FIRST_ROWS = 100

@@ -12,7 +12,7 @@ from celery_dynbeat.db import statements
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Origin, Run, Schedule
 from celery_dynbeat.db.statements import Row, force_index, in_index_order, read
-from celery_dynbeat.store.runs.runs import (
+from celery_dynbeat.store.runs import (
     MAX_IN_LIST,
     NEWEST_UNFINISHED,
     UNFINISHED_INDEX,

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.db.models import Run
 from celery_dynbeat.db.statements import force_index, in_index_order
 from celery_dynbeat.db.types import UtcDateTime
-from celery_dynbeat.store.runs.runs import FIRE_TIME_INDEX
+from celery_dynbeat.store.runs import FIRE_TIME_INDEX
 from celery_dynbeat.store.span_reads import Span, read_spans
 
 #: Characters of an error.

@@ -23,7 +23,7 @@ from celery_dynbeat.common.run_ids import first_run_id
 from celery_dynbeat.common.states import UNFINISHED, Status
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Run
-from celery_dynbeat.store.runs.runs import FIRE_TIME_INDEX, UNFINISHED_INDEX
+from celery_dynbeat.store.runs import FIRE_TIME_INDEX, UNFINISHED_INDEX
 
 #: The statuses of the partial index of failed runs.
 UNSUCCESSFUL = (Status.FAILED, Status.LOST)

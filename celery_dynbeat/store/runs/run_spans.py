@@ -10,8 +10,8 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run, Schedule
 from celery_dynbeat.db.statements import force_index, in_index_order
+from celery_dynbeat.store.runs import FIRE_TIME_INDEX
 from celery_dynbeat.store.runs.run_filters import UNSUCCESSFUL
-from celery_dynbeat.store.runs.runs import FIRE_TIME_INDEX
 from celery_dynbeat.store.span_reads import Span, read_spans, within_span
 
 #: Rows of the history in which the failed runs are searched.

@@ -14,7 +14,7 @@ from celery_dynbeat.db import statements
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import REQUESTED_ORIGINS, Run
 from celery_dynbeat.db.statements import Row, force_index, in_index_order, read
-from celery_dynbeat.store.runs.runs import FIRE_TIME_INDEX, execute_dml
+from celery_dynbeat.store.runs import FIRE_TIME_INDEX, execute_dml
 
 #: SELECTs in one UNION, where the database has no LATERAL. SQLite allows 500.
 _MAX_UNION = 100

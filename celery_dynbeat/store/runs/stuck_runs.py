@@ -12,7 +12,7 @@ from celery_dynbeat.common.states import LOSE, RERUN, RESEND_RETRY, Status
 from celery_dynbeat.db.models import Node, NodeKind, Origin, Run, Schedule
 from celery_dynbeat.db.statements import Row, in_index_order, read
 from celery_dynbeat.db.types import UtcDateTime, seconds_between
-from celery_dynbeat.store.runs.runs import UNFINISHED_ORDER, execute_dml
+from celery_dynbeat.store.runs import UNFINISHED_ORDER, execute_dml
 
 #: Additional rows between the last outcomes: skipped, revoked, manual and unfinished runs.
 UNTRIED_MARGIN = 500

@@ -29,11 +29,9 @@ from celery_dynbeat.db.models import SCHEDULES, Schedule
 from celery_dynbeat.db.statements import Row as NamedRow
 from celery_dynbeat.db.statements import force_index, in_index_order, is_one_of, read
 from celery_dynbeat.db.types import RunInstant, UtcDateTime
-from celery_dynbeat.store import holds, requests
-from celery_dynbeat.store.runs import runs
-from celery_dynbeat.store.runs.runs import execute_dml
-from celery_dynbeat.store.schedules import failing
-from celery_dynbeat.store.schedules.schedules import check_deleted
+from celery_dynbeat.store import holds, requests, runs
+from celery_dynbeat.store.runs import execute_dml
+from celery_dynbeat.store.schedules import check_deleted, failing
 from celery_dynbeat.triggers import KINDS
 
 _COLUMNS = SCHEDULES.c

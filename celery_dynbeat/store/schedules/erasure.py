@@ -15,7 +15,7 @@ from celery_dynbeat.db.alert_models import AlertMessage
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import CHANGES, REQUESTS, RUNS, Change, Request, Run, Schedule
 from celery_dynbeat.db.statements import force_index, in_index_order
-from celery_dynbeat.store.runs.runs import execute_dml
+from celery_dynbeat.store.runs import execute_dml
 from celery_dynbeat.store.schedules.changes import OWNER_INDEX
 
 #: Messages in memory at the same time.

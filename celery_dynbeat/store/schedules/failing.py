@@ -30,8 +30,8 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run, Schedule
 from celery_dynbeat.db.statements import RowLockedError, force_index, in_index_order, read
-from celery_dynbeat.store.runs.runs import FIRE_TIME_INDEX, execute_dml, update_free
-from celery_dynbeat.store.schedules.schedules import check_deleted
+from celery_dynbeat.store.runs import FIRE_TIME_INDEX, execute_dml, update_free
+from celery_dynbeat.store.schedules import check_deleted
 
 #: The statuses that decide whether a schedule is failing.
 OUTCOMES = (Status.SUCCEEDED, Status.FAILED, Status.LOST)

@@ -9,7 +9,7 @@ from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Origin, Schedule
 from celery_dynbeat.planning.plan import OutgoingRun, Skip
 from celery_dynbeat.planning.schedule_spec import expires_at
-from celery_dynbeat.store.runs.runs import OverdueRun
+from celery_dynbeat.store.runs import OverdueRun
 from celery_dynbeat.store.schedules.due import DueSchedule
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Hold, Run, Schedule
 from celery_dynbeat.db.statements import force_index
 from celery_dynbeat.store import holds
-from celery_dynbeat.store.runs.runs import FIRE_TIME_INDEX
+from celery_dynbeat.store.runs import FIRE_TIME_INDEX
 
 #: Rows of failing schedules that are read. Finished ones among them are not counted.
 MAX_FAILING_READ = 10_000

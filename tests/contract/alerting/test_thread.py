@@ -6,8 +6,7 @@ import threading
 import pytest
 
 from celery_dynbeat.alerts.threads import AlertThread, AlertThreads
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import emit
+from celery_dynbeat.telemetry import emit, events
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.waiting import wait_until
 

@@ -14,7 +14,7 @@ from celery_dynbeat import (
     ScheduleNotFoundError,
     TransactionRolledBackError,
 )
-from celery_dynbeat.store.schedules import schedules
+from celery_dynbeat.store import schedules
 from tests.support.applications import MINUTELY, application
 from tests.support.suites import one_database
 from tests.support.waiting import wait_until

@@ -20,9 +20,9 @@ from celery_dynbeat import (
     Solar,
 )
 from celery_dynbeat.common.states import Status
+from celery_dynbeat.store import schedules
 from celery_dynbeat.store.runs import attempts
-from celery_dynbeat.store.schedules import schedules
-from celery_dynbeat.telemetry.emitting import subscribe, unsubscribe
+from celery_dynbeat.telemetry import subscribe, unsubscribe
 from celery_dynbeat.telemetry.events import FireTimesSkipped
 from celery_dynbeat.testing import ManualBeat
 from celery_dynbeat.triggers.base import LOOKUP_STEPS, PLAN_STEPS

@@ -11,7 +11,7 @@ from celery_dynbeat import Every, Once
 from celery_dynbeat.beat.confirms import BackgroundExecutor
 from celery_dynbeat.beat.dispatcher import Dispatcher
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.store.runs import runs
+from celery_dynbeat.store import runs
 from celery_dynbeat.store.schedules import due
 from celery_dynbeat.testing import FrozenClock, RecordingPublisher
 from tests.support.applications import MINUTELY, application

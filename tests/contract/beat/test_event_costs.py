@@ -7,8 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import subscribe, unsubscribe
+from celery_dynbeat.telemetry import events, subscribe, unsubscribe
 from celery_dynbeat.telemetry.logs import MAX_NAMED_RUNS
 from tests.support.applications import MINUTELY
 

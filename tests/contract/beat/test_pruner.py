@@ -13,7 +13,7 @@ from celery_dynbeat.cli.prune import _prune
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Origin, Run
-from celery_dynbeat.store.runs import runs
+from celery_dynbeat.store import runs
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START, application, execute
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from celery_dynbeat.db import models, names
-from celery_dynbeat.db.names import TableNames
+from celery_dynbeat import db
+from celery_dynbeat.db import TableNames, models
 
 
 @pytest.fixture
 def other_names(monkeypatch):
     """Return a function that chooses names for this process until the end of the test."""
-    monkeypatch.setattr(names, "_chosen", None)
+    monkeypatch.setattr(db, "_chosen", None)
     yield lambda **given: models.use_names(TableNames(**given))
-    monkeypatch.setattr(names, "_chosen", None)
+    monkeypatch.setattr(db, "_chosen", None)
     models.use_names(TableNames())

@@ -6,10 +6,9 @@ import pytest
 from sqlalchemy import NullPool, create_engine, inspect, make_url, text
 
 from celery_dynbeat import ConfigurationError, SchemaError
-from celery_dynbeat.db import schema
+from celery_dynbeat.db import MAX_IDENTIFIER, PREFIX, TableNames, schema
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.indexes import METADATA
-from celery_dynbeat.db.names import MAX_IDENTIFIER, PREFIX, TableNames
 from tests.support.applications import application
 from tests.support.database_clients import execute_in_client, offline_url
 from tests.support.databases import new_schema

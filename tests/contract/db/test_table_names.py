@@ -5,9 +5,9 @@ from celery import Celery
 from sqlalchemy import create_engine, inspect, make_url, text
 
 from celery_dynbeat import ConfigurationError, Dynbeat, SchemaError
+from celery_dynbeat.db import MAX_IDENTIFIER, PREFIX, TableNames
 from celery_dynbeat.db.indexes import METADATA
 from celery_dynbeat.db.models import use_names
-from celery_dynbeat.db.names import MAX_IDENTIFIER, PREFIX, TableNames
 from tests.support.applications import application
 from tests.support.databases import new_schema
 from tests.support.named_tables import exercise

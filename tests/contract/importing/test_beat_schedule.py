@@ -8,7 +8,7 @@ from celery.schedules import crontab
 
 from celery_dynbeat import Every
 from celery_dynbeat.beat import config_sync
-from celery_dynbeat.store.schedules.schedules import MANAGED_BY_CONFIG
+from celery_dynbeat.store.schedules import MANAGED_BY_CONFIG
 from tests.support.applications import START
 from tests.support.peers import write_store
 

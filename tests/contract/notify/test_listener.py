@@ -7,10 +7,10 @@ import pytest
 from sqlalchemy import create_engine, event, func, make_url, select
 from sqlalchemy.pool import NullPool
 
-from celery_dynbeat.db import names
+from celery_dynbeat import db
+from celery_dynbeat.db import TableNames
 from celery_dynbeat.db.dialects.postgresql import notify
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.db.names import TableNames
 from celery_dynbeat.notify import PollingNotifier
 from celery_dynbeat.notify.postgresql import PostgresNotifier
 from tests.support.servers.machine import free_port
@@ -64,7 +64,7 @@ def test_with_one_host(postgresql_url):
 
 
 def test_on_the_channel_of_tables_with_other_names(postgresql_url, monkeypatch):
-    monkeypatch.setattr(names, "_chosen", TableNames(schema='billing-"1', prefix="b_"))
+    monkeypatch.setattr(db, "_chosen", TableNames(schema='billing-"1', prefix="b_"))
     default = select(func.pg_notify("dynbeat_change", ""))
     database = Database(postgresql_url)
     with Wakes(database) as wakes:

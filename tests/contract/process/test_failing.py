@@ -13,7 +13,7 @@ from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import RUNS, Run, Schedule
 from celery_dynbeat.signals import schedule_recovered
-from celery_dynbeat.store.runs import runs
+from celery_dynbeat.store import runs
 from celery_dynbeat.store.schedules import failing as store_failing
 from celery_dynbeat.worker import outcome_recorder
 from celery_dynbeat.worker.outcome_recorder import Outcome, apply_outcome

@@ -9,7 +9,8 @@ from sqlalchemy import event, text
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.run_ids import new_run_id
-from celery_dynbeat.store.runs import last_success, runs, stuck_runs
+from celery_dynbeat.store import runs
+from celery_dynbeat.store.runs import last_success, stuck_runs
 from celery_dynbeat.store.runs.last_success import FIRST_ROWS, MAX_ROWS
 from celery_dynbeat.testing import FrozenClock, ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute

@@ -5,7 +5,7 @@ import pymysql
 import pytest
 from sqlalchemy import create_engine, make_url, text
 
-from celery_dynbeat.db.names import VERSION_TABLE
+from celery_dynbeat.db import VERSION_TABLE
 from tests.support.applications import MINUTELY, application
 from tests.support.database_pools import TABLES, MariaDBPool, PostgreSQLPool
 from tests.support.databases import administration

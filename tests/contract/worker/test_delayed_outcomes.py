@@ -16,8 +16,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.db.models import Run
 from celery_dynbeat.signals import run_ended
 from celery_dynbeat.store.runs import attempts
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import subscribe, unsubscribe
+from celery_dynbeat.telemetry import events, subscribe, unsubscribe
 from celery_dynbeat.worker import outcome_recorder
 from tests.support.executing_worker import ExecutingWorker
 from tests.support.lock_waits import wait_for_lock_wait

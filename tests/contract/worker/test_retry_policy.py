@@ -13,8 +13,7 @@ from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
 from celery_dynbeat.store.runs import attempts
 from celery_dynbeat.store.schedules import late_work
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import subscribe, unsubscribe
+from celery_dynbeat.telemetry import events, subscribe, unsubscribe
 from celery_dynbeat.testing import ManualBeat
 from celery_dynbeat.worker.signal_handlers import reporting
 from celery_dynbeat.worker.task_guard import guarded_request

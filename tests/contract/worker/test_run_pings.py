@@ -8,8 +8,7 @@ import pytest
 from celery_dynbeat import signals
 from celery_dynbeat.common.ping_urls import allowed_origin
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import subscribe, unsubscribe
+from celery_dynbeat.telemetry import events, subscribe, unsubscribe
 from celery_dynbeat.worker import pings as ping_module
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
 from celery_dynbeat.worker.pings import RunPings

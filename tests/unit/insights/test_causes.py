@@ -11,7 +11,7 @@ from celery_dynbeat.health.evaluation import Limits, NodeState
 from celery_dynbeat.insights.explain.causes import find_cause
 from celery_dynbeat.insights.explain.facts import Facts, NodeFact
 from celery_dynbeat.insights.explain.findings import Cause
-from celery_dynbeat.store.schedules.schedules import REFUSED_PREFIX
+from celery_dynbeat.store.schedules import REFUSED_PREFIX
 from tests.support.applications import START
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)

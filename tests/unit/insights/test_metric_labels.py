@@ -13,8 +13,7 @@ from celery_dynbeat.metrics.label_values import (
     skip_reason,
 )
 from celery_dynbeat.metrics.receivers import Receivers
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import emit
+from celery_dynbeat.telemetry import emit, events
 
 
 def test_values_beyond_the_bound_are_counted_together():

@@ -6,8 +6,7 @@ import pytest
 
 from celery_dynbeat.metrics.counts import ProcessCounts
 from celery_dynbeat.metrics.receivers import Receivers
-from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import emit
+from celery_dynbeat.telemetry import emit, events
 
 AT = datetime(2026, 11, 22, tzinfo=UTC)
 RUN = {"run_id": "1", "owner": "o", "schedule": "s", "task": "t"}

@@ -7,7 +7,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.telemetry.emitting import (
+from celery_dynbeat.telemetry import (
     emit,
     emit_on_commit,
     has_listeners,
