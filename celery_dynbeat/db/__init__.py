@@ -1,4 +1,4 @@
-"""Where the tables of this process are: their schema, and the prefix of their names.
+"""Where the tables of this process are: their schema, the prefix of their names, Django's alias.
 
 The models and migrations have the prefix ``dynbeat_``. ``db.models`` changes the tables of
 the models once for each process, before its first statement. So statements cost the same as with
@@ -17,6 +17,10 @@ PREFIX = "dynbeat_"
 VERSION_TABLE = f"{PREFIX}alembic_version"
 #: PostgreSQL's limit of an identifier, in bytes; MySQL has 64.
 MAX_IDENTIFIER = 63
+
+#: A URL that names a database of a Django project by its alias.
+DJANGO_SCHEME = "django://"
+DEFAULT_ALIAS = "default"
 
 _NAME = re.compile(rf"\b(?P<kind>ix_|uq_|ck_|fk_|pk_)?{PREFIX}")
 #: MySQL and MariaDB have names of indexes per table, and queries name them in hints.
@@ -91,3 +95,10 @@ def choose(names: TableNames) -> bool:
             " process the same tables, or use several processes"
         )
     return False
+
+
+def alias_of(url: str) -> str | None:
+    """Return the alias that ``django://ALIAS`` names; None for any other URL."""
+    if not url.lower().startswith(DJANGO_SCHEME):
+        return None
+    return url[len(DJANGO_SCHEME) :].strip("/") or DEFAULT_ALIAS

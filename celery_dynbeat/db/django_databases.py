@@ -21,9 +21,7 @@ from sqlalchemy import URL
 from sqlalchemy.pool import NullPool
 
 from celery_dynbeat.common.errors import ConfigurationError
-
-SCHEME = "django://"
-DEFAULT_ALIAS = "default"
+from celery_dynbeat.db import DEFAULT_ALIAS, DJANGO_SCHEME
 
 _POSTGRESQL = "postgresql+psycopg"
 _MYSQL = "mysql+pymysql"
@@ -71,13 +69,6 @@ class DatabaseAddress:
         return {"poolclass": NullPool} if self.is_tested else {}
 
 
-def alias_of(url: str) -> str | None:
-    """Return the alias that ``django://ALIAS`` names; None for any other URL."""
-    if not url.lower().startswith(SCHEME):
-        return None
-    return url[len(SCHEME) :].strip("/") or DEFAULT_ALIAS
-
-
 def address_of(alias: str) -> DatabaseAddress:
     """Return where the database ``alias`` is now.
 
@@ -85,9 +76,10 @@ def address_of(alias: str) -> DatabaseAddress:
     """
     databases = _databases()
     if alias not in databases:
-        known = " or ".join(f"{SCHEME}{each}" for each in sorted(databases))
+        known = " or ".join(f"{DJANGO_SCHEME}{each}" for each in sorted(databases))
         raise ConfigurationError(
-            f"{SCHEME}{alias}: DATABASES has no alias {alias!r}; write {known}, or add the alias"
+            f"{DJANGO_SCHEME}{alias}: DATABASES has no alias {alias!r}; write {known}, or add"
+            " the alias"
         )
     return replace(address_in(databases[alias], alias=alias), is_tested=_is_tested())
 
@@ -173,14 +165,14 @@ def _databases() -> Mapping[str, Mapping[str, Any]]:
         from django.db import connections  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"dynbeat_database_url = {SCHEME}...: Django is not installed; install"
+            f"dynbeat_database_url = {DJANGO_SCHEME}...: Django is not installed; install"
             " celery-dynbeat[django], or write the URL of the database"
         ) from error
     try:
         databases: Mapping[str, Mapping[str, Any]] = connections.settings
     except ImproperlyConfigured as error:
         raise ConfigurationError(
-            f"dynbeat_database_url = {SCHEME}...: Django has no settings here; set"
+            f"dynbeat_database_url = {DJANGO_SCHEME}...: Django has no settings here; set"
             " DJANGO_SETTINGS_MODULE before the Celery application is created"
         ) from error
     return databases

@@ -24,7 +24,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import (
     URL,
@@ -43,7 +43,8 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool, QueuePool
 
 from celery_dynbeat.common.errors import ConfigurationError
-from celery_dynbeat.db import connections, django_databases
+from celery_dynbeat.db import alias_of, connections
+from celery_dynbeat.db.connections import SingleStatements, forget_all, return_all
 from celery_dynbeat.db.dialects import (
     AUTOCOMMIT,
     OWN_TRANSACTION,
@@ -53,7 +54,9 @@ from celery_dynbeat.db.dialects import (
     is_embedded,
 )
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.db.single_statements import SingleStatements, forget_all, return_all
+
+if TYPE_CHECKING:
+    from celery_dynbeat.db.django_databases import DatabaseAddress
 
 T = TypeVar("T")
 
@@ -163,8 +166,8 @@ class Database:
         self._session_info = {**(session_info or {}), OWN_TRANSACTION: True}
         self._options = dict(engine_options or {})
         self._shared = engine
-        self._django_alias = None if engine is not None else django_databases.alias_of(url or "")
-        self._address: django_databases.DatabaseAddress | None = None
+        self._django_alias = None if engine is not None else alias_of(url or "")
+        self._address: DatabaseAddress | None = None
 
     @property
     def engine(self) -> Engine:
@@ -191,6 +194,9 @@ class Database:
         """Forget the engine if the alias of Django has another database than before."""
         if self._django_alias is None:
             return
+        # A late import: few URLs name a database of Django.
+        from celery_dynbeat.db import django_databases  # noqa: PLC0415
+
         address = django_databases.address_of(self._django_alias)
         if address == self._address:
             return
@@ -209,7 +215,11 @@ class Database:
     def refuse_transaction_of_django(self) -> None:
         """Raise ConfigurationError if Django has a transaction of the alias in this thread."""
         alias = self._django_alias
-        if alias is None or not django_databases.is_in_transaction(alias):
+        if alias is None:
+            return
+        from celery_dynbeat.db import django_databases  # noqa: PLC0415 - see above
+
+        if not django_databases.is_in_transaction(alias):
             return
         raise ConfigurationError(
             f"a transaction of Django's database {alias!r} is open, and current_session does not"
@@ -421,6 +431,8 @@ class Database:
     def _check_django(self) -> None:
         self._follow_django()
         if self._tested_alias is not None:
+            from celery_dynbeat.db import django_databases  # noqa: PLC0415 - see above
+
             django_databases.check_own_connection(self._tested_alias)
 
     @contextmanager

@@ -14,7 +14,7 @@ from django.db.models.signals import post_migrate, pre_delete, pre_save
 
 from celery_dynbeat.common.errors import DynbeatError
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.db import TableNames, django_databases, schema
+from celery_dynbeat.db import TableNames, alias_of, django_databases, schema
 from celery_dynbeat.django.application import project_dynbeat
 from celery_dynbeat.django.sessions import current_session
 from celery_dynbeat.process.context import Context
@@ -66,7 +66,7 @@ def upgrade_tables(using: str, verbosity: int = 1, stdout: Any = None, **_: Any)
     if dynbeat is None:
         return
     settings = dynbeat.context.settings
-    if django_databases.alias_of(settings.database_url) != using or settings.create_tables is False:
+    if alias_of(settings.database_url) != using or settings.create_tables is False:
         return
     if not router.allow_migrate(using, DynbeatConfig.label):
         return
@@ -146,7 +146,7 @@ def _left_over(context: Context) -> list[checks.CheckMessage]:
 
 def _unjoined(context: Context) -> list[checks.CheckMessage]:
     """Return a warning if calls do not join Django's transactions in the same database."""
-    alias = django_databases.alias_of(context.settings.database_url)
+    alias = alias_of(context.settings.database_url)
     if alias is None:
         return []
     hint = "write Dynbeat(app, current_session=celery_dynbeat.django.current_session)"
@@ -188,7 +188,7 @@ def _unread(context: Context) -> list[checks.CheckMessage]:
 
 def _check_url(context: Context) -> None:
     """Raise ConfigurationError for invalid settings, or a database that cannot be found."""
-    alias = django_databases.alias_of(context.settings.database_url)
+    alias = alias_of(context.settings.database_url)
     is_shared = context.shared_engine is not None
     # Django's test runner checks, too. There the alias may be the real database: do not use it.
     if is_shared or alias is None or not django_databases.address_of(alias).is_tested:

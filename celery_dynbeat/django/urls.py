@@ -8,7 +8,8 @@ from typing import Any
 
 from sqlalchemy import URL
 
-from celery_dynbeat.db.django_databases import DEFAULT_ALIAS, address_in, address_of
+from celery_dynbeat.db import DEFAULT_ALIAS
+from celery_dynbeat.db.django_databases import address_in, address_of
 
 
 def database_url(alias: str = DEFAULT_ALIAS) -> str:

@@ -38,7 +38,8 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from celery_dynbeat.common.errors import ConfigurationError
-from celery_dynbeat.db.django_databases import DatabaseAddress, address_of, alias_of
+from celery_dynbeat.db import alias_of
+from celery_dynbeat.db.django_databases import DatabaseAddress, address_of
 from celery_dynbeat.db.engine import embedded_file
 from celery_dynbeat.importing.found import SourceError
 from celery_dynbeat.importing.sql.layouts import Layout

@@ -130,7 +130,7 @@ def test_a_thread_that_ends_a_statement_while_another_waits_keeps_nothing(make):
 def test_a_child_does_not_use_what_a_thread_kept_during_the_fork(make, monkeypatch):
     database = make()
     database.execute(STATEMENT, VALUES)
-    kind = "celery_dynbeat.db.single_statements.SingleStatements"
+    kind = "celery_dynbeat.db.connections.SingleStatements"
     with monkeypatch.context() as patched:
         # A thread of the parent keeps its connection after the function that runs before the fork.
         patched.setattr(f"{kind}.return_kept", lambda _: None)

@@ -6,7 +6,8 @@ import pytest
 from sqlalchemy import make_url
 
 from celery_dynbeat import ConfigurationError
-from celery_dynbeat.db.django_databases import address_in, alias_of
+from celery_dynbeat.db import alias_of
+from celery_dynbeat.db.django_databases import address_in
 
 MYSQL = "mysql+pymysql" if find_spec("MySQLdb") is None else "mysql+mysqldb"
 
