@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     )
     from celery_dynbeat.api.schedules import Schedules
     from celery_dynbeat.common.clock import Clock
-    from celery_dynbeat.process.context import Context
-    from celery_dynbeat.process.sessions import CurrentSession
+    from celery_dynbeat.process.context import Context, CurrentSession
 
 WORKER_STEP = "celery_dynbeat.worker.bootsteps:DynbeatStep"
 CONSUMER_STEP = "celery_dynbeat.worker.bootsteps:ProgressStep"

@@ -35,8 +35,7 @@ from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.db.statements import RowLockedError
 from celery_dynbeat.db.types import escape_non_ascii
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import schedules
-from celery_dynbeat.store.application import record_beat_schedule
+from celery_dynbeat.store import record_beat_schedule, schedules
 from celery_dynbeat.store.schedules import MANAGED_BY_CONFIG, REFUSED_PREFIX
 from celery_dynbeat.triggers import Trigger
 

@@ -6,25 +6,27 @@ import os
 import socket
 import time
 from collections.abc import Callable, Collection
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from shlex import quote
+from typing import TYPE_CHECKING, NoReturn
 
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from celery_dynbeat import store
 from celery_dynbeat.beat.config_digest import digest_of
 from celery_dynbeat.beat.confirms import BackgroundExecutor, InlineExecutor
 from celery_dynbeat.beat.dispatcher import Dispatcher
 from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.broker.refusals import error_summary
+from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.common.events import Event, set_node_name
+from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import NodeKind
-from celery_dynbeat.process import application
 from celery_dynbeat.process.context import Context, connect_monitors
 from celery_dynbeat.process.heartbeat import HeartbeatWriter
-from celery_dynbeat.store import nodes
-from celery_dynbeat.store.application import get_beat_schedule
+from celery_dynbeat.store import get_beat_schedule, nodes
 from celery_dynbeat.store.schedules import managed_rows
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ class BeatRuntime:
     ) -> None:
         context.prepare_tables()
         # First: a beat of another application must not write the rows of beat_schedule.
-        application.ensure_application(
+        ensure_application(
             context.database, name=context.settings.application, now=context.clock.now
         )
         self._context = context
@@ -156,6 +158,67 @@ class BeatRuntime:
         if self._sentry is not None:
             self._sentry.close()
         logger.info("beat stopped", extra={"event": Event.BEAT_STOPPED})
+
+
+def ensure_application(
+    database: Database, *, name: str | None, now: Callable[[], datetime]
+) -> None:
+    """Record the application ``name`` if none is recorded, else check that it is the recorded one.
+
+    Beats of two applications on the same tables would delete each other's rows of
+    ``beat_schedule``, and each beat would send the schedules of the other application to its own
+    queues. Workers and processes that call the API only log a warning (``process.context``): they
+    may have another name and share the tasks. ``name`` is the setting ``dynbeat_application``,
+    else ``app.main``. It does not depend on the module that ``-A`` names.
+
+    Raises ConfigurationError when the tables belong to another application, or when they belong to
+    one and ``name`` is None.
+    """
+    recorded = database.read(lambda session: store.get_name(session.connection()))
+    if recorded is None and name is not None:
+        recorded = _record_application(database, name=name, now=now)
+    if recorded is None:
+        logger.warning(
+            "the application has no name, so a beat of another application could start on these"
+            " tables: write Celery('proj'), or set dynbeat_application",
+            extra={"event": Event.APPLICATION_UNNAMED},
+        )
+    elif recorded != name:
+        _refuse_application(database.shown_url, recorded=recorded, name=name)
+
+
+def _record_application(database: Database, *, name: str, now: Callable[[], datetime]) -> str:
+    instant = now()
+    recorded = database.run(
+        lambda session: store.record_name(session.connection(), name=name, now=instant)
+    )
+    if recorded == name:
+        logger.info(
+            "the tables belong to application %r from now on",
+            name,
+            extra={"event": Event.APPLICATION_RECORDED},
+        )
+    return recorded
+
+
+def _refuse_application(url: str, *, recorded: str, name: str | None) -> NoReturn:
+    if name is None:
+        this = "this beat's application has no name (app.main is None or '__main__')"
+        rename = ""
+    else:
+        this = f"this beat's application is {name!r}"
+        rename = (
+            f" If {recorded!r} is the former name of {name!r}, run `celery -A your_app dynbeat"
+            f" schema application {quote(name)}`."
+        )
+    msg = (
+        f"the tables in {url} belong to application {recorded!r}, {this}: beats of two applications"
+        " would delete each other's beat_schedule and send each other's schedules to their own"
+        " queues. Give each application its own tables: another dynbeat_database_url, or on"
+        " PostgreSQL a separate schema by search_path. For applications that share their tasks"
+        f" and their beat_schedule, set dynbeat_application = {recorded!r} in both.{rename}"
+    )
+    raise ConfigurationError(msg)
 
 
 def _start_alerts(context: Context, *, node: str) -> "AlertThreads":

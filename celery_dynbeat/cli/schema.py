@@ -116,8 +116,8 @@ def application(invocation: Invocation, name: str | None) -> None:
 
 def _recorded(context: "Context", name: str | None) -> str | None:
     """Return the recorded name; record ``name`` first if it is given."""
+    from celery_dynbeat import store  # noqa: PLC0415
     from celery_dynbeat.db import schema as tables  # noqa: PLC0415
-    from celery_dynbeat.store import application as store  # noqa: PLC0415
 
     tables.check(context.database)
     if name is not None:

@@ -1,5 +1,12 @@
-"""What each process of one application shares: settings, database, clock and notifier."""
+"""What each process of one application shares: settings, database, clock, notifier and sessions.
 
+A call joins the transaction of the caller's session. A session with SAVEPOINTS in its ``info``
+shares its connection with code that does not know the session, such as Django. There each call that
+writes has a savepoint: it succeeds as a whole, or it leaves nothing, and the caller may continue
+after its error.
+"""
+
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -8,10 +15,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from celery import Celery
-from sqlalchemy import Engine
+from sqlalchemy import URL, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, scoped_session
 
+from celery_dynbeat import store
 from celery_dynbeat.common.clock import Clock, DatabaseClock
 from celery_dynbeat.common.errors import (
     ConfigurationError,
@@ -19,19 +27,12 @@ from celery_dynbeat.common.errors import (
     InvalidTriggerError,
     TransactionRolledBackError,
 )
-from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.common.events import Event
+from celery_dynbeat.common.settings import Settings, application_name
+from celery_dynbeat.common.text import shorten
 from celery_dynbeat.db import TableNames, models, schema
 from celery_dynbeat.db.dialects import capabilities_of
-from celery_dynbeat.db.engine import Database, check_synchronous, in_use
-from celery_dynbeat.process import application
-from celery_dynbeat.process.sessions import (
-    CurrentSession,
-    check_current_session,
-    check_same_database,
-    current_of,
-    in_savepoint,
-    session_to_join,
-)
+from celery_dynbeat.db.engine import Database, check_synchronous, in_use, savepoint
 from celery_dynbeat.telemetry import logs
 from celery_dynbeat.tracing import NoSpans, WorkerSpans, make_tracer
 
@@ -42,7 +43,14 @@ if TYPE_CHECKING:
     from celery_dynbeat.process.task_names import TaskNames
     from celery_dynbeat.tracing.run_tracer import RunTracer
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
+
+#: The key in ``Session.info``.
+SAVEPOINTS = "dynbeat_savepoints"
+#: Returns the session of the present transaction of the application, None outside a transaction.
+CurrentSession = Callable[[], object]
 
 
 @dataclass
@@ -69,7 +77,7 @@ class Context:
     @cached_property
     def settings(self) -> Settings:
         """The dynbeat_* settings. Raises ConfigurationError for an unknown or invalid one."""
-        name = application.name_of(self.app.main)
+        name = _name_of(self.app.main)
         return Settings.read(self.app.conf, timezone=str(self.app.timezone), application=name)
 
     @cached_property
@@ -159,14 +167,26 @@ class Context:
         if self._prepared is engine:
             return
         self.prepare_tables(session)
-        name = self.settings.application
         if session is not None:
-            application.warn_if_other(session.connection(), name=name)
+            self._warn_if_other_application(session)
         else:
-            self.database.read(
-                lambda session: application.warn_if_other(session.connection(), name=name)
-            )
+            self.database.read(self._warn_if_other_application)
         self._prepared = engine
+
+    def _warn_if_other_application(self, session: Session) -> None:
+        """Log a warning when the tables belong to another application than this one."""
+        name = self.settings.application
+        recorded = None if name is None else store.get_name(session.connection())
+        if recorded is not None and recorded != name:
+            logger.warning(
+                "the tables belong to application %r, this process is of %r: the beats of %r send"
+                " what it schedules; if both share their tasks, set dynbeat_application = %r here",
+                recorded,
+                name,
+                recorded,
+                recorded,
+                extra={"event": Event.APPLICATION_DIFFERS},
+            )
 
     def prepare_tables(self, session: Session | None = None) -> None:
         """Create the tables on an embedded database; elsewhere only check them.
@@ -261,6 +281,15 @@ class Context:
             self.notifier.notify(session)
 
 
+def _name_of(main: object) -> str | None:
+    """Return the name in Celery's ``app.main``; None if it is no name of an application."""
+    try:
+        # A script that calls ``Celery(__name__)`` has no name of its own.
+        return None if main == "__main__" else application_name(main)
+    except ValueError:
+        return None
+
+
 def _joining(session: Session, work: Callable[[Session], T]) -> T:
     with in_use(session):
         return work(session)
@@ -307,3 +336,82 @@ def connect_monitors(context: Context) -> "SentryMonitors | None":
     monitors = SentryMonitors(context.database, patterns=patterns)
     monitors.connect()
     return monitors
+
+
+def session_to_join(session: object) -> Session | None:
+    """Return the session to join; None if ``session`` is None.
+
+    Of a ``scoped_session``, return the session of the present scope. Raises InvalidScheduleError
+    with field ``"session"`` for any other value.
+    """
+    if session is None or isinstance(session, Session):
+        return session
+    if isinstance(session, scoped_session):
+        scoped: Session = session()
+        return scoped
+    if hasattr(session, "run_sync"):
+        rule = (
+            "is asynchronous; call AsyncDynbeat, or `await session.run_sync(lambda session:"
+            " mine.create(..., session=session))`"
+        )
+    else:
+        rule = (
+            "must be a sqlalchemy.orm.Session; omit it for a separate transaction, or wrap a"
+            " connection: Session(bind=connection)"
+        )
+    msg = f"session = {shorten(session)}: {rule}"
+    raise InvalidScheduleError(msg, field="session")
+
+
+@contextmanager
+def in_savepoint(session: Session | None) -> Iterator[None]:
+    """Give the writes of the block a savepoint if the session needs one for each call."""
+    if session is None or SAVEPOINTS not in session.info:
+        yield
+        return
+    try:
+        # If its rollback fails, the other code rolls its transaction back.
+        with savepoint(session):
+            yield
+    finally:
+        # The other code can roll back to its own savepoint.
+        session.expire_all()
+
+
+def check_current_session(function: object) -> None:
+    """Raise ConfigurationError unless ``function`` is None or can be called."""
+    if function is None or callable(function):
+        return
+    raise ConfigurationError(
+        f"current_session = {shorten(function)}: must be a function without arguments; in Django"
+        " give celery_dynbeat.django.current_session, without calling it"
+    )
+
+
+def current_of(function: CurrentSession) -> Session | None:
+    """Return the session that ``function`` returns. Raises ConfigurationError for another value."""
+    returned = function()
+    try:
+        return session_to_join(returned)
+    except InvalidScheduleError as error:
+        raise ConfigurationError(
+            f"current_session returned {shorten(returned)}: must be a sqlalchemy.orm.Session, or"
+            " None outside a transaction; in Django give celery_dynbeat.django.current_session"
+        ) from error
+
+
+def check_same_database(session: Session, url: URL) -> None:
+    """Raise ConfigurationError if ``session`` is not for the database ``url``."""
+    joined = session.get_bind().engine.url
+    if _place(joined) != _place(url):
+        raise ConfigurationError(
+            f"current_session joins a transaction of the database {joined.database!r}, and the"
+            f" schedules are in {url.database!r}: let both name the same database; in Django set"
+            " dynbeat_database_url = 'django://default'"
+        )
+
+
+def _place(url: URL) -> tuple[str, str | None]:
+    # Not the host: a server can have several names.
+    backend = url.get_backend_name()
+    return "mysql" if backend == "mariadb" else backend, url.database

@@ -13,11 +13,12 @@ from typing import Any
 from sqlalchemy import Row, Select, func, not_, select
 from sqlalchemy.orm import Session
 
+from celery_dynbeat import store
 from celery_dynbeat.common.states import UNFINISHED
 from celery_dynbeat.db.dialects import Capabilities, capabilities_of
 from celery_dynbeat.db.models import Node, NodeKind, Request, Run, Schedule
 from celery_dynbeat.db.statements import force_index, in_index_order
-from celery_dynbeat.store import application, holds
+from celery_dynbeat.store import holds
 from celery_dynbeat.store.runs import UNFINISHED_INDEX, UNFINISHED_ORDER
 from celery_dynbeat.store.schedules import MANAGED_BY_CONFIG, REFUSED_PREFIX, due, stopped_schedules
 from celery_dynbeat.store.schedules.due import DUE_INDEX
@@ -105,7 +106,7 @@ def read(session: Session, *, now: datetime, nodes_since: datetime) -> Tables:
         overdue_since=overdue[0] if overdue else None,
         runs=count_unfinished(session),
         requests=_counted(session.scalars(requests_statement()).all()),
-        application=application.get_name(session.connection()),
+        application=store.get_name(session.connection()),
         refused=_counted(refused),
         refused_first=[(row.name, row.reason) for row in refused[:MAX_NAMED]],
         failing=_count(failing),

@@ -31,7 +31,7 @@ from celery_dynbeat.worker.task_guard import TaskGuard
 
 if TYPE_CHECKING:
     from celery_dynbeat.metrics.counts import Counts
-    from celery_dynbeat.process.sessions import CurrentSession
+    from celery_dynbeat.process.context import CurrentSession
     from celery_dynbeat.worker.ping_client import Ping
 
 logger = logging.getLogger(__name__)

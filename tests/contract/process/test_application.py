@@ -7,14 +7,13 @@ import pytest
 from celery.bin.base import CLIContext
 from click.testing import CliRunner
 
-from celery_dynbeat import ConfigurationError, DatabaseScheduler
+from celery_dynbeat import ConfigurationError, DatabaseScheduler, store
+from celery_dynbeat.beat.runtime import ensure_application
 from celery_dynbeat.cli import dynbeat as command
 from celery_dynbeat.cli.status import as_dict
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.health.evaluation import evaluate
 from celery_dynbeat.health.probes import collect_health
-from celery_dynbeat.process.application import ensure_application
-from celery_dynbeat.store import application as store
 from tests.support.applications import MINUTELY, START, application
 from tests.support.suites import each_database
 
