@@ -25,7 +25,6 @@ __all__ = [
     "BatchPublishError",
     "detect_quorum_queues",
     "pipeline_of",
-    "pool_start_method",
     "publish_batch",
 ]
 
@@ -57,9 +56,3 @@ def pipeline_of(batch: Any) -> Any | None:
     session = getattr(getattr(batch, "state", None), "session", None)
     pipeline = getattr(session, "pipeline", None)
     return pipeline if hasattr(pipeline, "command_stack") else None
-
-
-def pool_start_method(worker: Any) -> str:
-    """Return how the pool of a worker starts its processes. Celery 5.7 has the setting."""
-    method: str = getattr(worker, "pool_start_method", "fork")
-    return method

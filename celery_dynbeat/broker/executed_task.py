@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from celery._state import _task_stack
 from celery.app.task import Task
 
-from celery_dynbeat.broker.headers import admitted_attempt, attempt_of
+from celery_dynbeat.broker import admitted_attempt, attempt_of
 
 
 class ExecutedTask(NamedTuple):

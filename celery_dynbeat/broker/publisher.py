@@ -10,7 +10,7 @@ counts as sent only when the broker has accepted its message. The answers to eac
   ``delayed``. They stay pending until the retry of ``broker.outages``.
 - The row of a run is at fault, so that the run can never be sent: it is ``refused``. ``RowFault``
   lists the cases. All other runs are delayed.
-- An overridden method (``broker.overrides``) sends no message: the run is ``declined``. If the
+- An overridden method (``broker.task_message``) sends no message: the run is ``declined``. If the
   method raises, the run is delayed. If it has published the run before it raises, or the broker
   does not confirm, the result is ``unknown``. The next call follows after
   ``dynbeat_dispatch_timeout``, as after a crash of beat.
@@ -36,9 +36,8 @@ from celery_dynbeat.broker import outages, refusals
 from celery_dynbeat.broker.compat import BatchPublishError, publish_batch
 from celery_dynbeat.broker.connection import PING_INTERVAL, BrokerConnection
 from celery_dynbeat.broker.outages import Kind, Outages, Scope
-from celery_dynbeat.broker.overrides import NotPublishedError
 from celery_dynbeat.broker.refusals import Refusal, RowFault
-from celery_dynbeat.broker.task_message import MessageSender, RoutingError
+from celery_dynbeat.broker.task_message import MessageSender, NotPublishedError, RoutingError
 from celery_dynbeat.common.errors import DispatchError
 from celery_dynbeat.planning.plan import OutgoingRun
 

@@ -18,7 +18,7 @@ from celery.app.trace import build_tracer
 from celery.exceptions import Ignore, Reject
 from celery.utils.time import maybe_make_aware
 
-from celery_dynbeat.broker.headers import (
+from celery_dynbeat.broker import (
     HEADER_ATTEMPT,
     HEADER_EXPIRES_AT,
     HEADER_OVERLAP,

@@ -5,27 +5,27 @@ process has guarded tasks and reports how they end: a forked one by inheritance,
 ``SpawnedProcess``.
 """
 
+import json
 import logging
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from billiard import get_start_method
-from celery import bootsteps, signals
+from celery import Celery, bootsteps, signals
 from sqlalchemy.exc import SQLAlchemyError
 
 from celery_dynbeat.api import dynbeat_of
-from celery_dynbeat.broker.compat import pool_start_method
 from celery_dynbeat.common.settings import ports_in_force
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.process.context import connect_monitors
 from celery_dynbeat.process.heartbeat import HeartbeatWriter
+from celery_dynbeat.worker import PoolChannel, PoolSlots
 from celery_dynbeat.worker.outcome_recorder import Outcome
-from celery_dynbeat.worker.pool_channel import PoolChannel, PoolSlots
 from celery_dynbeat.worker.pool_check import BackendResults, PoolCheck, pool_state
-from celery_dynbeat.worker.queues import reported_names
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
-from celery_dynbeat.worker.task_guard import TaskGuard
+from celery_dynbeat.worker.task_guard import TaskGuard, consumed_queues, queue_name
 
 if TYPE_CHECKING:
     from celery_dynbeat.metrics.exporting import WorkerMetrics
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STOP_TIMEOUT = 5.0
+#: Characters of a list of names. A longer one is not reported.
+MAX_NAMES_LENGTH = 65_536
 
 
 class DynbeatStep(bootsteps.StartStopStep):
@@ -197,7 +199,29 @@ def _has_processes(worker: Any) -> bool:
 
 def _spawns(worker: Any) -> bool:
     """Return whether the pool spawns its processes, by the setting or by default on macOS."""
-    return "spawn" in {pool_start_method(worker), get_start_method()}
+    # Celery 5.7 has the setting and the attribute.
+    return "spawn" in {getattr(worker, "pool_start_method", "fork"), get_start_method()}
+
+
+class ReportedNames(NamedTuple):
+    """JSON arrays of sorted names, None if the list is too long."""
+
+    queues: str | None
+    tasks: str | None
+
+
+def reported_names(app: Celery) -> ReportedNames:
+    """Return what the worker of ``app`` consumes and has registered now."""
+    return ReportedNames(
+        queues=_as_json(map(queue_name, consumed_queues(app))),
+        # A copy: another thread may add a task.
+        tasks=_as_json(list(app.tasks)),
+    )
+
+
+def _as_json(names: Iterable[str]) -> str | None:
+    text = json.dumps(sorted(names), separators=(",", ":"))
+    return text if len(text) <= MAX_NAMES_LENGTH else None
 
 
 class ProgressStep(bootsteps.StartStopStep):

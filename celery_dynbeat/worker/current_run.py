@@ -9,14 +9,14 @@ from typing import Any
 from celery.app.task import Task
 
 from celery_dynbeat.api import dynbeat_of
-from celery_dynbeat.broker.executed_task import executed_task, present_attempt
-from celery_dynbeat.broker.headers import (
+from celery_dynbeat.broker import (
     HEADER_SCHEDULED_FOR,
     claimed_run_id,
     instant_in,
     origin_of,
     schedule_of,
 )
+from celery_dynbeat.broker.executed_task import executed_task, present_attempt
 from celery_dynbeat.store.runs import last_success
 
 

@@ -38,6 +38,7 @@ from celery_dynbeat.process.context import Context
 from celery_dynbeat.process.queue_thread import QueueThread
 from celery_dynbeat.store.runs import ping_urls
 from celery_dynbeat.telemetry import emit, events, subscribe, unsubscribe
+from celery_dynbeat.worker import PoolChannel
 from celery_dynbeat.worker.ping_client import (
     Ping,
     PingClient,
@@ -45,7 +46,6 @@ from celery_dynbeat.worker.ping_client import (
     PingState,
     ping_request,
 )
-from celery_dynbeat.worker.pool_channel import PoolChannel
 
 #: Pings in each queue.
 QUEUE_SIZE = 1_000

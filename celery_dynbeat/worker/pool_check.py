@@ -51,8 +51,8 @@ from celery_dynbeat.store import runs
 from celery_dynbeat.store.runs import stuck_runs
 from celery_dynbeat.telemetry import emit, events
 from celery_dynbeat.transitions import EndedAttempts, end_attempts
+from celery_dynbeat.worker import PoolSlots
 from celery_dynbeat.worker.outcome_recorder import MAX_DELAY
-from celery_dynbeat.worker.pool_channel import PoolSlots
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 
 logger = logging.getLogger(__name__)

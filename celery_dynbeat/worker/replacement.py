@@ -15,7 +15,7 @@ from celery import group
 from celery.app.task import Task
 from celery.exceptions import Ignore
 
-from celery_dynbeat.broker.headers import (
+from celery_dynbeat.broker import (
     HEADER_ATTEMPT,
     HEADER_RUN_ID,
     admitted_attempt,

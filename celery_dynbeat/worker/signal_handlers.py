@@ -14,7 +14,7 @@ from celery.app.task import Task
 from celery.exceptions import Reject, TimeLimitExceeded, WorkerShutdown, WorkerTerminate
 from celery.utils.time import maybe_make_aware
 
-from celery_dynbeat.broker.headers import (
+from celery_dynbeat.broker import (
     admitted_attempt,
     attempt_of,
     claimed_run_id,
@@ -31,8 +31,8 @@ from celery_dynbeat.common.states import Status
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store.runs.attempts import AttemptStart
 from celery_dynbeat.telemetry import emit, events
+from celery_dynbeat.worker import PoolChannel
 from celery_dynbeat.worker.outcome_recorder import UNKNOWN, Outcome, Recorder, Subject
-from celery_dynbeat.worker.pool_channel import PoolChannel
 from celery_dynbeat.worker.replacement import (
     AwaitingRun,
     is_replaced,

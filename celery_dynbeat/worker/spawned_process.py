@@ -24,8 +24,8 @@ from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.common.events import set_node_name
 from celery_dynbeat.process.context import Context, connect_monitors
+from celery_dynbeat.worker import PoolChannel, PoolSlots
 from celery_dynbeat.worker.outcome_recorder import Outcome
-from celery_dynbeat.worker.pool_channel import PoolChannel, PoolSlots
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 from celery_dynbeat.worker.task_guard import TaskGuard
 

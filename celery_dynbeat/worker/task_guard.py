@@ -16,20 +16,23 @@ the database answers.
 
 import logging
 import os
+import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import wraps
 from typing import Any, NoReturn
 
 from billiard.einfo import ExceptionWithTraceback
+from celery import Celery
 from celery.app.task import Task
 from celery.exceptions import Ignore, Reject
+from kombu import Queue
 from kombu.utils.imports import symbol_by_name
 
-from celery_dynbeat.broker.headers import (
+from celery_dynbeat.broker import (
     HEADER_DEFERRALS,
     HEADER_DEFERRED_AT,
     HEADER_EXPIRES_AT,
@@ -54,9 +57,8 @@ from celery_dynbeat.process.context import Context
 from celery_dynbeat.process.heartbeat import effective_node_timeout
 from celery_dynbeat.store.runs import attempts
 from celery_dynbeat.telemetry import emit, events, has_listeners
+from celery_dynbeat.worker import PoolSlots
 from celery_dynbeat.worker.outcome_recorder import is_permanent
-from celery_dynbeat.worker.pool_channel import PoolSlots
-from celery_dynbeat.worker.queues import consumed_queues, delivered_queue
 from celery_dynbeat.worker.replacement import carry_run
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals, note_began, reporting
 from celery_dynbeat.worker.start_decision import (
@@ -72,6 +74,8 @@ logger = logging.getLogger(__name__)
 
 #: The delay of the copy that the guard publishes while the database is unreachable.
 DEFER_SECONDS = 10
+#: What RabbitMQ's delayed delivery puts in front of the routing key: 28 bits.
+_DELAY = re.compile(r"(?:[01]\.){28}")
 _lock = threading.Lock()
 
 
@@ -393,3 +397,54 @@ def emit_started(task: Task, request: Any, *, run_id: str, attempt: int, now: da
         pings=wants_pings(request),
     )
     emit(event)
+
+
+def consumed_queues(app: Celery) -> list[Queue]:
+    """Return the queues that the worker of ``app`` consumes now."""
+    # A copy: remote control adds and cancels queues in another thread.
+    return list(app.amqp.queues.consume_from.values())
+
+
+def queue_name(queue: Any) -> str:
+    """Return the name of a queue, as a node row and an event show it."""
+    # A broadcast queue has another name in each worker.
+    return str(queue.alias or queue.name)
+
+
+def delivered_queue(delivery_info: Mapping[str, Any], queues: Iterable[Queue]) -> str | None:
+    """Return the name of one of ``queues``, which the worker consumes; None if it is not clear.
+
+    Celery passes on the exchange and the routing key of a message, not its queue. A routing key
+    such as ``reports.user.42`` has no bound on its values, so it is no label of a metric.
+    """
+    exchange, key = delivery_info.get("exchange") or "", delivery_info.get("routing_key") or ""
+    original = _DELAY.sub("", key, count=1)
+    if not key:
+        return None
+    # The exchange of a delayed message is that of the delayed delivery.
+    is_delayed = original != key
+
+    def has_name(queue: Queue) -> bool:
+        return (is_delayed or not exchange) and bool(queue.name == original)
+
+    def has_key(queue: Queue) -> bool:
+        matching = (
+            is_delayed or bound == exchange for bound, key in _bindings(queue) if key == original
+        )
+        return any(matching)
+
+    def has_exchange(queue: Queue) -> bool:
+        return exchange != "" and exchange in {bound for bound, _ in _bindings(queue)}
+
+    consumed = list(queues)
+    for is_match in (has_name, has_key, has_exchange):
+        if found := [queue for queue in consumed if is_match(queue)]:
+            return queue_name(found[0]) if len(found) == 1 else None
+    return queue_name(consumed[0]) if len(consumed) == 1 else None
+
+
+def _bindings(queue: Queue) -> set[tuple[str, str]]:
+    """Return exchange and routing key of each binding."""
+    bindings = [(queue.exchange, queue.routing_key)]
+    bindings += [(each.exchange, each.routing_key) for each in queue.bindings]
+    return {(getattr(exchange, "name", "") or "", key or "") for exchange, key in bindings}

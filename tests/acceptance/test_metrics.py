@@ -8,7 +8,7 @@ from http.client import HTTPConnection
 import pytest
 
 from celery_dynbeat import Once
-from celery_dynbeat.broker.headers import HEADER_RUN_ID
+from celery_dynbeat.broker import HEADER_RUN_ID
 from tests.support.servers import PrometheusServer
 from tests.support.sites import OWNER
 from tests.support.waiting import wait_until

@@ -8,7 +8,7 @@ from celery.exceptions import Ignore
 from sqlalchemy import select
 
 from celery_dynbeat import Cron, Once
-from celery_dynbeat.broker.headers import run_headers
+from celery_dynbeat.broker import run_headers
 from celery_dynbeat.common.clock import RESYNC_INTERVAL, DatabaseClock
 from celery_dynbeat.db.models import NodeKind, Run
 from celery_dynbeat.process.heartbeat import HeartbeatWriter

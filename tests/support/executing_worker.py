@@ -10,7 +10,7 @@ from celery.app.trace import build_tracer
 from sqlalchemy import Engine, event
 
 from celery_dynbeat import Dynbeat
-from celery_dynbeat.broker.headers import run_headers
+from celery_dynbeat.broker import run_headers
 from celery_dynbeat.testing import FrozenClock, ManualBeat
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 from celery_dynbeat.worker.task_guard import TaskGuard

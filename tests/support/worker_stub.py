@@ -6,7 +6,7 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import Dynbeat
-from celery_dynbeat.broker.headers import run_headers
+from celery_dynbeat.broker import run_headers
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.planning.plan import OutgoingRun

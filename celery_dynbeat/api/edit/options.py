@@ -23,7 +23,7 @@ from celery_dynbeat.api.checks import (
     check_number,
     invalid,
 )
-from celery_dynbeat.broker.headers import is_reserved
+from celery_dynbeat.broker import is_reserved
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.text import shorten
 

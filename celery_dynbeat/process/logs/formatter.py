@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from celery_dynbeat.broker import claimed_run_id, schedule_of
 from celery_dynbeat.broker.executed_task import executed_task, present_attempt
-from celery_dynbeat.broker.headers import claimed_run_id, schedule_of
 from celery_dynbeat.common.events import node_name
 from celery_dynbeat.process.logs import celery_records
 from celery_dynbeat.process.logs.json_values import dumps, text_of

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat.broker.headers import run_headers
+from celery_dynbeat.broker import run_headers
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat.broker.headers import HEADER_PING, run_headers
+from celery_dynbeat.broker import HEADER_PING, run_headers
 from celery_dynbeat.store.runs import ping_urls
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, execute

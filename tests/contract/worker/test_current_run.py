@@ -8,7 +8,7 @@ from celery.app.task import Context
 from sqlalchemy import event
 
 from celery_dynbeat import Cron, Once, current_run
-from celery_dynbeat.broker.headers import admit
+from celery_dynbeat.broker import admit
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, execute
 

@@ -10,9 +10,8 @@ import pytest
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.worker import outcome_recorder
+from celery_dynbeat.worker import PoolChannel, outcome_recorder
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
-from celery_dynbeat.worker.pool_channel import PoolChannel
 
 NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from celery.exceptions import Retry, TimeLimitExceeded
 
-from celery_dynbeat.broker.headers import HEADER_ATTEMPT, run_headers
+from celery_dynbeat.broker import HEADER_ATTEMPT, run_headers
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.transitions import MAX_ATTEMPTS
 from celery_dynbeat.worker.pool_check import PoolCheck, PoolState

@@ -8,7 +8,7 @@ from celery.exceptions import Reject, TimeLimitExceeded
 from sqlalchemy import select
 
 from celery_dynbeat import Retry
-from celery_dynbeat.broker.headers import run_headers
+from celery_dynbeat.broker import run_headers
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
 from celery_dynbeat.store.runs import attempts

@@ -9,10 +9,10 @@ from celery_dynbeat import signals
 from celery_dynbeat.common.ping_urls import allowed_origin
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.telemetry import events, subscribe, unsubscribe
+from celery_dynbeat.worker import PoolChannel
 from celery_dynbeat.worker import pings as ping_module
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
 from celery_dynbeat.worker.pings import RunPings
-from celery_dynbeat.worker.pool_channel import PoolChannel
 from tests.support.applications import MINUTELY, START, execute
 from tests.support.ping_sink import ping_sink
 from tests.support.waiting import wait_until

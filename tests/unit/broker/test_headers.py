@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from celery.app.task import Context
 
-from celery_dynbeat.broker import headers
+from celery_dynbeat import broker
 
-NAMES = sorted(value for name, value in vars(headers).items() if name.startswith("HEADER_"))
+NAMES = sorted(value for name, value in vars(broker).items() if name.startswith("HEADER_"))
 
 
 @pytest.mark.parametrize("header", [*NAMES, "dynbeat_admitted"])
@@ -15,28 +15,28 @@ def test_no_message_header_counts_as_the_guards_attempt(header):
     # Celery sets each header as an attribute of the request.
     request = Context({header: 0, "headers": {header: 0}})
 
-    assert headers.admitted_attempt(request) is None
+    assert broker.admitted_attempt(request) is None
 
 
 def test_a_retry_names_the_attempt_that_the_guard_set():
-    request = Context({"headers": {headers.HEADER_ATTEMPT: 0}})
+    request = Context({"headers": {broker.HEADER_ATTEMPT: 0}})
 
-    headers.admit(request, 1)
+    broker.admit(request, 1)
 
-    assert (headers.admitted_attempt(request), headers.attempt_of(request)) == (1, 1)
+    assert (broker.admitted_attempt(request), broker.attempt_of(request)) == (1, 1)
 
 
 @pytest.mark.parametrize("header", [*NAMES, "dynbeat_admitted", "retries", "id", "task"])
 def test_the_headers_that_the_guard_reads_are_reserved(header):
-    assert headers.is_reserved(header)
+    assert broker.is_reserved(header)
 
 
 NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
 
 
 def retry_at(policy, *, retries=0, **others):
-    given = {headers.HEADER_RETRY: policy, **others}
-    return headers.retry_at_of(Context({"headers": given, "retries": retries}), now=NOW)
+    given = {broker.HEADER_RETRY: policy, **others}
+    return broker.retry_at_of(Context({"headers": given, "retries": retries}), now=NOW)
 
 
 def test_the_policy_in_the_headers_decides_about_a_retry():
@@ -65,9 +65,9 @@ def test_a_malformed_next_fire_time_bounds_nothing():
     policy = '{"times": 1, "delay": 5, "until_next_fire": true}'
     early, malformed = (NOW + timedelta(seconds=1)).isoformat(), "soon"
 
-    assert retry_at(policy, **{headers.HEADER_NEXT_FIRE_AT: early}) is None
-    assert retry_at(policy, **{headers.HEADER_NEXT_FIRE_AT: malformed}) is not None
+    assert retry_at(policy, **{broker.HEADER_NEXT_FIRE_AT: early}) is None
+    assert retry_at(policy, **{broker.HEADER_NEXT_FIRE_AT: malformed}) is not None
 
 
 def test_a_task_that_replaced_itself_is_not_retried():
-    assert retry_at('{"times": 1}', **{headers.HEADER_REPLACES: True}) is None
+    assert retry_at('{"times": 1}', **{broker.HEADER_REPLACES: True}) is None

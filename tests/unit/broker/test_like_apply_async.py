@@ -9,7 +9,7 @@ from celery.app.task import Context
 from celery.worker.strategy import proto1_to_proto2
 from kombu import Exchange, Queue
 
-from celery_dynbeat.broker.headers import run_id_of
+from celery_dynbeat.broker import run_id_of
 from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.planning.plan import OutgoingRun
 from tests.support.probe_applications import NOW, backwards_serializer, probe_application

@@ -9,8 +9,8 @@ from celery.app.task import Task
 from celery.signals import after_task_publish
 from kombu.exceptions import OperationalError
 
-from celery_dynbeat.broker.overrides import is_overridden
 from celery_dynbeat.broker.publisher import Publisher
+from celery_dynbeat.broker.task_message import is_overridden
 from celery_dynbeat.planning.plan import OutgoingRun
 
 NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)

@@ -6,9 +6,8 @@ import pytest
 from celery import Celery
 
 from celery_dynbeat import DispatchError
-from celery_dynbeat.broker import connection
+from celery_dynbeat.broker import connection, is_reserved, run_headers
 from celery_dynbeat.broker import publisher as publisher_module
-from celery_dynbeat.broker.headers import is_reserved, run_headers
 from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.planning.plan import OutgoingRun
 

@@ -6,7 +6,7 @@ from celery.app.task import Task
 from celery.exceptions import Ignore
 
 from celery_dynbeat import Dynbeat
-from celery_dynbeat.broker.headers import (
+from celery_dynbeat.broker import (
     HEADER_ATTEMPT,
     HEADER_DEFERRALS,
     HEADER_OWNER,

@@ -4,7 +4,7 @@ import pytest
 from kombu import Exchange, Queue, binding
 from kombu.common import Broadcast
 
-from celery_dynbeat.worker.queues import delivered_queue
+from celery_dynbeat.worker.task_guard import delivered_queue
 
 REPORTS = Exchange("reports", type="topic")
 DIRECT = Exchange("celery", type="direct")

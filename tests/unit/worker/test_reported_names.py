@@ -7,7 +7,7 @@ from celery import Celery
 from kombu import Queue
 from kombu.common import Broadcast
 
-from celery_dynbeat.worker.queues import MAX_LENGTH, reported_names
+from celery_dynbeat.worker.bootsteps import MAX_NAMES_LENGTH, reported_names
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_the_tasks_are_those_of_the_registry(app):
 
 
 def test_a_list_that_is_too_long_is_not_reported(app):
-    app.amqp.queues.select(["x" * MAX_LENGTH])
+    app.amqp.queues.select(["x" * MAX_NAMES_LENGTH])
 
     assert reported_names(app).queues is None
     assert reported_names(app).tasks is not None
