@@ -14,9 +14,9 @@ from celery_dynbeat.common.settings import check_task_allowed
 from celery_dynbeat.common.states import Action, RequestKind
 from celery_dynbeat.common.text import MAX_REQUEST_BATCH
 from celery_dynbeat.db.models import Request, Schedule
+from celery_dynbeat.planning import spec_from_row, with_search_budget
 from celery_dynbeat.planning.backfill_planning import fire_times
 from celery_dynbeat.planning.plan import MICROSECOND
-from celery_dynbeat.planning.schedule_spec import spec_from_row, with_search_budget
 from celery_dynbeat.process.context import Context, naming_schedule
 from celery_dynbeat.store import requests, schedules
 from celery_dynbeat.triggers.base import PLAN_STEPS

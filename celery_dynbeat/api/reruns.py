@@ -21,11 +21,11 @@ from celery_dynbeat.common.settings import check_task_allowed
 from celery_dynbeat.common.states import RERUNNABLE, Action, RequestKind, Status
 from celery_dynbeat.common.text import MAX_REQUEST_BATCH
 from celery_dynbeat.db.models import Request, Run, Schedule
-from celery_dynbeat.planning.schedule_spec import max_run_time
+from celery_dynbeat.planning import max_run_time
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import requests, reruns, runs, schedules
 from celery_dynbeat.store.reruns import RerunFilter
-from celery_dynbeat.store.runs import overlaps
+from celery_dynbeat.store.runs import unfinished
 from celery_dynbeat.transitions.reruns import Record, add_reruns, is_fire_time, rerun_record
 
 #: Runs of one request.
@@ -316,7 +316,7 @@ def _check_may_overlap(
     if overlap == "allow":
         return
     counts_for = max_run_time(row.max_run_time, context.settings)
-    for other in overlaps.unfinished_runs(session, [row.id]):
+    for other in unfinished.unfinished_runs(session, [row.id]):
         if other.started_at is None or now - other.started_at < counts_for:
             rule = (
                 f"schedule {row.name!r} has overlap = {overlap!r} and the unfinished run"

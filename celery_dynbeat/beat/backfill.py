@@ -32,6 +32,7 @@ from celery_dynbeat.common.settings import Settings, check_task_allowed
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.db.statements import Row
+from celery_dynbeat.planning import ScheduleSpec, spec_from_row, with_search_budget
 from celery_dynbeat.planning.backfill_planning import (
     SkippedRemainder,
     fire_times,
@@ -39,11 +40,6 @@ from celery_dynbeat.planning.backfill_planning import (
     select_missing,
 )
 from celery_dynbeat.planning.plan import MICROSECOND, OutgoingRun, Skip
-from celery_dynbeat.planning.schedule_spec import (
-    ScheduleSpec,
-    spec_from_row,
-    with_search_budget,
-)
 from celery_dynbeat.store import requests, runs
 from celery_dynbeat.store.runs import skips
 from celery_dynbeat.store.schedules import due, run_rows

@@ -32,8 +32,7 @@ from celery_dynbeat.common.settings import Settings, check_task_allowed
 from celery_dynbeat.common.states import MIN_LATE, Status
 from celery_dynbeat.common.text import MAX_COUNT
 from celery_dynbeat.db.models import Origin
-from celery_dynbeat.planning.plan import OutgoingRun, Plan, first_fire, plan, run_at, skip_missed
-from celery_dynbeat.planning.schedule_spec import (
+from celery_dynbeat.planning import (
     ScheduleSpec,
     SpecColumns,
     max_run_time,
@@ -41,8 +40,9 @@ from celery_dynbeat.planning.schedule_spec import (
     with_search_budget,
     without,
 )
+from celery_dynbeat.planning.plan import OutgoingRun, Plan, first_fire, plan, run_at, skip_missed
 from celery_dynbeat.store import runs
-from celery_dynbeat.store.runs import overlaps, skips
+from celery_dynbeat.store.runs import skips, unfinished
 from celery_dynbeat.store.schedules import due, run_rows
 from celery_dynbeat.store.schedules.due import DueSchedule
 from celery_dynbeat.telemetry import emit, emit_on_commit, events, has_listeners
@@ -313,16 +313,16 @@ def _overlap_state(
     }
     counting = [
         run
-        for run in overlaps.unfinished_runs(session, list(counts_for))
+        for run in unfinished.unfinished_runs(session, list(counts_for))
         if run.started_at is None or now - run.started_at < counts_for[run.schedule_id]
     ]
-    unfinished = Counter(run.schedule_id for run in counting)
+    count_of = Counter(run.schedule_id for run in counting)
     buffered = Counter(
         run.schedule_id
         for run in counting
         if run.sent_at is None and run.started_at is None and run.origin == Origin.SCHEDULE
     )
-    return _OverlapState(unfinished, buffered)
+    return _OverlapState(count_of, buffered)
 
 
 def _without_locked_runs(
@@ -337,7 +337,7 @@ def _without_locked_runs(
         for row in rows
         if row.id in overlap.unfinished and (row.overlap or settings.overlap) == "cancel_previous"
     ]
-    locked = overlaps.with_locked_runs(session, replacing)
+    locked = unfinished.with_locked_runs(session, replacing)
     if not locked:
         return rows, ()
     free = [row for row in rows if row.id not in locked]
@@ -493,7 +493,7 @@ def _replace_runs(
         for run in decision.outgoing
         if run.run_id in new
     ]
-    return overlaps.cancel_replaced(
+    return unfinished.cancel_replaced(
         session,
         [run.schedule_id for run in replacing],
         by=[run.run_id for run in replacing],

@@ -58,7 +58,7 @@ from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import REQUESTED_ORIGINS
 from celery_dynbeat.process.heartbeat import NEVER, effective_node_timeout
-from celery_dynbeat.store.runs import overlaps, stuck_runs
+from celery_dynbeat.store.runs import unfinished
 from celery_dynbeat.store.schedules import changes
 from celery_dynbeat.store.schedules.failing import RECENT
 from celery_dynbeat.telemetry import emit, emit_on_commit, events, has_listeners
@@ -255,7 +255,7 @@ def rescue_runs(
     A worker is dead if it was replaced or its row is missing, or if it has been stopped or silent
     for ``node_timeout``.
     """
-    lost = stuck_runs.lock_lost(
+    lost = unfinished.lock_lost(
         session,
         now=now,
         silent_since=now - node_timeout,
@@ -273,7 +273,7 @@ def rescue_runs(
 def resend_retries(session: Session, *, now: datetime, settings: Settings) -> int:
     """Make a batch of runs pending whose retry the broker has lost; return how many."""
     before = now - settings.resend_after
-    resent = stuck_runs.resend_retries(session, before=before, now=now, limit=settings.batch_size)
+    resent = unfinished.resend_retries(session, before=before, now=now, limit=settings.batch_size)
     if resent and has_listeners(events.RetriesResent):
         event = events.RetriesResent(count=resent, resend_after=settings.resend_after)
         emit_on_commit(session, event)
@@ -349,11 +349,11 @@ class Maintenance:
         # Workers may have missed the first request, or beat died before it sent the request.
         before, limit = now - self._interval, self._settings.batch_size
         run_ids = self._database.read_in_transaction(
-            partial(overlaps.cancelled_before, before=before, limit=limit)
+            partial(unfinished.cancelled_before, before=before, limit=limit)
         )
         for reason, ids in self._termination.retry(run_ids).items():
             self._database.run(
-                partial(overlaps.note_termination_failure, run_ids=ids, reason=reason)
+                partial(unfinished.note_termination_failure, run_ids=ids, reason=reason)
             )
 
     @property

@@ -8,10 +8,10 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.statements import Row
+from celery_dynbeat.planning import max_run_time
 from celery_dynbeat.planning.plan import OutgoingRun
-from celery_dynbeat.planning.schedule_spec import max_run_time
 from celery_dynbeat.store import requests
-from celery_dynbeat.store.runs import overlaps
+from celery_dynbeat.store.runs import unfinished
 
 #: The time between two batches of one request.
 BATCH_PAUSE = timedelta(seconds=1)
@@ -46,7 +46,7 @@ def busy_schedules(
     """Return the ids of the schedules that have an unfinished run."""
     return {
         run.schedule_id
-        for run in overlaps.unfinished_runs(session, list(schedules))
+        for run in unfinished.unfinished_runs(session, list(schedules))
         if run.started_at is None
         or now - run.started_at < max_run_time(schedules[run.schedule_id].max_run_time, settings)
     }

@@ -15,7 +15,6 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import store
-from celery_dynbeat.beat.config_digest import digest_of
 from celery_dynbeat.beat.confirms import BackgroundExecutor, InlineExecutor
 from celery_dynbeat.beat.dispatcher import Dispatcher
 from celery_dynbeat.broker.publisher import Publisher
@@ -104,6 +103,9 @@ class BeatRuntime:
         rows = managed_rows(session)
         if not rows and not self._context.beat_schedule:
             return True
+        # A late import: without entries and rows of entries, beat compares nothing.
+        from celery_dynbeat.beat.config_digest import digest_of  # noqa: PLC0415
+
         recorded = get_beat_schedule(session.connection())
         return recorded is not None and recorded == digest_of(self._context, rows)
 

@@ -35,10 +35,10 @@ from celery_dynbeat.common.settings import Settings, check_task_allowed
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import REQUESTED_ORIGINS, Origin
 from celery_dynbeat.db.statements import Row, RowLockedError, format_error
+from celery_dynbeat.planning import max_run_time
 from celery_dynbeat.planning.plan import OutgoingRun
-from celery_dynbeat.planning.schedule_spec import max_run_time
 from celery_dynbeat.store import runs
-from celery_dynbeat.store.runs import OverdueRun, overlaps
+from celery_dynbeat.store.runs import OverdueRun, unfinished
 from celery_dynbeat.store.schedules import due, run_rows
 from celery_dynbeat.telemetry import emit_on_commit, events
 
@@ -169,7 +169,7 @@ def _buffered(
         and row.origin == Origin.SCHEDULE
         and row.sent_at is None
     ]
-    others = overlaps.unfinished_runs(session, list({row.schedule_id for row in buffered}))
+    others = unfinished.unfinished_runs(session, list({row.schedule_id for row in buffered}))
     return {row.id for row in buffered if _is_blocked(row, others, now, settings)}
 
 

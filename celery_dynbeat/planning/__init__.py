@@ -1,0 +1,128 @@
+"""The specification of a schedule: its columns, with the settings as defaults."""
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from typing import NamedTuple, Protocol, TypeVar
+
+from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.triggers import Trigger, parse_trigger
+from celery_dynbeat.triggers.base import PLAN_STEPS, SearchBudget
+from celery_dynbeat.triggers.wrappers import BudgetedTrigger, SkippingTrigger
+
+T = TypeVar("T")
+
+
+class ScheduleSpec(NamedTuple):
+    """The trigger and the policies of a schedule, without its progress.
+
+    - ``catch_up`` is ``"latest"``, ``"all"`` or ``"none"``. A fire time older than
+      ``catch_up_window`` is not sent. With ``"none"``, a fire time older than ``grace`` is not sent
+      either. ``grace`` is the delay that still counts as on time.
+    - ``overlap`` is ``"allow"``, ``"skip"``, ``"buffer_one"`` or ``"cancel_previous"``. A run that
+      has been running for ``max_run_time`` no longer counts as unfinished.
+    - ``key`` seeds the hashes: of ``H`` in a cron expression, and of the delay within ``jitter``.
+    - A fire time that follows another by less than ``min_interval`` is not sent.
+    """
+
+    trigger: Trigger
+    key: str = ""
+    start_at: datetime | None = None
+    end_at: datetime | None = None
+    max_runs: int | None = None
+    catch_up: str = "latest"
+    catch_up_window: timedelta | None = None
+    grace: timedelta = timedelta(seconds=30)
+    overlap: str = "allow"
+    max_run_time: timedelta = timedelta(hours=1)
+    jitter: timedelta = timedelta(0)
+    min_interval: timedelta = timedelta(0)
+
+
+class SpecColumns(Protocol):
+    """The columns of a schedule that its specification needs; durations in seconds."""
+
+    owner: str
+    name: str
+    trigger_kind: str
+    trigger_spec: str
+    timezone: str
+    anchor_at: datetime | None
+    start_at: datetime | None
+    end_at: datetime | None
+    max_runs: int | None
+    catch_up: str | None
+    catch_up_window: float | None
+    overlap: str | None
+    max_run_time: float | None
+    jitter: float | None
+    created_at: datetime
+
+
+def spec_from_row(columns: SpecColumns, settings: Settings) -> ScheduleSpec:
+    """Return the specification of the schedule in a row.
+
+    Raises InvalidTriggerError when the trigger's text or its time zone is invalid.
+    """
+    key = key_for(columns.owner, columns.name)
+    trigger = parse_trigger(columns.trigger_kind, columns.trigger_spec, timezone=columns.timezone)
+    anchor = columns.start_at or columns.anchor_at or columns.created_at
+    window, jitter = columns.catch_up_window, columns.jitter
+    return ScheduleSpec(
+        trigger=trigger.hashed_by(key).anchored_at(anchor),
+        key=key,
+        start_at=columns.start_at,
+        end_at=columns.end_at,
+        max_runs=columns.max_runs,
+        catch_up=columns.catch_up or settings.catch_up,
+        catch_up_window=_duration(window, settings.catch_up_window),
+        grace=settings.dispatch_timeout,
+        overlap=columns.overlap or settings.overlap,
+        max_run_time=max_run_time(columns.max_run_time, settings),
+        jitter=_duration(jitter, settings.jitter),
+        # A one-off that is moved does not fire too often.
+        min_interval=timedelta(0) if trigger.kind == "once" else settings.min_interval,
+    )
+
+
+def key_for(owner: str, name: str) -> str:
+    """Return the key that seeds the hashes of a schedule."""
+    # A name cannot contain a line break, so no two schedules share a key.
+    return f"{owner}\n{name}"
+
+
+def with_search_budget(
+    spec: ScheduleSpec, *, steps: int = PLAN_STEPS, budget: SearchBudget | None = None
+) -> ScheduleSpec:
+    """Return ``spec`` with a budget of ``steps`` that all later calls of its trigger share.
+
+    Several specs can share one ``budget``. A call that exceeds it raises InvalidTriggerError.
+    A trigger whose calls have a constant cost stays as it is.
+    """
+    if not spec.trigger.needs_budget:
+        return spec
+    shared = SearchBudget(steps) if budget is None else budget
+    return spec._replace(trigger=BudgetedTrigger(spec.trigger, shared))
+
+
+def without(spec: ScheduleSpec, skipped: Collection[datetime]) -> ScheduleSpec:
+    """Return ``spec`` without the fire times ``skipped``. Give it a search budget before."""
+    if not skipped:
+        return spec
+    return spec._replace(trigger=SkippingTrigger(spec.trigger, skipped))
+
+
+def max_run_time(seconds: float | None, settings: Settings) -> timedelta:
+    """Return how long a started run of a schedule counts as unfinished for overlap."""
+    return _duration(seconds, settings.max_run_time)
+
+
+def _duration(seconds: float | None, default: T) -> timedelta | T:
+    return default if seconds is None else timedelta(seconds=seconds)
+
+
+def expires_at(
+    expires_after: float | None, *, created_at: datetime, settings: Settings
+) -> datetime | None:
+    """Return when a run that was created at ``created_at`` expires, or None if it never does."""
+    delay = settings.expires_after if expires_after is None else timedelta(seconds=expires_after)
+    return None if delay is None else created_at + delay

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
+from celery_dynbeat.planning import ScheduleSpec
 from celery_dynbeat.planning.plan import COUNT_LIMIT, MICROSECOND, Skip, following
-from celery_dynbeat.planning.schedule_spec import ScheduleSpec
 from celery_dynbeat.triggers import Trigger
 from celery_dynbeat.triggers.wrappers import SkippingTrigger
 

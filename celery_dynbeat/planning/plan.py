@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from celery_dynbeat.common.text import LATEST
-from celery_dynbeat.planning.schedule_spec import ScheduleSpec
+from celery_dynbeat.planning import ScheduleSpec
 from celery_dynbeat.triggers.wrappers import SkippingTrigger, nominal
 
 if TYPE_CHECKING:

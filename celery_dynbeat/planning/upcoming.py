@@ -5,8 +5,8 @@ from datetime import datetime
 from itertools import islice
 from typing import Protocol
 
+from celery_dynbeat.planning import ScheduleSpec
 from celery_dynbeat.planning.plan import first_fire, following, unskipped
-from celery_dynbeat.planning.schedule_spec import ScheduleSpec
 
 
 class ProgressColumns(Protocol):

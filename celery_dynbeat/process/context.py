@@ -38,7 +38,7 @@ from celery_dynbeat.tracing import NoSpans, WorkerSpans, make_tracer
 
 if TYPE_CHECKING:
     from celery_dynbeat.notify import Notifier
-    from celery_dynbeat.planning.schedule_spec import SpecColumns
+    from celery_dynbeat.planning import SpecColumns
     from celery_dynbeat.process.sentry_monitors import SentryMonitors
     from celery_dynbeat.process.task_names import TaskNames
     from celery_dynbeat.tracing.run_tracer import RunTracer

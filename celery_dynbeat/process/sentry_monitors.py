@@ -33,10 +33,10 @@ from celery_dynbeat.db.engine import Database
 from celery_dynbeat.process.queue_thread import QueueThread
 from celery_dynbeat.store import runs, schedules
 from celery_dynbeat.telemetry import events, subscribe, unsubscribe
+from celery_dynbeat.triggers import parse_trigger
 from celery_dynbeat.triggers.base import Trigger
 from celery_dynbeat.triggers.cron.trigger import Cron
 from celery_dynbeat.triggers.every import Every
-from celery_dynbeat.triggers.parse import parse_trigger
 
 logger = logging.getLogger(__name__)
 

@@ -37,8 +37,8 @@ from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import REQUESTED_ORIGINS, Schedule
 from celery_dynbeat.db.statements import RowLockedError
 from celery_dynbeat.store import runs, schedules
-from celery_dynbeat.store.runs import overlaps, stuck_runs
-from celery_dynbeat.store.runs.overlaps import REPLACED
+from celery_dynbeat.store.runs import unfinished
+from celery_dynbeat.store.runs.unfinished import REPLACED
 from celery_dynbeat.store.schedules import changes, failing
 from celery_dynbeat.telemetry import emit, emit_on_commit, events, has_listeners
 
@@ -62,9 +62,9 @@ def end_attempts(
     others = [row for row in rows if row.cancelled_at is None]
     rerun = [row for row in others if _is_rerun(row, settings)]
     lost = [row for row in others if not _is_rerun(row, settings)]
-    stuck_runs.end_lost(session, _ids(replaced), status=Status.REVOKED, now=now, error=REPLACED)
-    stuck_runs.rerun(session, _ids(rerun), now=now, error=reason)
-    stuck_runs.end_lost(session, _ids(lost), status=Status.LOST, now=now, error=reason)
+    unfinished.end_lost(session, _ids(replaced), status=Status.REVOKED, now=now, error=REPLACED)
+    unfinished.rerun(session, _ids(rerun), now=now, error=reason)
+    unfinished.end_lost(session, _ids(lost), status=Status.LOST, now=now, error=reason)
     emit_on_commit(
         session,
         *(_event(events.ReplacedRunLost, row, reason=reason, at=now) for row in replaced),
@@ -150,13 +150,13 @@ def pause_if_failing(
         return False
     # Later than ``now`` if the clock was set back.
     until = now if row.last_run_at is None else max(now, row.last_run_at)
-    ends = stuck_runs.latest_outcomes(session, schedule_id=schedule_id, until=until, limit=limit)
+    ends = unfinished.latest_outcomes(session, schedule_id=schedule_id, until=until, limit=limit)
     failures = [
         end for end in ends if end.status != Status.SUCCEEDED and end.finished_at > row.updated_at
     ]
     if len(failures) < limit:
         return False
-    if overlaps.with_locked_runs(session, [schedule_id]):
+    if unfinished.with_locked_runs(session, [schedule_id]):
         raise RowLockedError
     reason = f"{limit} failures in a row; the last: {failures[0].error}"
     pause(session, row, reason=reason, now=now)

@@ -15,8 +15,8 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Origin
+from celery_dynbeat.planning import spec_from_row, with_search_budget
 from celery_dynbeat.planning.plan import MICROSECOND
-from celery_dynbeat.planning.schedule_spec import spec_from_row, with_search_budget
 from celery_dynbeat.store import reruns, runs
 
 #: A row of ``dynbeat_run`` to insert.

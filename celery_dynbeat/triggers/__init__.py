@@ -1,10 +1,25 @@
-"""Rules that yield fire times. Triggers are values: they compare by content and convert to text."""
+"""Rules that yield fire times. Triggers are values: they compare by content and convert to text.
 
+This module reads them from text and from JSON. The classes are imported at their first use.
+"""
+
+import difflib
+import re
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from celery_dynbeat.common import lazy_exports
-from celery_dynbeat.triggers.base import KINDS, Trigger, is_known
-from celery_dynbeat.triggers.parse import parse_trigger
+from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.text import shorten
+from celery_dynbeat.triggers.base import (
+    KINDS,
+    MAX_SPEC_LENGTH,
+    Trigger,
+    is_known,
+    load_class,
+    require_text,
+)
 
 if TYPE_CHECKING:
     from celery_dynbeat.triggers.composite.any_of import AnyOf
@@ -42,3 +57,103 @@ _LAZY_EXPORTS = {
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_exports(__name__, _LAZY_EXPORTS)
+
+
+_KEYS = ("kind", "spec", "timezone")
+#: The beginnings of texts that are not cron expressions.
+_BEGINNINGS = (
+    ("every", re.compile(r"\s*(P|R\d*/)", re.IGNORECASE)),
+    ("once", re.compile(r"\s*\d{4}-\d", re.ASCII)),
+    (
+        "rrule",
+        re.compile(r"\s*(RRULE|DTSTART|RDATE|EXDATE|EXRULE|[A-Z;=,+\d-]*FREQ=)", re.IGNORECASE),
+    ),
+)
+#: The kind is selected by this number of characters.
+_BEGINNING_LENGTH = 200
+
+
+def parse_trigger(kind: str, spec: str, *, timezone: str | None = None) -> Trigger:
+    """Return the trigger of a database row: the inverse of ``Trigger.kind`` and ``Trigger.spec``.
+
+    Case and spaces may differ, because people write rows by hand too. Only rules of the wall clock
+    use ``timezone``.
+
+    Raises ``InvalidTriggerError``, and no other error, for any text.
+    """
+    return _parse_whole(*_required(kind, spec, timezone))
+
+
+def trigger_from_json(data: Mapping[str, object]) -> Trigger:
+    """See ``Trigger.from_json``."""
+    return _parse_whole(*_texts(data))
+
+
+def trigger_from_text(text: str) -> Trigger:
+    """See ``Trigger.from_text``."""
+    text = require_text(text, field="trigger", example="0 9 * * mon-fri")
+    kind = kind_of(text)
+    try:
+        return _parse_whole(kind, text, None)
+    except InvalidTriggerError as error:
+        # An error in a field, or a name such as @daily: the text is meant as a cron expression.
+        if kind != "cron" or error.field is not None or text.lstrip().startswith("@"):
+            raise
+        message = (
+            f"{error}; or write a duration ('PT5M'), an instant ('2026-11-21T09:00:00Z') or a"
+            " recurrence rule ('FREQ=WEEKLY;BYDAY=MO')"
+        )
+        raise InvalidTriggerError(message, field=error.field) from error
+
+
+def kind_of(text: str) -> str:
+    """Return the kind that the first characters of ``text`` select, as ``trigger_from_text``."""
+    beginning = text[:_BEGINNING_LENGTH]
+    return next((kind for kind, pattern in _BEGINNINGS if pattern.match(beginning)), "cron")
+
+
+def _texts(data: object) -> tuple[str, str, str | None]:
+    """Return kind, spec and timezone. Only text may reach the caches: they need hashable keys."""
+    if not isinstance(data, Mapping):
+        rule = f"it must be an object with the keys {', '.join(_KEYS)}"
+        raise InvalidTriggerError(f"trigger is {shorten(data)}; {rule}", field="trigger")
+    for key in data:
+        if key not in _KEYS:
+            message = f"unknown key {shorten(key)} in trigger; known are {', '.join(_KEYS)}"
+            field = key if isinstance(key, str) and len(key) <= MAX_SPEC_LENGTH else shorten(key)
+            raise InvalidTriggerError(message, field=field)
+    return _required(data.get("kind"), data.get("spec"), data.get("timezone"))
+
+
+def _required(kind: object, spec: object, timezone: object) -> tuple[str, str, str | None]:
+    kind = require_text(kind, field="kind", example="cron")
+    spec = require_text(spec, field="spec", example="0 9 * * mon-fri")
+    if timezone is not None:
+        timezone = require_text(timezone, field="timezone", example="Asia/Seoul")
+    return kind, spec, timezone
+
+
+@lru_cache(maxsize=8192)
+def _parse_whole(kind: str, spec: str, timezone: str | None) -> Trigger:
+    # Parts are not checked one by one: all searches of the check share one budget.
+    return _parse(kind, spec, timezone).checked()
+
+
+def parse_part(data: Mapping[str, object]) -> Trigger:
+    """Return a part of a combined trigger from its JSON, not checked for having fire times."""
+    return _parse(*_texts(data))
+
+
+@lru_cache(maxsize=8192)
+def _parse(kind: str, spec: str, timezone: str | None) -> Trigger:
+    name = kind.strip().lower()
+    if name not in KINDS:
+        near = difflib.get_close_matches(name[:40], KINDS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(KINDS)}"
+        raise InvalidTriggerError(f"unknown kind of trigger {shorten(kind)}: {hint}", field="kind")
+    trigger_class: type[Trigger] = load_class(name)
+    most = trigger_class.max_spec_length
+    if len(spec) > most:
+        message = f"{shorten(spec)} has {len(spec)} characters; at most {most} are allowed"
+        raise InvalidTriggerError(message, field="spec")
+    return trigger_class.from_spec(spec, timezone)

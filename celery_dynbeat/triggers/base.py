@@ -31,9 +31,9 @@ _CLASSES = {
 }
 #: Their modules import the base class of the triggers, which calls them.
 _PARSERS = {
-    "text": ("parse", "trigger_from_text"),
-    "words": ("phrases.parse", "trigger_from_words"),
-    "json": ("parse", "trigger_from_json"),
+    "text": (_PACKAGE, "trigger_from_text"),
+    "words": (f"{_PACKAGE}.phrases.parse", "trigger_from_words"),
+    "json": (_PACKAGE, "trigger_from_json"),
 }
 #: The kinds that this version can read.
 KINDS = tuple(_CLASSES)
@@ -59,7 +59,7 @@ def load_class(kind: str) -> Any:
 def load_parser(notation: str) -> Any:
     """Return the function that reads triggers in ``notation``: ``text``, ``words`` or ``json``."""
     module, name = _PARSERS[notation]
-    return getattr(import_module(f"{_PACKAGE}.{module}"), name)
+    return getattr(import_module(module), name)
 
 
 #: The longest specs that are read, in characters.

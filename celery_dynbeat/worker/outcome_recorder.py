@@ -33,7 +33,7 @@ from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.statements import RowLockedError
 from celery_dynbeat.db.types import escape_non_ascii
 from celery_dynbeat.store import runs
-from celery_dynbeat.store.runs import attempts, overlaps
+from celery_dynbeat.store.runs import attempts, unfinished
 from celery_dynbeat.telemetry import (
     emit,
     emit_on_commit,
@@ -442,7 +442,7 @@ class Recorder:
         if (
             written
             and ended
-            and overlaps.make_buffered_overdue(session, run_id=outcome.run_id, now=outcome.at)
+            and unfinished.make_buffered_overdue(session, run_id=outcome.run_id, now=outcome.at)
         ):
             self._notify(session)
         return written
@@ -532,7 +532,7 @@ def apply_outcome(session: Session, outcome: Outcome) -> bool:
             overdue_at=outcome.resend_at,
         )
     if outcome.status == Status.RUNNING:
-        return overlaps.note_termination_failure(
+        return unfinished.note_termination_failure(
             session, run_ids=[outcome.run_id], reason=outcome.error or ""
         )
     return attempts.finish(session, _attempt_end_of(outcome))

@@ -48,7 +48,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import runs
-from celery_dynbeat.store.runs import stuck_runs
+from celery_dynbeat.store.runs import unfinished
 from celery_dynbeat.telemetry import emit, events
 from celery_dynbeat.transitions import EndedAttempts, end_attempts
 from celery_dynbeat.worker import PoolSlots
@@ -285,7 +285,7 @@ class PoolCheck:
         # High enough to include the suspects, however many runs the pool executes.
         limit = len(before.requests) + BATCH
         rows = self._context.database.read(
-            lambda session: stuck_runs.running_on_worker(session, worker=self._worker, limit=limit)
+            lambda session: unfinished.running_on_worker(session, worker=self._worker, limit=limit)
         )
         # Read the pool after the rows: a pool has a run before the row of the run says so.
         pool = self._pool()
@@ -338,7 +338,7 @@ def end_dropped(
 
     A run that has ended, or has started another attempt, stays unchanged.
     """
-    locked = stuck_runs.lock_attempts(session, worker=worker, attempts=attempts)
+    locked = unfinished.lock_attempts(session, worker=worker, attempts=attempts)
     return end_attempts(
         session, locked, now=now, settings=settings, reason="its pool process is gone"
     )

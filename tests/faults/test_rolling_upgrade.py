@@ -9,11 +9,11 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import inspect
 
-from celery_dynbeat import Cron
+from celery_dynbeat import Cron, triggers
 from celery_dynbeat.db import schema
 from celery_dynbeat.store.schedules import due
 from celery_dynbeat.testing import ManualBeat
-from celery_dynbeat.triggers import base, parse
+from celery_dynbeat.triggers import base
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.worker_stub import WorkerStub
 
@@ -43,14 +43,14 @@ def next_version(monkeypatch):
     def add_kind():
         monkeypatch.setitem(base._CLASSES, "next_kind", base._CLASSES["every"])
         known = (*base.KINDS, "next_kind")
-        for module in (parse, due):
+        for module in (triggers, due):
             monkeypatch.setattr(module, "KINDS", known)
         clear_caches()
 
     def clear_caches():
         for cached in (
-            parse._parse,
-            parse._parse_whole,
+            triggers._parse,
+            triggers._parse_whole,
             due._lock_due_statement,
             due._pending_statement,
         ):

@@ -24,7 +24,7 @@ from celery_dynbeat.beat.sweep import take_overdue
 from celery_dynbeat.common.states import UNFINISHED, Status
 from celery_dynbeat.db.models import Node, NodeKind, Run, Schedule
 from celery_dynbeat.store import runs
-from celery_dynbeat.store.runs.stuck_runs import running_on_worker
+from celery_dynbeat.store.runs.unfinished import running_on_worker
 from celery_dynbeat.testing import FrozenClock
 from celery_dynbeat.worker.outcome_recorder import Outcome, apply_outcome
 from celery_dynbeat.worker.pool_check import end_dropped

@@ -26,7 +26,7 @@ from celery_dynbeat.common.text import MAX_CANCELLED
 from celery_dynbeat.db.models import Run
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import runs
-from celery_dynbeat.store.runs import overlaps, run_filters, run_pages
+from celery_dynbeat.store.runs import run_filters, run_pages, unfinished
 
 #: The error of a cancelled run.
 CANCELLED = "the run was cancelled"
@@ -173,7 +173,7 @@ def release_buffered(
     """Let beat send the runs that were buffered behind the cancelled ones."""
     schedule_ids = sorted({row.schedule_id for row in rows if row.schedule_id is not None})
     default = context.settings.overlap
-    if overlaps.make_all_buffered_overdue(session, schedule_ids, default=default, now=now):
+    if unfinished.make_all_buffered_overdue(session, schedule_ids, default=default, now=now):
         context.notifier.notify(session)
 
 

@@ -31,8 +31,8 @@ from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.settings import check_task_allowed
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Origin, Run, Schedule
+from celery_dynbeat.planning import spec_from_row
 from celery_dynbeat.planning.plan import MICROSECOND, Skip
-from celery_dynbeat.planning.schedule_spec import spec_from_row
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import runs, schedules
 from celery_dynbeat.store.runs import skips

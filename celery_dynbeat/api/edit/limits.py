@@ -17,7 +17,7 @@ from celery_dynbeat.api.columns import ScheduleColumns
 from celery_dynbeat.common.errors import InvalidTriggerError, OwnerLimitError
 from celery_dynbeat.common.settings import Settings, check_task_allowed
 from celery_dynbeat.common.text import format_seconds
-from celery_dynbeat.planning.schedule_spec import ScheduleSpec, spec_from_row, with_search_budget
+from celery_dynbeat.planning import ScheduleSpec, spec_from_row, with_search_budget
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import owners
 from celery_dynbeat.triggers import Cron, Every, Once, Trigger

@@ -7,7 +7,7 @@ from itertools import islice, pairwise
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.common.text import format_duration
-from celery_dynbeat.planning.schedule_spec import ScheduleSpec, with_search_budget
+from celery_dynbeat.planning import ScheduleSpec, with_search_budget
 from celery_dynbeat.triggers import Cron, Once, Trigger
 from celery_dynbeat.triggers.cron.expression import CronExpression, parse_expression
 from celery_dynbeat.triggers.zones import day_around, load_zone

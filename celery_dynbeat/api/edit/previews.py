@@ -17,8 +17,8 @@ from celery_dynbeat.api.edit.preview_warnings import retry_warnings, warnings_of
 from celery_dynbeat.api.results.fire_time import Preview, PreviewedFireTime
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.retry import Retry, effective_retry
+from celery_dynbeat.planning import ScheduleSpec, spec_from_row, with_search_budget
 from celery_dynbeat.planning.plan import following, run_at
-from celery_dynbeat.planning.schedule_spec import ScheduleSpec, spec_from_row, with_search_budget
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.triggers import Trigger, parse_trigger
 from celery_dynbeat.triggers.clock_notes import note_on

@@ -19,13 +19,8 @@ from celery_dynbeat.api.columns import ScheduleRow
 from celery_dynbeat.api.edit import timing
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.planning import ScheduleSpec, spec_from_row, with_search_budget, without
 from celery_dynbeat.planning.plan import MICROSECOND, Skip, next_fire, too_near
-from celery_dynbeat.planning.schedule_spec import (
-    ScheduleSpec,
-    spec_from_row,
-    with_search_budget,
-    without,
-)
 from celery_dynbeat.process.context import Context, naming_schedule
 from celery_dynbeat.store import runs
 from celery_dynbeat.store.runs import skips

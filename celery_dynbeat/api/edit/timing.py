@@ -9,8 +9,8 @@ from celery_dynbeat.api.columns import ScheduleColumns, ScheduleRow
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.common.text import format_duration, format_seconds
 from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.planning import ScheduleSpec, spec_from_row, without
 from celery_dynbeat.planning.plan import MICROSECOND, Skip, first_fire, run_at, skip_missed
-from celery_dynbeat.planning.schedule_spec import ScheduleSpec, spec_from_row, without
 from celery_dynbeat.process.context import Context, naming_schedule
 from celery_dynbeat.store import runs
 from celery_dynbeat.store.runs import skips

@@ -10,7 +10,7 @@ from celery_dynbeat.common.alert_rules import AlertRules, stored_rules
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.retry import Retry, stored_retry
 from celery_dynbeat.common.states import State
-from celery_dynbeat.planning.schedule_spec import key_for
+from celery_dynbeat.planning import key_for
 from celery_dynbeat.triggers import Trigger, parse_trigger
 
 if TYPE_CHECKING:

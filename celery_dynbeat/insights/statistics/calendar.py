@@ -14,8 +14,8 @@ from celery_dynbeat.api.results import BoundedCount, Info
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.insights.statistics.subject import schedule_row, upcoming_spec
+from celery_dynbeat.planning import ScheduleSpec
 from celery_dynbeat.planning.plan import MICROSECOND, next_fire
-from celery_dynbeat.planning.schedule_spec import ScheduleSpec
 from celery_dynbeat.planning.upcoming import iter_upcoming
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store.runs.run_spans import RunCounts, count_of_schedule

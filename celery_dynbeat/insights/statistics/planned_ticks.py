@@ -12,13 +12,8 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.db.statements import Row
+from celery_dynbeat.planning import ScheduleSpec, spec_from_row, with_search_budget, without
 from celery_dynbeat.planning.plan import MICROSECOND, run_at
-from celery_dynbeat.planning.schedule_spec import (
-    ScheduleSpec,
-    spec_from_row,
-    with_search_budget,
-    without,
-)
 from celery_dynbeat.planning.upcoming import iter_upcoming
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store.runs import skips

@@ -6,12 +6,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.errors import InvalidTriggerError, ScheduleNotFoundError
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.planning.schedule_spec import (
-    ScheduleSpec,
-    spec_from_row,
-    with_search_budget,
-    without,
-)
+from celery_dynbeat.planning import ScheduleSpec, spec_from_row, with_search_budget, without
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import schedules
 from celery_dynbeat.store.runs import skips

@@ -269,7 +269,7 @@ def _finish(
         .where(_run.id == bindparam("ended"), is_one_of(_run.status, sources), mine)
         .values(
             **{"overdue_at": null(), **_end(status, sent_by_beat=sent_by_beat)},
-            # A cancelled run keeps its termination error (overlaps.note_termination_failure).
+            # A cancelled run keeps its termination error (unfinished.note_termination_failure).
             error=func.coalesce(
                 bindparam("reason"), case((_run.cancelled_at.is_not(None), _run.error))
             ),

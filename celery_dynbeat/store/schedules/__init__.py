@@ -21,7 +21,7 @@ from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.engine import savepoint
 from celery_dynbeat.db.models import SCHEDULES, Request, Run, Schedule
 from celery_dynbeat.db.statements import RowLockedError, in_index_order
-from celery_dynbeat.store.runs import detach_from_schedule, execute_dml, overlaps
+from celery_dynbeat.store.runs import detach_from_schedule, execute_dml, unfinished
 
 #: Ids in one statement.
 _IDS = 1_000
@@ -171,7 +171,7 @@ def locked_names(session: Session, *, owner: str, names: Iterable[str]) -> set[s
         Schedule.owner == owner, Schedule.name.in_(sorted(names))
     )
     free = {row.id for row in session.execute(named.with_for_update(skip_locked=True))}
-    free -= overlaps.with_locked_runs(session, sorted(free))
+    free -= unfinished.with_locked_runs(session, sorted(free))
     return {row.name for row in session.execute(named) if row.id not in free}
 
 

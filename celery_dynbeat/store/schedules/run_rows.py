@@ -7,8 +7,8 @@ from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Origin, Schedule
+from celery_dynbeat.planning import expires_at
 from celery_dynbeat.planning.plan import OutgoingRun, Skip
-from celery_dynbeat.planning.schedule_spec import expires_at
 from celery_dynbeat.store.runs import OverdueRun
 from celery_dynbeat.store.schedules.due import DueSchedule
 

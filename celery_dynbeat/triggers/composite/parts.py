@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import RepeatedKeyError, load_json, shorten
+from celery_dynbeat.triggers import parse_part
 from celery_dynbeat.triggers.base import Trigger
-from celery_dynbeat.triggers.parse import parse_part
 from celery_dynbeat.triggers.wrappers import check_preparation
 
 #: The deepest nesting is AnyOf of exclusions from AnyOf.

@@ -9,8 +9,8 @@ import re
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
+from celery_dynbeat.triggers import kind_of, trigger_from_text
 from celery_dynbeat.triggers.base import Trigger, require_text
-from celery_dynbeat.triggers.parse import kind_of, trigger_from_text
 from celery_dynbeat.triggers.phrases.grammar import Zones, take_phrase
 from celery_dynbeat.triggers.phrases.reader import (
     VOCABULARY,

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from celery_dynbeat import Cron
 from celery_dynbeat.alerts.alert_pass import AlertPass
 from celery_dynbeat.beat.claim import claim
-from celery_dynbeat.beat.due_poller import LOCKED_PAUSE
+from celery_dynbeat.beat.dispatcher import LOCKED_PAUSE
 from celery_dynbeat.cli import dynbeat as commands
 from celery_dynbeat.common.text import EARLIEST
 from celery_dynbeat.db.indexes import METADATA

@@ -6,9 +6,8 @@ from datetime import timedelta
 import pytest
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import Cron, Every, InvalidTriggerError, RRule
+from celery_dynbeat import Cron, Every, InvalidTriggerError, RRule, triggers
 from celery_dynbeat.store.schedules import due
-from celery_dynbeat.triggers import parse
 from tests.security import hostile_values
 from tests.support.applications import MINUTELY, START, execute
 
@@ -184,7 +183,7 @@ def test_a_trigger_that_this_process_cannot_import_does_not_quarantine_the_sched
 ):
     mine.create("n", task="t", trigger=RRule("FREQ=MINUTELY"))
     clock.advance(timedelta(minutes=1))
-    for cached in (parse._parse, parse._parse_whole):
+    for cached in (triggers._parse, triggers._parse_whole):
         cached.cache_clear()
     with monkeypatch.context() as replaced:
         # As during an upgrade that replaces the files of a running beat.

@@ -9,7 +9,7 @@ from celery_dynbeat import AnyOf, Every, InvalidScheduleError, Once
 from celery_dynbeat.beat import maintenance
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.planning.plan import TOO_NEAR
-from celery_dynbeat.store.runs import stuck_runs
+from celery_dynbeat.store.runs import unfinished
 from celery_dynbeat.testing import FrozenClock, ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute, instants
 from tests.support.executed_statements import record_statements
@@ -250,7 +250,7 @@ def test_history_keeps_a_skip_until_it_has_passed(dynbeat, mine, clock, beat):
 
 
 def test_skips_do_not_hide_failures_in_a_row(dynbeat, mine, clock, beat, sent, monkeypatch):
-    monkeypatch.setattr(stuck_runs, "UNTRIED_MARGIN", 3)
+    monkeypatch.setattr(unfinished, "UNTRIED_MARGIN", 3)
     worker = WorkerStub(dynbeat)
     mine.create("n", task="t", trigger=MINUTELY, pause_after_failures=2)
     for when in at(11, 12, 13, 14, 15, 16):

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.store import runs
-from celery_dynbeat.store.runs import last_success, stuck_runs
+from celery_dynbeat.store.runs import last_success, unfinished
 from celery_dynbeat.store.runs.last_success import FIRST_ROWS, MAX_ROWS
 from celery_dynbeat.testing import FrozenClock, ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
@@ -219,7 +219,7 @@ def test_a_worker_reads_only_its_own_runs(request, kind):
             execute(dynbeat, others.format(worker, names))
         with executed(dynbeat) as statements:
             found = dynbeat.context.database.read(
-                lambda session: stuck_runs.running_on_worker(session, worker="mine", limit=ROWS)
+                lambda session: unfinished.running_on_worker(session, worker="mine", limit=ROWS)
             )
         selects = [each for each in statements if each[0].startswith("SELECT")]
 

@@ -15,7 +15,7 @@ from celery_dynbeat.beat.maintenance import BATCH_SIZE
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.store import health
 from celery_dynbeat.store.health import MAX_COUNTED, MAX_RUNS_READ
-from celery_dynbeat.store.runs import overlaps, stuck_runs
+from celery_dynbeat.store.runs import unfinished
 from celery_dynbeat.store.schedules import due, failing, schedule_pages
 from celery_dynbeat.testing import FrozenClock, ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
@@ -171,7 +171,7 @@ def allowed(sql):
         return failing.MAX_READ + FEW
     if "anon_1.origin" in sql:
         # The consecutive failures. MariaDB copies the rows into a temporary table.
-        return 2 * stuck_runs.UNTRIED_MARGIN + FEW
+        return 2 * unfinished.UNTRIED_MARGIN + FEW
     # The search for unsupported triggers.
     return 2 * due.UNSUPPORTED_SEARCH_LIMIT + FEW if "anon_1.trigger_kind" in sql else FEW
 
@@ -237,11 +237,11 @@ def held_by(dynbeat, worker):
     """Run the queries of a worker's pool check, and return its running runs."""
     database = dynbeat.context.database
     rows = database.read(
-        lambda session: stuck_runs.running_on_worker(session, worker=worker.name, limit=2 * DUE)
+        lambda session: unfinished.running_on_worker(session, worker=worker.name, limit=2 * DUE)
     )
     attempts = {row.id: row.attempt for row in rows}
     database.run(
-        lambda session: stuck_runs.lock_attempts(session, worker="other", attempts=attempts)
+        lambda session: unfinished.lock_attempts(session, worker="other", attempts=attempts)
     )
     return rows
 
@@ -278,10 +278,10 @@ def test_overlap_reads_the_newest_of_very_many_runs_and_all_of_the_others(dynbea
         record_statements(dynbeat.context.database.engine) as statements,
         Session(dynbeat.context.database.engine) as session,
     ):
-        found = overlaps.unfinished_runs(session, ids)
+        found = unfinished.unfinished_runs(session, ids)
 
     newest = sorted(run.id for run in found if run.schedule_id == first)
-    assert len(newest) == overlaps.MAX_UNFINISHED
+    assert len(newest) == unfinished.MAX_UNFINISHED
     assert newest[-1].endswith(f"{ROWS:012}")
     # One run for each schedule that has runs in RUNS.
     others = [run.schedule_id - first for run in found if run.schedule_id != first]
@@ -299,11 +299,11 @@ def test_consecutive_failures_are_searched_in_the_newest_part_of_a_history(dynbe
         Session(dynbeat.context.database.engine) as session,
     ):
         schedule_id = session.scalar(text(f"SELECT {first}"))
-        found = stuck_runs.latest_outcomes(session, schedule_id=schedule_id, until=START, limit=3)
+        found = unfinished.latest_outcomes(session, schedule_id=schedule_id, until=START, limit=3)
         assert found == []
 
     # Twice the rows where MariaDB copies them into a temporary table.
-    assert max(each.rows for each in statements) <= 2 * (stuck_runs.UNTRIED_MARGIN + FEW)
+    assert max(each.rows for each in statements) <= 2 * (unfinished.UNTRIED_MARGIN + FEW)
 
 
 def test_the_callers_own_queries_keep_their_plans(postgresql_url):

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celery_dynbeat import Cron
+from celery_dynbeat.planning import ScheduleSpec
 from celery_dynbeat.planning.backfill_planning import fire_times, remainder_of, select_missing
 from celery_dynbeat.planning.plan import Skip
-from celery_dynbeat.planning.schedule_spec import ScheduleSpec
 
 HOURLY = Cron("0 * * * *", timezone="UTC")
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)

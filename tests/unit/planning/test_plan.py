@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from celery_dynbeat import AnyOf, Cron, Every, InvalidTriggerError, Once
 from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.planning import ScheduleSpec, expires_at, spec_from_row
 from celery_dynbeat.planning.plan import (
     COUNT_LIMIT,
     FAST_COUNT_LIMIT,
@@ -21,7 +22,6 @@ from celery_dynbeat.planning.plan import (
     run_at,
     skip_missed,
 )
-from celery_dynbeat.planning.schedule_spec import ScheduleSpec, expires_at, spec_from_row
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
 MISSED = "missed: a newer fire time was sent instead"

@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.planning import ScheduleSpec, with_search_budget
 from celery_dynbeat.planning.plan import plan
-from celery_dynbeat.planning.schedule_spec import ScheduleSpec, with_search_budget
 from celery_dynbeat.triggers import (
     AnyOf,
     Cron,

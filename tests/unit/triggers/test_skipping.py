@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celery_dynbeat import AnyOf, Cron, Every, Once
+from celery_dynbeat.planning import ScheduleSpec, with_search_budget, without
 from celery_dynbeat.planning.plan import plan, run_at
-from celery_dynbeat.planning.schedule_spec import ScheduleSpec, with_search_budget, without
 from celery_dynbeat.triggers.wrappers import SkippingTrigger
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
