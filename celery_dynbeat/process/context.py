@@ -34,7 +34,6 @@ from celery_dynbeat.db import TableNames, models, schema
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.engine import Database, check_synchronous, in_use, savepoint
 from celery_dynbeat.telemetry import logs
-from celery_dynbeat.tracing import NoSpans, WorkerSpans, make_tracer
 
 if TYPE_CHECKING:
     from celery_dynbeat.notify import Notifier
@@ -128,12 +127,12 @@ class Context:
     @cached_property
     def tracer(self) -> "RunTracer | None":
         """The tracer of runs; None if traces are off. Raises ConfigurationError."""
-        return make_tracer(self.settings)
+        if not self.settings.traces:
+            return None
+        # A late import: most processes have no traces.
+        from celery_dynbeat.tracing import make_tracer  # noqa: PLC0415
 
-    @property
-    def worker_spans(self) -> WorkerSpans:
-        """The tracer as a worker uses it, also if traces are off."""
-        return self.tracer or NoSpans()
+        return make_tracer()
 
     @cached_property
     def task_names(self) -> "TaskNames":

@@ -1,8 +1,7 @@
 """Traces of runs. OpenTelemetry is imported only with ``dynbeat_traces = True``."""
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from celery_dynbeat.common.errors import ConfigurationError
 
@@ -11,54 +10,8 @@ if TYPE_CHECKING:
     from celery_dynbeat.tracing.run_tracer import RunTracer
 
 
-class WorkerSpans(Protocol):
-    """The spans of a worker. ``RunTracer`` describes them."""
-
-    def joined(self, traceparent: str | None) -> AbstractContextManager[None]:
-        """Make the trace of a message current."""
-
-    def deciding(self, task: str, run_id: str) -> AbstractContextManager[None]:
-        """Record the decision of the guard."""
-
-    def recording(
-        self,
-        task: str,
-        run_id: str,
-        *,
-        status: str,
-        attempt: int | None,
-        error: str | None,
-        traceparent: str | None,
-    ) -> AbstractContextManager[None]:
-        """Record how an attempt ended."""
-
-
-_NOTHING = nullcontext()
-
-
-class NoSpans:
-    """The spans of a worker without traces."""
-
-    def joined(self, *_: object) -> AbstractContextManager[None]:
-        """Do nothing."""
-        return _NOTHING
-
-    def deciding(self, *_: object) -> AbstractContextManager[None]:
-        """Do nothing."""
-        return _NOTHING
-
-    def recording(self, *_: object, **__: object) -> AbstractContextManager[None]:
-        """Do nothing."""
-        return _NOTHING
-
-
-def make_tracer(settings: "Settings") -> "RunTracer | None":
-    """Return the tracer of a process, or None if traces are off.
-
-    Raises ConfigurationError without OpenTelemetry.
-    """
-    if not settings.traces:
-        return None
+def make_tracer() -> "RunTracer":
+    """Return the tracer of a process. Raises ConfigurationError without OpenTelemetry."""
     try:
         # A late import: it needs an optional package.
         from celery_dynbeat.tracing.run_tracer import RunTracer  # noqa: PLC0415

@@ -5,9 +5,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from celery import signals
 from celery.app.task import Task
@@ -43,6 +43,52 @@ from celery_dynbeat.worker.replacement import (
 _BEGAN = "dynbeat_began"
 # The request whose end the main process reports in this thread.
 _reported = threading.local()
+
+
+class WorkerSpans(Protocol):
+    """The spans of a worker. ``RunTracer`` describes them."""
+
+    def joined(self, traceparent: str | None) -> AbstractContextManager[None]:
+        """Make the trace of a message current."""
+
+    def deciding(self, task: str, run_id: str) -> AbstractContextManager[None]:
+        """Record the decision of the guard."""
+
+    def recording(
+        self,
+        task: str,
+        run_id: str,
+        *,
+        status: str,
+        attempt: int | None,
+        error: str | None,
+        traceparent: str | None,
+    ) -> AbstractContextManager[None]:
+        """Record how an attempt ended."""
+
+
+_NOTHING = nullcontext()
+
+
+class NoSpans:
+    """The spans of a worker without traces."""
+
+    def joined(self, *_: object) -> AbstractContextManager[None]:
+        """Do nothing."""
+        return _NOTHING
+
+    def deciding(self, *_: object) -> AbstractContextManager[None]:
+        """Do nothing."""
+        return _NOTHING
+
+    def recording(self, *_: object, **__: object) -> AbstractContextManager[None]:
+        """Do nothing."""
+        return _NOTHING
+
+
+def spans_of(context: Context) -> WorkerSpans:
+    """Return the tracer of the process, also if traces are off."""
+    return context.tracer or NoSpans()
 
 
 @contextmanager
@@ -90,7 +136,7 @@ class OutcomeSignals:
         self, context: Context, hostname: str, *, channel: PoolChannel[Outcome] | None = None
     ) -> None:
         self._context = context
-        self._spans = context.worker_spans
+        self._spans = spans_of(context)
         self._hostname = hostname
         self._recorder = self._new_recorder()
         self._channel = channel

@@ -60,7 +60,7 @@ from celery_dynbeat.telemetry import emit, events, has_listeners
 from celery_dynbeat.worker import PoolSlots
 from celery_dynbeat.worker.outcome_recorder import is_permanent
 from celery_dynbeat.worker.replacement import carry_run
-from celery_dynbeat.worker.signal_handlers import OutcomeSignals, note_began, reporting
+from celery_dynbeat.worker.signal_handlers import OutcomeSignals, note_began, reporting, spans_of
 from celery_dynbeat.worker.start_decision import (
     Delivery,
     StartAction,
@@ -162,7 +162,7 @@ class TaskGuard:
         main_pid: int | None = None,
     ) -> None:
         self._context = context
-        self._spans = context.worker_spans
+        self._spans = spans_of(context)
         self._slots = slots
         self._hostname = hostname
         self._outcomes = outcomes

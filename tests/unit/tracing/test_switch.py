@@ -4,8 +4,9 @@ import subprocess
 import sys
 import textwrap
 
-from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.tracing import make_tracer
+from celery import Celery
+
+from celery_dynbeat import Dynbeat
 
 BLOCKED = """
     import sys
@@ -28,7 +29,7 @@ def python(code):
 
 
 def test_traces_are_off_by_default():
-    assert make_tracer(Settings()) is None
+    assert Dynbeat(Celery("t", set_as_current=False)).context.tracer is None
 
 
 def test_without_opentelemetry_runs_are_sent_untraced():
