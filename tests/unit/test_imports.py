@@ -166,7 +166,9 @@ RARE_IN_BEAT = (
     *("celery_dynbeat.alerts", "celery_dynbeat.api.", "celery_dynbeat.store.alerts"),
     *("celery_dynbeat.beat.config_sync", "celery_dynbeat.beat.requests", "celery_dynbeat.cli."),
     *("celery_dynbeat.metrics", "celery_dynbeat.planning.alerting", "celery_dynbeat.triggers.cron"),
-    *("celery_dynbeat.triggers.rrule", "celery_dynbeat.db.alert_models"),
+    *("celery_dynbeat.triggers.rrule", "celery_dynbeat.db.alert_models", "celery_dynbeat.tracing"),
+    *("celery_dynbeat.beat.traces", "celery_dynbeat.store.runs.traces"),
+    *("celery_dynbeat.common.retry", "celery_dynbeat.db.django_databases"),
 )
 RARE_IN_WORKER = (
     *(
@@ -176,10 +178,11 @@ RARE_IN_WORKER = (
         "celery_dynbeat.metrics",
     ),
     *("celery_dynbeat.notify", "celery_dynbeat.planning", "celery_dynbeat.triggers"),
-    "celery_dynbeat.db.alert_models",
+    *("celery_dynbeat.db.alert_models", "celery_dynbeat.tracing"),
+    *("celery_dynbeat.common.retry", "celery_dynbeat.db.django_databases"),
 )
 #: The largest numbers of own modules.
-MOST_OF_APPLICATION, MOST_OF_BEAT, MOST_OF_BEAT_WITH_ENTRIES, MOST_OF_WORKER = 9, 94, 127, 62
+MOST_OF_APPLICATION, MOST_OF_BEAT, MOST_OF_BEAT_WITH_ENTRIES, MOST_OF_WORKER = 7, 67, 102, 43
 #: Modules of other packages that Celery has not imported.
 MOST_OTHERS_OF_APPLICATION = 2
 
