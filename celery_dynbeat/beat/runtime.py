@@ -25,7 +25,7 @@ from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.process.context import Context, connect_monitors
 from celery_dynbeat.process.heartbeat import HeartbeatWriter
-from celery_dynbeat.store import get_beat_schedule, nodes
+from celery_dynbeat.store import nodes
 from celery_dynbeat.store.schedules import managed_rows
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class BeatRuntime:
         # A late import: without entries and rows of entries, beat compares nothing.
         from celery_dynbeat.beat.config_digest import digest_of  # noqa: PLC0415
 
-        recorded = get_beat_schedule(session.connection())
+        recorded = store.get_beat_schedule(session.connection())
         return recorded is not None and recorded == digest_of(self._context, rows)
 
     def _sync_again(self) -> None:
