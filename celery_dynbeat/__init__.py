@@ -26,6 +26,8 @@ if TYPE_CHECKING:
         AlertInfo,
         AlertTargetInfo,
         BoundedCount,
+        BulkFailure,
+        BulkResult,
         ChangeFilter,
         ChangeInfo,
         Dynbeat,
@@ -68,6 +70,8 @@ __all__ = [
     "AnyOf",
     "AsyncDynbeat",
     "BoundedCount",
+    "BulkFailure",
+    "BulkResult",
     "ChangeFilter",
     "ChangeInfo",
     "ConfigurationError",
@@ -112,7 +116,7 @@ __all__ = [
 
 _LAZY_EXPORTS = {
     "api": (
-        *("AlertInfo", "AlertTargetInfo", "BoundedCount"),
+        *("AlertInfo", "AlertTargetInfo", "BoundedCount", "BulkFailure", "BulkResult"),
         *("ChangeFilter", "ChangeInfo", "Dynbeat", "FireTime", "HoldInfo", "Page"),
         *("Preview", "PreviewedFireTime", "RequestFilter", "RequestInfo"),
         *("RunFilter", "RunInfo", "ScheduleFilter", "ScheduleInfo"),

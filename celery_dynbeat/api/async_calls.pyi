@@ -28,6 +28,7 @@ from celery_dynbeat.api.results import (
     RunInfo,
     ScheduleInfo,
 )
+from celery_dynbeat.api.results.bulk import BulkResult
 from celery_dynbeat.api.results.fire_time import Preview
 from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.process.async_context import AnyAsyncSession, AsyncContext
@@ -102,6 +103,16 @@ class AsyncSharedCalls:
         reason: str | None = None,
         session: AnyAsyncSession | None = None,
     ) -> Sequence[ScheduleInfo]: ...
+    async def delete_many(
+        self,
+        *,
+        expected: int | None = None,
+        everything: bool = False,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+        **matching: Unpack[ScheduleFilter],
+    ) -> BulkResult: ...
     async def get_request(
         self, request_id: int, *, session: AnyAsyncSession | None = None
     ) -> RequestInfo: ...
@@ -126,6 +137,16 @@ class AsyncSharedCalls:
         session: AnyAsyncSession | None = None,
         **matching: Unpack[ScheduleFilter],
     ) -> Page[ScheduleInfo]: ...
+    async def pause_many(
+        self,
+        *,
+        expected: int | None = None,
+        everything: bool = False,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+        **matching: Unpack[ScheduleFilter],
+    ) -> BulkResult: ...
     async def release(
         self,
         *,
@@ -165,6 +186,16 @@ class AsyncSharedCalls:
         reason: str | None = None,
         session: AnyAsyncSession | None = None,
     ) -> RequestInfo: ...
+    async def resume_many(
+        self,
+        *,
+        expected: int | None = None,
+        everything: bool = False,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+        **matching: Unpack[ScheduleFilter],
+    ) -> BulkResult: ...
     async def runs(
         self,
         name: str | None = None,
@@ -183,6 +214,17 @@ class AsyncSharedCalls:
         reason: str | None = None,
         session: AnyAsyncSession | None = None,
     ) -> AlertInfo: ...
+    async def update_many(
+        self,
+        changes: Changes,
+        *,
+        expected: int | None = None,
+        everything: bool = False,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+        **matching: Unpack[ScheduleFilter],
+    ) -> BulkResult: ...
 
 class AsyncOwnerSchedules(AsyncSharedCalls):
     owner: str

@@ -3,6 +3,7 @@
 from celery_dynbeat.api.control.alerts import AlertCalls
 from celery_dynbeat.api.control.cancelling import CancelCalls
 from celery_dynbeat.api.control.holds import HoldCalls
+from celery_dynbeat.api.edit.bulk import BulkCalls
 from celery_dynbeat.api.edit.new_rows import CreateManyCalls
 from celery_dynbeat.api.lists.changes import ChangeCalls
 from celery_dynbeat.api.lists.history import RunCalls
@@ -13,6 +14,7 @@ from celery_dynbeat.api.reruns import RerunCalls
 
 class SharedCalls(
     CreateManyCalls,
+    BulkCalls,
     HoldCalls,
     AlertCalls,
     CancelCalls,

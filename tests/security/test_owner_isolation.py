@@ -76,6 +76,7 @@ REQUESTS = {
 #: Calls without a schedule of another owner. Tests of their own cover them.
 WITHOUT = {"rerun_many", "cancel_runs", "hold", "release", "holds", "alerts"}
 WITHOUT |= {"acknowledge_alert", "snooze_alert"}
+WITHOUT |= {"pause_many", "resume_many", "update_many", "delete_many"}
 #: Calls that create a schedule of the caller.
 CREATES = {
     "create": lambda mine, **how: mine.create(NAME, task="t", trigger=MINUTELY, **how),
@@ -323,6 +324,26 @@ def test_a_filter_of_an_owner_counts_and_cancels_only_own_runs(dynbeat, beat, cl
     assert victim.count_runs(NAME, **unfinished).count == 0
     for owner in ALIKE:
         assert dynbeat.schedules.for_owner(owner).count_runs(NAME, **unfinished).count == number
+
+
+def test_a_filter_of_another_owner_changes_no_schedule(dynbeat, theirs):
+    before = everything(dynbeat)
+    filters = ({"everything": True}, {"name_prefix": theirs.name[:2]}, {"task": "t"})
+
+    for owner, within in itertools.product(ALIKE, (False, True)):
+        mine = dynbeat.schedules.for_owner(owner)
+        with transaction(dynbeat, within=within) as how:
+            for matching in filters:
+                for calls, also in ((mine, {}), (dynbeat.schedules, {"owner": owner})):
+                    given = {**how, **matching, **also}
+                    if also:
+                        given.pop("everything", None)
+                    assert calls.pause_many(**given).matched == 0
+                    assert calls.resume_many(**given).matched == 0
+                    assert calls.update_many({"description": "mine now"}, **given).matched == 0
+                    assert calls.delete_many(**given).matched == 0
+
+    assert everything(dynbeat) == before
 
 
 @pytest.mark.usefixtures("theirs")

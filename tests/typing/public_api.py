@@ -17,6 +17,8 @@ from celery_dynbeat import (
     AnyOf,
     AsyncDynbeat,
     BoundedCount,
+    BulkFailure,
+    BulkResult,
     ChangeInfo,
     Cron,
     CurrentRun,
@@ -162,6 +164,10 @@ many: list[NewSchedule] = [{"name": "n", "task": "t", "trigger": Every(5), "tags
 many.append({"name": "m", "task": send, "trigger": "PT5M", "enabled": False})
 assert_type(dynbeat.schedules.create_many(many), Sequence[ScheduleInfo])
 assert_type(mine.create_many(many, actor="alice", reason="ticket 12"), Sequence[ScheduleInfo])
+assert_type(mine.pause_many(tag="x", expected=2, reason="ticket 12"), BulkResult)
+assert_type(dynbeat.schedules.resume_many(state="paused").failures, Sequence[BulkFailure])
+assert_type(mine.update_many({"queue": "slow", "jitter": 5}, everything=True), BulkResult)
+assert_type(dynbeat.schedules.delete_many(owner=None, tag="x").changed, int)
 assert_type(dynbeat.schedules.delete_owner("user:42"), int)
 dynbeat.schedules.delete_owner("user:42", erase_history=True, progress=print)
 assert_type(mine.export(), Iterator[dict[str, Any]])
@@ -191,6 +197,8 @@ mine.create("n", "t", Every(5))  # type: ignore[call-arg]
 mine.list(colour="red")  # type: ignore[call-arg]
 mine.runs(status=5)  # type: ignore[arg-type]
 mine.cancel_runs(until="now")  # type: ignore[arg-type]
+mine.pause_many(colour="red")  # type: ignore[call-arg]
+mine.update_many({"colour": "red"})  # type: ignore[typeddict-unknown-key]
 
 run_of_task = current_run()
 assert_type(run_of_task, CurrentRun | None)

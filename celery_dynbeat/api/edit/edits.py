@@ -154,12 +154,13 @@ def change(
     now: datetime,
     timezone: str = "",
     resume: bool = False,
+    notifies: bool = True,
 ) -> None:
     """Apply ``given`` to a locked row. If no value differs, the row does not change.
 
     ``timezone`` is the zone of a trigger in ``given`` that names none. With ``resume`` the row is
-    also enabled, and its next fire time is set from now. Raises InvalidScheduleError and
-    InvalidTriggerError.
+    also enabled, and its next fire time is set from now. Unless it ``notifies``, the caller
+    notifies beat. Raises InvalidScheduleError and InvalidTriggerError.
     """
     trigger = None
     if "trigger" in given:
@@ -185,11 +186,22 @@ def change(
     if is_moved:
         cancel(session, row, now=now, reason="the one-off was moved")
     _record_missed(session, row, missed, now=now)
-    touch(context, session, row, now=now)
+    touch(context, session, row, now=now, notifies=notifies)
     if "alerts" in values:
         alerting.update_check(context.settings, session, row, now=now)
     if "task" in values:
         context.task_names.warn_if_unknown(row.task)
+
+
+def check_changes(context: Context, given: Mapping[str, Any]) -> None:
+    """Raise InvalidScheduleError for values of ``given`` that no schedule accepts.
+
+    The checks that depend on the schedule are those of ``change``.
+    """
+    fields = {key: value for key, value in given.items() if key != "trigger"}
+    values = to_columns(merge_options({}, fields), limit=context.settings.max_payload_bytes)
+    _check_accepted(context, values)
+    alerting.check(context.settings, values)
 
 
 def _check_accepted(context: Context, values: Mapping[str, Any]) -> None:
@@ -274,8 +286,13 @@ def pause(context: Context, session: Session, row: Schedule, *, reason: str, now
     transitions.emit_paused(session, row, actor=actor, reason=reason, now=now)
 
 
-def resume(context: Context, session: Session, row: Schedule, *, now: datetime) -> None:
-    """Resume a locked row from now. A one-off whose instant passed is finished."""
+def resume(
+    context: Context, session: Session, row: Schedule, *, now: datetime, notifies: bool = True
+) -> None:
+    """Resume a locked row from now. A one-off whose instant passed is finished.
+
+    Unless it ``notifies``, the caller notifies beat.
+    """
     if row.enabled and row.error is None:
         return
     missed = timing.missed_fire_times(context, session, row, now=now)
@@ -287,7 +304,7 @@ def resume(context: Context, session: Session, row: Schedule, *, now: datetime) 
         session.expire(row)
         raise
     _record_missed(session, row, missed, now=now)
-    touch(context, session, row, now=now)
+    touch(context, session, row, now=now, notifies=notifies)
 
 
 def delete(context: Context, session: Session, row: Schedule, *, now: datetime) -> None:
@@ -319,13 +336,16 @@ def cancel(session: Session, row: Schedule, *, now: datetime, reason: str) -> No
     )
 
 
-def touch(context: Context, session: Session, row: Schedule, *, now: datetime) -> None:
+def touch(
+    context: Context, session: Session, row: Schedule, *, now: datetime, notifies: bool = True
+) -> None:
     """Flush a changed row with the next version, and notify beat if it may have to wake."""
     row.version += 1
     row.updated_at = now
     _set_traced(context, row, version=row.version)
     session.flush()
-    context.notify_beat(session, next_run_at=row.next_run_at, now=now)
+    if notifies:
+        context.notify_beat(session, next_run_at=row.next_run_at, now=now)
 
 
 def _set_traced(context: Context, row: Schedule, *, version: int) -> None:

@@ -66,7 +66,7 @@ def page(
 ) -> Page[ScheduleInfo]:
     """Return one page. Its cursor is None if it is the last page."""
     checks.check_limit("limit", limit)
-    by = _order(matching, order)
+    by = order_of(matching, order)
     key = None if after is None else cursors.decode(after, order=by, parts=_PARTS[by])
     found = context.read_many(
         session,
@@ -78,7 +78,8 @@ def page(
     return Page(tuple(map(ScheduleInfo.of, found.rows)), cursor)
 
 
-def _order(matching: ScheduleFilter, order: str | None) -> Order:
+def order_of(matching: ScheduleFilter, order: str | None) -> Order:
+    """Return the order that a caller gave, by default that of the state. It has an index."""
     if order is None:
         order = "next_run_at" if matching.state == State.OVERDUE else "name"
     if checks.check_one_of("order", order, "name", "next_run_at") == "next_run_at":

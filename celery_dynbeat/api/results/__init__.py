@@ -7,6 +7,7 @@ from celery_dynbeat.common import lazy_exports
 if TYPE_CHECKING:
     from celery_dynbeat.api.results.alert import AlertInfo, AlertTargetInfo
     from celery_dynbeat.api.results.base import Info
+    from celery_dynbeat.api.results.bulk import BulkFailure, BulkResult
     from celery_dynbeat.api.results.change import ChangeInfo
     from celery_dynbeat.api.results.fire_time import FireTime, Preview, PreviewedFireTime
     from celery_dynbeat.api.results.hold import HoldInfo
@@ -19,6 +20,8 @@ __all__ = [
     "AlertInfo",
     "AlertTargetInfo",
     "BoundedCount",
+    "BulkFailure",
+    "BulkResult",
     "ChangeInfo",
     "FireTime",
     "HoldInfo",
@@ -35,6 +38,7 @@ __all__ = [
 _LAZY_EXPORTS = {
     "alert": ("AlertInfo", "AlertTargetInfo"),
     "base": ("Info",),
+    "bulk": ("BulkFailure", "BulkResult"),
     "change": ("ChangeInfo",),
     "fire_time": ("FireTime", "Preview", "PreviewedFireTime"),
     "hold": ("HoldInfo",),

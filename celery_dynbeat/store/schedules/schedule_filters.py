@@ -62,6 +62,8 @@ _CONDITIONS: Mapping[State, Sequence[ColumnElement[bool]]] = {
 def in_state(matching: ScheduleFilter) -> Sequence[ColumnElement[bool]]:
     """Return the conditions of the state. Holds of everything are not considered."""
     conditions = list(_CONDITIONS[matching.state]) if matching.state else []
+    if matching.state == State.HELD:
+        conditions.append(_has_hold(matching))
     if matching.state == State.OVERDUE:
         conditions += [Schedule.next_run_at < matching.overdue_before, not_(_has_hold(matching))]
     return conditions

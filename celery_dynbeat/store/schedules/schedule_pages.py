@@ -101,10 +101,10 @@ def page(
 
     Schedules without ``next_run_at`` are not in a list by next_run_at.
     """
-    if matching.state in {State.HELD, State.OVERDUE} and is_everything_held(session, matching):
-        if matching.state == State.OVERDUE:
-            return ScheduleRows([], None)
-        matching = replace(matching, state=State.ACTIVE)
+    in_effect = _in_effect(session, matching)
+    if in_effect is None:
+        return ScheduleRows([], None)
+    matching = in_effect
     if matching.state == State.HELD:
         return _held_page(session, matching=matching, after=after, limit=limit)
     selected = _selected(session, matching, order)
@@ -112,6 +112,43 @@ def page(
         return _sorted_page(session, selected, order=order, after=after, limit=limit)
     scan = _scan(session, matching, order)
     return _scanned_page(session, scan, order=order, after=after, limit=limit)
+
+
+def _in_effect(session: Session, matching: ScheduleFilter) -> ScheduleFilter | None:
+    """Return the filter with regard to a hold of everything; None if then nothing matches.
+
+    Such a hold makes each active schedule held, and none overdue.
+    """
+    if matching.state not in {State.HELD, State.OVERDUE}:
+        return matching
+    if not is_everything_held(session, matching):
+        return matching
+    return None if matching.state == State.OVERDUE else replace(matching, state=State.ACTIVE)
+
+
+@in_index_order
+def lock_matching(
+    session: Session, ids: Sequence[int], *, matching: ScheduleFilter
+) -> Sequence[Schedule]:
+    """Return those of up to a thousand schedules that match now, locked, by id.
+
+    ``page`` returned the ids before. Rows that changed since then are compared as they are now.
+    Waits for a transaction that has locked one of them.
+    """
+    in_effect = _in_effect(session, matching)
+    if in_effect is None:
+        return []
+    conditions = [
+        *has_owner(in_effect),
+        *in_state(in_effect),
+        *has_prefix(session, in_effect),
+        *others(session, in_effect),
+    ]
+    statement = force_index(select(Schedule), Schedule, "PRIMARY")
+    statement = statement.where(Schedule.id.in_(ids), *conditions)
+    # In the order of the primary key: PostgreSQL would read all of another index, without a sort.
+    statement = statement.order_by(Schedule.id).with_for_update()
+    return session.scalars(statement.execution_options(populate_existing=True)).all()
 
 
 def _scan(session: Session, matching: ScheduleFilter, order: Order) -> _Scan:
@@ -296,10 +333,10 @@ def count(
     anywhere in the table.
     """
     limit = MAX_SCANNED if limit is None else limit
-    if matching.state in {State.HELD, State.OVERDUE} and is_everything_held(session, matching):
-        if matching.state == State.OVERDUE:
-            return 0, False
-        matching = replace(matching, state=State.ACTIVE)
+    in_effect = _in_effect(session, matching)
+    if in_effect is None:
+        return 0, False
+    matching = in_effect
     if matching.state == State.HELD:
         return _count_held(session, matching, limit)
     return _count(session, _counted(session, matching), limit)

@@ -130,6 +130,10 @@ def test_each_change_names_the_actor_and_the_reason_of_its_call(dynbeat, mine):
     mine.cancel_runs(**by)
     mine.hold(**by)
     mine.release(**by)
+    mine.pause_many(everything=True, **by)
+    mine.resume_many(everything=True, **by)
+    mine.update_many({"tags": ["x"]}, everything=True, **by)
+    mine.delete_many(tag="y", **by)
     mine.delete("n", **by)
     dynbeat.schedules.delete_owner(mine.owner, **by)
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from celery_dynbeat import (
+    BulkFailure,
+    BulkResult,
     ChangeInfo,
     FireTime,
     HoldInfo,
@@ -35,7 +37,7 @@ def test_the_page_has_each_call(kind):
     "kind",
     [
         *(ScheduleInfo, RunInfo, ChangeInfo, FireTime),
-        *(HoldInfo, RequestInfo, PreviewedFireTime),
+        *(HoldInfo, RequestInfo, PreviewedFireTime, BulkResult, BulkFailure),
     ],
 )
 def test_the_page_has_each_attribute(kind):

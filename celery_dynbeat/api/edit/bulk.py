@@ -1,0 +1,309 @@
+"""The edits of all schedules that match a filter.
+
+    1. read    a page of the schedules that match, without locks
+    2. lock    those of the page that still match, in the order of their ids
+    3. edit    each of them as the call for one schedule does, and report an error with its schedule
+    4. commit  with one notification of beat, then the next page
+
+Each batch is one transaction. In the caller's transaction all batches are. With ``expected`` all
+pages are read before the first edit. Their number must be the expected one. Schedules that match
+only later are then not changed.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Unpack
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.api import checks
+from celery_dynbeat.api.acting import acting_as, current_actor
+from celery_dynbeat.api.calls import Calls
+from celery_dynbeat.api.edit import audit, edits, owner_zone
+from celery_dynbeat.api.edit.fields import Changes
+from celery_dynbeat.api.filters import ScheduleFilter
+from celery_dynbeat.api.lists import queries
+from celery_dynbeat.api.results.bulk import BulkFailure, BulkResult
+from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
+from celery_dynbeat.common.states import Action
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.process.context import Context
+from celery_dynbeat.store.schedules import schedule_filters, schedule_pages
+from celery_dynbeat.triggers import Trigger
+
+#: Schedules that one transaction locks and edits.
+BATCH_SIZE = 500
+#: The largest ``expected``: their ids are in memory.
+MAX_EXPECTED = 1_000_000
+
+#: Edits a locked row at an instant, in the time zone of its owner. Returns whether the row changed.
+_EditRow = Callable[[Session, Schedule, datetime, str], bool]
+
+
+class BulkCalls(Calls):
+    """The calls that edit all schedules that match a filter."""
+
+    def pause_many(
+        self,
+        *,
+        expected: int | None = None,
+        everything: bool = False,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+        **matching: Unpack[ScheduleFilter],
+    ) -> BulkResult:
+        """Pause the schedules that match, each like ``pause()``; return how many.
+
+        A paused schedule keeps its reason, and counts as ``unchanged``.
+
+        - The filters are those of ``list()`` and ``count()``. ``everything=True`` stands for no
+          filter: a call without either raises InvalidScheduleError.
+        - ``expected``: the number that the caller has counted. If another number of schedules
+          matches, the call changes nothing and raises InvalidScheduleError with field
+          ``"expected"``. Schedules that match only later are not changed.
+
+        Without ``session``, each batch of 500 schedules commits. If the call fails, repeat it.
+        Schedules that change during the call are compared with the filter again. An error of one
+        schedule is in ``failures`` and does not stop the others. Raises InvalidScheduleError.
+
+        >>> mine.count(task="mail.digest").count
+        1
+        >>> mine.pause_many(task="mail.digest", expected=1, reason="mail is down").changed
+        1
+        """
+
+        def edit(session: Session, row: Schedule, now: datetime, _timezone: str) -> bool:
+            if not row.enabled:
+                return False
+            with audit.recording(self._context, session, row, Action.PAUSE, now=now):
+                why = current_actor().reason
+                edits.pause(self._context, session, row, reason=why, now=now)
+            return True
+
+        work = _Work(edit)
+        with acting_as(actor=actor, reason=reason):
+            return self._edit_all(session, work, matching, expected, everything=everything)
+
+    def resume_many(
+        self,
+        *,
+        expected: int | None = None,
+        everything: bool = False,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+        **matching: Unpack[ScheduleFilter],
+    ) -> BulkResult:
+        """Resume the schedules that match, each like ``resume()``; return how many.
+
+        A resume ends a pause of any actor, and a quarantine. Schedules without either count as
+        ``unchanged``. The arguments are those of ``pause_many()``. Raises InvalidScheduleError.
+
+        >>> _ = mine.pause("digest")
+        >>> mine.resume_many(state="paused").changed
+        1
+        """
+
+        def edit(session: Session, row: Schedule, now: datetime, _timezone: str) -> bool:
+            version = row.version
+            with audit.recording(self._context, session, row, Action.RESUME, now=now):
+                edits.resume(self._context, session, row, now=now, notifies=False)
+            return row.version != version
+
+        work = _Work(edit, notifies=True)
+        with acting_as(actor=actor, reason=reason):
+            return self._edit_all(session, work, matching, expected, everything=everything)
+
+    def update_many(
+        self,
+        changes: Changes,
+        *,
+        expected: int | None = None,
+        everything: bool = False,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+        **matching: Unpack[ScheduleFilter],
+    ) -> BulkResult:
+        """Change the fields in ``changes`` of the schedules that match, each like ``update()``.
+
+        ``changes`` are the keywords of ``update()``, such as ``{"queue": "mail"}``. Schedules that
+        have these values count as ``unchanged``. The other arguments are those of ``pause_many()``.
+        Raises InvalidScheduleError for a value that no schedule accepts.
+
+        >>> mine.update_many({"queue": "slow"}, task="mail.digest").changed
+        1
+        """
+        trigger, given = None, checks.copy_as(dict, "changes", changes)
+        if not given:
+            raise checks.invalid("changes", changes, "must have at least one field of a schedule")
+        if "trigger" in given:
+            trigger = given["trigger"] = edits.as_trigger(self._context, given["trigger"])
+        edits.check_changes(self._context, given)
+
+        def edit(session: Session, row: Schedule, now: datetime, timezone: str) -> bool:
+            version, context = row.version, self._context
+            with audit.recording(context, session, row, Action.UPDATE, now=now):
+                edits.change(
+                    context, session, row, given, now=now, timezone=timezone, notifies=False
+                )
+            return row.version != version
+
+        work = _Work(edit, trigger=trigger, notifies=True)
+        with acting_as(actor=actor, reason=reason):
+            return self._edit_all(session, work, matching, expected, everything=everything)
+
+    def delete_many(
+        self,
+        *,
+        expected: int | None = None,
+        everything: bool = False,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+        **matching: Unpack[ScheduleFilter],
+    ) -> BulkResult:
+        """Delete the schedules that match, each like ``delete()``; return how many.
+
+        The arguments are those of ``pause_many()``. Raises InvalidScheduleError.
+
+        >>> mine.delete_many(name_prefix="dig").changed
+        1
+        """
+
+        def edit(session: Session, row: Schedule, now: datetime, _timezone: str) -> bool:
+            edits.delete(self._context, session, row, now=now)
+            return True
+
+        work = _Work(edit)
+        with acting_as(actor=actor, reason=reason):
+            return self._edit_all(session, work, matching, expected, everything=everything)
+
+    def _edit_all(
+        self,
+        session: Session | None,
+        work: "_Work",
+        given: Mapping[str, Any],
+        expected: int | None,
+        *,
+        everything: bool,
+    ) -> BulkResult:
+        in_scope = self._in_scope(ScheduleFilter, given)
+        _check_selection(given, everything=everything)
+        if expected is not None:
+            checks.check_integer("expected", expected, minimum=0, maximum=MAX_EXPECTED)
+        matching = queries.filter_of(self._context, **in_scope, session=session)
+        batches = _batches(self._context, session, matching)
+        if expected is not None:
+            batches = iter(_checked(batches, expected))
+        result = BulkResult()
+        for keys in batches:
+            batch = partial(_edit_batch, self._context, work, matching, keys)
+            result = result.plus(self._context.write(session, batch))
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What a call does with each schedule.
+
+    ``trigger`` is the new one, None if it does not change. ``notifies``: the edit can make a
+    schedule due earlier.
+    """
+
+    edit: _EditRow
+    trigger: Trigger | None = None
+    notifies: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    id: int
+    owner: str
+
+
+def _check_selection(given: Mapping[str, Any], *, everything: bool) -> None:
+    if not isinstance(everything, bool):
+        raise checks.invalid("everything", everything, "must be True or False")
+    # name_prefix="" matches each name.
+    is_filtered = any(value is not None for name, value in given.items() if name != "name_prefix")
+    is_filtered = is_filtered or bool(given.get("name_prefix"))
+    if not is_filtered and not everything:
+        names = ", ".join(ScheduleFilter.__annotations__)
+        rule = f"the call has no filter: give one of {names}, or everything=True"
+        raise checks.invalid("everything", everything, rule)
+    if is_filtered and everything:
+        rule = "everything=True and a filter exclude each other: leave one out"
+        raise checks.invalid("everything", everything, rule)
+
+
+def _batches(
+    context: Context, session: Session | None, matching: schedule_filters.ScheduleFilter
+) -> Iterator[Sequence[_Key]]:
+    """Yield the keys of the schedules that match, BATCH_SIZE at a time."""
+    order, after = queries.order_of(matching, None), None
+    while True:
+        read = partial(
+            schedule_pages.page, matching=matching, order=order, after=after, limit=BATCH_SIZE
+        )
+        # Before the write: SQLite lets no other process write during a write.
+        found = context.read_many(session, read)
+        keys = [_Key(row.id, row.owner) for row in found.rows]
+        if keys:
+            yield keys
+        after = found.last_key
+        if after is None:
+            return
+
+
+def _checked(batches: Iterator[Sequence[_Key]], expected: int) -> Sequence[Sequence[_Key]]:
+    """Return the batches. Raises InvalidScheduleError if they are not ``expected`` schedules."""
+    number, checked = 0, []
+    for keys in batches:
+        number += len(keys)
+        if number > expected:
+            break
+        checked.append(keys)
+    if number != expected:
+        found = f"more than {expected:,}" if number > expected else f"{number:,}"
+        rule = f"{found} schedules match, and nothing was changed: count() them again"
+        raise checks.invalid("expected", expected, rule)
+    return checked
+
+
+def _edit_batch(
+    context: Context,
+    work: _Work,
+    matching: schedule_filters.ScheduleFilter,
+    keys: Sequence[_Key],
+    session: Session,
+) -> BulkResult:
+    zones: Mapping[str, str] = {}
+    if work.trigger is not None and work.trigger.needs_zone:
+        # The owners before the schedules, in the order of all locks.
+        zones = owner_zone.lock_many(context, session, sorted({key.owner for key in keys}))
+    ids = [key.id for key in keys]
+    rows = schedule_pages.lock_matching(session, ids, matching=matching)
+    # After the locks: beat may have advanced the rows while this transaction waited.
+    now = context.clock.now()
+    changed: list[Schedule] = []
+    failures: list[BulkFailure] = []
+    for row in rows:
+        try:
+            if work.edit(session, row, now, zones.get(row.owner, context.settings.timezone)):
+                changed.append(row)
+        except (InvalidScheduleError, InvalidTriggerError) as error:
+            failures.append(BulkFailure(owner=row.owner, name=row.name, error=str(error)))
+    if work.notifies:
+        due = [row.next_run_at for row in changed if row.next_run_at is not None]
+        context.notify_beat(session, next_run_at=min(due, default=None), now=now)
+    return BulkResult(
+        matched=len(rows),
+        changed=len(changed),
+        unchanged=len(rows) - len(changed) - len(failures),
+        failed=len(failures),
+        failures=tuple(failures),
+    )
