@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any, Unpack
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.api.control.erasure import Progress
+from celery_dynbeat.api.calls import Progress
 from celery_dynbeat.api.edit.conversion import TaskLike, TriggerLike
 from celery_dynbeat.api.edit.fields import Changes, Fields, NewFields
 from celery_dynbeat.api.edit.new_rows import NewSchedule
@@ -108,6 +108,7 @@ class AsyncSharedCalls:
         *,
         expected: int | None = None,
         everything: bool = False,
+        progress: Progress | None = None,
         actor: str | None = None,
         reason: str | None = None,
         session: AnyAsyncSession | None = None,
@@ -142,6 +143,7 @@ class AsyncSharedCalls:
         *,
         expected: int | None = None,
         everything: bool = False,
+        progress: Progress | None = None,
         actor: str | None = None,
         reason: str | None = None,
         session: AnyAsyncSession | None = None,
@@ -191,6 +193,7 @@ class AsyncSharedCalls:
         *,
         expected: int | None = None,
         everything: bool = False,
+        progress: Progress | None = None,
         actor: str | None = None,
         reason: str | None = None,
         session: AnyAsyncSession | None = None,
@@ -220,6 +223,7 @@ class AsyncSharedCalls:
         *,
         expected: int | None = None,
         everything: bool = False,
+        progress: Progress | None = None,
         actor: str | None = None,
         reason: str | None = None,
         session: AnyAsyncSession | None = None,

@@ -11,6 +11,8 @@ from celery_dynbeat.common.text import suggestion
 from celery_dynbeat.process.context import Context
 
 T = TypeVar("T")
+#: Called with the number of rows that are done so far.
+Progress = Callable[[int], object]
 
 
 class Calls:

@@ -4,9 +4,9 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.acting import acting_as
+from celery_dynbeat.api.calls import Progress
 from celery_dynbeat.api.control import erasure
 from celery_dynbeat.api.control.alerts import AlertTargetCalls
-from celery_dynbeat.api.control.erasure import Progress
 from celery_dynbeat.api.owner import OwnerSchedules
 from celery_dynbeat.api.shared import SharedCalls
 from celery_dynbeat.process.context import Context

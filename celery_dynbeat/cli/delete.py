@@ -1,15 +1,12 @@
-"""``dynbeat delete``: delete a schedule, all of an owner, or all with a tag."""
-
-from contextlib import suppress
+"""``dynbeat delete``: delete a schedule, all of an owner, or all that match a filter."""
 
 import click
 
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import actor_options, complete_names, owners_option, yes_option
-from celery_dynbeat.cli.base.pages import pages
 from celery_dynbeat.cli.base.progress import progress
-from celery_dynbeat.common.errors import ScheduleNotFoundError
+from celery_dynbeat.cli.bulk import FILTER_OPTIONS, edit_many, filter_options, given_filters
 from celery_dynbeat.common.text import counted
 
 
@@ -19,12 +16,13 @@ from celery_dynbeat.common.text import counted
         "delete digest --yes",
         "delete --all-of-owner --owner user:42",
         "delete --tag import:django-celery-beat --all-owners",
+        "delete --state finished --name-prefix trial- --owner user:42",
         "delete --all-of-owner --owner user:42 --erase-history --reason 'account closed'",
     ),
 )
 @click.argument("name", required=False, shell_complete=complete_names)
 @click.option("--all-of-owner", is_flag=True, help="All schedules and holds of the owner.")
-@click.option("--tag", metavar="TAG", help="All schedules with this tag.")
+@filter_options
 @click.option(
     "--erase-history", is_flag=True, help="With --all-of-owner: also its runs and its changes."
 )
@@ -36,23 +34,26 @@ def delete(
     *,
     name: str | None,
     all_of_owner: bool,
-    tag: str | None,
     erase_history: bool,
+    **filters: str | None,
 ) -> None:
     """Delete a schedule, and revoke its runs that have not started. Its history stays.
 
-    The command asks for a confirmation. --tag commits after each schedule, --erase-history after
-    each batch. If the command is interrupted, repeat it.
+    With --state, --tag, --task or --name-prefix, all schedules that match are deleted. The command
+    asks for a confirmation. These options and --erase-history commit after each batch. If the
+    command is interrupted, repeat it.
     """
-    if [name is None, not all_of_owner, tag is None].count(False) != 1:
-        raise click.UsageError("give either the NAME of a schedule, --all-of-owner or --tag")
+    matching = given_filters(filters)
+    if [name is None, not all_of_owner, not matching].count(False) != 1:
+        msg = f"give either the NAME of a schedule, --all-of-owner or a filter: {FILTER_OPTIONS}"
+        raise click.UsageError(msg)
     if erase_history and not all_of_owner:
         raise click.UsageError("--erase-history needs --all-of-owner")
-    if tag is not None:
-        _delete_tagged(invocation, tag)
+    if matching:
+        edit_many(invocation, "delete", invocation.calls.delete_many, matching)
         return
     if invocation.all_owners:
-        raise click.UsageError("--all-owners needs --tag")
+        raise click.UsageError(f"--all-owners needs a filter: {FILTER_OPTIONS}")
     if name is None:
         _delete_all(invocation, erase_history=erase_history)
         return
@@ -74,24 +75,4 @@ def _delete_all(invocation: Invocation, *, erase_history: bool) -> None:
             owner, erase_history=erase_history, progress=advance
         )
     text = f"deleted {counted(deleted, 'schedule')} of owner {owner!r}{history}"
-    invocation.output.done(text, {"ok": True, "deleted": deleted})
-
-
-def _delete_tagged(invocation: Invocation, tag: str) -> None:
-    schedules, owner = invocation.schedules, invocation.owner
-    whose = "all owners" if owner is None else f"owner {owner!r}"
-    found = schedules.count(owner=owner, tag=tag)
-    noun = "schedule" if found.exact and found.count == 1 else "schedules"
-    if found.count:
-        invocation.confirm(f"Delete {found} {noun} with the tag {tag!r} of {whose}?")
-    deleted = 0
-    with progress("schedules deleted") as advance:
-        for page in pages(lambda after: schedules.list(owner=owner, tag=tag, after=after)):
-            for each in page.items:
-                # Another process may have deleted it.
-                with suppress(ScheduleNotFoundError):
-                    schedules.for_owner(each.owner).delete(each.name)
-                    deleted += 1
-            advance(deleted)
-    text = f"deleted {counted(deleted, 'schedule')} with the tag {tag!r} of {whose}"
     invocation.output.done(text, {"ok": True, "deleted": deleted})

@@ -1,31 +1,75 @@
-"""``dynbeat pause|resume``."""
+"""``dynbeat pause|resume``: one schedule, or all that match a filter."""
+
+import click
 
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
-from celery_dynbeat.cli.base.options import edit_options, name_argument
+from celery_dynbeat.cli.base.options import (
+    actor_options,
+    combined,
+    complete_names,
+    owners_option,
+    yes_option,
+)
+from celery_dynbeat.cli.bulk import all_option, edit_many, filter_options, select
+
+_options = combined(
+    click.argument("name", required=False, shell_complete=complete_names),
+    all_option,
+    filter_options,
+    owners_option,
+    actor_options,
+    yes_option,
+)
 
 
-@command("pause", examples=("pause digest --owner user:42 --reason 'ticket 12'",))
-@name_argument
-@edit_options
-def pause(invocation: Invocation, *, name: str) -> None:
+@command(
+    "pause",
+    examples=(
+        "pause digest --owner user:42 --reason 'ticket 12'",
+        "pause --tag newsletter --all-owners --reason 'the mail server moves'",
+    ),
+)
+@_options
+def pause(
+    invocation: Invocation, *, name: str | None, everything: bool, **filters: str | None
+) -> None:
     """Stop a schedule until it is resumed.
 
     Its runs that have not started are revoked. Manual runs are not revoked. --reason is shown with
-    the paused schedule.
+    the paused schedule. With --all, --state, --tag, --task or --name-prefix, all schedules that
+    match are paused: the command prints their number and asks first. Paused schedules keep their
+    reason.
     """
+    matching = select(invocation, name, filters, everything=everything)
+    if matching is not None or name is None:
+        edit_many(invocation, "pause", invocation.calls.pause_many, matching or {})
+        return
     info = invocation.mine.pause(name, reason=invocation.reason)
     invocation.output.done(f"paused {invocation.label(name)}", info.to_dict())
 
 
-@command("resume", examples=("resume digest --owner user:42",))
-@name_argument
-@edit_options
-def resume(invocation: Invocation, *, name: str) -> None:
+@command(
+    "resume",
+    examples=(
+        "resume digest --owner user:42",
+        "resume --state paused --tag newsletter --all-owners",
+    ),
+)
+@_options
+def resume(
+    invocation: Invocation, *, name: str | None, everything: bool, **filters: str | None
+) -> None:
     """Start a paused or quarantined schedule again, from now.
 
-    Fire times that passed during the pause are recorded as skipped.
+    Fire times that passed during the pause are recorded as skipped. With --all, --state, --tag,
+    --task or --name-prefix, all schedules that match are resumed: the command prints their number
+    and asks first.
     """
+    matching = select(invocation, name, filters, everything=everything)
+    if matching is not None or name is None:
+        edit_many(invocation, "resume", invocation.calls.resume_many, matching or {})
+        return
     info = invocation.mine.resume(name)
     invocation.output.done(
         f"resumed {invocation.label(name)}{invocation.when(info)}", info.to_dict()

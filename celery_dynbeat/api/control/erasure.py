@@ -11,21 +11,18 @@ A process that dies in between leaves paused schedules. The same call completes 
 caller's transaction the three steps are one.
 """
 
-from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.api.calls import Progress
 from celery_dynbeat.api.edit import audit
 from celery_dynbeat.common.states import Action
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import holds, owners, runs, schedules
 from celery_dynbeat.store.runs import skips
 from celery_dynbeat.store.schedules import erasure
-
-#: Called with the number of rows of history that are deleted so far.
-Progress = Callable[[int], object]
 
 BATCH_SIZE = 1_000
 _REASON = "the owner was deleted"

@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.acting import acting_as, current_actor
-from celery_dynbeat.api.calls import Calls
+from celery_dynbeat.api.calls import Calls, Progress
 from celery_dynbeat.api.edit import audit, edits, owner_zone
 from celery_dynbeat.api.edit.fields import Changes
 from celery_dynbeat.api.filters import ScheduleFilter
@@ -50,6 +50,7 @@ class BulkCalls(Calls):
         *,
         expected: int | None = None,
         everything: bool = False,
+        progress: Progress | None = None,
         actor: str | None = None,
         reason: str | None = None,
         session: Session | None = None,
@@ -64,6 +65,7 @@ class BulkCalls(Calls):
         - ``expected``: the number that the caller has counted. If another number of schedules
           matches, the call changes nothing and raises InvalidScheduleError with field
           ``"expected"``. Schedules that match only later are not changed.
+        - ``progress`` is called after each batch with the number of schedules until then.
 
         Without ``session``, each batch of 500 schedules commits. If the call fails, repeat it.
         Schedules that change during the call are compared with the filter again. An error of one
@@ -83,15 +85,16 @@ class BulkCalls(Calls):
                 edits.pause(self._context, session, row, reason=why, now=now)
             return True
 
-        work = _Work(edit)
+        work = _Work(edit, everything, expected, progress)
         with acting_as(actor=actor, reason=reason):
-            return self._edit_all(session, work, matching, expected, everything=everything)
+            return self._edit_all(session, work, matching)
 
     def resume_many(
         self,
         *,
         expected: int | None = None,
         everything: bool = False,
+        progress: Progress | None = None,
         actor: str | None = None,
         reason: str | None = None,
         session: Session | None = None,
@@ -113,9 +116,9 @@ class BulkCalls(Calls):
                 edits.resume(self._context, session, row, now=now, notifies=False)
             return row.version != version
 
-        work = _Work(edit, notifies=True)
+        work = _Work(edit, everything, expected, progress, notifies=True)
         with acting_as(actor=actor, reason=reason):
-            return self._edit_all(session, work, matching, expected, everything=everything)
+            return self._edit_all(session, work, matching)
 
     def update_many(
         self,
@@ -123,6 +126,7 @@ class BulkCalls(Calls):
         *,
         expected: int | None = None,
         everything: bool = False,
+        progress: Progress | None = None,
         actor: str | None = None,
         reason: str | None = None,
         session: Session | None = None,
@@ -152,15 +156,16 @@ class BulkCalls(Calls):
                 )
             return row.version != version
 
-        work = _Work(edit, trigger=trigger, notifies=True)
+        work = _Work(edit, everything, expected, progress, notifies=True, trigger=trigger)
         with acting_as(actor=actor, reason=reason):
-            return self._edit_all(session, work, matching, expected, everything=everything)
+            return self._edit_all(session, work, matching)
 
     def delete_many(
         self,
         *,
         expected: int | None = None,
         everything: bool = False,
+        progress: Progress | None = None,
         actor: str | None = None,
         reason: str | None = None,
         session: Session | None = None,
@@ -178,23 +183,19 @@ class BulkCalls(Calls):
             edits.delete(self._context, session, row, now=now)
             return True
 
-        work = _Work(edit)
+        work = _Work(edit, everything, expected, progress)
         with acting_as(actor=actor, reason=reason):
-            return self._edit_all(session, work, matching, expected, everything=everything)
+            return self._edit_all(session, work, matching)
 
     def _edit_all(
-        self,
-        session: Session | None,
-        work: "_Work",
-        given: Mapping[str, Any],
-        expected: int | None,
-        *,
-        everything: bool,
+        self, session: Session | None, work: "_Work", given: Mapping[str, Any]
     ) -> BulkResult:
-        in_scope = self._in_scope(ScheduleFilter, given)
-        _check_selection(given, everything=everything)
+        in_scope, expected = self._in_scope(ScheduleFilter, given), work.expected
+        _check_selection(given, everything=work.everything)
         if expected is not None:
             checks.check_integer("expected", expected, minimum=0, maximum=MAX_EXPECTED)
+        if work.progress is not None and not callable(work.progress):
+            raise checks.invalid("progress", work.progress, "must be a function of one number")
         matching = queries.filter_of(self._context, **in_scope, session=session)
         batches = _batches(self._context, session, matching)
         if expected is not None:
@@ -203,20 +204,25 @@ class BulkCalls(Calls):
         for keys in batches:
             batch = partial(_edit_batch, self._context, work, matching, keys)
             result = result.plus(self._context.write(session, batch))
+            if work.progress is not None:
+                work.progress(result.matched)
         return result
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What a call does with each schedule.
+    """What a call does with each schedule, and the arguments of the call.
 
     ``trigger`` is the new one, None if it does not change. ``notifies``: the edit can make a
     schedule due earlier.
     """
 
     edit: _EditRow
-    trigger: Trigger | None = None
+    everything: bool
+    expected: int | None
+    progress: Progress | None
     notifies: bool = False
+    trigger: Trigger | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -360,3 +360,16 @@ def test_no_call_of_an_owner_changes_a_row_of_another(dynbeat, call):
             call(mine, **{**filters, "owner": "user:7", "everything": False})
 
     assert list(theirs.list()) == before
+
+
+@pytest.mark.usefixtures("crowd", "batches")
+@each_call
+def test_progress_is_reported_after_each_batch(mine, call):
+    reports = []
+
+    call(mine, everything=True, progress=reports.append)
+
+    assert reports == [2, 4, 5]
+    with pytest.raises(InvalidScheduleError) as raised:
+        call(mine, everything=True, progress=5)
+    assert raised.value.field == "progress"

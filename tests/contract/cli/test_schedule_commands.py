@@ -116,10 +116,16 @@ def test_add_sets_every_field(as_json, dynbeat):
         (("update", "nope", "--jitter", "5"), 1, "has no schedule named 'nope'"),
         (("show", "nope"), 1, "`dynbeat list` shows those that exist"),
         (("show", "there", *OWNER), 1, "owner 'user:42' has no schedule named 'there'"),
-        (("delete",), 2, "either the NAME of a schedule, --all-of-owner or --tag"),
+        (("delete",), 2, "either the NAME of a schedule, --all-of-owner or a filter: --state"),
         (("delete", "there", "--all-of-owner"), 2, "either the NAME of a schedule"),
         (("delete", "there", "--tag", "x"), 2, "either the NAME of a schedule"),
-        (("delete", "there", "--all-owners"), 2, "--all-owners needs --tag"),
+        (("delete", "there", "--all-owners"), 2, "--all-owners needs a filter: --state"),
+        (("pause",), 2, "give either the NAME of a schedule, --all or a filter: --state, --tag"),
+        (("resume", "there", "--all"), 2, "give either the NAME of a schedule, --all or a filter"),
+        (("resume", "--all", "--tag", "x"), 2, "give either the NAME of a schedule, --all or a"),
+        (("pause", "--tag", ""), 2, "give either the NAME of a schedule, --all or a filter"),
+        (("pause", "there", "--all-owners"), 2, "--all-owners needs --all or a filter: --state"),
+        (("pause", "--tag", "x"), 2, "this needs --yes"),
         (("delete", "there"), 2, "this needs --yes"),
         (("delete", "there", "--erase-history"), 2, "--erase-history needs --all-of-owner"),
         (("delete", "--all-of-owner", "--yes"), 2, "--all-of-owner needs --owner"),
@@ -341,6 +347,89 @@ def test_delete_tag_counts_asks_and_deletes_the_tagged_schedules(
     ]
     assert shown(*everything, "--yes")[-1].startswith("deleted 1 schedule with the tag")
     assert [each.name for each in dynbeat.schedules.list()] == ["c"]
+
+
+@pytest.fixture
+def tagged(dynbeat):
+    """Create schedules a, b and c of two owners; a and b have the tag x."""
+    dynbeat.schedules.create_many(
+        {"owner": owner, "name": name, "task": "t", "trigger": MINUTELY, "tags": tags}
+        for owner in ("user:42", "user:7")
+        for name, tags in (("a", ["x"]), ("b", ["x"]), ("c", []))
+    )
+
+
+@pytest.mark.usefixtures("tagged")
+def test_pause_and_resume_count_ask_and_edit_all_that_match(
+    shown, refused, dynbeat, mine, monkeypatch
+):
+    monkeypatch.setattr("celery_dynbeat.cli.base.invocation._can_ask", lambda: True)
+
+    status, output = refused("pause", "--tag", "x", "--all-owners", input="n\n")
+    assert (status, "Pause 4 schedules with the tag 'x' of all owners?" in output) == (1, 1)
+    shown("pause", "--tag", "x", "--all-owners", "--reason", "why", input="y\n")
+    assert [each.paused_reason for each in dynbeat.schedules.list(state="paused")] == ["why"] * 4
+    assert shown("pause", "--all", *OWNER, "--yes") == [
+        "paused 1 schedule of owner 'user:42'; 2 unchanged"
+    ]
+    assert shown("resume", "--state", "paused", "--name-prefix", "a", *OWNER, "--yes") == [
+        "resumed 1 schedule with the state 'paused', the prefix 'a' of owner 'user:42'"
+    ]
+    assert [each.name for each in mine.list(state="active")] == ["a"]
+    assert shown("resume", "--task", "other", *OWNER) == [
+        "nothing to resume: 0 schedules with the task 'other' of owner 'user:42'"
+    ]
+
+
+@pytest.mark.usefixtures("tagged")
+def test_the_edit_of_many_prints_an_object(as_json, dynbeat):
+    numbers = {"unchanged": 0, "failed": 0, "failures": []}
+
+    edits = [
+        as_json(verb, "--tag", "x", "--all-owners", "--yes")
+        for verb in ("pause", "resume", "delete")
+    ]
+
+    assert edits == [
+        [{"ok": True, done: 4, "matched": 4, **numbers}]
+        for done in ("paused", "resumed", "deleted")
+    ]
+    assert dynbeat.schedules.count().count == 2
+
+
+@pytest.mark.usefixtures("tagged")
+def test_a_schedule_that_fails_is_named_and_the_others_are_edited(command, dynbeat, mine):
+    dynbeat.schedules.pause_many(tag="x")
+    execute(
+        dynbeat,
+        "UPDATE dynbeat_schedule SET trigger_spec = 'x' WHERE name = 'a' AND owner = 'user:42'",
+    )
+
+    found = command("resume", "--tag", "x", *OWNER, "--yes")
+    as_object = command("resume", "--tag", "x", *OWNER, "--yes", "--json")
+
+    assert (found.exit_code, as_object.exit_code) == (1, 1)
+    assert found.stdout.startswith("resumed 1 schedule with the tag 'x' of owner 'user:42'; 1 fail")
+    assert "schedule 'a' of owner 'user:42': " in found.stderr
+    result = json.loads(as_object.stdout)
+    assert (result["ok"], result["unchanged"], result["failures"][0]["name"]) == (False, 1, "a")
+    assert mine.get("b").enabled
+
+
+@pytest.mark.usefixtures("tagged")
+def test_a_schedule_that_matches_after_the_count_stops_the_edit(refused, mine, monkeypatch):
+    monkeypatch.setattr("celery_dynbeat.cli.base.invocation._can_ask", lambda: True)
+
+    def answer(*_question, **_options):
+        mine.update("c", tags=["x"])
+        return True
+
+    monkeypatch.setattr("click.confirm", answer)
+
+    status, output = refused("delete", "--tag", "x", *OWNER)
+
+    assert (status, "than the 2 that were counted; nothing was changed" in output) == (1, 1)
+    assert mine.count().count == 3
 
 
 def test_erase_history_deletes_the_runs_of_the_owner(shown, refused, mine):
