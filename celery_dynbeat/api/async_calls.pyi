@@ -290,6 +290,16 @@ class AsyncOwnerSchedules(AsyncSharedCalls):
         retry: Retry | Mapping[str, Any] | None = None,
         session: AnyAsyncSession | None = None,
     ) -> Preview: ...
+    async def rename(
+        self,
+        name: str,
+        new_name: str,
+        *,
+        expected_version: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> ScheduleInfo: ...
     async def resume(
         self,
         name: str,

@@ -39,8 +39,8 @@ def rejecting_rename(update: Callable[P, T]) -> Callable[P, T]:
     def checked(*args: P.args, **kwargs: P.kwargs) -> T:
         if len(args) > 1 and "name" in kwargs:
             msg = (
-                f"name = {shorten(kwargs['name'])}: update() does not rename a schedule; create()"
-                f" one with the new name, and delete() {shorten(args[1])}"
+                f"name = {shorten(kwargs['name'])}: update() does not rename a schedule; call"
+                f" rename({shorten(args[1])}, {shorten(kwargs['name'])})"
             )
             raise InvalidScheduleError(msg, field="name")
         return update(*args, **kwargs)
@@ -281,6 +281,45 @@ class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, Ba
             edits.delete(self._context, session, row, now=self._context.clock.now())
 
         self._write(session, work, actor=actor, reason=reason)
+
+    def rename(
+        self,
+        name: str,
+        new_name: str,
+        *,
+        expected_version: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+    ) -> ScheduleInfo:
+        """Give the schedule another name. It keeps its id, its history and its next fire time.
+
+        - Its runs keep the name under which they were recorded. ``runs(new_name)`` returns them.
+        - A trigger with an ``H`` keeps its fire times: its text gets the numbers that the ``H``
+          stood for, because they depend on the name.
+        - The delay within ``jitter`` depends on the name, too: each run from the next one on gets
+          another one.
+        - Without a change of the name nothing changes.
+
+        Raises ScheduleNotFoundError, StaleScheduleError, ScheduleExistsError if the owner has a
+        schedule of the new name, and InvalidScheduleError for a schedule that follows
+        ``beat_schedule``.
+
+        >>> mine.rename("digest", "morning").name
+        'morning'
+        >>> [change.before["name"] for change in mine.changes("morning")]
+        ['digest']
+        """
+        checks.check_name("new_name", new_name)
+
+        def work(session: Session) -> ScheduleInfo:
+            row = self._lock(session, name, expected_version)
+            now = self._context.clock.now()
+            with audit.recording(self._context, session, row, Action.RENAME, now=now):
+                edits.rename(self._context, session, row, name=new_name, now=now)
+            return ScheduleInfo.of(row)
+
+        return self._write(session, work, actor=actor, reason=reason)
 
     def get(self, name: str, *, session: Session | None = None) -> ScheduleInfo:
         """Return the schedule. Raises ScheduleNotFoundError.

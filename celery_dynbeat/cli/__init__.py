@@ -24,6 +24,10 @@ class LazyGroup(DYMGroup):
         ),
         "show": ("show:show", "Show a schedule, its next fire times and its last runs."),
         "update": ("update:update", "Change fields of a schedule; all others keep their values."),
+        "rename": (
+            "rename:rename",
+            "Give a schedule another name.",
+        ),
         "pause": ("pausing:pause", "Stop a schedule until it is resumed."),
         "resume": ("pausing:resume", "Start a paused or quarantined schedule again, from now."),
         "skip": ("skipping:skip", "Take one fire time out of a schedule; all others stay."),

@@ -105,8 +105,8 @@ def _arguments(invocation: Invocation, run: RunInfo) -> dict[str, Any]:
 
     if run.status == "skipped":
         return {}
-    mine = invocation.schedules.for_owner(run.owner)
-    found = run_arguments(mine, run, schedule=schedule_of(mine, run), now=invocation.now)
+    mine, context = invocation.schedules.for_owner(run.owner), invocation.dynbeat.context
+    found = run_arguments(mine, run, schedule=schedule_of(context, run), now=invocation.now)
     if isinstance(found, UnknownArguments):
         return {"args": None, "kwargs": None, "arguments": found.reason}
     return {"args": found.args, "kwargs": found.kwargs}

@@ -167,6 +167,7 @@ class Action(StrEnum):
     PAUSE = "pause"
     RESUME = "resume"
     DELETE = "delete"
+    RENAME = "rename"
     SKIP = "skip"
     UNSKIP = "unskip"
     RUN_NOW = "run_now"

@@ -35,6 +35,7 @@ MISSING = {
     "pause": lambda mine, name, **how: mine.pause(name, **how),
     "resume": lambda mine, name, **how: mine.resume(name, **how),
     "delete": lambda mine, name, **how: mine.delete(name, **how),
+    "rename": lambda mine, name, **how: mine.rename(name, "mine now", **how),
     "get": lambda mine, name, **how: mine.get(name, **how),
     "run_now": lambda mine, name, **how: mine.run_now(name, **how),
     "skip": lambda mine, name, **how: mine.skip(name, START + timedelta(minutes=1), **how),
@@ -85,7 +86,7 @@ CREATES = {
 }
 #: Calls with a filter by owner.
 FILTERED = {"list", "count", "runs", "count_runs", "cancel_runs", "changes"}
-VERSIONED = {"update", "pause", "resume", "delete", "skip", "unskip"}
+VERSIONED = {"update", "pause", "resume", "delete", "rename", "skip", "unskip"}
 
 
 def public(kind):

@@ -197,6 +197,7 @@ mine.create("n", "t", Every(5))  # type: ignore[call-arg]
 mine.list(colour="red")  # type: ignore[call-arg]
 mine.runs(status=5)  # type: ignore[arg-type]
 mine.cancel_runs(until="now")  # type: ignore[arg-type]
+assert_type(mine.rename("n", "m", expected_version=1), ScheduleInfo)
 mine.pause_many(colour="red")  # type: ignore[call-arg]
 mine.update_many({"colour": "red"})  # type: ignore[typeddict-unknown-key]
 

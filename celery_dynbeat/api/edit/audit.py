@@ -96,19 +96,24 @@ def recording(
 ) -> Iterator[None]:
     """Write the fields of ``row`` that differ after the block; nothing if the version is the same.
 
-    A block that raises writes nothing.
+    A rename is written under both names: one row for each. A block that raises writes nothing.
     """
     if not context.settings.audit:
         yield
         return
-    before = _columns(row)
+    name, before = row.name, _columns(row)
     yield
     after = _columns(row)
     if after["version"] != before["version"]:
         changed = {name for name in before if not is_same(before[name], after[name])}
         old, new = _readable(_values(before, changed)), _values(after, changed)
-        edit = Edit(owner=row.owner, name=row.name, action=action, old=old, new=new, reason=reason)
-        record(context, session, [edit], now=now)
+        if row.name != name:
+            old, new = {"name": name, **old}, {"name": row.name, **new}
+        edits = (
+            Edit(owner=row.owner, name=each, action=action, old=old, new=new, reason=reason)
+            for each in dict.fromkeys((name, row.name))
+        )
+        record(context, session, edits, now=now)
 
 
 def created(

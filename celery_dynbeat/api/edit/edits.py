@@ -2,7 +2,7 @@
 
 - A new trigger, span or max_runs, and a resume, set the next fire time from now. No edit fires
   retroactively.
-- A new jitter changes the delay of the next run. Other edits do not move the next run.
+- A new jitter or name changes the delay of the next run. Other edits do not move the next run.
 - A pause, a delete and the move of a one-off revoke the runs that have not started. The guard in
   the worker refuses their messages.
 """
@@ -31,14 +31,14 @@ from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.settings import check_task_allowed
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Origin, Run, Schedule
-from celery_dynbeat.planning import spec_from_row
+from celery_dynbeat.planning import key_for, spec_from_row
 from celery_dynbeat.planning.plan import MICROSECOND, Skip
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import runs, schedules
 from celery_dynbeat.store.runs import skips
 from celery_dynbeat.store.schedules import run_rows
 from celery_dynbeat.tracing import traced_columns
-from celery_dynbeat.triggers import Trigger
+from celery_dynbeat.triggers import Trigger, parse_trigger
 
 #: Columns whose change moves the next fire time.
 _TIMING_COLUMNS = frozenset(
@@ -305,6 +305,40 @@ def resume(
         raise
     _record_missed(session, row, missed, now=now)
     touch(context, session, row, now=now, notifies=notifies)
+
+
+def rename(context: Context, session: Session, row: Schedule, *, name: str, now: datetime) -> None:
+    """Give a locked row another name. Its fire times do not change, but the delays of jitter do.
+
+    The name is part of the key of hashes. So a trigger with an ``H`` gets the values of the old key
+    in its text. Raises ScheduleExistsError, and InvalidScheduleError for a row of beat_schedule.
+    """
+    if name == row.name:
+        return
+    if row.managed_by:
+        rule = (
+            f"the schedule {row.name!r} follows its entry in beat_schedule: change the key of that"
+            " entry"
+        )
+        raise invalid("new_name", name, rule)
+    spec = _spec_without_hashes(row)
+    schedules.rename(session, row, name=name)
+    row.trigger_spec = spec
+    if row.jitter is not None or context.settings.jitter:
+        timing.apply_jitter(context, row)
+    touch(context, session, row, now=now)
+
+
+def _spec_without_hashes(row: Schedule) -> str:
+    """Return the text of the row's trigger with the values of each ``H``."""
+    zone = None if row.inherits_timezone else row.timezone
+    try:
+        trigger = parse_trigger(row.trigger_kind, row.trigger_spec, timezone=zone)
+        resolved = trigger.hashed_by(key_for(row.owner, row.name))
+    except InvalidTriggerError:
+        # A damaged row, which does not fire.
+        return row.trigger_spec
+    return row.trigger_spec if resolved == trigger else resolved.row_spec
 
 
 def delete(context: Context, session: Session, row: Schedule, *, now: datetime) -> None:

@@ -292,7 +292,7 @@ _HINTS = {
     "eta": "use the trigger Once(instant), or start_at= for the first fire time of another trigger",
     "countdown": "use the trigger Once.after(delay), or options={'countdown': seconds}",
     "schedule": "use trigger",
-    "name": "a name cannot change; create another schedule and delete this one",
+    "name": "rename() changes a name",
 }
 _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "task": task_name,

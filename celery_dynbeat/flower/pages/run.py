@@ -65,10 +65,11 @@ class RunPage(PageHandler):
     def _read(self, run_id: str) -> _Found:
         run = self.schedules.get_run(run_id)
         mine = self.for_owner(run.owner)
-        schedule = schedule_of(mine, run)
+        schedule = schedule_of(self.dynbeat.context, run)
+        name = run.name if schedule is None else schedule.name
         until = run.scheduled_for + _RERUN_SPAN
         later = mine.runs(
-            run.name, origin="rerun", since=run.scheduled_for, until=until, limit=_MAX_RERUNS
+            name, origin="rerun", since=run.scheduled_for, until=until, limit=_MAX_RERUNS
         )
         now = self.dynbeat.context.clock.now()
         is_shown = run.status != Status.SKIPPED and not self.hides_arguments

@@ -11,15 +11,19 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from sqlalchemy.orm import Session
+
 from celery_dynbeat.api import ChangeInfo, OwnerSchedules, RunInfo, ScheduleInfo
-from celery_dynbeat.common.errors import ScheduleNotFoundError
 from celery_dynbeat.common.states import Action
+from celery_dynbeat.process.context import Context
+from celery_dynbeat.store import schedules
 
 #: Edits that are read, the newest first.
 MAX_CHANGES = 100
 #: The clocks of two processes can differ by less.
 _CLOCK_ERROR = timedelta(seconds=1)
 _INCOMPLETE = "They are not known: the audit does not have all edits since the run."
+_RENAMED = "They are not known: the schedule was renamed since the run."
 _NOT_SENT = "The run was not sent."
 
 
@@ -72,14 +76,17 @@ class _Version:
         )
 
 
-def schedule_of(mine: OwnerSchedules, run: RunInfo) -> ScheduleInfo | None:
-    """Return the schedule of a run of ``mine``, None if it was deleted."""
-    try:
-        schedule = mine.get(run.name)
-    except ScheduleNotFoundError:
+def schedule_of(context: Context, run: RunInfo) -> ScheduleInfo | None:
+    """Return the schedule of a run, None if it was deleted. It may have another name now."""
+    schedule_id = run.schedule_id
+    if schedule_id is None:
         return None
-    # A new schedule can have the name of a deleted one.
-    return schedule if schedule.id == run.schedule_id else None
+
+    def read(session: Session) -> ScheduleInfo | None:
+        row = schedules.get_id(session, owner=run.owner, schedule_id=schedule_id)
+        return None if row is None else ScheduleInfo.of(row)
+
+    return context.read(None, read)
 
 
 def run_arguments(
@@ -90,6 +97,8 @@ def run_arguments(
         return UnknownArguments(reason=_NOT_SENT)
     if schedule is not None and schedule.updated_at < run.created_at - _CLOCK_ERROR:
         return SentArguments(args=schedule.args, kwargs=schedule.kwargs)
+    if schedule is not None and schedule.name != run.name:
+        return UnknownArguments(reason=_RENAMED)
     # An earlier schedule may have had the name.
     since = None if schedule is None else schedule.created_at
     changes = mine.changes(run.name, since=since, limit=MAX_CHANGES)
@@ -118,7 +127,8 @@ def _derived(
             break
         if edit.changed_at < recorded_at or (edit.action == Action.CREATE and schedule):
             return version.arguments
-        if edit.action == Action.CREATE:
+        # Before a rename, the name may have belonged to another schedule.
+        if edit.action in {Action.CREATE, Action.RENAME}:
             break
         if edit.changed_at <= started_at and not {"args", "kwargs"}.isdisjoint(before):
             return UnknownArguments(reason=_changed_meanwhile(edit))

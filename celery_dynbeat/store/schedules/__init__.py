@@ -128,6 +128,12 @@ def get(session: Session, *, owner: str, name: str) -> Schedule | None:
     return session.scalars(_named(owner, name)).one_or_none()
 
 
+def get_id(session: Session, *, owner: str, schedule_id: int) -> Schedule | None:
+    """Return the owner's schedule with this id, or None."""
+    by_id = select(Schedule).where(Schedule.id == schedule_id, Schedule.owner == owner)
+    return session.scalars(by_id).one_or_none()
+
+
 def find_id(session: Session, *, owner: str | None, name: str | None) -> int | None:
     """Return the id of a schedule. None if there is none, or without an owner or a name."""
     if owner is None or name is None:
@@ -194,6 +200,30 @@ def check_deleted(session: Session, *, schedule_id: int) -> None:
 
 def _named(owner: str, name: str) -> Select[Schedule]:
     return select(Schedule).where(Schedule.owner == owner, Schedule.name == name)
+
+
+def rename(session: Session, row: Schedule, *, name: str) -> None:
+    """Give a locked row another name. Raises ScheduleExistsError if the owner has that name.
+
+    Its backfills and alerts get the name, too. Its runs keep the name under which they ran.
+    """
+    owner, schedule_id = row.owner, row.id
+    try:
+        with savepoint(session):
+            row.name = name
+            session.flush()
+    except IntegrityError as error:
+        # A locking read, as in ``add``.
+        if lock(session, owner=owner, name=name) is None:
+            raise
+        raise ScheduleExistsError(owner=owner, name=name) from error
+    requests = update(Request).where(Request.schedule_id == schedule_id).values(name=name)
+    execute_dml(session, requests)
+    # A late import, as in _delete_checks.
+    from celery_dynbeat.db.alert_models import Alert  # noqa: PLC0415
+
+    alerts = update(Alert).where(Alert.schedule_id == schedule_id).values(name=name)
+    execute_dml(session, alerts)
 
 
 def delete_one(session: Session, *, schedule_id: int) -> None:

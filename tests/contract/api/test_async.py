@@ -155,6 +155,8 @@ async def call_each_of_owner(call):
     await call("create", "a", task="t", trigger=MINUTELY)
     await call("upsert", "a", task="t", trigger=timedelta(minutes=2))
     await call("update", "a", description="d", start_at=PAST)
+    assert (await call("rename", "a", "b")).name == "b"
+    await call("rename", "b", "a")
     await call("pause", "a", reason="r")
     await call("resume", "a")
     fire_time = (await call("upcoming", "a"))[0].at

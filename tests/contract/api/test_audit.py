@@ -134,14 +134,15 @@ def test_each_change_names_the_actor_and_the_reason_of_its_call(dynbeat, mine):
     mine.resume_many(everything=True, **by)
     mine.update_many({"tags": ["x"]}, everything=True, **by)
     mine.delete_many(tag="y", **by)
-    mine.delete("n", **by)
+    mine.rename("n", "o", **by)
+    mine.delete("o", **by)
     dynbeat.schedules.delete_owner(mine.owner, **by)
 
     changes = mine.changes()
     assert {(each.actor, each.reason) for each in changes} == {("ann", "ticket 12")}
     assert {each.action for each in changes} >= {
         *("create", "update", "pause", "resume", "skip", "unskip", "set_timezone", "run_now"),
-        *("cancel", "hold", "release", "delete"),
+        *("cancel", "hold", "release", "delete", "rename"),
     }
 
 

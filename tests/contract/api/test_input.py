@@ -103,7 +103,7 @@ def test_a_schedule_can_be_created_paused(dynbeat, mine, clock, beat, sent, call
         ("create", {"enabled": False, "paused_reason": 5}, "paused_reason", "must be a string"),
         ("upsert", {"enabled": False}, "enabled", "pause\\(\\) and resume"),
         ("update", {"enabled": False}, "enabled", "call pause\\(\\) or resume"),
-        ("update", {"name": "other"}, "name", "does not rename a schedule; create"),
+        ("update", {"name": "other"}, "name", "does not rename a schedule; call rename"),
         ("update", {"expected_version": "1"}, "expected_version", "read as .version"),
         ("update", {"session": "x"}, "session", "must be a sqlalchemy.orm.Session"),
         ("update", {"session": AsyncSession()}, "session", "await session.run_sync"),

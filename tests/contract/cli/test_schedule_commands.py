@@ -703,3 +703,16 @@ def test_an_invalid_alert_rule_or_ping_url_is_refused(refused, arguments, status
     assert code == status
     assert words in " ".join(shown.split())
     assert "token" not in shown
+
+
+def test_rename_gives_another_name(shown, refused, mine):
+    mine.create("a", task="t", trigger=MINUTELY)
+    mine.create("b", task="t", trigger=MINUTELY)
+
+    (line,) = shown("rename", "a", "c", *OWNER, "--reason", "why")
+
+    assert line.startswith("renamed schedule 'a' of owner 'user:42' to 'c'; next run 2026-")
+    assert [each.name for each in mine.list()] == ["b", "c"]
+    assert mine.changes("c")[0].reason == "why"
+    assert "already has a schedule named 'b'" in refused("rename", "c", "b", *OWNER)[1]
+    assert "name: a -> c" in shown("changes", "c", *OWNER)[0]

@@ -55,6 +55,6 @@ def test_an_example_returns_what_its_docstring_says(name, mine):
 
 def test_the_calls_that_change_a_schedule_have_examples():
     edits = {"create", "update", "upsert", "pause", "resume", "delete", "skip", "run_now"}
-    edits |= {"pause_many", "resume_many", "update_many", "delete_many"}
+    edits |= {"pause_many", "resume_many", "update_many", "delete_many", "rename"}
 
     assert edits - set(EXAMPLES) == set()

@@ -1,0 +1,295 @@
+"""rename(): the same schedule under another name."""
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import (
+    AnyOf,
+    Cron,
+    Every,
+    InvalidScheduleError,
+    Once,
+    ScheduleExistsError,
+    ScheduleNotFoundError,
+    StaleScheduleError,
+)
+from celery_dynbeat.beat.config_sync import sync
+from celery_dynbeat.db.alert_models import Alert
+from celery_dynbeat.insights.explain.run_arguments import (
+    UnknownArguments,
+    run_arguments,
+    schedule_of,
+)
+from tests.support.applications import MINUTELY, START, execute, instants
+from tests.support.suites import one_database
+from tests.support.worker_stub import WorkerStub
+
+MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
+
+
+def test_a_rename_changes_the_name_only(mine, clock):
+    before = mine.create("old", task="t", trigger=MINUTELY, kwargs={"a": 1}, tags=["x"])
+    clock.advance(MINUTE / 2)
+
+    after = mine.rename("old", "new")
+
+    changed = {key for key, value in before.to_dict().items() if after.to_dict()[key] != value}
+    assert changed == {"name", "version", "updated_at"}
+    assert (after.id, after.version, mine.get("new")) == (before.id, 2, after)
+    with pytest.raises(ScheduleNotFoundError):
+        mine.get("old")
+
+
+def test_the_history_and_the_messages_in_flight_stay(dynbeat, mine, clock, beat, sent):
+    mine.create("old", task="t", trigger=MINUTELY)
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    mine.rename("old", "new")
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+
+    runs = mine.runs("new")
+    assert [(run.name, run.scheduled_for) for run in runs] == [
+        ("new", START + 2 * MINUTE),
+        ("old", START + MINUTE),
+    ]
+    assert all(WorkerStub(dynbeat).start(run) for run in sent)
+    assert [run.status for run in mine.runs("new")] == ["running", "running"]
+
+
+def test_runs_of_the_old_name_are_found_until_a_schedule_has_it(mine, clock, beat):
+    mine.create("old", task="t", trigger=MINUTELY)
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    mine.rename("old", "new")
+    assert len(mine.runs("old")) == 1
+
+    mine.create("old", task="t", trigger=MINUTELY)
+
+    assert (len(mine.runs("old")), len(mine.runs("new"))) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        Cron("H H * * *"),
+        Cron("H/15 H(0-7),H * * H(mon-fri)", timezone="Asia/Seoul"),
+        AnyOf(Cron("H 9 * * *", timezone="Europe/Berlin"), Cron("H H 1 * *")),
+        AnyOf(Cron("0 9 * * *", timezone="UTC"), Cron("H H H * *", timezone="UTC")),
+        Cron("H H * * *").excluding(Cron("* * 1 * *")),
+    ],
+    ids=lambda trigger: trigger.spec,
+)
+@one_database
+def test_an_h_keeps_its_fire_times(mine, trigger):
+    mine.set_timezone("America/New_York")
+    before = mine.create("old", task="t", trigger=trigger)
+    fire_times = instants(mine.upcoming("old", count=50))
+
+    after = mine.rename("old", "new")
+
+    assert "H" in before.given_trigger.spec.upper().replace("THU", "")
+    assert instants(mine.upcoming("new", count=50)) == fire_times
+    assert (after.next_run_at, after.timezone) == (before.next_run_at, before.timezone)
+    assert after.inherits_timezone == before.inherits_timezone
+    assert after.given_trigger.hashed_by("a") == after.given_trigger
+    mine.set_timezone("Asia/Seoul")
+    mine.create("other", task="t", trigger=trigger)
+    assert mine.get("new").timezone == mine.get("other").timezone
+
+
+@one_database
+def test_a_rename_back_and_forth_keeps_the_fire_times(mine):
+    mine.create("old", task="t", trigger="H H * * *")
+    fire_times = instants(mine.upcoming("old"))
+
+    mine.rename("old", "new")
+    mine.rename("new", "old")
+
+    assert instants(mine.upcoming("old")) == fire_times
+
+
+@one_database
+def test_skipped_fire_times_stay(mine):
+    mine.create("old", task="t", trigger="H H * * *")
+    (first, *others) = instants(mine.upcoming("old", count=3))
+    mine.skip("old", first)
+
+    mine.rename("old", "new")
+
+    assert instants(mine.upcoming("new", count=2)) == others
+    mine.unskip("new", first)
+    assert instants(mine.upcoming("new", count=3)) == [first, *others]
+
+
+@one_database
+def test_the_delay_of_jitter_follows_the_name(mine):
+    mine.create("old", task="t", trigger="0 10 * * *", jitter=3600)
+    mine.rename("old", "new")
+    renamed = mine.get("new")
+    mine.rename("new", "other")
+
+    again = mine.create("new", task="t", trigger="0 10 * * *", jitter=3600)
+
+    assert renamed.next_run_at == again.next_run_at != mine.get("other").next_run_at
+    assert instants(mine.upcoming("other", count=1)) == [START.replace(hour=10)]
+
+
+def test_a_taken_name_is_refused_and_nothing_changes(dynbeat, mine):
+    mine.create("a", task="t", trigger="H H * * *")
+    mine.create("b", task="t", trigger=MINUTELY)
+    dynbeat.schedules.for_owner("user:7").create("c", task="t", trigger=MINUTELY)
+    before = list(mine.list())
+
+    with Session(dynbeat.context.database.engine) as session:
+        with pytest.raises(ScheduleExistsError) as raised:
+            mine.rename("a", "b", session=session)
+        assert (raised.value.owner, raised.value.name) == ("user:42", "b")
+        session.commit()
+
+    assert list(mine.list()) == before
+    assert mine.rename("a", "c").name == "c"
+
+
+def test_of_two_renames_to_one_name_one_is_refused(mine):
+    for name in "ab":
+        mine.create(name, task="t", trigger=MINUTELY)
+    refused = []
+
+    def rename(name):
+        try:
+            mine.rename(name, "c")
+        except ScheduleExistsError:
+            refused.append(name)
+
+    threads = [threading.Thread(target=rename, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert [each.name for each in mine.list()] == sorted(["c", *refused])
+    assert len(refused) == 1
+
+
+@one_database
+def test_a_rename_to_the_same_name_changes_nothing(mine):
+    before = mine.create("n", task="t", trigger="H H * * *")
+
+    assert mine.rename("n", "n") == before
+    assert mine.changes(action="rename") == []
+
+
+@one_database
+@pytest.mark.parametrize("name", ["", " n", "n" * 256, "a\nb", 5, None])
+def test_an_invalid_name_is_refused(mine, name):
+    mine.create("n", task="t", trigger=MINUTELY)
+    with pytest.raises(InvalidScheduleError) as raised:
+        mine.rename("n", name)
+    assert raised.value.field == "new_name"
+
+
+@one_database
+def test_a_stale_version_is_refused(mine):
+    mine.create("n", task="t", trigger=MINUTELY)
+    with pytest.raises(StaleScheduleError):
+        mine.rename("n", "m", expected_version=2)
+    assert mine.rename("n", "m", expected_version=1).version == 2
+
+
+def test_a_schedule_of_beat_schedule_keeps_its_name(dynbeat):
+    dynbeat.app.conf.beat_schedule = {"a": {"task": "t", "schedule": 60}}
+    sync(dynbeat.context)
+
+    with pytest.raises(InvalidScheduleError, match="entry in beat_schedule"):
+        dynbeat.schedules.for_owner("").rename("a", "b")
+
+
+def test_the_change_is_found_under_both_names(mine):
+    mine.create("old", task="t", trigger="H H * * *")
+    mine.rename("old", "new", actor="ann", reason="why")
+
+    for name in ("old", "new"):
+        change = mine.changes(name)[0]
+        assert (change.action, change.actor, change.reason) == ("rename", "ann", "why")
+        assert (change.before["name"], change.after["name"]) == ("old", "new")
+        assert (change.before["version"], change.after["version"]) == (1, 2)
+        assert change.before["trigger"]["spec"].upper() == "H H * * *"
+        assert change.after["trigger"]["spec"].replace(" ", "").replace("*", "").isdigit()
+
+
+def test_backfills_and_alerts_have_the_new_name(dynbeat, mine, clock):
+    mine.create("old", task="t", trigger=Every(60, anchor=START - DAY))
+    mine.backfill("old", since=START - 5 * MINUTE, until=START)
+    opened = {"opened_at": clock.now(), "last_at": clock.now(), "checked_at": clock.now()}
+    with Session(dynbeat.context.database.engine) as session, session.begin():
+        alert = {"schedule_id": mine.get("old").id, "kind": "failed", "target": "default", **opened}
+        session.add(Alert(owner=mine.owner, name="old", **alert))
+
+    mine.rename("old", "new")
+
+    assert [each.name for each in mine.requests("new")] == ["new"]
+    assert [each.schedule for each in mine.alerts()] == ["new"]
+
+
+def test_a_backfill_continues_after_a_rename(mine, clock, beat, sent):
+    mine.create("old", task="t", trigger=Every(60, anchor=START - DAY))
+    mine.backfill("old", since=START - 5 * MINUTE, until=START, batch_size=5)
+
+    mine.rename("old", "new")
+    clock.advance(timedelta(seconds=1))
+    beat.run_until_idle()
+
+    assert len(sent) == len(mine.runs("new", origin="backfill")) == 5
+    assert {run.name for run in mine.runs("new")} == {"new"}
+
+
+@one_database
+def test_a_damaged_or_finished_schedule_can_be_renamed(dynbeat, mine, clock, beat):
+    mine.create("once", task="t", trigger=Once(START + MINUTE))
+    mine.create("damaged", task="t", trigger="H H * * *", jitter=60)
+    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'x' WHERE name = 'damaged'")
+    clock.advance(2 * DAY)
+    beat.run_until_idle()
+
+    assert mine.rename("once", "a").state == "finished"
+    assert mine.rename("damaged", "b").state == "quarantined"
+
+
+@one_database
+def test_the_schedule_of_a_run_is_found_after_a_rename(dynbeat, mine, clock, beat):
+    mine.create("old", task="t", trigger=MINUTELY, kwargs={"a": 1})
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    (run,) = mine.runs("old")
+    clock.advance(MINUTE / 2)
+    mine.rename("old", "new")
+
+    schedule = schedule_of(dynbeat.context, run)
+    found = run_arguments(mine, run, schedule=schedule, now=clock.now())
+
+    assert schedule == mine.get("new")
+    assert isinstance(found, UnknownArguments)
+    assert "renamed" in found.reason
+    mine.delete("new")
+    assert schedule_of(dynbeat.context, mine.get_run(run.id)) is None
+
+
+def test_update_names_the_call_that_renames(mine):
+    mine.create("n", task="t", trigger=MINUTELY)
+
+    with pytest.raises(InvalidScheduleError, match=r"call rename\('n', 'm'\)"):
+        mine.update("n", name="m")
+
+
+@one_database
+def test_the_fire_times_of_an_h_of_2026(mine):
+    """The text that a rename writes is the one of the old name's key."""
+    mine.create("old", task="t", trigger="H H * * *")
+    spec = mine.rename("old", "new").trigger.spec
+
+    assert spec == Cron("H H * * *").hashed_by("user:42\nold").spec
+    assert mine.upcoming("new")[0].at > datetime(2026, 1, 1, tzinfo=UTC)
