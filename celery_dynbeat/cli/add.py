@@ -25,16 +25,20 @@ from celery_dynbeat.cli.fields import field_options, fields_from, trigger_from, 
 @trigger_options
 @edit_options
 @field_options
-@click.option("--paused", is_flag=True, help="Create it paused; `dynbeat resume` starts it.")
 @click.option(
-    "--dry-run", is_flag=True, help="Check everything, show the next fire times, write nothing."
+    "--paused", is_flag=True, help="Create the schedule paused. `dynbeat resume` starts it."
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Check everything and show the next fire times, but write nothing.",
 )
 def add(
     invocation: Invocation, *, name: str, task: str, paused: bool, dry_run: bool, **given: Any
 ) -> None:
     """Create a schedule. Exactly one of --cron, --every, --once, --rrule and --trigger is needed.
 
-    A policy that is not given follows its setting.
+    A policy that you leave out follows its setting.
     """
     trigger = trigger_from(invocation, given)
     if trigger is None:

@@ -37,13 +37,16 @@ COLUMNS = (
 
 
 @command("alerts", columns=COLUMNS, examples=("alerts", "alerts --owner user:42 --all"))
-@click.option("--owner", default=None, metavar="OWNER", help="Those of OWNER. Default: all.")
-@click.option("--all", "with_recovered", is_flag=True, help="Also those that have recovered.")
+@click.option(
+    "--owner", default=None, metavar="OWNER", help="Only alerts of OWNER. Default: all owners."
+)
+@click.option("--all", "with_recovered", is_flag=True, help="Include alerts that have recovered.")
 def alerts(invocation: Invocation, *, with_recovered: bool) -> None:
-    """List the open alerts, the oldest first.
+    """List the open alerts, oldest first.
 
     Each schedule has at most one alert of each kind. The settings dynbeat_alert_* turn alerts on.
-    Without --owner, a note on stderr names each target whose messages fail: see `alert-targets`.
+    Without --owner, a note on stderr names each target whose messages fail. `alert-targets` shows
+    more.
     """
     calls, only_open = invocation.calls, not with_recovered
     fetched = pages(
@@ -68,10 +71,10 @@ _scope = combined(
 @_ids
 @_scope
 def acknowledge(invocation: Invocation, *, ids: tuple[int, ...]) -> None:
-    """Acknowledge open alerts: no message reports them again.
+    """Acknowledge open alerts, so that no message reports them again.
 
-    IDS are those of `dynbeat alerts`. This lasts until an alert recovers. The recovery is reported.
-    A snooze ends.
+    `dynbeat alerts` shows the IDS. An acknowledgement lasts until the alert recovers, and the
+    recovery is reported. It ends a snooze of the alert.
     """
     _change(invocation, ids, "acknowledged", invocation.calls.acknowledge_alert)
 
@@ -79,15 +82,15 @@ def acknowledge(invocation: Invocation, *, ids: tuple[int, ...]) -> None:
 @command("snooze", examples=("snooze 17 --until 4h", "snooze 17 --end"), is_list=True)
 @_ids
 @_scope
-@click.option("--until", type=Instant(1), help="No message before then, such as 4h (from now).")
+@click.option("--until", type=Instant(1), help="When the snooze ends, such as 4h (from now).")
 @click.option("--end", is_flag=True, help="End the snooze now.")
 def snooze(
     invocation: Invocation, *, ids: tuple[int, ...], until: TypedInstant | None, end: bool
 ) -> None:
-    """Send no message about open alerts until an instant.
+    """Send no messages about open alerts until a given time.
 
-    IDS are those of `dynbeat alerts`. If an alert is still open then, a message reports it again. A
-    recovery before is not reported. At most 30 days.
+    `dynbeat alerts` shows the IDS. If an alert is still open when the snooze ends, a message
+    reports it again. An earlier recovery is not reported. A snooze lasts at most 30 days.
     """
     if end == (until is not None):
         raise click.UsageError("give --until INSTANT or --end", invocation.context)
@@ -116,8 +119,9 @@ def _change(
 def test_alert(invocation: Invocation, *, target: str) -> None:
     """Send a test message to each URL of an alert target.
 
-    TARGET is a key of dynbeat_alert_urls. The message is that of a failed run, with your templates.
-    An URL is named by its number in the setting, because it contains passwords.
+    TARGET is a key of dynbeat_alert_urls. The command sends the message of a failed run, with your
+    templates. It prints the number of a URL in the setting instead of the URL, because URLs
+    contain passwords.
     """
     context = invocation.dynbeat.context
     urls = context.settings.alert_urls.get(target, ())
@@ -186,9 +190,10 @@ TARGET_COLUMNS = (
     "alert-targets", columns=TARGET_COLUMNS, examples=("alert-targets", "alert-targets --json")
 )
 def alert_targets(invocation: Invocation) -> None:
-    """List the alert targets, and what their messages have become.
+    """List the alert targets and the states of their messages.
 
-    Messages that were sent or dropped are counted for 7 days. An error contains no part of a URL.
+    The command counts the messages that were sent or dropped in the last 7 days. An error contains
+    no part of a URL.
     """
     invocation.show(TARGET_COLUMNS, invocation.schedules.alert_targets())
 

@@ -36,8 +36,8 @@ _DONE = {"create": "created", "update": "updated", "delete": "deleted", "keep": 
     is_list=True,
 )
 @click.argument("file", type=click.File("r", encoding="utf-8"))
-@click.option("--prune", is_flag=True, help="Delete the schedules that the file does not have.")
-@click.option("--dry-run", is_flag=True, help="Show the changes and make none.")
+@click.option("--prune", is_flag=True, help="Delete the schedules that are not in the file.")
+@click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 @click.option(
     "--owner",
     default=None,
@@ -47,14 +47,14 @@ _DONE = {"create": "created", "update": "updated", "delete": "deleted", "keep": 
 @click.option(
     "--tag",
     metavar="TAG",
-    help="Give each schedule of the file this tag. --prune deletes only schedules with it.",
+    help="Add this tag to each schedule of the file. --prune deletes only schedules with this tag.",
 )
 @actor_options
 @yes_option
 def apply_file(
     invocation: Invocation, *, file: TextIO, prune: bool, dry_run: bool, tag: str | None
 ) -> None:
-    """Make the stored schedules match FILE: YAML or JSON.
+    """Make the stored schedules match FILE (YAML or JSON).
 
     FILE can be - for stdin. All changes are in one transaction. A field that the file leaves out
     gets its default, but a paused schedule stays paused unless the file says `enabled: true`.

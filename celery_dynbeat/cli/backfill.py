@@ -21,14 +21,14 @@ from celery_dynbeat.common.text import MAX_REQUEST_BATCH
     " run did not succeed. 2: a wrong command line.",
 )
 @name_argument
-@click.option("--since", type=Instant(-1), required=True, help="All fire times from then on.")
-@click.option("--until", type=Instant(-1), help="Only fire times before then. Default: now.")
+@click.option("--since", type=Instant(-1), required=True, help="All fire times since this time.")
+@click.option("--until", type=Instant(-1), help="Only fire times before this time. Default: now.")
 @click.option(
     "--batch-size",
     type=Number(least=1, most=MAX_REQUEST_BATCH),
     default=100,
     show_default=True,
-    help="At most this number of the runs are unfinished at any time.",
+    help="The largest number of unfinished runs at any time.",
 )
 @edit_options
 @click.option("--wait", is_flag=True, help="Wait until all runs have ended.")
@@ -43,8 +43,8 @@ def backfill(
 ) -> None:
     """Run a schedule for its past fire times that have no run.
 
-    Beat creates the runs, the oldest first, while no schedule is due. `dynbeat requests` shows the
-    progress.
+    Beat creates the runs while no schedule is due, and starts with the oldest fire time. `dynbeat
+    requests` shows the progress.
     """
     first = invocation.instant(since)
     assert first is not None  # noqa: S101 - --since is required

@@ -29,30 +29,32 @@ from celery_dynbeat.common.text import MAX_CANCELLED, counted
     "--status",
     type=click.Choice([each.value for each in REVOKE.sources]),
     multiple=True,
-    help="This status. Repeatable. Default: all three.",
+    help="Only this status. Repeatable. Default: all three.",
 )
 @click.option("--name", metavar="NAME", help="Only runs of the schedules of this name.")
 @click.option("--task", metavar="TASK", help="Only runs of this task.")
 @click.option(
     "--origin", type=click.Choice([each.value for each in Origin]), help="Only runs of this origin."
 )
-@click.option("--since", type=Instant(-1), help="Only fire times from then on, such as 2h (ago).")
-@click.option("--until", type=Instant(-1), help="Only fire times before then.")
+@click.option(
+    "--since", type=Instant(-1), help="Only fire times since this time, such as 2h (ago)."
+)
+@click.option("--until", type=Instant(-1), help="Only fire times before this time.")
 @click.option(
     "--limit",
     type=Number(least=1, most=MAX_CANCELLED),
     default=10_000,
     show_default=True,
-    help="With --all, at most this number of runs.",
+    help="With --all, the largest number of runs to cancel.",
 )
 @actor_options
 @yes_option
 def cancel(invocation: Invocation, *, run_ids: Sequence[str], is_all: bool, **filters: Any) -> None:
     """Cancel runs that have not started or that wait for a retry.
 
-    Give ids of runs, or --all. A worker drops the message of a cancelled run. A running run is not
-    cancelled: Celery's `revoke` with terminate ends it. With --all the command says how many
-    runs match, and asks first.
+    Pass ids of runs or --all. A worker drops the message of a cancelled run. The command does not
+    stop a running task. Celery's `revoke` with terminate does. With --all, the command prints how
+    many runs match and asks for confirmation.
     """
     if bool(run_ids) == is_all:
         raise click.UsageError("give either RUN_ID or --all", invocation.context)

@@ -63,8 +63,8 @@ COLUMNS = (
 @click.option(
     "--action", type=click.Choice([each.value for each in Action]), help="Only this action."
 )
-@click.option("--since", type=Instant(-1), help="Only edits from then on, such as 2h (ago).")
-@click.option("--until", type=Instant(-1), help="Only edits before then.")
+@click.option("--since", type=Instant(-1), help="Only edits since this time, such as 2h (ago).")
+@click.option("--until", type=Instant(-1), help="Only edits before this time.")
 @page_options
 def changes(
     invocation: Invocation,
@@ -77,11 +77,11 @@ def changes(
     all_pages: bool,
     **filters: Any,
 ) -> None:
-    """List who changed what and why, the newest first.
+    """List who changed what and why, newest first.
 
-    With NAME, the edits of one schedule are listed. The values before and after are in --json, with
-    the keys of `dynbeat show --json`. The owner of an edit of everything is * in piped output, and
-    null in --json. The name is empty for an edit of an owner.
+    With NAME, the command lists the edits of one schedule. --json has the values before and after,
+    with the keys of `dynbeat show --json`. An edit of everything has the owner * in piped output
+    and null in --json. An edit of an owner has an empty name.
     """
     if name is not None and invocation.owner is None:
         raise click.UsageError("NAME and --all-owners exclude each other", invocation.context)

@@ -24,7 +24,9 @@ from celery_dynbeat.common.text import counted
 @click.option("--all-of-owner", is_flag=True, help="All schedules and holds of the owner.")
 @filter_options
 @click.option(
-    "--erase-history", is_flag=True, help="With --all-of-owner: also its runs and its changes."
+    "--erase-history",
+    is_flag=True,
+    help="With --all-of-owner, also delete the runs and changes of the owner.",
 )
 @owners_option
 @actor_options
@@ -39,9 +41,9 @@ def delete(
 ) -> None:
     """Delete a schedule, and revoke its runs that have not started. Its history stays.
 
-    With --state, --tag, --task or --name-prefix, all schedules that match are deleted. The command
-    asks for a confirmation. These options and --erase-history commit after each batch. If the
-    command is interrupted, repeat it.
+    With --state, --tag, --task or --name-prefix, the command deletes all schedules that match. It
+    asks for confirmation. These options and --erase-history commit after each batch. If the command
+    is interrupted, repeat it.
     """
     matching = given_filters(filters)
     if [name is None, not all_of_owner, not matching].count(False) != 1:

@@ -26,7 +26,7 @@ COLUMNS = (
     default=None,
     shell_complete=complete_owners,
     metavar="OWNER",
-    help="Those of OWNER. Default: all.",
+    help="Only runs of OWNER. Default: all owners.",
 )
 @click.option("--task", metavar="TASK", help="Only runs of this task.")
 @click.option(
@@ -34,16 +34,17 @@ COLUMNS = (
     type=Instant(-1),
     default="24h",
     show_default=True,
-    help="Only fire times from then on, such as 2h (ago).",
+    help="Only fire times since this time, such as 2h (ago).",
 )
-@click.option("--until", type=Instant(-1), help="Only fire times before then.")
+@click.option("--until", type=Instant(-1), help="Only fire times before this time.")
 def errors(
     invocation: Invocation, *, task: str | None, since: TypedInstant, until: TypedInstant | None
 ) -> None:
     """Count the failed and lost runs by task and error.
 
-    The most frequent comes first. Errors whose first lines differ only in numbers are one. At most
-    10,000 runs are searched, the newest first. A note says if there can be more.
+    The most frequent error comes first. Errors whose first lines differ only in numbers are
+    counted together. The command searches the newest 10,000 runs at most. A note says if there can
+    be more.
     """
     # The help of the command imports no database.
     from celery_dynbeat.insights.statistics.failures import failures  # noqa: PLC0415

@@ -45,14 +45,15 @@ _NODES = (
     type=Number(least=1, most=100),
     default=5,
     show_default=True,
-    help="The number of last and of next fire times.",
+    help="The number of last fire times and of next fire times.",
 )
 def explain_schedule(invocation: Invocation, *, name: str, count: int) -> None:
-    """Say why a schedule ran, or did not run.
+    """Explain why a schedule ran or did not run.
 
-    The first line states the cause, the second one the fix. Then come the last fire times with what
-    happened to each, the next ones, the beats, and the workers that consume its queue. --json
-    prints the cause as a word that programs can compare, such as "no_worker_for_queue".
+    The first line states the cause, and the second line states the fix. The output then lists the
+    last fire times with their results, the next fire times, the beats, and the workers that
+    consume the queue. --json prints the cause as a word that programs can compare, such as
+    "no_worker_for_queue".
     """
     from celery_dynbeat.insights.explain.collect import explain  # noqa: PLC0415
 

@@ -40,7 +40,7 @@ from celery_dynbeat.common.text import MAX_PAGE_SIZE
     "--all-data",
     is_flag=True,
     help="All data of the owner as JSON lines: schedules, runs, changes, requests, alerts,"
-    " holds. Not for `apply`.",
+    " holds. `apply` cannot read them.",
 )
 def export(invocation: Invocation, *, tag: str | None, all_data: bool, path: Path | None) -> None:
     """Write the schedules as YAML, or as JSON with --json.

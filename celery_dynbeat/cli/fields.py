@@ -47,9 +47,11 @@ trigger_options = combined(
     click.option(
         "--once", type=Instant(1), help="One fire time, such as 2026-11-22T09:00 or 2h (from now)."
     ),
-    click.option("--rrule", metavar="TEXT", help="A recurrence rule: 'FREQ=WEEKLY;BYDAY=MO'."),
     click.option(
-        "--trigger", metavar="TEXT", help="Any trigger as text, or as JSON of kind and spec."
+        "--rrule", metavar="TEXT", help="A recurrence rule, such as 'FREQ=WEEKLY;BYDAY=MO'."
+    ),
+    click.option(
+        "--trigger", metavar="TEXT", help="Any trigger, as text or as JSON with kind and spec."
     ),
     click.option(
         "--timezone",
@@ -60,36 +62,42 @@ trigger_options = combined(
 field_options = combined(
     click.option("--args", type=Json(list), help="Positional arguments of the task."),
     click.option("--kwargs", type=Json(dict), help="Keyword arguments of the task."),
-    click.option("--queue", metavar="QUEUE", help="The queue of its messages."),
+    click.option("--queue", metavar="QUEUE", help="The queue of the messages."),
     click.option(
-        "--priority", type=Number(least=0, most=255), help="The priority of its messages."
+        "--priority", type=Number(least=0, most=255), help="The priority of the messages."
     ),
     click.option("--options", type=Json(dict), help="Other options of apply_async."),
-    click.option("--start-at", type=Instant(1), help="No fire time before this."),
-    click.option("--end-at", type=Instant(1), help="No fire time after this."),
+    click.option("--start-at", type=Instant(1), help="The schedule does not fire earlier."),
+    click.option("--end-at", type=Instant(1), help="The schedule does not fire later."),
     click.option(
-        "--max-runs", type=Number(least=1, most=_MAX_COUNT), help="The schedule ends after these."
+        "--max-runs",
+        type=Number(least=1, most=_MAX_COUNT),
+        help="The schedule ends after this many runs.",
     ),
-    click.option("--catch-up", type=click.Choice(CATCH_UPS), help="Which missed runs are sent."),
-    click.option("--catch-up-window", type=Duration(), help="An older missed run is not sent."),
+    click.option("--catch-up", type=click.Choice(CATCH_UPS), help="Which missed runs to send."),
+    click.option("--catch-up-window", type=Duration(), help="Older missed runs are not sent."),
     click.option(
-        "--overlap", type=click.Choice(OVERLAPS), help="If the previous run is unfinished."
+        "--overlap",
+        type=click.Choice(OVERLAPS),
+        help="What to do if the previous run is unfinished.",
     ),
-    click.option("--max-run-time", type=Duration(), help="A longer run does not count as overlap."),
-    click.option("--jitter", type=Duration(), help="Delay each run by up to this."),
+    click.option("--max-run-time", type=Duration(), help="Longer runs do not count as an overlap."),
+    click.option("--jitter", type=Duration(), help="The longest delay of a run."),
     click.option(
         "--expires-after", type=Duration(), help="A run that has not started by then expires."
     ),
-    click.option("--on-lost", type=click.Choice(ON_LOST), help="If the worker of a run dies."),
+    click.option(
+        "--on-lost", type=click.Choice(ON_LOST), help="What to do if the worker of a run dies."
+    ),
     click.option(
         "--pause-after-failures",
         type=Number(least=0, most=_MAX_COUNT),
-        help="Pause after this number of failed runs in a row; 0: never.",
+        help="Pause after this many failed runs in a row. 0 means never.",
     ),
     click.option(
         "--retry",
         type=RetryPolicy(),
-        help="Start a failed run again, such as 3, or 'times=3, delay=5m, factor=2'; 0: never.",
+        help="Retries of a failed run, such as 3 or 'times=3, delay=5m, factor=2'. 0 means never.",
     ),
     click.option(
         "--alert",
@@ -98,8 +106,8 @@ field_options = combined(
         multiple=True,
         help="An alert rule, such as after_failures=3 or late_after=2m. Repeatable.",
     ),
-    click.option("--ping-url", metavar="URL", help="Where a worker reports each run."),
-    click.option("--description", metavar="TEXT", help="A text for people."),
+    click.option("--ping-url", metavar="URL", help="The URL to which workers report each run."),
+    click.option("--description", metavar="TEXT", help="A description for people."),
     click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag. Repeatable."),
 )
 

@@ -26,14 +26,14 @@ def flower(context: click.Context, arguments: tuple[str, ...]) -> None:
     """Start Flower with pages for schedules, runs and beats.
 
     All options of Flower work, such as --port, --address, --basic-auth, --auth, --url-prefix and
-    --read-only. So do FLOWER_* environment variables and flowerconfig.py.
+    --read-only. FLOWER_* environment variables and flowerconfig.py work as well.
 
-    Without --auth and --basic-auth the schedule pages are read-only.
+    Without --auth or --basic-auth, the schedule pages are read-only.
     --dynbeat-unauthenticated-writes allows changes without a login. --dynbeat-allowed-hosts=NAMES
-    has the names of this Flower in URLs. Without a login, only these, loopback names and addresses
-    are accepted. --dynbeat-hide-arguments hides the arguments of tasks.
-    --dynbeat-query-timeout=SECONDS limits each database call (default: 10).
-    --dynbeat-metrics adds the gauges of the database to /metrics.
+    lists the host names of this Flower in URLs. Without a login, Flower accepts only these names,
+    loopback names and addresses. --dynbeat-hide-arguments hides the arguments of tasks.
+    --dynbeat-query-timeout=SECONDS limits each database call (default: 10). --dynbeat-metrics adds
+    the gauges of the database to /metrics.
     """
     try:
         from celery_dynbeat.flower import program  # noqa: PLC0415 - Flower is optional

@@ -32,9 +32,9 @@ scope_options = combined(
         default=None,
         shell_complete=complete_owners,
         metavar="OWNER",
-        help='The owner; "" is the application itself.',
+        help='The owner. "" is the application itself.',
     ),
-    click.option("--all-owners", is_flag=True, help="Everything: all schedules of all owners."),
+    click.option("--all-owners", is_flag=True, help="All schedules of all owners."),
 )
 
 
@@ -52,16 +52,22 @@ def _check_scope(invocation: Invocation) -> None:
 )
 @scope_options
 @actor_option
-@click.option("--reason", required=True, metavar="TEXT", help="Why, for the other operators.")
-@click.option("--until", type=Instant(1), help="Release by itself then. Default: at `release`.")
+@click.option(
+    "--reason", required=True, metavar="TEXT", help="The reason, shown to other operators."
+)
+@click.option(
+    "--until",
+    type=Instant(1),
+    help="When the hold ends by itself. Default: it stays until `release`.",
+)
 @yes_option
 def hold(invocation: Invocation, *, until: TypedInstant | None) -> None:
     """Stop all schedules of an owner, or everything.
 
-    The hold ends at `dynbeat release`, or at --until. Runs that are recorded already, and `dynbeat
-    run`, continue. A schedule's own pause does not change. Afterwards the policy catch_up decides
-    about the missed fire times. Each actor has one hold of an owner. A second one changes its
-    reason and end. On a terminal, --all-owners asks first.
+    The hold ends with `dynbeat release` or at --until. Recorded runs still start, and `dynbeat
+    run` still works. A paused schedule stays paused. After the hold, the policy catch_up decides
+    which missed fire times run. Each actor has at most one hold of an owner. A second hold changes
+    the reason and the end of the first. On a terminal, --all-owners asks for confirmation.
     """
     _check_scope(invocation)
     if invocation.owner is None and invocation.can_ask:
@@ -87,7 +93,10 @@ def hold(invocation: Invocation, *, until: TypedInstant | None) -> None:
 @reason_option
 @click.option("--all-actors", is_flag=True, help="Also end the holds of other actors.")
 def release(invocation: Invocation, *, all_actors: bool) -> None:
-    """End a hold of the actor. With --all-owners, the hold of everything; those of owners stay."""
+    """End a hold of the actor.
+
+    --all-owners ends the hold of everything. The holds of owners stay.
+    """
     _check_scope(invocation)
     ended = invocation.calls.release(all_actors=all_actors)
     if not ended:
@@ -103,10 +112,13 @@ def release(invocation: Invocation, *, all_actors: bool) -> None:
 
 @command("holds", columns=COLUMNS, examples=("holds", "holds --owner user:42"))
 @click.option(
-    "--owner", default=None, metavar="OWNER", help="Those in force for OWNER. Default: all holds."
+    "--owner",
+    default=None,
+    metavar="OWNER",
+    help="Only holds in force for OWNER. Default: all holds.",
 )
 def holds(invocation: Invocation) -> None:
-    """List the holds in force, with who holds and why.
+    """List the holds in force with their actors and reasons.
 
     The oldest comes first. The owner of a hold of everything is * in piped output, and null in
     --json.

@@ -73,7 +73,12 @@ _COLUMNS = (
 )
 
 import_options = combined(
-    click.option("--apply", "applies", is_flag=True, help="Write. Without it, nothing is written."),
+    click.option(
+        "--apply",
+        "applies",
+        is_flag=True,
+        help="Write the changes. Without this option, nothing is written.",
+    ),
     edit_options,
     click.option(
         "--owner-from",
@@ -85,10 +90,10 @@ back_options = combined(
     click.option(
         "--back",
         is_flag=True,
-        help="The way back: write to the other scheduler what ran, paused or ended here.",
+        help="Write to the other scheduler what ran, paused or ended here.",
     ),
     click.option(
-        "--without-hold", is_flag=True, help="With --back --apply: also while beat can send."
+        "--without-hold", is_flag=True, help="With --back --apply, write even while beat can send."
     ),
 )
 url_argument = click.argument("url", envvar="DYNBEAT_IMPORT_URL", required=False)
@@ -100,21 +105,21 @@ table_options = combined(
     click.option(
         "--naive-timezone",
         metavar="ZONE",
-        help="The zone of instants without one, on databases that store none. Default: UTC.",
+        help="The time zone of instants on databases that store no zone. Default: UTC.",
     ),
 )
 
 
 @click.group("import")
 def import_schedules() -> None:
-    """Take over the schedules of another scheduler.
+    """Import the schedules of another scheduler.
 
-    Without --apply nothing is written: the output shows what becomes what, and why a schedule
-    cannot be imported. A second import writes what differs from the source: it also replaces edits
-    of the task, its arguments or its trigger that you made here.
+    Without --apply, nothing is written. The output shows the result of each schedule, and why a
+    schedule cannot be imported. A second import overwrites everything that differs from the
+    source. It also replaces edits of the task, its arguments or its trigger that you made here.
 
-    With --back the import goes the other way: before the old beat starts again, it learns what ran
-    here, so that it sends no run twice. Definitions are not written.
+    --back goes the other way. It writes to the old scheduler what ran here, so that the old beat
+    sends no run twice when it starts again. It does not write definitions.
     """
 
 
@@ -134,8 +139,8 @@ def import_schedules() -> None:
 def django_celery_beat(invocation: Invocation, **given: Any) -> None:
     """Import the tasks of django-celery-beat from a database URL.
 
-    The environment variable DYNBEAT_IMPORT_URL can give the URL, so that no list of processes shows
-    its password. The tables are only read without --back.
+    The environment variable DYNBEAT_IMPORT_URL can give the URL, so that the process list does not
+    show its password. Without --back, the tables are only read.
     """
     _import_tables(invocation, DJANGO_CELERY_BEAT, **given)
 
@@ -153,14 +158,15 @@ def django_celery_beat(invocation: Invocation, **given: Any) -> None:
 @import_options
 @back_options
 @click.option("--key-prefix", help="Default: the setting redbeat_key_prefix, else redbeat:")
-@click.option("--cluster", is_flag=True, help="The URL is that of a Redis Cluster.")
+@click.option("--cluster", is_flag=True, help="The URL belongs to a Redis Cluster.")
 def redbeat(
     invocation: Invocation, *, url: str | None, key_prefix: str | None, cluster: bool, **given: Any
 ) -> None:
     """Import the entries of celery-redbeat from a Redis URL.
 
-    Without a URL, the Redis is the one that RedBeat's settings of the application name, sentinels
-    and clusters included; celery-redbeat must then be installed. Redis is only read without --back.
+    Without a URL, the command uses the Redis of the application's RedBeat settings, including
+    sentinels and clusters. celery-redbeat must then be installed. Without --back, Redis is only
+    read.
     """
     # Late imports, here and below: help opens no database.
     from celery_dynbeat.importing.redbeat.source import RedBeatSource  # noqa: PLC0415
@@ -186,7 +192,7 @@ def redbeat(
 def sqlalchemy_celery_beat(invocation: Invocation, **given: Any) -> None:
     """Import the tasks of sqlalchemy-celery-beat from a database URL.
 
-    --schema is the setting beat_schema. The tables are only read without --back.
+    --schema is the setting beat_schema. Without --back, the tables are only read.
     """
     _import_tables(invocation, SQLALCHEMY_CELERY_BEAT, **given)
 
@@ -203,8 +209,8 @@ def sqlalchemy_celery_beat(invocation: Invocation, **given: Any) -> None:
 def celery_sqlalchemy_scheduler(invocation: Invocation, **given: Any) -> None:
     """Import tasks of celery-sqlalchemy-scheduler from a database URL.
 
-    Its instants without a zone are in the time zone of the application, unless --naive-timezone
-    names another one. The tables are only read without --back.
+    Instants without a time zone are in the time zone of the application, unless --naive-timezone
+    names another one. Without --back, the tables are only read.
     """
     _import_tables(invocation, CELERY_SQLALCHEMY_SCHEDULER, **given)
 
@@ -222,7 +228,8 @@ def celery_sqlalchemy_scheduler(invocation: Invocation, **given: Any) -> None:
 @click.option(
     "--schedule-file",
     type=click.Path(path_type=Path),
-    help="The file of the old celery beat, for the last run times. Trust it: it is a pickle.",
+    help="The file of the old celery beat, for the last run times. The file is a pickle. Import it"
+    " only if you trust it.",
 )
 def beat_schedule(
     invocation: Invocation,
@@ -233,9 +240,9 @@ def beat_schedule(
 ) -> None:
     """Import the entries of beat_schedule, with their progress.
 
-    Without an owner they stay entries: beat keeps them as schedules itself, and the import adds
-    their last run times. With --owner they become schedules of the owner; then remove them from
-    beat_schedule. Stop the old beat first: it locks its file.
+    Without --owner, the entries stay in beat_schedule. Beat stores them as schedules itself, and
+    the import adds their last run times. With --owner, the entries become schedules of the owner.
+    Then remove them from beat_schedule. Stop the old beat first, because it locks its file.
     """
     from celery_dynbeat.importing.beat_schedule import BeatScheduleSource  # noqa: PLC0415
 
@@ -258,7 +265,9 @@ def beat_schedule(
 @click.option("--task", metavar="TASK", help="The task that receives each command as its argument.")
 @click.option("--system", is_flag=True, help="The sixth field is a user, as in /etc/crontab.")
 @click.option(
-    "--timezone", metavar="ZONE", help="The zone of lines without CRON_TZ. Default: the owner's."
+    "--timezone",
+    metavar="ZONE",
+    help="The time zone of lines without CRON_TZ. Default: the owner's.",
 )
 def crontab(
     invocation: Invocation,
@@ -269,10 +278,10 @@ def crontab(
     timezone: str | None,
     **given: Any,
 ) -> None:
-    """Import the lines of a crontab file; - is stdin.
+    """Import the lines of a crontab file, or of stdin with -.
 
-    The task receives the command as its argument, the variables above the line as `environment`,
-    and with --system the user as `user`.
+    The task receives the command as its argument and the variables above the line as
+    `environment`. With --system, it receives the user as `user`.
     """
     if timezone is not None:
         invocation.load_zone(timezone)

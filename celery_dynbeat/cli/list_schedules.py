@@ -74,7 +74,7 @@ def _columns(invocation: Invocation) -> Sequence[Column]:
 @click.option(
     "--state",
     type=click.Choice([each.value for each in State]),
-    help="Only schedules in this state. failing: the last ended run failed or was lost.",
+    help="Only schedules in this state. failing means that the last ended run failed or was lost.",
 )
 @click.option("--name-prefix", metavar="TEXT", help="Only names that begin with TEXT.")
 @click.option("--task", metavar="TASK", help="Only schedules of this task.")
@@ -86,11 +86,13 @@ def _columns(invocation: Invocation) -> Sequence[Column]:
     " schedules next_run_at.",
 )
 @page_options
-@click.option("--count", "is_count", is_flag=True, help="Print the number only: 10,000+ for more.")
+@click.option(
+    "--count", "is_count", is_flag=True, help="Print only the number, or 10,000+ if there are more."
+)
 def list_schedules(invocation: Invocation, *, is_count: bool, **given: Any) -> None:
-    """List schedules by name; with --all-owners by owner and name.
+    """List schedules by name, or with --all-owners by owner and name.
 
-    With --count, --json prints one object. --state failing has one more column: last_error, the
+    With --count, --json prints one object. --state failing adds the column last_error. It has the
     first line of the error of the last failed or lost run.
     """
     if is_count:

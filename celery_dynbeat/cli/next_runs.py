@@ -90,7 +90,11 @@ _HOUR = timedelta(hours=1)
 )
 @click.argument("name", required=False, shell_complete=complete_names)
 @owners_option
-@click.option("--per-minute", is_flag=True, help="Count the runs of the next hour, without NAME.")
+@click.option(
+    "--per-minute",
+    is_flag=True,
+    help="Count the runs in each minute of the next hour. Takes no NAME.",
+)
 @click.option(
     "--count",
     type=Number(least=1, most=1_000),
@@ -99,14 +103,14 @@ _HOUR = timedelta(hours=1)
     help="The number of fire times, up to 1,000.",
 )
 def next_runs(invocation: Invocation, *, name: str | None, count: int, per_minute: bool) -> None:
-    """List the next fire times of a schedule, or count runs to come.
+    """List the next fire times of a schedule, or count upcoming runs.
 
-    Fire times are in UTC and in the time zone of the trigger; without one in that of the owner.
-    Skipped fire times are among them, and those that a hold in force stops. A paused or finished
-    schedule has no others.
+    Fire times are in UTC and in the time zone of the trigger. A trigger without a time zone uses
+    the owner's. The list includes skipped fire times and fire times that a hold in force stops. A
+    paused or finished schedule has no other fire times.
 
-    With --per-minute, a note says if the numbers are an estimate from some of the schedules, or the
-    next run of each schedule only.
+    With --per-minute, a note says if the numbers are an estimate from a sample of schedules, or if
+    they count only the next run of each schedule.
     """
     if per_minute == (name is not None) or (name is not None and invocation.owner is None):
         raise click.UsageError("give NAME, or --per-minute with --owner or --all-owners")

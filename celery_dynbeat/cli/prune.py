@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 def prune_now(invocation: Invocation, *, older_than: float | None) -> None:
     """Delete old history and old changes now.
 
-    The command deletes in small batches, as beat does. Some runs stay at any age: those that have
-    not ended, and the last run of a schedule. An age below dynbeat_history_retention needs a
-    confirmation. Changes are deleted after dynbeat_audit_retention.
+    The command deletes in small batches, as beat does. Runs that have not ended, and the last run
+    of each schedule, stay at any age. An age below dynbeat_history_retention needs a confirmation.
+    Changes are deleted after dynbeat_audit_retention.
     """
     context = invocation.dynbeat.context
     retention = context.settings.history_retention

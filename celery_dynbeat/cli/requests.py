@@ -59,10 +59,11 @@ def requests(
     all_pages: bool,
     **filters: Any,
 ) -> None:
-    """List the backfills and reruns of many, the newest first.
+    """List backfills and reruns of many runs, newest first.
 
-    `dynbeat backfill` and `dynbeat rerun --since` make them. With REQUEST_ID, which can be of any
-    owner, one request is shown, or cancelled. Runs that have started continue.
+    `dynbeat backfill` and `dynbeat rerun --since` create these requests. With REQUEST_ID, the
+    command shows one request or cancels it. The request can belong to any owner. Runs that have
+    started continue.
     """
     if request_id is None:
         if cancel:

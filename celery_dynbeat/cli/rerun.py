@@ -31,8 +31,8 @@ DEFAULT_STATUSES = (Status.FAILED.value, Status.LOST.value)
 )
 @click.argument("run_id", type=RunId(), required=False)
 @owners_option
-@click.option("--since", type=Instant(-1), help="All runs with a fire time from then on.")
-@click.option("--until", type=Instant(-1), help="Only fire times before then. Default: now.")
+@click.option("--since", type=Instant(-1), help="All runs with this fire time or a later one.")
+@click.option("--until", type=Instant(-1), help="Only fire times before this time. Default: now.")
 @click.option(
     "--status",
     type=click.Choice([each.value for each in RERUNNABLE]),
@@ -48,9 +48,9 @@ DEFAULT_STATUSES = (Status.FAILED.value, Status.LOST.value)
     type=Number(least=1, most=MAX_REQUEST_BATCH),
     default=100,
     show_default=True,
-    help="At most this number of the new runs are unfinished at any time.",
+    help="The largest number of unfinished new runs at any time.",
 )
-@click.option("--wait", is_flag=True, help="Wait until the run has ended, or all new runs.")
+@click.option("--wait", is_flag=True, help="Wait until the run, or all new runs, have ended.")
 @actor_options
 @yes_option
 def rerun(
@@ -61,11 +61,12 @@ def rerun(
     wait: bool,
     **given: Any,
 ) -> None:
-    """Run an ended run again, or with --since all failed ones.
+    """Rerun one ended run, or with --since all failed runs.
 
-    --since selects the failed and lost runs from then on. The task receives the original fire time.
-    A run id selects a run of any owner. Beat creates many runs in the background, while no schedule
-    is due; the command asks first. `dynbeat requests` shows the progress.
+    --since selects the failed and lost runs with a fire time from then on. The task receives the
+    original fire time. A run id can belong to any owner. Before many reruns, the command asks for
+    confirmation. Beat creates them in the background while no schedule is due. `dynbeat requests`
+    shows the progress.
     """
     if (run_id is None) == (since is None):
         raise click.UsageError("give either RUN_ID or --since", invocation.context)

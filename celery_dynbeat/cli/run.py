@@ -20,7 +20,7 @@ from celery_dynbeat.cli.waiting import wait_for_run
 def run(invocation: Invocation, *, name: str, wait: bool) -> None:
     """Run a schedule once now, even if it is paused. Its fire times do not change.
 
-    The command records the run. A beat sends it at once.
+    The command records the run, and a beat sends it at once.
     """
     made = invocation.mine.run_now(name)
     if wait:

@@ -35,8 +35,10 @@ STATUSES = [each.value for each in Status]
 @click.option(
     "--origin", type=click.Choice([each.value for each in Origin]), help="Only runs of this origin."
 )
-@click.option("--since", type=Instant(-1), help="Only fire times from then on, such as 2h (ago).")
-@click.option("--until", type=Instant(-1), help="Only fire times before then.")
+@click.option(
+    "--since", type=Instant(-1), help="Only fire times since this time, such as 2h (ago)."
+)
+@click.option("--until", type=Instant(-1), help="Only fire times before this time.")
 @page_options
 def runs(
     invocation: Invocation,
@@ -49,10 +51,10 @@ def runs(
     all_pages: bool,
     **filters: Any,
 ) -> None:
-    """List runs, the newest fire time first. `dynbeat show-run` shows one.
+    """List runs, newest fire time first. `dynbeat show-run` shows one run.
 
-    With NAME, those of one schedule are listed. With --all-owners, the run that was created last
-    comes first.
+    With NAME, the command lists the runs of one schedule. With --all-owners, the run that was
+    created last comes first.
     """
     if name is not None and invocation.owner is None:
         raise click.UsageError("NAME and --all-owners exclude each other", invocation.context)
@@ -80,8 +82,8 @@ def runs(
 def show_run(invocation: Invocation, *, run_id: str) -> None:
     """Show one run, with its arguments and its traceback.
 
-    The arguments are those that the run was sent with, as far as the audit has the edits since
-    then.
+    The command shows the arguments that the run was sent with, if the audit still has all later
+    edits of the schedule.
     """
     as_dict = (run := invocation.calls.get_run(run_id)).to_dict()
     values = {key: getattr(run, key) for key in as_dict if key != "traceback"}

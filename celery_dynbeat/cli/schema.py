@@ -28,7 +28,7 @@ def schema() -> None:
     examples=("schema upgrade", "schema upgrade --sql", "schema upgrade --sql --from base"),
     exit_statuses=_OUTDATED,
 )
-@click.option("--sql", is_flag=True, help="Print the statements, and change nothing.")
+@click.option("--sql", is_flag=True, help="Print the statements without executing them.")
 @click.option(
     "--from",
     "start",
@@ -38,12 +38,12 @@ def schema() -> None:
 def upgrade(invocation: Invocation, *, sql: bool, start: str | None) -> None:
     """Create the tables, or migrate them to this version.
 
-    If several processes run this at the same time, one migrates and the others wait, for at most
-    10 minutes. No process migrates without the lock.
+    If several processes run this command at the same time, one process migrates. The others wait
+    for at most 10 minutes. No process migrates without the lock.
 
-    With --sql, psql, mysql or mariadb can execute the output. --from base prints all statements,
-    without a connection; the URL of MariaDB must then begin with mariadb+pymysql://. SQLite is not
-    supported.
+    psql, mysql and mariadb can execute the output of --sql. --from base prints all statements and
+    needs no connection. The URL of MariaDB must then begin with mariadb+pymysql://. --sql does not
+    support SQLite.
     """
     from celery_dynbeat.db import schema as tables  # noqa: PLC0415
 
@@ -58,7 +58,7 @@ def upgrade(invocation: Invocation, *, sql: bool, start: str | None) -> None:
 
 @command("check", examples=("schema check",), exit_statuses=_OUTDATED)
 def check(invocation: Invocation) -> None:
-    """Check that the tables fit this version."""
+    """Check that the tables match this version."""
     _show_revision(invocation, "ok, revision {}")
 
 
@@ -98,7 +98,7 @@ def _name(context: click.Context, parameter: click.Parameter, value: str | None)
 @command("application", examples=("schema application", "schema application shop"))
 @click.argument("name", required=False, callback=_name)
 def application(invocation: Invocation, name: str | None) -> None:
-    """Show the application that the tables belong to. With NAME, record that name.
+    """Show the application that the tables belong to, or record NAME.
 
     A beat of an application with another name refuses to start. Running beats do not stop. In
     --json, "this" is the name of the application that -A names, or null if it has none.

@@ -26,7 +26,7 @@ _NEXT = click.option("--next", "is_next", is_flag=True, help="The next fire time
 def skip(
     invocation: Invocation, *, name: str, fire_time: TypedInstant | None, is_next: bool
 ) -> None:
-    """Take one fire time out of a schedule; all others stay. `dynbeat next` lists them.
+    """Skip one fire time of a schedule. All other fire times stay. `dynbeat next` lists them.
 
     If FIRE_TIME is not a fire time of the schedule, the error names the nearest ones.
     """
@@ -47,7 +47,7 @@ def skip(
 @click.argument("fire_time", type=Instant(1))
 @edit_options
 def unskip(invocation: Invocation, *, name: str, fire_time: TypedInstant) -> None:
-    """Put a skipped fire time back, before it passes."""
+    """Restore a skipped fire time before it passes."""
     at = invocation.instant(fire_time)
     assert at is not None  # noqa: S101 - FIRE_TIME is required
     info = invocation.mine.unskip(name, at)

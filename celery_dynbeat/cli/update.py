@@ -34,13 +34,13 @@ _CLEARED = {**DEFAULTS, "queue": None, "priority": None}
     multiple=True,
     type=click.Choice(sorted({*_CLEARED, "timezone"})),
     metavar="FIELD",
-    help="Set a field back to its default, such as jitter. Repeatable.",
+    help="A field, such as jitter, to set back to its default. Repeatable.",
 )
 @click.option(
     "--expected-version",
     type=Number(least=1, most=2**31 - 1),
     metavar="NUMBER",
-    help="Refuse if the schedule has another version.",
+    help="Refuse the change if the schedule has another version.",
 )
 def update(
     invocation: Invocation,
@@ -50,11 +50,11 @@ def update(
     expected_version: int | None,
     **given: Any,
 ) -> None:
-    """Change fields of a schedule; all others keep their values.
+    """Change some fields of a schedule. All other fields keep their values.
 
     A new trigger, --start-at, --end-at or --max-runs sets the next fire time from now. A new rule
-    keeps the time zone of the old one, unless --timezone names another or --clear timezone lets it
-    follow the owner. --tag replaces all tags, --alert all alert rules.
+    keeps the time zone of the old one, unless --timezone names another one, or --clear timezone
+    makes it follow the owner. --tag replaces all tags, and --alert replaces all alert rules.
     """
     timezone, keeps_zone = given["timezone"], "timezone" not in clear
     trigger = trigger_from(invocation, given)

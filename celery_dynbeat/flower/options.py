@@ -39,7 +39,7 @@ define(
     "dynbeat_metrics",
     type=bool,
     default=False,
-    help="add the gauges of the database to /metrics, also without dynbeat_metrics_port",
+    help="add the gauges of the database to /metrics, even without dynbeat_metrics_port",
 )
 
 

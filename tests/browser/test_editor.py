@@ -169,7 +169,7 @@ def test_a_conflict_shows_both_versions_and_saves_on_request(browser, opened, pa
     browser.find(".db-conflict", text="bob")
     browser.find(".db-conflict td", text="0 10 * * *")
     is_accessible_in_both_themes(browser, "editor-conflict")
-    press(browser, ".db-conflict button", "Save mine anyway")
+    press(browser, ".db-conflict button", "Save my version")
     browser.find(".db-message", text="was saved")
     info = page_site.mine.get("shared")
     assert (info.description, info.given_trigger.expression) == ("Mine", "0 10 * * *")
@@ -182,7 +182,7 @@ def test_their_version_can_be_taken(browser, opened, page_site):
     browser.expect_error("409")
     save(browser)
 
-    press(browser, ".db-conflict a", "Take theirs")
+    press(browser, ".db-conflict a", "Use the stored version")
 
     browser.find("#db-description")
     assert browser.find("#db-description").get_attribute("value") == "Bob's"

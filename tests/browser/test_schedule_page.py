@@ -67,9 +67,9 @@ def test_a_failed_run_is_accessible_and_runs_again(open_page, mine):
         assert page.accessibility_errors() == []
     page.screenshot("run")
 
-    press(page, "Run again")
+    press(page, "Rerun")
 
-    page.find(".db-message", text="requested again")
+    page.find(".db-message", text="Requested a rerun.")
     wait_until(lambda: list(mine.runs("bad", origin="rerun", status="failed")), within=15)
 
 

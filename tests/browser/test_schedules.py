@@ -80,7 +80,7 @@ def test_the_strip_does_not_move_the_page(page):
 
     page.wait(lambda _: "running 0" in strip.text, "no strip")
     assert strip.rect["height"] == STRIP_HEIGHT
-    empty = "arguments[0].innerHTML = '<p class=\"db-skeleton\">Loading the overview</p>'"
+    empty = "arguments[0].innerHTML = '<p class=\"db-skeleton\">Loading overview</p>'"
     page.driver.execute_script(empty, strip)
     assert strip.rect["height"] == STRIP_HEIGHT
 

@@ -85,7 +85,7 @@ owner_option = click.option(
 )
 owners_option = combined(
     owner_option,
-    click.option("--all-owners", is_flag=True, help="All owners, instead of one."),
+    click.option("--all-owners", is_flag=True, help="All owners instead of one."),
 )
 actor_option = click.option(
     "--actor",
@@ -96,7 +96,7 @@ actor_option = click.option(
     help="Who makes the change, for `dynbeat changes`.",
 )
 reason_option = click.option(
-    "--reason", default="", metavar="TEXT", help="Why, for `dynbeat changes`."
+    "--reason", default="", metavar="TEXT", help="The reason for the change, for `dynbeat changes`."
 )
 actor_options = combined(actor_option, reason_option)
 edit_options = combined(owner_option, actor_options)
@@ -110,6 +110,10 @@ limit_option = click.option(
 )
 page_options = combined(
     limit_option,
-    click.option("--after", metavar="CURSOR", help="The next page. The page before names it."),
+    click.option(
+        "--after",
+        metavar="CURSOR",
+        help="Show the page after this cursor. The previous page prints the cursor.",
+    ),
     click.option("--all", "all_pages", is_flag=True, help="All pages."),
 )

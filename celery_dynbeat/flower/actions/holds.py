@@ -39,8 +39,8 @@ class HoldAction(_OfOwner):
             question=f"Hold {scope}?",
             button="Hold",
             details=(
-                "Beat starts no fire time until the release. Manual runs still start.",
-                "After the release, catch_up decides about the missed fire times.",
+                "Beat starts no fire times until the release. Manual runs still start.",
+                "After the release, catch_up decides which missed fire times run.",
             ),
             asks_until=True,
         )

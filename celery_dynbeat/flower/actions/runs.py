@@ -1,4 +1,4 @@
-"""Run again, or cancel: the runs that a form selects, or all that match its filter.
+"""Rerun or cancel the runs that a form selects, or all that match its filter.
 
 run=ID ...    the selected runs
 ?all=yes      all runs of the filter in the fields owner, name, task, status, since and until
@@ -24,9 +24,11 @@ _SHOWN_ERRORS = 3
 class RunsAction(ActionHandler):
     """An action on runs."""
 
-    #: "Cancel", "cancelled".
+    #: "Cancel".
     verb: ClassVar[str]
-    done: ClassVar[str]
+    #: The message after one run, and after several: of the number that succeeded and of all.
+    done_one: ClassVar[str]
+    done_many: ClassVar[str]
 
     @property
     def is_all(self) -> bool:
@@ -64,7 +66,7 @@ class RunsAction(ActionHandler):
         """
         if len(self.ids) == 1:
             call(self.ids[0])
-            return Message(f"The run is {self.done}.")
+            return Message(self.done_one)
         errors: list[str] = []
         for run_id in self.ids:
             try:
@@ -72,10 +74,10 @@ class RunsAction(ActionHandler):
             except DynbeatError as error:
                 errors.append(f"{run_id}: {error}".rstrip("."))
         count = len(self.ids) - len(errors)
-        text = f"{count} of {len(self.ids)} runs are {self.done}."
+        text = self.done_many.format(count, len(self.ids))
         shown = [f"{each}." for each in errors[:_SHOWN_ERRORS]]
         rest = len(errors) - len(shown)
-        others = [f"{rest} others failed, too."] if rest else []
+        others = [f"{rest} other runs failed."] if rest else []
         kind = "success" if not errors else "warning" if count else "danger"
         return Message(" ".join([text, *shown, *others]), kind)
 
@@ -99,7 +101,8 @@ class RunsAction(ActionHandler):
 class RerunAction(RunsAction):
     """Run ended runs again."""
 
-    verb, done = "Run again", "requested again"
+    verb = "Rerun"
+    done_one, done_many = "Requested a rerun.", "Requested {} of {} reruns."
     _DETAILS = ("The tasks receive the original fire times.",)
 
     def confirmation(self) -> Confirmation | None:
@@ -119,7 +122,7 @@ class RerunAction(RunsAction):
             "Runs that have a rerun are excluded.",
             *self._DETAILS,
         )
-        return self.question(f"the {statuses} runs of the filter", details=details)
+        return self.question(f"all matching {statuses} runs", details=details)
 
     def act(self) -> Message:
         """Request the reruns."""
@@ -134,7 +137,9 @@ class RerunAction(RunsAction):
             name=matching.name,
             task=matching.task,
         )
-        return Message(f"{info.total:,} runs run again. The page Beats shows the progress.")
+        return Message(
+            f"Reruns of {info.total:,} runs are requested. The Beats page shows the progress."
+        )
 
     def _rerunnable(self) -> RunFilter:
         matching = self.matching()
@@ -147,8 +152,11 @@ class RerunAction(RunsAction):
 class CancelAction(RunsAction):
     """Cancel runs that have not started, or that wait for a retry."""
 
-    verb, done = "Cancel", "cancelled"
-    _DETAILS = ("Running runs continue. The fire times of cancelled runs do not run again.",)
+    verb = "Cancel"
+    done_one, done_many = "Cancelled the run.", "Cancelled {} of {} runs."
+    _DETAILS = (
+        "Running tasks continue. No other run is made for the fire times of the cancelled runs.",
+    )
 
     def confirmation(self) -> Confirmation | None:
         """Ask with the number of runs."""
@@ -157,7 +165,7 @@ class CancelAction(RunsAction):
         matching = self._cancellable()
         arguments = matching.arguments(status=matching.cancel_statuses)
         matched = self.calls(matching).count_runs(**arguments)
-        return self.question(f"{matched} runs of the filter", details=self._DETAILS)
+        return self.question(f"{matched} matching runs", details=self._DETAILS)
 
     def act(self) -> Message:
         """Cancel them."""
@@ -166,8 +174,10 @@ class CancelAction(RunsAction):
         matching = self._cancellable()
         arguments = matching.arguments(status=matching.cancel_statuses)
         count = self.calls(matching).cancel_runs(**arguments, limit=MAX_CANCELLED)
-        more = " There can be more: cancel again." if count == MAX_CANCELLED else ""
-        return Message(f"{count:,} runs are cancelled.{more}")
+        more = (
+            " More runs can match. Cancel again to include them." if count == MAX_CANCELLED else ""
+        )
+        return Message(f"Cancelled {count:,} runs.{more}")
 
     def _cancellable(self) -> RunFilter:
         matching = self.matching()

@@ -88,7 +88,7 @@ class RunNowAction(ScheduleAction):
     """Run schedules once, with their stored arguments."""
 
     verb, done = "Run", "requested a run of"
-    effect = "Each runs once now, with its stored arguments. Its fire times do not change."
+    effect = "Each schedule runs once now with its stored arguments. Its fire times do not change."
 
     def act_on(self, key: ScheduleKey, version: int | None) -> None:
         """Run one, at any version."""
@@ -115,7 +115,7 @@ class SkipNextAction(ActionHandler):
         """Skip it."""
         [key, *others] = selection.decode(self.fields("schedule"))
         if others:
-            msg = "Skip next is an action on one schedule."
+            msg = "Skip next works on one schedule at a time."
             raise InvalidScheduleError(msg, field="schedule")
         mine = self.for_owner(key.owner)
         fire_at = fire_time(self.field("fire_time")) or next(
@@ -147,7 +147,7 @@ class UnskipAction(ActionHandler):
         [key, *_] = selection.decode(self.fields("schedule"))
         fire_at = fire_time(self.field("fire_time"))
         if fire_at is None:
-            msg = "fire_time is missing: it names the skipped fire time"
+            msg = "fire_time is missing. It names the skipped fire time"
             raise InvalidScheduleError(msg, field="fire_time")
         info = self.for_owner(key.owner).unskip(key.name, fire_at)
         return Message(f"“{key}” runs again at {local_time(fire_at, self.zone.of(info.timezone))}.")

@@ -63,7 +63,7 @@ def report(outcome: Outcome, *, done: str) -> Message:
     parts = [f"{done.capitalize()} {len(outcome.done)} of {counted(total, 'schedule')}."]
     parts += [f"“{each.key}”: {each.reason.rstrip('.')}." for each in outcome.failed[:_MAX_SHOWN]]
     if len(outcome.failed) > _MAX_SHOWN:
-        parts.append(f"{len(outcome.failed) - _MAX_SHOWN} others failed too.")
+        parts.append(f"{len(outcome.failed) - _MAX_SHOWN} other schedules failed.")
     if outcome.rest:
         parts.append(f"{counted(len(outcome.rest), 'schedule')} not tried.")
     return Message(" ".join(parts), "warning" if outcome.done else "danger")

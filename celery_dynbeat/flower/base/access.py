@@ -42,7 +42,7 @@ def why_read_only(options: Any) -> str | None:
     if has_login(options) or options.dynbeat_unauthenticated_writes:
         return None
     return (
-        "Flower requires no login: start it with --basic-auth or --auth, or with"
+        "Flower requires no login. Start it with --basic-auth or --auth, or with"
         " --dynbeat-unauthenticated-writes"
     )
 
@@ -87,7 +87,7 @@ def why_wrong_host(host: str, protocol: str, options: Any) -> str | None:
         if _is_local(name) or any(name == each and wanted in ports for each, wanted in allowed):
             return None
     return (
-        f"The Host {shorten(host)} is not one of this Flower. If it is, start Flower with"
+        f"This Flower does not accept the Host {shorten(host)}. To allow it, start Flower with"
         " --dynbeat-allowed-hosts=HOST. Separate several hosts by commas."
     )
 

@@ -39,7 +39,7 @@ def page_error(error: BaseException | None) -> PageError | None:
     if isinstance(error, DynbeatError):
         return PageError(_status(error), str(error))
     if isinstance(error, ActionTimeoutError):
-        text = "The database did not answer in time. The action may still be carried out: check."
+        text = "The database did not answer in time. Check if the action took effect."
         return PageError(HTTPStatus.SERVICE_UNAVAILABLE, text)
     if isinstance(error, TimeoutError):
         text = "The database did not answer in time. Try again, or narrow the filter."

@@ -72,7 +72,7 @@ class PageHandler(DynbeatHandler):
             self.set_status(HTTPStatus.SERVICE_UNAVAILABLE)
             self.set_header("Retry-After", "2")
             self.set_header("Content-Type", "text/plain; charset=UTF-8")
-            self.finish("Too many pages are loading at this moment. Try again.")
+            self.finish("Too many pages are loading. Try again.")
             return
         calls.pages_in_progress += 1
         self._is_in_progress = True

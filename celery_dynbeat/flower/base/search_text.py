@@ -79,7 +79,7 @@ def _value(match: re.Match[str], key: str, can_be_empty: str) -> str:
         is_valid = bool(value)
         if "*" in value:
             msg = (
-                f"{_cut(match.group())}: * is no wildcard. A name is found by its beginning;"
+                f"{_cut(match.group())}: * is not a wildcard. A name matches by its beginning;"
                 ' owner, task and tag are exact. Write quotes for the character, as in "a*".'
             )
             raise SearchError(msg)

@@ -88,7 +88,7 @@ def timeline(
     for row in rows:
         _add_row(rows_list, row, scale, now)
     if not rows:
-        add(rows_list, "li", "No runs and no fire times in this time", class_="dynbeat-no-rows")
+        add(rows_list, "li", "No runs and no fire times in this window", class_="dynbeat-no-rows")
     return render(root)
 
 
@@ -111,7 +111,7 @@ def _add_row(rows_list: Element, row: TimelineRow, scale: TimeScale, now: dateti
     link = None if row.href is None else checked_link(row.href)
     tag = "span" if link is None else "a"
     add(item, tag, row.label, class_="dynbeat-row-label", href=link, title=row.label)
-    shown = f"{row.label}: {len(row.bars)} runs, {len(row.ticks)} fire times to come"
+    shown = f"{row.label}: {len(row.bars)} runs, {len(row.ticks)} upcoming fire times"
     track = add_plot(item, label=shown, height=_TRACK_HEIGHT)
     track.set("class", "dynbeat-track")
     lanes = _lanes(row.bars, now)

@@ -25,9 +25,9 @@ _KIND_LABELS = {
     "every": "Interval",
     "once": "Once",
     "rrule": "Recurrence rule (RRULE)",
-    "solar": "Event of the sun",
-    "any_of": "Any of several (JSON)",
-    "excluding": "With exclusions (JSON)",
+    "solar": "Solar event",
+    "any_of": "Any of several triggers (JSON)",
+    "excluding": "Trigger with exclusions (JSON)",
 }
 
 
@@ -47,24 +47,31 @@ class Policy:
 
 
 POLICIES: Sequence[Policy] = (
-    Policy("start_at", "Start at", "instant", "No fire time before this."),
-    Policy("end_at", "End at", "instant", "No fire time after this."),
-    Policy("max_runs", "Max runs", "count", "The schedule ends after these."),
-    Policy("jitter", "Jitter", "duration", "Delay each run by up to this."),
-    Policy("catch_up", "Catch up", "choice", "Which missed runs are sent.", CATCH_UPS),
-    Policy("catch_up_window", "Catch-up window", "duration", "An older missed run is not sent."),
-    Policy("overlap", "Overlap", "choice", "If the previous run is unfinished.", OVERLAPS),
-    Policy("max_run_time", "Max run time", "duration", "A longer run does not count as overlap."),
-    Policy("expires_after", "Expires after", "duration", "A run that has not started by then."),
-    Policy("on_lost", "On lost", "choice", "If the worker of a run dies.", ON_LOST),
+    Policy("start_at", "Start at", "instant", "The schedule does not fire earlier."),
+    Policy("end_at", "End at", "instant", "The schedule does not fire later."),
+    Policy("max_runs", "Max runs", "count", "The schedule ends after this many runs."),
+    Policy("jitter", "Jitter", "duration", "The longest delay of a run."),
+    Policy("catch_up", "Catch up", "choice", "Which missed runs to send.", CATCH_UPS),
+    Policy("catch_up_window", "Catch-up window", "duration", "Older missed runs are not sent."),
+    Policy(
+        "overlap", "Overlap", "choice", "What to do if the previous run is unfinished.", OVERLAPS
+    ),
+    Policy("max_run_time", "Max run time", "duration", "Longer runs do not count as an overlap."),
+    Policy(
+        "expires_after", "Expires after", "duration", "A run that has not started by then expires."
+    ),
+    Policy("on_lost", "On lost", "choice", "What to do if the worker of a run dies.", ON_LOST),
     Policy(
         "pause_after_failures",
         "Pause after failures",
         "count",
-        "In a row; 0 never pauses.",
+        "Failed runs in a row. 0 means never.",
     ),
     Policy(
-        "retry", "Retry", "retry", "Of a failed run: 3, or times=3, delay=5m, factor=2; 0 never."
+        "retry",
+        "Retry",
+        "retry",
+        "For failed runs: 3, or times=3, delay=5m, factor=2. 0 means never.",
     ),
 )
 #: Field -> its label, in the order of the form.

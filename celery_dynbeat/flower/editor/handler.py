@@ -120,7 +120,7 @@ class EditorHandler(PageHandler):
         view = preview_of(shown, viewer=self.zone.viewer)
         if remaining != 0:
             return view
-        empty = f"It has {getattr(info, 'run_count', 0)} runs already: max runs ends it."
+        empty = f"It already has {getattr(info, 'run_count', 0)} runs, so max runs ends it."
         return replace(view, rows=(), empty=empty)
 
     def _stored_preview(
@@ -168,4 +168,4 @@ def _remaining_runs(info: ScheduleInfo | None, max_runs: int | None) -> int | No
 
 def gone(error: ScheduleNotFoundError) -> str:
     """Return the error of a form whose schedule was deleted meanwhile."""
-    return f"The schedule {error.name!r} was deleted meanwhile. Saving creates it again."
+    return f"The schedule {error.name!r} was deleted in the meantime. Saving creates it again."

@@ -55,7 +55,7 @@ def _once(text: str, *, zone: ZoneInfo, now: Callable[[], datetime]) -> Trigger:
     try:
         return Once(parse_instant(text).resolve(now=now, zone=zone))
     except OverflowError:
-        reason = "it lies past the year 9999"
+        reason = "it is after the year 9999"
         raise InvalidTriggerError(f"{shorten(text)}: {reason}", field="at") from None
     except InvalidTriggerError:
         raise

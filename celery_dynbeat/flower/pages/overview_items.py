@@ -63,7 +63,7 @@ def overview_items(
             alarm="check workers" if found.pending.count and _UNSERVED & set(problems) else "",
         ),
         Item(
-            label="failed last hour",
+            label="failed in the last hour",
             value=str(found.failed_last_hour),
             href=link("dynbeat_runs", status=[Status.FAILED, Status.LOST], since="1h"),
             chart=_counts_chart(found),
@@ -75,7 +75,7 @@ def overview_items(
             alarm="repair" if found.quarantined.count else "",
         ),
         Item(
-            label="lag p99",
+            label="p99 lag",
             value=_duration(found.lag_p99),
             href=link("dynbeat_nodes"),
             chart=_lag_chart(found),

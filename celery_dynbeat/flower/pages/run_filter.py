@@ -57,11 +57,11 @@ class RunFilter:
     def why_no_rerun(self) -> str | None:
         """Return why not all runs of the filter can run again; None if they can."""
         if self.since is None:
-            return "Choose a time, such as 24 h."
+            return "Choose a period, for example 24 h."
         if self.origin is not None:
-            return "A rerun of all runs has no filter on the origin."
+            return "A rerun of all runs cannot filter by origin."
         if not self.rerun_statuses:
-            return "Only ended runs can run again."
+            return "Only ended runs can be rerun."
         return None
 
     def why_no_cancel(self) -> str | None:

@@ -141,7 +141,7 @@ def _title(run: RecentRun, zone: ZoneInfo) -> str:
     parts = [local_time(run.scheduled_for, zone), run.status]
     parts += [f"{name} {format_duration(value)}" for name, value in times.items() if value]
     if run.fire_count > 1:
-        parts.append(f"stands for {run.fire_count} fire times")
+        parts.append(f"represents {run.fire_count} fire times")
     if run.error:
         parts.append(escape(run.error.partition("\n")[0]))
     return ", ".join(parts)

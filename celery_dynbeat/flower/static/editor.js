@@ -35,7 +35,7 @@
     function show(answer, answered) {
         preview.innerHTML = answer.html;
         showErrors(answer.errors);
-        form.querySelector("[data-owner-zone]").placeholder = answer.owner_zone + " (the owner's zone)";
+        form.querySelector("[data-owner-zone]").placeholder = answer.owner_zone + " (the owner's time zone)";
         if (answered === "pick") {
             purpose = "preview";
             form.elements.kind.value = answer.kind;

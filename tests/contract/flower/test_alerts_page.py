@@ -83,7 +83,7 @@ def test_without_alerts_the_page_says_why(pages):
     text = pages.get(PAGE).text
 
     assert "Alerts are off" in text
-    assert "There is no target" in text
+    assert "There are no targets" in text
 
 
 def test_a_selected_alert_is_acknowledged_by_the_viewer(dynbeat, add, pages):

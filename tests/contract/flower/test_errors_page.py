@@ -49,7 +49,7 @@ def links(text, start):
 
 
 def test_without_failures_the_page_says_so(pages):
-    assert "No run failed in this time." in pages.get(PAGE).text
+    assert "No runs failed in this period." in pages.get(PAGE).text
 
 
 def test_an_error_is_one_row_that_leads_to_its_runs(fail, pages):
@@ -102,7 +102,7 @@ def test_a_search_that_ends_early_is_said(fail, pages, monkeypatch):
     fail("a", "b", "c")
     monkeypatch.setattr(run_pages, "MAX_SCANNED", 2)
 
-    assert "there can be older failures" in pages.get(PAGE).text
+    assert "There can be older failures" in pages.get(PAGE).text
 
 
 def test_names_and_errors_are_escaped(fail, pages):
@@ -118,7 +118,7 @@ def test_names_and_errors_are_escaped(fail, pages):
 def test_an_unknown_group_leads_back_to_all(fail, pages):
     fail("x")
 
-    assert "No run of this error in this time." in pages.get(f"{PAGE}?group=abc").text
+    assert "No runs failed with this error in this period." in pages.get(f"{PAGE}?group=abc").text
 
 
 def test_the_runs_page_leads_to_the_errors_of_its_filter(pages):

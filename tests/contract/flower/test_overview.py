@@ -25,9 +25,9 @@ def test_an_idle_installation_has_no_alarm(pages):
         "overdue 0",
         "running 0",
         "pending 0",
-        "failed last hour 0",
+        "failed in the last hour 0",
         "quarantined 0",
-        "lag p99 –",  # noqa: RUF001 - the page shows a dash
+        "p99 lag –",  # noqa: RUF001 - the page shows a dash
     ]
     assert not any(alarm for _, _, alarm in found)
 
@@ -96,6 +96,6 @@ def test_a_failed_run_is_in_the_list_that_its_number_leads_to(dynbeat, pages):
     failed = "UPDATE dynbeat_run SET status = 'failed', overdue_at = NULL, finished_at = created_at"
     assert execute(dynbeat, failed) == 1
 
-    [href] = [href for text, href, _ in items(pages) if text == "failed last hour 1"]
+    [href] = [href for text, href, _ in items(pages) if text == "failed in the last hour 1"]
 
     assert run.id in pages.get(href).text

@@ -48,7 +48,7 @@ def shown(text):
 
 
 def test_without_runs_the_page_says_when_one_appears(pages):
-    assert "No run yet." in pages.get(PAGE).text
+    assert "No runs yet." in pages.get(PAGE).text
 
 
 def test_the_newest_run_is_the_first(made, pages):
@@ -120,12 +120,12 @@ def test_selected_runs_run_again_after_a_question(made, mine, pages):
     ids = made(2, "failed")
     form = {"run": ids, "next": PAGE, "ask": "yes"}
 
-    assert "Run again 2 runs?" in pages.post("/dynbeat/rerun_runs", form).text
+    assert "Rerun 2 runs?" in pages.post("/dynbeat/rerun_runs", form).text
     assert list(mine.runs(origin="rerun")) == []
     pages.post("/dynbeat/rerun_runs", {**form, "confirmed": "yes"})
 
     assert {run.rerun_of for run in mine.runs(origin="rerun")} == set(ids)
-    assert "2 of 2 runs are requested again." in pages.get(PAGE).text
+    assert "Requested 2 of 2 reruns." in pages.get(PAGE).text
 
 
 def test_what_did_not_succeed_is_named(made, mine, pages):
@@ -134,7 +134,7 @@ def test_what_did_not_succeed_is_named(made, mine, pages):
     pages.post("/dynbeat/rerun_runs", {"run": ids, "confirmed": "yes", "next": PAGE})
 
     text = pages.get(PAGE).text
-    assert "1 of 2 runs are requested again." in text
+    assert "Requested 1 of 2 reruns." in text
     assert ids[1] in text.partition("db-message")[2].partition("</div>")[0]
     assert len(mine.runs(origin="rerun")) == 1
 
@@ -159,7 +159,7 @@ def test_all_runs_need_a_time(made, dynbeat, pages):
 
     pages.post("/dynbeat/rerun_runs", {"all": "yes", "confirmed": "yes", "next": PAGE})
 
-    assert "Choose a time, such as 24 h." in pages.get(PAGE).text
+    assert "Choose a period, for example 24 h." in pages.get(PAGE).text
     assert list(dynbeat.schedules.requests()) == []
 
 
@@ -168,7 +168,7 @@ def test_waiting_runs_of_a_filter_are_cancelled(made, mine, pages):
     running = made(1, "running")
     form = {"all": "yes", "owner": mine.owner, "name": "n", "next": PAGE}
 
-    assert "Cancel 2 runs of the filter?" in pages.post("/dynbeat/cancel_runs", form).text
+    assert "Cancel 2 matching runs?" in pages.post("/dynbeat/cancel_runs", form).text
     pages.post("/dynbeat/cancel_runs", {**form, "confirmed": "yes", "reason": "wrong"})
 
     statuses = {run.id: run.status for run in mine.runs("n")}
@@ -197,7 +197,7 @@ def test_a_run_shows_its_steps_and_its_error(made, dynbeat, mine, pages):
     for step in ("due", "recorded", "sent", "failed"):
         assert f'<th scope="row">{step}</th>' in text
     assert "Sat 21 Nov 2026 09:01:00.000 +00" in text
-    assert "Run again" in text
+    assert ">Rerun<" in text
     assert dynbeat.schedules.get_run(run_id).error in unescape(text).replace("\\u202e", "\u202e")
 
 
@@ -228,7 +228,7 @@ def test_the_run_of_a_deleted_schedule_stays_readable(made, mine, pages):
     text = pages.get(f"/dynbeat/run/{run_id}").text
 
     assert "The schedule was deleted." in text
-    assert "Run again" not in text
+    assert ">Rerun<" not in text
 
 
 def test_a_run_shows_the_arguments_of_its_time_unless_they_are_hidden(dynbeat, mine, clock, serve):

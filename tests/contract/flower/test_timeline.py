@@ -28,7 +28,7 @@ def marks(chart, name):
 
 
 def test_an_empty_window_says_what_to_do(pages):
-    assert "Choose a longer one, or another filter." in pages.get(PAGE).text
+    assert "Choose a longer window or another filter." in pages.get(PAGE).text
 
 
 def test_past_runs_are_bars_and_fire_times_to_come_are_ticks(dynbeat, mine, clock, pages):

@@ -137,7 +137,7 @@ def test_a_bar_links_its_run_and_says_what_happened():
 
     assert bar.get("href") == f"/run/{failed.id}"
     assert bar[0].text == (
-        "Mon 23 Nov 2026 09:00:00 +09, failed, lag 32 ms, duration 2 s, stands for 3 fire times,"
+        "Mon 23 Nov 2026 09:00:00 +09, failed, lag 32 ms, duration 2 s, represents 3 fire times,"
         " Error: <b>\\u202e"
     )
 

@@ -52,7 +52,7 @@ def test_a_text_is_a_search(text, search):
         ('name:"daily report', "The quotes in"),
         ('name:"a"b', "The quotes in"),
         ('a"b', "The quotes in"),
-        ("task:report.*", "* is no wildcard"),
+        ("task:report.*", "* is not a wildcard"),
         ("tag:vip tag:trial", "tag: is given twice"),
         ("daily report", 'name:"daily report"'),
         ("owner:", 'Write owner:"" for the application itself'),

@@ -94,7 +94,7 @@ def test_a_message_lists_five_errors():
     text = report(for_each(keys, failing_with(errors)), done="paused").text
 
     assert text.count("has no schedule") == 5
-    assert text.endswith("4 others failed too.")
+    assert text.endswith("4 other schedules failed.")
 
 
 def test_a_confirmation_lists_the_first_names():

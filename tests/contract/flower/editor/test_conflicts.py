@@ -47,7 +47,7 @@ def test_a_schedule_that_was_deleted_meanwhile_is_created_again_on_request_only(
 
     answer = save(pages, form, description="kept")
 
-    assert "was deleted meanwhile" in answer.text
+    assert "was deleted in the meantime" in answer.text
     assert list(mine.list()) == []
     assert save(pages, form_in(answer)).status == 303
     assert mine.get("digest").description == "kept"

@@ -125,14 +125,14 @@ def test_a_row_is_described_by_its_counts():
     root = chart(row([bar(0, 1), bar(2, 3)], [tick(90)]))
 
     assert with_class(root, "dynbeat-track")[0].get("aria-label") == (
-        "digest: 2 runs, 1 fire times to come"
+        "digest: 2 runs, 1 upcoming fire times"
     )
 
 
 def test_an_empty_timeline_says_so():
     [text] = with_class(chart(), "dynbeat-no-rows")
 
-    assert text.text == "No runs and no fire times in this time"
+    assert text.text == "No runs and no fire times in this window"
 
 
 def test_the_day_of_the_start_and_each_midnight_are_named():
