@@ -9,13 +9,13 @@ HEAD = """# Benchmark results
 `make bench` writes this page. [results.json](results.json) holds the same figures and the points of
 the plots. Measuring one part replaces only the figures of that part.
 
-- *Baseline*: what the same machine does in the same run with only the unavoidable work.
-- *Compared*: the ratio to the baseline. If the bound is a time or a rate, it is the figure itself.
-- *Must* and *aim*: the bounds of *compared*.
+- *Baseline*: the result of the same machine in the same run with only the unavoidable work.
+- *Compared*: the ratio to the baseline, or the value itself if the bound is a time or a rate.
+- *Must* and *aim*: the required bound and the target of *compared*.
 - *Steal*: the share of processor time that the host of the virtual machine gave to its other
   guests during the measurement.
 
-For the meaning of the figures see [measurements](../explanation/measurements.md).
+[Measurements](../explanation/measurements.md) explains the figures.
 """
 COLUMNS = """| what | value | baseline | compared | must | aim | steal | note |
 |---|---|---|---|---|---|---|---|

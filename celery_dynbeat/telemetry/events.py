@@ -150,7 +150,7 @@ class FireTimesSkipped(_Event):
 
 
 class RunStarted(_Event):
-    """A worker starts an attempt of a run. ``waited``: since its message was sent, if known.
+    """A worker starts an attempt. ``waited`` is the time since its message was sent, if known.
 
     ``pings``: the schedule may have a ping URL.
     """
@@ -282,7 +282,7 @@ class PoolCheckFailed(_Event):
 
 
 class RunLost(_Event):
-    """The worker of a run died. ``sent_again``: beat sends the run once more.
+    """The worker of a run died. With ``sent_again``, beat sends the run once more.
 
     ``schedule_id`` is None if the schedule was deleted.
     """
@@ -361,7 +361,7 @@ class ScheduleQuarantined(_Event):
 
 
 class SchedulePaused(_Event):
-    """A schedule was paused. ``automatic``: because its last ``failures`` runs failed."""
+    """A schedule was paused. With ``automatic``, its last ``failures`` runs failed."""
 
     schedule_id: int
     owner: str
@@ -406,7 +406,7 @@ class TerminationFailed(_Event):
 
 
 class ScheduleRecovered(_Event):
-    """A run of a schedule succeeded whose earlier runs had failed since ``failing_since``."""
+    """A run succeeded after the runs of its schedule had failed since ``failing_since``."""
 
     schedule_id: int
     owner: str
@@ -415,7 +415,7 @@ class ScheduleRecovered(_Event):
 
 
 class HoldStarted(_Event):
-    """A hold started. ``owner`` None means everything, ``until`` None until its release."""
+    """A hold started. ``owner`` None means everything. ``until`` None means no fixed end."""
 
     owner: str | None
     actor: str
@@ -443,7 +443,7 @@ class RetriesResent(_Event):
 
 
 class PassEnded(_Event):
-    """A pass of beat ended. ``error`` is the class of its error, None if it succeeded.
+    """A pass of beat ended. ``error`` is the class of its error, or None if it succeeded.
 
     ``reason`` is the summary of the error. The next try is in ``retry_seconds``.
     """
@@ -463,7 +463,7 @@ class PassRecovered(_Event):
 
 
 class PublishFailed(_Event):
-    """A run was not published. ``permanent``: its schedule is quarantined. Else beat retries."""
+    """A run was not published. If ``permanent``, its schedule is quarantined, else beat retries."""
 
     run_id: str
     owner: str
@@ -489,7 +489,7 @@ class AlertFactsStored(_Event):
 
 
 class AlertOpened(_Event):
-    """An alert was opened. One about beats or workers has ``schedule_id`` 0, and empty names.
+    """An alert opened. If it is about beats or workers, ``schedule_id`` is 0 and names are empty.
 
     ``kind`` is one of the kinds of docs/reference/alerts.md. ``run_id`` is the last run that it is
     about, if any. ``value`` is how late or how slow that run was. ``detail`` is the error, if any.
@@ -529,7 +529,7 @@ class AlertMessageDropped(_Event):
 
 
 class PingsDropped(_Event):
-    """A worker does not send ``count`` pings of runs, for ``reason``.
+    """A worker dropped ``count`` pings of runs because of ``reason``.
 
     ``repeated``: nor the one before them, for the same reason.
     """

@@ -16,7 +16,7 @@ SETTINGS = {f"dynbeat_{field.name}": field for field in fields(Settings)}
 NONE = {"none", "never", "no limit", "any"}
 #: The default depends on the connection, the application or another setting.
 COMPUTED = {
-    "dynbeat_schema": "that of the connection",
+    "dynbeat_schema": "the schema of the connection",
     "dynbeat_create_tables": "on SQLite only",
     "dynbeat_application": "`app.main`",
     "dynbeat_timezone": "the application's `timezone`",
