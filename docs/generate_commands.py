@@ -3,6 +3,7 @@
 tests/unit/cli/test_commands_page.py fails if the page differs from what this script writes.
 """
 
+import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,6 +92,13 @@ def _help_sections(command: DocumentedCommand) -> Iterator[str]:
     for title, lines in sections.items():
         if title == "Examples":
             yield "\n```sh\n" + "\n".join(lines) + "\n```\n"
+        elif title == "Exit status":
+            statuses = re.split(r"(?<=\.) (?=\d: )", " ".join(lines))
+            yield "\n" + "\n".join(
+                textwrap.fill(f"- Exit status {each}", WIDTH, subsequent_indent="  ")
+                for each in statuses
+            )
+            yield "\n"
         else:
             text = f"{title}: {' '.join(lines)}"
             yield f"\n{textwrap.fill(text, WIDTH)}\n"

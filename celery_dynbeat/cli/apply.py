@@ -31,7 +31,7 @@ _DONE = {"create": "created", "update": "updated", "delete": "deleted", "keep": 
         "apply schedules.yaml --tag git --prune --yes",
         "export --owner user:42 | celery -A other dynbeat apply -",
     ),
-    exit_statuses="0: done, also if nothing had to change. 1: a schedule of the file is refused, or"
+    exit_statuses="0: done, even if nothing had to change. 1: a schedule of the file is refused, or"
     " an error of the database; then nothing has changed. 2: a wrong command line.",
     is_list=True,
 )

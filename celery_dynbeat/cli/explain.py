@@ -35,7 +35,7 @@ _NODES = (
 @command(
     "explain",
     examples=("explain digest", "explain digest --owner user:42 --json"),
-    exit_statuses="0: done, also if the schedule does not run. 1: not found, or an error of the"
+    exit_statuses="0: done, even if the schedule does not run. 1: not found, or an error of the"
     " database. 2: a wrong command line.",
 )
 @name_argument

@@ -45,9 +45,9 @@ from celery_dynbeat.common.text import MAX_PAGE_SIZE
 def export(invocation: Invocation, *, tag: str | None, all_data: bool, path: Path | None) -> None:
     """Write the schedules as YAML, or as JSON with --json.
 
-    `apply` reads the file. A field with its default is left out. Schedules that `apply` would
-    refuse are left out and counted on stderr: finished ones, those with a damaged trigger, and
-    entries of beat_schedule.
+    `apply` reads the file. A field with its default is left out. The command leaves out schedules
+    that `apply` would refuse, and counts them on stderr. These are finished schedules, schedules
+    with a damaged trigger, and entries of beat_schedule.
     """
     with _writing_to(path) as write:
         if all_data:

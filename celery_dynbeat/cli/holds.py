@@ -67,7 +67,7 @@ def hold(invocation: Invocation, *, until: TypedInstant | None) -> None:
     The hold ends with `dynbeat release` or at --until. Recorded runs still start, and `dynbeat
     run` still works. A paused schedule stays paused. After the hold, the policy catch_up decides
     which missed fire times run. Each actor has at most one hold of an owner. A second hold changes
-    the reason and the end of the first. On a terminal, --all-owners asks for confirmation.
+    the reason and the end of the first hold. On a terminal, --all-owners asks for confirmation.
     """
     _check_scope(invocation)
     if invocation.owner is None and invocation.can_ask:

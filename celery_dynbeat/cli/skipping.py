@@ -28,7 +28,7 @@ def skip(
 ) -> None:
     """Skip one fire time of a schedule. All other fire times stay. `dynbeat next` lists them.
 
-    If FIRE_TIME is not a fire time of the schedule, the error names the nearest ones.
+    If FIRE_TIME is not a fire time of the schedule, the error names the nearest fire times.
     """
     if (fire_time is None) != is_next:
         raise click.UsageError("give either FIRE_TIME or --next", invocation.context)

@@ -36,7 +36,10 @@ def test_an_entry_of_beat_schedule_says_where_to_edit_it(dynbeat, pages):
     assert "Celery configuration" not in pages.get(edit_url("digest")).text
     execute(dynbeat, "UPDATE dynbeat_schedule SET managed_by = 'config'")
 
-    assert "The next start of a beat overwrites an edit made here." in pages.get(edit_url("digest")).text
+    assert (
+        "The next start of a beat overwrites an edit made here."
+        in pages.get(edit_url("digest")).text
+    )
 
 
 def test_texts_of_users_are_shown_as_text(pages, mine):
