@@ -69,13 +69,8 @@ _only_on(
     _MYSQL,
     Index("ix_dynbeat_schedule_quarantined", Schedule.error, mysql_length=1, mariadb_length=1),
 )
-# The names of all owners that begin with a text, by code points. PostgreSQL's collation may have
-# another order.
-_only_on(
-    ("postgresql",),
-    Index("ix_dynbeat_schedule_name", Schedule.name.collate("C"), Schedule.owner),
-)
-_only_on(("sqlite", *_MYSQL), Index("ix_dynbeat_schedule_name", Schedule.name, Schedule.owner))
+# The names of all owners that begin with a text.
+Index("ix_dynbeat_schedule_name", Schedule.name, Schedule.owner)
 
 Index("ix_dynbeat_run_owner_scheduled_for", Run.owner, Run.scheduled_for)
 _partial("ix_dynbeat_run_overdue", Run.overdue_at, where=Run.overdue_at.is_not(None))

@@ -339,9 +339,11 @@ class RunId(TypeDecorator[str]):
 
 
 class ExactText(TypeDecorator[str]):
-    """A text of at most ``length`` characters that is compared exactly.
+    """A text of at most ``length`` characters that is compared exactly, by code point.
 
-    In MySQL's default collations "Bob" equals "bob"; in utf8mb4_bin it does not.
+    In MySQL's default collations "Bob" equals "bob"; in utf8mb4_bin it does not. PostgreSQL's
+    collation of a language sorts "org:7/a" between "org70" and "org:7b"; the texts that begin with
+    a prefix are then no range of an index.
     """
 
     impl = String
@@ -358,6 +360,8 @@ class ExactText(TypeDecorator[str]):
             return dialect.type_descriptor(
                 mysql.VARCHAR(self.length, charset="utf8mb4", collation="utf8mb4_bin"),
             )
+        if dialect.name == "postgresql":
+            return dialect.type_descriptor(String(self.length, collation="C"))
         # Not type_descriptor(): it would turn a Text column into a VARCHAR.
         return self.impl_instance
 

@@ -158,10 +158,6 @@ class Capabilities(ABC):
         """Return the condition ``columns <= key`` in a form that is a range of an index."""
         return tuple_(*columns) <= tuple_(*key)
 
-    def by_code_point(self, column: Any) -> Any:
-        """Return a text column in a form that compares code points."""
-        return column
-
     def ends_transaction(self, error: DBAPIError) -> bool:
         """Return whether the database has rolled back the transaction, with all savepoints."""
         del error

@@ -11,7 +11,6 @@ from sqlalchemy import (
     Select,
     Table,
     bindparam,
-    collate,
     func,
     literal,
     literal_column,
@@ -138,9 +137,6 @@ class PostgreSql(Capabilities):
         new = postgresql.insert(table)
         key = {column.name: new.excluded[column.name] for column in table.primary_key}
         return new.on_conflict_do_update(index_elements=list(key), set_=key)
-
-    def by_code_point(self, column: Any) -> Any:
-        return collate(column, "C")
 
     def is_transient(self, error: DBAPIError) -> bool:
         return _sqlstate(error) in self._transient or self.is_prepared_statement_lost(error)

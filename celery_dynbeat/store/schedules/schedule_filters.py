@@ -87,23 +87,20 @@ def is_everything_held(session: Session, matching: ScheduleFilter) -> bool:
     return session.scalar(hold.limit(1)) is not None
 
 
-def has_prefix(session: Session, matching: ScheduleFilter) -> Sequence[ColumnElement[bool]]:
+def has_prefix(matching: ScheduleFilter) -> Sequence[ColumnElement[bool]]:
     """Return the conditions that the name begins with the prefix: a range of code points."""
     prefix = matching.name_prefix
     if not prefix:
         return []
-    name, end = by_code_point(session, Schedule.name), _end_of_prefix(prefix)
-    return [name >= prefix] if end is None else [name >= prefix, name < end]
+    end = _end_of_prefix(prefix)
+    return (
+        [Schedule.name >= prefix] if end is None else [Schedule.name >= prefix, Schedule.name < end]
+    )
 
 
 def has_owner(matching: ScheduleFilter) -> Sequence[ColumnElement[bool]]:
     """Return the condition on the owner, if the filter has one."""
     return [] if matching.owner is None else [Schedule.owner == matching.owner]
-
-
-def by_code_point(session: Session, column: Any) -> Any:
-    """Return ``column`` in a form that compares code points, whatever the database's collation."""
-    return capabilities_of(session.get_bind(Schedule).dialect).by_code_point(column)
 
 
 def _end_of_prefix(prefix: str) -> str | None:

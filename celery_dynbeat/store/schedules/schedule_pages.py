@@ -33,7 +33,6 @@ from celery_dynbeat.store.schedules.due import DUE_INDEX
 from celery_dynbeat.store.schedules.schedule_filters import (
     RARE_STATES,
     ScheduleFilter,
-    by_code_point,
     has_owner,
     has_prefix,
     in_state,
@@ -153,7 +152,7 @@ def lock_matching(
 
 def _scan(session: Session, matching: ScheduleFilter, order: Order) -> _Scan:
     """Return how to read the matching schedules in ``order``."""
-    owner, prefix = has_owner(matching), has_prefix(session, matching)
+    owner, prefix = has_owner(matching), has_prefix(matching)
     state, filters = list(in_state(matching)), list(others(session, matching))
     if order == Order.NEXT_RUN_AT:
         served: list[ColumnElement[bool]] = [Schedule.next_run_at.is_not(None)]
@@ -188,7 +187,7 @@ def _scanned_page(
     if end is not None:
         filters.append(_is_until(session, scan, order, end))
     statement = force_index(select(Schedule), Schedule, scan.index).where(*served, *filters)
-    ordered = statement.order_by(*_columns(session, scan, order))
+    ordered = statement.order_by(*_columns(scan, order))
     found = session.scalars(ordered.limit(limit + 1)).all()
     if len(found) > limit:
         return ScheduleRows(found[:limit], _key_of(found[limit - 1], order))
@@ -201,21 +200,21 @@ def _end_of_scan(
     """Return the key of the last row that a page reads, None if the list ends before it."""
     key = (getattr(Schedule, name) for name in KEYS[order])
     statement: Any = force_index(select(*key), Schedule, scan.index).where(*served)
-    ordered = statement.order_by(*_columns(session, scan, order))
+    ordered = statement.order_by(*_columns(scan, order))
     last = session.execute(ordered.offset(MAX_SCANNED - 1).limit(1)).one_or_none()
     return None if last is None else _key_of(last, order)
 
 
-def _columns(session: Session, scan: _Scan, order: Order) -> tuple[Any, ...]:
+def _columns(scan: _Scan, order: Order) -> tuple[Any, ...]:
     if order == Order.OWNER and scan.owner is not None:
         # With the owner in ORDER BY, MariaDB sorts all schedules of the owner.
         return (Schedule.name,)
-    return _pair_of_columns(session, order)
+    return _pair_of_columns(order)
 
 
-def _pair_of_columns(session: Session, order: Order) -> tuple[Any, Any]:
+def _pair_of_columns(order: Order) -> tuple[Any, Any]:
     first, second = (getattr(Schedule, name) for name in KEYS[order])
-    return (by_code_point(session, first) if order == Order.NAME else first, second)
+    return first, second
 
 
 def _is_after(session: Session, scan: _Scan, order: Order, key: Key) -> ColumnElement[bool]:
@@ -223,14 +222,14 @@ def _is_after(session: Session, scan: _Scan, order: Order, key: Key) -> ColumnEl
         # With a condition on the owner, a comparison of both columns is not an index range.
         return and_(Schedule.name > key[1])
     capabilities = capabilities_of(session.get_bind(Schedule).dialect)
-    return capabilities.row_after(_pair_of_columns(session, order), _pair(key))
+    return capabilities.row_after(_pair_of_columns(order), _pair(key))
 
 
 def _is_until(session: Session, scan: _Scan, order: Order, key: Key) -> ColumnElement[bool]:
     if order == Order.OWNER and scan.owner == key[0]:
         return and_(Schedule.name <= key[1])
     capabilities = capabilities_of(session.get_bind(Schedule).dialect)
-    return capabilities.row_until(_pair_of_columns(session, order), _pair(key))
+    return capabilities.row_until(_pair_of_columns(order), _pair(key))
 
 
 def _pair(key: Key) -> tuple[Any, Any]:
@@ -261,7 +260,7 @@ def _state_set(session: Session, matching: ScheduleFilter) -> _Scan:
     condition, *state = in_state(matching)
     # The first column of the index of the unplanned schedules.
     served = [Schedule.enabled.in_([True, False])] if matching.state == State.FINISHED else []
-    filters = [*state, *has_prefix(session, matching), *others(session, matching)]
+    filters = [*state, *has_prefix(matching), *others(session, matching)]
     return _Scan(_SELECTING[matching.state], [*served, condition], filters)
 
 

@@ -10,8 +10,6 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.db.models import Node, NodeKind, Schedule
 from celery_dynbeat.db.statements import force_index, in_index_order
 
-#: Owners without the prefix that are read in a row before the search ends.
-MAX_OTHERS = 10
 #: Different lists of tasks that are read. Workers of one kind have the same list.
 MAX_TASK_LISTS = 50
 _OWNER_INDEX = "uq_dynbeat_schedule_owner_name"
@@ -21,19 +19,13 @@ _OWNER_INDEX = "uq_dynbeat_schedule_owner_name"
 def owners(session: Session, *, prefix: str, limit: int) -> Sequence[str]:
     """Return up to ``limit`` owners that begin with ``prefix``, in the order of the index.
 
-    A loose index scan: each query jumps to the next owner, however many schedules one has. The
-    order of PostgreSQL's collation can put other owners between those with the prefix. After
-    MAX_OTHERS of them the search ends.
+    A loose index scan: each query jumps to the next owner, however many schedules one has.
     """
     found: list[str] = []
-    others = 0
     owner = _first_owner(session, Schedule.owner >= prefix)
-    while owner is not None and len(found) < limit and others < MAX_OTHERS:
-        if owner.startswith(prefix):
-            found.append(owner)
-            others = 0
-        else:
-            others += 1
+    # By code point, the owners with the prefix follow each other.
+    while owner is not None and len(found) < limit and owner.startswith(prefix):
+        found.append(owner)
         owner = _first_owner(session, Schedule.owner > owner)
     return found
 

@@ -197,18 +197,7 @@ def _create_schedule() -> None:
         ["held_at", "id"],
         where="held_at IS NOT NULL",
     )
-    _create_index(
-        "ix_dynbeat_schedule_name",
-        "dynbeat_schedule",
-        [sa.text('name COLLATE "C"'), "owner"],
-        only_on=("postgresql",),
-    )
-    _create_index(
-        "ix_dynbeat_schedule_name",
-        "dynbeat_schedule",
-        ["name", "owner"],
-        only_on=("sqlite", *MYSQL),
-    )
+    _create_index("ix_dynbeat_schedule_name", "dynbeat_schedule", ["name", "owner"])
     _create_index(
         "ix_dynbeat_schedule_paused",
         "dynbeat_schedule",

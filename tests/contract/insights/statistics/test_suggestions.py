@@ -6,7 +6,7 @@ from celery_dynbeat import InvalidScheduleError
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.insights.statistics import suggestions
 from celery_dynbeat.store import nodes
-from tests.support.applications import MINUTELY, application, execute
+from tests.support.applications import MINUTELY, execute
 from tests.support.suites import one_database
 
 OWNERS = ["", "Bob", "bob", "bob-1", "bob:1", "böb", "team", "user", "user:1", "user:10"]
@@ -41,23 +41,6 @@ def test_owners_with_a_prefix(dynbeat, owners, prefix):
 
     assert (len(found), set(found)) == (len(expected), expected)
     assert first == found[:2]
-
-
-@pytest.mark.parametrize("prefix", PREFIXES)
-def test_a_collation_that_ignores_case_at_first_hides_no_owner(postgresql_url, prefix):
-    with application(postgresql_url) as dynbeat:
-        dynbeat.context.prepare()
-        names = create_owners(dynbeat)
-        execute(
-            dynbeat,
-            "ALTER TABLE dynbeat_schedule"
-            ' ALTER COLUMN owner TYPE varchar(255) COLLATE "en-US-x-icu"',
-        )
-
-        found = suggestions.owners(dynbeat.context, prefix=prefix, limit=100)
-
-    expected = {owner for owner in names if owner.startswith(prefix)}
-    assert (len(found), set(found)) == (len(expected), expected)
 
 
 def test_tasks_are_those_of_living_workers_and_of_the_application(dynbeat, clock):
