@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         Dynbeat,
         FireTime,
         HoldInfo,
+        LimitUsage,
         Page,
         Preview,
         PreviewedFireTime,
@@ -42,10 +43,12 @@ if TYPE_CHECKING:
         RunInfo,
         ScheduleFilter,
         ScheduleInfo,
+        Usage,
     )
     from celery_dynbeat.api.aio import AsyncDynbeat
     from celery_dynbeat.beat.scheduler import DatabaseScheduler
     from celery_dynbeat.common.alert_rules import AlertRules
+    from celery_dynbeat.common.owner_limits import OwnerLimits
     from celery_dynbeat.common.retry import Retry
     from celery_dynbeat.process.logs.formatter import JsonFormatter
     from celery_dynbeat.triggers import (
@@ -89,8 +92,10 @@ __all__ = [
     "InvalidScheduleError",
     "InvalidTriggerError",
     "JsonFormatter",
+    "LimitUsage",
     "Once",
     "OwnerLimitError",
+    "OwnerLimits",
     "Page",
     "Preview",
     "PreviewedFireTime",
@@ -111,6 +116,7 @@ __all__ = [
     "StaleScheduleError",
     "TransactionRolledBackError",
     "Trigger",
+    "Usage",
     "current_run",
 ]
 
@@ -119,10 +125,11 @@ _LAZY_EXPORTS = {
         *("AlertInfo", "AlertTargetInfo", "BoundedCount", "BulkFailure", "BulkResult"),
         *("ChangeFilter", "ChangeInfo", "Dynbeat", "FireTime", "HoldInfo", "Page"),
         *("Preview", "PreviewedFireTime", "RequestFilter", "RequestInfo"),
-        *("RunFilter", "RunInfo", "ScheduleFilter", "ScheduleInfo"),
+        *("LimitUsage", "RunFilter", "RunInfo", "ScheduleFilter", "ScheduleInfo", "Usage"),
     ),
     "api.aio": ("AsyncDynbeat",),
     "common.alert_rules": ("AlertRules",),
+    "common.owner_limits": ("OwnerLimits",),
     "common.retry": ("Retry",),
     "beat.scheduler": ("DatabaseScheduler",),
     "triggers": ("AnyOf", "Cron", "Every", "Excluding", "Once", "RRule", "Solar", "Trigger"),

@@ -30,12 +30,14 @@ if TYPE_CHECKING:
         FireTime,
         HoldInfo,
         Info,
+        LimitUsage,
         Page,
         Preview,
         PreviewedFireTime,
         RequestInfo,
         RunInfo,
         ScheduleInfo,
+        Usage,
     )
     from celery_dynbeat.api.schedules import Schedules
     from celery_dynbeat.common.clock import Clock
@@ -152,6 +154,7 @@ __all__ = [
     "FireTime",
     "HoldInfo",
     "Info",
+    "LimitUsage",
     "NewFields",
     "NewSchedule",
     "OwnerSchedules",
@@ -167,6 +170,7 @@ __all__ = [
     "Schedules",
     "TaskLike",
     "TriggerLike",
+    "Usage",
     "dynbeat_of",
 ]
 
@@ -181,7 +185,7 @@ _LAZY_EXPORTS = {
         *("AlertInfo", "AlertTargetInfo", "BoundedCount", "BulkFailure", "BulkResult"),
         *("ChangeInfo", "FireTime", "HoldInfo", "Info", "Page"),
         *("Preview", "PreviewedFireTime"),
-        *("RequestInfo", "RunInfo", "ScheduleInfo"),
+        *("LimitUsage", "RequestInfo", "RunInfo", "ScheduleInfo", "Usage"),
     ),
 }
 

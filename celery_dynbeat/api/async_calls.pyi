@@ -27,6 +27,7 @@ from celery_dynbeat.api.results import (
     RequestInfo,
     RunInfo,
     ScheduleInfo,
+    Usage,
 )
 from celery_dynbeat.api.results.bulk import BulkResult
 from celery_dynbeat.api.results.fire_time import Preview
@@ -229,6 +230,9 @@ class AsyncSharedCalls:
         session: AnyAsyncSession | None = None,
         **matching: Unpack[ScheduleFilter],
     ) -> BulkResult: ...
+    async def usage(
+        self, owner: str | None = None, *, session: AnyAsyncSession | None = None
+    ) -> Usage: ...
 
 class AsyncOwnerSchedules(AsyncSharedCalls):
     owner: str

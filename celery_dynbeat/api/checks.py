@@ -12,10 +12,12 @@ from celery_dynbeat.api.plain_values import copy_plain
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.text import (
     FIRST_YEAR,
+    GROUP_END,
     LAST_YEAR,
     MAX_PAGE_SIZE,
     NAME_LENGTH,
     as_text,
+    is_group,
     shorten,
 )
 from celery_dynbeat.triggers.base import Trigger
@@ -65,6 +67,21 @@ def check_name(field: str, value: object, *, empty: bool = False) -> str:
     if not value.isprintable() and not _FORBIDDEN.isdisjoint(map(unicodedata.category, value)):
         raise invalid(field, value, "must not contain control characters or lone surrogates")
     return value
+
+
+def check_owner(value: object) -> str:
+    """Return ``value`` if it is a valid owner; ``""`` is the application itself.
+
+    A group of owners ends with "/", so that a filter or a hold is about one or the other.
+    """
+    owner = check_name("owner", value, empty=True)
+    if is_group(owner):
+        rule = (
+            f"ends with {GROUP_END!r}, as the name of a group: call for_group() for all owners that"
+            " begin with it, or choose another owner"
+        )
+        raise invalid("owner", owner, rule)
+    return owner
 
 
 def copy_as(kind: Callable[[Any], T], field: str, value: Any) -> T:

@@ -95,8 +95,8 @@ class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, Ba
         - ``enabled=False``: the schedule is paused until ``resume``.
 
         Raises ScheduleExistsError if the owner has a schedule of this name, OwnerLimitError if the
-        owner would exceed dynbeat_max_schedules_per_owner, InvalidScheduleError if a field is
-        invalid or the schedule never fires, and InvalidTriggerError for an invalid trigger.
+        owner or a group of it would exceed its limit, InvalidScheduleError if a field is invalid or
+        the schedule never fires, and InvalidTriggerError for an invalid trigger.
 
         >>> made = mine.create("report", task="mail.report", trigger="0 18 * * fri")
         >>> made.trigger.describe()

@@ -52,7 +52,7 @@ class Schedules(SharedCalls, AlertTargetCalls):
 
         Raises InvalidScheduleError.
         """
-        checks.check_name("owner", owner, empty=True)
+        checks.check_owner(owner)
         if not isinstance(erase_history, bool):
             raise checks.invalid("erase_history", erase_history, "must be True or False")
         if progress is not None and not callable(progress):

@@ -10,6 +10,7 @@ from celery_dynbeat.api.lists.history import RunCalls
 from celery_dynbeat.api.lists.schedules import ListCalls
 from celery_dynbeat.api.requests import RequestCalls
 from celery_dynbeat.api.reruns import RerunCalls
+from celery_dynbeat.api.usage import UsageCalls
 
 
 class SharedCalls(
@@ -23,5 +24,6 @@ class SharedCalls(
     ListCalls,
     RunCalls,
     ChangeCalls,
+    UsageCalls,
 ):
     """The calls that an owner and all owners have."""

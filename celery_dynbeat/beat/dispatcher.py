@@ -295,13 +295,14 @@ class Dispatcher:
         return wait if maintenance_at is None else min(wait, maintenance_at - now)
 
     def _plan_unplanned(self, now: datetime) -> int:
-        return self._database.run(partial(plan_unplanned, now=now, settings=self._settings))
+        settings = self._settings.for_pass()
+        return self._database.run(partial(plan_unplanned, now=now, settings=settings))
 
     def _dispatch_due(self, now: datetime) -> int:
         take = partial(
             claim,
             now=now,
-            settings=self._settings,
+            settings=self._settings.for_pass(),
             costly_in_rows=self._costly_in_rows,
             costly_owners=self._costly_owners.at(now),
             since=self._poller.watermark.no_due_before,
@@ -324,14 +325,14 @@ class Dispatcher:
         # Runs whose confirm has not ended are not overdue.
         self._confirms.result()
         since = self._poller.watermark.no_overdue_before
-        take = partial(take_overdue, now=now, settings=self._settings, since=since)
+        take = partial(take_overdue, now=now, settings=self._settings.for_pass(), since=since)
         return self._send(self._take(take, BatchKind.OVERDUE), BatchKind.OVERDUE)
 
     def _run_request(self, now: datetime) -> int:
         # A late import: few installations have backfills and reruns of many.
         from celery_dynbeat.beat.requests import run_due_request  # noqa: PLC0415
 
-        take = partial(run_due_request, now=now, settings=self._settings)
+        take = partial(run_due_request, now=now, settings=self._settings.for_pass())
         requested = self._take(take, BatchKind.RERUN)
         is_rerun = requested.kind is RequestKind.RERUN
         return self._send(requested, BatchKind.RERUN if is_rerun else BatchKind.BACKFILL)

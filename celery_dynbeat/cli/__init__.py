@@ -35,6 +35,10 @@ class LazyGroup(DYMGroup):
         "hold": ("holds:hold", "Stop all schedules of an owner, or everything."),
         "release": ("holds:release", "End a hold of the actor."),
         "holds": ("holds:holds", "List the holds in force with their actors and reasons."),
+        "usage": (
+            "usage:usage",
+            "Show how many schedules an owner has, and the limits on it.",
+        ),
         "run": ("run:run", "Run a schedule once now, even if it is paused."),
         "rerun": ("rerun:rerun", "Rerun one ended run, or with --since all failed runs."),
         "backfill": (

@@ -154,16 +154,31 @@ class HeldByOthersError(DynbeatError):
 
 
 class OwnerLimitError(DynbeatError):
-    """An owner would exceed a limit of the settings.
+    """A call would create more schedules than a limit allows.
 
-    ``setting`` is the limit's name, ``limit`` its value.
+    ``owner`` is the owner of the new schedules. ``limit_owner`` is whose limit it is: the owner, or
+    a group of it such as ``"org:7/"``. It has ``used`` schedules; the call would create ``wanted``
+    more, and ``limit`` is the most that it may have. ``setting`` is the name of the setting.
     """
 
-    def __init__(self, message: str, *, owner: str, setting: str, limit: object) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        owner: str,
+        limit_owner: str,
+        used: int,
+        wanted: int,
+        limit: int,
+        setting: str,
+    ) -> None:
         super().__init__(message)
         self.owner = owner
-        self.setting = setting
+        self.limit_owner = limit_owner
+        self.used = used
+        self.wanted = wanted
         self.limit = limit
+        self.setting = setting
 
 
 class DispatchError(DynbeatError):

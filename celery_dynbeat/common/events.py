@@ -38,6 +38,7 @@ class Event(StrEnum):
     TRIGGER_UNSUPPORTED = "trigger_unsupported"
     TASK_UNKNOWN = "task_unknown"
     OWNER_COSTLY = "owner_costly"
+    OWNER_LIMITS_FAILED = "owner_limits_failed"
     CONFIRM_UNKNOWN = "confirm_unknown"
     TERMINATE_FAILED = "terminate_failed"
     RUN_NOT_TERMINATED = "run_not_terminated"

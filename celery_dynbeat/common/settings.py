@@ -4,7 +4,7 @@ import difflib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import cache
@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 from celery_dynbeat.common.errors import ConfigurationError, InvalidScheduleError
 
 if TYPE_CHECKING:
+    from celery_dynbeat.common.owner_limits import LimitsByOwner
     from celery_dynbeat.common.retry import Retry
 
 #: Ended runs that ``after_failures`` may count. Each evaluation reads so many rows.
@@ -371,6 +372,13 @@ def _retry(value: object) -> "Retry":
     return Retry.from_json(value)
 
 
+def _owner_limits(value: object) -> "LimitsByOwner":
+    # A late import, as above.
+    from celery_dynbeat.common.owner_limits import owner_limits  # noqa: PLC0415
+
+    return owner_limits(value)
+
+
 def _setting(default: Any, check: Callable[[object], Any]) -> Any:
     return field(default=default, metadata={"check": check})
 
@@ -422,6 +430,7 @@ class Settings:
     min_interval: timedelta = _setting(timedelta(seconds=1), _delay)
     max_schedules_per_owner: int | None = _setting(None, _count)
     allowed_tasks: tuple[str, ...] | None = _setting(None, _patterns)
+    owner_limits: "LimitsByOwner | None" = _setting(None, _owner_limits)
     max_payload_bytes: int = _setting(65_536, _count)
     expected_beats: int | None = _setting(None, _number)
     expected_workers: int | None = _setting(None, _number)
@@ -454,6 +463,26 @@ class Settings:
     def alerts_enabled(self) -> bool:
         """Whether facts are recorded and evaluated."""
         return any(self.alert_urls.values()) if self.alerts is None else self.alerts
+
+    def for_pass(self) -> "Settings":
+        """Return the settings for many schedules: the limits of an owner are looked up once.
+
+        A function of dynbeat_owner_limits that fails is logged, and raises no error.
+        """
+        if self.owner_limits is None:
+            return self
+        return replace(self, owner_limits=self.owner_limits.for_pass())
+
+    def min_interval_of(self, owner: str) -> timedelta:
+        """Return the shortest distance between two fire times of a schedule of ``owner``.
+
+        It never raises: a plan is made also while the function of dynbeat_owner_limits fails.
+        """
+        if self.owner_limits is None or not owner:
+            return self.min_interval
+        limits = self.owner_limits.for_pass()
+        interval: timedelta = limits.min_interval(owner, default=self.min_interval).value
+        return interval
 
     @classmethod
     def read(
@@ -523,15 +552,23 @@ def _reject_unread(conf: Configuration, known: Iterable[str]) -> None:
 
 
 def check_task_allowed(settings: Settings, *, owner: str, task: str) -> None:
-    """Raise InvalidScheduleError if no pattern of the setting matches ``task``.
+    """Raise InvalidScheduleError if a limit of ``owner`` has no pattern that matches ``task``.
 
     Patterns are case-sensitive. The application itself (owner ``""``) may run any task.
     """
     allowed = settings.allowed_tasks
-    if allowed is None or not owner or any(fnmatchcase(task, pattern) for pattern in allowed):
+    if settings.owner_limits is not None and owner:
+        for limit in settings.owner_limits.allowed_tasks(owner, default=allowed):
+            _check_matches(task, limit.value, limit=limit.named, owner=owner)
+    elif allowed is not None and owner:
+        _check_matches(task, allowed, limit="dynbeat_allowed_tasks", owner=owner)
+
+
+def _check_matches(task: str, patterns: Iterable[str], *, limit: str, owner: str) -> None:
+    if any(fnmatchcase(task, pattern) for pattern in patterns):
         return
     msg = (
-        f"task = {task!r}: dynbeat_allowed_tasks = {list(allowed)} does not let owner {owner!r} run"
+        f"task = {task!r}: {limit} = {list(patterns)} does not let owner {owner!r} run"
         " it; choose a task that a pattern matches, or add a pattern to the setting"
     )
     raise InvalidScheduleError(msg, field="task")

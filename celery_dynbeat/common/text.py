@@ -28,7 +28,20 @@ MONTHS = (
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _ORDINAL_SUFFIXES = {1: "st", 2: "nd", 3: "rd"}
 _TEENS = (11, 12, 13)
+#: The last character of a group of owners, such as ``"org:7/"``. No owner ends with it.
+GROUP_END = "/"
 _UNITS_IN_WORDS = (("hour", 3600), ("minute", 60))
+
+
+def is_group(name: str) -> bool:
+    """Return whether ``name`` is a group: all owners that begin with it."""
+    return name.endswith(GROUP_END)
+
+
+def groups_of(owner: str) -> Sequence[str]:
+    """Return the groups of ``owner``, the largest first: ``a/`` and ``a/b/`` of ``a/b/c``."""
+    ends = (end + 1 for end, letter in enumerate(owner) if letter == GROUP_END)
+    return [owner[:end] for end in ends if end < len(owner)]
 
 
 def shorten(value: object) -> str:

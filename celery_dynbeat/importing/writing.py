@@ -338,7 +338,7 @@ def _split_invalid(
     valid, refused = list[tuple[str, Found]](), list[Result]()
     for owner, found in owned:
         try:
-            checks.check_name("owner", owner, empty=True)
+            checks.check_owner(owner)
             checks.check_name("name", found.name)
         except InvalidScheduleError as error:
             refused.append(Result(found, owner, Outcome.REFUSE, reason=str(error)))

@@ -80,7 +80,9 @@ def spec_from_row(columns: SpecColumns, settings: Settings) -> ScheduleSpec:
         max_run_time=max_run_time(columns.max_run_time, settings),
         jitter=_duration(jitter, settings.jitter),
         # A one-off that is moved does not fire too often.
-        min_interval=timedelta(0) if trigger.kind == "once" else settings.min_interval,
+        min_interval=(
+            timedelta(0) if trigger.kind == "once" else settings.min_interval_of(columns.owner)
+        ),
     )
 
 

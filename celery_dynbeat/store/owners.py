@@ -4,16 +4,19 @@ A create locks the owner's row in share mode when it needs the owner's zone, and
 the number of schedules is limited. A change of the zone locks it exclusively. So the change waits
 for creates that have read the old zone, and then sees their schedules.
 
-The order of locks is: rows of owners by name, then rows of schedules. A transaction of the
-application that locks in another order can end in a deadlock.
+The row of a group of owners, such as "org:7/", exists only for its lock.
+
+The order of locks is: rows of owners and groups by name, a group before its owners, then rows of
+schedules. A transaction of the application that locks in another order can end in a deadlock.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, select, update
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.common.text import GROUP_END, is_group
 from celery_dynbeat.db import statements
 from celery_dynbeat.db.dialects import OWN_TRANSACTION, capabilities_of
 from celery_dynbeat.db.models import OWNERS, SCHEDULES, Owner, Schedule
@@ -21,6 +24,7 @@ from celery_dynbeat.db.statements import Row, force_index, in_index_order, read
 
 _BATCH = 500
 OWNER_NAME_INDEX = "uq_dynbeat_schedule_owner_name"
+_COUNT = force_index(select(func.count()), Schedule, OWNER_NAME_INDEX)
 
 
 def lock(session: Session, owners: Collection[str]) -> None:
@@ -30,21 +34,41 @@ def lock(session: Session, owners: Collection[str]) -> None:
     session.connection().execute(statement, [{"owner": owner} for owner in sorted(owners)])
 
 
+def is_of(column: Any, owner: str) -> ColumnElement[bool]:
+    """Return the condition that ``column`` has this owner, or an owner of this group.
+
+    A group is a range of the column: owners are compared by code point on each database.
+    """
+    if not is_group(owner):
+        return column == owner  # type: ignore[no-any-return]
+    return and_(column >= owner, column < owner[:-1] + chr(ord(GROUP_END) + 1))
+
+
 @in_index_order
 def count_schedules(session: Session, owners: Collection[str]) -> Mapping[str, int]:
-    """Return the number of schedules by locked owner; an owner without schedules is left out.
+    """Return the number of schedules by locked owner or group; it may leave out a number of 0.
 
     All committed schedules count, also those newer than the caller's snapshot.
     """
     latest = capabilities_of(session.get_bind().dialect).reading_latest
     counts: dict[str, int] = {}
-    for names in statements.in_parts(sorted(owners), _BATCH):
+    alone = sorted(owner for owner in owners if not is_group(owner))
+    for names in statements.in_parts(alone, _BATCH):
         # One subquery per owner: GROUP BY would read the whole index.
-        of_owner = force_index(select(func.count()), Schedule, OWNER_NAME_INDEX)
-        counted = latest(of_owner.where(Schedule.owner == Owner.owner)).scalar_subquery()
+        counted = latest(_COUNT.where(Schedule.owner == Owner.owner)).scalar_subquery()
         batch = select(Owner.owner, counted).where(Owner.owner.in_(names))
         counts.update((owner, count) for owner, count in session.execute(latest(batch)) if count)
+    for group in sorted(set(owners).difference(alone)):
+        counts[group] = session.scalar(latest(_COUNT.where(is_of(Schedule.owner, group)))) or 0
     return counts
+
+
+@in_index_order
+def count_unlocked(session: Session, owners: Collection[str]) -> Mapping[str, int]:
+    """Return the number of schedules by owner or group, without locks."""
+    return {
+        owner: session.scalar(_COUNT.where(is_of(Schedule.owner, owner))) or 0 for owner in owners
+    }
 
 
 def timezones(session: Session, owners: Collection[str]) -> Mapping[str, str]:

@@ -1,14 +1,20 @@
 """The limits that settings set for owners: which tasks, how often, how many schedules.
 
+dynbeat_owner_limits sets them by owner, and by group of owners. A create locks the rows of the
+groups and owners whose number of schedules is limited, in the order of their names, and then counts
+their schedules. So two creates at the same time cannot exceed a limit.
+
 dynbeat_min_interval is checked on the next SAMPLE fire times, as beat would compute them. For a
 cron expression that takes about 10 ms. So a minimum that follows from the text is tried first, and
 measured intervals are cached. A later fire time that is too close is skipped by beat (planning).
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session
 
@@ -24,6 +30,9 @@ from celery_dynbeat.triggers import Cron, Every, Once, Trigger
 from celery_dynbeat.triggers.base import PLAN_STEPS, SAMPLE
 from celery_dynbeat.triggers.cron.expression import parse_expression
 from celery_dynbeat.triggers.wrappers import check_preparation
+
+if TYPE_CHECKING:
+    from celery_dynbeat.common.owner_limits import Limit
 
 _SECOND, _MINUTE, _DAY = timedelta(seconds=1), timedelta(minutes=1), 24 * 60
 #: The largest forward change of a clock in the tz database from 2026 on (Antarctica/Troll).
@@ -55,7 +64,8 @@ def check_trigger(
 
     With ``any_interval`` only its cost is limited.
     """
-    has_min_interval = any_interval or _has_min_interval(trigger, context.settings.min_interval)
+    limit = min_interval_of(context.settings, columns.owner)
+    has_min_interval = any_interval or _has_min_interval(trigger, limit.value)
     if has_min_interval and not trigger.needs_budget:
         return
     spec = spec_from_row(columns, context.settings)
@@ -63,7 +73,7 @@ def check_trigger(
     if trigger.needs_budget:
         _check_cost(spec, given=trigger, after=after)
     if not has_min_interval:
-        _check_interval(context.settings, spec.trigger, given=trigger, after=after)
+        _check_interval(limit, spec.trigger, given=trigger, after=after)
 
 
 def _check_cost(spec: ScheduleSpec, *, given: Trigger, after: datetime) -> None:
@@ -83,54 +93,119 @@ def _check_cost(spec: ScheduleSpec, *, given: Trigger, after: datetime) -> None:
         raise invalid("trigger", given, str(error)) from error
 
 
+def min_interval_of(settings: Settings, owner: str) -> "Limit":
+    """Return the shortest interval of a schedule of ``owner``, and which limit it is."""
+    # A late import, here and below: most applications have no limits by owner.
+    from celery_dynbeat.common.owner_limits import Limit  # noqa: PLC0415
+
+    if settings.owner_limits is None or not owner:
+        return Limit(settings.min_interval, owner, "dynbeat_min_interval")
+    return settings.owner_limits.min_interval(owner, default=settings.min_interval)
+
+
+def allowed_tasks_of(settings: Settings, owner: str) -> "Sequence[Limit]":
+    """Return the patterns of the tasks of ``owner``; each of them must match. Empty: any task."""
+    from celery_dynbeat.common.owner_limits import default_allowed_tasks  # noqa: PLC0415
+
+    if not owner:
+        return []
+    if settings.owner_limits is None:
+        return default_allowed_tasks(owner, settings.allowed_tasks)
+    return settings.owner_limits.allowed_tasks(owner, default=settings.allowed_tasks)
+
+
+def max_schedules_of(settings: Settings, owner: str) -> "Sequence[Limit]":
+    """Return the limits on the number of schedules of ``owner``: of its groups, then its own.
+
+    The application itself (owner ``""``) has no limit. A group has its own and those of its groups.
+    """
+    from celery_dynbeat.common.owner_limits import default_max_schedules  # noqa: PLC0415
+
+    default = settings.max_schedules_per_owner
+    if not owner:
+        return []
+    if settings.owner_limits is None:
+        return default_max_schedules(owner, default)
+    return settings.owner_limits.max_schedules(owner, default=default)
+
+
+@dataclass(slots=True)
+class _Quota:
+    """A limit on the number of schedules, and the new schedules that count, by owner."""
+
+    limit: "Limit"
+    wanted: dict[str, int]
+
+
+def _quotas(settings: Settings, wanted: Mapping[str, int]) -> Mapping[str, _Quota]:
+    """Return the limits that apply to new schedules, by owner or group in the order of locks."""
+    if settings.max_schedules_per_owner is None and settings.owner_limits is None:
+        return {}
+    quotas: dict[str, _Quota] = {}
+    for owner, count in sorted(wanted.items()):
+        for limit in max_schedules_of(settings, owner):
+            quotas.setdefault(limit.owner, _Quota(limit, {})).wanted[owner] = count
+    return dict(sorted(quotas.items()))
+
+
 def lock_owners(context: Context, session: Session, names: Collection[str]) -> None:
     """Block other transactions that create schedules of these owners, if a quota is set."""
-    limited = [owner for owner in names if owner]
-    if context.settings.max_schedules_per_owner is not None and limited:
-        owners.lock(session, limited)
+    quotas = _quotas(context.settings, dict.fromkeys(names, 1))
+    if quotas:
+        owners.lock(session, quotas)
 
 
 def check_quota(
     context: Context, session: Session, wanted: Mapping[str, int], *, lock: bool = True
 ) -> None:
-    """Raise OwnerLimitError if an owner would exceed dynbeat_max_schedules_per_owner.
+    """Raise OwnerLimitError if an owner, or a group of owners, would exceed its limit.
 
     ``wanted`` is the number of new schedules for each owner. Call it in the transaction that
     inserts them: it locks the owners. Paused and finished schedules count. The application itself
     (owner ``""``) has no limit. Without ``lock`` it only reads, for a transaction that inserts
     nothing.
     """
-    limit = context.settings.max_schedules_per_owner
-    limited = {owner: count for owner, count in wanted.items() if owner}
-    if limit is None or not limited:
+    quotas = _quotas(context.settings, wanted)
+    if not quotas:
         return
     if lock:
-        owners.lock(session, limited)
-    present = owners.count_schedules(session, limited)
-    for owner, count in sorted(limited.items()):
-        if present.get(owner, 0) + count > limit:
-            raise _quota_error(owner, present=present.get(owner, 0), wanted=count, limit=limit)
+        owners.lock(session, quotas)
+        present = owners.count_schedules(session, quotas)
+    else:
+        present = owners.count_unlocked(session, quotas)
+    for name, quota in quotas.items():
+        used = present.get(name, 0)
+        total = used
+        for owner, count in quota.wanted.items():
+            total += count
+            if total > quota.limit.value:
+                raise _quota_error(owner, quota.limit, used=used, wanted=total - used)
 
 
-def _quota_error(owner: str, *, present: int, wanted: int, limit: int) -> OwnerLimitError:
-    setting = "dynbeat_max_schedules_per_owner"
+def _quota_error(owner: str, limit: "Limit", *, used: int, wanted: int) -> OwnerLimitError:
     msg = (
-        f"owner {owner!r} has {present} schedules and would create {wanted} more, {setting} ="
-        f" {limit}: delete schedules (paused and finished ones count too), or raise the setting"
+        f"{limit.whose} has {used} schedules and would create {wanted} more, {limit.setting} ="
+        f" {limit.value}: delete schedules (paused and finished ones count too), or raise the"
+        " setting"
     )
-    return OwnerLimitError(msg, owner=owner, setting=setting, limit=limit)
+    return OwnerLimitError(
+        msg,
+        owner=owner,
+        limit_owner=limit.owner,
+        used=used,
+        wanted=wanted,
+        limit=limit.value,
+        setting=limit.setting,
+    )
 
 
-def _check_interval(
-    settings: Settings, trigger: Trigger, *, given: Trigger, after: datetime
-) -> None:
-    minimum = settings.min_interval
+def _check_interval(limit: "Limit", trigger: Trigger, *, given: Trigger, after: datetime) -> None:
     # Rounded to the minute, so that calls within the same minute share one cache entry.
     shortest = _shortest_interval(trigger, after.replace(second=0, microsecond=0))
-    if shortest is not None and shortest < minimum:
+    if shortest is not None and shortest < limit.value:
         rule = (
             f"two of its next {SAMPLE} fire times are {format_seconds(shortest)} apart,"
-            f" dynbeat_min_interval = {format_seconds(minimum)}: choose a trigger that fires"
+            f" {limit.named} = {format_seconds(limit.value)}: choose a trigger that fires"
             " less often, or lower the setting (0: no limit)"
         )
         raise invalid("trigger", given, rule)

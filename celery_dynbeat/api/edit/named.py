@@ -15,7 +15,7 @@ class OwnerCalls(Calls):
     owner: str
 
     def __init__(self, context: Context, owner: str) -> None:
-        super().__init__(context, checks.check_name("owner", owner, empty=True))
+        super().__init__(context, checks.check_owner(owner))
         self.owner = owner
 
     def _lock(self, session: Session, name: str, expected_version: int | None) -> Schedule:

@@ -125,7 +125,11 @@ class NewRows:
         return owner_zone.read_many(self._context, session, self._owners)
 
     def lock_timezones(self, session: Session) -> Mapping[str, str]:
-        """Return the zones that the triggers need, by owner, locked for this transaction."""
+        """Return the zones that the triggers need, by owner, locked for this transaction.
+
+        If schedules are limited, all owners are locked at once, in the order of all locks.
+        """
+        limits.lock_owners(self._context, session, {new.owner for new in self._all})
         return owner_zone.lock_many(self._context, session, self._owners)
 
     def plan(self, timezones: Mapping[str, str]) -> Sequence[ScheduleColumns]:
@@ -174,7 +178,7 @@ class NewRows:
             )
 
     def _owner_of(self, new: Mapping[str, Any]) -> str:
-        owner = checks.check_name("owner", new.get("owner", self._owner or ""), empty=True)
+        owner = checks.check_owner(new.get("owner", self._owner or ""))
         if self._owner is not None and owner != self._owner:
             rule = f"these are the calls of owner {self._owner!r}: call for_owner() with the other"
             raise checks.invalid("owner", owner, rule)

@@ -6,6 +6,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.api.checks import invalid
 from celery_dynbeat.api.columns import ScheduleColumns, ScheduleRow
+from celery_dynbeat.api.edit import limits
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.common.text import format_duration, format_seconds
 from celery_dynbeat.db.models import Schedule
@@ -27,7 +28,7 @@ def plan_new(context: Context, row: ScheduleColumns, *, trigger: Trigger, now: d
     spec = spec_from_row(row, context.settings)
     _set_next_fire(row, spec, _first_fire(row, spec, now=now, is_new_trigger=True), now=now)
     if row.next_run_at is None:
-        raise _never_fires(spec, row, trigger=trigger, now=now)
+        raise _never_fires(context, spec, row, trigger=trigger, now=now)
 
 
 def plan_continued(
@@ -41,7 +42,7 @@ def plan_continued(
     fire_at = None if has_reached_max_runs(row) else first_fire(spec, now=after)
     _set_next_fire(row, spec, fire_at, now=now)
     if fire_at is None:
-        raise _never_fires(spec, row, trigger=trigger, now=max(after, now))
+        raise _never_fires(context, spec, row, trigger=trigger, now=max(after, now))
     if not row.enabled:
         row.next_run_at = None
 
@@ -93,7 +94,7 @@ def replan(
             _check_has_no_run(session, row, fire_at, trigger=trigger)
         _set_next_fire(row, spec, fire_at, now=now)
         if row.next_run_at is None and row.enabled:
-            raise _never_fires(spec, row, trigger=trigger, now=now)
+            raise _never_fires(context, spec, row, trigger=trigger, now=now)
     if not row.enabled:
         row.finished_at = row.next_run_at = None
 
@@ -129,7 +130,7 @@ def missed_fire_times(
 
 
 def _never_fires(
-    spec: ScheduleSpec, row: ScheduleRow, *, trigger: Trigger, now: datetime
+    context: Context, spec: ScheduleSpec, row: ScheduleRow, *, trigger: Trigger, now: datetime
 ) -> InvalidScheduleError:
     """Return the error for a row without a fire time after ``now``, with the first reason.
 
@@ -141,10 +142,11 @@ def _never_fires(
     if row.end_at is not None and row.end_at <= now:
         rule = f"lies in the past, it is {_shown(row, now)} now: choose a later instant, or None"
         return invalid("end_at", row.end_at, rule)
-    return invalid("trigger", trigger, f"would never fire: {_no_fire_reason(spec, row, now)}")
+    reason = _no_fire_reason(context, spec, row, now)
+    return invalid("trigger", trigger, f"would never fire: {reason}")
 
 
-def _no_fire_reason(spec: ScheduleSpec, row: ScheduleRow, now: datetime) -> str:
+def _no_fire_reason(context: Context, spec: ScheduleSpec, row: ScheduleRow, now: datetime) -> str:
     """Return why the trigger has no fire time after ``now`` within the span of the row."""
     skipping, spec = spec, spec._replace(trigger=nominal(spec.trigger))
     if first_fire(skipping, now=now) is None and first_fire(spec, now=now) is not None:
@@ -168,9 +170,10 @@ def _no_fire_reason(spec: ScheduleSpec, row: ScheduleRow, now: datetime) -> str:
         end = _shown(row, row.end_at)
         return f"it has no fire time{first} until end_at = {end}; choose a later end_at"
     first, last = _shown(row, fire_at), _shown(row, row.last_run_at)
+    limit = limits.min_interval_of(context.settings, row.owner).named
     return (
         f"each fire time that is left, the first at {first}, follows the last run, of {last}, by"
-        f" less than dynbeat_min_interval = {format_seconds(spec.min_interval)}; choose a later one"
+        f" less than {limit} = {format_seconds(spec.min_interval)}; choose a later one"
     )
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from celery_dynbeat.api.results.request import RequestInfo
     from celery_dynbeat.api.results.run import RunInfo
     from celery_dynbeat.api.results.schedule import ScheduleInfo
+    from celery_dynbeat.api.results.usage import LimitUsage, Usage
 
 __all__ = [
     "AlertInfo",
@@ -26,12 +27,14 @@ __all__ = [
     "FireTime",
     "HoldInfo",
     "Info",
+    "LimitUsage",
     "Page",
     "Preview",
     "PreviewedFireTime",
     "RequestInfo",
     "RunInfo",
     "ScheduleInfo",
+    "Usage",
 ]
 
 #: A beat that writes beat_schedule needs none but ``Info``.
@@ -46,6 +49,7 @@ _LAZY_EXPORTS = {
     "request": ("RequestInfo",),
     "run": ("RunInfo",),
     "schedule": ("ScheduleInfo",),
+    "usage": ("LimitUsage", "Usage"),
 }
 
 if not TYPE_CHECKING:

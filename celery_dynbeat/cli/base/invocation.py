@@ -23,6 +23,7 @@ from celery_dynbeat.cli.base.errors import fail
 from celery_dynbeat.cli.base.output import Output
 from celery_dynbeat.cli.base.pages import Page, pages
 from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.text import is_group
 from celery_dynbeat.triggers.zones import load_zone
 
 if TYPE_CHECKING:
@@ -77,8 +78,8 @@ class Invocation:
 
     @cached_property
     def zone(self) -> ZoneInfo:
-        """The time zone of the owner; UTC for all owners."""
-        if self.owner is None:
+        """The time zone of the owner; UTC for all owners and for a group."""
+        if self.owner is None or is_group(self.owner):
             return ZoneInfo("UTC")
         return ZoneInfo(self.mine.timezone())
 

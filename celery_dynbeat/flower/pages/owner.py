@@ -1,10 +1,14 @@
 """The page of one owner: its schedules, usage, limits, holds, alerts and changes."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from typing import NamedTuple
 
+from celery_dynbeat.api import LimitUsage
+from celery_dynbeat.api.edit.limits import allowed_tasks_of, min_interval_of
+from celery_dynbeat.api.usage import usage_of
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.text import format_duration
 from celery_dynbeat.flower.base.page import PageHandler
@@ -34,7 +38,7 @@ class OwnerPage(PageHandler):
     async def get(self) -> None:
         """Render the page, also for an owner without schedules: it may have had some."""
         mine = self.for_owner(self.owner)
-        page, total, holds, alerts, changes, (now, usage, zone) = await asyncio.gather(
+        page, total, holds, alerts, changes, figures = await asyncio.gather(
             self.call(partial(mine.list, limit=SCHEDULES)),
             self.call(mine.count),
             self.call(mine.holds),
@@ -42,40 +46,73 @@ class OwnerPage(PageHandler):
             self.call(partial(mine.changes, limit=CHANGES)),
             self.call(self._usage),
         )
-        settings = self.dynbeat.context.settings
+        now = figures.now
         await self.render_page(
             "owner.html",
             owner=self.owner,
             rows=await self.call(partial(schedule_rows, self, page, now=now)),
             total=total,
-            owner_zone=zone,
+            owner_zone=figures.zone,
             holds=holds,
             own_holds=[hold for hold in holds if hold.owner is not None],
             alerts=alerts,
             changes=changes,
             fields_of=partial(changed_fields, hides_arguments=self.hides_arguments),
-            usage=usage,
-            limits=list(_limits(settings, self.owner)),
-            quota=settings.max_schedules_per_owner if self.owner else None,
+            usage=figures.usage,
+            limits=figures.limits,
+            quota=figures.quota,
             now=now,
-            local=self.zone.of(zone),
+            local=self.zone.of(figures.zone),
         )
 
-    def _usage(self) -> tuple[datetime, OwnerUsage, str]:
+    def _usage(self) -> "_OwnerFigures":
         context = self.dynbeat.context
         now = context.clock.now()
         usage = owner_usage(context, owner=self.owner, since=now - USAGE_SPAN, until=now)
-        return now, usage, self.for_owner(self.owner).timezone()
+        # A function of dynbeat_owner_limits that fails must not hide the page.
+        settings = context.settings.for_pass()
+        quotas = usage_of(context, None, self.owner, settings=settings).limits
+        own = [each.limit for each in quotas if each.owner == self.owner]
+        return _OwnerFigures(
+            now=now,
+            usage=usage,
+            zone=self.for_owner(self.owner).timezone(),
+            quota=own[0] if own else None,
+            limits=list(_limits(settings, self.owner, quotas)),
+        )
 
 
-def _limits(settings: Settings, owner: str) -> Iterator[tuple[str, str, str]]:
+class _OwnerFigures(NamedTuple):
+    """The numbers of the page, and the limits of the owner: label, value and setting of each."""
+
+    now: datetime
+    usage: OwnerUsage
+    zone: str
+    quota: int | None
+    limits: Sequence[tuple[str, str, str]]
+
+
+def _limits(
+    settings: Settings, owner: str, quotas: Sequence[LimitUsage]
+) -> Iterator[tuple[str, str, str]]:
     """Yield the labels, the values and the names of the settings that limit the owner."""
-    interval = format_duration(settings.min_interval)
-    yield "Shortest interval", interval, "dynbeat_min_interval"
+    interval = min_interval_of(settings, owner)
+    shown = format_duration(interval.value)
+    yield "Shortest interval", f"{shown}{_whose(interval.owner, owner)}", interval.setting
     if owner:
-        quota, tasks = settings.max_schedules_per_owner, settings.allowed_tasks
-        shown = "no limit" if quota is None else f"{quota:,}"
-        yield "Schedules", shown, "dynbeat_max_schedules_per_owner"
-        shown = "all" if tasks is None else ", ".join(tasks) or "none"
-        yield "Tasks", shown, "dynbeat_allowed_tasks"
+        for each in quotas:
+            of = f"{each.used:,} of {each.limit:,}{_whose(each.owner, owner)}"
+            yield "Schedules", of, each.setting
+        if not quotas:
+            yield "Schedules", "no limit", "dynbeat_max_schedules_per_owner"
+        allowed = allowed_tasks_of(settings, owner)
+        for tasks in allowed:
+            shown = ", ".join(tasks.value) or "none"
+            yield "Tasks", f"{shown}{_whose(tasks.owner, owner)}", tasks.setting
+        if not allowed:
+            yield "Tasks", "all", "dynbeat_allowed_tasks"
     yield "Arguments", f"{settings.max_payload_bytes:,} bytes", "dynbeat_max_payload_bytes"
+
+
+def _whose(limit_owner: str, owner: str) -> str:
+    return "" if limit_owner == owner else f" (group {limit_owner})"

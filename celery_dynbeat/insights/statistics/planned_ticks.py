@@ -11,6 +11,7 @@ from operator import itemgetter
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.statements import Row
 from celery_dynbeat.planning import ScheduleSpec, spec_from_row, with_search_budget, without
 from celery_dynbeat.planning.plan import MICROSECOND, run_at
@@ -47,12 +48,13 @@ def planned_ticks(
     ``now`` if that has passed.
     """
     skipped = skips.of_rows(session, rows, now=now)
+    settings = context.settings.for_pass()
     # All triggers share it: one call takes at most as long as one costly search.
     budget = SearchBudget(SEARCH_STEPS)
 
     def ticks_of(row: Row) -> Iterator[tuple[datetime, Row]]:
         try:
-            spec = partial(_spec, context, row, skipped.get(row.id, ()), budget)
+            spec = partial(_spec, settings, row, skipped.get(row.id, ()), budget)
             for at in _ticks(row, spec, now=now, since=since):
                 if at >= until:
                     return
@@ -66,9 +68,9 @@ def planned_ticks(
 
 
 def _spec(
-    context: Context, row: Row, skipped: Collection[datetime], budget: SearchBudget
+    settings: Settings, row: Row, skipped: Collection[datetime], budget: SearchBudget
 ) -> ScheduleSpec:
-    return without(with_search_budget(spec_from_row(row, context.settings), budget=budget), skipped)
+    return without(with_search_budget(spec_from_row(row, settings), budget=budget), skipped)
 
 
 def _ticks(

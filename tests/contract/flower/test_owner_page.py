@@ -17,6 +17,10 @@ MINUTE = timedelta(minutes=1)
 OWNERS = ["a/b", "50% &=?#+", "ñ ☃ 名前", '"><script>alert(1)</script>', ".."]
 
 
+def create(dynbeat, owner, name):
+    dynbeat.schedules.for_owner(owner).create(name, task="t", trigger=MINUTELY)
+
+
 def page_of(pages, owner):
     return pages.get(f"{PAGE}?{urlencode({'owner': owner})}")
 
@@ -88,6 +92,29 @@ def test_the_quota_of_an_owner_is_shown_and_the_application_has_none(limited, se
 
     assert '0 <span class="db-muted">of 3</span>' in page_of(pages, "user:1").text
     assert "dynbeat_max_schedules_per_owner" not in page_of(pages, "").text
+
+
+def test_the_limits_of_the_owner_and_its_groups_are_shown_with_what_is_used(limited, serve_of):
+    table = {
+        "org:7/": {"max_schedules": 5, "min_interval": 300, "allowed_tasks": ["mail.*"]},
+        "org:7/user:1": {"max_schedules": 2},
+    }
+    create(limited(), "org:7/user:2", "n")
+    pages = serve_of(limited(owner_limits=table))
+
+    text = page_of(pages, "org:7/user:1").text
+
+    assert '0 <span class="db-muted">of 2</span>' in text
+    for shown in ("1 of 5 (group org:7/)", "0 of 2", "5 min (group org:7/)"):
+        assert f"<dd>{shown}</dd>" in text
+    assert "<dd>mail.* (group org:7/)</dd>" in text
+
+
+def test_a_function_of_limits_that_fails_does_not_hide_the_page(limited, serve_of):
+    def fail(name):
+        raise LookupError(name)
+
+    assert page_of(serve_of(limited(owner_limits=fail)), "user:1").status == 200
 
 
 @pytest.fixture

@@ -1,0 +1,39 @@
+"""``dynbeat usage``: how much of their limits an owner or a group uses."""
+
+import json
+
+from celery_dynbeat.cli.base.columns import Column, owner_column
+from celery_dynbeat.cli.base.command import command
+from celery_dynbeat.cli.base.invocation import Invocation
+from celery_dynbeat.cli.base.options import owner_option
+from celery_dynbeat.common.text import counted
+
+COLUMNS = (
+    owner_column(),
+    Column("used", width=6),
+    Column("limit", width=6),
+    Column("remaining", width=9),
+    Column("setting", width=30),
+)
+
+
+@command(
+    "usage",
+    examples=("usage --owner org:7/user:42", "usage --owner org:7/ --json"),
+)
+@owner_option
+def usage(invocation: Invocation) -> None:
+    """Show how many schedules an owner has, and the limits on it.
+
+    There is one row for each limit: of each group of the owner, then of the owner. A group, such as
+    org:7/, can be given as the owner.
+    """
+    found = invocation.schedules.usage(invocation.owner or "")
+    if invocation.output.as_json:
+        invocation.output.line(json.dumps(found.to_dict()))
+    elif found.limits:
+        invocation.show(COLUMNS, found.limits, hidden=())
+    else:
+        invocation.output.line(
+            f"owner {found.owner!r} has {counted(found.schedules, 'schedule')}, without a limit"
+        )

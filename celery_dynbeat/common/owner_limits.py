@@ -1,0 +1,287 @@
+"""Limits by plan: what ``dynbeat_owner_limits`` says about an owner and about its groups. PURE.
+
+A group is the first part of an owner, up to a "/": owner ``"org:7/user:42"`` is in group
+``"org:7/"``. The setting is asked for the owner and for each group of the owner.
+
+    max_schedules    each value applies: of the owner to its schedules, of a group to all of its
+    min_interval     the longest of the values
+    allowed_tasks    each value must allow the task
+
+A single setting, such as ``dynbeat_min_interval``, applies if the owner and its groups have no
+value. ``dynbeat_max_schedules_per_owner`` applies if the owner has none, also in a group with one.
+"""
+
+import difflib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from importlib import import_module
+from time import monotonic
+from typing import Any, NamedTuple, TypeAlias
+
+from celery_dynbeat.common.errors import ConfigurationError
+from celery_dynbeat.common.events import Event
+from celery_dynbeat.common.text import GROUP_END, groups_of, is_group, shorten
+
+logger = logging.getLogger(__name__)
+
+SETTING = "dynbeat_owner_limits"
+MAX_NAME_LENGTH = 255
+#: The same as MAX_DURATION of the settings, which import this module late.
+_MAX_INTERVAL = timedelta(days=36_525)
+#: Seconds between two log records about a function that fails.
+_WARN_EVERY = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerLimits:
+    """The limits of one owner, or of one group of owners.
+
+    - ``max_schedules``: how many schedules the owner has at most; all owners of a group together.
+    - ``min_interval``: the shortest distance between two fire times, a timedelta or seconds. 0
+      means no limit.
+    - ``allowed_tasks``: patterns of the tasks that may run, such as ``"report.*"``.
+
+    None means: the single setting, such as ``dynbeat_max_schedules_per_owner``; no limit for a
+    group. Raises ConfigurationError for an invalid value.
+    """
+
+    max_schedules: int | None = None
+    min_interval: timedelta | None = None
+    allowed_tasks: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_schedules is not None and not _is_count(self.max_schedules):
+            raise _invalid("max_schedules", self.max_schedules, "must be a whole number from 0")
+        if self.min_interval is not None:
+            object.__setattr__(self, "min_interval", _interval(self.min_interval))
+        if self.allowed_tasks is not None:
+            object.__setattr__(self, "allowed_tasks", _patterns(self.allowed_tasks))
+
+    @classmethod
+    def of(cls, given: object) -> "OwnerLimits":
+        """Return the limits that a table or a function gave: OwnerLimits, a dict, or None.
+
+        Raises ConfigurationError.
+        """
+        if given is None:
+            return _NO_LIMITS
+        if isinstance(given, cls):
+            return given
+        known = [each.name for each in fields(cls)]
+        if not isinstance(given, Mapping):
+            message = (
+                f"{SETTING}: {shorten(given)} must be OwnerLimits, a dict of its fields, or None"
+            )
+            raise ConfigurationError(message)
+        for name in given:
+            if name not in known:
+                near = difflib.get_close_matches(str(name)[:40], known, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+                raise _invalid(str(name)[:40], given[name], f"there is no such limit; {hint}")
+        return cls(**given)
+
+
+_NO_LIMITS = OwnerLimits()
+#: A function of the name of an owner or a group.
+LimitFunction: TypeAlias = Callable[[str], "OwnerLimits | Mapping[str, Any] | None"]
+
+
+class Limit(NamedTuple):
+    """One value of a limit: whose it is, and the setting that it comes from."""
+
+    value: Any
+    owner: str
+    setting: str
+
+    @property
+    def whose(self) -> str:
+        """The owner or the group, in words."""
+        return f"{'group' if is_group(self.owner) else 'owner'} {self.owner!r}"
+
+    @property
+    def named(self) -> str:
+        """The setting, and whose limit it is if the setting has several."""
+        of = f" of {self.whose}" if self.setting.startswith(SETTING) else ""
+        return f"{self.setting}{of}"
+
+
+class LimitsByOwner:
+    """The limits that the setting gives, by the name of an owner or a group.
+
+    ``given`` is a table, a function, or the dotted path of a function or a table. A path is
+    imported at the first use: the module may import the application.
+    """
+
+    def __init__(self, given: "Mapping[str, OwnerLimits] | LimitFunction | str") -> None:
+        self._given = given
+        #: When a function that fails was last logged, of the monotonic clock.
+        self.warned_at: float | None = None
+
+    def __repr__(self) -> str:
+        # Without an address: beat compares the representation of the settings after a restart.
+        given = self._given
+        name = getattr(given, "__qualname__", type(given).__name__) if callable(given) else given
+        return f"{type(self).__name__}({name!r})"
+
+    def of(self, name: str) -> OwnerLimits:
+        """Return the limits of an owner or a group.
+
+        Raises ConfigurationError if they are invalid, and the error of a function that fails.
+        """
+        if isinstance(self._given, str):
+            self._given = _imported(self._given)
+        if isinstance(self._given, Mapping):
+            return self._given.get(name, _NO_LIMITS)
+        return OwnerLimits.of(self._given(name))
+
+    def max_schedules(self, owner: str, *, default: int | None) -> Sequence[Limit]:
+        """Return the limits on the schedules of ``owner``: of its groups, then its own."""
+        *of_groups, own = self._values(owner, "max_schedules")
+        limits = [limit for limit in of_groups if limit.value is not None]
+        if own.value is not None:
+            return [*limits, own]
+        return [*limits, *default_max_schedules(owner, default)]
+
+    def min_interval(self, owner: str, *, default: timedelta) -> Limit:
+        """Return the longest interval of the owner and its groups, else ``default``."""
+        given = [each for each in self._values(owner, "min_interval") if each.value is not None]
+        if not given:
+            return Limit(default, owner, "dynbeat_min_interval")
+        return max(given, key=lambda limit: limit.value)
+
+    def allowed_tasks(self, owner: str, *, default: tuple[str, ...] | None) -> Sequence[Limit]:
+        """Return the patterns of the owner and its groups, else ``default``. All must match."""
+        given = [each for each in self._values(owner, "allowed_tasks") if each.value is not None]
+        return given or default_allowed_tasks(owner, default)
+
+    def for_pass(self) -> "LimitsByOwner":
+        """Return the limits for one pass: each name is asked once, and no error is raised."""
+        return _LimitsOfPass(self)
+
+    def _values(self, owner: str, field: str) -> Sequence[Limit]:
+        """Return the values of ``field``: of the groups from the largest, then of the owner."""
+        names = [*groups_of(owner), owner]
+        return [Limit(getattr(self.of(name), field), name, f"{SETTING}: {field}") for name in names]
+
+
+class _LimitsOfPass(LimitsByOwner):
+    """The limits while beat plans many schedules, or a page shows them.
+
+    A function that fails must not quarantine schedules. Then the single settings apply to the
+    owner, and a log record says so, at most once a minute.
+    """
+
+    def __init__(self, limits: LimitsByOwner) -> None:
+        super().__init__({})
+        self._limits = limits
+        self._known: dict[str, OwnerLimits] = {}
+
+    def of(self, name: str) -> OwnerLimits:
+        known = self._known.get(name)
+        if known is None:
+            known = self._known[name] = self._asked(name)
+        return known
+
+    def for_pass(self) -> LimitsByOwner:
+        return self
+
+    def _asked(self, name: str) -> OwnerLimits:
+        try:
+            return self._limits.of(name)
+        # A function of the operator: it may raise anything.
+        except Exception:
+            source, now = self._limits, monotonic()
+            if source.warned_at is None or now - source.warned_at >= _WARN_EVERY:
+                source.warned_at = now
+                logger.warning(
+                    "%s failed for %r: the single settings apply to it, such as"
+                    " dynbeat_min_interval; correct the function",
+                    SETTING,
+                    name,
+                    exc_info=True,
+                    extra={"event": Event.OWNER_LIMITS_FAILED, "owner": name},
+                )
+            return _NO_LIMITS
+
+
+def default_max_schedules(owner: str, default: int | None) -> Sequence[Limit]:
+    """Return the limit of ``dynbeat_max_schedules_per_owner``, if it is set."""
+    if default is None or is_group(owner):
+        return []
+    return [Limit(default, owner, "dynbeat_max_schedules_per_owner")]
+
+
+def default_allowed_tasks(owner: str, default: tuple[str, ...] | None) -> Sequence[Limit]:
+    """Return the patterns of ``dynbeat_allowed_tasks``, if it is set."""
+    return [] if default is None else [Limit(default, owner, "dynbeat_allowed_tasks")]
+
+
+def owner_limits(value: object) -> LimitsByOwner:
+    """Return the limits that the setting gives. Raises ValueError and ConfigurationError."""
+    if callable(value):
+        return LimitsByOwner(value)
+    if isinstance(value, Mapping):
+        return LimitsByOwner(_table(value))
+    if isinstance(value, str) and all(map(str.isidentifier, value.split("."))) and "." in value:
+        return LimitsByOwner(value)
+    msg = (
+        "must be a dict of limits by owner or group, a function that returns the limits of a name,"
+        " or the dotted path of one, such as 'proj.plans.limits_of'"
+    )
+    raise ValueError(msg)
+
+
+def _table(given: Mapping[Any, Any]) -> Mapping[str, OwnerLimits]:
+    for name in given:
+        if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_LENGTH:
+            msg = (
+                f"the key {shorten(name)} must be an owner, or a group that ends with"
+                f" {GROUP_END!r}; for all owners use the single settings"
+            )
+            raise ValueError(msg)
+    return {name: OwnerLimits.of(limits) for name, limits in given.items()}
+
+
+def _imported(path: str) -> "Mapping[str, OwnerLimits] | LimitFunction":
+    module, _, name = path.rpartition(".")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        message = f"{SETTING} = {path!r}: cannot be imported ({error}); correct the path"
+        raise ConfigurationError(message) from error
+    if callable(found):
+        return found  # type: ignore[no-any-return]
+    if isinstance(found, Mapping):
+        return _table(found)
+    message = f"{SETTING} = {path!r}: must be the path of a function or a dict"
+    raise ConfigurationError(message)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _interval(value: Any) -> timedelta:
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if not is_number or not 0 <= seconds <= _MAX_INTERVAL.total_seconds():
+        rule = "must be a timedelta or a number of seconds, from 0 to 100 years"
+        raise _invalid("min_interval", value, rule)
+    return timedelta(seconds=seconds)
+
+
+def _patterns(value: Any) -> tuple[str, ...]:
+    try:
+        patterns = () if isinstance(value, (str, bytes, Mapping)) else tuple(value)
+    except TypeError:
+        patterns = (None,)
+    is_list = not isinstance(value, (str, bytes, Mapping))
+    if not is_list or not all(isinstance(each, str) and each for each in patterns):
+        raise _invalid("allowed_tasks", value, "must be a list of names, in which * matches any")
+    return patterns
+
+
+def _invalid(name: str, value: object, rule: str) -> ConfigurationError:
+    return ConfigurationError(f"{SETTING}: {name} = {shorten(value)}: {rule}")
