@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from celery_dynbeat.api.edit.fields import Changes, Fields, NewFields
     from celery_dynbeat.api.edit.new_rows import NewSchedule
     from celery_dynbeat.api.filters import ChangeFilter, RequestFilter, RunFilter, ScheduleFilter
+    from celery_dynbeat.api.groups import GroupSchedules
     from celery_dynbeat.api.owner import OwnerSchedules
     from celery_dynbeat.api.results import (
         AlertInfo,
@@ -152,6 +153,7 @@ __all__ = [
     "Dynbeat",
     "Fields",
     "FireTime",
+    "GroupSchedules",
     "HoldInfo",
     "Info",
     "LimitUsage",
@@ -178,6 +180,7 @@ _LAZY_EXPORTS = {
     "edit.conversion": ("TaskLike", "TriggerLike"),
     "edit.fields": ("Changes", "Fields", "NewFields"),
     "filters": ("ChangeFilter", "RequestFilter", "RunFilter", "ScheduleFilter"),
+    "groups": ("GroupSchedules",),
     "owner": ("OwnerSchedules",),
     "edit.new_rows": ("NewSchedule",),
     "schedules": ("Schedules",),

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from functools import wraps
 from typing import Any, TypeVar, get_args, get_origin
 
+from celery_dynbeat.api.calls import Calls
+from celery_dynbeat.api.groups import GroupSchedules
 from celery_dynbeat.api.owner import OwnerSchedules
 from celery_dynbeat.api.schedules import Schedules
 from celery_dynbeat.api.shared import SharedCalls
@@ -54,7 +56,7 @@ def _awaited(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _AsyncCalls:
-    def __init__(self, context: AsyncContext, calls: SharedCalls) -> None:
+    def __init__(self, context: AsyncContext, calls: Calls) -> None:
         self._context, self._calls = context, calls
 
     def _bound(self, call: Callable[..., Any], args: Any, given: Any) -> Callable[[Any], Any]:
@@ -75,6 +77,15 @@ class AsyncOwnerSchedules(AsyncSharedCalls):
         self.owner = calls.owner
 
 
+@_awaiting(GroupSchedules)
+class AsyncGroupSchedules(_AsyncCalls):
+    """The calls of ``GroupSchedules``, awaited. ``session`` is an ``AsyncSession``."""
+
+    def __init__(self, context: AsyncContext, calls: GroupSchedules) -> None:
+        super().__init__(context, calls)
+        self.group = calls.group
+
+
 @_awaiting(Schedules)
 class AsyncSchedules(AsyncSharedCalls):
     """The calls of ``Schedules``, awaited. ``session`` is an ``AsyncSession``."""
@@ -87,3 +98,7 @@ class AsyncSchedules(AsyncSharedCalls):
     def for_owner(self, owner: str) -> AsyncOwnerSchedules:
         """Return the schedules of ``owner``, as ``Schedules.for_owner``. It is not awaited."""
         return AsyncOwnerSchedules(self._context, self._calls.for_owner(owner))
+
+    def for_group(self, group: str) -> AsyncGroupSchedules:
+        """Return the schedules of ``group``, as ``Schedules.for_group``. It is not awaited."""
+        return AsyncGroupSchedules(self._context, self._calls.for_group(group))

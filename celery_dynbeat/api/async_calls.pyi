@@ -15,6 +15,7 @@ from celery_dynbeat.api.filters import (
     ScheduleFilter,
     StatusFilter,
 )
+from celery_dynbeat.api.groups import GroupSchedules
 from celery_dynbeat.api.owner import OwnerSchedules
 from celery_dynbeat.api.results import (
     AlertInfo,
@@ -380,9 +381,48 @@ class AsyncOwnerSchedules(AsyncSharedCalls):
         **given: Unpack[Fields],
     ) -> ScheduleInfo: ...
 
+class AsyncGroupSchedules:
+    group: str
+    def __init__(self, context: AsyncContext, calls: GroupSchedules) -> None: ...
+    async def count(
+        self, *, session: AnyAsyncSession | None = None, **matching: Unpack[ScheduleFilter]
+    ) -> BoundedCount: ...
+    async def hold(
+        self,
+        *,
+        until: datetime | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> HoldInfo: ...
+    async def holds(
+        self, *, limit: int = 100, after: str | None = None, session: AnyAsyncSession | None = None
+    ) -> Page[HoldInfo]: ...
+    async def list(
+        self,
+        *,
+        order: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+        session: AnyAsyncSession | None = None,
+        **matching: Unpack[ScheduleFilter],
+    ) -> Page[ScheduleInfo]: ...
+    async def release(
+        self,
+        *,
+        all_actors: bool = False,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> Sequence[HoldInfo]: ...
+    async def usage(
+        self, owner: str | None = None, *, session: AnyAsyncSession | None = None
+    ) -> Usage: ...
+
 class AsyncSchedules(AsyncSharedCalls):
     def __init__(self, context: AsyncContext) -> None: ...
     def for_owner(self, owner: str) -> AsyncOwnerSchedules: ...
+    def for_group(self, group: str) -> AsyncGroupSchedules: ...
     async def alert_targets(
         self, *, session: AnyAsyncSession | None = None
     ) -> Sequence[AlertTargetInfo]: ...

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.acting import acting_as
-from celery_dynbeat.common.text import suggestion
+from celery_dynbeat.common.text import described_owner, is_in, suggestion
 from celery_dynbeat.process.context import Context
 
 T = TypeVar("T")
@@ -16,11 +16,11 @@ Progress = Callable[[int], object]
 
 
 class Calls:
-    """Calls on the rows of one owner, or of all owners. Each call is defined once for both."""
+    """Calls on the rows of one owner, of a group, or of all owners. Each is defined once."""
 
     def __init__(self, context: Context, owner: str | None) -> None:
         self._context = context
-        #: None: all owners.
+        #: None: all owners. A group ends with "/".
         self._owner = owner
 
     def _write(
@@ -38,10 +38,12 @@ class Calls:
         with acting_as(actor=actor, reason=reason):
             return self._context.write(session, work)
 
-    def _in_scope(self, kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _in_scope(
+        self, kind: type, given: Mapping[str, Any], *, accepts_group: bool = False
+    ) -> dict[str, Any]:
         """Return the filter with each key of the TypedDict ``kind``, within the scope.
 
-        Raises InvalidScheduleError for another key, and for another owner than that of the scope.
+        Raises InvalidScheduleError for another key, and for an owner outside the scope.
         """
         names = kind.__annotations__
         for name in given.keys() - names.keys():
@@ -50,8 +52,12 @@ class Calls:
         matching = {**dict.fromkeys(names), **given}
         owner = matching["owner"]
         if owner is not None:
-            checks.check_name("owner", owner, empty=True)
-        if self._owner is not None and owner not in {None, self._owner}:
-            rule = f"these are the calls of owner {self._owner!r}: call for_owner() with the other"
+            if accepts_group:
+                checks.check_name("owner", owner, empty=True)
+            else:
+                checks.check_owner(owner)
+        if self._owner is not None and owner is not None and not is_in(owner, self._owner):
+            whose = described_owner(self._owner)
+            rule = f"these are the calls of {whose}: call for_owner() with the other"
             raise checks.invalid("owner", owner, rule)
-        return {**matching, "owner": owner if self._owner is None else self._owner}
+        return {**matching, "owner": self._owner if owner is None else owner}

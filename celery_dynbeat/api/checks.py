@@ -77,8 +77,8 @@ def check_owner(value: object) -> str:
     owner = check_name("owner", value, empty=True)
     if is_group(owner):
         rule = (
-            f"ends with {GROUP_END!r}, as the name of a group: call for_group() for all owners that"
-            " begin with it, or choose another owner"
+            f"must not end with {GROUP_END!r}, as the name of a group does; the calls of"
+            " for_group() concern all owners that begin with it"
         )
         raise invalid("owner", owner, rule)
     return owner

@@ -21,7 +21,8 @@ class OwnerFilter(TypedDict, total=False):
 class ScheduleFilter(TypedDict, total=False):
     """The filter of a list of schedules. What is omitted, or None, matches any.
 
-    - ``owner``: the schedules of this owner. The calls of one owner accept only that owner.
+    - ``owner``: the schedules of this owner, or of a group such as ``"org:7/"``. The calls of one
+      owner accept only that owner, those of a group the owners in it.
     - ``task``: the exact name of a task. ``tag``: one tag.
     - ``enabled``: False matches paused schedules.
     - ``state``: ``"active"``, ``"paused"``, ``"finished"``, ``"quarantined"``, ``"held"``,

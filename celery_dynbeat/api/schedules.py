@@ -7,13 +7,16 @@ from celery_dynbeat.api.acting import acting_as
 from celery_dynbeat.api.calls import Progress
 from celery_dynbeat.api.control import erasure
 from celery_dynbeat.api.control.alerts import AlertTargetCalls
+from celery_dynbeat.api.groups import GroupSchedules
 from celery_dynbeat.api.owner import OwnerSchedules
 from celery_dynbeat.api.shared import SharedCalls
 from celery_dynbeat.process.context import Context
 
 
 class Schedules(SharedCalls, AlertTargetCalls):
-    """The calls that span owners. ``for_owner`` gives the calls of one owner.
+    """The calls that span owners.
+
+    ``for_owner`` gives the calls of one owner, ``for_group`` those of a group of owners.
 
     Every call accepts ``session=`` and then joins the transaction of the caller. Every change
     accepts ``actor=`` and ``reason=`` for the audit, by default those of ``Dynbeat.acting``.
@@ -28,6 +31,13 @@ class Schedules(SharedCalls, AlertTargetCalls):
         ``owner`` has at most 255 characters. Raises InvalidScheduleError for an invalid owner.
         """
         return OwnerSchedules(self._context, owner)
+
+    def for_group(self, group: str) -> GroupSchedules:
+        """Return the schedules of a group: of all owners that begin with it, such as ``"org:7/"``.
+
+        Raises InvalidScheduleError for a name that does not end with "/".
+        """
+        return GroupSchedules(self._context, group)
 
     def delete_owner(
         self,

@@ -27,7 +27,7 @@ class UsageCalls(Calls):
         >>> mine.usage().schedules, mine.usage().remaining
         (1, None)
         """
-        name = self._in_scope(OwnerFilter, {"owner": owner})["owner"]
+        name = self._in_scope(OwnerFilter, {"owner": owner}, accepts_group=True)["owner"]
         if name is None:
             raise invalid("owner", owner, "must be the name of an owner or a group")
         return usage_of(self._context, session, name)

@@ -16,7 +16,7 @@ from celery_dynbeat.cli.base.options import (
 )
 from celery_dynbeat.cli.base.pages import pages
 from celery_dynbeat.cli.base.parameter_types import Instant
-from celery_dynbeat.common.text import MAX_PAGE_SIZE, escape
+from celery_dynbeat.common.text import MAX_PAGE_SIZE, described_owner, escape
 
 COLUMNS = (
     owner_column(),
@@ -32,7 +32,7 @@ scope_options = combined(
         default=None,
         shell_complete=complete_owners,
         metavar="OWNER",
-        help='The owner. "" is the application itself.',
+        help='The owner, or a group such as org:7/. "" is the application itself.',
     ),
     click.option("--all-owners", is_flag=True, help="All schedules of all owners."),
 )
@@ -48,6 +48,7 @@ def _check_scope(invocation: Invocation) -> None:
     examples=(
         "hold --all-owners --reason 'database migration'",
         "hold --owner user:42 --reason 'ticket 12' --until 2h",
+        "hold --owner org:7/ --reason 'unpaid invoice'",
     ),
 )
 @scope_options
@@ -64,7 +65,8 @@ def _check_scope(invocation: Invocation) -> None:
 def hold(invocation: Invocation, *, until: TypedInstant | None) -> None:
     """Stop all schedules of an owner, or everything.
 
-    The hold ends with `dynbeat release` or at --until. Recorded runs still start, and `dynbeat
+    With a group such as --owner org:7/, the hold stops the schedules of all owners that begin with
+    it. The hold ends with `dynbeat release` or at --until. Recorded runs still start, and `dynbeat
     run` still works. A paused schedule stays paused. After the hold, the policy catch_up decides
     which missed fire times run. Each actor has at most one hold of an owner. A second hold changes
     the reason and the end of the first hold. On a terminal, --all-owners asks for confirmation.
@@ -72,10 +74,10 @@ def hold(invocation: Invocation, *, until: TypedInstant | None) -> None:
     _check_scope(invocation)
     if invocation.owner is None and invocation.can_ask:
         invocation.confirm("This stops all schedules of all owners.")
-    info = invocation.calls.hold(reason=invocation.reason, until=invocation.instant(until))
+    info = invocation.group_calls.hold(reason=invocation.reason, until=invocation.instant(until))
     end = f" until {invocation.time(info.until_at)}" if info.until_at else ""
     invocation.output.done(f"held {_scope(invocation)}{end}", info.to_dict())
-    if invocation.owner is not None and not invocation.mine.list(limit=1).items:
+    if invocation.owner is not None and not invocation.group_calls.list(limit=1).items:
         invocation.output.note(
             f"{_scope(invocation)}: there are no schedules yet. The hold also stops later ones."
         )
@@ -98,7 +100,7 @@ def release(invocation: Invocation, *, all_actors: bool) -> None:
     --all-owners ends the hold of everything. The holds of owners stay.
     """
     _check_scope(invocation)
-    ended = invocation.calls.release(all_actors=all_actors)
+    ended = invocation.group_calls.release(all_actors=all_actors)
     if not ended:
         invocation.refuse(f"there is no hold of {_scope(invocation)}; `dynbeat holds` lists all")
     if invocation.output.as_json:
@@ -106,7 +108,7 @@ def release(invocation: Invocation, *, all_actors: bool) -> None:
         return
     by = ", ".join(each.actor or "(no actor)" for each in ended)
     invocation.output.line(f"released {_scope(invocation)}: held by {by}")
-    for left in invocation.mine.holds() if invocation.owner is not None else ():
+    for left in invocation.group_calls.holds() if invocation.owner is not None else ():
         invocation.output.note(f"still held: {described(left, invocation)}")
 
 
@@ -123,7 +125,7 @@ def holds(invocation: Invocation) -> None:
     The oldest comes first. The owner of a hold of everything is * in piped output, and null in
     --json.
     """
-    calls = invocation.calls
+    calls = invocation.group_calls
     fetched = pages(lambda after: calls.holds(limit=MAX_PAGE_SIZE, after=after))
     invocation.show(COLUMNS, [each for page in fetched for each in page], hidden=())
 
@@ -131,11 +133,13 @@ def holds(invocation: Invocation) -> None:
 def _scope(invocation: Invocation) -> str:
     if invocation.owner is None:
         return "everything"
-    return f"owner {invocation.owner!r}" if invocation.owner else "the application's own schedules"
+    return (
+        described_owner(invocation.owner) if invocation.owner else "the application's own schedules"
+    )
 
 
 def described(info: HoldInfo, invocation: Invocation) -> str:
     """Return a hold in words: scope, actor, reason, end."""
-    scope = "everything" if info.owner is None else f"owner {info.owner!r}"
+    scope = "everything" if info.owner is None else described_owner(info.owner)
     end = f", until {invocation.time(info.until_at)}" if info.until_at else ""
     return escape(f"{scope} by {info.actor or '(no actor)'}: {info.reason or '(no reason)'}{end}")

@@ -64,6 +64,7 @@ def _columns(invocation: Invocation) -> Sequence[Column]:
     columns=SCHEDULES,
     examples=(
         "list --owner user:42 --name-prefix rep",
+        "list --owner org:7/ --state failing",
         "list --all-owners --state failing",
         "list --all-owners --order next_run_at --limit 20",
         "list --all-owners --state quarantined --count",
@@ -92,6 +93,7 @@ def _columns(invocation: Invocation) -> Sequence[Column]:
 def list_schedules(invocation: Invocation, *, is_count: bool, **given: Any) -> None:
     """List schedules by name, or with --all-owners by owner and name.
 
+    With a group such as --owner org:7/, the schedules of all owners that begin with it are listed.
     With --count, --json prints one object. --state failing adds the column last_error. It has the
     first line of the error of the last failed or lost run.
     """

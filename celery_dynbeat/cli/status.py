@@ -11,7 +11,7 @@ import click
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.parameter_types import Number
-from celery_dynbeat.common.text import format_duration
+from celery_dynbeat.common.text import described_owner, format_duration
 
 if TYPE_CHECKING:
     from celery_dynbeat.db.models import Node
@@ -242,7 +242,7 @@ def _hold_lines(tables: "Tables") -> Iterator[str]:
     if tables.holds.count:
         yield _line("holds", f"{tables.holds} in force")
     for hold in tables.holds_first:
-        whose = "everything" if hold.owner is None else f"owner {hold.owner!r}"
+        whose = "everything" if hold.owner is None else described_owner(hold.owner)
         until = f"until {_iso(hold.until)}" if hold.until else "until it is released"
         by = f" by {hold.actor}" if hold.actor else ""
         yield _line(

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.common.events import Event
-from celery_dynbeat.common.text import GROUP_END, groups_of, is_group, shorten
+from celery_dynbeat.common.text import GROUP_END, described_owner, groups_of, is_group, shorten
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class Limit(NamedTuple):
     @property
     def whose(self) -> str:
         """The owner or the group, in words."""
-        return f"{'group' if is_group(self.owner) else 'owner'} {self.owner!r}"
+        return described_owner(self.owner)
 
     @property
     def named(self) -> str:

@@ -38,6 +38,21 @@ def is_group(name: str) -> bool:
     return name.endswith(GROUP_END)
 
 
+def is_in(name: str, scope: str) -> bool:
+    """Return whether ``name`` is the owner or the group ``scope``, or lies in that group."""
+    return name == scope or (is_group(scope) and name.startswith(scope))
+
+
+def end_of_group(group: str) -> str:
+    """Return the first text after all owners of a group, by code point."""
+    return group[:-1] + chr(ord(GROUP_END) + 1)
+
+
+def described_owner(owner: str) -> str:
+    """Return an owner or a group, in words."""
+    return f"{'group' if is_group(owner) else 'owner'} {owner!r}"
+
+
 def groups_of(owner: str) -> Sequence[str]:
     """Return the groups of ``owner``, the largest first: ``a/`` and ``a/b/`` of ``a/b/c``."""
     ends = (end + 1 for end, letter in enumerate(owner) if letter == GROUP_END)

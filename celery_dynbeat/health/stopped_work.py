@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterator, Sequence
 
+from celery_dynbeat.common.text import described_owner
 from celery_dynbeat.health.coverage import Coverage, Unserved, shown
 from celery_dynbeat.health.problem import Problem
 from celery_dynbeat.store.health import MAX_NAMED, Tables
@@ -50,7 +51,7 @@ def stopped_warnings(tables: Tables) -> Iterator[Problem]:
         text += "; no schedule runs" if owner is None else ""
         hint = (
             f"`{release_command(owner)}` ends that of"
-            f" {'everything' if owner is None else f'owner {owner!r}'}; without --all-actors it"
+            f" {'everything' if owner is None else described_owner(owner)}; without --all-actors it"
             " ends only your own hold"
         )
         yield Problem("schedules_held", text, hint)

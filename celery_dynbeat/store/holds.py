@@ -6,6 +6,8 @@
     until_at passes   the held schedules are due by themselves
     maintenance       deletes expired rows, and repairs schedules that are held without a hold
 
+A hold of a group, such as "org:7/", is one row. It holds each owner whose name begins with it.
+
 A schedule is held if it has ``held_at``. A claim that sets it locks the owner's hold. A release
 that deletes the hold waits for that claim, so its UPDATE finds the held schedule. The claim does
 not wait: it holds a schedule for a short time only, if a transaction that may be a release has
@@ -31,11 +33,12 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.common.text import groups_of, is_group
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import HOLDS, SCHEDULES, Hold, Schedule
 from celery_dynbeat.db.statements import Row, force_index, in_index_order, read
 from celery_dynbeat.db.types import UtcDateTime
-from celery_dynbeat.store.owners import OWNER_NAME_INDEX
+from celery_dynbeat.store.owners import OWNER_NAME_INDEX, is_of
 from celery_dynbeat.store.runs import MAX_IN_LIST, execute_dml
 
 #: ``next_run_at`` of a schedule whose hold has no end. Each database and driver can store it.
@@ -50,7 +53,7 @@ _ENDS = force_index(select(_HOLD.id, _HOLD.owner, _HOLD.until_at), HOLDS, OWNER_
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """When the holds of some owners end; ``NEVER`` for a hold without an end.
+    """When the holds of some owners, or of their groups, end; ``NEVER`` for a hold without an end.
 
     ``at`` has an entry for each owner with a hold in force. ``unsure`` are the owners with a hold
     that another transaction has locked: a release that is not committed, for example.
@@ -100,21 +103,49 @@ def any_hold() -> ColumnElement[bool]:
 
 @in_index_order
 def lock_ends(session: Session, owners: Collection[str], *, now: datetime) -> Ends:
-    """Return the ends of the holds of ``owners``, locked for this transaction."""
-    of_owners = _ENDS.where(_HOLD.owner.in_(owners), _in_force(now))
+    """Return the ends of the holds of ``owners`` and their groups, locked for this transaction."""
+    names = _with_groups(owners)
+    of_owners = _ENDS.where(_HOLD.owner.in_(names), _in_force(now))
     present = session.execute(of_owners.with_only_columns(_HOLD.id, _HOLD.owner)).all()
     # Not FOR SHARE: MySQL and MariaDB have no common form of it with SKIP LOCKED.
     locked = read(session, of_owners.with_for_update(skip_locked=True))
     locked_ids = {row.id for row in locked}
-    unsure = frozenset(row.owner for row in present if row.id not in locked_ids)
-    return Ends(_latest_ends(locked), unsure)
+    unsure = {row.owner for row in present if row.id not in locked_ids}
+    return Ends(
+        latest_of(owners, _latest_ends(locked)),
+        frozenset(owner for owner in owners if not unsure.isdisjoint(_covering(owner))),
+    )
 
 
 @in_index_order
 def ends_of(session: Session, owners: Collection[str], *, now: datetime) -> Mapping[str, datetime]:
-    """Return when the holds of these owners end, without a lock. Others are left out."""
-    of_owners = _ENDS.where(_HOLD.owner.in_(owners), _in_force(now))
-    return _latest_ends(read(session, of_owners))
+    """Return when the holds of these owners and their groups end, without a lock.
+
+    Owners that are not held are left out.
+    """
+    of_owners = _ENDS.where(_HOLD.owner.in_(_with_groups(owners)), _in_force(now))
+    return latest_of(owners, _latest_ends(read(session, of_owners)))
+
+
+def _covering(owner: str) -> Sequence[str]:
+    """Return the names whose holds hold ``owner``: its groups and itself."""
+    return [*groups_of(owner), owner]
+
+
+def _with_groups(owners: Collection[str]) -> Collection[str]:
+    return {name for owner in owners for name in _covering(owner)}
+
+
+def latest_of(owners: Collection[str], by_name: Mapping[str, datetime]) -> Mapping[str, datetime]:
+    """Return the latest end for each owner that a hold in ``by_name`` holds."""
+    if not by_name:
+        return {}
+    latest: dict[str, datetime] = {}
+    for owner in owners:
+        ends = [by_name[name] for name in _covering(owner) if name in by_name]
+        if ends:
+            latest[owner] = max(ends)
+    return latest
 
 
 def _latest_ends(rows: Sequence[Row]) -> Mapping[Any, datetime]:
@@ -130,11 +161,11 @@ def _latest_ends(rows: Sequence[Row]) -> Mapping[Any, datetime]:
 def end_of(session: Session, *, owner: str | None, now: datetime) -> datetime | None:
     """Return when the holds of the owner end, None if no hold is in force.
 
-    The holds of everything count. ``owner`` None means only these. ``NEVER`` is a hold without an
-    end.
+    The holds of its groups and of everything count. ``owner`` None means only the holds of
+    everything. ``NEVER`` is a hold without an end.
     """
     ends: list[datetime] = []
-    for scope in (None,) if owner is None else (None, owner):
+    for scope in (None,) if owner is None else (None, *_covering(owner)):
         found = read(session, _ENDS.where(_is_of(scope), _in_force(now)))
         ends += _latest_ends(found).values()
     return max(ends, default=None)
@@ -147,6 +178,26 @@ def lock_of(session: Session, *, owner: str | None, now: datetime) -> Sequence[H
     locked = session.scalars(statement.execution_options(populate_existing=True))
     # Not ORDER BY: for it PostgreSQL would read all holds in the order of their ids.
     return sorted(locked, key=lambda hold: hold.id)
+
+
+@in_index_order
+def lock_related(session: Session, *, owner: str, now: datetime) -> Mapping[str, datetime]:
+    """Return the ends of the holds that a release of ``owner`` depends on, locked; by name.
+
+    These are the holds of its groups. For a group, also those of the owners and groups in it. Call
+    it before ``lock_of``: a group is locked before its owners.
+    """
+    ends: dict[str, datetime] = {}
+    conditions: list[ColumnElement[bool]] = []
+    if groups_of(owner):
+        conditions.append(_HOLD.owner.in_(groups_of(owner)))
+    if is_group(owner):
+        conditions.append(is_of(_HOLD.owner, owner))
+    for condition in conditions:
+        related = _ENDS.where(condition, _in_force(now)).with_for_update()
+        ends |= _latest_ends(read(session, related))
+    ends.pop(owner, None)
+    return ends
 
 
 @in_index_order
@@ -230,6 +281,39 @@ def move_held(
             return
         after = rows[-1].name
         _set_due(session, [row.id for row in rows], due_at=due_at, is_held=end is not None)
+
+
+@in_index_order
+def move_held_of_group(
+    session: Session, *, group: str, now: datetime, ends: Mapping[str, datetime]
+) -> None:
+    """Make the held schedules of a group due at the end of the holds in ``ends``, or at ``now``.
+
+    ``ends`` are the holds in force of the group, of its groups, and of the owners and groups in it.
+    The rows are locked and read in the order of owner and name, in parts.
+    """
+    columns = SCHEDULES.c
+    key = (columns.owner, columns.name)
+    row_after = capabilities_of(session.get_bind(Schedule).dialect).row_after
+    # A locking read, as for one owner.
+    held = (
+        force_index(select(columns.id, *key, columns.next_run_at), SCHEDULES, OWNER_NAME_INDEX)
+        .where(is_of(columns.owner, group), columns.held_at.is_not(None), columns.next_run_at > now)
+        .order_by(*key)
+        .limit(MAX_IN_LIST)
+        .with_for_update()
+    )
+    after = (group, "")
+    while rows := read(session, held.where(row_after(key, after))):
+        after = (rows[-1].owner, rows[-1].name)
+        until = latest_of({row.owner for row in rows}, ends)
+        due_at: dict[datetime | None, list[int]] = {}
+        for row in rows:
+            end = until.get(row.owner)
+            if row.next_run_at > (end or now):
+                due_at.setdefault(end, []).append(row.id)
+        for end, ids in due_at.items():
+            _set_due(session, ids, due_at=end or now, is_held=end is not None)
 
 
 @cache

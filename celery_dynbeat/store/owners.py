@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, select, update
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.common.text import GROUP_END, is_group
+from celery_dynbeat.common.text import end_of_group, is_group
 from celery_dynbeat.db import statements
 from celery_dynbeat.db.dialects import OWN_TRANSACTION, capabilities_of
 from celery_dynbeat.db.models import OWNERS, SCHEDULES, Owner, Schedule
@@ -41,7 +41,7 @@ def is_of(column: Any, owner: str) -> ColumnElement[bool]:
     """
     if not is_group(owner):
         return column == owner  # type: ignore[no-any-return]
-    return and_(column >= owner, column < owner[:-1] + chr(ord(GROUP_END) + 1))
+    return and_(column >= owner, column < end_of_group(owner))
 
 
 @in_index_order

@@ -1,10 +1,10 @@
-"""Hold and release all schedules, or those of one owner.
+"""Hold and release all schedules, or those of one owner or one group of owners.
 
 A hold is one row for each scope and actor. Holding and listing do not read schedules. Beat
 takes the due schedules of a held owner out of its index, and a release makes them due.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy.orm import Session
@@ -18,7 +18,7 @@ from celery_dynbeat.api.results import HoldInfo, Page, cursors
 from celery_dynbeat.api.results.page import PAGE_SIZE, page_of
 from celery_dynbeat.common.errors import HeldByOthersError
 from celery_dynbeat.common.states import Action
-from celery_dynbeat.common.text import MAX_PAGE_SIZE, shorten
+from celery_dynbeat.common.text import MAX_PAGE_SIZE, described_owner, groups_of, is_group, shorten
 from celery_dynbeat.db.models import Hold
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import holds
@@ -41,15 +41,16 @@ class HoldCalls(Calls):
         reason: str | None = None,
         session: Session | None = None,
     ) -> HoldInfo:
-        """Stop all schedules of the owner, or of all owners, until ``release``, or until ``until``.
+        """Stop the schedules of the owner, the group or all owners until ``release`` or ``until``.
 
         - Beat sends no fire time. Backfills and ``rerun_many`` wait; ``run_now`` and ``rerun``
           start. So do runs that are recorded already, and their retries.
         - Afterwards, ``catch_up`` decides about the missed fire times, as after downtime.
         - A schedule's own pause does not change.
         - ``until`` is an aware datetime in the future. ``reason`` has at most 1,024 characters.
-        - Each actor has at most one hold of the owner, and one of everything. A second call of the
-          same actor changes its reason and end. The owner is held while any hold is in force.
+        - Each actor has at most one hold of the owner, of the group, and of everything. A second
+          call of the same actor changes its reason and end. The owner is held while any hold of it,
+          of one of its groups, or of everything is in force.
 
         The cost does not depend on the number of schedules. A batch that beat has claimed before
         the commit is still sent. Raises InvalidScheduleError.
@@ -81,8 +82,8 @@ class HoldCalls(Calls):
         """End the actor's hold of the owner, or of everything; return the ended holds.
 
         With ``all_actors`` the holds of all actors end. A release of an owner ends no hold of
-        everything, and a release of everything no hold of an owner. Nothing is returned if there
-        is no such hold. Raises HeldByOthersError if only other actors hold the owner.
+        everything or of a group, and a release of everything no hold of an owner. Nothing is
+        returned if there is no such hold. Raises HeldByOthersError if only other actors hold it.
 
         >>> _ = mine.hold(actor="alice")
         >>> len(mine.release(actor="alice"))
@@ -105,8 +106,8 @@ class HoldCalls(Calls):
     ) -> Page[HoldInfo]:
         """Return one page of up to ``limit`` holds in force, the oldest first.
 
-        Those of an owner are its own and those of everything, at most 1,000 of each. ``after`` is
-        the ``cursor`` of the previous page. ``limit`` is at most 1,000. Raises
+        Those of an owner are its own, those of its groups and those of everything, at most 1,000 of
+        each. ``after`` is the ``cursor`` of the previous page. ``limit`` is at most 1,000. Raises
         InvalidScheduleError.
         """
         check_limit("limit", limit)
@@ -119,7 +120,7 @@ class HoldCalls(Calls):
             # In the order of ids, PostgreSQL would read the holds of all owners.
             rows = [
                 row
-                for owner in (None, self._owner)
+                for owner in (None, *groups_of(self._owner), self._owner)
                 for row in holds.of_owner(session, owner=owner, now=now, limit=MAX_PAGE_SIZE)
                 if row.id > key
             ]
@@ -140,6 +141,7 @@ def _hold(
     now: datetime,
 ) -> Hold:
     actor, reason = current_actor().actor, current_actor().reason
+    related = _lock_related(session, owner, now)
     present = holds.lock_of(session, owner=owner, now=now)
     # After the locks, for which this transaction may have waited.
     now = context.clock.now()
@@ -161,15 +163,16 @@ def _hold(
     edit = _edit(Action.HOLD, before=before, after=HoldInfo.of(mine))
     audit.record(context, session, [edit], now=now)
     # The new end can be earlier.
-    _on_shorter(context, session, owner=owner, left=present, now=now)
+    _on_shorter(context, session, owner=owner, left=present, related=related, now=now)
     return mine
 
 
 def _release(
     context: Context, session: Session, *, owner: str | None, all_actors: bool
 ) -> Sequence[HoldInfo]:
-    actor = current_actor().actor
-    present = holds.lock_of(session, owner=owner, now=context.clock.now())
+    actor, now = current_actor().actor, context.clock.now()
+    related = _lock_related(session, owner, now)
+    present = holds.lock_of(session, owner=owner, now=now)
     # After the locks, for which this transaction may have waited.
     now = context.clock.now()
     ended = [each for each in present if all_actors or each.actor == actor]
@@ -183,7 +186,7 @@ def _release(
     audit.record(context, session, edits, now=now)
     for info in infos:
         _emit(session, events.HoldReleased, info)
-    _on_shorter(context, session, owner=owner, left=left, now=now)
+    _on_shorter(context, session, owner=owner, left=left, related=related, now=now)
     return infos
 
 
@@ -218,20 +221,40 @@ def _edit(action: Action, *, before: HoldInfo | None, after: HoldInfo | None) ->
     )
 
 
+def _lock_related(session: Session, owner: str | None, now: datetime) -> Mapping[str, datetime]:
+    """Return the ends of the holds of other names that hold the same schedules, locked."""
+    return {} if owner is None else holds.lock_related(session, owner=owner, now=now)
+
+
 def _on_shorter(
-    context: Context, session: Session, *, owner: str | None, left: Iterable[Hold], now: datetime
+    context: Context,
+    session: Session,
+    *,
+    owner: str | None,
+    left: Iterable[Hold],
+    related: Mapping[str, datetime],
+    now: datetime,
 ) -> None:
-    """Make the waiting schedules due at the end of the holds that are ``left``, and wake beat."""
+    """Make the waiting schedules due at the end of the holds that are in force, and wake beat.
+
+    ``left`` are those of the owner, ``related`` the ends of those of its groups; and for a group,
+    also of the owners in it.
+    """
     if owner is not None:
-        end = max((each.until_at or holds.NEVER for each in left), default=None)
-        holds.move_held(session, owner=owner, now=now, end=end)
+        own = [each.until_at or holds.NEVER for each in left]
+        ends = {**related, owner: max(own)} if own else related
+        if is_group(owner):
+            holds.move_held_of_group(session, group=owner, now=now, ends=ends)
+        else:
+            end = holds.latest_of([owner], ends).get(owner)
+            holds.move_held(session, owner=owner, now=now, end=end)
     context.notifier.notify(session)
 
 
 def _held_by_others(owner: str | None, present: Sequence[Hold], *, actor: str) -> HeldByOthersError:
     actors = sorted({each.actor for each in present})
     named = ", ".join(map(shorten, actors[:_MAX_NAMED]))
-    scope = "everything" if owner is None else f"owner {owner!r}"
+    scope = "everything" if owner is None else described_owner(owner)
     msg = (
         f"{scope} is held by {named}{', ...' if len(actors) > _MAX_NAMED else ''}, not by"
         f" {actor!r}: holds() shows why; call release(actor=...) as that actor, or"

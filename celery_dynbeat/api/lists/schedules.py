@@ -39,7 +39,7 @@ class ListCalls(Calls):
         >>> [schedule.name for schedule in mine.list(state="active")]
         ['digest']
         """
-        given = self._in_scope(ScheduleFilter, matching)
+        given = self._in_scope(ScheduleFilter, matching, accepts_group=True)
         return queries.page(
             self._context,
             session,
@@ -61,6 +61,6 @@ class ListCalls(Calls):
         >>> str(mine.count(task="mail.digest"))
         '1'
         """
-        given = self._in_scope(ScheduleFilter, matching)
+        given = self._in_scope(ScheduleFilter, matching, accepts_group=True)
         found = queries.filter_of(self._context, **given, session=session)
         return queries.count(self._context, session, matching=found)

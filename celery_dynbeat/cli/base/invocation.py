@@ -27,7 +27,7 @@ from celery_dynbeat.common.text import is_group
 from celery_dynbeat.triggers.zones import load_zone
 
 if TYPE_CHECKING:
-    from celery_dynbeat.api import OwnerSchedules, Schedules
+    from celery_dynbeat.api import GroupSchedules, OwnerSchedules, Schedules
 
 
 @dataclass
@@ -65,6 +65,12 @@ class Invocation:
     def calls(self) -> "OwnerSchedules | Schedules":
         """The calls of the owner, or those across owners with ``--all-owners``."""
         return self.schedules if self.owner is None else self.mine
+
+    @property
+    def group_calls(self) -> "GroupSchedules | OwnerSchedules | Schedules":
+        """The same, with the calls of a group if ``--owner`` names one."""
+        is_of_group = self.owner is not None and is_group(self.owner)
+        return self.schedules.for_group(self.owner or "") if is_of_group else self.calls
 
     @property
     def run_calls(self) -> "OwnerSchedules | Schedules":
@@ -115,7 +121,7 @@ class Invocation:
     ) -> None:
         """Print the items. The owner is a column of the table only for several owners."""
         if hidden is None:
-            hidden = () if self.owner is None else ("owner",)
+            hidden = () if self.owner is None or is_group(self.owner) else ("owner",)
         self.output.items(columns, items, zone=self.zone, hidden=hidden)
 
     def show_pages(

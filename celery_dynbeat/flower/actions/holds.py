@@ -1,11 +1,13 @@
-"""Hold and release everything, or one owner.
+"""Hold and release everything, a group of owners, or one owner.
 
 A form without the field ``owner`` means everything: ``""`` is the application itself.
 """
 
 from datetime import datetime, timedelta
 
+from celery_dynbeat.api.control.holds import HoldCalls
 from celery_dynbeat.api.results import HoldInfo
+from celery_dynbeat.common.text import is_group
 from celery_dynbeat.flower.base.action import ActionHandler, Confirmation
 from celery_dynbeat.flower.base.fragments import local_time
 from celery_dynbeat.flower.base.instants import given_instant
@@ -22,6 +24,14 @@ class _OfOwner(ActionHandler):
     def owner(self) -> str | None:
         """The owner that the form names; None means everything."""
         return self.field("owner") if "owner" in self.request.body_arguments else None
+
+    @property
+    def scope(self) -> HoldCalls:
+        """The calls of everything, of the group or of the owner that the form names."""
+        if self.owner is None:
+            return self.schedules
+        is_of_group = is_group(self.owner)
+        return self.schedules.for_group(self.owner) if is_of_group else self.for_owner(self.owner)
 
     @property
     def whose(self) -> str:
@@ -48,10 +58,7 @@ class HoldAction(_OfOwner):
     def act(self) -> Message:
         """Hold, with the reason that the confirmation asked for."""
         reason, until = self.field("reason").strip(), self._until()
-        if self.owner is None:
-            hold = self.schedules.hold(reason=reason, until=until)
-        else:
-            hold = self.for_owner(self.owner).hold(reason=reason, until=until)
+        hold = self.scope.hold(reason=reason, until=until)
         return Message(f"{self.whose} is held{self._end(hold)}.")
 
     def _end(self, hold: HoldInfo) -> str:
@@ -74,10 +81,7 @@ class ReleaseAction(_OfOwner):
 
     def act(self) -> Message:
         """End the holds of all actors: the page shows who holds and why."""
-        if self.owner is None:
-            ended = self.schedules.release(all_actors=True)
-        else:
-            ended = self.for_owner(self.owner).release(all_actors=True)
+        ended = self.scope.release(all_actors=True)
         return Message(f"{self.whose} {'is released' if ended else 'was not held'}.")
 
 

@@ -11,7 +11,7 @@ from flower.utils import template as flower_template
 from tornado.escape import xhtml_escape
 
 from celery_dynbeat.common.errors import InvalidScheduleError
-from celery_dynbeat.common.text import with_application
+from celery_dynbeat.common.text import is_group, with_application
 from celery_dynbeat.flower.base import fragments, messages
 from celery_dynbeat.flower.base.chips import Chips, Filter, active_filters
 from celery_dynbeat.flower.base.database_calls import MAX_PAGES
@@ -136,8 +136,9 @@ class PageHandler(DynbeatHandler):
             return given
 
     def owner_link(self, owner: str) -> str:
-        """Return HTML: the owner, with a link to the page of the owner."""
-        url = xhtml_escape(self.link("dynbeat_owner", owner=owner))
+        """Return HTML: the owner with a link to its page, or a group with one to its schedules."""
+        route = "dynbeat_schedules" if is_group(owner) else "dynbeat_owner"
+        url = xhtml_escape(self.link(route, owner=owner))
         return f'<a class="db-quiet" href="{url}">{show(owner or "(application)")}</a>'
 
     def named(self, text: str) -> str:

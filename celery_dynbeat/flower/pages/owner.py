@@ -10,7 +10,7 @@ from celery_dynbeat.api import LimitUsage
 from celery_dynbeat.api.edit.limits import allowed_tasks_of, min_interval_of
 from celery_dynbeat.api.usage import usage_of
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.common.text import format_duration
+from celery_dynbeat.common.text import format_duration, is_group
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.pages.schedule_parts import changed_fields
 from celery_dynbeat.flower.pages.schedules import schedule_rows
@@ -37,6 +37,10 @@ class OwnerPage(PageHandler):
 
     async def get(self) -> None:
         """Render the page, also for an owner without schedules: it may have had some."""
+        if is_group(self.owner):
+            # The list of schedules shows groups.
+            self.redirect(self.link("dynbeat_schedules", owner=self.owner))
+            return
         mine = self.for_owner(self.owner)
         page, total, holds, alerts, changes, figures = await asyncio.gather(
             self.call(partial(mine.list, limit=SCHEDULES)),
@@ -54,7 +58,8 @@ class OwnerPage(PageHandler):
             total=total,
             owner_zone=figures.zone,
             holds=holds,
-            own_holds=[hold for hold in holds if hold.owner is not None],
+            own_holds=[hold for hold in holds if hold.owner == self.owner],
+            group_holds=[hold for hold in holds if hold.owner not in {None, self.owner}],
             alerts=alerts,
             changes=changes,
             fields_of=partial(changed_fields, hides_arguments=self.hides_arguments),

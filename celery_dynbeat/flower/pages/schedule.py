@@ -125,7 +125,8 @@ class SchedulePage(_OfSchedule):
             alert_rules=alert_rules(info, context.settings),
             alerts_enabled=context.settings.alerts_enabled,
             holds=holds,
-            own_holds=[hold for hold in holds if hold.owner is not None],
+            own_holds=[hold for hold in holds if hold.owner == info.owner],
+            group_holds=[hold for hold in holds if hold.owner not in {None, info.owner}],
         )
 
     def _state(self, info: ScheduleInfo, holds: Sequence[HoldInfo], *, now: datetime) -> str:

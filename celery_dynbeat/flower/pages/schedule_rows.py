@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from celery_dynbeat.api import ScheduleInfo
 from celery_dynbeat.common.run_ids import created_at
 from celery_dynbeat.common.states import UNFINISHED, State, Status
-from celery_dynbeat.common.text import escape, format_duration
+from celery_dynbeat.common.text import escape, format_duration, groups_of
 from celery_dynbeat.flower.base import selection
 from celery_dynbeat.flower.base.fragments import local_time
 from celery_dynbeat.flower.charts import StripBar, run_strip
@@ -97,7 +97,7 @@ def state_of(info: ScheduleInfo, situation: Situation) -> str:
     """Return the state that the chip shows: also held and overdue, which depend on the time."""
     if info.state not in _WORKING:
         return info.state
-    if not {None, info.owner}.isdisjoint(situation.held_owners):
+    if not {None, info.owner, *groups_of(info.owner)}.isdisjoint(situation.held_owners):
         return State.HELD
     if info.next_run_at is not None and info.next_run_at < situation.overdue_before:
         return State.OVERDUE

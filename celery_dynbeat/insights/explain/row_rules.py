@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from celery_dynbeat.api import HoldInfo
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.common.text import format_distance, format_duration
+from celery_dynbeat.common.text import described_owner, format_distance, format_duration
 from celery_dynbeat.health.evaluation import NodeState
 from celery_dynbeat.health.stopped_work import release_command
 from celery_dynbeat.insights.explain.facts import Facts
@@ -91,7 +91,7 @@ def hold_rules(facts: Facts) -> Iterator[Finding]:
 
 
 def _hold_text(facts: Facts, hold: HoldInfo) -> str:
-    what = "everything" if hold.owner is None else f"owner {hold.owner!r}"
+    what = "everything" if hold.owner is None else described_owner(hold.owner)
     who = f" by {hold.actor}" if hold.actor else ""
     since = format_duration(facts.age(hold.created_at))
     reason = f" because of {first_line(hold.reason)!r}" if hold.reason else ""

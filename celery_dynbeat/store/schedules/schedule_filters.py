@@ -10,10 +10,12 @@ from sqlalchemy import ColumnElement, and_, exists, not_, or_, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.states import State
+from celery_dynbeat.common.text import GROUP_END
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Hold, Schedule
 from celery_dynbeat.db.statements import force_index
 from celery_dynbeat.store.holds import OWNER_INDEX
+from celery_dynbeat.store.owners import is_of
 
 _FIRST_SURROGATE, _AFTER_SURROGATES = 0xD800, 0xE000
 #: The states of few schedules: each has an index.
@@ -24,8 +26,9 @@ RARE_STATES = frozenset({State.PAUSED, State.FINISHED, State.QUARANTINED, State.
 class ScheduleFilter:
     """The filter of a list of schedules; None means any.
 
-    ``now`` and ``overdue_before`` are needed for the states held and overdue: a schedule is overdue
-    if its next_run_at is before that instant.
+    ``owner`` can be a group. ``now`` and ``overdue_before`` are needed for the states held and
+    overdue: a schedule is overdue if its next_run_at is before that instant. ``held_groups`` are
+    the groups with a hold in force, for the states held and overdue.
     """
 
     owner: str | None = None
@@ -36,6 +39,7 @@ class ScheduleFilter:
     name_prefix: str | None = None
     now: datetime | None = None
     overdue_before: datetime | None = None
+    held_groups: Sequence[str] = ()
 
 
 _ACTIVE = (
@@ -62,10 +66,12 @@ _CONDITIONS: Mapping[State, Sequence[ColumnElement[bool]]] = {
 def in_state(matching: ScheduleFilter) -> Sequence[ColumnElement[bool]]:
     """Return the conditions of the state. Holds of everything are not considered."""
     conditions = list(_CONDITIONS[matching.state]) if matching.state else []
+    of_groups = [is_of(Schedule.owner, group) for group in matching.held_groups]
     if matching.state == State.HELD:
-        conditions.append(_has_hold(matching))
+        conditions.append(or_(_has_hold(matching), *of_groups))
     if matching.state == State.OVERDUE:
         conditions += [Schedule.next_run_at < matching.overdue_before, not_(_has_hold(matching))]
+        conditions += [not_(of_group) for of_group in of_groups]
     return conditions
 
 
@@ -87,6 +93,13 @@ def is_everything_held(session: Session, matching: ScheduleFilter) -> bool:
     return session.scalar(hold.limit(1)) is not None
 
 
+def held_groups(session: Session, matching: ScheduleFilter) -> Sequence[str]:
+    """Return the groups with a hold in force. Reads the index entries of all holds."""
+    hold: Any = force_index(select(Hold.owner), Hold, OWNER_INDEX)
+    hold = hold.where(Hold.owner.like(f"%{GROUP_END}"), is_in_force(matching))
+    return session.scalars(hold.distinct()).all()
+
+
 def has_prefix(matching: ScheduleFilter) -> Sequence[ColumnElement[bool]]:
     """Return the conditions that the name begins with the prefix: a range of code points."""
     prefix = matching.name_prefix
@@ -99,8 +112,8 @@ def has_prefix(matching: ScheduleFilter) -> Sequence[ColumnElement[bool]]:
 
 
 def has_owner(matching: ScheduleFilter) -> Sequence[ColumnElement[bool]]:
-    """Return the condition on the owner, if the filter has one."""
-    return [] if matching.owner is None else [Schedule.owner == matching.owner]
+    """Return the condition on the owner or the group, if the filter has one."""
+    return [] if matching.owner is None else [is_of(Schedule.owner, matching.owner)]
 
 
 def _end_of_prefix(prefix: str) -> str | None:

@@ -18,23 +18,26 @@ A larger set is dense enough for the scan in the order of the list.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from sqlalchemy import ColumnElement, and_, case, func, literal, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.states import State
+from celery_dynbeat.common.text import end_of_group, groups_of, is_group, is_in
 from celery_dynbeat.db import statements
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Hold, Schedule
 from celery_dynbeat.db.statements import force_index, in_index_order
 from celery_dynbeat.store.holds import OWNER_INDEX
+from celery_dynbeat.store.owners import is_of
 from celery_dynbeat.store.schedules.due import DUE_INDEX
 from celery_dynbeat.store.schedules.schedule_filters import (
     RARE_STATES,
     ScheduleFilter,
     has_owner,
     has_prefix,
+    held_groups,
     in_state,
     is_everything_held,
     is_in_force,
@@ -43,7 +46,7 @@ from celery_dynbeat.store.schedules.schedule_filters import (
 
 #: Rows that a page or a count reads at most.
 MAX_SCANNED = 10_000
-#: Held owners whose schedules one page reads.
+#: Held owners and groups whose schedules one page reads.
 _MAX_OWNERS = 50
 _UNIQUE = "uq_dynbeat_schedule_owner_name"
 _NAME_INDEX = "ix_dynbeat_schedule_name"
@@ -114,14 +117,14 @@ def page(
 
 
 def _in_effect(session: Session, matching: ScheduleFilter) -> ScheduleFilter | None:
-    """Return the filter with regard to a hold of everything; None if then nothing matches.
+    """Return the filter with regard to holds of everything and of groups; None: nothing matches.
 
-    Such a hold makes each active schedule held, and none overdue.
+    A hold of everything makes each active schedule held, and none overdue.
     """
     if matching.state not in {State.HELD, State.OVERDUE}:
         return matching
     if not is_everything_held(session, matching):
-        return matching
+        return replace(matching, held_groups=held_groups(session, matching))
     return None if matching.state == State.OVERDUE else replace(matching, state=State.ACTIVE)
 
 
@@ -153,6 +156,7 @@ def lock_matching(
 def _scan(session: Session, matching: ScheduleFilter, order: Order) -> _Scan:
     """Return how to read the matching schedules in ``order``."""
     owner, prefix = has_owner(matching), has_prefix(matching)
+    only = matching.owner if matching.owner is None or not is_group(matching.owner) else None
     state, filters = list(in_state(matching)), list(others(session, matching))
     if order == Order.NEXT_RUN_AT:
         served: list[ColumnElement[bool]] = [Schedule.next_run_at.is_not(None)]
@@ -167,10 +171,11 @@ def _scan(session: Session, matching: ScheduleFilter, order: Order) -> _Scan:
     if matching.state in RARE_STATES and _has_partial_indexes(session):
         served = [*owner, state[0]]
         index = f"ix_dynbeat_schedule_{matching.state}"
-        return _Scan(index, served, [*state[1:], *prefix, *filters], matching.owner)
-    served = [*owner, *prefix] if owner else []
-    unserved = [] if owner else prefix
-    return _Scan(_UNIQUE, served, [*state, *unserved, *filters], matching.owner)
+        return _Scan(index, served, [*state[1:], *prefix, *filters], only)
+    # The names of one owner are a range of the index; those of a group are not.
+    unserved = [] if only is not None else prefix
+    served = [*owner, *prefix] if only is not None else [*owner]
+    return _Scan(_UNIQUE, served, [*state, *unserved, *filters], only)
 
 
 def _has_partial_indexes(session: Session) -> bool:
@@ -293,33 +298,62 @@ def _sorted_page(
 def _held_page(
     session: Session, *, matching: ScheduleFilter, after: Key | None, limit: int
 ) -> ScheduleRows:
-    """Return a page of the schedules of held owners, by owner and name."""
+    """Return a page of the schedules of held owners and groups, by owner and name."""
     found: list[Schedule] = []
-    owners = _held_owners(session, matching, since=None if after is None else after[0])
-    for owner in owners:
-        of_owner = replace(matching, owner=owner, state=State.ACTIVE)
-        start = after if after is not None and after[0] == owner else None
-        scan, room = _scan(session, of_owner, Order.OWNER), limit - len(found)
+    held = _held_names(session, matching, since=None if after is None else after[0])
+    key = after
+    for name in held.names:
+        of_name = replace(matching, owner=name, state=State.ACTIVE)
+        start = after if after is not None and is_in(after[0], name) else None
+        scan, room = _scan(session, of_name, Order.OWNER), limit - len(found)
         part = _scanned_page(session, scan, order=Order.OWNER, after=start, limit=room)
         found += part.rows
         if part.last_key is not None:
             return ScheduleRows(found, part.last_key)
+        last_name = found[-1].name if part.rows else ""
+        # After all schedules of the owner or the group.
+        key = (end_of_group(name), "") if is_group(name) else (name, last_name)
         if len(found) == limit:
-            break
-    if len(found) < limit and len(owners) < _MAX_OWNERS:
-        return ScheduleRows(found, None)
-    last_name = found[-1].name if found and found[-1].owner == owner else ""
-    return ScheduleRows(found, (owner, last_name))
+            return ScheduleRows(found, key)
+    return ScheduleRows(found, key if held.is_more else None)
 
 
-def _held_owners(session: Session, matching: ScheduleFilter, *, since: str | None) -> Sequence[str]:
-    owners: Any = force_index(select(Hold.owner), Hold, OWNER_INDEX)
-    owners = owners.where(Hold.owner.is_not(None), is_in_force(matching))
-    if matching.owner is not None:
-        owners = owners.where(Hold.owner == matching.owner)
+class _HeldNames(NamedTuple):
+    """Owners and groups with a hold in force, none within another, and whether there are more."""
+
+    names: Sequence[str]
+    is_more: bool
+
+
+def _held_names(session: Session, matching: ScheduleFilter, *, since: str | None) -> _HeldNames:
+    """Return the first held owners and groups with schedules from owner ``since`` on."""
+    scope = matching.owner
+    if scope is not None and _held_of(session, matching, [*groups_of(scope), scope]):
+        return _HeldNames([scope], is_more=False)
+    if scope is not None and not is_group(scope):
+        return _HeldNames([], is_more=False)
+    held: Any = force_index(select(Hold.owner), Hold, OWNER_INDEX)
+    held = held.where(Hold.owner.is_not(None), is_in_force(matching))
+    if scope is not None:
+        held = held.where(is_of(Hold.owner, scope))
     if since is not None:
-        owners = owners.where(Hold.owner >= since)
-    return session.scalars(owners.distinct().order_by(Hold.owner).limit(_MAX_OWNERS)).all()
+        held = held.where(Hold.owner >= since)
+    held = held.distinct().order_by(Hold.owner).limit(_MAX_OWNERS)
+    found = session.scalars(held).all()
+    names: list[str] = []
+    for name in (*_held_of(session, matching, groups_of(since or "")), *found):
+        if not names or not is_in(name, names[-1]):
+            names.append(name)
+    return _HeldNames(names, is_more=len(found) == _MAX_OWNERS)
+
+
+def _held_of(session: Session, matching: ScheduleFilter, names: Sequence[str]) -> Sequence[str]:
+    """Return those of the names that have a hold in force, in their order."""
+    if not names:
+        return []
+    held: Any = force_index(select(Hold.owner), Hold, OWNER_INDEX)
+    held = held.where(Hold.owner.in_(names), is_in_force(matching))
+    return session.scalars(held.distinct().order_by(Hold.owner)).all()
 
 
 @in_index_order
@@ -342,15 +376,15 @@ def count(
 
 
 def _count_held(session: Session, matching: ScheduleFilter, limit: int) -> tuple[int, bool]:
-    """Count the schedules of the first held owners."""
-    owners, total = _held_owners(session, matching, since=None), 0
-    for owner in owners:
-        of_owner = replace(matching, owner=owner, state=State.ACTIVE)
-        found, is_more = _count(session, _scan(session, of_owner, Order.OWNER), limit)
+    """Count the schedules of the first held owners and groups."""
+    held, total = _held_names(session, matching, since=None), 0
+    for name in held.names:
+        of_name = replace(matching, owner=name, state=State.ACTIVE)
+        found, is_more = _count(session, _scan(session, of_name, Order.OWNER), limit)
         total += found
         if is_more or total > limit:
             return min(total, limit), True
-    return total, len(owners) == _MAX_OWNERS
+    return total, held.is_more
 
 
 def _count(session: Session, scan: _Scan, limit: int) -> tuple[int, bool]:

@@ -139,7 +139,7 @@ class Caller:
     """Calls the API and notes the names of the calls."""
 
     def __init__(self, calls):
-        self.calls, self.called = calls, {"for_owner"}
+        self.calls, self.called = calls, {"for_owner", "for_group"}
 
     async def __call__(self, name, *args, **kwargs):
         self.called.add(name)
@@ -221,6 +221,15 @@ def test_each_call_works(database_url):
             assert len(await every("create_many", [{**new, "owner": "user:7"}])) == 1
             assert await every("delete_owner", "user:7", erase_history=True) == 1
             await every("alert_targets")
+            assert (await mine("usage")).schedules == 1
+            assert (await every("usage", "user:42")).schedules == 1
+            of_group = Caller(dynbeat.schedules.for_group("user:42/"))
+            assert not list(await of_group("list"))
+            assert (await of_group("count")).count == 0
+            assert (await of_group("hold", actor="alice")).owner == "user:42/"
+            assert len(await of_group("holds")) == len(await of_group("release", actor="alice"))
+            assert (await of_group("usage")).schedules == 0
+            assert of_group.missing == set()
 
             assert every.missing == mine.missing == set()
 

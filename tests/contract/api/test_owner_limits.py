@@ -143,6 +143,29 @@ def test_a_create_waits_for_the_uncommitted_create_of_another_owner_of_the_group
     assert results == [1]
 
 
+def test_create_many_locks_all_owners_in_one_order_also_those_that_need_no_zone(limited):
+    dynbeat, results = limited(max_schedules_per_owner=9), []
+    # Only the trigger of the second owner needs its zone.
+    many = [new("b", "n"), new("a", "n", trigger=Every(60))]
+
+    def create_both():
+        results.append(len(dynbeat.schedules.create_many(many)))
+
+    both = threading.Thread(target=create_both)
+    with Session(dynbeat.context.database.engine) as holder:
+        for owner in "ab":
+            mine = dynbeat.schedules.for_owner(owner)
+            mine.create("first", task="t", trigger=MINUTELY, session=holder)
+            if owner == "a":
+                both.start()
+                both.join(1)
+                assert both.is_alive()
+        holder.commit()
+    both.join(30)
+
+    assert results == [2]
+
+
 def test_only_owners_and_groups_with_a_limit_are_locked(limited):
     dynbeat = limited(owner_limits={"a/b/": {"max_schedules": 9}, "a/": {"min_interval": 1}})
     create(dynbeat, "a/b/c", "n")

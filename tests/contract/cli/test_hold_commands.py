@@ -43,6 +43,22 @@ def test_a_release_ends_the_hold_of_the_actor_only(shown, refused, command):
     assert shown("holds") == []
 
 
+def test_a_group_is_held_and_released(shown, as_json, dynbeat):
+    owner = dynbeat.schedules.for_owner("org:7/user:1")
+    owner.create("n", task="t", trigger=MINUTELY)
+    group = ("--owner", "org:7/")
+
+    (text,) = shown("hold", *group, *ALICE, "--reason", "unpaid")
+    assert text == "held group 'org:7/'"
+    assert as_json("holds", *group) == [each.to_dict() for each in owner.holds()]
+    lines = dict(line.split("\t", 1) for line in shown("show", "n", "--owner", owner.owner))
+    assert lines["held"] == "group 'org:7/' by alice: unpaid"
+    assert [line.split("\t")[:2] for line in shown("list", *group)] == [[owner.owner, "n"]]
+    assert shown("list", *group, "--state", "held", "--count") == ["1"]
+    (text,) = shown("release", *group, *ALICE)
+    assert text == "released group 'org:7/': held by alice"
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [

@@ -110,6 +110,32 @@ def test_the_limits_of_the_owner_and_its_groups_are_shown_with_what_is_used(limi
     assert "<dd>mail.* (group org:7/)</dd>" in text
 
 
+def test_a_hold_of_the_group_is_shown_and_the_owner_can_still_be_held(dynbeat, pages):
+    create(dynbeat, "org:7/user:1", "n")
+    fields = {"owner": "org:7/", "confirmed": "yes", "reason": "unpaid", "next": PAGE}
+    assert pages.post("/dynbeat/hold", fields).status == 303
+
+    text = page_of(pages, "org:7/user:1").text
+
+    assert "Group org:7/ is held since" in text
+    assert "Hold owner" in text
+    assert '"/dynbeat/schedules?owner=org%3A7%2F"' in pages.get("/dynbeat/nodes").text
+    assert pages.post("/dynbeat/release", fields).status == 303
+    assert "is held since" not in page_of(pages, "org:7/user:1").text
+
+
+def test_a_group_has_no_page_and_leads_to_its_schedules(dynbeat, pages):
+    create(dynbeat, "org:7/user:1", "of-the-group")
+    create(dynbeat, "org:70", "of-another-owner")
+
+    answer = page_of(pages, "org:7/")
+
+    assert answer.location == "/dynbeat/schedules?owner=org%3A7%2F"
+    text = pages.get(answer.location).text
+    assert "of-the-group" in text
+    assert "of-another-owner" not in text
+
+
 def test_a_function_of_limits_that_fails_does_not_hide_the_page(limited, serve_of):
     def fail(name):
         raise LookupError(name)

@@ -7,12 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from celery_dynbeat.api import OwnerSchedules, Schedules, async_calls
-from celery_dynbeat.api.async_calls import AsyncOwnerSchedules, AsyncSchedules
+from celery_dynbeat.api import GroupSchedules, OwnerSchedules, Schedules, async_calls
+from celery_dynbeat.api.async_calls import (
+    AsyncGroupSchedules,
+    AsyncOwnerSchedules,
+    AsyncSchedules,
+)
 
 SCRIPT = Path(__file__).parents[3] / "docs" / "generate_async_calls.py"
 STUB = Path(async_calls.__file__).with_suffix(".pyi")
-KINDS = [(AsyncOwnerSchedules, OwnerSchedules), (AsyncSchedules, Schedules)]
+KINDS = [
+    (AsyncOwnerSchedules, OwnerSchedules),
+    (AsyncGroupSchedules, GroupSchedules),
+    (AsyncSchedules, Schedules),
+]
+#: The calls that return other calls.
+SCOPES = ("for_owner", "for_group")
 
 
 def public(kind):
@@ -58,7 +68,7 @@ def test_each_call_has_an_asynchronous_twin_with_the_same_parameters(kind, synch
 @pytest.mark.parametrize(("kind", "synchronous"), KINDS)
 def test_each_call_is_awaited_and_returns_the_same_type(kind, synchronous):
     expected = public(synchronous)
-    calls = {name: call for name, call in public(kind).items() if name != "for_owner"}
+    calls = {name: call for name, call in public(kind).items() if name not in SCOPES}
 
     for name, call in calls.items():
         returns = inspect.signature(call).return_annotation
@@ -70,7 +80,7 @@ def test_each_call_is_awaited_and_returns_the_same_type(kind, synchronous):
             assert returns == inspect.signature(expected[name]).return_annotation, name
 
 
-@pytest.mark.parametrize("kind", [AsyncOwnerSchedules, AsyncSchedules])
+@pytest.mark.parametrize("kind", [kind for kind, _ in KINDS])
 def test_each_call_joins_a_session(kind):
     for name, call in public(kind).items():
-        assert "session" in inspect.signature(call).parameters or name == "for_owner"
+        assert "session" in inspect.signature(call).parameters or name in SCOPES

@@ -4,16 +4,16 @@ import inspect
 
 import pytest
 
-from celery_dynbeat.api import OwnerSchedules, Schedules
+from celery_dynbeat.api import GroupSchedules, OwnerSchedules, Schedules
 
 READS = {
-    *("alert_targets", "alerts", "changes", "count", "count_runs", "export", "for_owner"),
-    *("get", "get_request", "get_run", "holds", "list", "preview", "requests", "runs"),
+    *("alert_targets", "alerts", "changes", "count", "count_runs", "export", "for_group"),
+    *("for_owner", "get", "get_request", "get_run", "holds", "list", "preview", "requests", "runs"),
     *("timezone", "upcoming", "usage"),
 }
 CALLS = [
     (kind, name)
-    for kind in (OwnerSchedules, Schedules)
+    for kind in (GroupSchedules, OwnerSchedules, Schedules)
     for name, _ in inspect.getmembers(kind, inspect.isfunction)
     if not name.startswith("_")
 ]
@@ -35,5 +35,7 @@ def test_each_list_has_the_same_size_and_a_cursor(kind, name):
 
 @pytest.mark.parametrize("name", [name for kind, name in CALLS if kind is Schedules])
 def test_both_scopes_share_the_implementation_of_a_call(name):
+    if hasattr(GroupSchedules, name):
+        assert getattr(GroupSchedules, name) is getattr(Schedules, name)
     if hasattr(OwnerSchedules, name):
         assert getattr(OwnerSchedules, name) is getattr(Schedules, name)
