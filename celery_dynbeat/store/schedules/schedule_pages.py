@@ -143,7 +143,7 @@ def lock_matching(
     conditions = [
         *has_owner(in_effect),
         *in_state(in_effect),
-        *has_prefix(session, in_effect),
+        *has_prefix(in_effect),
         *others(session, in_effect),
     ]
     statement = force_index(select(Schedule), Schedule, "PRIMARY")
