@@ -6,6 +6,7 @@ from celery_dynbeat.api.control.holds import HoldCalls
 from celery_dynbeat.api.edit.bulk import BulkCalls
 from celery_dynbeat.api.edit.new_rows import CreateManyCalls
 from celery_dynbeat.api.lists.changes import ChangeCalls
+from celery_dynbeat.api.lists.forecast import ForecastCalls
 from celery_dynbeat.api.lists.history import RunCalls
 from celery_dynbeat.api.lists.schedules import ListCalls
 from celery_dynbeat.api.requests import RequestCalls
@@ -25,5 +26,6 @@ class SharedCalls(
     RunCalls,
     ChangeCalls,
     UsageCalls,
+    ForecastCalls,
 ):
     """The calls that an owner and all owners have."""

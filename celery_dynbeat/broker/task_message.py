@@ -560,3 +560,34 @@ class PublishWatch:
 def _id_of(body: Any, headers: Mapping[str, Any]) -> str:
     # Celery's protocol 1 keeps the id in the body.
     return str(body.get("id") if isinstance(body, dict) else headers.get("id"))
+
+
+def queue_of(
+    sender: MessageSender,
+    *,
+    task: str,
+    options: Mapping[str, Any],
+    now: datetime,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+) -> str | None:
+    """Return the queue to which ``sender`` sends the task, or None if it is not known.
+
+    Beat reports why such a task cannot be published.
+    """
+    run = OutgoingRun(
+        run_id="",
+        schedule_id=0,
+        owner="",
+        name="",
+        version=0,
+        task=task,
+        args=args,
+        kwargs=kwargs or {},
+        options=options,
+        scheduled_for=now,
+    )
+    try:
+        return sender.queue(run)
+    except RoutingError:
+        return None

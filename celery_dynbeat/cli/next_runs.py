@@ -1,19 +1,22 @@
-"""``dynbeat next``: the next fire times of a schedule, or the runs of many in each minute."""
+"""``dynbeat next``: the next fire times of a schedule, or a forecast of the runs of many."""
 
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import click
 
-from celery_dynbeat.api import FireTime, Info
+from celery_dynbeat.api import FireTime, ForecastInfo
+from celery_dynbeat.api.typed_text import TypedInstant
 from celery_dynbeat.cli.base.cells import plain
 from celery_dynbeat.cli.base.columns import Column, time_column
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import complete_names, owners_option
-from celery_dynbeat.cli.base.parameter_types import Number
+from celery_dynbeat.cli.base.parameter_types import Instant, Number
 from celery_dynbeat.cli.holds import described
 from celery_dynbeat.common.text import format_distance
 
@@ -43,26 +46,6 @@ class _Row:
         return {**self.fire_time.to_dict(), "local": self.local, "held": self.held}
 
 
-@dataclass(frozen=True, slots=True)
-class _Minute:
-    """The runs to come in a minute, and how they were counted: see ``Timeline``."""
-
-    start_at: datetime
-    planned: int
-    planned_estimate: Info | None
-    planned_is_first_only: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the row for ``--json``."""
-        estimate = self.planned_estimate
-        return {
-            "start_at": self.start_at.isoformat(),
-            "planned": self.planned,
-            "planned_estimate": None if estimate is None else estimate.to_dict(),
-            "planned_is_first_only": self.planned_is_first_only,
-        }
-
-
 COLUMNS = (
     Column("utc", width=20),
     Column("local", width=25),
@@ -74,9 +57,10 @@ COLUMNS = (
 _ON_TERMINAL = (time_column("fire_time", lambda row: row.fire_time.at), *COLUMNS[2:])
 
 
-#: The runs to come of the next hour.
-_PER_MINUTE = (time_column("start_at"), Column("planned"))
-_HOUR = timedelta(hours=1)
+#: Without --until.
+_DEFAULT_SPANS = {"minute": timedelta(hours=1), "hour": timedelta(days=1)}
+#: The runs of a forecast.
+_PER_MINUTE = (time_column("start_at"), Column("queue", width=16), Column("runs"))
 
 
 @command(
@@ -85,16 +69,19 @@ _HOUR = timedelta(hours=1)
     examples=(
         "next digest",
         "next digest --owner user:42 --count 20",
-        "next --all-owners --per-minute",
+        "next --all-owners --per-minute --until 3h",
     ),
 )
 @click.argument("name", required=False, shell_complete=complete_names)
 @owners_option
+@click.option("--per-minute", is_flag=True, help="Forecast the runs of each minute, without NAME.")
+@click.option("--per-hour", is_flag=True, help="Forecast the runs of each hour, without NAME.")
 @click.option(
-    "--per-minute",
-    is_flag=True,
-    help="Count the runs in each minute of the next hour. Takes no NAME.",
+    "--until",
+    type=Instant(1),
+    help="The end of the forecast, such as 6h (from now). Default: an hour from now, or a day.",
 )
+@click.option("--queue", metavar="QUEUE", help="Forecast the runs of this queue only.")
 @click.option(
     "--count",
     type=Number(least=1, most=1_000),
@@ -102,20 +89,35 @@ _HOUR = timedelta(hours=1)
     show_default=True,
     help="The number of fire times, up to 1,000.",
 )
-def next_runs(invocation: Invocation, *, name: str | None, count: int, per_minute: bool) -> None:
-    """List the next fire times of a schedule, or count upcoming runs.
+def next_runs(
+    invocation: Invocation,
+    *,
+    name: str | None,
+    count: int,
+    per_minute: bool,
+    per_hour: bool,
+    until: TypedInstant | None,
+    queue: str | None,
+) -> None:
+    """List the next fire times of a schedule, or forecast the runs of many.
 
     Fire times are in UTC and in the time zone of the trigger. A trigger without a time zone uses
     the owner's. The list includes skipped fire times and fire times that a hold in force stops. A
     paused or finished schedule has no other fire times.
 
-    With --per-minute, a note says if the numbers are an estimate from a sample of schedules, or if
-    they count only the next run of each schedule.
+    With --per-minute or --per-hour, it prints how many runs of each queue come due, recurrences
+    included. Notes say if the numbers are an estimate, and which minutes exceed the capacity of the
+    workers, with their largest owners. --json prints one object with all of this.
     """
-    if per_minute == (name is not None) or (name is not None and invocation.owner is None):
+    is_forecast = per_minute != per_hour
+    if is_forecast == (name is not None) or (name is not None and invocation.owner is None):
         raise click.UsageError("give NAME, or --per-minute with --owner or --all-owners")
+    if not is_forecast and (until is not None or queue is not None):
+        raise click.UsageError("--until and --queue need --per-minute or --per-hour")
     if name is None:
-        _show_per_minute(invocation)
+        per = "hour" if per_hour else "minute"
+        end = invocation.instant(until) or invocation.now + _DEFAULT_SPANS[per]
+        _show_forecast(invocation, invocation.calls.forecast(until=end, per=per, queue=queue))
         return
     now, zone = invocation.now, _zone(invocation, name)
     holds = invocation.mine.holds()
@@ -136,27 +138,31 @@ def next_runs(invocation: Invocation, *, name: str | None, count: int, per_minut
         invocation.output.note(f"{invocation.label(name)} has no next fire time")
 
 
-def _show_per_minute(invocation: Invocation) -> None:
-    # Only this option needs the statistics.
-    from celery_dynbeat.insights.statistics.timeline import (  # noqa: PLC0415
-        planned_bins,
-    )
+def _show_forecast(invocation: Invocation, found: ForecastInfo) -> None:
+    if invocation.output.as_json:
+        invocation.output.line(json.dumps(found.to_dict()))
+        return
+    invocation.show(_PER_MINUTE, found.rows)
+    for note in _notes(invocation, found):
+        invocation.output.note(note)
 
-    now = invocation.now
-    found = planned_bins(
-        invocation.dynbeat.context, until=now + _HOUR, owner=invocation.owner, now=now
-    )
-    estimate = found.planned_estimate
-    rows = [
-        _Minute(each.start_at, each.planned, estimate, found.planned_is_first_only)
-        for each in found.bins
-        if each.planned
-    ]
-    invocation.show(_PER_MINUTE, rows)
-    if estimate is not None:
-        invocation.output.note(str(estimate))
-    if found.planned_is_first_only:
-        invocation.output.note("at least: only the next run of each schedule is counted")
+
+def _notes(invocation: Invocation, found: ForecastInfo) -> Iterator[str]:
+    """Yield how the runs were counted, and a warning for each spike."""
+    if found.sampled < 1:
+        yield f"an estimate: computed from {found.sampled:.1%} of {found.schedules:,} schedules"
+    if found.incomplete:
+        yield f"at least: the triggers of {found.incomplete:,} schedules are too costly to follow"
+    if found.is_cut:
+        yield "at least: not all schedules were read"
+    for peak in found.spikes:
+        owners = ", ".join(
+            f"{each.owner or '(the application)'} {each.runs:,}" for each in peak.owners
+        )
+        yield (
+            f"warning: {invocation.time(peak.start_at)}: {peak.runs:,} runs in a {found.per}, the"
+            f" workers can start {found.capacity:,}; largest owners: {owners}"
+        )
 
 
 def _zone(invocation: Invocation, name: str) -> ZoneInfo:

@@ -393,7 +393,8 @@ class Settings:
     database only. ``timezone`` unset: the time zone of the Celery application. ``application``
     None: the application has no name. ``alerts`` None: on if a target of ``alert_urls`` has a URL.
     ``ping_hosts`` None: no ping URLs. ``expected_beats`` and ``expected_workers`` None: a node that
-    died and was not replaced is missing.
+    died and was not replaced is missing. ``capacity_per_minute`` None: what the workers have
+    started. ``metrics_forecast`` None: no such metric.
     """
 
     # No repr: they hold passwords, and some tracebacks show the repr of local variables.
@@ -434,8 +435,10 @@ class Settings:
     max_payload_bytes: int = _setting(65_536, _count)
     expected_beats: int | None = _setting(None, _number)
     expected_workers: int | None = _setting(None, _number)
+    capacity_per_minute: int | None = _setting(None, _count)
     metrics_port: MetricsPorts = _setting(MetricsPorts(), metrics_ports)
     metrics_address: str = _setting("127.0.0.1", _text)
+    metrics_forecast: timedelta | None = _setting(None, _duration)
     alerts: bool | None = _setting(None, _flag)
     # No repr, as above.
     alert_urls: Mapping[str, tuple[str, ...]] = field(

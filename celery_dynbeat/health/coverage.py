@@ -15,8 +15,8 @@ from celery import Celery
 from celery.app.routes import MapRoute
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.broker.task_message import MessageSender
-from celery_dynbeat.health.queues import queue_of, reported_names
+from celery_dynbeat.broker.task_message import MessageSender, queue_of
+from celery_dynbeat.health.queues import reported_names
 from celery_dynbeat.store import nodes
 
 #: A schedule that is due within this time counts as urgent.

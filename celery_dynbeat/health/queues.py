@@ -1,12 +1,6 @@
-"""The queue of a task's messages, and the names that a worker reports."""
+"""The names that a worker reports."""
 
 import json
-from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Any
-
-from celery_dynbeat.broker.task_message import MessageSender, RoutingError
-from celery_dynbeat.planning.plan import OutgoingRun
 
 
 def reported_names(text: str | None) -> frozenset[str] | None:
@@ -19,34 +13,3 @@ def reported_names(text: str | None) -> frozenset[str] | None:
     except (ValueError, RecursionError):
         return None
     return frozenset(map(str, names)) if isinstance(names, list) else None
-
-
-def queue_of(
-    sender: MessageSender,
-    *,
-    task: str,
-    options: Mapping[str, Any],
-    now: datetime,
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
-) -> str | None:
-    """Return the queue to which ``sender`` sends the task, or None if it is not known.
-
-    Beat reports why such a task cannot be published.
-    """
-    run = OutgoingRun(
-        run_id="",
-        schedule_id=0,
-        owner="",
-        name="",
-        version=0,
-        task=task,
-        args=args,
-        kwargs=kwargs or {},
-        options=options,
-        scheduled_for=now,
-    )
-    try:
-        return sender.queue(run)
-    except RoutingError:
-        return None

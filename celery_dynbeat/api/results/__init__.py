@@ -10,6 +10,12 @@ if TYPE_CHECKING:
     from celery_dynbeat.api.results.bulk import BulkFailure, BulkResult
     from celery_dynbeat.api.results.change import ChangeInfo
     from celery_dynbeat.api.results.fire_time import FireTime, Preview, PreviewedFireTime
+    from celery_dynbeat.api.results.forecast import (
+        ForecastInfo,
+        ForecastPeak,
+        ForecastRow,
+        OwnerRuns,
+    )
     from celery_dynbeat.api.results.hold import HoldInfo
     from celery_dynbeat.api.results.page import BoundedCount, Page
     from celery_dynbeat.api.results.request import RequestInfo
@@ -25,9 +31,13 @@ __all__ = [
     "BulkResult",
     "ChangeInfo",
     "FireTime",
+    "ForecastInfo",
+    "ForecastPeak",
+    "ForecastRow",
     "HoldInfo",
     "Info",
     "LimitUsage",
+    "OwnerRuns",
     "Page",
     "Preview",
     "PreviewedFireTime",
@@ -44,6 +54,7 @@ _LAZY_EXPORTS = {
     "bulk": ("BulkFailure", "BulkResult"),
     "change": ("ChangeInfo",),
     "fire_time": ("FireTime", "Preview", "PreviewedFireTime"),
+    "forecast": ("ForecastInfo", "ForecastPeak", "ForecastRow", "OwnerRuns"),
     "hold": ("HoldInfo",),
     "page": ("BoundedCount", "Page"),
     "request": ("RequestInfo",),

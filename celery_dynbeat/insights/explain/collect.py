@@ -9,11 +9,11 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.api import Dynbeat, HoldInfo, OwnerSchedules, RunInfo, ScheduleInfo
 from celery_dynbeat.api.edit.options import refused_content_type
 from celery_dynbeat.broker.outages import parse_report
-from celery_dynbeat.broker.task_message import MessageSender
+from celery_dynbeat.broker.task_message import MessageSender, queue_of
 from celery_dynbeat.common.states import Action
 from celery_dynbeat.db.models import Node, NodeKind
 from celery_dynbeat.health.evaluation import Limits, NodeState, state_of
-from celery_dynbeat.health.queues import queue_of, reported_names
+from celery_dynbeat.health.queues import reported_names
 from celery_dynbeat.insights.explain.causes import find_cause
 from celery_dynbeat.insights.explain.explanation import (
     ExplainedRun,

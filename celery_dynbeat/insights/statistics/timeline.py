@@ -106,20 +106,6 @@ def timeline(
     return context.read_many(session, lambda session: _read(context, session, window, group_by))
 
 
-def planned_bins(
-    context: Context, *, until: datetime, owner: str | None, now: datetime
-) -> Timeline:
-    """Return the bins of a timeline from ``now``, also for a few schedules."""
-    window = _Window(queries.filter_of(context, owner=owner), now, until, now)
-    bins = bins_of(now, until)
-
-    def work(session: Session) -> Timeline:
-        ticks = future_runs(context, session, window.matching, bins[0].start, until, now=now)
-        return _histogram(context, session, window, group_by="owner", bins=bins, ticks=ticks)
-
-    return context.read_many(None, work)
-
-
 def check_window(
     since_field: str, since: object, until_field: str, until: object
 ) -> tuple[datetime, datetime]:

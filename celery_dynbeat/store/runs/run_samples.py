@@ -91,6 +91,14 @@ def failed(session: Session, *, since: datetime, limit: int) -> tuple[Sequence[s
     return session.scalars(_in_order(Run.id).where(*of_span, is_failed)).all(), end is None
 
 
+@in_index_order
+def start_times(session: Session, *, since: datetime, limit: int) -> Sequence[datetime]:
+    """Return when the first ``limit`` runs that were created since an instant started."""
+    statement: Select[Any] = force_index(select(Run.started_at), Run, "PRIMARY")
+    oldest = statement.where(Run.id >= first_run_id(since)).order_by(Run.id).limit(limit)
+    return [started_at for started_at in session.scalars(oldest) if started_at is not None]
+
+
 def _in_order(*columns: Any) -> Select[Any]:
     statement: Select[Any] = force_index(select(*columns), Run, "PRIMARY")
     return statement.order_by(Run.id.desc())

@@ -75,6 +75,13 @@ class PlannedRows(NamedTuple):
     is_more: bool
 
 
+class PlannedPage(NamedTuple):
+    """Schedules that run next, and the key after which the next page starts; None: the last one."""
+
+    rows: Sequence[statements.Row]
+    last_key: tuple[datetime, int] | None
+
+
 class PlannedCounts(NamedTuple):
     """The number of schedules that run next in a span. ``is_more``: it is a lower bound."""
 
@@ -116,16 +123,65 @@ def next_runs(
     return PlannedRows(found[:limit], end is not None or len(found) > limit)
 
 
+@in_index_order
+def page(
+    session: Session,
+    *,
+    matching: ScheduleFilter,
+    until: datetime,
+    after: tuple[datetime, int] | None,
+    limit: int,
+    more: Sequence[str] = (),
+) -> PlannedPage:
+    """Return schedules with next_run_at < until after the key ``after``, earliest first.
+
+    Up to ``limit`` schedules are read, and those of them that match are returned. The first page of
+    an owner with up to MAX_SCANNED schedules has all of them. ``more`` names further columns.
+    """
+    condition = _in_span(None, until)
+    if matching.owner is not None and _is_small(session, matching.owner):
+        found = _of_small_owner(session, matching, condition, MAX_SCANNED, more)
+        return PlannedPage(found.rows, None)
+    capabilities = capabilities_of(session.get_bind(Schedule).dialect)
+    if after is not None:
+        condition.append(capabilities.row_after(_DUE_ORDER, after))
+    keys: Any = force_index(select(*_DUE_ORDER), Schedule, _DUE_INDEX).where(*condition)
+    last = session.execute(keys.order_by(*_DUE_ORDER).offset(limit - 1).limit(1)).first()
+    key = None if last is None else (last[0], last[1])
+    if key is not None:
+        # A filter must not make the page read further.
+        condition.append(capabilities.row_until(_DUE_ORDER, key))
+    condition += [*has_owner(matching), *others(session, matching)]
+    read = force_index(select(*_COLUMNS, *_named(more)), Schedule, _DUE_INDEX)
+    return PlannedPage(statements.read(session, read.where(*condition).order_by(*_DUE_ORDER)), key)
+
+
+def _named(columns: Sequence[str]) -> Sequence[Any]:
+    return [getattr(Schedule, name) for name in columns]
+
+
+@in_index_order
+def has_more_than(
+    session: Session, *, matching: ScheduleFilter, until: datetime, limit: int
+) -> bool:
+    """Return whether the pages of ``page`` read more than ``limit`` schedules."""
+    if matching.owner is not None and _is_small(session, matching.owner):
+        return False
+    keys = force_index(select(Schedule.id), Schedule, _DUE_INDEX).where(*_in_span(None, until))
+    return session.scalar(keys.order_by(*_DUE_ORDER).offset(limit).limit(1)) is not None
+
+
 def _of_small_owner(
     session: Session,
     matching: ScheduleFilter,
     condition: Sequence[ColumnElement[bool]],
     limit: int,
+    more: Sequence[str] = (),
 ) -> PlannedRows:
     # Sorted here: for an ORDER BY, PostgreSQL would read the due index of all owners.
     keys = sorted((row.next_run_at, row.id) for row in _keys_of(session, matching, condition))
     ids = [row_id for _, row_id in keys[:limit]]
-    chosen = select(*_COLUMNS).where(Schedule.id.in_(ids))
+    chosen = select(*_COLUMNS, *_named(more)).where(Schedule.id.in_(ids))
     found = statements.read(session, chosen)
     earliest = sorted(found, key=lambda row: (row.next_run_at, row.id))
     return PlannedRows(earliest, len(keys) > limit)
@@ -239,17 +295,23 @@ def next_run_times(
 
 @in_index_order
 def sample(
-    session: Session, *, matching: ScheduleFilter, until: datetime, size: int, rng: Random
+    session: Session,
+    *,
+    matching: ScheduleFilter,
+    until: datetime,
+    size: int,
+    rng: Random,
+    more: Sequence[str] = (),
 ) -> PlannedSample | None:
     """Draw about ``size`` of the schedules with next_run_at < until, in any order.
 
-    None if too few schedules match for an estimate.
+    ``more`` names further columns. None if too few schedules match for an estimate.
     """
     condition = _in_span(None, until)
     if matching.owner is not None and _is_small(session, matching.owner):
         keys = [row.id for row in _keys_of(session, matching, condition)]
         chosen = rng.sample(keys, min(size, len(keys)))
-        return _sample_of(session, [[row_id] for row_id in chosen], len(keys))
+        return _sample_of(session, [[row_id] for row_id in chosen], len(keys), more)
     filters = [*has_owner(matching), *others(session, matching)]
     due = force_index(select(Schedule.id), Schedule, _DUE_INDEX).where(*condition)
     most = MAX_SCANNED if filters else MAX_COUNTED
@@ -258,10 +320,10 @@ def sample(
     matches = func.sum(case((counted.c.is_match, 1), else_=0))
     read, total = session.execute(select(func.count(), matches).select_from(counted)).one()
     if read > most:
-        return _sample_intervals(session, matching, until, size, rng)
+        return _sample_intervals(session, matching, until, size, rng, more=more)
     hashed = due.where(*filters, _is_chosen(size / max(total, 1), rng)).order_by(*_DUE_ORDER)
     ids = session.scalars(hashed).all()
-    return _sample_of(session, [[row_id] for row_id in ids], int(total or 0))
+    return _sample_of(session, [[row_id] for row_id in ids], int(total or 0), more)
 
 
 def _is_chosen(share: float, rng: Random) -> ColumnElement[bool]:
@@ -273,15 +335,23 @@ def _is_chosen(share: float, rng: Random) -> ColumnElement[bool]:
     return hashed < round(share * _PRIME)
 
 
-def _sample_of(session: Session, draws: Sequence[Sequence[int]], frame: int) -> PlannedSample:
+def _sample_of(
+    session: Session, draws: Sequence[Sequence[int]], frame: int, more: Sequence[str]
+) -> PlannedSample:
     ids = [row_id for each in draws for row_id in each]
-    chosen = select(*_COLUMNS).where(Schedule.id.in_(ids))
+    chosen = select(*_COLUMNS, *_named(more)).where(Schedule.id.in_(ids))
     found = {row.id: row for row in statements.read(session, chosen)}
     return PlannedSample([[found[key] for key in each if key in found] for each in draws], frame)
 
 
 def _sample_intervals(
-    session: Session, matching: ScheduleFilter, until: datetime, size: int, rng: Random
+    session: Session,
+    matching: ScheduleFilter,
+    until: datetime,
+    size: int,
+    rng: Random,
+    *,
+    more: Sequence[str],
 ) -> PlannedSample | None:
     parts = _parts_with_schedules(session)
     length = sum(end - start for start, end in parts)
@@ -307,7 +377,7 @@ def _sample_intervals(
     if not drawn or max(map(len, drawn)) >= _MAX_READ_OF_INTERVAL:
         return None
     ids = [[row.id for row in each if row.is_match] for each in drawn]
-    return _sample_of(session, ids, -(-length // width))
+    return _sample_of(session, ids, -(-length // width), more)
 
 
 def _parts_with_schedules(session: Session) -> Sequence[Span]:

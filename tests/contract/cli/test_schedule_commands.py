@@ -1,6 +1,7 @@
 """add, update, list, show, pause, resume, run, delete, runs, next."""
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -8,8 +9,9 @@ from celery.bin.base import CLIContext
 from click.testing import CliRunner
 
 from celery_dynbeat import AlertRules, Cron, Every, Once, Retry, RRule, ScheduleNotFoundError
+from celery_dynbeat.api.lists import forecast
 from celery_dynbeat.cli import dynbeat as group
-from celery_dynbeat.insights.statistics import planned_estimate, timeline
+from celery_dynbeat.store.schedules import planned_runs
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, execute, instants
 from tests.support.suites import each_database
@@ -493,39 +495,57 @@ def test_next_has_the_time_in_utc_and_in_the_owners_zone(shown, mine):
 
 
 @each_database
-def test_next_per_minute_counts_the_runs_of_the_next_hour(shown, as_json, refused, mine, dynbeat):
+def test_next_per_minute_forecasts_the_runs_of_the_next_hour(
+    shown, as_json, refused, mine, dynbeat
+):
     for number in range(3):
         mine.create(f"n{number}", task="t", trigger=Cron("*/20 * * * *"))
-    dynbeat.schedules.for_owner("other").create("n", task="t", trigger=Cron("40 * * * *"))
+    other = dynbeat.schedules.for_owner("other")
+    other.create("n", task="t", trigger=Cron("40 * * * *"), options={"queue": "low"})
 
     assert shown("next", *OWNER, "--per-minute") == [
-        "2026-11-21T09:20:00Z\t3",
-        "2026-11-21T09:40:00Z\t3",
+        "2026-11-21T09:20:00Z\tcelery\t3",
+        "2026-11-21T09:40:00Z\tcelery\t3",
     ]
-    found = as_json("next", "--all-owners", "--per-minute")
-    assert [each["planned"] for each in found] == [3, 4]
+    assert shown("next", "--all-owners", "--per-hour", "--until", "2h", "--queue", "low") == [
+        "2026-11-21T09:00:00Z\tlow\t1",
+        "2026-11-21T10:00:00Z\tlow\t1",
+    ]
+    (found,) = as_json("next", "--all-owners", "--per-minute")
+    assert [each["runs"] for each in found["rows"]] == [3, 3, 1]
+    assert (found["is_estimate"], found["capacity"], found["spikes"]) == (False, None, [])
     assert refused("next")[0] == refused("next", "n", "--all-owners")[0] == 2
     assert refused("next", "n0", "--per-minute")[0] == 2
-    assert {each["planned_estimate"] for each in found} == {None}
-    assert {each["planned_is_first_only"] for each in found} == {False}
+    assert refused("next", "n0", *OWNER, "--queue", "low")[0] == 2
 
 
-def test_next_per_minute_says_that_it_estimates_and_how_exactly(
-    command, as_json, dynbeat, monkeypatch
-):
+def test_next_per_minute_warns_of_spikes_and_names_their_largest_owners(command, dynbeat):
+    context = dynbeat.context
+    context.settings = replace(context.settings, capacity_per_minute=4)
+    fields = {"task": "t", "trigger": Cron("0 10 * * *")}
+    for number in range(6):
+        rows = [{"name": f"n{n}", **fields} for n in range(number)]
+        dynbeat.schedules.for_owner(f"o{number}").create_many(rows)
+
+    shown = command("next", "--all-owners", "--per-minute", "--until", "2h")
+
+    assert (
+        "warning: 2026-11-21 10:00:00 UTC, in 60 min: 15 runs in a minute, the workers can start 4;"
+        " largest owners: o5 5, o4 4, o3 3, o2 2, o1 1"
+    ) in shown.stderr
+
+
+def test_next_per_minute_says_that_it_estimates(command, dynbeat, monkeypatch):
     fields = {"owner": "user:42", "task": "t", "trigger": Cron("*/20 * * * *")}
     dynbeat.schedules.create_many([{"name": f"n{n}", **fields} for n in range(90)])
-    monkeypatch.setattr(timeline, "MAX_FOLLOWED", 20)
-    monkeypatch.setattr(planned_estimate, "SAMPLE_SIZE", 30)
+    monkeypatch.setattr(planned_runs, "MAX_SCANNED", 10)
+    monkeypatch.setattr(forecast, "THOROUGH", forecast.QUICK._replace(rows=20))
+    monkeypatch.setattr(forecast, "SAMPLE_SIZE", 30)
 
-    shown = command("next", *OWNER, "--per-minute")
+    shown = command("next", "--all-owners", "--per-minute")
 
-    note = "about 180 runs (plus or minus 0), estimated from a sample of 30 of 90 schedules"
-    assert note in shown.stderr
-    estimate = {"runs": 180, "error": 0, "sampled": 30, "schedules": 90}
-    found = as_json("next", *OWNER, "--per-minute")
-    assert [each["planned_estimate"] for each in found] == [estimate] * 2
-    assert [each["planned"] for each in found] == [90] * 2
+    assert "an estimate: computed from " in shown.stderr
+    assert " schedules" in shown.stderr
 
 
 def test_the_output_of_a_list_escapes_what_end_users_wrote(dynbeat, shown, mine):

@@ -17,7 +17,7 @@ from celery_dynbeat.insights.statistics.planned_estimate import (
     _standard_error,
     estimate_planned,
 )
-from celery_dynbeat.insights.statistics.timeline import planned_bins
+from celery_dynbeat.insights.statistics.timeline import timeline
 from celery_dynbeat.store.schedules import planned_runs
 from celery_dynbeat.store.schedules.schedule_filters import ScheduleFilter
 from tests.support.applications import START
@@ -126,7 +126,7 @@ def test_the_runs_of_an_hour_are_estimated_with_their_error(dynbeat, population)
     truth = sum(runs for _, runs, _, _ in population)
     schedules = sum(runs > 0 for _, runs, _, _ in population)
 
-    found = planned_bins(dynbeat.context, until=UNTIL, owner=None, now=START)
+    found = timeline(dynbeat.context, since=START, until=UNTIL, now=START)
 
     estimate = found.planned_estimate
     assert abs(estimate.runs - truth) <= 2 * estimate.error

@@ -1,0 +1,113 @@
+"""forecast(): the runs of each minute and queue, compared with those that a beat sends."""
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+import pytest
+
+from celery_dynbeat import AnyOf, Cron, Every, Once, RRule, Solar
+from celery_dynbeat.testing import FrozenClock, ManualBeat
+from tests.support.applications import application
+from tests.support.suites import one_database
+
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+ZONES = ("UTC", "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe")
+#: Clocks go back in New York, go forward in New York, and none of both.
+STARTS = (
+    datetime(2026, 11, 1, 5, 20, 17, 250_000, tzinfo=UTC),
+    datetime(2027, 3, 14, 6, 30, 1, tzinfo=UTC),
+    datetime(2026, 11, 21, 9, tzinfo=UTC),
+)
+
+
+def random_trigger(rng, start):
+    zone = rng.choice(ZONES)
+    minutes = rng.choice(["*", "*/7", "5-50/3", "H", "30", "H/20", str(rng.randrange(40))])
+    hours = rng.choice(["*", "1,2", "*/2", "2", "4-9"])
+    seconds = rng.choice([7.5, 20, 59, 61, 90, 300, 3_600, 5_400, 7_201])
+    anchor = start - timedelta(seconds=rng.uniform(0, 90_000))
+    return rng.choice(
+        [
+            Cron(f"{minutes} {hours} * * *", timezone=zone),
+            Cron(f"{minutes} * * * * 15,45", timezone=zone),
+            Every(seconds, anchor=rng.choice([anchor, None])),
+            Every(seconds),
+            Every(days=1, timezone=zone, anchor=anchor),
+            Once(start + timedelta(seconds=rng.uniform(1, 7_000))),
+            RRule(f"FREQ=MINUTELY;INTERVAL={rng.randrange(1, 50)}", timezone=zone),
+            RRule(f"FREQ=HOURLY;COUNT={rng.randrange(20, 90)};BYMINUTE=1,2,50", timezone=zone),
+            Solar("sunrise", latitude=rng.uniform(-50, 50), longitude=rng.uniform(-180, 180)),
+            Cron("*/7 * * * *", timezone=zone).excluding(Cron("0 0 * * sat")),
+            AnyOf(Cron(f"{minutes} * * * *", timezone=zone), Every(seconds * 60, anchor=anchor)),
+        ]
+    )
+
+
+def random_schedule(rng, start, number):
+    fields = {"name": f"n{number}", "task": rng.choice(["a", "b"]), "owner": f"o{number % 7}"}
+    fields["trigger"] = random_trigger(rng, start)
+    if rng.random() < 0.3:
+        fields["options"] = {"queue": rng.choice(["low", "high"])}
+    if not isinstance(fields["trigger"], Once):
+        if rng.random() < 0.25:
+            fields["start_at"] = start + timedelta(seconds=rng.uniform(-50, 4_000))
+        if rng.random() < 0.25:
+            fields["end_at"] = start + timedelta(seconds=rng.uniform(4_100, 9_000))
+        if rng.random() < 0.25:
+            fields["max_runs"] = rng.randrange(1, 40)
+    if rng.random() < 0.2:
+        fields["jitter"] = rng.choice([5, 200])
+    return fields
+
+
+def sent_by_beat(dynbeat, clock, until):
+    """Return the runs that a beat sends until ``until``, by minute and queue."""
+    found, known, beat = Counter(), set(), ManualBeat(dynbeat)
+    while True:
+        times = dynbeat.schedules.list(order="next_run_at", limit=1)
+        if not times or times[0].next_run_at >= until:
+            return found
+        clock.move_to(max(times[0].next_run_at, clock.now()))
+        beat.run_until_idle()
+        # After an hour, beat sends runs again that no worker started.
+        for run in beat.publisher.sent:
+            if run.run_id in known:
+                continue
+            known.add(run.run_id)
+            found[clock.now().replace(second=0, microsecond=0), run.options.get("queue")] += 1
+        beat.publisher.sent.clear()
+
+
+def forecast_of(dynbeat, **given):
+    found = dynbeat.schedules.forecast(**given)
+    counts = Counter()
+    for row in found.rows:
+        counts[row.start_at, None if row.queue == "celery" else row.queue] += row.runs
+    return found, counts
+
+
+@one_database
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("seed", range(2))
+def test_a_forecast_equals_the_runs_that_a_beat_sends(database_url, start, seed):
+    rng, clock = Random(f"{start}{seed}"), FrozenClock(start)  # noqa: S311
+    with application(database_url, clock=clock, min_interval=rng.choice([0, 1, 10])) as dynbeat:
+        for number in range(40):
+            fields = random_schedule(rng, start, number)
+            try:
+                dynbeat.schedules.for_owner(fields.pop("owner")).create(**fields)
+            except ValueError:
+                # Denser than dynbeat_min_interval, or without a fire time in its span.
+                continue
+        until = start.replace(second=0, microsecond=0) + 75 * MINUTE
+        found, counts = forecast_of(dynbeat, until=until)
+        later = forecast_of(dynbeat, since=start + 37 * MINUTE, until=until)[1]
+
+        sent = sent_by_beat(dynbeat, clock, until)
+
+    assert counts == sent
+    assert not found.is_estimate
+    from_then = (start + 37 * MINUTE).replace(second=0, microsecond=0)
+    assert later == Counter({key: sent[key] for key in sent if key[0] >= from_then})
+    assert sum(counts.values()) > 100
