@@ -10,6 +10,7 @@ from celery_dynbeat.api.edit.fields import Changes, Fields, NewFields
 from celery_dynbeat.api.edit.new_rows import NewSchedule
 from celery_dynbeat.api.filters import (
     ChangeFilter,
+    OwnerFilter,
     RequestFilter,
     RunFilter,
     ScheduleFilter,
@@ -23,6 +24,7 @@ from celery_dynbeat.api.results import (
     BoundedCount,
     ChangeInfo,
     FireTime,
+    ForecastInfo,
     HoldInfo,
     Page,
     RequestInfo,
@@ -116,6 +118,16 @@ class AsyncSharedCalls:
         session: AnyAsyncSession | None = None,
         **matching: Unpack[ScheduleFilter],
     ) -> BulkResult: ...
+    async def forecast(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        per: str = "minute",
+        queue: str | None = None,
+        session: AnyAsyncSession | None = None,
+        **matching: Unpack[OwnerFilter],
+    ) -> ForecastInfo: ...
     async def get_request(
         self, request_id: int, *, session: AnyAsyncSession | None = None
     ) -> RequestInfo: ...

@@ -6,7 +6,7 @@ from celery_dynbeat.api.control.holds import HoldCalls
 from celery_dynbeat.api.edit.bulk import BulkCalls
 from celery_dynbeat.api.edit.new_rows import CreateManyCalls
 from celery_dynbeat.api.lists.changes import ChangeCalls
-from celery_dynbeat.api.lists.forecast import ForecastCalls
+from celery_dynbeat.api.lists.forecast_calls import ForecastCalls
 from celery_dynbeat.api.lists.history import RunCalls
 from celery_dynbeat.api.lists.schedules import ListCalls
 from celery_dynbeat.api.requests import RequestCalls

@@ -58,7 +58,7 @@ class LazyGroup(DYMGroup):
         "show-run": ("runs:show_run", "Show one run, with its arguments and its traceback."),
         "next": (
             "next_runs:next_runs",
-            "List the next fire times of a schedule, or count upcoming runs.",
+            "List the next fire times of a schedule, or forecast runs.",
         ),
         "changes": ("changes:changes", "List who changed what and why, newest first."),
         "apply": ("apply:apply_file", "Make the stored schedules match FILE (YAML or JSON)."),

@@ -74,8 +74,8 @@ _PER_MINUTE = (time_column("start_at"), Column("queue", width=16), Column("runs"
 )
 @click.argument("name", required=False, shell_complete=complete_names)
 @owners_option
-@click.option("--per-minute", is_flag=True, help="Forecast the runs of each minute, without NAME.")
-@click.option("--per-hour", is_flag=True, help="Forecast the runs of each hour, without NAME.")
+@click.option("--per-minute", is_flag=True, help="Forecast the runs of each minute. Takes no NAME.")
+@click.option("--per-hour", is_flag=True, help="Forecast the runs of each hour. Takes no NAME.")
 @click.option(
     "--until",
     type=Instant(1),
@@ -99,7 +99,7 @@ def next_runs(
     until: TypedInstant | None,
     queue: str | None,
 ) -> None:
-    """List the next fire times of a schedule, or forecast the runs of many.
+    """List the next fire times of a schedule, or forecast runs.
 
     Fire times are in UTC and in the time zone of the trigger. A trigger without a time zone uses
     the owner's. The list includes skipped fire times and fire times that a hold in force stops. A

@@ -39,7 +39,7 @@ from celery_dynbeat.flower.pages.schedule import ScheduleCharts, SchedulePage
 from celery_dynbeat.flower.pages.schedule_filter import ScheduleCounts
 from celery_dynbeat.flower.pages.schedules import SchedulesPage
 from celery_dynbeat.flower.pages.suggestions import Suggestions
-from celery_dynbeat.flower.pages.timeline import TimelinePage
+from celery_dynbeat.flower.pages.timeline import ForecastFragment, TimelinePage
 
 
 def routes() -> Sequence[url]:
@@ -57,6 +57,7 @@ def routes() -> Sequence[url]:
         _route("rerun_runs", RerunAction),
         _route("cancel_runs", CancelAction),
         _route("timeline", TimelinePage),
+        _route("forecast", ForecastFragment),
         _route("alerts", AlertsPage),
         _route("acknowledge_alerts", AcknowledgeAction),
         _route("snooze_alerts", SnoozeAction),

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from prometheus_client import Metric as Family
 from prometheus_client.core import GaugeMetricFamily
@@ -26,6 +27,9 @@ from celery_dynbeat.metrics.definitions import Metric
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import health
 from celery_dynbeat.store.schedules import late_work
+
+if TYPE_CHECKING:
+    from celery_dynbeat.metrics.forecast_gauge import ForecastGauge
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +55,7 @@ class DatabaseGauges:
         self._context = context
         self._reading = CachedCall(self._read, timeout=timeout, max_age=max_age)
         self._was_readable = True
+        self._forecast: ForecastGauge | None = None
 
     def collect(self) -> Iterable[Family]:
         """Return the gauges. Reads the database if the last reading is too old."""
@@ -59,6 +64,21 @@ class DatabaseGauges:
         if reading is not None:
             yield gauge(metrics.SCRAPE_DURATION, reading.duration)
             yield from self._gauges(reading)
+            yield from self._forecast_gauge()
+
+    def _forecast_gauge(self) -> Iterator[Family]:
+        """Yield the gauge of the runs to come, if it is switched on and known."""
+        span = self._context.settings.metrics_forecast
+        if span is None:
+            return
+        if self._forecast is None:
+            # A late import: it needs the API.
+            from celery_dynbeat.metrics.forecast_gauge import ForecastGauge  # noqa: PLC0415
+
+            self._forecast = ForecastGauge(self._context, span=span)
+        values = self._forecast.value()
+        if values is not None:
+            yield gauges(metrics.FORECAST_RUNS, values)
 
     def _read(self) -> _Reading | None:
         started = time.monotonic()

@@ -185,6 +185,12 @@ WORKERS = _gauge("dynbeat_workers", "Workers by the state of their node", DATABA
 MISSING_NODES = _gauge(
     "dynbeat_missing_nodes", "Beats and workers that are missing", DATABASE, "kind"
 )
+FORECAST_RUNS = _gauge(
+    "dynbeat_forecast_runs",
+    "Runs that come due within dynbeat_metrics_forecast from now on",
+    DATABASE,
+    "queue",
+)
 SCRAPE_SUCCESS = _gauge(
     "dynbeat_database_scrape_success", "1 if the metrics of the database could be read", DATABASE
 )

@@ -22,14 +22,14 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.planning.plan import MICROSECOND, following, next_fire, plan, run_at
-from celery_dynbeat.planning.schedule_spec import (
+from celery_dynbeat.planning import (
     ScheduleSpec,
     SpecColumns,
     spec_from_row,
     with_search_budget,
     without,
 )
+from celery_dynbeat.planning.plan import MICROSECOND, following, next_fire, plan, run_at
 from celery_dynbeat.triggers.base import (
     LOOKUP_STEPS,
     BudgetExceededError,

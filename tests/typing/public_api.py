@@ -25,6 +25,7 @@ from celery_dynbeat import (
     Dynbeat,
     Every,
     FireTime,
+    ForecastInfo,
     HoldInfo,
     Once,
     Page,
@@ -118,6 +119,7 @@ assert_type(dynbeat.schedules.rerun_many(owner="ann", since=clock.now()), Reques
 assert_type(dynbeat.schedules.requests(owner="ann").cursor, str | None)
 fire_times = mine.upcoming("digest", with_skipped=True)
 assert_type(fire_times, Sequence[FireTime])
+assert_type(mine.forecast(per="hour", queue="celery"), ForecastInfo)
 assert_type(fire_times[0].at, datetime)
 assert_type(fire_times[0].is_skipped, bool)
 assert_type(fire_times[0].reason, str | None)
@@ -234,6 +236,7 @@ async def awaited() -> None:
         assert_type(await own.pause("digest", reason="on holiday"), ScheduleInfo)
     assert_type(await own.update("digest", jitter=5), ScheduleInfo)
     assert_type(await own.upcoming("digest", with_skipped=True), Sequence[FireTime])
+    assert_type(await own.forecast(), ForecastInfo)
     assert_type(await own.list(limit=5, tag="red"), Page[ScheduleInfo])
     assert_type(await own.get_run("r"), RunInfo)
     await own.list(colour="red")  # type: ignore[call-arg]

@@ -1,4 +1,4 @@
-"""The call that forecasts how many runs come due, by minute and queue.
+"""Forecast how many runs come due, by minute and queue.
 
     pages of the due index, a transaction for each -> groups of schedules -> runs by bin and queue
                  more schedules than ``Effort.rows` -> a random sample of them
@@ -13,14 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from random import Random
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 from celery.app.routes import MapRoute
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.api import checks
-from celery_dynbeat.api.calls import Calls
-from celery_dynbeat.api.filters import OwnerFilter
 from celery_dynbeat.api.results import ForecastInfo, ForecastPeak, ForecastRow, OwnerRuns
 from celery_dynbeat.broker.task_message import MessageSender, queue_of
 from celery_dynbeat.planning.forecasting import Bins, Counts, Forecast
@@ -58,58 +56,9 @@ class Effort(NamedTuple):
 THOROUGH, QUICK = Effort(200_000, 2_000_000, 300_000), Effort(20_000, 200_000, 60_000)
 
 
-class ForecastCalls(Calls):
-    """The call that forecasts runs."""
-
-    def forecast(
-        self,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        per: str = "minute",
-        queue: str | None = None,
-        session: Session | None = None,
-        **matching: Unpack[OwnerFilter],
-    ) -> ForecastInfo:
-        """Return how many runs come due in each minute or hour, by queue; recurrences count.
-
-        - ``since``: now, and not before now. ``until``: an hour later. The forecast covers whole
-          minutes or hours, at most 1,440.
-        - ``per``: ``"minute"`` or ``"hour"``. ``queue``: only this queue. ``owner``: only the
-          schedules of this owner.
-
-        Paused schedules have no runs. A hold in force, ``skip()``, ``end_at``, ``max_runs`` and
-        jitter count. Retries, reruns and manual runs are not foreseen. Up to 200,000 schedules are
-        read, 5,000 in each transaction; of more, a random sample. A forecast of so many takes
-        seconds. It imports the tasks of the application, whose options choose their queue.
-
-        Raises InvalidScheduleError.
-
-        >>> found = mine.forecast(until=datetime(2026, 1, 6, 9, 30, tzinfo=UTC), per="hour")
-        >>> [(str(row.start_at), row.queue, row.runs) for row in found.rows]
-        [('2026-01-06 09:00:00+00:00', 'celery', 1)]
-        """
-        given = self._in_scope(OwnerFilter, matching)
-        checks.check_one_of("per", per, *WIDTHS)
-        if queue is not None:
-            checks.check_name("queue", queue)
-        now = self._context.now(session)
-        first = max(checks.check_instant("since", since) or now, now)
-        last = checks.check_instant("until", until) or first + timedelta(hours=1)
-        bins = _whole_bins(first, last, WIDTHS[per])
-        return forecast(
-            self._context,
-            bins=bins,
-            per=per,
-            queue=queue,
-            owner=given["owner"],
-            now=now,
-            effort=THOROUGH,
-            session=session,
-        )
-
-
-def _whole_bins(since: datetime, until: datetime, width: timedelta) -> Bins:
+def whole_bins(since: datetime, until: datetime, per: str) -> Bins:
+    """Return the minutes or hours of a span. Raises InvalidScheduleError."""
+    width = WIDTHS[per]
     start = _EPOCH + (since - _EPOCH) // width * width
     count = -((start - until) // width)
     if not 0 < count <= MAX_BINS or until <= since:
@@ -130,7 +79,7 @@ def forecast(
     with_capacity: bool = True,
     session: Session | None = None,
 ) -> ForecastInfo:
-    """Return the runs in ``bins``, see ``ForecastCalls.forecast``."""
+    """Return the runs in ``bins``, see ``ForecastCalls``."""
     reader = _Reader(
         context,
         session,

@@ -1,9 +1,12 @@
 """The page "Timeline": past runs and future fire times on one axis."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
+from celery_dynbeat.api import ForecastInfo, ForecastPeak
+from celery_dynbeat.api.lists.forecast import QUICK, WIDTHS, forecast
 from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.flower.base import fragments
 from celery_dynbeat.flower.base.chips import Filter
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.charts.histogram import histogram
@@ -13,8 +16,12 @@ from celery_dynbeat.flower.pages.time_window import LENGTHS, TimeWindow, time_wi
 from celery_dynbeat.flower.pages.timeline_marks import MAX_LISTED, Marks, listed
 from celery_dynbeat.insights.statistics.bin_schedules import BinSchedules, schedules_of_bin
 from celery_dynbeat.insights.statistics.timeline import Timeline, timeline
+from celery_dynbeat.planning.forecasting import Bins
 
 GROUPS = ("owner", "task", "tag")
+#: The length of the forecast, and the seconds until it is made again.
+FORECAST_MINUTES, FORECAST_EVERY = 360, 60
+_AROUND = timedelta(minutes=30)
 
 
 class TimelinePage(PageHandler):
@@ -115,4 +122,34 @@ class TimelinePage(PageHandler):
             end_at=span.until,
             now=now,
             **self._filter(),
+        )
+
+
+class ForecastFragment(PageHandler):
+    """The busiest minutes to come, which the page loads later: a forecast can take a second."""
+
+    tab = "timeline"
+    # All requests share one forecast, in a separate thread.
+    is_counted = False
+
+    async def get(self) -> None:
+        """Render the fragment."""
+        calls = self.application.database_calls
+        found = await calls.forecast.run(self._forecast, max_age=FORECAST_EVERY)
+        await self.render_fragment("forecast.html", found=found, ui=fragments, zone=self.zone)
+
+    def _forecast(self) -> ForecastInfo:
+        context = self.dynbeat.context
+        now = context.clock.now()
+        start = now.replace(second=0, microsecond=0)
+        bins = Bins(start, WIDTHS["minute"], FORECAST_MINUTES)
+        return forecast(context, bins=bins, per="minute", now=now, effort=QUICK)
+
+    def window_of(self, peak: ForecastPeak) -> str:
+        """Return the URL of the timeline around a peak, with the bar of its minute open."""
+        since, until = peak.start_at - _AROUND, peak.start_at + _AROUND
+        end = peak.start_at + WIDTHS["minute"]
+        opened = f"{peak.start_at.isoformat()}/{end.isoformat()}"
+        return self.link(
+            "dynbeat_timeline", since=since.isoformat(), until=until.isoformat(), bin=opened
         )

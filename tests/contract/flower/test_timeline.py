@@ -1,6 +1,7 @@
 """The page "Timeline"."""
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 from html import unescape
 from xml.etree import ElementTree as ET
@@ -143,3 +144,21 @@ def test_earlier_and_later_move_by_half_the_window(pages):
 
     assert "since=2026-11-21T09%3A00%3A00%2B00%3A00&until=2026-11-21T11%3A00" in text
     assert "since=2026-11-21T11%3A00%3A00%2B00%3A00&until=2026-11-21T13%3A00" in text
+
+
+def test_the_page_loads_a_forecast_that_warns_of_a_minute_above_the_capacity(dynbeat, pages):
+    context = dynbeat.context
+    context.settings = replace(context.settings, capacity_per_minute=4)
+    new = {"name": "n", "task": "t", "trigger": START + 90 * MINUTE}
+    for owner in ("a", "b", "c", "d", HOSTILE):
+        dynbeat.schedules.for_owner(owner).create(**new)
+
+    assert 'data-fragment="/dynbeat/forecast"' in pages.get(PAGE).text
+    text = pages.get("/dynbeat/forecast").text
+
+    assert "5 runs come due until" in text
+    assert "The workers can start 4 in a minute." in text
+    assert "<script>alert" not in text
+    [link] = re.findall(r'<a href="([^"]+)">5 runs</a>', text)
+    opened = pages.get(unescape(link))
+    assert opened.text.count("data-row-link") == 5

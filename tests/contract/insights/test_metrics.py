@@ -18,8 +18,10 @@ from celery_dynbeat.metrics import switch
 from celery_dynbeat.metrics.database_gauges import DatabaseGauges
 from celery_dynbeat.metrics.definitions import Exporter, exported_by
 from celery_dynbeat.metrics.exporting import BeatMetrics, WorkerMetrics
+from celery_dynbeat.metrics.forecast_gauge import ForecastGauge
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, application, execute
+from tests.support.suites import one_database
 
 MINUTE = timedelta(minutes=1)
 
@@ -150,7 +152,28 @@ def test_the_gauges_agree_with_the_tables(dynbeat, mine, clock):
     assert read["dynbeat_quarantined_schedules",] == 1
     assert read["dynbeat_holds",] == 1
     assert read["dynbeat_beats", "working"] == 0
-    assert {name for name, *_ in read} == {metric.name for metric in exported_by(Exporter.FLOWER)}
+    always = {metric.name for metric in exported_by(Exporter.FLOWER)} - {"dynbeat_forecast_runs"}
+    assert {name for name, *_ in read} == always
+
+
+@one_database
+def test_the_forecast_of_the_next_minutes_is_a_gauge_by_queue_if_it_is_switched_on(limited, clock):
+    dynbeat = limited(metrics_forecast=300)
+    mine = dynbeat.schedules.for_owner("user:42")
+    for number in range(3):
+        mine.create(f"n{number}", task="t", trigger=MINUTELY)
+    mine.create("once", task="t", trigger=clock.now() + 2 * MINUTE, options={"queue": "low"})
+
+    gauges = DatabaseGauges(dynbeat.context, timeout=30, max_age=0)
+    before = collected(gauges)
+    mine.delete("once")
+    gauge = ForecastGauge(dynbeat.context, span=5 * MINUTE, timeout=30, max_age=0)
+    gauge._known.add("low")
+
+    # From now on: those at 1, 2, 3 and 4 minutes.
+    assert before["dynbeat_forecast_runs", "celery"] == 12
+    assert before["dynbeat_forecast_runs", "low"] == 1
+    assert gauge.value() == {"celery": 12, "low": 0}
 
 
 def test_without_the_database_only_its_gauges_are_absent(caplog):

@@ -11,7 +11,11 @@ from celery_dynbeat import (
     BulkResult,
     ChangeInfo,
     FireTime,
+    ForecastInfo,
+    ForecastPeak,
+    ForecastRow,
     HoldInfo,
+    OwnerRuns,
     PreviewedFireTime,
     RequestInfo,
     RunInfo,
@@ -37,6 +41,7 @@ def test_the_page_has_each_call(kind):
     "kind",
     [
         *(ScheduleInfo, RunInfo, ChangeInfo, FireTime),
+        *(ForecastInfo, ForecastPeak, ForecastRow, OwnerRuns),
         *(HoldInfo, RequestInfo, PreviewedFireTime, BulkResult, BulkFailure),
     ],
 )

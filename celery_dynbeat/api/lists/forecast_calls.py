@@ -1,0 +1,64 @@
+"""The call that forecasts how many runs come due."""
+
+from datetime import datetime, timedelta
+from typing import Unpack
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.api import checks
+from celery_dynbeat.api.calls import Calls
+from celery_dynbeat.api.filters import OwnerFilter
+from celery_dynbeat.api.results import ForecastInfo
+
+
+class ForecastCalls(Calls):
+    """The call that forecasts runs."""
+
+    def forecast(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        per: str = "minute",
+        queue: str | None = None,
+        session: Session | None = None,
+        **matching: Unpack[OwnerFilter],
+    ) -> ForecastInfo:
+        """Return how many runs come due in each minute or hour, by queue; recurrences count.
+
+        - ``since``: now, and not before now. ``until``: an hour later. The forecast covers whole
+          minutes or hours, at most 1,440.
+        - ``per``: ``"minute"`` or ``"hour"``. ``queue``: only this queue. ``owner``: only the
+          schedules of this owner.
+
+        Paused schedules have no runs. A hold in force, ``skip()``, ``end_at``, ``max_runs`` and
+        jitter count. Retries, reruns and manual runs are not foreseen. Up to 200,000 schedules are
+        read, 5,000 in each transaction; of more, a random sample. A forecast of so many takes
+        seconds. It imports the tasks of the application, whose options choose their queue.
+
+        Raises InvalidScheduleError.
+
+        >>> found = mine.forecast(until=datetime(2026, 1, 6, 9, 30, tzinfo=UTC), per="hour")
+        >>> [(str(row.start_at), row.queue, row.runs) for row in found.rows]
+        [('2026-01-06 09:00:00+00:00', 'celery', 1)]
+        """
+        given = self._in_scope(OwnerFilter, matching)
+        checks.check_one_of("per", per, "minute", "hour")
+        if queue is not None:
+            checks.check_name("queue", queue)
+        now = self._context.now(session)
+        first = max(checks.check_instant("since", since) or now, now)
+        last = checks.check_instant("until", until) or first + timedelta(hours=1)
+        # A late import: few callers forecast, and a forecast needs much of beat.
+        from celery_dynbeat.api.lists import forecast  # noqa: PLC0415
+
+        return forecast.forecast(
+            self._context,
+            bins=forecast.whole_bins(first, last, per),
+            per=per,
+            queue=queue,
+            owner=given["owner"],
+            now=now,
+            effort=forecast.THOROUGH,
+            session=session,
+        )
