@@ -136,6 +136,7 @@ beat.max_interval = 0.01
 beat.tick()
 Worker(app=app, pool_cls="solo")
 print("prometheus_client" in sys.modules)
+assert "celery_dynbeat.planning.forecasting" not in sys.modules
 print(any(each.name.startswith("dynbeat-metrics") for each in threading.enumerate()))
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry import has_listeners

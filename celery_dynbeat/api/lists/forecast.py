@@ -187,7 +187,7 @@ class _Reader:
             seen.update(row.id for row in page.rows if row.next_run_at <= self.now + _SOON)
             return page.last_key
 
-        for _ in range(0, limit, PAGE):
+        for _ in range(0, limit + 1, PAGE):
             key = self.context.read_many(self.session, add_page)
             if key is None:
                 return False

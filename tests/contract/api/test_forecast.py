@@ -197,13 +197,15 @@ def test_a_schedule_that_cannot_be_read_has_no_runs(dynbeat, mine, forecast):
 
 
 def test_more_schedules_than_a_page_are_each_counted_once(dynbeat, forecast, monkeypatch):
-    monkeypatch.setattr(module, "PAGE", 7)
+    monkeypatch.setattr(module, "PAGE", 8)
+    monkeypatch.setattr(module, "THOROUGH", module.THOROUGH._replace(rows=40))
     new = {"task": "t", "trigger": Cron("0 10 * * *")}
     dynbeat.schedules.create_many({"owner": f"o{n % 3}", "name": f"n{n}", **new} for n in range(40))
     monkeypatch.setattr(planned_runs, "MAX_SCANNED", 5)
 
     assert forecast() == [(1, "celery", 40)]
     assert forecast(owner="o0") == [(1, "celery", 14)]
+    assert not dynbeat.schedules.forecast(until=START + 2 * HOUR).is_estimate
 
 
 def test_a_sample_estimates_the_runs_of_too_many_schedules(dynbeat, monkeypatch):
