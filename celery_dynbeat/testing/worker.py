@@ -124,7 +124,6 @@ class TaskRunner(RecordingPublisher):
             retries=message.retries,
             expected_attempt=message.headers[HEADER_ATTEMPT],
             redelivered=False,
-            deferred=False,
             expires_at=None if expires_at is None else datetime.fromisoformat(expires_at),
             worker=WORKER_NAME,
             main_pid=os.getpid(),

@@ -5,15 +5,16 @@
     any other message: duplicate, cancelled, expired               -> refuse
     except: the run is ``pending`` or ``sent``, and the message has the same count of retries:
     the task requeued it, or it is one of several copies           -> start
-    except: it is redelivered, or a copy that was deferred, and the run is ``running`` or ``lost``.
+    except: it is redelivered, and the run is ``running`` or ``lost``.
     The node that owns the run decides:
         dead: stopped, replaced, or silent for dynbeat_node_timeout  -> start a new attempt
         this process, and it does not execute the run                -> start a new attempt
-        another process of this node, which has ended; redelivered   -> start a new attempt
+        another process of this node, which has ended; acks_late     -> start a new attempt
         otherwise                                                    -> note it on the row, drop it
 
-A process that has ended may have left the outcome with its main process. Its message starts the
-run again if Celery or the broker redelivers it, as without this package. A deferred copy does not.
+A copy that the guard deferred counts as redelivered only with acks_late. Otherwise a duplicate of
+an executed message, deferred in an outage, would execute the task again. A process that has ended
+may have left the outcome with the main process, which then decides.
 
 A suspicion neither starts nor drops a run. A noted redelivery is not lost. The node that owns the
 run compares it with its pool (``pool_check``), and beat finds silent nodes (``rescue``). If the
@@ -66,18 +67,18 @@ class Delivery:
     """A message as it reached this process.
 
     ``expected_attempt`` is the last attempt of the run when the message was sent; None: an old
-    version sent it. ``deferred``: the message is a copy, published while the database was
-    unreachable. ``replaces``: the last attempt sent it by Task.replace(). ``expires_at`` None: the
-    run does not expire. ``worker`` is the name of this node, ``main_pid`` its main process, ``pid``
-    the process that would execute the body. ``executes_here`` returns whether ``pid`` executes the
-    run.
+    version sent it. ``redelivered``: the broker delivers the message again, or with ``acks_late``
+    it is a copy that the guard published while the database was unreachable. ``replaces``: the
+    last attempt sent it by Task.replace(). ``expires_at`` None: the run does not expire.
+    ``worker`` is the name of this node, ``main_pid`` its main process, ``pid`` the process that
+    would execute the body. ``executes_here`` returns whether ``pid`` executes the run.
     """
 
     run_id: str
     retries: int
     expected_attempt: int | None
     redelivered: bool
-    deferred: bool
+    acks_late: bool = False
     replaces: bool = False
     expires_at: datetime | None = None
     worker: str
@@ -187,8 +188,9 @@ def _may_start_next(run: Run, delivery: Delivery) -> bool:
 
 
 def _may_be_orphaned(run: Run, delivery: Delivery) -> bool:
-    again = delivery.redelivered or delivery.deferred
-    return again and run.status in RESTART.sources and run.retries == delivery.retries
+    return (
+        delivery.redelivered and run.status in RESTART.sources and run.retries == delivery.retries
+    )
 
 
 def _is_dead(
@@ -207,7 +209,7 @@ def _is_dead(
     if run.worker_pid == delivery.pid:
         return not delivery.executes_here()
     has_ended = run.worker_pid is None or not process_exists(run.worker_pid)
-    return has_ended and delivery.redelivered
+    return has_ended and delivery.acks_late
 
 
 def process_exists(pid: int) -> bool:

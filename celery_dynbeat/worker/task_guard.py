@@ -267,7 +267,7 @@ class TaskGuard:
         request, began_at = task.request, None
         try:
             began_at = self._context.clock.now()
-            decision = self._decide(request, run_id, began_at)
+            decision = self._decide(task, run_id, began_at)
         # The database is unreachable, or the guard failed: without a decision no run starts.
         except Exception as error:  # noqa: BLE001
             reason = f"not decided: {type(error).__name__}"
@@ -283,7 +283,8 @@ class TaskGuard:
         admit(request, decision.attempt)
         emit_started(task, request, run_id=run_id, attempt=decision.attempt or 0, now=began_at)
 
-    def _decide(self, request: Any, run_id: str, now: datetime) -> StartDecision:
+    def _decide(self, task: Task, run_id: str, now: datetime) -> StartDecision:
+        request = task.request
         info, headers = request.delivery_info or {}, headers_of(request)
         retries = retries_of(request)
         if retries is None:
@@ -293,8 +294,9 @@ class TaskGuard:
             run_id=run_id,
             retries=retries,
             expected_attempt=attempt_of(request),
-            redelivered=bool(info.get("redelivered")),
-            deferred=HEADER_DEFERRED_AT in headers,
+            redelivered=bool(info.get("redelivered"))
+            or (HEADER_DEFERRED_AT in headers and bool(task.acks_late)),
+            acks_late=bool(task.acks_late),
             replaces=HEADER_REPLACES in headers,
             expires_at=instant_in(request, HEADER_EXPIRES_AT),
             worker=self._hostname,

@@ -108,6 +108,8 @@ class Machine:
 
     def __init__(self, steps: Steps, *, fires: int, late: bool, policy: bool = False) -> None:
         self.steps, self.fires, self.late, self.policy = steps, fires, late, policy
+        #: A run may start again if its worker or its pool process dies, or is silent.
+        self.may_rerun = late or steps.on_lost == "rerun"
 
     def first(self, *, faults: int, retries: int, edits: int) -> World:
         """Return the world before the first fire time."""
@@ -209,7 +211,14 @@ class Machine:
 
     def _broker(self, world: World) -> Iterator[Move]:
         for message in set(world.queue):
-            yield from self._fault(f"broker loses {message}", self._taken(world, message))
+            taken = self._taken(world, message)
+            yield from self._fault(f"broker loses {message}", taken)
+            if not self.late and not message.redelivered:
+                # A lost connection marks all messages that a worker has prefetched. Celery alone
+                # would execute each of them.
+                again = self._queue(taken, message._replace(redelivered=True))
+                again = self._cause(again, message.fire)
+                yield from self._fault(f"broker redelivers {message}", again)
         for worker in world.workers:
             if worker.job is not None and self.late:
                 again = self._queue(world, worker.job.message._replace(redelivered=True))
@@ -254,10 +263,10 @@ class Machine:
         job = worker.job
         caused = world
         if job is not None:
-            caused = self._cause(world, job.message.fire)
+            caused = self._dead_or_silent(world, job.message.fire)
         elif worker.stored is not None:
             # Only this worker reads the stored result.
-            caused = self._cause(world, worker.stored[0])
+            caused = self._dead_or_silent(world, worker.stored[0])
         if worker.has_heartbeat:
             doubted = None if job is None else job._replace(doubted=True)
             slow = self._set(caused, index, worker._replace(has_heartbeat=False, job=doubted))
@@ -278,7 +287,8 @@ class Machine:
         if self.policy and world.retries:
             retrying = self._failed(self._used_retry(world, fire), index, attempt=None)
             yield from self._fault(f"{name}, reported, to be retried", retrying)
-        caused = self._set(self._cause(world, fire), index, worker._replace(job=None))
+        caused = self._dead_or_silent(world, fire)
+        caused = self._set(caused, index, worker._replace(job=None))
         yield from self._fault(f"{name}, unreported", caused)
         if self.late:
             again = self._queue(caused, job.message._replace(redelivered=True))
@@ -315,11 +325,18 @@ class Machine:
         local = message._replace(fire=0)
         here = world.workers[index].unknown_start == (fire, row.attempt)
         after, decision = self.steps.decide(
-            world.plan, row, self._heartbeats(world), local, WORKERS[index], here=here
+            world.plan,
+            row,
+            self._heartbeats(world),
+            local,
+            WORKERS[index],
+            here=here,
+            late=self.late,
         )
         name = f"w{index} receives {message}: {decision.action.name}"
         decided = self._row(taken, fire, after)
         if decision.action is StartAction.START:
+            unexcused = decided
             world = self._excused(world, message, row.attempt)
             decided = self._excused(decided, message, row.attempt)
             self._check_start(world, index, fire, decision.attempt)
@@ -329,23 +346,15 @@ class Machine:
             worker = world.workers[index]._replace(job=job)
             started = self._row(decided, fire, after._replace(fresh=not worker.has_heartbeat))
             yield Move(name, True, self._set(self._cause(started, fire, -1), index, worker))
-            unknown = self._cause(decided, fire)
-            yield from self._defer(unknown, index, message, "its commit is not seen")
+            unknown = worker._replace(job=None, unknown_start=(fire, decision.attempt))
+            deferred = self._set(unexcused, index, unknown)
+            yield from self._defer(deferred, index, message, "its commit is not seen")
         else:
             yield Move(name, True, decided)
         yield from self._defer(taken, index, message, "the database is unreachable")
 
     def _defer(self, world: World, index: int, message: Message, why: str) -> Iterator[Move]:
-        if not world.faults:
-            return
-        row = world.rows[message.fire]
-        assert row is not None
-        copy = message._replace(redelivered=False, deferred=True)
-        worker = world.workers[index]
-        if worker.job is None:
-            world = self._set(
-                world, index, worker._replace(unknown_start=(message.fire, row.attempt))
-            )
+        copy = message._replace(redelivered=self.late)
         yield from self._fault(f"w{index} defers {message}: {why}", self._queue(world, copy))
 
     def _undone(self, world: World, index: int) -> World:
@@ -353,8 +362,8 @@ class Machine:
         assert worker.unknown_start is not None
         fire, attempt = worker.unknown_start
         row = world.rows[fire]
-        # A later attempt stays, and so does one of another process, which has another pid.
-        if row is not None and row.attempt == attempt and worker.stored != (fire, attempt):
+        # A later attempt stays.
+        if row is not None and row.attempt == attempt:
             after = self.steps.undo_start(world.plan, row, WORKERS[index])
             if row.worker == WORKERS[index] and after.status == Status.LOST:
                 raise BrokenPromiseError(f"{fire} is lost, and no body of it began")
@@ -406,6 +415,7 @@ class Machine:
                 message._replace(fire=0),
                 WORKERS[index],
                 here=here,
+                late=self.late,
             )
             if decision.action is StartAction.START:
                 redelivered = self._excused(world, message, row.attempt)
@@ -505,9 +515,9 @@ class Machine:
                 continue
             if job is not None and job.message.fire == fire:
                 doubted = worker._replace(job=job._replace(doubted=True))
-                world = self._cause(self._set(world, index, doubted), fire)
+                world = self._dead_or_silent(self._set(world, index, doubted), fire)
             elif worker.stored is not None and worker.stored[0] == fire:
-                world = self._cause(world, fire)
+                world = self._dead_or_silent(world, fire)
         return self._row(world, fire, row._replace(fresh=False))
 
     def _beat(self, world: World, index: int, beat: Beat) -> World:
@@ -526,6 +536,10 @@ class Machine:
     def _cause(self, world: World, fire: int, more: int = 1) -> World:
         excuses = _with(world.excuses, fire, world.excuses[fire] + more)
         return world._replace(excuses=excuses)
+
+    def _dead_or_silent(self, world: World, fire: int) -> World:
+        """Allow one more start, if the run may start again after its worker or process died."""
+        return self._cause(world, fire) if self.may_rerun else world
 
     def _used_retry(self, world: World, fire: int) -> World:
         return self._cause(world._replace(retries=world.retries - 1), fire)

@@ -72,13 +72,12 @@ class Plan(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A message in the broker. ``deferred``: a copy that the guard published without a decision."""
+    """A message in the broker. With ``acks_late``, a deferred copy counts as redelivered."""
 
     fire: int
     expected_attempt: int
     retries: int
     redelivered: bool = False
-    deferred: bool = False
 
 
 _CACHED = (
@@ -108,6 +107,7 @@ class Steps:
 
     def __init__(self, dynbeat: Dynbeat, clock: FrozenClock) -> None:
         self._context, self._clock = dynbeat.context, clock
+        self.on_lost = dynbeat.context.settings.on_lost
         self._mine = dynbeat.schedules.for_owner("user:42")
         clock.move_to(START)
         self._mine.create("n", task="t", trigger=Every(MINUTE), end_at=FIRES[-1], catch_up="all")
@@ -186,6 +186,7 @@ class Steps:
         worker: str,
         *,
         here: bool,
+        late: bool,
     ) -> tuple[Row, StartDecision]:
         """Decide in the guard of ``worker``.
 
@@ -198,7 +199,7 @@ class Steps:
             retries=message.retries,
             expected_attempt=message.expected_attempt,
             redelivered=message.redelivered,
-            deferred=message.deferred,
+            acks_late=late,
             worker=worker,
             main_pid=_pid(worker),
             pid=pid,

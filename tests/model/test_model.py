@@ -116,6 +116,6 @@ def test_no_message_starts_a_run_that_has_ended(sqlite_url):
             row = Row(status, attempt, worker=WORKERS[0])
             message = Message(0, attempt, 0, redelivered=redelivered)
             after, decision = steps.decide(
-                Plan(), row, (False, False), message, WORKERS[1], here=False
+                Plan(), row, (False, False), message, WORKERS[1], here=False, late=True
             )
             assert (after.status, decision.action) == (status, StartAction.REFUSE)

@@ -93,7 +93,6 @@ class SimulatedCluster:
             retries=0,
             expected_attempt=message.after,
             redelivered=message.redelivered,
-            deferred=False,
             worker=worker,
             main_pid=os.getpid(),
             pid=os.getpid(),

@@ -49,7 +49,6 @@ class WorkerStub:
             retries=run.retries,
             expected_attempt=run.attempt,
             redelivered=redelivered,
-            deferred=False,
             worker=self.name,
             main_pid=os.getpid(),
             pid=os.getpid(),

@@ -36,7 +36,6 @@ def message(run):
         retries=0,
         expected_attempt=0,
         redelivered=False,
-        deferred=False,
         worker="w1",
         main_pid=os.getpid(),
         pid=os.getpid(),
@@ -334,19 +333,18 @@ def test_a_node_notes_a_redelivery_only_if_it_executes_the_run_itself(
 
 
 @pytest.mark.parametrize(
-    ("again", "action"),
-    [({"redelivered": True}, "START"), ({"deferred": True}, "NOTE_REDELIVERY")],
-    ids=["redelivered", "deferred"],
+    ("acks_late", "action"), [(True, "START"), (False, "NOTE_REDELIVERY")], ids=["late", "early"]
 )
-def test_a_deferred_copy_waits_for_the_outcome_that_an_ended_process_may_have_left(
-    dynbeat, message, deliver, alive, again, action
+def test_an_ended_process_may_have_left_an_outcome_of_a_run_that_is_acknowledged_early(
+    dynbeat, message, deliver, alive, acks_late, action
 ):
     alive("w1", pid=os.getpid())
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         pass
     deliver(replace(message, pid=ended.pid))
 
-    assert deliver(replace(message, **again)).name == action
+    again = replace(message, redelivered=True, acks_late=acks_late)
+    assert deliver(again).name == action
     assert noted_attempt(dynbeat) == (None if action == "START" else 1)
 
 
@@ -433,7 +431,7 @@ def test_a_run_whose_start_is_undone_is_sent_again(
     beat.run_until_idle()
     assert [run.run_id for run in sent] == [message.run_id] * 2
     assert deliver(replace(message, expected_attempt=sent[-1].attempt)) is StartAction.START
-    assert deliver(replace(message, deferred=True)) is not StartAction.START
+    assert deliver(message) is not StartAction.START
     assert only(mine).attempt == 2
 
 
