@@ -104,7 +104,9 @@ def drop_invalid(context: Context, session: Session, row: ScheduleRow, *, now: d
 
     Raises InvalidScheduleError if the plans of the row are too costly with the other ones.
     """
-    skipped = skips.of_rows(session, [row], now=now).get(row.id, ())
+    # The edit can still be refused. Its caller may commit, so the row must not be flushed.
+    with session.no_autoflush:
+        skipped = skips.of_rows(session, [row], now=now).get(row.id, ())
     future = sorted(at for at in skipped if at > now)
     if not future:
         return

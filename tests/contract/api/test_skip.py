@@ -240,6 +240,23 @@ def test_skips_that_would_make_the_plans_too_costly_are_refused(mine, clock, bea
     assert [run.scheduled_for for run in sent] == upcoming[1:]
 
 
+def test_an_edit_that_is_refused_because_of_skips_is_not_written_in_part(dynbeat, mine):
+    daily = Every(86_400, anchor=START)
+    costly = daily.excluding(Cron("0 0 * 1-11 *"), Cron("0 0 2-31 12 *"))
+    mine.create("other", task="t", trigger=costly)
+    mine.create("n", task="t", trigger=daily)
+    for fire_time in instants(mine.upcoming("other", count=2)):
+        mine.skip("n", fire_time)
+    before = mine.get("n")
+
+    with Session(dynbeat.context.database.engine) as session:
+        with pytest.raises(InvalidScheduleError, match="too many skipped fire times"):
+            mine.update("n", trigger=costly, session=session)
+        session.commit()
+
+    assert mine.get("n") == before
+
+
 @pytest.mark.usefixtures("made")
 def test_another_owner_cannot_skip(dynbeat, mine):
     other = dynbeat.schedules.for_owner("user:7")
