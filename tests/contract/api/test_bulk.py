@@ -263,6 +263,26 @@ def test_a_damaged_trigger_is_reported(dynbeat, mine):
     assert (done.changed, done.failed, names(mine, state="paused")) == (4, 1, ["c"])
 
 
+@pytest.mark.usefixtures("crowd")
+def test_a_schedule_that_fails_is_not_changed_in_part(dynbeat, mine):
+    """The fire times that skip() took out make an edit read the database before it fails."""
+    for name in "ac":
+        mine.skip(name, mine.upcoming(name, count=1)[0].at)
+    mine.update("a", end_at=START + HOUR)
+    mine.pause("c")
+    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'x' WHERE name = 'c'")
+    before = [mine.get("a"), mine.get("c")]
+
+    for session in (None, Session(dynbeat.context.database.engine)):
+        how = {"name_prefix": "a", "session": session}
+        assert mine.update_many({"trigger": Cron("0 0 1 1 *"), "jitter": 5}, **how).failed == 1
+        assert mine.resume_many(**{**how, "name_prefix": "c"}).failed == 1
+        if session is not None:
+            session.commit()
+            session.close()
+        assert [mine.get("a"), mine.get("c")] == before
+
+
 def test_a_result_names_the_first_failures_only():
     one = BulkFailure(owner="", name="n", error="e")
     part = BulkResult(matched=60, failed=60, failures=(one,) * 60)
