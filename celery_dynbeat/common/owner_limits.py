@@ -49,7 +49,7 @@ class OwnerLimits:
 
     max_schedules: int | None = None
     min_interval: timedelta | None = None
-    allowed_tasks: tuple[str, ...] | None = None
+    allowed_tasks: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         if self.max_schedules is not None and not _is_count(self.max_schedules):

@@ -309,9 +309,9 @@ class Importer:
             rows = [row for row in rows if row.owner not in refused]
             wanted = Counter(row.owner for row in rows)
             # A dry run has not inserted the rows of earlier batches.
-            planned = {owner: count + self._planned[owner] for owner, count in wanted.items()}
+            planned = self._planned if self.dry_run else None
             try:
-                limits.check_quota(self.context, session, planned, lock=not self.dry_run)
+                limits.check_quota(self.context, session, wanted, planned=planned)
             except OwnerLimitError as error:
                 refused[error.owner] = str(error)
                 continue

@@ -28,6 +28,7 @@ from celery_dynbeat import (
     ForecastInfo,
     HoldInfo,
     Once,
+    OwnerLimits,
     Page,
     Preview,
     PreviewedFireTime,
@@ -39,10 +40,11 @@ from celery_dynbeat import (
     ScheduleInfo,
     Solar,
     Trigger,
+    Usage,
     current_run,
 )
 from celery_dynbeat.api import NewSchedule, OwnerSchedules
-from celery_dynbeat.api.async_calls import AsyncOwnerSchedules, AsyncSchedules
+from celery_dynbeat.api.async_calls import AsyncGroupSchedules, AsyncOwnerSchedules, AsyncSchedules
 from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.celery_schedules import schedule_of, trigger_of
 from celery_dynbeat.planning.plan import OutgoingRun
@@ -53,6 +55,13 @@ clock = FrozenClock(datetime(2026, 11, 21, tzinfo=UTC))
 dynbeat = Dynbeat(app, engine=create_engine("sqlite://"), clock=clock)
 
 mine = dynbeat.schedules.for_owner("user:42")
+of_group = dynbeat.schedules.for_group("org:7/")
+assert_type(of_group.hold(actor="alice"), HoldInfo)
+assert_type(of_group.list(), Page[ScheduleInfo])
+assert_type(mine.usage(), Usage)
+assert_type(of_group.usage().remaining, int | None)
+limits = OwnerLimits(min_interval=timedelta(hours=1), allowed_tasks=["report.*"])
+assert_type(limits.max_schedules, int | None)
 assert_type(mine, OwnerSchedules)
 
 made = mine.create(
@@ -232,6 +241,8 @@ async def awaited() -> None:
     assert_type(made_async.schedules, AsyncSchedules)
     own = made_async.schedules.for_owner("user:42")
     assert_type(own, AsyncOwnerSchedules)
+    assert_type(made_async.schedules.for_group("org:7/"), AsyncGroupSchedules)
+    assert_type(await made_async.schedules.usage("org:7/"), Usage)
     with made_async.acting(actor="alice"):
         assert_type(await own.pause("digest", reason="on holiday"), ScheduleInfo)
     assert_type(await own.update("digest", jitter=5), ScheduleInfo)

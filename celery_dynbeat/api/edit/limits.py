@@ -22,7 +22,7 @@ from celery_dynbeat.api.checks import invalid
 from celery_dynbeat.api.columns import ScheduleColumns
 from celery_dynbeat.common.errors import InvalidTriggerError, OwnerLimitError
 from celery_dynbeat.common.settings import Settings, check_task_allowed
-from celery_dynbeat.common.text import format_seconds
+from celery_dynbeat.common.text import format_seconds, is_in
 from celery_dynbeat.planning import ScheduleSpec, spec_from_row, with_search_budget
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import owners
@@ -156,25 +156,30 @@ def lock_owners(context: Context, session: Session, names: Collection[str]) -> N
 
 
 def check_quota(
-    context: Context, session: Session, wanted: Mapping[str, int], *, lock: bool = True
+    context: Context,
+    session: Session,
+    wanted: Mapping[str, int],
+    *,
+    planned: Mapping[str, int] | None = None,
 ) -> None:
     """Raise OwnerLimitError if an owner, or a group of owners, would exceed its limit.
 
     ``wanted`` is the number of new schedules for each owner. Call it in the transaction that
     inserts them: it locks the owners. Paused and finished schedules count. The application itself
-    (owner ``""``) has no limit. Without ``lock`` it only reads, for a transaction that inserts
-    nothing.
+    (owner ``""``) has no limit. With ``planned`` it only reads, for a transaction that inserts
+    nothing: these are schedules that count as present.
     """
     quotas = _quotas(context.settings, wanted)
     if not quotas:
         return
-    if lock:
+    if planned is None:
         owners.lock(session, quotas)
         present = owners.count_schedules(session, quotas)
     else:
         present = owners.count_unlocked(session, quotas)
     for name, quota in quotas.items():
         used = present.get(name, 0)
+        used += sum(count for owner, count in (planned or {}).items() if is_in(owner, name))
         total = used
         for owner, count in quota.wanted.items():
             total += count
