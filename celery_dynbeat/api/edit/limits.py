@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.api.checks import invalid
 from celery_dynbeat.api.columns import ScheduleColumns
-from celery_dynbeat.common.errors import InvalidTriggerError, OwnerLimitError
+from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError, OwnerLimitError
 from celery_dynbeat.common.settings import Settings, check_task_allowed
 from celery_dynbeat.common.text import format_seconds, is_in
 from celery_dynbeat.planning import ScheduleSpec, spec_from_row, with_search_budget
@@ -64,8 +64,11 @@ def check_trigger(
 
     With ``any_interval`` only its cost is limited.
     """
-    limit = min_interval_of(context.settings, columns.owner)
-    has_min_interval = any_interval or _has_min_interval(trigger, limit.value)
+    settings, owner = context.settings, columns.owner
+    minimum = settings.min_interval
+    if settings.owner_limits is not None:
+        minimum = min_interval_of(settings, owner).value
+    has_min_interval = any_interval or _has_min_interval(trigger, minimum)
     if has_min_interval and not trigger.needs_budget:
         return
     spec = spec_from_row(columns, context.settings)
@@ -73,7 +76,9 @@ def check_trigger(
     if trigger.needs_budget:
         _check_cost(spec, given=trigger, after=after)
     if not has_min_interval:
-        _check_interval(limit, spec.trigger, given=trigger, after=after)
+        shortest = _shortest(spec.trigger, after=after)
+        if shortest is not None and shortest < minimum:
+            raise _interval_error(min_interval_of(settings, owner), shortest, given=trigger)
 
 
 def _check_cost(spec: ScheduleSpec, *, given: Trigger, after: datetime) -> None:
@@ -184,7 +189,8 @@ def check_quota(
         for owner, count in quota.wanted.items():
             total += count
             if total > quota.limit.value:
-                raise _quota_error(owner, quota.limit, used=used, wanted=total - used)
+                new = sum(quota.wanted.values())
+                raise _quota_error(owner, quota.limit, used=used, wanted=new)
 
 
 def _quota_error(owner: str, limit: "Limit", *, used: int, wanted: int) -> OwnerLimitError:
@@ -204,16 +210,18 @@ def _quota_error(owner: str, limit: "Limit", *, used: int, wanted: int) -> Owner
     )
 
 
-def _check_interval(limit: "Limit", trigger: Trigger, *, given: Trigger, after: datetime) -> None:
+def _shortest(trigger: Trigger, *, after: datetime) -> timedelta | None:
     # Rounded to the minute, so that calls within the same minute share one cache entry.
-    shortest = _shortest_interval(trigger, after.replace(second=0, microsecond=0))
-    if shortest is not None and shortest < limit.value:
-        rule = (
-            f"two of its next {SAMPLE} fire times are {format_seconds(shortest)} apart,"
-            f" {limit.named} = {format_seconds(limit.value)}: choose a trigger that fires"
-            " less often, or lower the setting (0: no limit)"
-        )
-        raise invalid("trigger", given, rule)
+    return _shortest_interval(trigger, after.replace(second=0, microsecond=0))
+
+
+def _interval_error(limit: "Limit", shortest: timedelta, *, given: Trigger) -> InvalidScheduleError:
+    rule = (
+        f"two of its next {SAMPLE} fire times are {format_seconds(shortest)} apart,"
+        f" {limit.named} = {format_seconds(limit.value)}: choose a trigger that fires"
+        " less often, or lower the setting (0: no limit)"
+    )
+    return invalid("trigger", given, rule)
 
 
 @lru_cache(maxsize=8192)

@@ -85,6 +85,7 @@ def test_create_many_counts_all_owners_of_a_group_together(limited):
         dynbeat.schedules.create_many(new(owner, "n") for owner in (OWNER, OTHER, "org:7/z", "x"))
 
     assert (caught.value.owner, caught.value.limit_owner) == ("org:7/z", GROUP)
+    assert (caught.value.used, caught.value.wanted) == (0, 3)
     assert not dynbeat.schedules.list().items
     assert len(dynbeat.schedules.create_many([new(OWNER, "n"), new(OTHER, "n")])) == 2
 
