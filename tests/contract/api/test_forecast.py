@@ -180,6 +180,14 @@ def test_a_hold_moves_what_comes_due_to_its_end(dynbeat, mine, beat, clock, fore
     assert forecast(owner="user:42") == []
 
 
+def test_a_hold_of_a_group_moves_what_its_owners_have_due(dynbeat, forecast):
+    for owner in ("org:7/user:1", "org:8/user:1"):
+        dynbeat.schedules.for_owner(owner).create("n", task="t", trigger=Cron("10 9 * * *"))
+    dynbeat.schedules.for_group("org:7/").hold(until=START + 2 * HOUR)
+
+    assert forecast() == [(0, "celery", 1), (2, "celery", 1)]
+
+
 def test_skipped_and_overdue_fire_times_are_as_beat_plans_them(mine, clock, forecast):
     mine.create("n", task="t", trigger=timedelta(minutes=30))
     mine.create("none", task="t", trigger=Cron("15 9,11 * * *"), catch_up="none")
