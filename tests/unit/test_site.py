@@ -14,8 +14,8 @@ publish = runpy.run_path(str(DOCS / "publish_site.py"))["publish"]
 
 
 @pytest.fixture
-def adapted(monkeypatch):
-    """Return ``adapted`` of docs/conf.py for a page in docs/how-to, without Sphinx."""
+def configuration(monkeypatch):
+    """Return the names of docs/conf.py, which is executed without Sphinx."""
 
     def load(repository=""):
         monkeypatch.setenv("SITE_REPOSITORY", repository)
@@ -23,7 +23,17 @@ def adapted(monkeypatch):
         monkeypatch.setattr(application, "Sphinx", object, raising=False)
         monkeypatch.setitem(sys.modules, "sphinx", types.ModuleType("sphinx"))
         monkeypatch.setitem(sys.modules, "sphinx.application", application)
-        function = runpy.run_path(str(DOCS / "conf.py"))["adapted"]
+        return runpy.run_path(str(DOCS / "conf.py"))
+
+    return load
+
+
+@pytest.fixture
+def adapted(configuration):
+    """Return ``adapted`` of docs/conf.py for a page in docs/how-to."""
+
+    def load(repository=""):
+        function = configuration(repository)["adapted"]
         return lambda text: function(text, folder=DOCS / "how-to", page_folder=DOCS / "how-to")
 
     return load
@@ -79,6 +89,17 @@ def test_each_page_is_in_one_section_of_the_navigation():
     pages -= {"index", "README"} | {each for each in pages if each.startswith("decisions/0")}
 
     assert sorted(listed) == sorted(pages)
+
+
+def test_the_scorer_of_the_search_is_part_of_the_site(configuration):
+    scorer = (DOCS / configuration()["html_search_scorer"]).read_text()
+    pages = [str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")]
+    folders = re.findall(r'^  \["([\w/-]+)", -?\d+\],$', scorer, re.MULTILINE)
+
+    assert "var Scorer = {\n  score: dynbeatScore," in scorer
+    assert folders
+    for folder in folders:
+        assert any(page.startswith(folder) for page in pages), folder
 
 
 def build_of(folder, text):
