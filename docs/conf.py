@@ -6,7 +6,8 @@ The pages are written for GitHub. Two things are adapted to the site when a page
   page that GitHub shows as the index of its folder.
 - A link to a file outside this folder becomes a link to the repository, whose address is the
   environment variable SITE_REPOSITORY (``https://host/owner/name/blob/REVISION``). Without the
-  variable the text of the link stays, without a target.
+  variable, a file that readers copy becomes a download of the site. Of other links the text stays,
+  without a target.
 """
 
 import os
@@ -71,6 +72,9 @@ html_theme_options = {
     "dark_css_variables": {"color-brand-primary": "#7cc48f", "color-brand-content": "#7fbfe0"},
 }
 
+#: Files outside this folder that readers copy: the suffixes of configuration.
+COPIED = {".yml", ".yaml", ".json", ".service", ".conf"}
+
 INCLUDE = re.compile(r"^<!-- site: include (\S+) -->\n?", re.MULTILINE)
 #: Blocks of code stay as they are.
 FENCE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
@@ -112,8 +116,13 @@ def _link(match: re.Match[str], *, folder: Path, page_folder: Path) -> str:
     if not target.exists():
         # The builder reports it.
         return match[0]
-    inside = target.relative_to(ROOT).as_posix()
-    return f"[{text}]({REPOSITORY}/{inside}{hash_sign}{anchor})" if REPOSITORY else text
+    if REPOSITORY:
+        inside = target.relative_to(ROOT).as_posix()
+        return f"[{text}]({REPOSITORY}/{inside}{hash_sign}{anchor})"
+    if target.suffix in COPIED:
+        label = " ".join(text.replace("`", "").split())
+        return f"{{download}}`{label} <{posixpath.relpath(target, page_folder)}>`"
+    return text
 
 
 def adapt(app: Sphinx, docname: str, source: list[str]) -> None:

@@ -52,3 +52,17 @@ def test_the_composition_does_not_probe_beat_and_workers_more_often_than_once_a_
     }
 
     assert intervals == dict.fromkeys(intervals, "60s")
+
+
+def test_the_page_about_monitoring_names_each_rule_with_its_severity():
+    page = (ROOT / "docs" / "how-to" / "monitor.md").read_text()
+    rules = yaml.safe_load((ROOT / "examples" / "monitoring" / "rules.yml").read_text())
+
+    for severity in ("page", "ticket"):
+        (row,) = re.findall(rf"^\| `{severity}` \| (.*?) \|", page, re.MULTILINE)
+        assert re.findall(r"\w+", row) == [
+            rule["alert"]
+            for group in rules["groups"]
+            for rule in group["rules"]
+            if rule["labels"]["severity"] == severity
+        ]

@@ -55,6 +55,15 @@ def test_a_link_to_a_file_outside_leads_to_the_repository(adapted):
     assert adapted()(text) == "see the\nrows."
 
 
+def test_a_file_that_readers_copy_is_a_download_of_a_site_without_a_repository(adapted):
+    text = "copy [the\n`rules`](../../examples/monitoring/rules.yml)."
+
+    assert adapted()(text) == "copy {download}`the rules <../../examples/monitoring/rules.yml>`."
+    assert adapted("https://host")(text) == (
+        "copy [the\n`rules`](https://host/examples/monitoring/rules.yml)."
+    )
+
+
 def test_a_link_to_a_missing_file_stays_so_that_the_build_reports_it(adapted):
     assert adapted()("[it](../../nothing.py)") == "[it](../../nothing.py)"
 
