@@ -18,7 +18,7 @@ from tests.support.databases import administration, new_name
 
 @pytest.fixture
 def bounded_account(postgresql_url):
-    """Return an account with only the rights that docs/explanation/security.md names."""
+    """Return an account with only the rights that docs/how-to/database-rights.md names."""
     role = new_name()
     with application(postgresql_url) as owner:
         owner.context.prepare()
@@ -59,7 +59,15 @@ def refuses_other_work(dynbeat: Dynbeat) -> None:
 
 
 def test_the_page_grants_the_rights_on_each_table():
-    page = Path(__file__).parents[2] / "docs" / "explanation" / "security.md"
-    statement = page.read_text().partition("GRANT SELECT, INSERT")[2].partition(";")[0]
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "database-rights.md"
+    postgresql, mysql = re.findall(
+        r"^```sql\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL
+    )
+    statement = postgresql.partition("GRANT SELECT, INSERT")[2].partition(";")[0]
 
     assert set(re.findall(r"dynbeat_\w+", statement)) == set(Base.metadata.tables)
+    granted = re.findall(
+        r"^GRANT SELECT, INSERT, UPDATE, DELETE ON app\.(\w+) TO", mysql, re.MULTILINE
+    )
+    assert sorted(granted) == sorted(Base.metadata.tables)
+    assert f"GRANT SELECT ON app.{VERSION_TABLE} TO" in mysql
