@@ -21,6 +21,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.results import ForecastInfo, ForecastPeak, ForecastRow, OwnerRuns
 from celery_dynbeat.broker.task_message import MessageSender, queue_of
+from celery_dynbeat.db.statements import in_parts
 from celery_dynbeat.planning.forecasting import Bins, Counts, Forecast
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import holds
@@ -33,6 +34,8 @@ WIDTHS = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1)}
 MAX_BINS = 1_440
 #: Schedules of one page, and of the sample if there are too many.
 PAGE, SAMPLE_SIZE = 5_000, 2_000
+#: Owners whose holds one statement reads.
+OWNERS_PER_STATEMENT = 200
 #: A schedule that runs so soon may run while the pages are read, and is then in a later page, too.
 _SOON = timedelta(minutes=1)
 #: Of the last day, the spans whose runs are counted, and those that give the capacity.
@@ -211,7 +214,10 @@ def _ends(session: Session, owners: set[str], *, now: datetime) -> Callable[[str
     of_all = holds.end_of(session, owner=None, now=now)
     if not holds.of_owners(session, now=now, limit=1):
         return lambda _owner: of_all
-    of_owner = holds.ends_of(session, owners, now=now)
+    of_owner: dict[str, datetime] = {}
+    # In parts: an owner can be in many groups, and each name is a parameter.
+    for part in in_parts(sorted(owners), OWNERS_PER_STATEMENT):
+        of_owner |= holds.ends_of(session, part, now=now)
     earliest = of_all or datetime.min.replace(tzinfo=UTC)
     latest = {owner: max(end, earliest) for owner, end in of_owner.items()}
     return lambda owner: latest.get(owner, of_all)
