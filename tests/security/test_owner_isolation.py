@@ -58,6 +58,10 @@ LISTS = {
     ),
     "runs": lambda mine, theirs, **how: mine.runs(theirs.name, **how),
     "count_runs": lambda mine, theirs, **how: range(mine.count_runs(theirs.name, **how).count),
+    "usage": lambda mine, _theirs, **how: range(mine.usage(**how).schedules),
+    "forecast": lambda mine, _theirs, **how: (
+        mine.forecast(until=START + timedelta(days=1), per="hour", **how).rows
+    ),
     "export": lambda mine, theirs, **how: lines_about(mine, theirs.name, **how),
     "holds": lambda mine, _theirs, **how: mine.holds(**how),
     "changes": lambda mine, theirs, **how: mine.changes(theirs.name, **how),
@@ -102,7 +106,7 @@ def test_each_call_of_an_owner_is_covered():
 
 def test_each_call_that_spans_owners_is_covered():
     calls = {"for_owner", "create_many", "delete_owner", "list", "count", "changes", "requests"}
-    calls |= {"alert_targets"}
+    calls |= {"alert_targets", "usage", "forecast", "for_group"}
     of_runs = {"runs", "count_runs"}
     assert public(Schedules) == {*calls, *of_runs, *RUNS, *REQUESTS, *WITHOUT}
 
