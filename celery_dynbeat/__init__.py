@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         ScheduleInfo,
         Usage,
     )
-    from celery_dynbeat.api.aio import AsyncDynbeat
+    from celery_dynbeat.api.aio import AsyncDynbeat as AsyncDynbeat
     from celery_dynbeat.beat.scheduler import DatabaseScheduler
     from celery_dynbeat.common.alert_rules import AlertRules
     from celery_dynbeat.common.owner_limits import OwnerLimits
@@ -69,13 +69,13 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+# Without AsyncDynbeat: `from celery_dynbeat import *` reads each name, and this one needs greenlet.
 __all__ = [
     "AlertInfo",
     "AlertNotFoundError",
     "AlertRules",
     "AlertTargetInfo",
     "AnyOf",
-    "AsyncDynbeat",
     "BoundedCount",
     "BulkFailure",
     "BulkResult",

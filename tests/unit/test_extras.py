@@ -53,6 +53,9 @@ def worker(**settings):
 def asynchronous():
     from celery_dynbeat import AsyncDynbeat
 
+def all_names():
+    exec("from celery_dynbeat import *", {{}})
+
 def django():
     import celery_dynbeat.django
 
@@ -85,6 +88,7 @@ FEATURES = {{
     "solar": lambda: Solar("sunrise", latitude=37.5, longitude=127),
     "async": asynchronous,
     "flower": flower,
+    "all names": all_names,
     "nothing": lambda: (beat(), worker(), listed("sqlite://")),
 }}
 print(json.dumps({{name: error_of(feature) for name, feature in FEATURES.items()}}))
@@ -123,6 +127,10 @@ def test_sentry_has_no_extra_and_names_its_package(errors):
 
 def test_the_error_of_a_broker_has_no_password(errors):
     assert "secret" not in errors["redis with a password"]
+
+
+def test_all_names_can_be_imported_without_any_extra(errors):
+    assert errors["all names"] is None
 
 
 def test_beat_worker_and_api_work_without_any_extra(errors):
