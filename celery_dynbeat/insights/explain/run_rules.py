@@ -73,6 +73,17 @@ def unfinished_rules(facts: Facts) -> Iterator[Finding]:
 
 def _not_fired_yet(facts: Facts) -> Finding:
     at = facts.schedule.next_run_at
+    if at is not None and facts.is_late:
+        late = f"It has been due for {format_duration(facts.age(at))}, and no beat has claimed it"
+        # A beat that was killed counts as alive until dynbeat_node_timeout.
+        seen_at = max((beat.seen_at for beat in facts.beats if beat.is_alive), default=None)
+        if seen_at is not None:
+            late += f"; a beat was last seen {format_distance(seen_at, now=facts.now)}"
+        return Finding(
+            Cause.OVERDUE,
+            f"{late}.",
+            "If beat has ended, start it: `celery -A your_app beat`. Otherwise read its log.",
+        )
     when = "" if at is None else f" It runs {format_distance(at, now=facts.now)}."
     return Finding(Cause.NOT_FIRED_YET, f"It has had no fire time yet.{when}")
 

@@ -209,6 +209,14 @@ CASES = [
         Cause.NOT_PUBLISHED,
         "It has been due for 5 min: beat cannot publish to queue 'celery': (403) ACCESS_REFUSED.",
     ),
+    (
+        {
+            "beats": [replace(BEAT, seen_at=START - 20 * SECOND)],
+            "schedule": schedule(next_run_at=START - 6 * SECOND),
+        },
+        Cause.OVERDUE,
+        ("It has been due for 6.00 s, and no beat has claimed it; a beat was last seen 20 s ago."),
+    ),
     ({}, Cause.NOT_FIRED_YET, "It has had no fire time yet. It runs in 60 min."),
     (
         {"runs": [run("pending", ago=MINUTE)], "beats": [replace(BEAT, outages=[OUTAGE])]},
