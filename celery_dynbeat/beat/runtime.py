@@ -176,7 +176,7 @@ def ensure_application(
     Raises ConfigurationError when the tables belong to another application, or when they belong to
     one and ``name`` is None.
     """
-    recorded = database.read(lambda session: store.get_name(session.connection()))
+    recorded = database.read(lambda session: store.application_name(session.connection()))
     if recorded is None and name is not None:
         recorded = _record_application(database, name=name, now=now)
     if recorded is None:
@@ -192,7 +192,7 @@ def ensure_application(
 def _record_application(database: Database, *, name: str, now: Callable[[], datetime]) -> str:
     instant = now()
     recorded = database.run(
-        lambda session: store.record_name(session.connection(), name=name, now=instant)
+        lambda session: store.record_application(session.connection(), name=name, now=instant)
     )
     if recorded == name:
         logger.info(

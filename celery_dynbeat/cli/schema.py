@@ -122,8 +122,10 @@ def _recorded(context: "Context", name: str | None) -> str | None:
     tables.check(context.database)
     if name is not None:
         now = context.clock.now()
-        context.database.run(lambda session: store.rename(session.connection(), name=name, now=now))
-    return context.database.read(lambda session: store.get_name(session.connection()))
+        context.database.run(
+            lambda session: store.rename_application(session.connection(), name=name, now=now)
+        )
+    return context.database.read(lambda session: store.application_name(session.connection()))
 
 
 for _command in (upgrade, check, application):

@@ -18,6 +18,9 @@ VERSION_TABLE = f"{PREFIX}alembic_version"
 #: PostgreSQL's limit of an identifier, in bytes; MySQL has 64.
 MAX_IDENTIFIER = 63
 
+#: The key in ``Session.info`` of a session whose calls run in savepoints.
+SAVEPOINTS = "dynbeat_savepoints"
+
 #: A URL that names a database of a Django project by its alias.
 DJANGO_SCHEME = "django://"
 DEFAULT_ALIAS = "default"

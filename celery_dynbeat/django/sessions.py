@@ -22,9 +22,9 @@ from sqlalchemy.orm import Session, SessionTransaction
 from sqlalchemy.pool import NullPool
 
 from celery_dynbeat.common.errors import ConfigurationError
+from celery_dynbeat.db import SAVEPOINTS
 from celery_dynbeat.db.django_databases import address_in, is_in_testcase
 from celery_dynbeat.django.borrowed import BORROWED
-from celery_dynbeat.process.context import SAVEPOINTS
 
 #: The key of the alias in ``Session.info``, until the session has ended.
 ALIAS = "dynbeat_alias"

@@ -30,7 +30,7 @@ from celery_dynbeat.common.errors import (
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.settings import Settings, application_name
 from celery_dynbeat.common.text import shorten
-from celery_dynbeat.db import TableNames, models, schema
+from celery_dynbeat.db import SAVEPOINTS, TableNames, models, schema
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.engine import Database, check_synchronous, in_use, savepoint
 from celery_dynbeat.telemetry import logs
@@ -46,8 +46,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: The key in ``Session.info``.
-SAVEPOINTS = "dynbeat_savepoints"
 #: Returns the session of the present transaction of the application, None outside a transaction.
 CurrentSession = Callable[[], object]
 
@@ -175,7 +173,7 @@ class Context:
     def _warn_if_other_application(self, session: Session) -> None:
         """Log a warning when the tables belong to another application than this one."""
         name = self.settings.application
-        recorded = None if name is None else store.get_name(session.connection())
+        recorded = None if name is None else store.application_name(session.connection())
         if recorded is not None and recorded != name:
             logger.warning(
                 "the tables belong to application %r, this process is of %r: the beats of %r send"

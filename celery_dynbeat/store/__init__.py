@@ -14,19 +14,19 @@ _COLUMNS = APPLICATIONS.c
 _ONLY_ROW = 1
 
 
-def get_name(connection: Connection) -> str | None:
+def application_name(connection: Connection) -> str | None:
     """Return the name of the application that the tables belong to, None before its first beat."""
     return connection.scalar(select(_COLUMNS.name).where(_COLUMNS.id == _ONLY_ROW))
 
 
-def record_name(connection: Connection, *, name: str, now: datetime) -> str:
+def record_application(connection: Connection, *, name: str, now: datetime) -> str:
     """Record ``name`` unless a name is recorded, and return the recorded name.
 
     Waits for a concurrent transaction that records a name.
     """
     statement = capabilities_of(connection.dialect).insert_new(APPLICATIONS)
     connection.execute(statement, {"id": _ONLY_ROW, "name": name, "recorded_at": now})
-    return get_name(connection) or name
+    return application_name(connection) or name
 
 
 def get_beat_schedule(connection: Connection) -> str | None:
@@ -39,7 +39,7 @@ def record_beat_schedule(connection: Connection, digest: str | None) -> None:
     connection.execute(update(APPLICATIONS).values(beat_schedule=digest))
 
 
-def rename(connection: Connection, *, name: str, now: datetime) -> None:
+def rename_application(connection: Connection, *, name: str, now: datetime) -> None:
     """Record ``name`` and overwrite a recorded name."""
-    record_name(connection, name=name, now=now)
+    record_application(connection, name=name, now=now)
     connection.execute(update(APPLICATIONS).values(name=name, recorded_at=now))

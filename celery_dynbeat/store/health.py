@@ -106,7 +106,7 @@ def read(session: Session, *, now: datetime, nodes_since: datetime) -> Tables:
         overdue_since=overdue[0] if overdue else None,
         runs=count_unfinished(session),
         requests=_counted(session.scalars(requests_statement()).all()),
-        application=store.get_name(session.connection()),
+        application=store.application_name(session.connection()),
         refused=_counted(refused),
         refused_first=[(row.name, row.reason) for row in refused[:MAX_NAMED]],
         failing=_count(failing),

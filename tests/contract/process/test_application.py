@@ -37,7 +37,7 @@ def check_application(tables, name):
 
 
 def recorded(tables):
-    return tables.read(lambda session: store.get_name(session.connection()))
+    return tables.read(lambda session: store.application_name(session.connection()))
 
 
 def start_beat(dynbeat):
@@ -93,7 +93,7 @@ def test_of_two_first_beats_of_two_applications_one_is_refused(database_url, tab
     beat = threading.Thread(target=start)
 
     def work(session):
-        store.record_name(session.connection(), name="shop", now=START)
+        store.record_application(session.connection(), name="shop", now=START)
         beat.start()
         assert has_read.wait(20)
 
