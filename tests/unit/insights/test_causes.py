@@ -215,7 +215,7 @@ CASES = [
             "schedule": schedule(next_run_at=START - 6 * SECOND),
         },
         Cause.OVERDUE,
-        ("It has been due for 6 s, and no beat has claimed it; a beat was last seen 20 s ago."),
+        "It has been due for 6 s, and no beat has claimed it; a beat was last seen 20 s ago.",
     ),
     ({}, Cause.NOT_FIRED_YET, "It has had no fire time yet. It runs in 60 min."),
     (
