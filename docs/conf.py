@@ -51,6 +51,7 @@ html_static_path = ["_static"]
 html_favicon = "_static/icon.svg"
 html_css_files = ["site.css"]
 html_js_files = [("site.js", {"defer": "defer"})]
+# Sphinx opens it relative to the current folder.
 html_search_scorer = str(DOCS / "search_scorer.js")
 templates_path = ["_templates"]
 html_sidebars = {

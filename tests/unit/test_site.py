@@ -101,7 +101,7 @@ def test_each_page_is_in_one_section_of_the_navigation():
 
 
 def test_the_scorer_of_the_search_is_part_of_the_site(configuration):
-    scorer = (DOCS / configuration()["html_search_scorer"]).read_text()
+    scorer = Path(configuration()["html_search_scorer"]).read_text()
     pages = [str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")]
     folders = re.findall(r'^  \["([\w/-]+)", -?\d+\],$', scorer, re.MULTILINE)
 
