@@ -11,7 +11,7 @@ const DYNBEAT_FOLDERS = [
   ["tutorial", 0],
   ["explanation/", 1],
   ["reference/python", -8],
-  ["reference/commands", -6],
+  ["reference/commands", -10],
   ["reference/columns", -6],
   ["reference/", 1],
   ["decisions/", -12],
