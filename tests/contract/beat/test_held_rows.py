@@ -41,8 +41,9 @@ SOON, LATER = Every(10 * SECOND), Every(30 * DAY)
 HELD, FREE = "held", "free"
 #: Schedules whose first run has started, except the first ones.
 STARTED = ("broken", "lost", "dropped", "timed", "failed", "recovers", "retries", "replaced")
-#: Functions of beat for unusable requests, and for skipped fire times in a backfill.
+#: Functions of beat for its start, for unusable requests, and for skipped fire times in a backfill.
 NOT_CALLED = {
+    *("ensure_application", "_record_application"),
     *("_quarantine", "_cancel", "_skipped_by_call", "_add_skipped", "_managed_names"),
 }
 

@@ -117,11 +117,11 @@ def test_a_hold_of_the_group_is_shown_and_the_owner_can_still_be_held(dynbeat, p
 
     text = page_of(pages, "org:7/user:1").text
 
-    assert "Group org:7/ is held since" in text
+    assert "Group org:7/ has been held since" in text
     assert "Hold owner" in text
     assert '"/dynbeat/schedules?owner=org%3A7%2F"' in pages.get("/dynbeat/nodes").text
     assert pages.post("/dynbeat/release", fields).status == 303
-    assert "is held since" not in page_of(pages, "org:7/user:1").text
+    assert "held since" not in page_of(pages, "org:7/user:1").text
 
 
 def test_a_group_has_no_page_and_leads_to_its_schedules(dynbeat, pages):
