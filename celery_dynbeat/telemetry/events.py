@@ -125,7 +125,7 @@ class SentRuns(Sequence[SentRun]):
 
 
 class RunsSent(_Event):
-    """A batch of ``claimed`` runs was published, and ``sent`` of them were accepted."""
+    """Beat published a batch of ``claimed`` runs, and the broker accepted ``sent`` of them."""
 
     runs: Sequence[SentRun]
     kind: BatchKind
@@ -139,7 +139,7 @@ class RunsSent(_Event):
 
 
 class FireTimesSkipped(_Event):
-    """A policy skipped ``count`` fire times of a schedule. ``scheduled_for`` is the newest."""
+    """A policy skipped ``count`` fire times of a schedule. ``scheduled_for`` is the newest one."""
 
     owner: str
     schedule: str
@@ -187,7 +187,7 @@ class RunRefused(_Event):
 
 
 class RunDeferred(_Event):
-    """The guard could not decide about a message, and published a copy for a later start.
+    """The guard could not decide what to do with a message, so it published a copy for later.
 
     The copy starts after ``seconds``. ``attempt`` is the one that the message starts, if known.
     """
@@ -202,7 +202,7 @@ class RunDeferred(_Event):
 
 
 class RunEnded(_Event):
-    """The end of an attempt is written to the history, with the new status of its run.
+    """The end of an attempt was written to the history, with the new status of its run.
 
     ``status`` is a final status or ``retrying``. ``duration`` is that of the body; None if the
     body did not run, or its process died. ``task`` "" and ``owner`` None: unknown, because the
@@ -282,7 +282,7 @@ class PoolCheckFailed(_Event):
 
 
 class RunLost(_Event):
-    """The worker of a run died. With ``sent_again``, beat sends the run once more.
+    """The worker of a run died. If ``sent_again`` is true, beat sends the run once more.
 
     ``schedule_id`` is None if the schedule was deleted.
     """
@@ -361,7 +361,7 @@ class ScheduleQuarantined(_Event):
 
 
 class SchedulePaused(_Event):
-    """A schedule was paused. With ``automatic``, its last ``failures`` runs failed."""
+    """A schedule was paused. If ``automatic`` is true, its last ``failures`` runs had failed."""
 
     schedule_id: int
     owner: str
@@ -406,7 +406,7 @@ class TerminationFailed(_Event):
 
 
 class ScheduleRecovered(_Event):
-    """A run succeeded after the runs of its schedule had failed since ``failing_since``."""
+    """A run of a schedule that had been failing since ``failing_since`` succeeded."""
 
     schedule_id: int
     owner: str
@@ -415,7 +415,7 @@ class ScheduleRecovered(_Event):
 
 
 class HoldStarted(_Event):
-    """A hold started. ``owner`` None means everything. ``until`` None means no fixed end."""
+    """A hold started. If ``owner`` is None, it holds everything. If ``until`` is None, no end is set."""
 
     owner: str | None
     actor: str
@@ -424,7 +424,7 @@ class HoldStarted(_Event):
 
 
 class HoldReleased(_Event):
-    """A hold was released. ``owner`` None means that it held everything."""
+    """A hold was released. If ``owner`` is None, it had held everything."""
 
     owner: str | None
     actor: str
@@ -443,7 +443,7 @@ class RetriesResent(_Event):
 
 
 class PassEnded(_Event):
-    """A pass of beat ended. ``error`` is the class of its error, or None if it succeeded.
+    """A pass of beat ended. ``error`` is the class of its error, or None if the pass succeeded.
 
     ``reason`` is the summary of the error. The next try is in ``retry_seconds``.
     """
@@ -463,7 +463,7 @@ class PassRecovered(_Event):
 
 
 class PublishFailed(_Event):
-    """A run was not published. If ``permanent``, its schedule is quarantined, else beat retries."""
+    """A run was not published. If ``permanent``, its schedule is quarantined; else beat retries."""
 
     run_id: str
     owner: str
@@ -477,7 +477,7 @@ class NotificationReceived(_Event):
 
 
 class HistoryPruned(_Event):
-    """Beat deleted ``count`` rows of ``table``, which is "run" or "change"."""
+    """Beat deleted ``count`` rows from ``table``, which is "run" or "change"."""
 
     table: str
     count: int
@@ -489,7 +489,7 @@ class AlertFactsStored(_Event):
 
 
 class AlertOpened(_Event):
-    """An alert opened. If it is about beats or workers, ``schedule_id`` is 0 and names are empty.
+    """An alert opened. If it is about nodes, ``schedule_id`` is 0 and the names are empty.
 
     ``kind`` is one of the kinds of docs/reference/alerts.md. ``run_id`` is the last run that it is
     about, if any. ``value`` is how late or how slow that run was. ``detail`` is the error, if any.
@@ -519,7 +519,7 @@ class AlertMessageSent(_Event):
 
 
 class AlertMessageDropped(_Event):
-    """Beat no longer tries to deliver a message about alerts."""
+    """Beat has stopped trying to deliver a message about alerts."""
 
     target: str
     severity: str
@@ -529,7 +529,7 @@ class AlertMessageDropped(_Event):
 
 
 class PingsDropped(_Event):
-    """A worker dropped ``count`` pings of runs because of ``reason``.
+    """A worker dropped ``count`` pings of runs. ``reason`` says why.
 
     ``repeated``: nor the one before them, for the same reason.
     """
