@@ -415,7 +415,10 @@ class ScheduleRecovered(_Event):
 
 
 class HoldStarted(_Event):
-    """A hold started. If ``owner`` is None, it holds everything. If ``until`` is None, no end is set."""
+    """A hold started. If ``owner`` is None, it holds everything.
+
+    If ``until`` is None, it lasts until it is released.
+    """
 
     owner: str | None
     actor: str
