@@ -117,11 +117,13 @@ class Seeds:
         values = {
             "alert_id": lambda: self._add_alert(made),
             "buckets": lambda: 10,
+            "changes": lambda: {"queue": "slow"},
             "end": lambda: now,
             "end_at": lambda: now + HOUR,
             "fire_time": lambda: soon[0],
             "many": lambda: [{"owner": owner, "name": "m", "task": "t", "trigger": MINUTELY}],
             "name": lambda: "n",
+            "new_name": lambda: "new",
             "owner": lambda: owner,
             "prefix": lambda: "",
             "reason": lambda: "r",
@@ -145,8 +147,12 @@ class Seeds:
         given |= OPTIONAL.get(name, {}) if call not in STATISTICS else {}
         if name in {"hold", "snooze_alert"}:
             given["until"] = now + HOUR
+        if name.endswith("_many") and "everything" in inspect.signature(call).parameters:
+            given["everything"] = True
         if name == "create":
             given["name"] = "new"
+        if name == "usage":
+            given["owner"] = owner
         if name == "unskip":
             mine.skip("n", soon[0])
         if name == "rerun":
@@ -183,7 +189,7 @@ def calls():
     """Yield each public call, with the class that has it; None for a function."""
     for kind in KINDS:
         for name, call in inspect.getmembers(kind, inspect.isfunction):
-            if not name.startswith("_") and name != "for_owner":
+            if not name.startswith("_") and name not in {"for_owner", "for_group"}:
                 yield kind, call
     yield from ((None, function) for function in STATISTICS)
 
