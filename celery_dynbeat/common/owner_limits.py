@@ -11,7 +11,6 @@ A single setting, such as ``dynbeat_min_interval``, applies if the owner and its
 value. ``dynbeat_max_schedules_per_owner`` applies if the owner has none, also in a group with one.
 """
 
-import difflib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -22,7 +21,14 @@ from typing import Any, NamedTuple, TypeAlias
 
 from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.common.events import Event
-from celery_dynbeat.common.text import GROUP_END, described_owner, groups_of, is_group, shorten
+from celery_dynbeat.common.text import (
+    GROUP_END,
+    described_owner,
+    groups_of,
+    is_group,
+    shorten,
+    suggestion,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +58,10 @@ class OwnerLimits:
     allowed_tasks: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        if self.max_schedules is not None and not _is_count(self.max_schedules):
-            raise _invalid("max_schedules", self.max_schedules, "must be a whole number from 0")
+        most = self.max_schedules
+        is_count = isinstance(most, int) and not isinstance(most, bool) and most >= 0
+        if most is not None and not is_count:
+            raise _invalid("max_schedules", most, "must be a whole number from 0")
         if self.min_interval is not None:
             object.__setattr__(self, "min_interval", _interval(self.min_interval))
         if self.allowed_tasks is not None:
@@ -77,9 +85,8 @@ class OwnerLimits:
             raise ConfigurationError(message)
         for name in given:
             if name not in known:
-                near = difflib.get_close_matches(str(name)[:40], known, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-                raise _invalid(str(name)[:40], given[name], f"there is no such limit; {hint}")
+                rule = f"there is no such limit; {suggestion(name, known)}"
+                raise _invalid(str(name)[:40], given[name], rule)
         return cls(**given)
 
 
@@ -257,10 +264,6 @@ def _imported(path: str) -> "Mapping[str, OwnerLimits] | LimitFunction":
         return _table(found)
     message = f"{SETTING} = {path!r}: must be the path of a function or a dict"
     raise ConfigurationError(message)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _interval(value: Any) -> timedelta:

@@ -281,7 +281,7 @@ class Context:
 def _name_of(main: object) -> str | None:
     """Return the name in Celery's ``app.main``; None if it is no name of an application."""
     try:
-        # A script that calls ``Celery(__name__)`` has no name of its own.
+        # ``Celery(__name__)`` in a script names no application.
         return None if main == "__main__" else application_name(main)
     except ValueError:
         return None

@@ -58,7 +58,7 @@ def test_two_fire_times_with_a_fault(check, request, sqlite_url, late, on_lost):
 
     # The worlds follow from the results of the steps. So they are the same on a database on which
     # each step has the same result.
-    assert len(results) > 400
+    assert len(results) > 450
     for server in ("postgresql", "mariadb"):
         clock = FrozenClock(START)
         url = request.getfixturevalue(f"{server}_url")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import make_url, text
-from sqlalchemy.exc import ProgrammingError
+from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from celery_dynbeat.api import Dynbeat
 from celery_dynbeat.db import VERSION_TABLE
@@ -15,23 +15,49 @@ from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.databases import administration, new_name
 
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "database-rights.md"
 
-@pytest.fixture
-def bounded_account(postgresql_url):
+
+def blocks():
+    """Return the statements of the page: for PostgreSQL, and for MySQL and MariaDB."""
+    return re.findall(r"^```sql\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(params=["postgresql", "mariadb"])
+def bounded_account(request):
     """Return an account with only the rights that docs/how-to/database-rights.md names."""
-    role = new_name()
-    with application(postgresql_url) as owner:
+    url = request.getfixturevalue(f"{request.param}_url")
+    with application(url) as owner:
         owner.context.prepare()
-    with administration(postgresql_url) as connection:
+    yield from {"postgresql": postgresql_account, "mariadb": mariadb_account}[request.param](url)
+
+
+def postgresql_account(url):
+    role = new_name()
+    with administration(url) as connection:
         connection.execute(text(f"CREATE ROLE {role} LOGIN"))
-        for table in Base.metadata.tables:
-            connection.execute(text(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {role}"))
-        connection.execute(text(f"GRANT SELECT ON {VERSION_TABLE} TO {role}"))
-        connection.execute(text(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {role}"))
-    yield make_url(postgresql_url).set(username=role).render_as_string()
-    with administration(postgresql_url) as connection:
+        grant(connection, blocks()[0].replace("TO app;", f"TO {role};"))
+    yield make_url(url).set(username=role).render_as_string()
+    with administration(url) as connection:
         connection.execute(text(f"DROP OWNED BY {role} CASCADE"))
         connection.execute(text(f"DROP ROLE {role}"))
+
+
+def mariadb_account(url):
+    name, database = new_name(), make_url(url).database
+    with administration(url) as connection:
+        connection.execute(text(f"CREATE USER '{name}'@'%' IDENTIFIED BY 'secret'"))
+        statements = blocks()[1].replace("ON app.", f"ON {database}.")
+        grant(connection, statements.replace("'app'@'%'", f"'{name}'@'%'"))
+    bounded = make_url(url).set(username=name, password="secret")
+    yield bounded.render_as_string(hide_password=False)
+    with administration(url) as connection:
+        connection.execute(text(f"DROP USER '{name}'@'%'"))
+
+
+def grant(connection, statements):
+    for statement in statements.strip().rstrip(";").split(";"):
+        connection.execute(text(statement))
 
 
 def test_rights_on_rows_are_enough(bounded_account, clock):
@@ -54,15 +80,12 @@ def test_rights_on_rows_are_enough(bounded_account, clock):
 
 def refuses_other_work(dynbeat: Dynbeat) -> None:
     for statement in ("DROP TABLE dynbeat_run", "CREATE ROLE other"):
-        with pytest.raises(ProgrammingError):
+        with pytest.raises((ProgrammingError, OperationalError), match=r"denied|must be owner"):
             execute(dynbeat, statement)
 
 
 def test_the_page_grants_the_rights_on_each_table():
-    page = Path(__file__).parents[2] / "docs" / "how-to" / "database-rights.md"
-    postgresql, mysql = re.findall(
-        r"^```sql\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL
-    )
+    postgresql, mysql = blocks()
     statement = postgresql.partition("GRANT SELECT, INSERT")[2].partition(";")[0]
 
     assert set(re.findall(r"dynbeat_\w+", statement)) == set(Base.metadata.tables)

@@ -76,7 +76,8 @@ def check_trigger(
     if trigger.needs_budget:
         _check_cost(spec, given=trigger, after=after)
     if not has_min_interval:
-        shortest = _shortest(spec.trigger, after=after)
+        # Rounded to the minute, so that calls within the same minute share one cache entry.
+        shortest = _shortest_interval(spec.trigger, after.replace(second=0, microsecond=0))
         if shortest is not None and shortest < minimum:
             raise _interval_error(min_interval_of(settings, owner), shortest, given=trigger)
 
@@ -208,11 +209,6 @@ def _quota_error(owner: str, limit: "Limit", *, used: int, wanted: int) -> Owner
         limit=limit.value,
         setting=limit.setting,
     )
-
-
-def _shortest(trigger: Trigger, *, after: datetime) -> timedelta | None:
-    # Rounded to the minute, so that calls within the same minute share one cache entry.
-    return _shortest_interval(trigger, after.replace(second=0, microsecond=0))
 
 
 def _interval_error(limit: "Limit", shortest: timedelta, *, given: Trigger) -> InvalidScheduleError:
