@@ -24,6 +24,8 @@ TRIGGERS = st.sampled_from(
 )
 TEXTS = st.text(st.characters(blacklist_categories=["Cc", "Cs"]), max_size=20)
 NAMES = TEXTS.map(str.strip).filter(bool)
+#: A name that ends with "/" is a group of owners.
+OWNERS = st.just("") | NAMES.filter(lambda name: not name.endswith("/"))
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | TEXTS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),

@@ -15,6 +15,7 @@ from celery_dynbeat.store.runs import attempts
 from celery_dynbeat.store.schedules import late_work
 from celery_dynbeat.telemetry import events, subscribe, unsubscribe
 from celery_dynbeat.testing import ManualBeat
+from celery_dynbeat.worker import outcome_recorder
 from celery_dynbeat.worker.signal_handlers import reporting
 from celery_dynbeat.worker.task_guard import guarded_request
 from tests.support.applications import execute
@@ -31,7 +32,9 @@ class CrashError(Exception):
 
 
 @pytest.fixture
-def worker(dynbeat, clock):
+def worker(dynbeat, clock, monkeypatch):
+    # A process that starts two runs within this time delays the end of the second.
+    monkeypatch.setattr(outcome_recorder, "OUTCOME_DELAY", 0)
     made = ExecutingWorker(dynbeat, clock)
     made.outcomes.connect()
     yield made

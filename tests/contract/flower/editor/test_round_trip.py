@@ -18,10 +18,10 @@ from tests.support.property_application import (
     delete_all_rows,
     prepared_application,
 )
-from tests.support.schedule_strategies import FIELDS, NAMES
+from tests.support.schedule_strategies import FIELDS, NAMES, OWNERS
 
 DESCRIPTIONS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\x00"))
-SCHEDULES = st.tuples(NAMES | st.just(""), NAMES, FIELDS, DESCRIPTIONS)
+SCHEDULES = st.tuples(OWNERS, NAMES, FIELDS, DESCRIPTIONS)
 
 
 @pytest.mark.timeout(300 * EXAMPLE_FACTOR)
