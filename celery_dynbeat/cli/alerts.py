@@ -45,8 +45,8 @@ def alerts(invocation: Invocation, *, with_recovered: bool) -> None:
     """List the open alerts, oldest first.
 
     Each schedule has at most one alert of each kind. The settings dynbeat_alert_* turn alerts on.
-    Without --owner, a note on stderr names each target whose messages fail. `alert-targets` shows
-    more.
+    If you omit --owner, a note on stderr names each target whose messages fail. `alert-targets`
+    shows more.
     """
     calls, only_open = invocation.calls, not with_recovered
     fetched = pages(
@@ -112,8 +112,8 @@ def _change(
 @command(
     "test-alert",
     examples=("test-alert", "test-alert billing"),
-    exit_statuses="0: each URL accepted the message. 1: one did not, or there is no URL."
-    " 2: a wrong command line.",
+    exit_statuses="0: each URL accepted the message. 1: a URL did not accept it, or there is no URL."
+    " 2: the command line is invalid.",
 )
 @click.argument("target", required=False, default=DEFAULT_TARGET)
 def test_alert(invocation: Invocation, *, target: str) -> None:

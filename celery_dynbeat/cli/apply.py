@@ -32,7 +32,7 @@ _DONE = {"create": "created", "update": "updated", "delete": "deleted", "keep": 
         "export --owner user:42 | celery -A other dynbeat apply -",
     ),
     exit_statuses="0: done, even if nothing had to change. 1: a schedule of the file is refused, or"
-    " an error of the database; then nothing has changed. 2: a wrong command line.",
+    " an error of the database; then nothing has changed. 2: the command line is invalid.",
     is_list=True,
 )
 @click.argument("file", type=click.File("r", encoding="utf-8"))

@@ -18,7 +18,7 @@ from celery_dynbeat.common.text import MAX_REQUEST_BATCH
         "backfill digest --since 2026-11-22T00:00Z --until 2026-11-22T06:00Z --wait",
     ),
     exit_statuses="0: done. 1: not found or refused, an error of the database, or with --wait: a"
-    " run did not succeed. 2: a wrong command line.",
+    " run did not succeed. 2: the command line is invalid.",
 )
 @name_argument
 @click.option("--since", type=Instant(-1), required=True, help="All fire times since this time.")

@@ -53,8 +53,8 @@ def cancel(invocation: Invocation, *, run_ids: Sequence[str], is_all: bool, **fi
     """Cancel runs that have not started or that wait for a retry.
 
     Pass ids of runs or --all. A worker drops the message of a cancelled run. The command does not
-    stop a running task. Celery's `revoke` with terminate does. With --all, the command prints how
-    many runs match and asks for confirmation.
+    stop a running task. To stop a task, use Celery's `revoke` with terminate. If you pass --all,
+    the command prints how many runs match and asks for confirmation.
     """
     if bool(run_ids) == is_all:
         raise click.UsageError("give either RUN_ID or --all", invocation.context)

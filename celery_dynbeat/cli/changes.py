@@ -79,9 +79,9 @@ def changes(
 ) -> None:
     """List who changed what and why, newest first.
 
-    With NAME, the command lists the edits of one schedule. --json has the values before and after,
-    with the keys of `dynbeat show --json`. An edit of everything has the owner * in piped output
-    and null in --json. An edit of an owner has an empty name.
+    If you pass NAME, the command lists the edits of one schedule. --json has the values before and
+    after, with the keys of `dynbeat show --json`. An edit of everything has the owner * in piped
+    output and null in --json. An edit of an owner has an empty name.
     """
     if name is not None and invocation.owner is None:
         raise click.UsageError("NAME and --all-owners exclude each other", invocation.context)

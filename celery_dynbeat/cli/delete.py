@@ -41,9 +41,9 @@ def delete(
 ) -> None:
     """Delete a schedule, and revoke its runs that have not started. Its history stays.
 
-    With --state, --tag, --task or --name-prefix, the command deletes all schedules that match. It
-    asks for confirmation. These options and --erase-history commit after each batch. If the command
-    is interrupted, repeat it.
+    If you pass --state, --tag, --task or --name-prefix, the command deletes all schedules that
+    match. It asks for confirmation. These options and --erase-history commit after each batch. If
+    the command is interrupted, repeat it.
     """
     matching = given_filters(filters)
     if [name is None, not all_of_owner, not matching].count(False) != 1:

@@ -42,9 +42,9 @@ def errors(
 ) -> None:
     """Count the failed and lost runs by task and error.
 
-    The most frequent error comes first. Errors whose first lines differ only in numbers are
-    counted together. The command searches the newest 10,000 runs at most. A note says if there can
-    be more.
+    The most frequent error comes first. Errors whose first lines differ only in numbers are counted
+    together. The command searches the newest 10,000 runs at most. A note appears if there may be
+    more.
     """
     # The help of the command imports no database.
     from celery_dynbeat.insights.statistics.failures import failures  # noqa: PLC0415

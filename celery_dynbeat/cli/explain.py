@@ -36,7 +36,7 @@ _NODES = (
     "explain",
     examples=("explain digest", "explain digest --owner user:42 --json"),
     exit_statuses="0: done, even if the schedule does not run. 1: not found, or an error of the"
-    " database. 2: a wrong command line.",
+    " database. 2: the command line is invalid.",
 )
 @name_argument
 @owner_option

@@ -18,7 +18,7 @@ INSTALL = (
         "flower --port=5555 --basic-auth=alice:secret",
         "flower --read-only --dynbeat-hide-arguments",
     ),
-    exit_statuses="0: stopped. 1: Flower is not installed. 2: a wrong command line.",
+    exit_statuses="0: stopped. 1: Flower is not installed. 2: the command line is invalid.",
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF FLOWER]")
 @click.pass_context
@@ -28,10 +28,10 @@ def flower(context: click.Context, arguments: tuple[str, ...]) -> None:
     All options of Flower work, such as --port, --address, --basic-auth, --auth, --url-prefix and
     --read-only. FLOWER_* environment variables and flowerconfig.py work as well.
 
-    Without --auth or --basic-auth, the schedule pages are read-only.
+    If you omit --auth and --basic-auth, the schedule pages are read-only.
     --dynbeat-unauthenticated-writes allows changes without a login. --dynbeat-allowed-hosts=NAMES
-    lists the host names of this Flower in URLs. Without a login, Flower accepts only these names,
-    loopback names and addresses. --dynbeat-hide-arguments hides the arguments of tasks.
+    lists the host names of this Flower in URLs. If there is no login, Flower accepts only these
+    names, loopback names and addresses. --dynbeat-hide-arguments hides the arguments of tasks.
     --dynbeat-query-timeout=SECONDS limits each database call (default: 10). --dynbeat-metrics adds
     the gauges of the database to /metrics.
     """

@@ -65,11 +65,12 @@ def _check_scope(invocation: Invocation) -> None:
 def hold(invocation: Invocation, *, until: TypedInstant | None) -> None:
     """Stop all schedules of an owner, or everything.
 
-    With a group such as --owner org:7/, the hold stops the schedules of all owners that begin with
-    it. The hold ends with `dynbeat release` or at --until. Recorded runs still start, and `dynbeat
-    run` still works. A paused schedule stays paused. After the hold, the policy catch_up decides
-    which missed fire times run. Each actor has at most one hold of an owner. A second hold changes
-    the reason and the end of the first hold. On a terminal, --all-owners asks for confirmation.
+    If --owner is a group, such as org:7/, the hold stops the schedules of all owners whose names
+    begin with it. The hold ends with `dynbeat release` or at --until. Recorded runs still start,
+    and `dynbeat run` still works. A paused schedule stays paused. After the hold, the catch_up
+    policy decides which missed fire times run. Each actor has at most one hold of an owner. A
+    second hold changes the reason and the end of the first hold. On a terminal, --all-owners asks
+    for confirmation.
     """
     _check_scope(invocation)
     if invocation.owner is None and invocation.can_ask:
@@ -86,8 +87,8 @@ def hold(invocation: Invocation, *, until: TypedInstant | None) -> None:
 @command(
     "release",
     examples=("release --all-owners", "release --owner user:42 --all-actors"),
-    exit_statuses="0: done. 1: there is no such hold, only other actors hold, or an error of the"
-    " database. 2: a wrong command line.",
+    exit_statuses="0: done. 1: there is no such hold, only other actors have one, or an error of the"
+    " database. 2: the command line is invalid.",
     is_list=True,
 )
 @scope_options

@@ -52,7 +52,7 @@ _WRITTEN_BACK = {
 _EXAMPLES = 3
 _STATUSES = (
     "0: done. 1: a schedule is refused, or an error of a database; the other schedules are"
-    " imported. 2: a wrong command line."
+    " imported. 2: the command line is invalid."
 )
 
 
@@ -114,9 +114,9 @@ table_options = combined(
 def import_schedules() -> None:
     """Import the schedules of another scheduler.
 
-    Without --apply, nothing is written. The output shows the result of each schedule, and why a
-    schedule cannot be imported. A second import overwrites everything that differs from the
-    source. It also replaces edits of the task, its arguments or its trigger that you made here.
+    If you omit --apply, nothing is written. The output shows the result of each schedule, and why a
+    schedule cannot be imported. A second import overwrites everything that differs from the source.
+    It also replaces edits of the task, its arguments or its trigger that you made here.
 
     --back goes the other way. It writes to the old scheduler what ran here, so that the old beat
     sends no run twice when it starts again. It does not write definitions.
@@ -139,8 +139,8 @@ def import_schedules() -> None:
 def django_celery_beat(invocation: Invocation, **given: Any) -> None:
     """Import the tasks of django-celery-beat from a database URL.
 
-    The environment variable DYNBEAT_IMPORT_URL can give the URL, so that the process list does not
-    show its password. Without --back, the tables are only read.
+    The DYNBEAT_IMPORT_URL environment variable can contain the URL, so that the process list does
+    not show its password. Unless you pass --back, the tables are only read.
     """
     _import_tables(invocation, DJANGO_CELERY_BEAT, **given)
 
@@ -164,9 +164,9 @@ def redbeat(
 ) -> None:
     """Import the entries of celery-redbeat from a Redis URL.
 
-    Without a URL, the command uses the Redis of the application's RedBeat settings, including
-    sentinels and clusters. celery-redbeat must then be installed. Without --back, Redis is only
-    read.
+    If you omit the URL, the command uses the Redis from the application's RedBeat settings,
+    including sentinels and clusters. celery-redbeat must then be installed. Unless you pass --back,
+    Redis is only read.
     """
     # Late imports, here and below: help opens no database.
     from celery_dynbeat.importing.redbeat.source import RedBeatSource  # noqa: PLC0415
@@ -192,7 +192,8 @@ def redbeat(
 def sqlalchemy_celery_beat(invocation: Invocation, **given: Any) -> None:
     """Import the tasks of sqlalchemy-celery-beat from a database URL.
 
-    --schema is the setting beat_schema. Without --back, the tables are only read.
+    --schema is the value of the beat_schema setting. Unless you pass --back, the tables are only
+    read.
     """
     _import_tables(invocation, SQLALCHEMY_CELERY_BEAT, **given)
 
@@ -210,7 +211,7 @@ def celery_sqlalchemy_scheduler(invocation: Invocation, **given: Any) -> None:
     """Import tasks of celery-sqlalchemy-scheduler from a database URL.
 
     Instants without a time zone are in the time zone of the application, unless --naive-timezone
-    names another one. Without --back, the tables are only read.
+    names another one. Unless you pass --back, the tables are only read.
     """
     _import_tables(invocation, CELERY_SQLALCHEMY_SCHEDULER, **given)
 
@@ -240,9 +241,10 @@ def beat_schedule(
 ) -> None:
     """Import the entries of beat_schedule, with their progress.
 
-    Without --owner, the entries stay in beat_schedule. Beat stores them as schedules itself, and
-    the import adds their last run times. With --owner, the entries become schedules of the owner.
-    Then remove them from beat_schedule. Stop the old beat first, because it locks its file.
+    If you omit --owner, the entries stay in beat_schedule. Beat stores them as schedules itself,
+    and the import adds their last run times. If you pass --owner, the entries become schedules of
+    the owner. Then remove them from beat_schedule. Stop the old beat first, because it locks its
+    file.
     """
     from celery_dynbeat.importing.beat_schedule import BeatScheduleSource  # noqa: PLC0415
 
@@ -280,8 +282,8 @@ def crontab(
 ) -> None:
     """Import the lines of a crontab file, or of stdin with -.
 
-    The task receives the command as its argument and the variables above the line as
-    `environment`. With --system, it receives the user as `user`.
+    The task receives the command as its argument and the variables above the line as `environment`.
+    If you pass --system, it also receives the user as `user`.
     """
     if timezone is not None:
         invocation.load_zone(timezone)

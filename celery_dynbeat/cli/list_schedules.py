@@ -93,9 +93,9 @@ def _columns(invocation: Invocation) -> Sequence[Column]:
 def list_schedules(invocation: Invocation, *, is_count: bool, **given: Any) -> None:
     """List schedules by name, or with --all-owners by owner and name.
 
-    With a group such as --owner org:7/, the schedules of all owners that begin with it are listed.
-    With --count, --json prints one object. --state failing adds the column last_error. It has the
-    first line of the error of the last failed or lost run.
+    If --owner is a group, such as org:7/, the command lists the schedules of all owners whose names
+    begin with it. If you also pass --count, --json prints one object. --state failing adds the
+    last_error column. It contains the first line of the error of the last failed or lost run.
     """
     if is_count:
         _count(invocation, **given)

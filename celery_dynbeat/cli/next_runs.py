@@ -105,9 +105,10 @@ def next_runs(
     the owner's. The list includes skipped fire times and fire times that a hold in force stops. A
     paused or finished schedule has no other fire times.
 
-    With --per-minute or --per-hour, it prints how many runs of each queue come due, recurrences
-    included. Notes say if the numbers are an estimate, and which minutes exceed the capacity of the
-    workers, with their largest owners. --json prints one object with all of this.
+    If you pass --per-minute or --per-hour, the command prints how many runs become due in each
+    queue, including recurrences. Notes tell you if the numbers are an estimate. They also name the
+    minutes that exceed the capacity of the workers, and the owners with the most runs. --json
+    prints all of this as one object.
     """
     is_forecast = per_minute != per_hour
     if is_forecast == (name is not None) or (name is not None and invocation.owner is None):

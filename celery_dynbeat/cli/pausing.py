@@ -37,9 +37,9 @@ def pause(
     """Stop a schedule until it is resumed.
 
     Its runs that have not started are revoked. Manual runs are not revoked. --reason is shown with
-    the paused schedule. With --all, --state, --tag, --task or --name-prefix, all schedules that
-    match are paused: the command prints their number and asks first. Paused schedules keep their
-    reason.
+    the paused schedule. If you pass --all, --state, --tag, --task or --name-prefix, all schedules
+    that match are paused. The command first prints their number and asks for confirmation. Paused
+    schedules keep their reason.
     """
     matching = select(invocation, name, filters, everything=everything)
     if matching is not None or name is None:
@@ -62,9 +62,9 @@ def resume(
 ) -> None:
     """Start a paused or quarantined schedule again, from now.
 
-    Fire times that passed during the pause are recorded as skipped. With --all, --state, --tag,
-    --task or --name-prefix, all schedules that match are resumed: the command prints their number
-    and asks first.
+    Fire times that passed during the pause are recorded as skipped. If you pass --all, --state,
+    --tag, --task or --name-prefix, all schedules that match are resumed. The command first prints
+    their number and asks for confirmation.
     """
     matching = select(invocation, name, filters, everything=everything)
     if matching is not None or name is None:

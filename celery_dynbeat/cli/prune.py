@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     "prune",
     examples=("prune", "prune --older-than 7 --yes"),
     exit_statuses="0: done. 1: an error of the database, or not confirmed; the runs deleted before"
-    " stay deleted. 2: a wrong command line.",
+    " stay deleted. 2: the command line is invalid.",
 )
 @click.option(
     "--older-than",

@@ -61,8 +61,8 @@ def requests(
 ) -> None:
     """List backfills and reruns of many runs, newest first.
 
-    `dynbeat backfill` and `dynbeat rerun --since` create these requests. With REQUEST_ID, the
-    command shows one request or cancels it. The request can belong to any owner. Runs that have
+    `dynbeat backfill` and `dynbeat rerun --since` create these requests. If you pass REQUEST_ID,
+    the command shows one request or cancels it. The request can belong to any owner. Runs that have
     started continue.
     """
     if request_id is None:

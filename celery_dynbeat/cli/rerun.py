@@ -27,7 +27,7 @@ DEFAULT_STATUSES = (Status.FAILED.value, Status.LOST.value)
         "rerun --since 2026-11-22T00:00Z --until 2026-11-22T06:00Z --name digest --owner user:42",
     ),
     exit_statuses="0: done. 1: not found or refused, an error of the database, or with --wait: a"
-    " run did not succeed. 2: a wrong command line.",
+    " run did not succeed. 2: the command line is invalid.",
 )
 @click.argument("run_id", type=RunId(), required=False)
 @owners_option

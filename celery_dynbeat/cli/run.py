@@ -12,7 +12,7 @@ from celery_dynbeat.cli.waiting import wait_for_run
     "run",
     examples=("run digest --owner user:42", "run digest --wait"),
     exit_statuses="0: done. 1: not found or refused, an error of the database, or with --wait: the"
-    " run did not succeed. 2: a wrong command line.",
+    " run did not succeed. 2: the command line is invalid.",
 )
 @name_argument
 @edit_options

@@ -53,8 +53,8 @@ def runs(
 ) -> None:
     """List runs, newest fire time first. `dynbeat show-run` shows one run.
 
-    With NAME, the command lists the runs of one schedule. With --all-owners, the run that was
-    created last comes first.
+    If you pass NAME, the command lists the runs of one schedule. If you pass --all-owners, the run
+    that was created last comes first.
     """
     if name is not None and invocation.owner is None:
         raise click.UsageError("NAME and --all-owners exclude each other", invocation.context)

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from celery_dynbeat.process.context import Context
 
 _OUTDATED = (
-    "0: the tables fit this version. 1: they do not, or the database refuses the command."
-    " 2: a wrong command line."
+    "0: the tables fit this version. 1: they do not fit it, or the database refuses the command."
+    " 2: the command line is invalid."
 )
 
 

@@ -27,7 +27,7 @@ MAX_UNSERVED = 20
 @command(
     "status",
     examples=("status", "status --json --max-lag 300"),
-    exit_statuses="0: healthy. 1: unhealthy. 2: a wrong command line.",
+    exit_statuses="0: healthy. 1: unhealthy. 2: the command line is invalid.",
 )
 @click.option(
     "--max-lag",
