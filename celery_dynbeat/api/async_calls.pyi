@@ -155,7 +155,6 @@ class AsyncSharedCalls:
     async def pause_many(
         self,
         *,
-        until: datetime | timedelta | None = None,
         expected: int | None = None,
         everything: bool = False,
         progress: Progress | None = None,
@@ -290,7 +289,6 @@ class AsyncOwnerSchedules(AsyncSharedCalls):
         self,
         name: str,
         *,
-        until: datetime | timedelta | None = None,
         expected_version: int | None = None,
         actor: str | None = None,
         reason: str | None = None,

@@ -112,7 +112,7 @@ def _change(
 @command(
     "test-alert",
     examples=("test-alert", "test-alert billing"),
-    exit_statuses="0: each URL accepted the message. 1: a URL did not accept it, or there is no URL."
+    exit_statuses="0: each URL accepted the message. 1: a URL refused it, or there is no URL."
     " 2: the command line is invalid.",
 )
 @click.argument("target", required=False, default=DEFAULT_TARGET)

@@ -87,8 +87,8 @@ def hold(invocation: Invocation, *, until: TypedInstant | None) -> None:
 @command(
     "release",
     examples=("release --all-owners", "release --owner user:42 --all-actors"),
-    exit_statuses="0: done. 1: there is no such hold, only other actors have one, or an error of the"
-    " database. 2: the command line is invalid.",
+    exit_statuses="0: done. 1: there is no such hold, only other actors have one, or an error of"
+    " the database. 2: the command line is invalid.",
     is_list=True,
 )
 @scope_options

@@ -11,7 +11,9 @@ from celery_dynbeat.cli.base.errors import application_of, reporting_errors
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.output import Output
 
-DONE = "0: done. 1: not found, refused, or an error of the database. 2: the command line is invalid."
+DONE = (
+    "0: done. 1: not found, refused, or an error of the database. 2: the command line is invalid."
+)
 _COMMON = ("owner", "all_owners", "actor", "reason", "yes")
 PREFIX = "celery -A proj dynbeat"
 
