@@ -24,15 +24,15 @@ from celery_dynbeat.process.async_context import AsyncContext
 class AsyncDynbeat:
     """The schedules of a Celery application, for asyncio: each call is awaited.
 
-    - ``engine`` is an AsyncEngine to share. Without it, AsyncDynbeat opens a pool with the
+    - ``engine`` is an AsyncEngine to share. If you omit it, AsyncDynbeat opens a pool with the
       asynchronous driver for dynbeat_database_url.
     - ``clock`` replaces the clock of the database, for tests.
     - ``sync`` is the application's Dynbeat, for beat and the workers. AsyncDynbeat creates it if
       the application has none. Create a Dynbeat with an ``engine`` before AsyncDynbeat.
 
-    It works in any number of event loops. While one uses its pool, a thread makes the calls of all
-    other running loops, on a second pool. An ``engine`` has the rules of SQLAlchemy. Raises
-    ConfigurationError if ``engine`` is not an AsyncEngine.
+    AsyncDynbeat works in any number of event loops. While one loop uses its pool, a thread makes
+    the calls of all other running loops on a second pool. If you pass an ``engine``, SQLAlchemy's
+    rules apply to it. Raises ConfigurationError if ``engine`` is not an AsyncEngine.
     """
 
     def __init__(

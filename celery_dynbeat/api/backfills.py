@@ -43,11 +43,11 @@ class BackfillCalls(OwnerCalls):
     ) -> RequestInfo:
         """Run the past fire times of a schedule that have no run: since <= fire time < until.
 
-        ``since`` and ``until`` are aware datetimes in the past. Beat creates the runs, the oldest
-        first, while no schedule is due. At most ``batch_size`` of them are unfinished at any time,
-        or one if runs of the schedule must not overlap. They do not count against ``max_runs``. The
-        backfill of a paused schedule waits for the resume. ``actor`` and ``reason`` are for the
-        audit; ``acting()`` presets them.
+        ``since`` and ``until`` are aware datetimes in the past. Beat creates the runs while no
+        schedule is due, and starts with the oldest fire time. At most ``batch_size`` of these runs
+        are unfinished at any time, or one run if runs of the schedule must not overlap. The runs do
+        not count against ``max_runs``. The backfill of a paused schedule waits until the schedule
+        is resumed. ``actor`` and ``reason`` are for the audit; ``acting()`` presets them.
 
         Raises ScheduleNotFoundError. Raises InvalidScheduleError if the span contains no fire time
         or more than 10,000, if finding them takes too many steps, or if the schedule has a running

@@ -11,8 +11,9 @@ from celery_dynbeat.process.context import Context
 class GroupSchedules(HoldCalls, ListCalls, UsageCalls):
     """The schedules of all owners that begin with the name of a group, such as ``"org:7/"``.
 
-    The calls are those of one owner that concern several schedules. Each accepts ``session=``, and
-    each change ``actor=`` and ``reason=``, as the calls of ``OwnerSchedules``.
+    The calls are the owner's calls that concern several schedules. Like the calls of
+    ``OwnerSchedules``, each call accepts ``session=``, and each change accepts ``actor=`` and
+    ``reason=``.
     """
 
     def __init__(self, context: Context, group: str) -> None:

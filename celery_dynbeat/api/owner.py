@@ -63,15 +63,15 @@ def naming_other_fields(create: Callable[P, T]) -> Callable[P, T]:
 class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, BackfillCalls):
     """The schedules of one owner. No call reads or changes the rows of another owner.
 
-    Every call accepts ``session=``. It then joins the transaction of that session and does not
-    commit. A rollback by the caller undoes it. Beat is notified when the caller commits.
+    Every call accepts ``session=``. A call with a session joins its transaction and does not
+    commit. A rollback by the caller undoes the call. Beat is notified when the caller commits.
 
-    Every change accepts ``actor=`` and ``reason=`` for the audit, by default those of
+    Every change accepts ``actor=`` and ``reason=`` for the audit. The defaults are the values from
     ``Dynbeat.acting``.
 
-    Each call raises InvalidScheduleError for an invalid argument; its ``field`` is the name of the
-    argument. Each call that plans fire times raises InvalidTriggerError if the stored trigger is
-    damaged.
+    Each call raises InvalidScheduleError for an invalid argument. The error's ``field`` is the name
+    of the argument. Each call that plans fire times raises InvalidTriggerError if the stored
+    trigger is damaged.
     """
 
     @naming_other_fields
@@ -94,9 +94,10 @@ class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, Ba
           aware datetime, or one of Celery's own schedules.
         - ``enabled=False``: the schedule is paused until ``resume``.
 
-        Raises ScheduleExistsError if the owner has a schedule of this name, OwnerLimitError if the
-        owner or a group of it would exceed its limit, InvalidScheduleError if a field is invalid or
-        the schedule never fires, and InvalidTriggerError for an invalid trigger.
+        Raises ScheduleExistsError if the owner has a schedule with this name. Raises
+        OwnerLimitError if the owner or one of its groups would exceed its limit. Raises
+        InvalidScheduleError if a field is invalid or the schedule never fires, and
+        InvalidTriggerError for an invalid trigger.
 
         >>> made = mine.create("report", task="mail.report", trigger="0 18 * * fri")
         >>> made.trigger.describe()
@@ -124,13 +125,14 @@ class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, Ba
         session: Session | None = None,
         **changes: Unpack[Changes],
     ) -> ScheduleInfo:
-        """Change the given fields; all others keep their values.
+        """Change the given fields. All other fields keep their values.
 
         - A new trigger, ``start_at``, ``end_at`` or ``max_runs`` sets the next fire time from now.
           Other changes do not move it.
         - ``queue`` and ``priority`` change only their entries of ``options``.
         - An update ends the quarantine of a schedule.
-        - With ``expected_version``, the update fails if another caller changed the schedule.
+        - If you pass ``expected_version``, the update fails if another caller has changed the
+          schedule.
 
         Raises ScheduleNotFoundError, StaleScheduleError, InvalidScheduleError and
         InvalidTriggerError.
@@ -168,10 +170,10 @@ class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, Ba
         session: Session | None = None,
         **given: Unpack[Fields],
     ) -> ScheduleInfo:
-        """Create the schedule, or update the one of this name.
+        """Create the schedule, or update the schedule with this name.
 
-        On an update, fields that are not given keep their values, and a paused schedule stays
-        paused. Another trigger replaces the stored one. Raises OwnerLimitError,
+        An update keeps the values of fields that are not given, and a paused schedule stays paused.
+        A different trigger replaces the stored trigger. Raises OwnerLimitError,
         InvalidScheduleError and InvalidTriggerError.
 
         >>> mine.upsert("digest", task="mail.digest", trigger="30 8 * * *").version
@@ -210,7 +212,7 @@ class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, Ba
         reason: str | None = None,
         session: Session | None = None,
     ) -> ScheduleInfo:
-        """Stop the schedule until ``resume`` and revoke its runs that have not started.
+        """Stop the schedule until ``resume``, and revoke its runs that have not started.
 
         ``reason`` becomes its ``paused_reason``. Manual runs are not revoked. Raises
         ScheduleNotFoundError and StaleScheduleError.
@@ -237,7 +239,7 @@ class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, Ba
         reason: str | None = None,
         session: Session | None = None,
     ) -> ScheduleInfo:
-        """Start the schedule again, with its next fire time after now.
+        """Start the schedule again, at its next fire time after the current time.
 
         Fire times missed during the pause are recorded as skipped and never sent. A resume ends a
         quarantine if the trigger can be read. Raises ScheduleNotFoundError, StaleScheduleError and
@@ -266,10 +268,10 @@ class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, Ba
         reason: str | None = None,
         session: Session | None = None,
     ) -> None:
-        """Delete the schedule and revoke its runs that have not started.
+        """Delete the schedule, and revoke its runs that have not started.
 
-        The history stays until it is pruned; rows of ``skip`` for the future are deleted. Raises
-        ScheduleNotFoundError and StaleScheduleError.
+        The history stays until it is pruned. The rows that ``skip`` wrote for future fire times are
+        deleted. Raises ScheduleNotFoundError and StaleScheduleError.
 
         >>> mine.delete("digest")
         >>> mine.count().count
@@ -295,14 +297,13 @@ class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, Ba
         """Give the schedule another name. It keeps its id, its history and its next fire time.
 
         - Its runs keep the name under which they were recorded. ``runs(new_name)`` returns them.
-        - A trigger with an ``H`` keeps its fire times: its text gets the numbers that the ``H``
-          stood for, because they depend on the name.
-        - The delay within ``jitter`` depends on the name, too: each run from the next one on gets
-          another one.
-        - Without a change of the name nothing changes.
+        - A trigger with an ``H`` keeps its fire times. The numbers that the ``H`` stood for depend
+          on the name, so the text of the trigger gets these numbers.
+        - The delay within ``jitter`` also depends on the name, so the delays of later runs change.
+        - If both names are equal, nothing changes.
 
-        Raises ScheduleNotFoundError, StaleScheduleError, ScheduleExistsError if the owner has a
-        schedule of the new name, and InvalidScheduleError for a schedule that follows
+        Raises ScheduleNotFoundError and StaleScheduleError. Raises ScheduleExistsError if the owner
+        has a schedule with the new name, and InvalidScheduleError for a schedule that follows
         ``beat_schedule``.
 
         >>> mine.rename("digest", "morning").name
@@ -339,7 +340,7 @@ class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, Ba
         reason: str | None = None,
         session: Session | None = None,
     ) -> RunInfo:
-        """Run the schedule once now, even if it is paused; its fire times do not change.
+        """Run the schedule once now, even if it is paused. Its fire times do not change.
 
         The transaction records a run with origin ``"manual"``. A beat sends it within milliseconds
         after the commit. Raises ScheduleNotFoundError, and InvalidScheduleError if
@@ -364,14 +365,14 @@ class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, Ba
     def export(self, *, session: Session | None = None) -> Iterator[dict[str, Any]]:
         """Return an iterator over all data of the owner: one dict for each line of JSON.
 
-        ``record`` names what a dict is. The first is ``"owner"``, with the time of the export.
-        The others follow in this order: ``"schedule"``, ``"run"``, ``"change"``, ``"request"``,
-        ``"alert"``, ``"hold"``. Their fields are those of ``to_dict``. They include the arguments
-        of tasks.
+        The ``record`` key names the kind of a dict. The first dict is ``"owner"``, with the time of
+        the export. The others follow in this order: ``"schedule"``, ``"run"``, ``"change"``,
+        ``"request"``, ``"alert"``, ``"hold"``. Their fields are the same as in ``to_dict``. They
+        include the arguments of tasks.
 
-        At most 500 rows are in memory. Each batch is one read: without ``session``, an edit during
-        the export can be in a later part and not in an earlier one. For a snapshot, pass a session
-        at REPEATABLE READ.
+        At most 500 rows are in memory. Each batch is read separately. If you do not pass
+        ``session``, a later batch can contain an edit although an earlier batch does not. For a
+        snapshot, pass a session that uses REPEATABLE READ.
         """
         return export.lines(self._context, self, owner=self.owner, session=session)
 

@@ -49,8 +49,8 @@ class RerunCalls(Calls):
         """Run an ended run again, at once, also if its schedule is paused or held.
 
         The new run has the origin ``"rerun"``, and ``rerun_of`` is the id of the original run. The
-        task receives the original fire time. Task, arguments, options and policies are those of the
-        schedule now. ``expires_after`` counts from this call. A beat sends the run within
+        task receives the original fire time. The run uses the schedule's current task, arguments,
+        options and policies. ``expires_after`` counts from this call. A beat sends the run within
         milliseconds after the commit. ``actor`` and ``reason`` are for the audit; ``acting()``
         presets them.
 
@@ -98,10 +98,11 @@ class RerunCalls(Calls):
         - ``name``: only runs of the schedules of this name. ``task``: only runs that had this task.
         - At most ``batch_size`` (1 to 1,000) of the new runs are unfinished at any time.
 
-        Beat makes the new runs while no schedule is due. If runs of a schedule must not overlap, it
-        makes one at a time, and only while the schedule has no unfinished run. Runs that have a
-        rerun do not match, but their newest rerun can. So a second call repeats nothing. Runs whose
-        schedule is deleted, paused or quarantined or must not run its task are excluded.
+        Beat creates the new runs while no schedule is due. If runs of a schedule must not overlap,
+        beat creates one run at a time, and only while the schedule has no unfinished run. Runs that
+        have a rerun do not match, but their newest rerun can match. A second call therefore repeats
+        nothing. A run is excluded if its schedule is deleted, paused or quarantined, or must not
+        run its task.
 
         ``actor`` and ``reason`` are for the audit; ``acting()`` presets them.
 

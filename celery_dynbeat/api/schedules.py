@@ -16,10 +16,12 @@ from celery_dynbeat.process.context import Context
 class Schedules(SharedCalls, AlertTargetCalls):
     """The calls that span owners.
 
-    ``for_owner`` gives the calls of one owner, ``for_group`` those of a group of owners.
+    ``for_owner`` returns the calls for one owner, and ``for_group`` the calls for a group of
+    owners.
 
-    Every call accepts ``session=`` and then joins the transaction of the caller. Every change
-    accepts ``actor=`` and ``reason=`` for the audit, by default those of ``Dynbeat.acting``.
+    Every call accepts ``session=``. A call with a session joins its transaction. Every change
+    accepts ``actor=`` and ``reason=`` for the audit. The defaults are the values from
+    ``Dynbeat.acting``.
     """
 
     def __init__(self, context: Context) -> None:
@@ -53,12 +55,12 @@ class Schedules(SharedCalls, AlertTargetCalls):
 
         Their runs that have not started are revoked. The history stays until it is pruned.
 
-        With ``erase_history`` the owner's runs, changes and requests are deleted, too. Running
-        tasks continue; their rows are deleted. One change remains: the owner's name, with the actor
-        and the reason of this call. Without ``session`` each batch commits: first the schedules
-        stop, then the history is deleted. ``progress`` is called after each batch with the number
-        of deleted rows. If the call fails, repeat it. Let the application create nothing for the
-        owner meanwhile.
+        If ``erase_history`` is true, the owner's runs, changes and requests are also deleted.
+        Running tasks continue, but their rows are deleted. One change remains. It contains the
+        owner's name, and the actor and the reason of this call. If you do not pass ``session``,
+        each batch commits: first the schedules stop, and then the history is deleted. ``progress``
+        is called after each batch with the number of deleted rows. If the call fails, repeat it.
+        The application must not create schedules for the owner during the call.
 
         Raises InvalidScheduleError.
         """

@@ -20,9 +20,9 @@ class UsageCalls(Calls):
 
         ``owner`` is needed only for the calls of all owners.
 
-        The limits are those of dynbeat_owner_limits for the owner and for each of its groups, and
-        dynbeat_max_schedules_per_owner. Paused and finished schedules count. Each count reads the
-        index entries of the schedules. Raises InvalidScheduleError.
+        The limits come from dynbeat_owner_limits, for the owner and for each of its groups, and
+        from dynbeat_max_schedules_per_owner. Paused and finished schedules count. Each count reads
+        the index entries of the schedules. Raises InvalidScheduleError.
 
         >>> mine.usage().schedules, mine.usage().remaining
         (1, None)

@@ -42,8 +42,9 @@ class AlertCalls(Calls):
     ) -> Page[AlertInfo]:
         """Return one page of up to ``limit`` alerts, in the order of their ids.
 
-        With ``only_open=False`` also those from which the schedule has recovered. ``after`` is the
-        ``cursor`` of the previous page. ``limit`` is at most 1,000. Raises InvalidScheduleError.
+        If ``only_open`` is false, the page also contains alerts from which the schedule has
+        recovered. ``after`` is the ``cursor`` of the previous page. ``limit`` is at most 1,000.
+        Raises InvalidScheduleError.
         """
         check_limit("limit", limit)
         key = cursors.decode_id(after, order=_OLDEST)
@@ -67,8 +68,9 @@ class AlertCalls(Calls):
     ) -> AlertInfo:
         """Note that the actor takes care of an open alert; return it.
 
-        No message reports the alert again until it recovers. The recovery is reported. An opening
-        that no message has reported yet is not, and a snooze ends. Raises AlertNotFoundError.
+        No message reports the alert again until it recovers. The recovery is reported. If no
+        message has reported the opening of the alert yet, none will. A snooze of the alert ends.
+        Raises AlertNotFoundError.
         """
 
         def acknowledge(alert: Alert, now: datetime) -> Mapping[str, object]:
@@ -91,9 +93,9 @@ class AlertCalls(Calls):
     ) -> AlertInfo:
         """Send no message about an open alert until an instant; return the alert.
 
-        If it is still open then, a message reports it again. A recovery before is not reported.
-        ``until`` is at most 30 days ahead. None ends the snooze. An acknowledgement ends. Raises
-        AlertNotFoundError and InvalidScheduleError.
+        If the alert is still open at that instant, a message reports it again. An earlier recovery
+        is not reported. ``until`` is at most 30 days ahead. None ends the snooze. An
+        acknowledgement of the alert ends. Raises AlertNotFoundError and InvalidScheduleError.
         """
         until = checks.check_instant("until", until)
 
@@ -148,8 +150,8 @@ class AlertTargetCalls(Calls):
     def alert_targets(self, *, session: Session | None = None) -> Sequence[AlertTargetInfo]:
         """Return what the messages to each alert target have become, in the order of the names.
 
-        The targets are those of the settings of this process, and others that have messages or
-        unsent alerts.
+        The list contains the targets in the settings of this process, and other targets that have
+        messages or unsent alerts.
         """
         urls = self._context.settings.alert_urls
         return self._context.read(session, lambda session: _targets(session, urls))

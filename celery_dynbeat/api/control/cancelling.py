@@ -47,7 +47,7 @@ class CancelCalls(Calls):
     ) -> RunInfo:
         """Cancel a run that has not started or waits for a retry, and return it: ``revoked``.
 
-        The guard in the worker drops its message. The fire time counts as run.
+        The guard in the worker drops the message of the run. The fire time still counts as a run.
 
         Raises RunNotFoundError. Raises InvalidScheduleError for a run that is running or has ended:
         Celery's ``revoke(run_id, terminate=True)`` ends a running one.
@@ -87,15 +87,15 @@ class CancelCalls(Calls):
     ) -> int:
         """Cancel the runs that match and have not started or wait for a retry; return their number.
 
-        - ``name`` and the filters are those of ``runs()``. Without any of them, all such runs of
-          the scope are cancelled.
+        - ``name`` and the filters are the same as in ``runs()``. If you pass none of them, all such
+          runs in the scope are cancelled.
         - ``status``: one or several of ``pending``, ``sent`` and ``retrying``, by default all.
-        - ``limit``: at most this number of runs, up to 100,000. If the call returns it, more runs
-          may match: repeat the call.
+        - ``limit``: the largest number of runs to cancel, up to 100,000. If the call returns this
+          number, more runs may match. In that case, repeat the call.
 
-        Without ``session``, each batch of 500 runs commits. If the call fails, repeat it. Runs that
-        are recorded during the call, or that a worker starts meanwhile, may not be cancelled.
-        Raises InvalidScheduleError.
+        If you do not pass ``session``, each batch of 500 runs commits. If the call fails, repeat
+        it. Runs that beat records or a worker starts during the call may not be cancelled. Raises
+        InvalidScheduleError.
 
         >>> _ = mine.run_now("digest")
         >>> mine.cancel_runs("digest")

@@ -43,14 +43,14 @@ class HoldCalls(Calls):
     ) -> HoldInfo:
         """Stop the schedules of the owner, the group or all owners until ``release`` or ``until``.
 
-        - Beat sends no fire time. Backfills and ``rerun_many`` wait; ``run_now`` and ``rerun``
-          start. So do runs that are recorded already, and their retries.
-        - Afterwards, ``catch_up`` decides about the missed fire times, as after downtime.
+        - Beat sends no fire time. Backfills and ``rerun_many`` wait. Runs of ``run_now`` and
+          ``rerun``, runs that are already recorded, and their retries still start.
+        - After the hold, ``catch_up`` decides which missed fire times are sent, as after downtime.
         - A schedule's own pause does not change.
         - ``until`` is an aware datetime in the future. ``reason`` has at most 1,024 characters.
         - Each actor has at most one hold of the owner, of the group, and of everything. A second
-          call of the same actor changes its reason and end. The owner is held while any hold of it,
-          of one of its groups, or of everything is in force.
+          call by the same actor changes the reason and the end of the hold. The owner is held while
+          a hold of the owner, of one of its groups, or of everything is in force.
 
         The cost does not depend on the number of schedules. A batch that beat has claimed before
         the commit is still sent. Raises InvalidScheduleError.
@@ -81,9 +81,10 @@ class HoldCalls(Calls):
     ) -> Sequence[HoldInfo]:
         """End the actor's hold of the owner, or of everything; return the ended holds.
 
-        With ``all_actors`` the holds of all actors end. A release of an owner ends no hold of
-        everything or of a group, and a release of everything no hold of an owner. Nothing is
-        returned if there is no such hold. Raises HeldByOthersError if only other actors hold it.
+        If ``all_actors`` is true, the holds of all actors end. The release of an owner ends no hold
+        of everything or of a group. The release of everything ends no hold of an owner. If there is
+        no such hold, the returned list is empty. Raises HeldByOthersError if only other actors hold
+        it.
 
         >>> _ = mine.hold(actor="alice")
         >>> len(mine.release(actor="alice"))
@@ -106,9 +107,9 @@ class HoldCalls(Calls):
     ) -> Page[HoldInfo]:
         """Return one page of up to ``limit`` holds in force, the oldest first.
 
-        Those of an owner are its own, those of its groups and those of everything, at most 1,000 of
-        each. ``after`` is the ``cursor`` of the previous page. ``limit`` is at most 1,000. Raises
-        InvalidScheduleError.
+        For an owner, the page contains the holds of the owner, of its groups and of everything, at
+        most 1,000 of each. ``after`` is the ``cursor`` of the previous page. ``limit`` is at most
+        1,000. Raises InvalidScheduleError.
         """
         check_limit("limit", limit)
         key = cursors.decode_id(after, order=_OLDEST)

@@ -35,12 +35,12 @@ class ChangeCalls(Calls):
     ) -> Page[ChangeInfo]:
         """Return one page of up to ``limit`` edits that match, newest first.
 
-        - ``name``: the edits of the schedules of this name. ``name=""`` returns only edits of an
+        - ``name``: the edits of the schedules with this name. ``name=""`` returns only edits of an
           owner, or of everything, such as a hold. The edits of a deleted schedule stay readable
           under its name until dynbeat_audit_retention ends.
         - The other filters are those of ``ChangeFilter``: owner, actor, action, since, until. Pass
-          ``since`` with a rare ``action``, and for all owners with a ``name``: the changes since
-          then are read until ``limit`` of them match.
+          ``since`` if you filter on a rare ``action``, or on a ``name`` for all owners. The call
+          reads the changes since that instant until ``limit`` of them match.
         - ``after``: the ``cursor`` of the previous page. ``limit`` is at most 1,000.
 
         Raises InvalidScheduleError.

@@ -33,8 +33,9 @@ class ForecastCalls(Calls):
 
         Paused schedules have no runs. A hold in force, ``skip()``, ``end_at``, ``max_runs`` and
         jitter count. Retries, reruns and manual runs are not foreseen. Up to 200,000 schedules are
-        read, 5,000 in each transaction; of more, a random sample. A forecast of so many takes
-        seconds. It imports the tasks of the application, whose options choose their queue.
+        read, 5,000 in each transaction. If there are more, a random sample is read. A forecast of
+        so many schedules takes seconds. The call imports the tasks of the application, because
+        their options choose the queue.
 
         Raises InvalidScheduleError.
 

@@ -62,20 +62,21 @@ class RunCalls(Calls):
     ) -> Page[RunInfo]:
         """Return one page of up to ``limit`` runs that match, the newest first.
 
-        - ``name``: the runs of the schedules of this name. The history of a deleted schedule stays
-          readable under its name; a schedule that exists has only its own.
+        - ``name``: the runs of the schedules with this name. The history of a deleted schedule
+          stays readable under its name. If the schedule exists, only its own runs are returned.
         - The other filters are those of ``RunFilter``: owner, status, task, origin, since, until.
         - ``after``: the ``cursor`` of the previous page. ``limit`` is at most 1,000.
 
-        The runs of an owner are ordered by fire time. Those of all owners are ordered by creation:
-        a run of a backfill for a past fire time is new. A row of ``skip()`` is created before its
-        fire time. With ``since`` it appears there only if it was created after that instant, too.
+        The runs of one owner are ordered by fire time. The runs of all owners are ordered by their
+        creation, so a backfill's run for a past fire time is new. A row of ``skip()`` is created
+        before its fire time. If you pass ``since`` for all owners, the row must also have been
+        created after that instant.
 
-        A page reads at most 10,000 runs. If few of them match, it has fewer than ``limit`` runs,
-        or none, and a cursor: the history ends where the cursor is None. A filter on unfinished
-        statuses only reads the unfinished runs, if there are at most 10,000. If there are more,
-        such a list of all owners is ordered by schedule, and newest first in each. Raises
-        InvalidScheduleError.
+        A page reads at most 10,000 runs. If few of these runs match, the page has fewer than
+        ``limit`` runs, or none, and a cursor. The history ends when the cursor is None. If all
+        statuses in the filter are unfinished, and at most 10,000 runs are unfinished, only the
+        unfinished runs are read. If there are more, a list of all owners is ordered by schedule,
+        with the newest run of each schedule first. Raises InvalidScheduleError.
 
         >>> _ = mine.run_now("digest")
         >>> [(run.name, run.status) for run in mine.runs(origin="manual")]
@@ -103,9 +104,9 @@ class RunCalls(Calls):
     ) -> BoundedCount:
         """Return the number of runs that match, up to 10,000: ``"10,000+"`` as text.
 
-        The filters are those of ``runs()``. At most 10,001 runs are read, the newest first. So with
-        a filter on status, task or origin the count in a long history can be a lower bound. Raises
-        InvalidScheduleError.
+        The filters are those of ``runs()``. At most 10,001 runs are read, the newest first. If you
+        filter on status, task or origin, the count in a long history can therefore be a lower
+        bound. Raises InvalidScheduleError.
         """
         found = filter_of(name=name, **self._in_scope(RunFilter, matching))
         return count(self._context, session, matching=found)

@@ -28,13 +28,14 @@ class ListCalls(Calls):
         - The filters are those of ``ScheduleFilter``: owner, task, enabled, tag, state and
           name_prefix.
         - ``order``: ``"name"``, or ``"next_run_at"``, which leaves out schedules without a
-          next_run_at. None: by name; overdue schedules by next_run_at. Schedules of all owners are
-          ordered by owner and name; with ``name_prefix`` by name and owner.
+          next_run_at. None orders by name, and overdue schedules by next_run_at. Schedules of all
+          owners are ordered by owner and name. If you pass ``name_prefix``, they are ordered by
+          name and owner.
         - ``after``: the ``cursor`` of the previous page. ``limit`` is at most 1,000.
 
-        A page reads at most 10,000 schedules. If few of them match, it has fewer than ``limit``
-        schedules, or none, and a cursor: the list ends where the cursor is None. Raises
-        InvalidScheduleError.
+        A page reads at most 10,000 schedules. If few of these schedules match, the page has fewer
+        than ``limit`` schedules, or none, and a cursor. The list ends when the cursor is None.
+        Raises InvalidScheduleError.
 
         >>> [schedule.name for schedule in mine.list(state="active")]
         ['digest']
@@ -54,8 +55,8 @@ class ListCalls(Calls):
     ) -> BoundedCount:
         """Return the number of schedules that match, up to 10,000: ``"10,000+"`` as text.
 
-        The filters are those of ``list()``. At most 10,001 schedules are read, so with a filter on
-        task, enabled or tag the count of many schedules can be a lower bound. Raises
+        The filters are the same as in ``list()``. At most 10,001 schedules are read. If you filter
+        on task, enabled or tag, the count of many schedules can therefore be a lower bound. Raises
         InvalidScheduleError.
 
         >>> str(mine.count(task="mail.digest"))
