@@ -102,8 +102,8 @@ def next_runs(
     """List the next fire times of a schedule, or forecast runs.
 
     Fire times are in UTC and in the time zone of the trigger. A trigger without a time zone uses
-    the owner's. The list includes skipped fire times and fire times that a hold in force stops. A
-    paused or finished schedule has no other fire times.
+    the owner's time zone. The list includes skipped fire times and fire times that a hold in force
+    stops. A paused or finished schedule has no other fire times.
 
     If you pass --per-minute or --per-hour, the command prints how many runs become due in each
     queue, including recurrences. Notes tell you if the numbers are an estimate. They also name the
