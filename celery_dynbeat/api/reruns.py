@@ -286,7 +286,8 @@ def _add(
     def is_reserved(record: Record) -> bool:
         return is_fire_time(row, record["scheduled_for"], settings=context.settings)
 
-    if add_reruns(session, [record], is_reserved=is_reserved):
+    added = add_reruns(session, [record], is_reserved=is_reserved, settings=context.settings)
+    if added.repeated:
         rule = (
             "it was rerun after the snapshot of this transaction: repeat the transaction, or use"
             " READ COMMITTED"

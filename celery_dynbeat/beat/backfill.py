@@ -163,11 +163,11 @@ def _record(
         {**run_rows.pending_row(run, now=now, overdue_at=overdue_at), "request_id": request.id}
         for run in new
     ]
-    added = runs.add(session, pending)
+    added, waiting = run_rows.add_runs(session, pending, settings=settings)
     for remainder in remainders.values():
         if remainder.older is not None:
             _add_skipped(session, schedule, remainder.older, now)
-    return [run for run in new if run.run_id in added]
+    return [run for run in new if run.run_id in added and run.run_id not in waiting]
 
 
 def _remainders(

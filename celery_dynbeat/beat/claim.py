@@ -41,10 +41,10 @@ from celery_dynbeat.planning import (
     without,
 )
 from celery_dynbeat.planning.plan import OutgoingRun, Plan, first_fire, plan, run_at, skip_missed
-from celery_dynbeat.store import runs
 from celery_dynbeat.store.runs import skips, unfinished
 from celery_dynbeat.store.schedules import due, run_rows
 from celery_dynbeat.store.schedules.due import DueSchedule
+from celery_dynbeat.store.schedules.run_rows import AddedRuns
 from celery_dynbeat.telemetry import emit, emit_on_commit, events, has_listeners
 from celery_dynbeat.triggers import KINDS
 
@@ -71,6 +71,7 @@ class Claimed:
     ``terminate`` are the ids of running runs that a newer run replaces. ``is_full`` means that more
     rows may be due than fit into a batch or its planning time. The owners ``costly_in_rows`` had a
     large share of a full batch. The schedules of ``costly_owners`` took long to plan.
+    ``has_waiting`` means that new runs wait for a slot of their owner.
     """
 
     handled: int
@@ -79,6 +80,7 @@ class Claimed:
     is_full: bool
     costly_in_rows: frozenset[str]
     costly_owners: frozenset[str]
+    has_waiting: bool = False
 
 
 class _Decision(NamedTuple):
@@ -144,16 +146,22 @@ def claim(
         decisions += [
             _Decision(row.owner, {"id": row.id, "next_run_at": again_at}) for row in replaces_locked
         ]
-    new = _record(session, decisions, now=now)
+    new, waiting = _record(session, decisions, now=now, settings=settings)
     terminate = _replace_runs(session, decisions, new, now=now)
     _advance(session, decisions, new)
     return Claimed(
         handled=len(decisions) + held,
-        outgoing=[run for decision in decisions for run in decision.outgoing if run.run_id in new],
+        outgoing=[
+            run
+            for decision in decisions
+            for run in decision.outgoing
+            if run.run_id in new and run.run_id not in waiting
+        ],
         terminate=terminate,
         is_full=is_out_of_time or fills_batch,
         costly_in_rows=_large_owners(decisions, batch_size) if fills_batch else frozenset(),
         costly_owners=planning_time.costly_owners(),
+        has_waiting=bool(waiting),
     )
 
 
@@ -226,7 +234,7 @@ def plan_unplanned(session: Session, *, now: datetime, settings: Settings) -> in
             break
         decisions.append(_decide_or_quarantine(decide, row, now=now))
         planning_time.add_row(row.owner)
-    new = _record(session, decisions, now=now)
+    new = _record(session, decisions, now=now, settings=settings).ids
     _advance(session, decisions, new)
     return len(rows)
 
@@ -451,9 +459,16 @@ def _change(row: DueSchedule, spec: ScheduleSpec, planned: Plan, now: datetime) 
     return change
 
 
-def _record(session: Session, decisions: Sequence[_Decision], *, now: datetime) -> Collection[str]:
+def _record(
+    session: Session, decisions: Sequence[_Decision], *, now: datetime, settings: Settings
+) -> AddedRuns:
     """Insert the rows of history. Return the ids of those whose fire time had no row."""
-    new = runs.add(session, [record for each in decisions for record in each.records])
+    added = run_rows.add_runs(
+        session,
+        [record for each in decisions for record in each.records],
+        settings=settings,
+    )
+    new = added.ids
     quarantined = [each.quarantined for each in decisions if each.quarantined is not None]
     emit_on_commit(session, *quarantined)
     if has_listeners(events.FireTimesSkipped):
@@ -464,7 +479,7 @@ def _record(session: Session, decisions: Sequence[_Decision], *, now: datetime) 
         made = [run for run in late if run.run_id is None or run.run_id in new]
         if made:
             emit_on_commit(session, events.RunsLate(runs=made, at=now))
-    return new
+    return added
 
 
 def skipped_of(records: Iterable[Mapping[str, Any]]) -> Iterable[events.FireTimesSkipped]:

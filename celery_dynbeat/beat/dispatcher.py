@@ -50,6 +50,7 @@ from celery_dynbeat.telemetry import emit, emit_on_commit, events, has_listeners
 from celery_dynbeat.telemetry.events import BatchKind
 
 if TYPE_CHECKING:
+    from celery_dynbeat.beat.admission import Admission
     from celery_dynbeat.beat.traces import RecordedTraces
     from celery_dynbeat.tracing.run_tracer import RunTracer
 
@@ -171,6 +172,17 @@ class NoTraces:
         return publisher.publish(outgoing)
 
 
+def _admission(
+    database: Database, settings: Settings, *, idle_interval: timedelta
+) -> "Admission | None":
+    """Return what admits waiting runs, None if no owner can have a limit on its runs."""
+    if not settings.may_cap_runs:
+        return None
+    from celery_dynbeat.beat.admission import Admission  # noqa: PLC0415
+
+    return Admission(database=database, settings=settings, idle_interval=idle_interval)
+
+
 def _recorded_traces(tracer: "RunTracer") -> "RecordedTraces":
     # A late import: a beat without traces does not need the queries.
     from celery_dynbeat.beat.traces import RecordedTraces  # noqa: PLC0415
@@ -220,6 +232,9 @@ class Dispatcher:
         self._poller = DuePoller(
             database=database, interval=poll_interval or settings.poll_interval
         )
+        self._admission = _admission(
+            database, settings, idle_interval=poll_interval or settings.poll_interval
+        )
         self._termination = Termination(publisher)
         self._maintenance = Maintenance(
             database=database, termination=self._termination, clock=clock, settings=settings
@@ -241,10 +256,14 @@ class Dispatcher:
     def reset_poller(self) -> None:
         """Make the next poll a full one, as once in each dynbeat_poll_interval."""
         self._poller.reset()
+        if self._admission is not None:
+            self._admission.expect()
 
     def on_change(self) -> None:
         """Make the next pass claim what is due, and the poll after it a full one."""
         self._poller.on_change()
+        if self._admission is not None:
+            self._admission.expect()
 
     def close(self) -> None:
         """Wait for the last confirm."""
@@ -269,6 +288,8 @@ class Dispatcher:
             handled += self._dispatch_due(now)
         if is_due(pending.overdue_at, now):
             handled += self._sweep(now)
+        if self._admission is not None:
+            handled += self._admission.run(now)
         if pending.has_deferred and not self._has_backlog:
             handled += self._maintenance.settle_recent(now)
         handled += self._maintenance.rescue(now)
@@ -292,6 +313,8 @@ class Dispatcher:
         wait, maintenance_at = self._poller.next_wait(pending, now), self._maintenance.next_at
         if self._confirms.are_left:
             wait = min(wait, LOCKED_PAUSE)
+        if self._admission is not None:
+            wait = min(wait, self._admission.wait(now))
         return wait if maintenance_at is None else min(wait, maintenance_at - now)
 
     def _plan_unplanned(self, now: datetime) -> int:
@@ -312,6 +335,8 @@ class Dispatcher:
         claimed = self._take(take, BatchKind.DUE)
         self._costly_in_rows = claimed.costly_in_rows
         self._has_backlog = claimed.is_full
+        if self._admission is not None and claimed.has_waiting:
+            self._admission.expect()
         self._add_costly_owners(claimed.costly_owners, now)
         self._termination.request(claimed.terminate)
         return self._send(claimed, BatchKind.DUE)

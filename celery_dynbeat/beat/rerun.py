@@ -193,8 +193,9 @@ def _record(
         return is_fire_time(row, record["scheduled_for"], settings=settings)
 
     schedules.touch(session, sorted({run.schedule_id for run in outgoing}))
-    repeated = add_reruns(session, records, is_reserved=is_reserved)
-    return [run for run in outgoing if run.run_id not in repeated]
+    added = add_reruns(session, records, is_reserved=is_reserved, settings=settings)
+    unsent = added.repeated | added.waiting
+    return [run for run in outgoing if run.run_id not in unsent]
 
 
 def _progress(

@@ -37,7 +37,7 @@ class LazyGroup(DYMGroup):
         "holds": ("holds:holds", "List the holds in force with their actors and reasons."),
         "usage": (
             "usage:usage",
-            "Show how many schedules an owner has, and the limits on it.",
+            "Show the schedules and runs of an owner, and the limits on them.",
         ),
         "run": ("run:run", "Run a schedule once now, even if it is paused."),
         "rerun": ("rerun:rerun", "Rerun one ended run, or with --since all failed runs."),

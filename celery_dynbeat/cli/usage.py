@@ -23,7 +23,7 @@ COLUMNS = (
 )
 @owner_option
 def usage(invocation: Invocation) -> None:
-    """Show how many schedules an owner has, and the limits on it.
+    """Show the schedules and runs of an owner, and the limits on them.
 
     There is one row for each limit: of each group of the owner, then of the owner. A group, such as
     org:7/, can be given as the owner.
@@ -31,8 +31,10 @@ def usage(invocation: Invocation) -> None:
     found = invocation.schedules.usage(invocation.owner or "")
     if invocation.output.as_json:
         invocation.output.line(json.dumps(found.to_dict()))
-    elif found.limits:
-        invocation.show(COLUMNS, found.limits, hidden=())
+    elif found.limits or found.run_limits:
+        invocation.show(COLUMNS, [*found.limits, *found.run_limits], hidden=())
+        if found.waiting:
+            invocation.output.line(f"{counted(found.waiting, 'run')} waiting for a slot")
     else:
         invocation.output.line(
             f"owner {found.owner!r} has {counted(found.schedules, 'schedule')}, without a limit"

@@ -6,9 +6,11 @@ A group is the first part of an owner, up to a "/": owner ``"org:7/user:42"`` is
     max_schedules    each value applies: of the owner to its schedules, of a group to all of its
     min_interval     the longest of the values
     allowed_tasks    each value must allow the task
+    max_running, max_starts_per_minute    as max_schedules, of runs
 
 A single setting, such as ``dynbeat_min_interval``, applies if the owner and its groups have no
-value. ``dynbeat_max_schedules_per_owner`` applies if the owner has none, also in a group with one.
+value. A setting per owner, such as ``dynbeat_max_schedules_per_owner``, applies if the owner has no
+value, also in a group with one.
 """
 
 import logging
@@ -40,6 +42,15 @@ _MAX_INTERVAL = timedelta(days=36_525)
 _WARN_EVERY = 60.0
 
 
+def _check_cap(name: str, value: Any) -> None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise _invalid(name, value, "must be a whole number from 1; a hold stops all runs")
+
+
+def _invalid(name: str, value: object, rule: str) -> ConfigurationError:
+    return ConfigurationError(f"{SETTING}: {name} = {shorten(value)}: {rule}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerLimits:
     """The limits of one owner, or of one group of owners.
@@ -48,6 +59,9 @@ class OwnerLimits:
     - ``min_interval``: the shortest distance between two fire times, a timedelta or seconds. 0
       means no limit.
     - ``allowed_tasks``: patterns of the tasks that may run, such as ``"report.*"``.
+    - ``max_running``: how many runs have a slot at the same time at most. A run has its slot from
+      its sending until it ends; all owners of a group together.
+    - ``max_starts_per_minute``: how many runs are sent in 60 seconds at most.
 
     None means: the single setting, such as ``dynbeat_max_schedules_per_owner``; no limit for a
     group. Raises ConfigurationError for an invalid value.
@@ -56,8 +70,12 @@ class OwnerLimits:
     max_schedules: int | None = None
     min_interval: timedelta | None = None
     allowed_tasks: Sequence[str] | None = None
+    max_running: int | None = None
+    max_starts_per_minute: int | None = None
 
     def __post_init__(self) -> None:
+        _check_cap("max_running", self.max_running)
+        _check_cap("max_starts_per_minute", self.max_starts_per_minute)
         most = self.max_schedules
         is_count = isinstance(most, int) and not isinstance(most, bool) and most >= 0
         if most is not None and not is_count:
@@ -145,11 +163,20 @@ class LimitsByOwner:
 
     def max_schedules(self, owner: str, *, default: int | None) -> Sequence[Limit]:
         """Return the limits on the schedules of ``owner``: of its groups, then its own."""
-        *of_groups, own = self._values(owner, "max_schedules")
+        return self._counts(owner, "max_schedules", default_max_schedules(owner, default))
+
+    def max_running(self, owner: str, *, default: int | None) -> Sequence[Limit]:
+        """Return the limits on the runs of ``owner`` that have a slot: of its groups, then own."""
+        return self._counts(owner, "max_running", _default_max_running(owner, default))
+
+    def max_starts(self, owner: str, *, default: int | None) -> Sequence[Limit]:
+        """Return the limits on the runs that are sent in a minute: of its groups, then its own."""
+        return self._counts(owner, "max_starts_per_minute", _default_max_starts(owner, default))
+
+    def _counts(self, owner: str, field: str, default: Sequence[Limit]) -> Sequence[Limit]:
+        *of_groups, own = self._values(owner, field)
         limits = [limit for limit in of_groups if limit.value is not None]
-        if own.value is not None:
-            return [*limits, own]
-        return [*limits, *default_max_schedules(owner, default)]
+        return [*limits, *(default if own.value is None else [own])]
 
     def min_interval(self, owner: str, *, default: timedelta) -> Limit:
         """Return the longest interval of the owner and its groups, else ``default``."""
@@ -220,6 +247,55 @@ def default_max_schedules(owner: str, default: int | None) -> Sequence[Limit]:
     return [Limit(default, owner, "dynbeat_max_schedules_per_owner")]
 
 
+def _default_max_running(owner: str, default: int | None) -> Sequence[Limit]:
+    if default is None or is_group(owner):
+        return ()
+    return [Limit(default, owner, "dynbeat_max_running_per_owner")]
+
+
+def _default_max_starts(owner: str, default: int | None) -> Sequence[Limit]:
+    if default is None or is_group(owner):
+        return ()
+    return [Limit(default, owner, "dynbeat_max_starts_per_minute_per_owner")]
+
+
+class Caps(NamedTuple):
+    """The limits on the runs of one owner: of its groups, then its own. Both empty: no limit."""
+
+    running: Sequence[Limit]
+    starts: Sequence[Limit]
+
+    def __bool__(self) -> bool:
+        return bool(self.running or self.starts)
+
+    @property
+    def scope(self) -> str:
+        """The largest group with a limit, else the owner: its slots are given one after another."""
+        return min((limit.owner for limit in (*self.running, *self.starts)), key=len)
+
+
+NO_CAPS = Caps((), ())
+
+
+def caps_of(
+    owner: str, limits: LimitsByOwner | None, *, max_running: int | None, max_starts: int | None
+) -> Caps:
+    """Return the limits on the runs of an owner or a group; the numbers are the defaults.
+
+    The application itself (owner ``""``) has none. Raises as ``LimitsByOwner.of`` does.
+    """
+    if not owner:
+        return NO_CAPS
+    if limits is None:
+        return Caps(
+            _default_max_running(owner, max_running), _default_max_starts(owner, max_starts)
+        )
+    return Caps(
+        limits.max_running(owner, default=max_running),
+        limits.max_starts(owner, default=max_starts),
+    )
+
+
 def default_allowed_tasks(owner: str, default: tuple[str, ...] | None) -> Sequence[Limit]:
     """Return the patterns of ``dynbeat_allowed_tasks``, if it is set."""
     return [] if default is None else [Limit(default, owner, "dynbeat_allowed_tasks")]
@@ -284,7 +360,3 @@ def _patterns(value: Any) -> tuple[str, ...]:
     if not is_list or not all(isinstance(each, str) and each for each in patterns):
         raise _invalid("allowed_tasks", value, "must be a list of names, in which * matches any")
     return patterns
-
-
-def _invalid(name: str, value: object, rule: str) -> ConfigurationError:
-    return ConfigurationError(f"{SETTING}: {name} = {shorten(value)}: {rule}")

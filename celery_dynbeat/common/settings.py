@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 from celery_dynbeat.common.errors import ConfigurationError, InvalidScheduleError
 
 if TYPE_CHECKING:
-    from celery_dynbeat.common.owner_limits import LimitsByOwner
+    from celery_dynbeat.common.owner_limits import Caps, LimitsByOwner
     from celery_dynbeat.common.retry import Retry
 
 #: Ended runs that ``after_failures`` may count. Each evaluation reads so many rows.
@@ -430,6 +430,8 @@ class Settings:
     audit_retention: timedelta = _setting(timedelta(days=90), _duration)
     min_interval: timedelta = _setting(timedelta(seconds=1), _delay)
     max_schedules_per_owner: int | None = _setting(None, _count)
+    max_running_per_owner: int | None = _setting(None, _count)
+    max_starts_per_minute_per_owner: int | None = _setting(None, _count)
     allowed_tasks: tuple[str, ...] | None = _setting(None, _patterns)
     owner_limits: "LimitsByOwner | None" = _setting(None, _owner_limits)
     max_payload_bytes: int = _setting(65_536, _count)
@@ -466,6 +468,26 @@ class Settings:
     def alerts_enabled(self) -> bool:
         """Whether facts are recorded and evaluated."""
         return any(self.alert_urls.values()) if self.alerts is None else self.alerts
+
+    @property
+    def may_cap_runs(self) -> bool:
+        """Whether an owner can have a limit on its runs."""
+        return (
+            self.owner_limits is not None
+            or self.max_running_per_owner is not None
+            or self.max_starts_per_minute_per_owner is not None
+        )
+
+    def caps_of(self, owner: str) -> "Caps":
+        """Return the limits on the runs of an owner or a group.
+
+        Raises the error of a function of dynbeat_owner_limits that fails, except after
+        ``for_pass``.
+        """
+        from celery_dynbeat.common.owner_limits import caps_of  # noqa: PLC0415
+
+        running, starts = self.max_running_per_owner, self.max_starts_per_minute_per_owner
+        return caps_of(owner, self.owner_limits, max_running=running, max_starts=starts)
 
     def for_pass(self) -> "Settings":
         """Return the settings for many schedules: the limits of an owner are looked up once.

@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Index, and_, literal_column, not_
 
 from celery_dynbeat.db.alert_models import Alert, AlertCheck, AlertMessage
 from celery_dynbeat.db.models import Base, Change, Hold, Request, Run, Schedule
+from celery_dynbeat.db.slot_models import Slot
 from celery_dynbeat.db.type_checks import type_checks
 from celery_dynbeat.db.types import MYSQL
 
@@ -169,6 +170,23 @@ Index(
     AlertMessage.previous_id,
     unique=True,
 )
+
+# The waiting runs by owner, oldest first, and the slots in use. MySQL has no partial indexes.
+_only_on(
+    ("sqlite", "postgresql"),
+    _partial("ix_dynbeat_slot_waiting", Slot.owner, Slot.id, where=Slot.admitted_at.is_(None)),
+)
+_only_on(_MYSQL, Index("ix_dynbeat_slot_waiting", Slot.owner, Slot.admitted_at, Slot.id))
+_only_on(
+    ("sqlite", "postgresql"),
+    _partial(
+        "ix_dynbeat_slot_admitted",
+        Slot.owner,
+        Slot.admitted_at,
+        where=Slot.admitted_at.is_not(None),
+    ),
+)
+_partial("ix_dynbeat_slot_expires_at", Slot.expires_at, where=Slot.expires_at.is_not(None))
 
 for _key, _table in METADATA.tables.items():
     for _column in tuple(_table.columns):

@@ -42,6 +42,7 @@ MAX_AGE = 5.0
 class _Reading:
     tables: health.Tables
     oldest_pending_at: datetime | None
+    waiting_runs: int | None
     now: datetime
     duration: float
 
@@ -86,17 +87,26 @@ class DatabaseGauges:
             now = self._context.clock.now()
             nodes_since = now - max(SHOWN_FOR, self._context.settings.node_timeout)
 
-            def work(session: Session) -> tuple[health.Tables, datetime | None]:
+            def work(session: Session) -> tuple[health.Tables, datetime | None, int | None]:
                 tables = health.read(session, now=now, nodes_since=nodes_since)
-                return tables, late_work.unstarted_runs(session).oldest_at
+                waiting = self._waiting_runs(session)
+                return tables, late_work.unstarted_runs(session).oldest_at, waiting
 
-            tables, oldest_pending_at = self._context.database.read_in_transaction(work)
+            tables, oldest_pending_at, waiting = self._context.database.read_in_transaction(work)
         # Drivers raise errors of many classes. The metric reports the failure.
         except Exception as error:  # noqa: BLE001
             self._log_failure(error)
             return None
         self._was_readable = True
-        return _Reading(tables, oldest_pending_at, now, time.monotonic() - started)
+        return _Reading(tables, oldest_pending_at, waiting, now, time.monotonic() - started)
+
+    def _waiting_runs(self, session: Session) -> int | None:
+        if not self._context.settings.may_cap_runs:
+            return None
+        # A late import: few installations have such limits.
+        from celery_dynbeat.store import slots  # noqa: PLC0415
+
+        return slots.count_waiting(session)
 
     def _log_failure(self, error: Exception) -> None:
         # Once per outage: a scrape comes each few seconds.
@@ -117,6 +127,8 @@ class DatabaseGauges:
         by_status = {status: float(count.count) for status, count in tables.runs.items()}
         yield gauges(metrics.UNFINISHED_RUNS, by_status)
         yield gauge(metrics.OLDEST_PENDING, _age(reading.oldest_pending_at, now))
+        if reading.waiting_runs is not None:
+            yield gauge(metrics.WAITING_RUNS, reading.waiting_runs)
         yield gauge(metrics.QUARANTINED_SCHEDULES, tables.quarantined.count)
         yield gauge(metrics.FAILING_SCHEDULES, tables.failing.count)
         yield gauge(metrics.HOLDS, tables.holds.count)

@@ -185,6 +185,9 @@ WORKERS = _gauge("dynbeat_workers", "Workers by the state of their node", DATABA
 MISSING_NODES = _gauge(
     "dynbeat_missing_nodes", "Beats and workers that are missing", DATABASE, "kind"
 )
+WAITING_RUNS = _gauge(
+    "dynbeat_waiting_runs", "Runs that wait for a slot of their owner, at most 10,000", DATABASE
+)
 FORECAST_RUNS = _gauge(
     "dynbeat_forecast_runs",
     "Runs that come due within dynbeat_metrics_forecast from now on",

@@ -8,7 +8,7 @@ and ``rerun_of`` is the original run.
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy.orm import Session
 
@@ -17,7 +17,8 @@ from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.planning import spec_from_row, with_search_budget
 from celery_dynbeat.planning.plan import MICROSECOND
-from celery_dynbeat.store import reruns, runs
+from celery_dynbeat.store import reruns
+from celery_dynbeat.store.schedules import run_rows
 
 #: A row of ``dynbeat_run`` to insert.
 Record = Mapping[str, Any]
@@ -51,19 +52,33 @@ def rerun_record(
     }
 
 
+class AddedReruns(NamedTuple):
+    """The ids of the rows that were not inserted, and of those that wait for a slot.
+
+    A run of a row in ``repeated`` already has a newer rerun. Only a MySQL transaction whose
+    snapshot is older than that rerun gives such a row.
+    """
+
+    repeated: set[str]
+    waiting: set[str]
+
+
 def add_reruns(
-    session: Session, records: Sequence[Record], *, is_reserved: Callable[[Record], bool]
-) -> set[str]:
+    session: Session,
+    records: Sequence[Record],
+    *,
+    is_reserved: Callable[[Record], bool],
+    settings: Settings,
+) -> AddedReruns:
     """Insert the rows, each at its ``scheduled_for`` or the next free microsecond.
 
-    The microsecond of a future fire time is reserved for the run of that fire time. Returns the ids
-    of the rows that are not inserted, because their run already has a newer rerun. Only a MySQL
-    transaction whose snapshot is older than that rerun gives such a row.
+    The microsecond of a future fire time is reserved for the run of that fire time.
     """
-    left, repeated = records, set[str]()
+    left, repeated, waiting = records, set[str](), set[str]()
     while left:
         left = [_moved(each, is_reserved) for each in left]
-        added = runs.add(session, left)
+        added, new_waiting = run_rows.add_runs(session, left, settings=settings)
+        waiting |= new_waiting
         taken = [each for each in left if each["id"] not in added]
         repeated |= {each["id"] for each in taken if _is_of_family(session, each)}
         left = [
@@ -71,7 +86,7 @@ def add_reruns(
             for each in taken
             if each["id"] not in repeated
         ]
-    return repeated
+    return AddedReruns(repeated, waiting)
 
 
 def _is_of_family(session: Session, record: Record) -> bool:

@@ -3,7 +3,7 @@
 An erasure works in batches, so that no transaction is long:
 
     1. stop      pause the schedules and revoke the runs that have not started; record the erasure
-    2. history   delete runs, changes and requests, BATCH_SIZE rows in each transaction
+    2. history   delete runs, slots, changes and requests, BATCH_SIZE rows in each transaction
     3. end       delete what was added meanwhile, then the holds, the schedules and the owner's row,
                  and take the owner out of messages about alerts
 
@@ -26,7 +26,12 @@ from celery_dynbeat.store.schedules import erasure
 
 BATCH_SIZE = 1_000
 _REASON = "the owner was deleted"
-_HISTORY = (erasure.delete_runs, erasure.delete_changes, erasure.delete_requests)
+_HISTORY = (
+    erasure.delete_runs,
+    erasure.delete_changes,
+    erasure.delete_requests,
+    erasure.delete_slots,
+)
 
 
 def delete(context: Context, session: Session | None, *, owner: str) -> int:

@@ -406,7 +406,7 @@ def add_manual_run(context: Context, session: Session, row: Schedule, *, now: da
             "created_at": now,
             "overdue_at": now,
         }
-        if runs.add(session, [record]):
+        if run_rows.add_runs(session, [record], settings=context.settings).ids:
             break
         # Another run has this microsecond: of a fire time, or of another call.
         scheduled_for += MICROSECOND

@@ -8,7 +8,7 @@ from celery_dynbeat.api.results.base import Info
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitUsage(Info):
-    """How many schedules a limit counts, and how many it allows.
+    """How many schedules or runs a limit counts, and how many it allows.
 
     ``owner`` is whose limit it is: the owner, or a group such as ``"org:7/"``. ``setting`` is where
     the limit comes from, as in an OwnerLimitError.
@@ -23,16 +23,19 @@ class LimitUsage(Info):
 
     @property
     def remaining(self) -> int:
-        """How many more schedules the limit allows, not below 0."""
+        """How many more the limit allows, not below 0."""
         return max(self.limit - self.used, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage(Info):
-    """How many schedules an owner or a group has, and the limits on that number.
+    """How many schedules and runs an owner or a group has, and the limits on these numbers.
 
-    ``limits`` are those of the owner's groups, the largest group first, then the owner's own. It is
-    empty if there is no limit.
+    - ``limits`` are those on schedules: of the owner's groups, the largest group first, then the
+      owner's own. It is empty if there is no limit.
+    - ``run_limits`` are those on runs in the same order: max_running, then max_starts_per_minute.
+    - ``running`` is the number of runs that have a slot, and ``waiting`` of those that wait for
+      one. Only runs of an owner with a limit on its runs have slots.
     """
 
     _PROPERTIES = ("remaining",)
@@ -40,6 +43,9 @@ class Usage(Info):
     owner: str
     schedules: int
     limits: Sequence[LimitUsage]
+    running: int = 0
+    waiting: int = 0
+    run_limits: Sequence[LimitUsage] = ()
 
     @property
     def remaining(self) -> int | None:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple
 
-from celery_dynbeat.api import LimitUsage
+from celery_dynbeat.api import Usage
 from celery_dynbeat.api.edit.limits import allowed_tasks_of, min_interval_of
 from celery_dynbeat.api.usage import usage_of
 from celery_dynbeat.common.settings import Settings
@@ -76,14 +76,15 @@ class OwnerPage(PageHandler):
         usage = owner_usage(context, owner=self.owner, since=now - USAGE_SPAN, until=now)
         # A function of dynbeat_owner_limits that fails must not hide the page.
         settings = context.settings.for_pass()
-        quotas = usage_of(context, None, self.owner, settings=settings).limits
+        used = usage_of(context, None, self.owner, settings=settings)
+        quotas = used.limits
         own = [each.limit for each in quotas if each.owner == self.owner]
         return _OwnerFigures(
             now=now,
             usage=usage,
             zone=self.for_owner(self.owner).timezone(),
             quota=own[0] if own else None,
-            limits=list(_limits(settings, self.owner, quotas)),
+            limits=list(_limits(settings, self.owner, used)),
         )
 
 
@@ -97,19 +98,23 @@ class _OwnerFigures(NamedTuple):
     limits: Sequence[tuple[str, str, str]]
 
 
-def _limits(
-    settings: Settings, owner: str, quotas: Sequence[LimitUsage]
-) -> Iterator[tuple[str, str, str]]:
+def _limits(settings: Settings, owner: str, used: Usage) -> Iterator[tuple[str, str, str]]:
     """Yield the labels, the values and the names of the settings that limit the owner."""
     interval = min_interval_of(settings, owner)
     shown = format_duration(interval.value)
     yield "Shortest interval", f"{shown}{_whose(interval.owner, owner)}", interval.setting
     if owner:
-        for each in quotas:
+        for each in used.limits:
             of = f"{each.used:,} of {each.limit:,}{_whose(each.owner, owner)}"
             yield "Schedules", of, each.setting
-        if not quotas:
+        if not used.limits:
             yield "Schedules", "no limit", "dynbeat_max_schedules_per_owner"
+        for each in used.run_limits:
+            label = "Runs in a minute" if "starts" in each.setting else "Running"
+            of = f"{each.used:,} of {each.limit:,}{_whose(each.owner, owner)}"
+            yield label, of, each.setting
+        if used.run_limits:
+            yield "Waiting for a slot", f"{used.waiting:,}", ""
         allowed = allowed_tasks_of(settings, owner)
         for tasks in allowed:
             shown = ", ".join(tasks.value) or "none"

@@ -8,9 +8,11 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.api import Dynbeat, HoldInfo, OwnerSchedules, RunInfo, ScheduleInfo
 from celery_dynbeat.api.edit.options import refused_content_type
+from celery_dynbeat.api.usage import slot_usage
 from celery_dynbeat.broker.outages import parse_report
 from celery_dynbeat.broker.task_message import MessageSender, queue_of
-from celery_dynbeat.common.states import Action
+from celery_dynbeat.common.owner_limits import Limit
+from celery_dynbeat.common.states import Action, Status
 from celery_dynbeat.db.models import Node, NodeKind
 from celery_dynbeat.health.evaluation import Limits, NodeState, state_of
 from celery_dynbeat.health.queues import reported_names
@@ -24,8 +26,9 @@ from celery_dynbeat.insights.explain.explanation import (
 from celery_dynbeat.insights.explain.facts import Facts, NodeFact
 from celery_dynbeat.insights.explain.runs import explain_run
 from celery_dynbeat.insights.statistics.upcoming import NextFire, next_fire_times
+from celery_dynbeat.planning.admission import full_limit
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import runs
+from celery_dynbeat.store import runs, slots
 from celery_dynbeat.store.health import nodes_statement
 
 #: For how long a node that ended is a fact.
@@ -66,13 +69,15 @@ def _facts(
     schedule, now = mine.get(name, session=session), context.clock.now()
     limits = Limits.of(context.settings)
     nodes = _nodes(session, now=now, limits=limits)
+    newest = mine.runs(name, limit=run_count, session=session)
     return Facts(
+        slot_limit=_slot_limit(context, session, newest, now=now),
         now=now,
         schedule=schedule,
         is_overdue=_is_overdue(schedule, now=now, limits=limits),
         limits=limits,
         holds=mine.holds(session=session),
-        runs=mine.runs(name, limit=run_count, session=session),
+        runs=newest,
         unfinished=_unfinished(session, schedule),
         queue=_queue(dynbeat, schedule, now=now),
         refused_content=_refused_content(dynbeat, schedule),
@@ -82,6 +87,20 @@ def _facts(
         default_jitter=context.settings.jitter,
         **_last_pause(mine, session, schedule),
     )
+
+
+def _slot_limit(
+    context: Context, session: Session, newest: Sequence[RunInfo], *, now: datetime
+) -> Limit | None:
+    """Return the limit for which the newest run waits, or None."""
+    settings = context.settings.for_pass()
+    run = next((each for each in newest if each.status == Status.PENDING), None)
+    if run is None or not settings.may_cap_runs or not slots.is_waiting(session, run_id=run.id):
+        return None
+    usage = slot_usage(session, run.owner, settings=settings, now=now)
+    # A free slot: beat has not given it yet.
+    every = (*usage.caps.running, *usage.caps.starts)
+    return full_limit(usage.caps, usage.used) or next(iter(every), None)
 
 
 def _queue(dynbeat: Dynbeat, schedule: ScheduleInfo, *, now: datetime) -> str | None:

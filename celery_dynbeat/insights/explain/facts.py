@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from celery_dynbeat.api import HoldInfo, RunInfo, ScheduleInfo
 from celery_dynbeat.broker.outages import ReportedOutage
+from celery_dynbeat.common.owner_limits import Limit
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.health.evaluation import Limits, NodeState
 from celery_dynbeat.insights.explain.runs import ON_TIME
@@ -60,6 +61,8 @@ class Facts:
     paused_at: datetime | None = None
     runs: Sequence[RunInfo] = ()
     unfinished: Sequence[RunInfo] = ()
+    # The limit for which the newest run waits.
+    slot_limit: Limit | None = None
     queue: str | None = None
     refused_content: str | None = None
     beats: Sequence[NodeFact] = ()

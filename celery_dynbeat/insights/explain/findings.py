@@ -24,6 +24,7 @@ class Cause(StrEnum):
     NOT_FIRED_YET = "not_fired_yet"
     NOT_PUBLISHED = "not_published"
     WAITS_FOR_PREVIOUS = "waits_for_previous"
+    WAITS_FOR_SLOT = "waits_for_slot"
     NO_WORKER = "no_worker"
     NO_WORKER_FOR_QUEUE = "no_worker_for_queue"
     TASK_NOT_REGISTERED = "task_not_registered"

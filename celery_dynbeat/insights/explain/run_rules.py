@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from celery_dynbeat.api import RunInfo
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.common.text import format_distance, format_duration
+from celery_dynbeat.common.text import counted, described_owner, format_distance, format_duration
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.insights.explain.facts import WAITING, Facts
 from celery_dynbeat.insights.explain.findings import Cause, Finding, age_text, story
@@ -98,6 +98,17 @@ def _pending(facts: Facts, run: RunInfo) -> Finding:
             f"The run of {age_text(facts, run)} has waited for {since}: the previous run"
             f" {_blocker(facts, others[0])}.",
             "It starts when the previous run has ended.",
+        )
+    if facts.slot_limit is not None:
+        limit = facts.slot_limit
+        is_rate = "starts" in limit.setting
+        most = counted(limit.value, "run" if is_rate else "unfinished run")
+        most += " in a minute" if is_rate else ""
+        return Finding(
+            Cause.WAITS_FOR_SLOT,
+            f"The run of {age_text(facts, run)} has waited for {since} for a slot:"
+            f" {described_owner(limit.owner)} may have {most} ({limit.setting}).",
+            "It starts by itself when a slot is free. `usage` shows the slots in use.",
         )
     outage = facts.outage()
     why = (

@@ -41,6 +41,8 @@ _OVERLAP_COLUMNS: tuple[Any, ...] = (
     Run.origin,
     Run.sent_at,
     Run.started_at,
+    Run.status,
+    Run.overdue_at,
 )
 #: Unfinished runs of one schedule that the overlap policy reads.
 MAX_UNFINISHED = 100
@@ -157,6 +159,8 @@ def make_buffered_overdue(session: Session, *, run_id: str, now: datetime) -> in
         Run.status == Status.PENDING,
         Run.sent_at.is_(None),
         Run.origin == Origin.SCHEDULE,
+        # NULL: it waits for a slot of its owner.
+        Run.overdue_at.is_not(None),
     )
     # This is the worker's transaction, without the setting of ``in_index_order``. A small limit in
     # the order of an index makes the planner use it.
@@ -191,6 +195,7 @@ def make_all_buffered_overdue(
         Run.status == Status.PENDING,
         Run.sent_at.is_(None),
         Run.origin == Origin.SCHEDULE,
+        Run.overdue_at.is_not(None),
     )
     made = statement.values(overdue_at=now)
     return execute_dml(session, force_index(made, Run.__table__, UNFINISHED_INDEX))

@@ -61,6 +61,16 @@ def delete_requests(session: Session, *, owner: str, limit: int) -> int:
     return _delete(session, REQUESTS, session.scalars(ids).all())
 
 
+@in_index_order
+def delete_slots(session: Session, *, owner: str, limit: int) -> int:
+    """Delete up to ``limit`` slots of ``owner``; return their number."""
+    # A late import: most processes that delete an owner have no slots.
+    from celery_dynbeat.db.slot_models import SLOTS, Slot  # noqa: PLC0415
+
+    ids = select(Slot.id).where(Slot.owner == owner).limit(limit)
+    return _delete(session, SLOTS, session.scalars(ids).all())
+
+
 def forget_in_messages(session: Session, *, owner: str) -> None:
     """Take the schedules of ``owner`` out of the messages about alerts. Their counts stay."""
     after = 0

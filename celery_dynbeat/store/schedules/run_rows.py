@@ -1,7 +1,10 @@
-"""Conversions of a schedule's row to history rows and to outgoing runs."""
+"""Conversions of a schedule's row to history rows and to outgoing runs, and their insertion."""
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.settings import Settings
@@ -9,6 +12,7 @@ from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Origin, Schedule
 from celery_dynbeat.planning import expires_at
 from celery_dynbeat.planning.plan import OutgoingRun, Skip
+from celery_dynbeat.store import runs
 from celery_dynbeat.store.runs import OverdueRun
 from celery_dynbeat.store.schedules.due import DueSchedule
 
@@ -151,3 +155,67 @@ def row_of_skip(row: Any, fire_at: datetime, *, now: datetime, reason: str) -> d
     """
     ended = {"finished_at": fire_at, "created_at": now}
     return {**skipped_row(row, Skip(fire_at, 1, reason), now=now), **ended}
+
+
+class AddedRuns(NamedTuple):
+    """The ids of the inserted rows, and of those that wait for a slot."""
+
+    ids: set[str]
+    waiting: frozenset[str] = frozenset()
+
+
+def add_runs(
+    session: Session, records: Sequence[Mapping[str, Any]], *, settings: Settings
+) -> AddedRuns:
+    """Insert rows of history. A fire time that already has a row keeps it.
+
+    A run of an owner with a limit on its runs waits for a slot: it is ``pending`` without
+    ``overdue_at``, so no sweep sends it before beat admits it (``beat.admission``). All pending
+    runs are inserted here: a fire time, ``run_now()``, a rerun and a backfill need a slot alike.
+    """
+    if not settings.may_cap_runs:
+        return AddedRuns(runs.add(session, records))
+    of_pass = settings.for_pass()
+    owners = {each["owner"] for each in records if each["status"] == Status.PENDING}
+    capped = {owner for owner in owners if of_pass.caps_of(owner)}
+    if not capped:
+        return AddedRuns(runs.add(session, records))
+    waiting = [
+        each for each in records if each["status"] == Status.PENDING and each["owner"] in capped
+    ]
+    ids = {each["id"] for each in waiting}
+    added = runs.add(
+        session,
+        [{**each, "overdue_at": None} if each["id"] in ids else each for each in records],
+    )
+    _add_slots(session, [each for each in waiting if each["id"] in added], settings=settings)
+    return AddedRuns(added, frozenset(ids & added))
+
+
+def _add_slots(
+    session: Session, records: Sequence[Mapping[str, Any]], *, settings: Settings
+) -> None:
+    if not records:
+        return
+    # A late import: few installations have such limits.
+    from celery_dynbeat.store import slots  # noqa: PLC0415
+
+    expires_after = slots.expires_after(session, {each["schedule_id"] for each in records})
+    # The oldest fire time gets the first slot.
+    ordered = sorted(records, key=lambda each: each["scheduled_for"])
+    slots.add(
+        session,
+        [
+            {
+                "run_id": each["id"],
+                "owner": each["owner"],
+                "expires_at": expires_at(
+                    expires_after.get(each["schedule_id"]),
+                    created_at=each["created_at"],
+                    settings=settings,
+                ),
+                "admitted_at": None,
+            }
+            for each in ordered
+        ],
+    )

@@ -7,6 +7,7 @@ import pytest
 
 from celery_dynbeat import Every, HoldInfo, RunInfo, ScheduleInfo
 from celery_dynbeat.broker.outages import ReportedOutage
+from celery_dynbeat.common.owner_limits import Limit
 from celery_dynbeat.health.evaluation import Limits, NodeState
 from celery_dynbeat.insights.explain.causes import find_cause
 from celery_dynbeat.insights.explain.facts import Facts, NodeFact
@@ -235,6 +236,28 @@ CASES = [
         (
             "The run of 60 s ago has waited for 60 s: the previous run has been running for 118 s"
             " on worker celery@a."
+        ),
+    ),
+    (
+        {
+            "runs": [run("pending", ago=MINUTE)],
+            "slot_limit": Limit(5, "user:42", "dynbeat_max_running_per_owner"),
+        },
+        Cause.WAITS_FOR_SLOT,
+        (
+            "The run of 60 s ago has waited for 60 s for a slot: owner 'user:42' may have 5"
+            " unfinished runs (dynbeat_max_running_per_owner)."
+        ),
+    ),
+    (
+        {
+            "runs": [run("pending", ago=MINUTE)],
+            "slot_limit": Limit(1, "org:7/", "dynbeat_owner_limits: max_starts_per_minute"),
+        },
+        Cause.WAITS_FOR_SLOT,
+        (
+            "The run of 60 s ago has waited for 60 s for a slot: group 'org:7/' may have 1 run in a"
+            " minute (dynbeat_owner_limits: max_starts_per_minute)."
         ),
     ),
     (

@@ -45,10 +45,13 @@ def upgrade() -> None:
     _create_alert()
     _create_alert_check()
     _create_alert_message()
+    _create_slot()
 
 
 def downgrade() -> None:
     for name in (
+        "slot_scope",
+        "slot",
         "alert_message",
         "alert_check",
         "alert",
@@ -580,4 +583,47 @@ def _create_alert_message() -> None:
         "dynbeat_alert_message",
         ["target", "previous_id"],
         unique=True,
+    )
+
+
+def _create_slot() -> None:
+    _create_table(
+        "dynbeat_slot",
+        sa.Column("id", BIG_ID, primary_key=True, autoincrement=True),
+        sa.Column("run_id", RunId(), nullable=False),
+        sa.Column("owner", ExactText(255), nullable=False),
+        sa.Column("expires_at", UtcDateTime(), nullable=True),
+        sa.Column("admitted_at", UtcDateTime(), nullable=True),
+        sa.UniqueConstraint("run_id"),
+    )
+    _create_index(
+        "ix_dynbeat_slot_waiting",
+        "dynbeat_slot",
+        ["owner", "id"],
+        where="admitted_at IS NULL",
+        only_on=WITH_PARTIAL_INDEXES,
+    )
+    _create_index(
+        "ix_dynbeat_slot_waiting",
+        "dynbeat_slot",
+        ["owner", "admitted_at", "id"],
+        only_on=MYSQL,
+    )
+    _create_index(
+        "ix_dynbeat_slot_admitted",
+        "dynbeat_slot",
+        ["owner", "admitted_at"],
+        where="admitted_at IS NOT NULL",
+        only_on=WITH_PARTIAL_INDEXES,
+    )
+    _create_index(
+        "ix_dynbeat_slot_expires_at",
+        "dynbeat_slot",
+        ["expires_at"],
+        where="expires_at IS NOT NULL",
+    )
+    _create_table(
+        "dynbeat_slot_scope",
+        sa.Column("name", ExactText(255), primary_key=True),
+        sa.Column("last_owner", ExactText(255), server_default="", nullable=False),
     )

@@ -1,0 +1,86 @@
+"""Decide which waiting runs get a slot. PURE.
+
+The owners of a scope (a group with a limit, or one owner) take turns: each turn gives one slot to
+the next owner, by name, whose limits allow it. So no owner of a group waits for all runs of another
+one.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from celery_dynbeat.common.owner_limits import Caps, Limit
+from celery_dynbeat.common.text import groups_of
+
+#: The span of max_starts_per_minute.
+MINUTE = timedelta(minutes=1)
+
+
+class Used(NamedTuple):
+    """Used slots by the name of an owner or a group: unfinished runs, and those of a minute."""
+
+    running: Counter[str]
+    starts: Counter[str]
+
+
+def used_slots(admitted: Iterable[tuple[str, datetime, bool]], *, now: datetime) -> Used:
+    """Count the slots, each with its owner, when it was admitted, and whether its run has ended."""
+    running, starts = Counter[str](), Counter[str]()
+    for owner, admitted_at, has_ended in admitted:
+        names = (owner, *groups_of(owner))
+        if not has_ended:
+            running.update(names)
+        # A later instant: the clock was set back.
+        if admitted_at > now - MINUTE:
+            starts.update(names)
+    return Used(running, starts)
+
+
+def free_slots(caps: Caps, used: Used, *, most: int) -> int:
+    """Return how many further runs of an owner with ``caps`` may start, at most ``most``."""
+    free: list[int] = [limit.value - used.running[limit.owner] for limit in caps.running]
+    free += [limit.value - used.starts[limit.owner] for limit in caps.starts]
+    return max(0, min([most, *free]))
+
+
+def full_limit(caps: Caps, used: Used) -> Limit | None:
+    """Return the limit for which a run of the owner waits, None if it has a free slot."""
+    for limits, counts in ((caps.running, used.running), (caps.starts, used.starts)):
+        for limit in limits:
+            if counts[limit.owner] >= limit.value:
+                return limit
+    return None
+
+
+class Admission(NamedTuple):
+    """The runs that get a slot, in order, and the owner that got the last one."""
+
+    run_ids: Sequence[str]
+    last_owner: str
+
+
+def admit(
+    waiting: Mapping[str, Sequence[str]], caps: Mapping[str, Caps], used: Used, *, last_owner: str
+) -> Admission:
+    """Give the free slots of one scope to its waiting runs.
+
+    ``waiting`` has the oldest waiting run ids of each owner. ``used`` counts the new slots
+    afterwards.
+    """
+    owners = sorted(waiting)
+    turns = deque([o for o in owners if o > last_owner] + [o for o in owners if o <= last_owner])
+    left = {owner: deque(ids) for owner, ids in waiting.items()}
+    admitted: list[str] = []
+    while turns:
+        owner = turns.popleft()
+        if not left[owner] or not free_slots(caps[owner], used, most=1):
+            # The slots of this admission do not come back: the owner has no further turn.
+            continue
+        admitted.append(left[owner].popleft())
+        names = (owner, *groups_of(owner))
+        used.running.update(names)
+        used.starts.update(names)
+        last_owner = owner
+        turns.append(owner)
+    return Admission(admitted, last_owner)

@@ -1,0 +1,385 @@
+"""Limits on the runs of an owner: max_running and max_starts_per_minute."""
+
+import random
+from collections import Counter
+from datetime import timedelta
+from functools import partial
+
+import pytest
+
+from celery_dynbeat import Once
+from celery_dynbeat.api.usage import usage_of
+from celery_dynbeat.beat.admission import admit_waiting
+from celery_dynbeat.db.models import NodeKind
+from celery_dynbeat.insights.explain.collect import explain
+from celery_dynbeat.insights.explain.findings import Cause
+from celery_dynbeat.store import nodes
+from celery_dynbeat.testing import ManualBeat
+from tests.support.applications import START, application, execute
+from tests.support.ended_runs import end, start
+
+DUE = START + timedelta(minutes=1)
+SECOND = timedelta(seconds=1)
+OWNER = "user:42"
+
+
+@pytest.fixture
+def limited(database_url, clock):
+    """Return a function that yields the Dynbeat of an application with these settings."""
+    made = []
+
+    def make(**settings):
+        context = application(database_url, clock=clock, **settings)
+        made.append(context)
+        dynbeat = context.__enter__()
+        dynbeat.context.prepare()
+        return dynbeat
+
+    yield make
+    for context in reversed(made):
+        context.__exit__(None, None, None)
+
+
+def create(dynbeat, count, *, owner=OWNER, at=DUE, **fields):
+    dynbeat.schedules.create_many(
+        [
+            {"owner": owner, "name": f"n{n:05}", "task": "t", "trigger": Once(at), **fields}
+            for n in range(count)
+        ]
+    )
+
+
+def names(beat):
+    return [run.name for run in beat.publisher.sent]
+
+
+def statuses(dynbeat, **filters):
+    return Counter(run.status for run in dynbeat.schedules.runs(limit=200, **filters).items)
+
+
+def test_runs_over_the_cap_wait_and_start_when_a_run_ends(limited, clock):
+    dynbeat = limited(max_running_per_owner=2)
+    create(dynbeat, 5)
+    clock.move_to(DUE)
+    beat = ManualBeat(dynbeat)
+
+    beat.run_until_idle()
+    assert sorted(names(beat)) == ["n00000", "n00001"]
+    assert statuses(dynbeat) == {"sent": 2, "pending": 3}
+
+    for ended in range(3):
+        run = beat.publisher.sent[ended]
+        start(dynbeat, run.run_id)
+        clock.advance(SECOND)
+        beat.run_until_idle()
+        assert len(beat.publisher.sent) == 2 + ended
+        end(dynbeat, run.run_id, "succeeded")
+        beat.run_until_idle()
+        assert len(beat.publisher.sent) == 3 + ended
+
+
+def test_a_waiting_run_is_never_overdue(limited, clock):
+    dynbeat = limited(max_running_per_owner=1)
+    create(dynbeat, 2)
+    clock.move_to(DUE)
+    beat = ManualBeat(dynbeat)
+    for _ in range(5):
+        clock.advance(timedelta(hours=1))
+        beat.run_until_idle()
+
+    # The run that has the slot is sent again.
+    assert set(names(beat)) == {"n00000"}
+
+
+def test_starts_are_counted_over_a_minute(limited, clock):
+    dynbeat = limited(max_starts_per_minute_per_owner=3)
+    create(dynbeat, 7)
+    clock.move_to(DUE)
+    beat = ManualBeat(dynbeat)
+    sent = []
+    for _ in range(3):
+        for _ in range(60):
+            beat.run_until_idle()
+            for run in beat.publisher.sent[sum(sent) :]:
+                if start(dynbeat, run.run_id):
+                    end(dynbeat, run.run_id, "succeeded")
+            clock.advance(SECOND)
+        sent.append(len(beat.publisher.sent) - sum(sent))
+
+    assert sent == [3, 3, 1]
+
+
+def test_other_owners_do_not_wait(limited, clock):
+    dynbeat = limited(owner_limits={OWNER: {"max_running": 1}})
+    create(dynbeat, 20)
+    create(dynbeat, 3, owner="user:43")
+    create(dynbeat, 3, owner="")
+    clock.move_to(DUE)
+    beat = ManualBeat(dynbeat)
+
+    beat.run_until_idle()
+
+    assert Counter(run.owner for run in beat.publisher.sent) == {OWNER: 1, "user:43": 3, "": 3}
+
+
+def test_the_owners_of_a_group_take_turns_within_the_limit_of_the_group(limited, clock):
+    limits = {"org:7/": {"max_running": 2}, "org:7/user:1": {"max_running": 1}}
+    dynbeat = limited(owner_limits=limits)
+    for user in (1, 2, 3):
+        create(dynbeat, 4, owner=f"org:7/user:{user}")
+    clock.move_to(DUE)
+    beat = ManualBeat(dynbeat)
+    beat.run_until_idle()
+    for number in range(12):
+        run = beat.publisher.sent[number]
+        start(dynbeat, run.run_id)
+        end(dynbeat, run.run_id, "succeeded")
+        clock.advance(SECOND)
+        beat.run_until_idle()
+        assert len(beat.publisher.sent) == min(12, number + 3)
+
+    owners = [run.owner[-1] for run in beat.publisher.sent]
+    # Two runs of one pass are sent in any order.
+    assert sorted(owners[:2]) == ["1", "2"]
+    assert owners[2:] == ["3", *"123" * 3]
+
+
+def test_a_waiting_run_expires(limited, clock):
+    dynbeat = limited(max_running_per_owner=1)
+    create(dynbeat, 3, expires_after=30)
+    clock.move_to(DUE)
+    beat = ManualBeat(dynbeat)
+    beat.run_until_idle()
+    start(dynbeat, beat.publisher.sent[0].run_id)
+    dynbeat.schedules.for_owner(OWNER).update("n00002", expires_after=600)
+
+    clock.advance(timedelta(seconds=31))
+    beat.run_until_idle()
+
+    assert [run.status for run in dynbeat.schedules.for_owner(OWNER).runs("n00001").items] == [
+        "expired"
+    ]
+    assert statuses(dynbeat) == {"running": 1, "expired": 1, "pending": 1}
+    end(dynbeat, beat.publisher.sent[0].run_id, "succeeded")
+    beat.run_until_idle()
+    assert names(beat) == ["n00000", "n00002"]
+
+
+def test_a_pause_revokes_waiting_runs_and_the_next_one_gets_the_slot(limited, clock):
+    dynbeat = limited(max_running_per_owner=1)
+    create(dynbeat, 4)
+    mine = dynbeat.schedules.for_owner(OWNER)
+    clock.move_to(DUE)
+    beat = ManualBeat(dynbeat)
+    beat.run_until_idle()
+    mine.pause("n00001")
+    mine.delete("n00002")
+    first = beat.publisher.sent[0]
+    start(dynbeat, first.run_id)
+    end(dynbeat, first.run_id, "failed")
+    beat.run_until_idle()
+
+    assert names(beat) == ["n00000", "n00003"]
+    assert statuses(dynbeat) == {"failed": 1, "revoked": 2, "sent": 1}
+
+
+def test_a_schedule_that_sql_deletes_leaks_no_slot(limited, clock):
+    dynbeat = limited(max_running_per_owner=1)
+    create(dynbeat, 3)
+    clock.move_to(DUE)
+    beat = ManualBeat(dynbeat)
+    beat.run_until_idle()
+    execute(dynbeat, "DELETE FROM dynbeat_schedule WHERE name IN ('n00000', 'n00001')")
+    first = beat.publisher.sent[0]
+    start(dynbeat, first.run_id)
+    end(dynbeat, first.run_id, "succeeded")
+    for _ in range(3):
+        beat.run_until_idle()
+        clock.advance(SECOND)
+
+    assert names(beat) == ["n00000", "n00002"]
+
+
+def test_a_manual_run_a_rerun_and_a_backfill_need_a_slot(limited, clock):
+    dynbeat = limited(max_running_per_owner=1)
+    mine = dynbeat.schedules.for_owner(OWNER)
+    create(dynbeat, 1)
+    clock.move_to(DUE)
+    beat = ManualBeat(dynbeat)
+    beat.run_until_idle()
+    first = beat.publisher.sent[0].run_id
+    start(dynbeat, first)
+    end(dynbeat, first, "failed")
+    mine.run_now("n00000")
+    mine.rerun(first)
+    for number in range(1, 3):
+        beat.run_until_idle()
+        assert len(beat.publisher.sent) == number + 1
+        run_id = beat.publisher.sent[number].run_id
+        start(dynbeat, run_id)
+        beat.run_until_idle()
+        end(dynbeat, run_id, "succeeded")
+
+    assert {run.origin for run in beat.publisher.sent} == {"schedule", "manual", "rerun"}
+
+
+def test_a_removed_limit_lets_all_waiting_runs_start(limited, clock):
+    dynbeat = limited(owner_limits={OWNER: {"max_running": 1}})
+    create(dynbeat, 5)
+    clock.move_to(DUE)
+    ManualBeat(dynbeat).run_until_idle()
+
+    # Another process of the installation: the limit is a setting that must exist for its beat.
+    beat = ManualBeat(limited(owner_limits={}))
+    beat.run_until_idle()
+
+    assert sorted(names(beat)) == ["n00001", "n00002", "n00003", "n00004"]
+
+
+def test_a_buffered_run_does_not_wait_for_a_run_that_waits_for_its_slot(limited, clock):
+    dynbeat = limited(max_running_per_owner=1)
+    mine = dynbeat.schedules.for_owner(OWNER)
+    mine.create("a", task="t", trigger="PT1M", overlap="buffer_one")
+    beat = ManualBeat(dynbeat)
+    for _ in range(3):
+        clock.advance(timedelta(minutes=1))
+        beat.run_until_idle()
+    for number in range(2):
+        assert len(beat.publisher.sent) == number + 1
+        run_id = beat.publisher.sent[number].run_id
+        start(dynbeat, run_id)
+        end(dynbeat, run_id, "succeeded")
+        beat.run_until_idle()
+
+    assert len(beat.publisher.sent) == 2
+
+
+def test_a_scope_that_another_beat_has_locked_admits_nothing(limited, clock, database_url):
+    if database_url.startswith("sqlite"):
+        pytest.skip("SQLite has one writer")
+    dynbeat = limited(max_running_per_owner=1)
+    create(dynbeat, 2)
+    clock.move_to(DUE)
+    beat = ManualBeat(dynbeat)
+    beat.tick()
+    settings = dynbeat.context.settings
+    database = dynbeat.context.database
+    passes = []
+
+    def admit_in_both(session):
+        def work(other):
+            passes.append(admit_waiting(other, now=clock.now(), settings=settings))
+
+        passes.append(admit_waiting(session, now=clock.now(), settings=settings))
+        database.run(work)
+
+    database.run(admit_in_both)
+    assert sum(each.admitted for each in passes) <= 1
+
+
+class CrashError(Exception):
+    """Beat dies here."""
+
+
+class Installation:
+    """Two beats that crash at any point, and workers that end or lose runs, at random."""
+
+    def __init__(self, dynbeat, seed):
+        self.dynbeat = dynbeat
+        self.rng = random.Random(seed)  # noqa: S311 - no secret
+        self.beats = [self.new_beat(), self.new_beat()]
+        self.sent, self.executed = set(), Counter()
+
+    def new_beat(self):
+        return ManualBeat(self.dynbeat, failpoint=self.crash)
+
+    def crash(self, _point):
+        if self.rng.random() < 0.15:
+            raise CrashError
+
+    def step(self):
+        beat = self.rng.choice(self.beats)
+        try:
+            beat.tick()
+        except CrashError:
+            self.beats[self.beats.index(beat)] = self.new_beat()
+        self.sent |= {run.run_id for run in beat.publisher.sent}
+        for run_id in sorted(self.sent - self.executed.keys()):
+            if self.rng.random() < 0.5 and start(self.dynbeat, run_id):
+                self.executed[run_id] += 1
+
+    def busy(self):
+        found = self.dynbeat.schedules.runs(limit=200, status=("sent", "running"))
+        return Counter(run.owner for run in found.items)
+
+    def end_some(self):
+        for run in self.dynbeat.schedules.runs(limit=200, status="running").items:
+            if self.rng.random() < 0.3:
+                end(self.dynbeat, run.id, self.rng.choice(["succeeded", "failed", "lost"]))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_limit_is_exceeded_and_each_run_ends_after_any_crashes(
+    limited, clock, seed, database_url
+):
+    if not database_url.startswith("sqlite") and seed > 1:
+        pytest.skip("no database affects the other sequences")
+    limits = {"org:7/": {"max_running": 3}, "org:7/a": {"max_running": 1}, "b": {"max_running": 2}}
+    dynbeat = limited(owner_limits=limits, dispatch_timeout=5, batch_size=4)
+    owners = ["org:7/a", "org:7/b", "org:7/c", "b", "free"]
+    for owner in owners:
+        create(dynbeat, 6, owner=owner)
+    clock.move_to(DUE)
+    installation = Installation(dynbeat, seed)
+    for _ in range(400):
+        installation.step()
+        clock.advance(SECOND * installation.rng.choice([0, 0, 1, 6]))
+        busy = installation.busy()
+        assert busy["org:7/a"] <= 1
+        assert sum(busy[owner] for owner in owners[:3]) <= 3
+        assert busy["b"] <= 2
+        installation.end_some()
+        found = statuses(dynbeat)
+        if sum(found.values()) == 30 and set(found) <= {"succeeded", "failed", "lost"}:
+            break
+    assert len(installation.executed) == 30
+    assert set(installation.executed.values()) == {1}
+    assert usage_of(dynbeat.context, None, "b").running == 0
+
+
+def test_explain_and_usage_show_why_a_run_waits(limited, clock):
+    dynbeat = limited(owner_limits={"org:7/": {"max_running": 1, "max_starts_per_minute": 9}})
+    owner = "org:7/user:1"
+    create(dynbeat, 2, owner=owner)
+    clock.move_to(DUE)
+    ManualBeat(dynbeat).run_until_idle()
+    clock.advance(SECOND)
+
+    heartbeat = nodes.NodeHeartbeat(
+        kind=NodeKind.BEAT, name="b", pid=1, seen_at=clock.now(), progressed_at=clock.now()
+    )
+    dynbeat.context.database.run(
+        partial(nodes.register, heartbeat=heartbeat, started_at=clock.now())
+    )
+    waiting = dynbeat.schedules.runs(status="pending").items
+    found = explain(dynbeat, owner=owner, name=waiting[0].name)
+    assert found.cause == Cause.WAITS_FOR_SLOT
+    assert "group 'org:7/' may have 1 unfinished run (" in found.sentence
+    used = dynbeat.schedules.for_owner(owner).usage()
+    assert (used.running, used.waiting) == (1, 1)
+    assert [(each.owner, each.used, each.limit) for each in used.run_limits] == [
+        ("org:7/", 1, 1),
+        ("org:7/", 1, 9),
+    ]
+    assert dynbeat.schedules.usage("org:7/").waiting == 1
+
+
+def test_the_slots_of_an_erased_owner_are_deleted(limited, clock):
+    dynbeat = limited(max_running_per_owner=1)
+    create(dynbeat, 3)
+    clock.move_to(DUE)
+    ManualBeat(dynbeat).run_until_idle()
+
+    dynbeat.schedules.delete_owner(OWNER, erase_history=True)
+
+    assert execute(dynbeat, "DELETE FROM dynbeat_slot") == 0
