@@ -34,6 +34,7 @@ from celery_dynbeat.common.alert_kinds import AlertKind
 from celery_dynbeat.common.settings import MIN_SLOW
 from celery_dynbeat.common.states import MIN_LATE, UNSTARTED, Status
 from celery_dynbeat.db.statements import Row
+from celery_dynbeat.planning import owner_notices
 from celery_dynbeat.planning.alerting import (
     AlertState,
     CheckResult,
@@ -245,7 +246,7 @@ def check_open(session: Session, *, subjects: Subjects, now: datetime) -> tuple[
     present = [row for row in locked if _is_of(row, schedules, now=now)]
     gone = [row.id for row in locked if not _is_of(row, schedules, now=now)]
     alerts.delete(session, gone)
-    ended = _ended(session, present, schedules, now=now)
+    ended = _ended(session, present, schedules, subjects=subjects, now=now)
     alerts.update(session, [_columns(state) for state in ended.values()])
     left = [row for row in present if row.id not in ended]
     alerts.update(session, [{"id": row.id, "checked_at": now} for row in left])
@@ -281,7 +282,12 @@ def _is_of(row: Row, schedules: Mapping[int, Subject], *, now: datetime) -> bool
 
 
 def _ended(
-    session: Session, rows: Sequence[Row], schedules: Mapping[int, Subject], *, now: datetime
+    session: Session,
+    rows: Sequence[Row],
+    schedules: Mapping[int, Subject],
+    *,
+    subjects: Subjects,
+    now: datetime,
 ) -> Mapping[int, AlertState]:
     runs = last_runs(session, _schedules_to_read(rows, schedules), now=now)
     ended = {}
@@ -290,8 +296,13 @@ def _ended(
         rule_applies = applies(kind, subject.rules)
         schedule = schedule_state(subject, runs.get(row.schedule_id, ()))
         if not rule_applies or has_recovered(kind, state, schedule, subject.rules, now=now):
-            ended[row.id] = recovered(
+            after = recovered(
                 state, now=now, reports=subject.rules.recovered, rule_applies=rule_applies
+            )
+            ended[row.id] = owner_notices.recovered(
+                after,
+                due_at=now + subjects.recovery_delay,
+                reports=subjects.has_recipient and subject.rules.recovered and rule_applies,
             )
     return ended
 
@@ -312,6 +323,8 @@ def _columns(state: AlertState) -> dict[str, Any]:
         "recovered_at": state.recovered_at,
         "unsent": state.unsent,
         "unsent_at": state.unsent_at,
+        "owner_notice": state.owner_notice,
+        "owner_notice_at": state.owner_notice_at,
         "checked_at": None,
     }
 

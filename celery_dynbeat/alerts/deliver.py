@@ -40,6 +40,14 @@ from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined
 from jinja2.sandbox import SandboxedEnvironment
 
 from celery_dynbeat.alerts.content import DETAIL_LENGTH, Content, Example, Group, Progress
+from celery_dynbeat.alerts.notice_content import (
+    MAX_SHOWN,
+    NoticeContent,
+    as_kwargs,
+    summary,
+)
+from celery_dynbeat.alerts.notice_content import sentence as notice_sentence
+from celery_dynbeat.alerts.notice_content import verb as notice_verb
 from celery_dynbeat.common.alert_kinds import NODE_KINDS, AlertKind, Severity, Unsent
 from celery_dynbeat.common.text import counted, cut, escape, format_duration
 
@@ -75,10 +83,18 @@ def main() -> None:
 
 
 def _perform(task: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    content = Content.from_json(task["content"])
-    links_to = {"application": task["application"], "flower_url": task["flower_url"]}
+    stored = task["content"]
+    content: Content | NoticeContent
     try:
-        title, body = render(content, folder=task["templates"], **links_to)
+        if "notices" in stored:
+            content = NoticeContent.from_json(stored)
+            title, body = render_notices(content, folder=task["templates"])
+            fields: dict[str, Any] = {"notices": [as_kwargs(each) for each in content.notices]}
+        else:
+            content = Content.from_json(stored)
+            links_to = {"application": task["application"], "flower_url": task["flower_url"]}
+            title, body = render(content, folder=task["templates"], **links_to)
+            fields = structured(content, **links_to)
     # A template of the operator can raise any exception.
     except Exception as error:  # noqa: BLE001
         yield {"error": f"{type(error).__name__}: {error}"}
@@ -87,7 +103,7 @@ def _perform(task: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield {"title": title, "body": body}
     send = partial(
         _send,
-        fields=structured(content, **links_to),
+        fields=fields,
         title=title,
         body=body,
         notify_type=_TYPES[content.severity],
@@ -269,6 +285,21 @@ def render(
     }
     title = environment.get_template("title.txt.j2").render(names)
     body = environment.get_template("body.txt.j2").render(names)
+    return " ".join(title.split())[:TITLE_LENGTH], body.strip()
+
+
+def render_notices(content: NoticeContent, *, folder: str | None = None) -> tuple[str, str]:
+    """Return title and body of the notices to an owner."""
+    environment = _environment(folder)
+    names = {
+        "notices": content.notices,
+        "most": MAX_SHOWN,
+        "summary": summary(content.notices),
+        "verb": notice_verb,
+        "sentence": notice_sentence,
+    }
+    title = environment.get_template("owner_title.txt.j2").render(names)
+    body = environment.get_template("owner_body.txt.j2").render(names)
     return " ".join(title.split())[:TITLE_LENGTH], body.strip()
 
 

@@ -7,12 +7,17 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from celery_dynbeat.alerts.content import Content
+if TYPE_CHECKING:
+    from celery_dynbeat.alerts.content import Content
+    from celery_dynbeat.alerts.notice_content import NoticeContent
 
+#: Sends a task of the application: its name, its keyword arguments and its id.
+SendTask: TypeAlias = Callable[[str, Mapping[str, Any], str], object]
 #: For the start of the child and its imports, in addition to the time-out of the servers.
 START_TIMEOUT = timedelta(seconds=30)
 NOT_IN_TIME = "the delivery did not end in time"
@@ -34,7 +39,7 @@ class Delivered:
 
 
 def deliver(
-    content: Content,
+    content: "Content | NoticeContent",
     urls: Sequence[str],
     *,
     application: str | None,

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Row
 from sqlalchemy.exc import IntegrityError
@@ -39,7 +39,7 @@ from celery_dynbeat.alerts.content import (
     instant,
     severity_of,
 )
-from celery_dynbeat.alerts.delivery import Delivered, deliver
+from celery_dynbeat.alerts.delivery import Delivered, SendTask, deliver
 from celery_dynbeat.alerts.sending import Sending
 from celery_dynbeat.common.alert_kinds import URGENCY, AlertKind, Severity, Unsent
 from celery_dynbeat.common.clock import Clock
@@ -47,8 +47,12 @@ from celery_dynbeat.common.settings import Settings, urls_of
 from celery_dynbeat.common.text import error_cause
 from celery_dynbeat.db.alert_models import AlertMessage
 from celery_dynbeat.db.engine import Database
+from celery_dynbeat.planning.alerting import end_of_wait
 from celery_dynbeat.store.alerts import messages
 from celery_dynbeat.store.alerts.messages import Newest, Waiting
+
+if TYPE_CHECKING:
+    from celery_dynbeat.alerts.owner_notices import NoticeWriter
 
 #: Seconds until the next look for due messages, while a delivery has not ended.
 LOOK_EVERY = 2.0
@@ -68,14 +72,21 @@ class Messages:
         settings: Settings,
         node: str,
         deliver: Callable[..., Delivered] = deliver,
+        send_task: SendTask | None = None,
     ) -> None:
         self._database = database
         self._clock = clock
         self._interval = settings.alert_interval
         self._pruned_at: datetime | None = None
         self._writer = MessageWriter(database, settings)
+        self._notices = _notice_writer(database, settings)
         self._sending = Sending(
-            database=database, clock=clock, settings=settings, node=node, deliver=deliver
+            database=database,
+            clock=clock,
+            settings=settings,
+            node=node,
+            deliver=deliver,
+            send_task=send_task,
         )
 
     def run_once(self) -> datetime | None:
@@ -95,9 +106,12 @@ class Messages:
 
     def _write_and_start(self) -> datetime | None:
         """Write the messages that are due and start deliveries; return until when others wait."""
-        waiting_until = self._writer.write_due(self._clock.now())
+        now = self._clock.now()
+        times = [self._writer.write_due(now)]
+        if self._notices is not None:
+            times.append(self._notices.write_due(now))
         self._sending.start_due()
-        return waiting_until
+        return min((at for at in times if at is not None), default=None)
 
     def _prune(self, now: datetime) -> None:
         """Delete old messages, at most PRUNED each PRUNE_EVERY."""
@@ -110,6 +124,15 @@ class Messages:
         if ids:
             self._database.run(partial(messages.delete_messages, ids=ids))
         self._pruned_at = now
+
+
+def _notice_writer(database: Database, settings: Settings) -> "NoticeWriter | None":
+    if settings.recipient is None:
+        return None
+    # A late import: most applications have no such setting.
+    from celery_dynbeat.alerts.owner_notices import NoticeWriter  # noqa: PLC0415
+
+    return NoticeWriter(database, settings)
 
 
 #: How often another beat can write a message first, before the write raises IntegrityError.
@@ -155,9 +178,9 @@ class MessageWriter:
         since, wait = waiting.opened_since, settings.alert_delay
         if since is None:
             since, wait = waiting.since, max(settings.alert_delay, settings.alert_interval)
-        instants = [_end_of_wait(since, wait, now=now)]
+        instants = [end_of_wait(since, wait, now=now)]
         if newest is not None:
-            instants.append(_end_of_wait(newest.at, settings.alert_interval, now=now))
+            instants.append(end_of_wait(newest.at, settings.alert_interval, now=now))
         return max(instants)
 
     def _decide(
@@ -182,7 +205,8 @@ class MessageWriter:
         lock = partial(messages.lock_unsent, target=target, now=now, damping=damping)
         if urls_of(self.settings.alert_urls, target):
             # Before the alerts are locked: otherwise two beats could each lock a part of them.
-            first = _insert(session, target, previous_id=0 if newest is None else newest.id, at=now)
+            previous_id = 0 if newest is None else newest.id
+            first = messages.insert(session, target=target, previous_id=previous_id, at=now)
             taken = lock(session, only_urgent=only_urgent)
             # An erased owner must not appear in a message.
             _fill(session, first, [alert for alert in taken if alert.has_schedule], now=now)
@@ -191,25 +215,6 @@ class MessageWriter:
             left = [alert.id for alert in lock(session, only_urgent=False)]
         messages.mark_taken(session, left, message_id=None)
         return None
-
-
-def _end_of_wait(since: datetime, wait: timedelta, *, now: datetime) -> datetime:
-    # An instant so far ahead: the clock was set back. Less can be the clock of another beat.
-    return now if since > now + wait else since + wait
-
-
-def _insert(session: Session, target: str, *, previous_id: int, at: datetime) -> AlertMessage:
-    """Insert a message that reports nothing yet."""
-    message = AlertMessage(
-        target=target,
-        previous_id=previous_id,
-        severity=Severity.INFO,
-        payload={},
-        created_at=at,
-        next_try_at=at,
-    )
-    messages.add(session, message)
-    return message
 
 
 def _fill(session: Session, first: AlertMessage, taken: _Alerts, *, now: datetime) -> None:
@@ -231,7 +236,9 @@ def _fill(session: Session, first: AlertMessage, taken: _Alerts, *, now: datetim
 
 
 def _next(session: Session, message: AlertMessage) -> AlertMessage:
-    return _insert(session, message.target, previous_id=message.id, at=message.created_at)
+    return messages.insert(
+        session, target=message.target, previous_id=message.id, at=message.created_at
+    )
 
 
 def _content(session: Session, severity: Severity, alerts: _Alerts, *, now: datetime) -> Content:

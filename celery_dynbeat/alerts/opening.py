@@ -22,6 +22,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.alerts.subjects import Subject, Subjects, last_runs
 from celery_dynbeat.common.alert_kinds import AlertKind
 from celery_dynbeat.db.statements import Row
+from celery_dynbeat.planning import owner_notices
 from celery_dynbeat.planning.alerting import (
     AfterFacts,
     AlertState,
@@ -139,6 +140,8 @@ def state_of(row: Row) -> AlertState:
         unsent=row.unsent,
         unsent_at=row.unsent_at,
         snoozed_until=row.snoozed_until,
+        owner_notice=row.owner_notice,
+        owner_notice_at=row.owner_notice_at,
     )
 
 
@@ -164,6 +167,13 @@ def apply_facts(
         if (result := after_facts(stored.get(key), each, now=now, damping=subjects.damping))
         is not None
     }
+    if subjects.has_recipient:
+        after = {
+            key: _with_notice(result, stored.get(key), key[1], subjects=subjects, now=now)
+            if schedules[key[0]].row.owner
+            else result
+            for key, result in after.items()
+        }
     errors = alerts.errors_of(session, _run_ids(after))
     evaluated = {
         (schedule_id, kind): Evaluated(
@@ -179,6 +189,19 @@ def apply_facts(
     if has_listeners(events.AlertOpened):
         emit_on_commit(session, *(event_of(events.AlertOpened, each) for each in opened))
     return len(opened)
+
+
+def _with_notice(
+    result: AfterFacts,
+    before: AlertState | None,
+    kind: AlertKind,
+    *,
+    subjects: Subjects,
+    now: datetime,
+) -> AfterFacts:
+    due_at = now + subjects.notice_delay
+    state = owner_notices.opened(before, result.state, kind=kind, due_at=due_at)
+    return result._replace(state=state)
 
 
 def _stored(session: Session, schedule_ids: Sequence[int]) -> Mapping[Any, AlertState]:
@@ -235,6 +258,8 @@ def _columns(each: Evaluated, *, target: str, now: datetime) -> dict[str, Any]:
         "unsent": state.unsent,
         "unsent_at": state.unsent_at,
         "snoozed_until": state.snoozed_until,
+        "owner_notice": state.owner_notice,
+        "owner_notice_at": state.owner_notice_at,
         "checked_at": now,
     }
 

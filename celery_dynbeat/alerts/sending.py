@@ -23,12 +23,13 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy.exc import InterfaceError, OperationalError
 
 from celery_dynbeat.alerts.content import DETAIL_LENGTH, Content
-from celery_dynbeat.alerts.delivery import START_TIMEOUT, Delivered, DeliveryError
+from celery_dynbeat.alerts.delivery import START_TIMEOUT, Delivered, DeliveryError, SendTask
+from celery_dynbeat.common.alert_kinds import NOTICE_TARGET, shown_target
 from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.settings import Settings, urls_of
@@ -36,13 +37,18 @@ from celery_dynbeat.db.engine import Database
 from celery_dynbeat.store.alerts import messages
 from celery_dynbeat.telemetry import emit, events
 
+if TYPE_CHECKING:
+    from celery_dynbeat.alerts.notice_sending import NoticeSending
+
 logger = logging.getLogger(__name__)
+
 
 #: Each delivery is a process of about 60 MB.
 MAX_IN_FLIGHT = 4
 #: For the write of the result, after the delivery has ended.
 LEASE_MARGIN = timedelta(seconds=30)
 NO_URL = "the target has no URL"
+NO_RECIPIENT = "dynbeat_recipient is not set where this beat runs"
 FIRST_PAUSE, MAX_PAUSE = timedelta(seconds=10), timedelta(minutes=10)
 ROUNDS = 600_000
 _SALT_BYTES, _HASH_BYTES = 16, 16
@@ -50,10 +56,14 @@ _SALT_BYTES, _HASH_BYTES = 16, 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The errors of a try, and the marks of the URLs that have accepted the message so far."""
+    """The errors of a try, and the marks of the URLs that have accepted the message so far.
+
+    ``is_unwanted``: the message has no recipient, and was not sent.
+    """
 
     delivered: Sequence[Any]
     errors: Sequence[str]
+    is_unwanted: bool = False
 
 
 def ended_values(
@@ -63,6 +73,8 @@ def ended_values(
     # PostgreSQL stores no NUL.
     error = "; ".join(dict.fromkeys(result.errors)).replace("\x00", "")[:DETAIL_LENGTH] or None
     values = {"delivered": list(result.delivered), "error": error}
+    if result.is_unwanted:
+        return values | {"next_try_at": None}
     if not result.errors:
         return values | {"next_try_at": None, "sent_at": now}
     if now - message["created_at"] >= retry_for:
@@ -79,8 +91,9 @@ def _pause(attempts: int) -> timedelta:
 def report(message: Mapping[str, Any], values: Mapping[str, Any]) -> None:
     """Emit the event of a message that has ended; log a try that failed."""
     error = values["error"]
+    target = shown_target(message["target"])
     content = {
-        "target": message["target"],
+        "target": target,
         "severity": message["severity"],
         "message_id": message["id"],
     }
@@ -89,16 +102,16 @@ def report(message: Mapping[str, Any], values: Mapping[str, Any]) -> None:
     elif "dropped_at" in values:
         attempts = message["attempts"]
         emit(events.AlertMessageDropped(**content, attempts=attempts, error=error))
-    else:
+    elif error is not None:
         logger.warning(
             "alert message %s to target %r not delivered, next try at %s: %s",
             message["id"],
-            message["target"],
+            target,
             values["next_try_at"],
             error,
             extra={
                 "event": Event.ALERT_DELAYED,
-                "target": message["target"],
+                "target": target,
                 "message_id": message["id"],
             },
         )
@@ -127,6 +140,22 @@ def add_marks(marks: Sequence[Any], urls: Iterable[str]) -> Sequence[str]:
     return [*kept, *(_mark(url, salt) for url in urls)]
 
 
+def deliver_left(
+    message: Mapping[str, Any],
+    destinations: Sequence[str],
+    deliver_to: Callable[[Sequence[str]], Sequence[str | None]],
+) -> Result:
+    """Deliver to the destinations that have not accepted the message yet."""
+    accepted = marked(destinations, message["delivered"])
+    left = [each for each in destinations if each not in accepted]
+    errors = dict(zip(left, deliver_to(left), strict=True))
+    refused = [error for error in errors.values() if error is not None]
+    if not refused:
+        return Result(delivered=(), errors=())
+    new = [each for each, error in errors.items() if error is None]
+    return Result(delivered=add_marks(message["delivered"], new), errors=refused)
+
+
 class _InFlight(NamedTuple):
     """A message, and the result of its delivery."""
 
@@ -145,6 +174,7 @@ class Sending:
         settings: Settings,
         node: str,
         deliver: Callable[..., Delivered],
+        send_task: SendTask | None = None,
     ) -> None:
         self._database = database
         self._clock = clock
@@ -152,6 +182,15 @@ class Sending:
         self._node = node
         self._deliver = deliver
         self._in_flight: dict[str, _InFlight] = {}
+        self._notices = self._notice_sending(send_task)
+
+    def _notice_sending(self, send_task: SendTask | None) -> "NoticeSending | None":
+        if self._settings.recipient is None:
+            return None
+        # A late import: most applications have no such setting.
+        from celery_dynbeat.alerts.notice_sending import NoticeSending  # noqa: PLC0415
+
+        return NoticeSending(self._settings, self._deliver, send_task)
 
     @property
     def is_busy(self) -> bool:
@@ -178,18 +217,23 @@ class Sending:
 
     def _try(self, message: Mapping[str, Any]) -> Result:
         """Deliver to the URLs that have not accepted the message. Uses no database."""
+        if message["target"].startswith(NOTICE_TARGET):
+            return self._try_notices(message)
         urls = dict.fromkeys(urls_of(self._settings.alert_urls, message["target"]))
         if not urls:
             # An operator may have removed them by mistake.
             return Result(delivered=message["delivered"], errors=[NO_URL])
-        accepted = marked(urls, message["delivered"])
-        left = [url for url in urls if url not in accepted]
-        errors = dict(zip(left, self._deliver_to(message, left), strict=True))
-        refused = [error for error in errors.values() if error is not None]
-        if not refused:
-            return Result(delivered=(), errors=())
-        new = [url for url, error in errors.items() if error is None]
-        return Result(delivered=add_marks(message["delivered"], new), errors=refused)
+        return deliver_left(message, list(urls), partial(self._deliver_to, message))
+
+    def _try_notices(self, message: Mapping[str, Any]) -> Result:
+        if self._notices is None:
+            return Result(delivered=message["delivered"], errors=[NO_RECIPIENT])
+        plan = self._notices.plan(message)
+        if plan.error is not None:
+            return Result(delivered=message["delivered"], errors=[plan.error])
+        if not plan.destinations:
+            return Result(delivered=(), errors=(), is_unwanted=True)
+        return deliver_left(message, plan.destinations, plan.deliver)
 
     def _deliver_to(self, message: Mapping[str, Any], urls: Sequence[str]) -> Sequence[str | None]:
         if not urls:

@@ -51,6 +51,10 @@ class Subjects:
         self._logged: dict[int, None] = {}
         #: For how long a recovery must last before a message reports it.
         self.damping = settings.alert_interval
+        #: Whether owners get notices, and how long these wait.
+        self.has_recipient = settings.recipient is not None
+        self.notice_delay = settings.alert_delay
+        self.recovery_delay = max(settings.alert_delay, settings.alert_interval)
 
     def read(self, session: Session, schedule_ids: Sequence[int]) -> Mapping[int, Subject]:
         """Return the schedules that exist, by id. Their rows are not locked."""

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 
 from celery_dynbeat.alerts.alert_pass import AlertPass
+from celery_dynbeat.alerts.delivery import SendTask
 from celery_dynbeat.alerts.messages import Messages
 from celery_dynbeat.common.clock import BackOff, Clock
 from celery_dynbeat.common.events import Event
@@ -112,12 +113,25 @@ class AlertThread:
 class AlertThreads:
     """The threads of beat ``node``: one evaluates. With targets, another one sends messages."""
 
-    def __init__(self, *, database: Database, clock: Clock, settings: Settings, node: str) -> None:
+    def __init__(
+        self,
+        *,
+        database: Database,
+        clock: Clock,
+        settings: Settings,
+        node: str,
+        send_task: SendTask | None = None,
+    ) -> None:
         evaluation = AlertPass(database=database, clock=clock, settings=settings)
         evaluating = AlertThread(lambda: evaluation.run(rest=evaluating.rest))
         self._threads = [evaluating]
-        if any(settings.alert_urls.values()):
-            messages = Messages(database=database, clock=clock, settings=settings, node=node)
+        if settings.recipient is not None:
+            # A wrong path stops beat at its start, and not the first notice.
+            settings.recipient.load()
+        if any(settings.alert_urls.values()) or settings.recipient is not None:
+            messages = Messages(
+                database=database, clock=clock, settings=settings, node=node, send_task=send_task
+            )
             # Not the same thread: a delivery may take dynbeat_alert_timeout.
             self._threads.append(
                 AlertThread(

@@ -5,11 +5,11 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from shlex import quote
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
@@ -228,8 +228,15 @@ def _start_alerts(context: Context, *, node: str) -> "AlertThreads":
     # A late import: a beat without alerts does not load it.
     from celery_dynbeat.alerts.threads import AlertThreads  # noqa: PLC0415
 
+    def send_task(name: str, kwargs: Mapping[str, Any], task_id: str) -> None:
+        context.app.send_task(name, kwargs=dict(kwargs), task_id=task_id, retry=False)
+
     threads = AlertThreads(
-        database=context.database, clock=context.clock, settings=context.settings, node=node
+        database=context.database,
+        clock=context.clock,
+        settings=context.settings,
+        node=node,
+        send_task=send_task,
     )
     threads.start()
     return threads

@@ -33,6 +33,7 @@ COLUMNS = (
     Column("acknowledged_by", width=15, optional=True),
     time_column("snoozed_until", optional=True),
     Column("message_status", width=14, optional=True),
+    Column("owner_notice", width=12, optional=True),
 )
 
 

@@ -1,5 +1,6 @@
 """What an alert can be about, and how severe it is."""
 
+import hashlib
 from collections.abc import Mapping
 from enum import StrEnum
 
@@ -33,6 +34,49 @@ class Unsent(StrEnum):
 
     OPENED = "opened"
     RECOVERED = "recovered"
+
+
+class OwnerNotice(StrEnum):
+    """The state of the notice to the owner about an alert."""
+
+    #: No notice reports that the alert opened.
+    OPENED = "opened"
+    REPORTED = "reported"
+    #: The opening was reported, the recovery was not.
+    RECOVERED = "recovered"
+
+
+class NoticeKind(StrEnum):
+    """What a notice tells an owner. Applications filter by it: a name does not change."""
+
+    FAILING = "failing"
+    PAUSED = "paused"
+    CANNOT_RUN = "cannot_run"
+    WORKS_AGAIN = "works_again"
+    CAN_RUN_AGAIN = "can_run_again"
+
+
+#: The kinds of alerts that an owner gets a notice about.
+NOTICE_KINDS: Mapping[AlertKind, NoticeKind] = {
+    AlertKind.FAILED: NoticeKind.FAILING,
+    AlertKind.LOST: NoticeKind.FAILING,
+    AlertKind.PAUSED: NoticeKind.PAUSED,
+    AlertKind.QUARANTINED: NoticeKind.CANNOT_RUN,
+}
+#: The start of the target of a notice. No target of the settings contains a colon.
+NOTICE_TARGET = "owner:"
+#: What logs, metrics and lists show instead.
+OWNERS = "(owners)"
+
+
+def notice_target(owner: str) -> str:
+    """Return the target of the notices to an owner. Its name could be longer than the column."""
+    return f"{NOTICE_TARGET}{hashlib.sha256(owner.encode()).hexdigest()[:40]}"
+
+
+def shown_target(target: str) -> str:
+    """Return the name of the target of a message; OWNERS for a notice."""
+    return OWNERS if target.startswith(NOTICE_TARGET) else target
 
 
 #: The kinds of alerts about beats and workers. No schedule has them.

@@ -58,6 +58,7 @@ class Event(StrEnum):
     ALERT_SENT = "alert_sent"
     ALERT_DELAYED = "alert_delayed"
     ALERT_DROPPED = "alert_dropped"
+    RECIPIENT_FAILED = "recipient_failed"
     METRICS_EXPORTED = "metrics_exported"
     METRICS_UNAVAILABLE = "metrics_unavailable"
     METRICS_FAILED = "metrics_failed"

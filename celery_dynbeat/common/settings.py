@@ -15,6 +15,7 @@ from celery_dynbeat.common.errors import ConfigurationError, InvalidScheduleErro
 
 if TYPE_CHECKING:
     from celery_dynbeat.common.owner_limits import Caps, LimitsByOwner
+    from celery_dynbeat.common.recipients import Recipient
     from celery_dynbeat.common.retry import Retry
 
 #: Ended runs that ``after_failures`` may count. Each evaluation reads so many rows.
@@ -59,7 +60,7 @@ def urls(value: object) -> Mapping[str, tuple[str, ...]]:
                 " '_', '-' or '.'"
             )
             raise ValueError(msg)
-        targets[name] = _url_list(name, many)
+        targets[name] = apprise_urls(name, many)
     if DEFAULT_TARGET not in targets:
         msg = f"needs the key {DEFAULT_TARGET!r}; its list may be empty"
         raise ValueError(msg)
@@ -82,7 +83,8 @@ def _called(value: object) -> object:
         raise ValueError(msg) from None
 
 
-def _url_list(name: str, many: object) -> tuple[str, ...]:
+def apprise_urls(name: str, many: object) -> tuple[str, ...]:
+    """Return a list of Apprise URLs, which errors call ``name``. Raises ValueError."""
     if isinstance(many, (str, bytes, Mapping)) or not isinstance(many, Iterable):
         msg = f"{name!r} must be a list of Apprise URLs"
         raise ValueError(msg)  # noqa: TRY004 - Settings.read expects ValueError
@@ -379,6 +381,13 @@ def _owner_limits(value: object) -> "LimitsByOwner":
     return owner_limits(value)
 
 
+def _recipient(value: object) -> "Recipient":
+    # A late import, as above.
+    from celery_dynbeat.common.recipients import recipient  # noqa: PLC0415
+
+    return recipient(value, check_urls=apprise_urls)
+
+
 def _setting(default: Any, check: Callable[[object], Any]) -> Any:
     return field(default=default, metadata={"check": check})
 
@@ -391,7 +400,8 @@ class Settings:
     no retry.
     ``schema`` None: that of the connection. ``create_tables`` None: create tables on an embedded
     database only. ``timezone`` unset: the time zone of the Celery application. ``application``
-    None: the application has no name. ``alerts`` None: on if a target of ``alert_urls`` has a URL.
+    None: the application has no name. ``alerts`` None: on if a target of ``alert_urls`` has a URL,
+    or with a ``recipient``.
     ``ping_hosts`` None: no ping URLs. ``expected_beats`` and ``expected_workers`` None: a node that
     died and was not replaced is missing. ``capacity_per_minute`` None: what the workers have
     started. ``metrics_forecast`` None: no such metric.
@@ -460,6 +470,7 @@ class Settings:
     alert_retry_for: timedelta = _setting(timedelta(hours=1), _duration)
     flower_url: str | None = _setting(None, _web_url)
     alert_templates: str | None = _setting(None, _folder)
+    recipient: "Recipient | None" = _setting(None, _recipient)
     ping_hosts: tuple[str, ...] | None = _setting(None, ping_hosts)
     traces: bool = _setting(default=False, check=_flag)
     sentry_monitors: tuple[str, ...] | None = _setting(None, _patterns)
@@ -467,7 +478,9 @@ class Settings:
     @property
     def alerts_enabled(self) -> bool:
         """Whether facts are recorded and evaluated."""
-        return any(self.alert_urls.values()) if self.alerts is None else self.alerts
+        if self.alerts is not None:
+            return self.alerts
+        return any(self.alert_urls.values()) or self.recipient is not None
 
     @property
     def may_cap_runs(self) -> bool:

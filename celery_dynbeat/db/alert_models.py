@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any, cast
 from sqlalchemy import CheckConstraint, Double, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from celery_dynbeat.common.alert_kinds import SCHEDULE_KINDS, AlertKind, Severity, Unsent
+from celery_dynbeat.common.alert_kinds import (
+    SCHEDULE_KINDS,
+    AlertKind,
+    OwnerNotice,
+    Severity,
+    Unsent,
+)
 from celery_dynbeat.db.models import EMPTY_LIST, NAME_LENGTH, Base, BigId, rename_tables
 from celery_dynbeat.db.types import ExactText, Json, LongText, RunId, UtcDateTime, utc_now
 
@@ -85,6 +91,9 @@ class Alert(Base):
     snoozed_by: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
     # The last message that reports the alert. Not a foreign key: messages are pruned first.
     message_id: Mapped[int | None] = mapped_column(BigId)
+    # The notice to the owner, and when it can be sent. Written only with dynbeat_recipient.
+    owner_notice: Mapped[str | None] = mapped_column(ExactText(16))
+    owner_notice_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
     __table_args__ = (
         UniqueConstraint("schedule_id", "kind"),
@@ -96,6 +105,11 @@ class Alert(Base):
             "(checked_at IS NULL) = (recovered_at IS NOT NULL)", name="checked_while_open"
         ),
         CheckConstraint("(unsent IS NULL) = (unsent_at IS NULL)", name="unsent_since"),
+        _known("owner_notice", OwnerNotice),
+        CheckConstraint(
+            "(owner_notice_at IS NULL) = (owner_notice IS NULL OR owner_notice = 'reported')",
+            name="owner_notice_since",
+        ),
     )
 
 
@@ -113,7 +127,10 @@ class AlertCheck(Base):
 
 
 class AlertMessage(Base):
-    """A message to the URLs of one target. ``next_try_at`` NULL: it was sent or dropped."""
+    """A message to the URLs of one target, or with the notices to one owner.
+
+    ``next_try_at`` NULL: it was sent or dropped, or its owner has no recipient.
+    """
 
     __tablename__ = "dynbeat_alert_message"
 

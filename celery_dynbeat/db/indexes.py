@@ -145,6 +145,13 @@ _partial(
     Alert.id,
     where=Alert.recovered_at.is_not(None),
 )
+# The notices to owners that can be sent first.
+_partial(
+    "ix_dynbeat_alert_owner_notice_at",
+    Alert.owner_notice_at,
+    Alert.id,
+    where=Alert.owner_notice_at.is_not(None),
+)
 # The oldest unsent alerts of a target. Not a partial index: the targets are read from it, too.
 Index("ix_dynbeat_alert_target", Alert.target, Alert.unsent_at, Alert.id)
 Index("ix_dynbeat_alert_owner", Alert.owner, Alert.id)

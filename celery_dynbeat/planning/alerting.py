@@ -57,6 +57,8 @@ class AlertState:
     unsent: str | None = None
     unsent_at: datetime | None = None
     snoozed_until: datetime | None = None
+    owner_notice: str | None = None
+    owner_notice_at: datetime | None = None
 
 
 class AfterFacts(NamedTuple):
@@ -160,6 +162,12 @@ def after_facts(
     return AfterFacts(after_snooze(_counted(state, ordered), now=now), opened=False)
 
 
+def end_of_wait(since: datetime, wait: timedelta, *, now: datetime) -> datetime:
+    """Return when a message that waits since an instant can be sent."""
+    # An instant so far ahead: the clock was set back. Less can be the clock of another beat.
+    return now if since > now + wait else since + wait
+
+
 def _is_snoozed(state: AlertState, *, now: datetime) -> bool:
     # Far beyond the longest snooze: the clock was set back. A little beyond: clocks differ.
     return state.snoozed_until is not None and now < state.snoozed_until <= now + 2 * MAX_SNOOZE
@@ -191,13 +199,13 @@ def _opened(state: AlertState | None, facts: Sequence[Fact], *, now: datetime) -
 
 
 #: A person ends these, so that they do not flap.
-_ENDED_BY_PEOPLE = (AlertKind.QUARANTINED, AlertKind.PAUSED)
+ENDED_BY_PEOPLE = (AlertKind.QUARANTINED, AlertKind.PAUSED)
 
 
 def _may_flap(
     state: AlertState, facts: Sequence[Fact], *, now: datetime, damping: timedelta
 ) -> bool:
-    if state.recovered_at is None or facts[0].kind in _ENDED_BY_PEOPLE:
+    if state.recovered_at is None or facts[0].kind in ENDED_BY_PEOPLE:
         return False
     return timedelta(0) <= now - state.recovered_at < damping
 

@@ -15,13 +15,13 @@ from celery_dynbeat.api.checks import check_limit
 from celery_dynbeat.api.edit import audit
 from celery_dynbeat.api.results import AlertInfo, AlertTargetInfo, Page, cursors
 from celery_dynbeat.api.results.page import PAGE_SIZE, page_of
-from celery_dynbeat.common.alert_kinds import Unsent
+from celery_dynbeat.common.alert_kinds import OWNERS, Unsent
 from celery_dynbeat.common.errors import AlertNotFoundError
 from celery_dynbeat.common.settings import urls_of
 from celery_dynbeat.common.states import Action
 from celery_dynbeat.db.alert_models import NO_SCHEDULE, Alert
 from celery_dynbeat.planning.alerting import MAX_SNOOZE
-from celery_dynbeat.store.alerts import alerts, messages
+from celery_dynbeat.store.alerts import alerts, messages, owner_notices
 
 #: Of ids in the database.
 _MAX_ID = 2**63 - 1
@@ -151,26 +151,34 @@ class AlertTargetCalls(Calls):
         """Return what the messages to each alert target have become, in the order of the names.
 
         The list contains the targets in the settings of this process, and other targets that have
-        messages or unsent alerts.
+        messages or unsent alerts. The notices to owners have the target ``"(owners)"``.
         """
-        urls = self._context.settings.alert_urls
-        return self._context.read(session, lambda session: _targets(session, urls))
+        settings = self._context.settings
+        urls, has_recipient = settings.alert_urls, settings.recipient is not None
+        return self._context.read(
+            session, lambda session: _targets(session, urls, has_recipient=has_recipient)
+        )
 
 
-def _targets(session: Session, urls: Mapping[str, tuple[str, ...]]) -> Sequence[AlertTargetInfo]:
+def _targets(
+    session: Session, urls: Mapping[str, tuple[str, ...]], *, has_recipient: bool
+) -> Sequence[AlertTargetInfo]:
     counts = messages.counts(session)
     errors = messages.errors(
         session, [row.failed_id for row in counts.values() if row.failed_id is not None]
     )
     waiting = {each.target for each in messages.waiting(session)}
     found = []
-    for target in sorted({*urls, *counts, *waiting}):
+    notices = {OWNERS} if has_recipient else set()
+    for target in sorted({*urls, *counts, *waiting, *notices}):
         row = counts.get(target)
         unsent = messages.count_unsent(session, target=target) if target in waiting else 0
+        if target == OWNERS:
+            unsent = owner_notices.count_waiting(session)
         found.append(
             AlertTargetInfo(
                 target=target,
-                urls=len(urls_of(urls, target)),
+                urls=0 if target == OWNERS else len(urls_of(urls, target)),
                 unsent_alerts=unsent,
                 waiting=row.waiting if row else 0,
                 failing=row.failing if row else 0,

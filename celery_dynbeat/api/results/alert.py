@@ -26,6 +26,8 @@ class AlertInfo(Info):
     - ``message_at``: when the last message about it was written. ``message_status`` is ``"unsent"``
       before the next message, ``"waiting"``, ``"failing"``, ``"sent"`` or ``"dropped"``, and None
       without a message of the last 7 days. ``message_error`` is that of the last try.
+    - ``owner_notice`` is ``"opened"`` before the notice to the owner, ``"reported"`` after it,
+      ``"recovered"`` before the notice that the schedule works again, and None without a notice.
     """
 
     id: int
@@ -48,6 +50,7 @@ class AlertInfo(Info):
     message_at: datetime | None
     message_status: str | None
     message_error: str | None
+    owner_notice: str | None
 
     @classmethod
     def of(cls, row: Any) -> "AlertInfo":

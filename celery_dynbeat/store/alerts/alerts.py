@@ -37,6 +37,8 @@ _STATE = (
     _ALERT.unsent,
     _ALERT.unsent_at,
     _ALERT.snoozed_until,
+    _ALERT.owner_notice,
+    _ALERT.owner_notice_at,
 )
 
 

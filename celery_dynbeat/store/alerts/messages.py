@@ -13,13 +13,20 @@ from sqlalchemy import (
     delete,
     exists,
     func,
+    literal_column,
     or_,
     select,
     update,
 )
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.common.alert_kinds import SEVERITIES, Severity, Unsent
+from celery_dynbeat.common.alert_kinds import (
+    NOTICE_TARGET,
+    OWNERS,
+    SEVERITIES,
+    Severity,
+    Unsent,
+)
 from celery_dynbeat.db import statements
 from celery_dynbeat.db.alert_models import NO_SCHEDULE, Alert, AlertMessage
 from celery_dynbeat.db.models import Run, Schedule
@@ -206,13 +213,22 @@ def mark_taken(session: Session, alert_ids: Sequence[int], *, message_id: int | 
         execute_dml(session, taken.values(unsent=None, unsent_at=None, message_id=message_id))
 
 
-def add(session: Session, message: AlertMessage) -> None:
-    """Insert a message.
+def insert(session: Session, *, target: str, previous_id: int, at: datetime) -> AlertMessage:
+    """Insert a message that reports nothing yet.
 
     Raises IntegrityError if another message of its target has the same ``previous_id``.
     """
+    message = AlertMessage(
+        target=target,
+        previous_id=previous_id,
+        severity=Severity.INFO,
+        payload={},
+        created_at=at,
+        next_try_at=at,
+    )
     session.add(message)
     session.flush()
+    return message
 
 
 def _is_due(now: datetime, without: Sequence[str]) -> ColumnElement[bool]:
@@ -274,7 +290,10 @@ def delete_messages(session: Session, ids: Sequence[int]) -> None:
 
 
 def counts(session: Session) -> Mapping[str, Row[Any]]:
-    """Return, by target, the number of its messages in each state. Reads all messages."""
+    """Return, by target, the number of its messages in each state. Reads all messages.
+
+    All notices to owners have the name OWNERS.
+    """
     message = AlertMessage
     waits = message.next_try_at.is_not(None)
     states = {
@@ -284,14 +303,17 @@ def counts(session: Session) -> Mapping[str, Row[Any]]:
         "dropped": message.dropped_at.is_not(None),
     }
     numbers = [func.count(case((state, 1))).label(name) for name, state in states.items()]
+    # Literals: PostgreSQL does not take two parameters for the same expression.
+    is_notice = message.target.like(literal_column(f"'{NOTICE_TARGET}%'"))
+    name = case((is_notice, literal_column(f"'{OWNERS}'")), else_=message.target)
     statement: Any = select(
-        message.target,
+        name.label("name"),
         *numbers,
         func.max(message.sent_at).label("last_sent_at"),
         func.min(message.next_try_at).label("next_try_at"),
         func.max(case((message.error.is_not(None), message.id))).label("failed_id"),
     )
-    return {row.target: row for row in session.execute(statement.group_by(message.target))}
+    return {row.name: row for row in session.execute(statement.group_by("name"))}
 
 
 def errors(session: Session, message_ids: Sequence[int]) -> Mapping[int, str]:

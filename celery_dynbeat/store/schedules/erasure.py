@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Table, select, update
+from sqlalchemy import Table, delete, select, update
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.common.alert_kinds import notice_target
 from celery_dynbeat.common.states import Action
 from celery_dynbeat.db.alert_models import AlertMessage
 from celery_dynbeat.db.dialects import capabilities_of
@@ -72,7 +73,12 @@ def delete_slots(session: Session, *, owner: str, limit: int) -> int:
 
 
 def forget_in_messages(session: Session, *, owner: str) -> None:
-    """Take the schedules of ``owner`` out of the messages about alerts. Their counts stay."""
+    """Take the schedules of ``owner`` out of the messages about alerts. Their counts stay.
+
+    The notices to the owner are deleted.
+    """
+    of_owner = AlertMessage.target == notice_target(owner)
+    execute_dml(session, delete(AlertMessage).where(of_owner))
     after = 0
     columns = select(AlertMessage.id, AlertMessage.payload).order_by(AlertMessage.id)
     while rows := session.execute(columns.where(AlertMessage.id > after).limit(_MESSAGES)).all():

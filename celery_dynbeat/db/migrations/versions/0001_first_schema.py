@@ -495,6 +495,8 @@ def _create_alert() -> None:
         sa.Column("snoozed_until", UtcDateTime(), nullable=True),
         sa.Column("snoozed_by", ExactText(255), nullable=True),
         sa.Column("message_id", BIG_ID, nullable=True),
+        sa.Column("owner_notice", ExactText(16), nullable=True),
+        sa.Column("owner_notice_at", UtcDateTime(), nullable=True),
         sa.UniqueConstraint("schedule_id", "kind"),
         sa.CheckConstraint(
             "kind IN ('failed', 'lost', 'late', 'slow', 'silent', 'frequent', "
@@ -509,6 +511,13 @@ def _create_alert() -> None:
             "(checked_at IS NULL) = (recovered_at IS NOT NULL)", name="checked_while_open"
         ),
         sa.CheckConstraint("(unsent IS NULL) = (unsent_at IS NULL)", name="unsent_since"),
+        sa.CheckConstraint(
+            "owner_notice IN ('opened', 'reported', 'recovered')", name="owner_notice_known"
+        ),
+        sa.CheckConstraint(
+            "(owner_notice_at IS NULL) = (owner_notice IS NULL OR owner_notice = 'reported')",
+            name="owner_notice_since",
+        ),
     )
     _create_index(
         "ix_dynbeat_alert_checked_at",
@@ -529,6 +538,12 @@ def _create_alert() -> None:
         ["owner", "id"],
         where="recovered_at IS NULL",
         only_on=WITH_PARTIAL_INDEXES,
+    )
+    _create_index(
+        "ix_dynbeat_alert_owner_notice_at",
+        "dynbeat_alert",
+        ["owner_notice_at", "id"],
+        where="owner_notice_at IS NOT NULL",
     )
     _create_index(
         "ix_dynbeat_alert_recovered_at",

@@ -1,0 +1,133 @@
+"""Write the messages with the notices to owners.
+
+    alerts of an owner with a notice to send --1 transaction--> a message --> ``sending``
+
+The target of the message is a hash of the owner, so that an owner gets no other message for
+``dynbeat_alert_interval``, as each target. The notices of an owner that must wait are postponed in
+their rows: the index then begins with the notices of other owners.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.alerts.content import instant
+from celery_dynbeat.alerts.notice_content import Notice, NoticeContent
+from celery_dynbeat.common.alert_kinds import AlertKind, NoticeKind, notice_target
+from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.db.engine import Database
+from celery_dynbeat.db.statements import Row
+from celery_dynbeat.planning.alerting import end_of_wait
+from celery_dynbeat.planning.owner_notices import Decision, NoticeState, after_notice, decide
+from celery_dynbeat.store import owners
+from celery_dynbeat.store.alerts import alerts, messages, owner_notices
+
+#: How often another beat can write a message first.
+ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeWriter:
+    """Writes the messages to owners."""
+
+    database: Database
+    settings: Settings
+
+    def write_due(self, now: datetime) -> datetime | None:
+        """Write the messages that are due; return when others are."""
+        due_at = self.database.read_in_transaction(owner_notices.next_due)
+        if due_at is None or due_at > now:
+            return due_at
+        due = partial(owner_notices.due_owners, now=now)
+        for owner in self.database.read_in_transaction(due):
+            self._write_one(owner, now)
+        return self.database.read_in_transaction(owner_notices.next_due)
+
+    def _write_one(self, owner: str, now: datetime) -> None:
+        write = partial(self._write, owner=owner, now=now)
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return self.database.run(write)
+            except IntegrityError:
+                # Another beat has written a message. Now it is found.
+                continue
+        return self.database.run(write)
+
+    def _write(self, session: Session, *, owner: str, now: datetime) -> None:
+        target = notice_target(owner)
+        newest = messages.lock_newest(session, target=target)
+        if newest is not None:
+            due_at = end_of_wait(newest.at, self.settings.alert_interval, now=now)
+            if due_at > now:
+                owner_notices.postpone(session, owner=owner, until=due_at, now=now)
+                return
+        previous_id = 0 if newest is None else newest.id
+        # Before the alerts are locked: two beats could each lock a part of them.
+        message = messages.insert(session, target=target, previous_id=previous_id, at=now)
+        notices = self._take(session, owner=owner, now=now)
+        if not notices:
+            session.delete(message)
+            return
+        content = NoticeContent(notices=notices)
+        message.severity, message.payload = content.severity, content.to_json()
+
+    def _take(self, session: Session, *, owner: str, now: datetime) -> Sequence[Notice]:
+        """Return the notices that the owner gets now, and write their next states."""
+        locked = owner_notices.lock_waiting(session, owner=owner, now=now)
+        taken = {row.id for row in locked}
+        ids = sorted({row.schedule_id for row in locked})
+        schedules = owner_notices.schedules_of(session, ids)
+        by_schedule: defaultdict[int, list[NoticeState]] = defaultdict(list)
+        for row in owner_notices.others_of(session, schedule_ids=ids):
+            by_schedule[row.schedule_id].append(_state(row))
+        zone = owners.timezone_of(session, owner=owner) or self.settings.timezone
+        found: list[tuple[int, Decision]] = []
+        changes = []
+        # The oldest alert first.
+        for schedule_id in dict.fromkeys(row.schedule_id for row in locked):
+            states = by_schedule[schedule_id]
+            decision = decide(states, now=now)
+            if decision is not None and schedule_id in schedules:
+                found.append((schedule_id, decision))
+            changes += [_change(each, now=now) for each in states if each.id in taken]
+        alerts.update(session, changes)
+        return [
+            self._notice(schedules[schedule_id], decision, zone=zone)
+            for schedule_id, decision in found
+        ]
+
+    def _notice(self, schedule: Any, decision: Decision, *, zone: str) -> Notice:
+        failures = None
+        if decision.kind is NoticeKind.PAUSED:
+            failures = schedule.pause_after_failures or self.settings.pause_after_failures
+        return Notice(
+            owner=schedule.owner,
+            schedule=schedule.name,
+            kind=decision.kind,
+            since=instant(decision.since) or "",
+            until=instant(decision.until),
+            next_run=instant(schedule.next_run_at),
+            time_zone=zone,
+            failures=failures,
+        )
+
+
+def _state(row: Row) -> NoticeState:
+    return NoticeState(
+        id=row.id,
+        kind=AlertKind(row.kind),
+        opened_at=row.opened_at,
+        recovered_at=row.recovered_at,
+        notice=row.owner_notice,
+        notice_at=row.owner_notice_at,
+    )
+
+
+def _change(state: NoticeState, *, now: datetime) -> Mapping[str, Any]:
+    return {"id": state.id, "owner_notice": after_notice(state, now=now), "owner_notice_at": None}

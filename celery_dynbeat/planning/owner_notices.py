@@ -1,0 +1,131 @@
+"""Decide which notices an owner gets about its schedules: pure functions.
+
+    alert opens     --opened-->     OPENED, due after dynbeat_alert_delay
+    alert recovers  --recovered-->  RECOVERED, due when it has lasted, if the opening was reported
+    alerts of a schedule that are due  --decide-->  one notice or none, and their next states
+
+A streak of failures is one notice, though it may have two alerts: ``failed`` and ``lost``. The
+schedule works again when the last of its alerts has recovered. What people do to an alert, such as
+a snooze, does not change the notices.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from celery_dynbeat.common.alert_kinds import (
+    NOTICE_KINDS,
+    AlertKind,
+    NoticeKind,
+    OwnerNotice,
+)
+from celery_dynbeat.planning.alerting import ENDED_BY_PEOPLE, AlertState
+
+#: The most important kind first.
+_BY_IMPORTANCE = (NoticeKind.CANNOT_RUN, NoticeKind.PAUSED, NoticeKind.FAILING)
+
+
+def opened(
+    before: AlertState | None, after: AlertState, *, kind: AlertKind, due_at: datetime
+) -> AlertState:
+    """Return an alert after its facts, with its notice. ``before`` None: the alert is new."""
+    if kind not in NOTICE_KINDS:
+        return after
+    if before is not None and before.recovered_at is None:
+        return _with(after, before.owner_notice, before.owner_notice_at)
+    if before is not None and before.owner_notice == OwnerNotice.OPENED:
+        return _with(after, before.owner_notice, before.owner_notice_at)
+    is_unknown = before is not None and before.owner_notice == OwnerNotice.RECOVERED
+    if is_unknown and kind not in ENDED_BY_PEOPLE:
+        # For the owner, the schedule has never recovered.
+        return _with(after, OwnerNotice.REPORTED, None)
+    return _with(after, OwnerNotice.OPENED, due_at)
+
+
+def recovered(state: AlertState, *, due_at: datetime, reports: bool) -> AlertState:
+    """Return a recovered alert with its notice. ``reports``: its rules want it to be reported."""
+    if state.owner_notice == OwnerNotice.REPORTED and reports:
+        return _with(state, OwnerNotice.RECOVERED, due_at)
+    if state.owner_notice == OwnerNotice.OPENED and reports:
+        return state
+    return _with(state, None, None)
+
+
+def _with(state: AlertState, notice: str | None, at: datetime | None) -> AlertState:
+    if (state.owner_notice, state.owner_notice_at) == (notice, at):
+        return state
+    return replace(state, owner_notice=notice, owner_notice_at=at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoticeState:
+    """An alert of a schedule, for the decision. ``recovered_at`` None: it is open."""
+
+    id: int
+    kind: AlertKind
+    opened_at: datetime
+    recovered_at: datetime | None
+    notice: str | None
+    notice_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One notice about a schedule. ``until``: it has recovered since."""
+
+    kind: NoticeKind
+    since: datetime
+    until: datetime | None = None
+
+
+def decide(alerts: Sequence[NoticeState], *, now: datetime) -> Decision | None:
+    """Return the notice about the alerts of one schedule; None: there is nothing to report.
+
+    A recovery that has not lasted yet is left.
+    """
+    openings = [each for each in alerts if each.notice == OwnerNotice.OPENED]
+    known = [each for each in alerts if each.notice is not None]
+    is_open = any(each.recovered_at is None for each in known)
+    reported = {
+        NOTICE_KINDS[each.kind]
+        for each in alerts
+        if each.notice == OwnerNotice.REPORTED or _waits(each, now)
+    }
+    new = [each for each in openings if NOTICE_KINDS[each.kind] not in reported]
+    lasting = [each for each in new if each.recovered_at is None]
+    if lasting:
+        return _opening(lasting)
+    if is_open:
+        return None
+    if new:
+        kind = _opening(new).kind
+        ends = [each.recovered_at for each in new if each.recovered_at is not None]
+        return Decision(kind=kind, since=min(each.opened_at for each in new), until=max(ends))
+    ended = [each for each in alerts if each.notice == OwnerNotice.RECOVERED]
+    if not ended or any(_waits(each, now) for each in ended):
+        return None
+    since = max(each.recovered_at or now for each in ended)
+    failed = any(NOTICE_KINDS[each.kind] is NoticeKind.FAILING for each in ended)
+    return Decision(
+        kind=NoticeKind.WORKS_AGAIN if failed else NoticeKind.CAN_RUN_AGAIN, since=since
+    )
+
+
+def _waits(alert: NoticeState, now: datetime) -> bool:
+    is_later = alert.notice_at is not None and alert.notice_at > now
+    return alert.notice == OwnerNotice.RECOVERED and is_later
+
+
+def _opening(alerts: Sequence[NoticeState]) -> Decision:
+    kinds = {NOTICE_KINDS[each.kind] for each in alerts}
+    kind = next(each for each in _BY_IMPORTANCE if each in kinds)
+    of_kind = [each.opened_at for each in alerts if NOTICE_KINDS[each.kind] is kind]
+    return Decision(kind=kind, since=min(of_kind))
+
+
+def after_notice(alert: NoticeState, *, now: datetime) -> OwnerNotice | None:
+    """Return the next state of a notice that was to be sent when its schedule was decided."""
+    if alert.notice == OwnerNotice.OPENED and alert.recovered_at is None:
+        return OwnerNotice.REPORTED
+    # A recovery that has not lasted yet is not decided.
+    return OwnerNotice.RECOVERED if _waits(alert, now) else None
