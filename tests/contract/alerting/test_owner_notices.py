@@ -1,0 +1,332 @@
+"""An owner gets one notice when its schedule begins to fail, and one when it works again."""
+
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+from sqlalchemy import select
+
+from celery_dynbeat.alerts.content import Content
+from celery_dynbeat.alerts.delivery import Delivered
+from celery_dynbeat.alerts.messages import Messages
+from celery_dynbeat.alerts.notice_content import as_kwargs
+from celery_dynbeat.common.states import Status
+from celery_dynbeat.db.alert_models import AlertMessage
+from tests.support.applications import MINUTELY, execute
+from tests.support.suites import one_database
+
+MINUTE = timedelta(minutes=1)
+DELAY, INTERVAL = timedelta(seconds=10), timedelta(minutes=5)
+OWNER = "user:42"
+SECRET = "pa55w0rd"
+URL = f"json://user:{SECRET}@example.com"
+
+
+@pytest.fixture
+def notifying(alerting, clock):
+    """Make an application whose owners get notices, with a beat that delivers them."""
+
+    def make(recipient=lambda owner: [f"json://{owner.partition(':')[2]}"], **settings):
+        made = alerting(alerts=None, recipient=recipient, **settings)
+        sent, tasks, errors, operators = [], [], {}, []
+
+        def deliver(content, urls, **_):
+            if isinstance(content, Content):
+                operators.append(content)
+                return Delivered(title="", body="", errors=[None] * len(urls))
+            sent.append((list(urls), [as_kwargs(each) for each in content.notices]))
+            return Delivered(title="", body="", errors=[errors.get(url) for url in urls])
+
+        def send_task(name, kwargs, task_id):
+            if name in errors:
+                raise ConnectionError(SECRET)
+            tasks.append((name, kwargs, task_id))
+
+        context = made.dynbeat.context
+
+        def beat(node="beat1"):
+            return Messages(
+                database=context.database,
+                clock=context.clock,
+                settings=context.settings,
+                node=node,
+                deliver=deliver,
+                send_task=send_task,
+            )
+
+        messages = beat()
+
+        def end_run(status=Status.FAILED, *, after=MINUTE):
+            clock.advance(after)
+            made.worker.heartbeat()
+            made.beat.publisher.sent.clear()
+            made.beat.run_until_idle()
+            for run in list(made.beat.publisher.sent):
+                assert made.worker.start(run)
+                made.worker.finish(run, status)
+            made.beat.run_until_idle()
+            made.alerts.run()
+
+        def pass_time(span):
+            clock.advance(span)
+            made.alerts.run()
+            messages.run_once()
+
+        return SimpleNamespace(
+            **vars(made),
+            sent=sent,
+            tasks=tasks,
+            errors=errors,
+            operators=operators,
+            messages=messages,
+            other=beat("beat2"),
+            end_run=end_run,
+            pass_time=pass_time,
+            kinds=lambda: [[each["kind"] for each in notices] for _, notices in sent],
+        )
+
+    return make
+
+
+def rows(made):
+    query = select(AlertMessage).order_by(AlertMessage.id)
+    return made.dynbeat.context.database.run(lambda session: session.scalars(query).all())
+
+
+def test_a_streak_is_one_notice_and_its_end_another(notifying):
+    made = notifying()
+    made.mine.set_timezone("Asia/Seoul")
+    made.mine.create("n", task="mail.secret_task", trigger=MINUTELY)
+    for _ in range(8):
+        made.end_run()
+        made.pass_time(DELAY)
+    made.end_run(Status.SUCCEEDED)
+    made.pass_time(DELAY)
+    assert made.kinds() == [["failing"]]
+    for _ in range(6):
+        made.end_run(Status.SUCCEEDED)
+        made.pass_time(DELAY)
+
+    assert made.kinds() == [["failing"], ["works_again"]]
+    (urls, (first,)), (_, (last,)) = made.sent
+    assert urls == ["json://42"]
+    assert (first["owner"], first["schedule"], first["time_zone"]) == (OWNER, "n", "Asia/Seoul")
+    assert first["text"].startswith("n fails since ")
+    assert "(Asia/Seoul). Next run: " in first["text"]
+    assert last["text"].startswith("n works again since ")
+    shown = f"{made.sent} {[each.payload for each in rows(made)]}"
+    assert "secret_task" not in shown
+    assert "ValueError" not in shown
+
+
+def test_a_schedule_that_flaps_is_one_notice(notifying):
+    made = notifying()
+    made.mine.create("n", task="t", trigger=MINUTELY)
+    for _ in range(5):
+        made.end_run()
+        made.pass_time(DELAY)
+        made.end_run(Status.SUCCEEDED)
+        made.pass_time(DELAY)
+
+    assert made.kinds() == [["failing"]]
+
+
+def test_a_failure_that_is_over_before_its_notice_is_one_notice(notifying):
+    made = notifying(alert_delay=600)
+    made.mine.create("n", task="t", trigger=MINUTELY)
+    made.end_run()
+    made.end_run(Status.SUCCEEDED)
+    made.pass_time(timedelta(minutes=11))
+    made.pass_time(timedelta(minutes=11))
+
+    ((_, (notice,)),) = made.sent
+    assert notice["kind"] == "failing"
+    assert "and has worked again since" in notice["text"]
+
+
+def test_a_pause_after_failures_says_how_many_and_that_of_the_owner_says_nothing(notifying):
+    made = notifying()
+    made.mine.create("n", task="t", trigger=MINUTELY, pause_after_failures=2)
+    made.mine.create("own", task="t", trigger=MINUTELY)
+    made.mine.pause("own")
+    made.end_run()
+    made.pass_time(DELAY)
+    made.end_run()
+    made.pass_time(INTERVAL)
+
+    assert made.kinds() == [["failing"], ["paused"]]
+    text = made.sent[1][1][0]["text"]
+    assert "because it failed 2 times in a row. It does not run until you resume it." in text
+    assert made.sent[1][1][0]["next_run"] is None
+
+    made.mine.resume("n")
+    made.end_run(Status.SUCCEEDED)
+    for _ in range(3):
+        made.pass_time(INTERVAL)
+    assert made.kinds() == [["failing"], ["paused"], ["works_again"]]
+
+
+def test_a_pause_at_the_first_failure_is_one_notice(notifying):
+    made = notifying()
+    made.mine.create("n", task="t", trigger=MINUTELY, pause_after_failures=1)
+    made.end_run()
+    made.pass_time(INTERVAL)
+
+    assert made.kinds() == [["paused"]]
+
+
+def test_a_quarantine_is_a_notice_and_its_end_another(notifying, clock):
+    made = notifying()
+    made.mine.create("n", task="t", trigger=MINUTELY)
+    execute(made.dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = '{\"expression\": \"x\"}'")
+    clock.advance(MINUTE)
+    made.beat.run_until_idle()
+    made.alerts.run()
+    made.pass_time(DELAY)
+    assert made.kinds() == [["cannot_run"]]
+    assert "expression" not in made.sent[0][1][0]["text"]
+
+    made.mine.update("n", trigger=MINUTELY)
+    made.pass_time(INTERVAL)
+    made.pass_time(INTERVAL)
+    assert made.kinds() == [["cannot_run"], ["can_run_again"]]
+
+
+def test_each_owner_gets_only_its_notices_and_the_application_gets_none(notifying):
+    asked = []
+
+    def recipient(owner):
+        asked.append(owner)
+        return [f"json://{owner.partition(':')[2]}"]
+
+    made = notifying(recipient)
+    made.mine.create_many([{"name": f"n{i}", "task": "t", "trigger": MINUTELY} for i in range(3)])
+    made.dynbeat.schedules.for_owner("user:7").create("other", task="t", trigger=MINUTELY)
+    made.dynbeat.schedules.for_owner("").create("app", task="t", trigger=MINUTELY)
+    made.end_run()
+    made.pass_time(DELAY)
+
+    names = sorted(
+        (urls, sorted(each["schedule"] for each in notices)) for urls, notices in made.sent
+    )
+    assert names == [(["json://42"], ["n0", "n1", "n2"]), (["json://7"], ["other"])]
+    assert set(asked) == {OWNER, "user:7"}
+
+
+def test_an_owner_gets_one_message_in_each_interval(notifying):
+    made = notifying()
+    made.mine.create("a", task="t", trigger=MINUTELY)
+    made.end_run()
+    made.pass_time(DELAY)
+    made.mine.create_many([{"name": f"b{i}", "task": "t", "trigger": MINUTELY} for i in range(2)])
+    made.end_run()
+    made.pass_time(DELAY)
+    assert made.kinds() == [["failing"]]
+    made.pass_time(INTERVAL)
+
+    assert made.kinds() == [["failing"], ["failing", "failing"]]
+
+
+def test_two_beats_write_one_message(notifying, clock):
+    made = notifying()
+    made.mine.create("n", task="t", trigger=MINUTELY)
+    made.end_run()
+    clock.advance(DELAY)
+    made.other.run_once()
+    made.messages.run_once()
+
+    assert made.kinds() == [["failing"]]
+
+
+@one_database
+def test_a_task_gets_each_notice_with_the_same_id_in_each_try(notifying):
+    made = notifying(lambda _owner: "proj.tell")
+    made.mine.create_many([{"name": f"n{i}", "task": "t", "trigger": MINUTELY} for i in range(2)])
+    made.errors["proj.tell"] = True
+    made.end_run()
+    made.pass_time(DELAY)
+    (message,) = rows(made)
+    assert message.error == "the task of dynbeat_recipient was not sent: ConnectionError"
+    assert SECRET not in f"{message.error}{message.payload}"
+    del made.errors["proj.tell"]
+    made.pass_time(timedelta(minutes=1))
+
+    assert [name for name, _, _ in made.tasks] == ["proj.tell"] * 2
+    assert {kwargs["schedule"] for _, kwargs, _ in made.tasks} == {"n0", "n1"}
+    assert len({task_id for _, _, task_id in made.tasks}) == 2
+    assert set(made.tasks[0][1]) == {
+        *("owner", "schedule", "kind", "since", "until", "next_run", "time_zone", "text")
+    }
+
+
+@one_database
+def test_no_recipient_means_no_message_and_no_failure(notifying):
+    made = notifying(lambda _owner: None)
+    made.mine.create("n", task="t", trigger=MINUTELY)
+    made.end_run()
+    made.pass_time(DELAY)
+
+    (message,) = rows(made)
+    assert (message.next_try_at, message.sent_at, message.dropped_at) == (None, None, None)
+    assert (made.sent, made.tasks) == ([], [])
+
+
+@one_database
+def test_a_function_that_fails_is_logged_once_and_its_notice_is_tried_again(notifying, caplog):
+    answers = [ValueError(URL), ["not a url"], URL, [URL]]
+
+    def recipient(_owner):
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    made = notifying(recipient, alert_urls=["json://ops"])
+    made.mine.create("n", task="t", trigger=MINUTELY)
+    made.end_run()
+    for _ in range(3):
+        made.pass_time(timedelta(minutes=2))
+    # The operators get their message in the meantime.
+    assert [each.total for each in made.operators] == [1]
+    notices = [row for row in rows(made) if row.target.startswith("owner:")]
+    assert [row.attempts for row in notices] == [3]
+    made.pass_time(timedelta(minutes=2))
+
+    assert made.sent[-1][0] == [URL]
+    failed = [each for each in caplog.records if each.event == "recipient_failed"]
+    assert [each.owner for each in failed] == [OWNER]
+    assert SECRET not in caplog.text
+
+
+@one_database
+def test_lists_of_targets_show_the_notices_of_all_owners_as_one(notifying):
+    made = notifying(lambda _owner: [URL])
+    made.errors[URL] = "refused"
+    for owner in ("a", "b"):
+        made.dynbeat.schedules.for_owner(owner).create("n", task="t", trigger=MINUTELY)
+    made.end_run()
+    before = made.dynbeat.schedules.alert_targets()
+    made.pass_time(DELAY)
+
+    # No operator has a URL, so that the alerts of the target wait for the next pass.
+    assert {each.target: each.unsent_alerts for each in before} == {"(owners)": 2, "default": 2}
+    (target,) = made.dynbeat.schedules.alert_targets()
+    assert (target.target, target.urls, target.unsent_alerts) == ("(owners)", 0, 0)
+    assert (target.waiting, target.failing, target.error) == (2, 2, "refused")
+
+
+@one_database
+def test_an_erased_owner_gets_no_notice_and_leaves_none(notifying):
+    made = notifying()
+    made.mine.create("n", task="t", trigger=MINUTELY)
+    made.end_run()
+    made.errors["json://42"] = "refused"
+    made.pass_time(DELAY)
+    assert [each.owner_notice for each in made.mine.alerts()] == ["reported"]
+    exported = [line for line in made.mine.export() if line["record"] == "alert"]
+    assert [line["owner_notice"] for line in exported] == ["reported"]
+    made.dynbeat.schedules.delete_owner(OWNER, erase_history=True)
+    made.pass_time(INTERVAL)
+
+    assert len(made.sent) == 1
+    assert rows(made) == []
