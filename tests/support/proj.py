@@ -77,6 +77,18 @@ def record(self: Task, *args: Any, **kwargs: Any) -> str:
     return "recorded"
 
 
+@app.task(name="probe.notice")
+def notice(**kwargs: Any) -> None:
+    """Log a notice to an owner."""
+    event_log.write("notice", **kwargs)
+
+
+def recipient_of(owner: str) -> list[str] | str | None:
+    """Return who gets the notices of an owner."""
+    recipients: dict[str, list[str] | str] = config["probe_recipients"]
+    return recipients.get(owner)
+
+
 @app.task(bind=True, name="probe.log")
 def log(self: Task, secret: str) -> str:
     """Log, print, and return the argument."""

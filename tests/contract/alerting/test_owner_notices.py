@@ -178,7 +178,7 @@ def test_a_pause_at_the_first_failure_is_one_notice(notifying):
 def test_a_quarantine_is_a_notice_and_its_end_another(notifying, clock):
     made = notifying()
     made.mine.create("n", task="t", trigger=MINUTELY)
-    execute(made.dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = '{\"expression\": \"x\"}'")
+    execute(made.dynbeat, 'UPDATE dynbeat_schedule SET trigger_spec = \'{"expression": "x"}\'')
     clock.advance(MINUTE)
     made.beat.run_until_idle()
     made.alerts.run()

@@ -20,7 +20,7 @@ COMPUTED = {
     "dynbeat_create_tables": "on SQLite only",
     "dynbeat_application": "`app.main`",
     "dynbeat_timezone": "the application's `timezone`",
-    "dynbeat_alerts": "on if a target has a URL",
+    "dynbeat_alerts": "on if a target has a URL or `dynbeat_recipient` is set",
     "dynbeat_metrics_port": "off",
     "dynbeat_alert_urls": "none",
 }
