@@ -29,30 +29,29 @@ def notifying_site(redis_site, sink):
     return redis_site
 
 
-def ended(calls, status, number):
-    return calls.count_runs("n", status=status) >= number
+def wait_for_runs(calls, status, number):
+    wait_until(lambda: len(calls.runs("n", status=status)) >= number, within=30)
 
 
 def test_a_schedule_that_fails_and_recovers_is_two_notices(notifying_site, sink):
     site = notifying_site
-    by_task = site.dynbeat.schedules.for_owner("user:2")
+    both = (site.mine, site.dynbeat.schedules.for_owner("user:2"))
     for _ in range(2):
         site.beat().wait_for_log("beat started")
     site.worker(pool="threads").wait_for_log("ready.")
-    for calls in (site.mine, by_task):
-        calls.create("n", task="probe.fail", trigger=Every(seconds=1))
+    for calls in both:
+        calls.create("n", task="probe.fail", trigger=Every(1))
 
     def notices():
-        return [each for each in site.event_log.read() if each["event"] == "notice"]
+        return site.event_log.read("notice")
 
     wait_until(lambda: sink.bodies and notices(), within=60)
-    for calls in (site.mine, by_task):
-        wait_until(lambda: ended(calls, "failed", 3), within=30)
+    for calls in both:
+        wait_for_runs(calls, "failed", 3)
         calls.update("n", task="probe.record")
     wait_until(lambda: len(sink.bodies) == 2 and len(notices()) == 2, within=60)
-    done = [calls.count_runs("n", status="succeeded") for calls in (site.mine, by_task)]
-    for calls, number in zip((site.mine, by_task), done, strict=True):
-        wait_until(lambda: ended(calls, "succeeded", number + 3), within=30)
+    for calls in both:
+        wait_for_runs(calls, "succeeded", len(calls.runs("n", status="succeeded")) + 3)
 
     sent = [each for body in sink.bodies for each in body["alert"]["notices"]]
     assert [(each["owner"], each["kind"]) for each in sent] == [

@@ -77,10 +77,10 @@ def record(self: Task, *args: Any, **kwargs: Any) -> str:
     return "recorded"
 
 
-@app.task(name="probe.notice")
-def notice(**kwargs: Any) -> None:
+@app.task(bind=True, name="probe.notice")
+def notice(self: Task, **kwargs: Any) -> None:
     """Log a notice to an owner."""
-    event_log.write("notice", **kwargs)
+    event_log.write("notice", run_id=self.request.id, **kwargs)
 
 
 def recipient_of(owner: str) -> list[str] | str | None:
