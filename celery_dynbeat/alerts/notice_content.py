@@ -128,8 +128,10 @@ def _present(notice: Notice, since: str) -> str:
     if notice.kind is NoticeKind.CANNOT_RUN:
         return f"cannot run since {since}. It does not run until it is changed or resumed."
     if notice.kind is NoticeKind.FAILING:
-        return f"fails since {since}."
-    return f"{_ONE[notice.kind]} since {since}."
+        return f"has been failing since {since}."
+    if notice.kind is NoticeKind.WORKS_AGAIN:
+        return f"has worked again since {since}."
+    return f"has been able to run again since {since}."
 
 
 def _local(instant: str, zone: str) -> str:

@@ -52,7 +52,11 @@ class NoticeSending:
 
     def plan(self, message: Mapping[str, Any]) -> Plan:
         """Return where a message goes."""
-        content = NoticeContent.from_json(message["payload"])
+        try:
+            content = NoticeContent.from_json(message["payload"])
+        except (ValueError, KeyError, TypeError) as error:
+            # A newer version has written it, or SQL by hand.
+            return Plan((), _nowhere, f"the message cannot be read: {type(error).__name__}")
         recipient = self._settings.recipient
         if not content.notices or recipient is None:
             return Plan((), _nowhere)

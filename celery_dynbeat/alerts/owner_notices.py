@@ -5,6 +5,9 @@
 The target of the message is a hash of the owner, so that an owner gets no other message for
 ``dynbeat_alert_interval``, as each target. The notices of an owner that must wait are postponed in
 their rows: the index then begins with the notices of other owners.
+
+While MAX_BACKLOG messages wait to be sent, no more are written. So the notices to many owners delay
+no message to operators by more than that.
 """
 
 from collections import defaultdict
@@ -30,6 +33,8 @@ from celery_dynbeat.store.alerts import alerts, messages, owner_notices
 
 #: How often another beat can write a message first.
 ATTEMPTS = 5
+#: Messages that may wait to be sent.
+MAX_BACKLOG = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +49,10 @@ class NoticeWriter:
         due_at = self.database.read_in_transaction(owner_notices.next_due)
         if due_at is None or due_at > now:
             return due_at
+        count = partial(messages.count_due, now=now, limit=MAX_BACKLOG)
+        room = MAX_BACKLOG - self.database.read(count)
         due = partial(owner_notices.due_owners, now=now)
-        for owner in self.database.read_in_transaction(due):
+        for owner in self.database.read_in_transaction(due)[:room] if room else ():
             self._write_one(owner, now)
         return self.database.read_in_transaction(owner_notices.next_due)
 

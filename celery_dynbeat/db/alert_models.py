@@ -165,5 +165,6 @@ class AlertMessage(Base):
 ALERT_FACTS = cast("Table", AlertFact.__table__)
 ALERTS = cast("Table", Alert.__table__)
 ALERT_CHECKS = cast("Table", AlertCheck.__table__)
+MESSAGES = cast("Table", AlertMessage.__table__)
 # A process without alerts does not import this module: the other tables may have their names.
 rename_tables()

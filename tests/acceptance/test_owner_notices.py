@@ -63,7 +63,7 @@ def test_a_schedule_that_fails_and_recovers_is_two_notices(notifying_site, sink)
         ("user:2", "works_again"),
     ]
     assert sink.bodies[0]["title"] == "n fails"
-    assert sink.bodies[0]["message"].startswith("n fails since ")
+    assert sink.bodies[0]["message"].startswith("n has been failing since ")
     shown = str([sink.bodies, notices()])
     assert "probe." not in shown
     assert "ValueError" not in shown

@@ -242,6 +242,12 @@ def has_due(session: Session, *, now: datetime, without: Sequence[str]) -> bool:
     return session.scalar(due.order_by(AlertMessage.next_try_at).limit(1)) is not None
 
 
+def count_due(session: Session, *, now: datetime, limit: int) -> int:
+    """Return the number of messages that wait to be sent, up to ``limit``."""
+    due = select(AlertMessage.id).where(AlertMessage.next_try_at <= now).limit(limit)
+    return session.scalar(select(func.count()).select_from(due.subquery())) or 0
+
+
 def lease(
     session: Session, *, now: datetime, node: str, until: datetime, without: Sequence[str]
 ) -> Mapping[str, Any] | None:

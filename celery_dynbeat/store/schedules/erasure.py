@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Table, delete, select, update
+from sqlalchemy import Table, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.alert_kinds import notice_target
 from celery_dynbeat.common.states import Action
-from celery_dynbeat.db.alert_models import AlertMessage
+from celery_dynbeat.db.alert_models import MESSAGES, AlertMessage
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import CHANGES, REQUESTS, RUNS, Change, Request, Run, Schedule
 from celery_dynbeat.db.statements import force_index, in_index_order
@@ -77,8 +77,9 @@ def forget_in_messages(session: Session, *, owner: str) -> None:
 
     The notices to the owner are deleted.
     """
-    of_owner = AlertMessage.target == notice_target(owner)
-    execute_dml(session, delete(AlertMessage).where(of_owner))
+    notices = select(AlertMessage.id).where(AlertMessage.target == notice_target(owner))
+    # By id: a DELETE by target may lock a gap of its index, where beat inserts.
+    _delete(session, MESSAGES, session.scalars(notices).all())
     after = 0
     columns = select(AlertMessage.id, AlertMessage.payload).order_by(AlertMessage.id)
     while rows := session.execute(columns.where(AlertMessage.id > after).limit(_MESSAGES)).all():

@@ -6,10 +6,13 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import select
 
+from celery_dynbeat import ConfigurationError
+from celery_dynbeat.alerts import owner_notices
 from celery_dynbeat.alerts.content import Content
 from celery_dynbeat.alerts.delivery import Delivered
 from celery_dynbeat.alerts.messages import Messages
 from celery_dynbeat.alerts.notice_content import as_kwargs
+from celery_dynbeat.alerts.threads import AlertThreads
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.alert_models import AlertMessage
 from tests.support.applications import MINUTELY, execute
@@ -111,9 +114,9 @@ def test_a_streak_is_one_notice_and_its_end_another(notifying):
     (urls, (first,)), (_, (last,)) = made.sent
     assert urls == ["json://42"]
     assert (first["owner"], first["schedule"], first["time_zone"]) == (OWNER, "n", "Asia/Seoul")
-    assert first["text"].startswith("n fails since ")
+    assert first["text"].startswith("n has been failing since ")
     assert "(Asia/Seoul). Next run: " in first["text"]
-    assert last["text"].startswith("n works again since ")
+    assert last["text"].startswith("n has worked again since ")
     shown = f"{made.sent} {[each.payload for each in rows(made)]}"
     assert "secret_task" not in shown
     assert "ValueError" not in shown
@@ -298,7 +301,6 @@ def test_a_function_that_fails_is_logged_once_and_its_notice_is_tried_again(noti
     assert SECRET not in caplog.text
 
 
-@one_database
 def test_lists_of_targets_show_the_notices_of_all_owners_as_one(notifying):
     made = notifying(lambda _owner: [URL])
     made.errors[URL] = "refused"
@@ -315,7 +317,6 @@ def test_lists_of_targets_show_the_notices_of_all_owners_as_one(notifying):
     assert (target.waiting, target.failing, target.error) == (2, 2, "refused")
 
 
-@one_database
 def test_an_erased_owner_gets_no_notice_and_leaves_none(notifying):
     made = notifying()
     made.mine.create("n", task="t", trigger=MINUTELY)
@@ -330,3 +331,41 @@ def test_an_erased_owner_gets_no_notice_and_leaves_none(notifying):
 
     assert len(made.sent) == 1
     assert rows(made) == []
+
+
+@one_database
+def test_a_wrong_path_stops_beat_at_its_start(alerting):
+    context = alerting(alerts=None, recipient="tests.missing.recipient_of").dynbeat.context
+    with pytest.raises(ConfigurationError, match="cannot be imported"):
+        AlertThreads(
+            database=context.database, clock=context.clock, settings=context.settings, node="b"
+        )
+
+
+@one_database
+def test_a_backlog_of_messages_delays_the_notices_and_loses_none(notifying, monkeypatch):
+    monkeypatch.setattr(owner_notices, "MAX_BACKLOG", 2)
+    made = notifying()
+    for number in range(5):
+        owner = made.dynbeat.schedules.for_owner(f"user:{number}")
+        owner.create("n", task="t", trigger=MINUTELY)
+    made.end_run()
+    made.pass_time(DELAY)
+    for _ in range(3):
+        made.pass_time(timedelta(seconds=5))
+
+    assert sorted(urls[0] for urls, _ in made.sent) == [f"json://{each}" for each in range(5)]
+
+
+@one_database
+def test_a_payload_of_a_newer_version_is_an_error_of_its_message_alone(notifying):
+    made = notifying()
+    made.mine.create("n", task="t", trigger=MINUTELY)
+    made.errors["json://42"] = "refused"
+    made.end_run()
+    made.pass_time(DELAY)
+    payload = '{"notices": [{"kind": "new"}]}'
+    execute(made.dynbeat, f"UPDATE dynbeat_alert_message SET payload = '{payload}'")
+    made.pass_time(INTERVAL)
+
+    assert [row.error for row in rows(made)] == ["the message cannot be read: ValueError"]

@@ -31,8 +31,8 @@ NEXT = " Next run: 2026-11-24 09:00 (Asia/Seoul)."
 @pytest.mark.parametrize(
     ("given", "title", "text"),
     [
-        (notice(), "fails", "fails since 2026-11-23 12:18 (Asia/Seoul)." + NEXT),
-        (notice(next_run=None), "fails", "fails since 2026-11-23 12:18 (Asia/Seoul)."),
+        (notice(), "fails", "has been failing since 2026-11-23 12:18 (Asia/Seoul)." + NEXT),
+        (notice(next_run=None), "fails", "has been failing since 2026-11-23 12:18 (Asia/Seoul)."),
         (
             notice(until="2026-11-23T03:20:00Z", next_run=None),
             "failed",
@@ -68,12 +68,12 @@ NEXT = " Next run: 2026-11-24 09:00 (Asia/Seoul)."
         (
             notice(NoticeKind.WORKS_AGAIN),
             "works again",
-            "works again since 2026-11-23 12:18 (Asia/Seoul)." + NEXT,
+            "has worked again since 2026-11-23 12:18 (Asia/Seoul)." + NEXT,
         ),
         (
             notice(NoticeKind.CAN_RUN_AGAIN, time_zone="No/Zone", next_run=None),
             "can run again",
-            "can run again since 2026-11-23 03:18 (UTC).",
+            "has been able to run again since 2026-11-23 03:18 (UTC).",
         ),
     ],
 )
@@ -105,7 +105,7 @@ def test_a_template_of_the_operator_replaces_ours(tmp_path):
     title, body = render(notice(), folder=str(tmp_path))
 
     assert title == "1 schedule fails: digest"
-    assert body.startswith("digest fails since")
+    assert body.startswith("digest has been failing since")
 
 
 def test_the_content_is_stored_as_json_and_a_recovery_is_milder():
