@@ -26,6 +26,7 @@ class Plan:
     destinations: Sequence[str]
     deliver: Callable[[Sequence[str]], Sequence[str | None]]
     error: str | None = None
+    is_task: bool = False
 
 
 def _nowhere(destinations: Sequence[str]) -> Sequence[str | None]:
@@ -69,7 +70,8 @@ class NoticeSending:
         if isinstance(found, NoticeTask):
             # A destination for each notice: a task that was sent is not sent again.
             names = [f"task:{number}" for number in range(len(content.notices))]
-            return Plan(names, partial(self._to_task, message, content, found.name))
+            deliver = partial(self._to_task, message, content, found.name)
+            return Plan(names, deliver, is_task=True)
         return Plan(list(dict.fromkeys(found)), partial(self._to_urls, content))
 
     def _to_urls(self, content: NoticeContent, urls: Sequence[str]) -> Sequence[str | None]:

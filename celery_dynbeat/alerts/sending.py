@@ -144,16 +144,24 @@ def deliver_left(
     message: Mapping[str, Any],
     destinations: Sequence[str],
     deliver_to: Callable[[Sequence[str]], Sequence[str | None]],
+    *,
+    are_secret: bool = True,
 ) -> Result:
-    """Deliver to the destinations that have not accepted the message yet."""
-    accepted = marked(destinations, message["delivered"])
+    """Deliver to the destinations that have not accepted the message yet.
+
+    ``are_secret``: they are marked by slow hashes, else by their names.
+    """
+    marks = message["delivered"]
+    accepted = set(marked(destinations, marks)) if are_secret else set(map(str, marks))
     left = [each for each in destinations if each not in accepted]
     errors = dict(zip(left, deliver_to(left), strict=True))
     refused = [error for error in errors.values() if error is not None]
     if not refused:
         return Result(delivered=(), errors=())
     new = [each for each, error in errors.items() if error is None]
-    return Result(delivered=add_marks(message["delivered"], new), errors=refused)
+    return Result(
+        delivered=add_marks(marks, new) if are_secret else [*accepted, *new], errors=refused
+    )
 
 
 class _InFlight(NamedTuple):
@@ -233,7 +241,7 @@ class Sending:
             return Result(delivered=message["delivered"], errors=[plan.error])
         if not plan.destinations:
             return Result(delivered=(), errors=(), is_unwanted=True)
-        return deliver_left(message, plan.destinations, plan.deliver)
+        return deliver_left(message, plan.destinations, plan.deliver, are_secret=not plan.is_task)
 
     def _deliver_to(self, message: Mapping[str, Any], urls: Sequence[str]) -> Sequence[str | None]:
         if not urls:
