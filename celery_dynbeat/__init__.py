@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         Solar,
         Trigger,
     )
+    from celery_dynbeat.worker import SkipRun
     from celery_dynbeat.worker.current_run import CurrentRun, current_run
 
 __version__ = "0.1.0"
@@ -120,6 +121,7 @@ __all__ = [
     "ScheduleInfo",
     "ScheduleNotFoundError",
     "SchemaError",
+    "SkipRun",
     "Solar",
     "StaleScheduleError",
     "TransactionRolledBackError",
@@ -144,6 +146,7 @@ _LAZY_EXPORTS = {
     "triggers": ("AnyOf", "Cron", "Every", "Excluding", "Once", "RRule", "Solar", "Trigger"),
     "process.logs.formatter": ("JsonFormatter",),
     "worker.current_run": ("CurrentRun", "current_run"),
+    "worker": ("SkipRun",),
 }
 
 if not TYPE_CHECKING:

@@ -18,7 +18,14 @@ from celery_dynbeat.common.errors import (
 )
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.settings import check_task_allowed
-from celery_dynbeat.common.states import RERUNNABLE, Action, RequestKind, Status
+from celery_dynbeat.common.states import (
+    RERUNNABLE,
+    Action,
+    RequestKind,
+    Status,
+    can_rerun,
+    was_started,
+)
 from celery_dynbeat.common.text import MAX_REQUEST_BATCH
 from celery_dynbeat.db.models import Request, Run, Schedule
 from celery_dynbeat.planning import max_run_time
@@ -297,13 +304,13 @@ def _add(
 
 
 def _check_ended(run: Run) -> None:
-    if run.status == Status.SKIPPED:
+    if not was_started(run.status, run.attempt):
         rule = (
             "the fire time was skipped, there is no run to repeat: call backfill() with since ="
             f" {run.scheduled_for} and a later until"
         )
         raise checks.invalid("run_id", run.id, rule)
-    if run.status not in RERUNNABLE:
+    if not can_rerun(run.status, run.attempt):
         raise checks.invalid("run_id", run.id, f"the run is {run.status}: wait until it ends")
 
 

@@ -29,7 +29,7 @@ from celery_dynbeat.beat.request_batch import (
 )
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.settings import Settings, check_task_allowed
-from celery_dynbeat.common.states import Status
+from celery_dynbeat.common.states import was_started
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.db.statements import Row
 from celery_dynbeat.planning import ScheduleSpec, spec_from_row, with_search_budget
@@ -188,7 +188,7 @@ def _remainders(
             break
         removed = [at for at in left if at <= row.scheduled_for]
         left = left[len(removed) :]
-        if row.status != Status.SKIPPED:
+        if was_started(row.status, row.attempt):
             continue
         by_call = _skipped_by_call(session, schedule, first=removed[0], last=row.scheduled_for)
         # The anchor is set with the trigger. An imported schedule carries an earlier one.

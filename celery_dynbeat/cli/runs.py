@@ -12,7 +12,7 @@ from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import complete_names, owners_option, page_options
 from celery_dynbeat.cli.base.parameter_types import Instant, RunId
 from celery_dynbeat.cli.schedule_columns import RUNS
-from celery_dynbeat.common.states import Origin, Status
+from celery_dynbeat.common.states import Origin, Status, was_started
 
 # Of an enum, click would offer the names of the members.
 STATUSES = [each.value for each in Status]
@@ -105,7 +105,7 @@ def _arguments(invocation: Invocation, run: RunInfo) -> dict[str, Any]:
         schedule_of,
     )
 
-    if run.status == "skipped":
+    if not was_started(run.status, run.attempt):
         return {}
     mine, context = invocation.schedules.for_owner(run.owner), invocation.dynbeat.context
     found = run_arguments(mine, run, schedule=schedule_of(context, run), now=invocation.now)

@@ -60,8 +60,22 @@ UNFINISHED = (*UNSTARTED, Status.RUNNING, Status.RETRYING)
 UNOWNED = (*UNSTARTED, Status.RETRYING)
 #: A worker executes an attempt of such a run, or executed it when its node fell silent.
 OWNED = (Status.RUNNING, Status.LOST)
-#: Such a run can run again, as a new run for the same fire time.
+#: Such a run can run again, as a new run for the same fire time. So can a run that its task skipped
+#: (``can_rerun``).
 RERUNNABLE = (Status.FAILED, Status.LOST, Status.REVOKED, Status.EXPIRED, Status.SUCCEEDED)
+
+
+def was_started(status: str, attempt: int) -> bool:
+    """Return whether a row is a run of a task, not a fire time that a policy or a call skipped.
+
+    A run that its task skipped (``SkipRun``) has had an attempt.
+    """
+    return status != Status.SKIPPED or attempt > 0
+
+
+def can_rerun(status: str, attempt: int) -> bool:
+    """Return whether a run can run again, as a new run for the same fire time."""
+    return status in RERUNNABLE or (status == Status.SKIPPED and attempt > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +118,7 @@ UNDO_START = _transition(OWNED, Status.SENT)
 #: An attempt ends. The attempt of a ``lost`` run can end too: its worker was only slow.
 FINISH = _transition(
     OWNED,
-    *(Status.SUCCEEDED, Status.FAILED, Status.RETRYING, Status.REVOKED),
+    *(Status.SUCCEEDED, Status.FAILED, Status.RETRYING, Status.REVOKED, Status.SKIPPED),
 )
 #: The same for a run that is to be sent again and whose next attempt has not started.
 FINISH_BEFORE_RERUN = _transition(UNSTARTED, *FINISH.targets)

@@ -115,7 +115,8 @@ class SentryMonitors:
 
     def _on_ended(self, event: events.RunEnded) -> None:
         if event.status != Status.RETRYING:
-            status = "ok" if event.status == Status.SUCCEEDED else "error"
+            is_ok = event.status in {Status.SUCCEEDED, Status.SKIPPED}
+            status = "ok" if is_ok else "error"
             self._put(event, status=status, duration=event.duration)
 
     def _on_lost(self, event: events.RunLost) -> None:

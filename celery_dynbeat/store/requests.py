@@ -142,6 +142,7 @@ def revoke_unstarted_runs(
 _FIRE_TIME_COLUMNS: tuple[Any, ...] = (
     Run.id,
     Run.status,
+    Run.attempt,
     Run.scheduled_for,
     Run.fire_count,
     Run.error,
@@ -153,8 +154,9 @@ _FIRE_TIME_COLUMNS: tuple[Any, ...] = (
 def fire_times_with_run(
     session: Session, *, schedule_id: int, instants: Sequence[datetime]
 ) -> set[datetime]:
-    """Return those of the fire times that have a run. Skipped rows do not count as runs."""
-    sent = (Run.schedule_id == schedule_id, Run.status != Status.SKIPPED)
+    """Return those of the fire times that have a run. A skipped fire time has none."""
+    is_run = or_(Run.status != Status.SKIPPED, Run.attempt > 0)
+    sent = (Run.schedule_id == schedule_id, is_run)
     at = Run.scheduled_for
     if capabilities_of(session.get_bind(Run).dialect).has_lateral:
         # LIMIT makes it a separate query. Otherwise PostgreSQL merges it into one query of the
@@ -192,7 +194,7 @@ def first_run_from(session: Session, *, schedule_id: int, instant: datetime) -> 
 
 def shrink_skipped(session: Session, *, run_id: str, fire_count: int) -> int:
     """Set the ``fire_count`` of a skipped row; delete the row if it is 0. Return the row count."""
-    is_skipped = (Run.id == run_id, Run.status == Status.SKIPPED)
+    is_skipped = (Run.id == run_id, Run.status == Status.SKIPPED, Run.attempt == 0)
     if fire_count:
         return execute_dml(session, update(Run).where(*is_skipped).values(fire_count=fire_count))
     return execute_dml(session, delete(Run).where(*is_skipped))

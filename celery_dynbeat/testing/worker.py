@@ -31,7 +31,7 @@ from celery_dynbeat.planning.plan import OutgoingRun
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.testing.publisher import RecordingPublisher
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
-from celery_dynbeat.worker.signal_handlers import subject_of
+from celery_dynbeat.worker.signal_handlers import ignored_end, subject_of
 from celery_dynbeat.worker.start_decision import Delivery, StartAction, StartDecision, decide_start
 from celery_dynbeat.worker.task_guard import emit_started
 
@@ -168,7 +168,8 @@ class TaskRunner(RecordingPublisher):
         if state == celery_states.RETRY:
             self._retry(message, attempt, headers, error)
         elif isinstance(error, Ignore):
-            self._record(message, Status.SUCCEEDED, error="the task raised Ignore", **end)
+            status, reason = ignored_end(error)
+            self._record(message, status, error=reason, **end)
         elif state == celery_states.REJECTED and getattr(error, "requeue", False):
             resend_at = self._context.clock.now() + self._context.settings.resend_after
             self._record(message, Status.SENT, attempt=attempt, resend_at=resend_at)

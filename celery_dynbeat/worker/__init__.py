@@ -9,6 +9,9 @@ The memory says which run each process executes. The main process does not alway
 When it loses the broker connection, it drops the requests that a pool process has received and not
 accepted yet, although the process may have started them. So each process writes its run to its
 slot: 44 bytes of memory, no system call.
+
+``SkipRun`` is here as well. The main process unpickles it, and a task module imports no other code
+of the worker for it.
 """
 
 import os
@@ -21,6 +24,7 @@ from typing import Any, Generic, TypeVar
 
 from billiard.process import current_process
 from billiard.sharedctypes import RawArray
+from celery.exceptions import Ignore
 
 T = TypeVar("T")
 
@@ -35,6 +39,21 @@ _SLOT = struct.Struct("=q36s")
 #: Further pool processes have no slot.
 _SLOT_COUNT = 1_024
 _EMPTY = bytes(_SLOT.size)
+#: Characters of the reason of a SkipRun. A longer one is cut.
+REASON_LENGTH = 500
+
+
+class SkipRun(Ignore):
+    """Raise it in a task to end the run as ``skipped``, with a reason of up to 500 characters.
+
+    The run is neither a success nor a failure: it is not retried, and it neither ends nor extends
+    a series of failures. In a task that no schedule sent, it is Celery's ``Ignore``: the worker
+    acknowledges the message and stores no result.
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class PoolChannel(Generic[T]):

@@ -53,7 +53,12 @@ QUEUE_SIZE = 1_000
 TIMEOUT = 5.0
 #: Seconds for the queued pings at the end of the worker.
 CLOSE_TIMEOUT = 2.0
-_STATES = {Status.SUCCEEDED.value: PingState.SUCCESS, Status.FAILED.value: PingState.FAIL}
+# A run that its task skipped ended as it should.
+_STATES = {
+    Status.SUCCEEDED.value: PingState.SUCCESS,
+    Status.SKIPPED.value: PingState.SUCCESS,
+    Status.FAILED.value: PingState.FAIL,
+}
 
 
 class RunPings:

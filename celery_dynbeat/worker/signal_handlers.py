@@ -31,7 +31,7 @@ from celery_dynbeat.common.states import Status
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store.runs.attempts import AttemptStart
 from celery_dynbeat.telemetry import emit, events
-from celery_dynbeat.worker import PoolChannel
+from celery_dynbeat.worker import REASON_LENGTH, PoolChannel, SkipRun
 from celery_dynbeat.worker.outcome_recorder import UNKNOWN, Outcome, Recorder, Subject
 from celery_dynbeat.worker.replacement import (
     AwaitingRun,
@@ -440,11 +440,12 @@ class OutcomeSignals:
                 error="the task was replaced",
             )
         elif state == "IGNORED":
+            status, error = ignored_end(retval)
             self._record(
                 run_id,
-                Status.SUCCEEDED,
+                status,
                 attempt=attempt,
-                error="the task raised Ignore",
+                error=error,
                 awaited=is_awaited(sender.request),
                 subject=subject_of(sender.name, sender.request),
             )
@@ -525,6 +526,14 @@ class OutcomeSignals:
                 error=error,
                 subject=subject,
             )
+
+
+def ignored_end(exception: object) -> tuple[Status, str]:
+    """Return the status and the stored reason of an attempt that raised Celery's Ignore."""
+    if isinstance(exception, SkipRun):
+        reason = _text_of(exception)[:REASON_LENGTH].strip()
+        return Status.SKIPPED, reason or "the task raised SkipRun"
+    return Status.SUCCEEDED, "the task raised Ignore"
 
 
 def _text_of(value: object) -> str:

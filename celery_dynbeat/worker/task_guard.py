@@ -57,7 +57,7 @@ from celery_dynbeat.process.context import Context
 from celery_dynbeat.process.heartbeat import effective_node_timeout
 from celery_dynbeat.store.runs import attempts
 from celery_dynbeat.telemetry import emit, events, has_listeners
-from celery_dynbeat.worker import PoolSlots
+from celery_dynbeat.worker import PoolSlots, SkipRun
 from celery_dynbeat.worker.outcome_recorder import is_permanent
 from celery_dynbeat.worker.replacement import carry_run
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals, note_began, reporting, spans_of
@@ -96,6 +96,7 @@ def guarded_request(base: Any, on_not_terminated: Callable[[Any, str, str], None
     with its settings:
 
         RefusedMessage  -> task-revoked     a monitor that has ``succeeded`` or ``failed`` keeps it
+        SkipRun, in a run -> task-revoked
         DeferredMessage -> task-retried     the next task-received follows
 
     A pool that cannot terminate a task (threads) raises NotImplementedError in the remote control
@@ -114,7 +115,7 @@ def guarded_request(base: Any, on_not_terminated: Callable[[Any, str, str], None
             """Handle what a pool process raised, Ignore and Reject included."""
             with reporting(self._context):
                 result = super().on_failure(exc_info, *args, **kwargs)
-            _send_event(self, exc_info.exception)
+            _send_event(self, exc_info.exception, is_run=claimed_run_id(self._context) is not None)
             return result
 
         def on_timeout(self, *args: Any, **kwargs: Any) -> Any:
@@ -136,10 +137,10 @@ def guarded_request(base: Any, on_not_terminated: Callable[[Any, str, str], None
     return GuardedRequest
 
 
-def _send_event(request: Any, exception: Any) -> None:
+def _send_event(request: Any, exception: Any, *, is_run: bool) -> None:
     if isinstance(exception, ExceptionWithTraceback):
         exception = exception.exc
-    if isinstance(exception, RefusedMessage):
+    if isinstance(exception, RefusedMessage) or (is_run and isinstance(exception, SkipRun)):
         request.send_event("task-revoked", terminated=False, signum=None, expired=False)
     elif isinstance(exception, DeferredMessage):
         request.send_event("task-retried", exception=str(exception), traceback=None)

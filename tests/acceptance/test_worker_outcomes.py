@@ -69,6 +69,15 @@ def test_ignore_ends_the_run(running):
     assert running.wait_for_run("ignore", "succeeded").error == "the task raised Ignore"
 
 
+def test_a_task_that_skips_its_run_ends_it_as_skipped(running):
+    running.create_once("skip")
+
+    run = running.wait_for_run("skip", "skipped")
+
+    assert (run.attempt, run.error, run.traceback) == (1, "the account is closed", None)
+    assert run.duration is not None
+
+
 def test_a_rejected_message_has_failed(running):
     running.create_once("rejected", task="probe.reject", kwargs={"requeue": False})
 

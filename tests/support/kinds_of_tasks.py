@@ -234,6 +234,8 @@ KINDS: Mapping[str, Kind] = {
     ),
     "retries and fails": Kind("failed", 2, 2, "ValueError: no", task="retries_and_fails"),
     "ignores": Kind("succeeded", 1, 1, "the task raised Ignore", task="probe.ignore"),
+    "skips": Kind("skipped", 1, 1, "the account is closed", task="probe.skip"),
+    "skips, with a policy": Kind("skipped", 1, 1, "the account is closed", "probe.skip", _POLICY),
     "rejects": Kind(
         "failed", 1, 1, "not here", task="probe.reject", fields={"kwargs": {"requeue": False}}
     ),

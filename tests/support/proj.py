@@ -17,7 +17,7 @@ from celery.exceptions import Ignore, Reject
 from celery.schedules import crontab, solar
 from celery.utils.log import get_task_logger
 
-from celery_dynbeat import Dynbeat, current_run
+from celery_dynbeat import Dynbeat, SkipRun, current_run
 from tests.support.constants import set_constant, set_constants
 from tests.support.event_log import (
     BARE_VARIABLE,
@@ -144,6 +144,15 @@ def ignore(self: Task) -> None:
     """Raise Ignore."""
     _started(self)
     raise Ignore
+
+
+# acks_late, and a class that retries any exception: neither repeats a run that its task skips.
+@app.task(bind=True, name="probe.skip", acks_late=True, autoretry_for=(Exception,))
+def skip(self: Task) -> None:
+    """Skip the run."""
+    _started(self)
+    reason = "the account is closed"
+    raise SkipRun(reason)
 
 
 # acks_late: a message that is acknowledged before the start cannot be rejected.

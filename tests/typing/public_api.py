@@ -38,6 +38,7 @@ from celery_dynbeat import (
     RunFilter,
     RunInfo,
     ScheduleInfo,
+    SkipRun,
     Solar,
     Trigger,
     Usage,
@@ -212,6 +213,7 @@ assert_type(mine.rename("n", "m", expected_version=1), ScheduleInfo)
 mine.pause_many(colour="red")  # type: ignore[call-arg]
 mine.update_many({"colour": "red"})  # type: ignore[typeddict-unknown-key]
 
+assert_type(SkipRun("nothing to do").reason, str)
 run_of_task = current_run()
 assert_type(run_of_task, CurrentRun | None)
 if run_of_task is not None:

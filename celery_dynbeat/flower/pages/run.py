@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from celery_dynbeat.api.results import RunInfo, ScheduleInfo
 from celery_dynbeat.common.errors import RunNotFoundError
-from celery_dynbeat.common.states import Status
+from celery_dynbeat.common.states import was_started
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.charts.share import share
 from celery_dynbeat.flower.pages import run_steps
@@ -72,7 +72,7 @@ class RunPage(PageHandler):
             name, origin="rerun", since=run.scheduled_for, until=until, limit=_MAX_RERUNS
         )
         now = self.dynbeat.context.clock.now()
-        is_shown = run.status != Status.SKIPPED and not self.hides_arguments
+        is_shown = was_started(run.status, run.attempt) and not self.hides_arguments
         return _Found(
             run=run,
             schedule=schedule,

@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from celery_dynbeat.api.results import RunInfo
-from celery_dynbeat.common.states import RERUNNABLE, UNFINISHED, UNOWNED, Origin
+from celery_dynbeat.common import states
+from celery_dynbeat.common.states import UNFINISHED, UNOWNED, Origin, was_started
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,7 @@ def steps(run: RunInfo) -> Sequence[Step]:
 
 def _reached(run: RunInfo) -> Iterator[tuple[str, datetime]]:
     # Nothing waited since the old fire time of a rerun or a backfill: it counts from its record.
-    if run.origin == Origin.SCHEDULE and run.status != "skipped":
+    if run.origin == Origin.SCHEDULE and was_started(run.status, run.attempt):
         yield "due", run.scheduled_for
     yield "recorded", run.created_at
     for label, at in (("sent", run.sent_at), ("started", run.started_at)):
@@ -55,7 +56,7 @@ def _reached(run: RunInfo) -> Iterator[tuple[str, datetime]]:
 
 def can_rerun(run: RunInfo) -> bool:
     """Return whether the run can run again. Its schedule can still refuse it."""
-    return run.status in RERUNNABLE and run.schedule_id is not None
+    return states.can_rerun(run.status, run.attempt) and run.schedule_id is not None
 
 
 def can_cancel(run: RunInfo) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
 from celery_dynbeat.api import RunInfo
-from celery_dynbeat.common.states import Status
+from celery_dynbeat.common.states import Status, was_started
 from celery_dynbeat.common.text import counted, described_owner, format_distance, format_duration
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.insights.explain.facts import WAITING, Facts
@@ -197,6 +197,8 @@ def ended_rules(facts: Facts) -> Iterator[Finding]:
 
 
 def _skipped(facts: Facts, run: RunInfo) -> Finding:
+    if was_started(run.status, run.attempt):
+        return Finding(Cause.SKIPPED, f"The run of {age_text(facts, run)} {story(facts, run)}.")
     sentence = f"The fire time {age_text(facts, run)} {story(facts, run)}"
     if not (run.error or "").startswith("overlap"):
         return Finding(Cause.SKIPPED, f"{sentence}.")

@@ -11,7 +11,7 @@ each with its own cause:
 from datetime import datetime, timedelta
 
 from celery_dynbeat.api import RunInfo
-from celery_dynbeat.common.states import Status
+from celery_dynbeat.common.states import Status, was_started
 from celery_dynbeat.common.text import cut, format_distance, format_duration
 
 #: A run that started within this time after its fire time is on time.
@@ -24,6 +24,7 @@ _ENDED = {
     Status.REVOKED: "was revoked",
     Status.EXPIRED: "expired",
     Status.LOST: "was lost",
+    Status.SKIPPED: "skipped itself",
 }
 
 
@@ -70,7 +71,7 @@ def delay_reason(run: RunInfo, *, jitter: timedelta | None) -> str | None:
 def explain_run(run: RunInfo, *, now: datetime, jitter: timedelta | None = None) -> str:
     """Return what happened to the fire time of ``run``, as the rest of a sentence."""
     status = Status(run.status)
-    if status is Status.SKIPPED:
+    if not was_started(status, run.attempt):
         return _skipped(run, now)
     if status is Status.PENDING:
         return f"was recorded {_ago(run.created_at, now)} ago and is not published"

@@ -46,9 +46,10 @@ def is_by_call() -> ColumnElement[bool]:
     """Return the condition that ``skip()`` wrote the row.
 
     Its row ends at the fire time. A policy skips a fire time after it has passed, and its row ends
-    when it is written.
+    when it is written. A run that its task skipped has had an attempt.
     """
-    return and_(Run.status == Status.SKIPPED, Run.created_at < Run.finished_at)
+    is_ahead = Run.created_at < Run.finished_at
+    return and_(Run.status == Status.SKIPPED, Run.attempt == 0, is_ahead)
 
 
 def of_rows(

@@ -116,6 +116,13 @@ def test_a_run_is_reported_from_its_start_to_its_success(run, sink, new_pings):
     ]
 
 
+def test_a_run_that_its_task_skipped_is_a_success(run, sink, new_pings):
+    new_pings().on_ended(ended(run.id, Status.SKIPPED, "nothing to do"))
+
+    sink.wait_for(1)
+    assert sink.requests[0][:4] == ("POST", f"/{SECRET}", {"rid": run.id}, "")
+
+
 def test_a_failure_reports_the_type_of_the_exception_and_not_its_text(run, sink, new_pings):
     new_pings().on_ended(ended(run.id, Status.FAILED, "ValueError: alice@example.com"))
 
