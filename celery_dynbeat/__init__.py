@@ -66,7 +66,7 @@ if TYPE_CHECKING:
         Trigger,
     )
     from celery_dynbeat.worker import SkipRun
-    from celery_dynbeat.worker.current_run import CurrentRun, current_run
+    from celery_dynbeat.worker.current_run import CurrentRun, current_run, note
 
 __version__ = "0.1.0"
 
@@ -128,6 +128,7 @@ __all__ = [
     "Trigger",
     "Usage",
     "current_run",
+    "note",
 ]
 
 _LAZY_EXPORTS = {
@@ -145,7 +146,7 @@ _LAZY_EXPORTS = {
     "beat.scheduler": ("DatabaseScheduler",),
     "triggers": ("AnyOf", "Cron", "Every", "Excluding", "Once", "RRule", "Solar", "Trigger"),
     "process.logs.formatter": ("JsonFormatter",),
-    "worker.current_run": ("CurrentRun", "current_run"),
+    "worker.current_run": ("CurrentRun", "current_run", "note"),
     "worker": ("SkipRun",),
 }
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from celery_dynbeat.api import RunInfo, ScheduleInfo
+from celery_dynbeat.api import ScheduleInfo
 from celery_dynbeat.cli.base.columns import Column, owner_column, state_style, time_column
 
 
@@ -15,8 +15,8 @@ def _zone(schedule: ScheduleInfo) -> str | None:
     return None if schedule.trigger is None else schedule.trigger.timezone
 
 
-def _first_line(run: RunInfo) -> str | None:
-    return None if run.error is None else run.error.partition("\n")[0]
+def _first_line(text: str | None) -> str | None:
+    return None if text is None else text.partition("\n")[0]
 
 
 SCHEDULES = (
@@ -36,10 +36,11 @@ RUNS = (
     time_column("scheduled_for"),
     Column("status", width=9, style=state_style),
     Column("id", width=36),
-    Column("error", _first_line, width=20, optional=True),
+    Column("error", lambda run: _first_line(run.error), width=20, optional=True),
     Column("lag", optional=True),
     Column("took", lambda run: run.duration, optional=True),
     Column("origin", optional=True),
     Column("attempt", width=7, optional=True),
     Column("worker", width=10, optional=True),
+    Column("note", lambda run: _first_line(run.note), width=20, optional=True),
 )

@@ -176,6 +176,8 @@ def format_distance(instant: datetime, *, now: datetime) -> str:
 
 #: The characters of an owner, a name, and each other short text.
 NAME_LENGTH = 255
+#: Characters of what a task notes about its run.
+NOTE_LENGTH = 500
 #: The highest number that the databases store. SQL by hand can write it.
 MAX_COUNT = 2**63 - 1
 #: The items of a page.

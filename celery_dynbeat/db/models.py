@@ -25,7 +25,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from celery_dynbeat import db
 from celery_dynbeat.common.states import REQUESTED_ORIGINS, Origin, RequestKind, Status
-from celery_dynbeat.common.text import NAME_LENGTH
+from celery_dynbeat.common.text import NAME_LENGTH, NOTE_LENGTH
 from celery_dynbeat.db import PREFIX, TableNames
 from celery_dynbeat.db.types import (
     ExactText,
@@ -238,6 +238,8 @@ class Run(Base):
     traceparent: Mapped[str | None] = mapped_column(ExactText(TRACEPARENT_LENGTH), deferred=True)
     error: Mapped[str | None] = mapped_column(LongText)
     traceback: Mapped[str | None] = mapped_column(LongText)
+    # What the task said about the run, by note().
+    note: Mapped[str | None] = mapped_column(ExactText(NOTE_LENGTH))
 
     __table_args__ = (
         # This constraint makes a second run for a fire time impossible.

@@ -12,8 +12,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from celery import signals
 from celery import states as celery_states
 from celery.app.task import Context as TaskRequest
+from celery.app.task import Task
 from celery.app.trace import build_tracer
 from celery.exceptions import Ignore, Reject
 from celery.utils.time import maybe_make_aware
@@ -30,6 +32,7 @@ from celery_dynbeat.common.states import Status
 from celery_dynbeat.planning.plan import OutgoingRun
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.testing.publisher import RecordingPublisher
+from celery_dynbeat.worker import note_of, set_note
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
 from celery_dynbeat.worker.signal_handlers import ignored_end, subject_of
 from celery_dynbeat.worker.start_decision import Delivery, StartAction, StartDecision, decide_start
@@ -155,7 +158,17 @@ class TaskRunner(RecordingPublisher):
         now = self._context.clock.now()
         emit_started(task, self._request, run_id=message.run_id, attempt=attempt, now=now)
         trace = build_tracer(task.name, task, eager=True, app=app)
-        result = trace(message.run_id, list(message.args), dict(message.kwargs), request)
+
+        def keep_note(sender: Task, task_id: str, **_: Any) -> None:
+            # The tracer makes a request from this one.
+            if task_id == message.run_id and (note := note_of(sender.request)):
+                set_note(self._request, note)
+
+        signals.task_postrun.connect(keep_note)
+        try:
+            result = trace(message.run_id, list(message.args), dict(message.kwargs), request)
+        finally:
+            signals.task_postrun.disconnect(keep_note)
         self._end(message, attempt, headers, result)
 
     def _end(self, message: Message, attempt: int, headers: Mapping[str, Any], result: Any) -> None:
@@ -223,6 +236,7 @@ class TaskRunner(RecordingPublisher):
         self._recorder.record(
             Outcome(
                 subject=subject_of(message.task, request),
+                note=note_of(request),
                 run_id=message.run_id,
                 worker=WORKER_NAME,
                 pid=os.getpid(),

@@ -11,7 +11,7 @@ accepted yet, although the process may have started them. So each process writes
 slot: 44 bytes of memory, no system call.
 
 ``SkipRun`` is here as well. The main process unpickles it, and a task module imports no other code
-of the worker for it.
+of the worker for it. So is the note that a task leaves on its request.
 """
 
 import os
@@ -54,6 +54,26 @@ class SkipRun(Ignore):
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+_NOTE = "dynbeat_note"
+
+
+class _Note(str):
+    """A note on a request. A header of a message becomes an attribute too, and is no note."""
+
+    __slots__ = ()
+
+
+def set_note(request: Any, text: str) -> None:
+    """Keep ``text`` on the request of an attempt. The outcome of the attempt carries it."""
+    setattr(request, _NOTE, _Note(text))
+
+
+def note_of(request: Any) -> str | None:
+    """Return the text that the task of ``request`` noted, None without one."""
+    note = getattr(request, _NOTE, None)
+    return (str(note) or None) if isinstance(note, _Note) else None
 
 
 class PoolChannel(Generic[T]):

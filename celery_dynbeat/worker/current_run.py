@@ -17,7 +17,9 @@ from celery_dynbeat.broker import (
     schedule_of,
 )
 from celery_dynbeat.broker.executed_task import executed_task, present_attempt
+from celery_dynbeat.common.text import NOTE_LENGTH, cut
 from celery_dynbeat.store.runs import last_success
+from celery_dynbeat.worker import set_note
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +63,22 @@ def current_run() -> CurrentRun | None:
     executed = executed_task()
     run_id = None if executed is None else claimed_run_id(executed.request)
     return None if executed is None or run_id is None else _run_of(*executed, run_id)
+
+
+def note(text: str) -> None:
+    """Keep up to 500 characters of result on the run that executes the present task.
+
+    The end of the attempt writes the note to the history, without a further statement. The last
+    call counts. An attempt that notes nothing keeps the note of the attempt before it. The note is
+    lost with its process. Outside of a run the call does nothing. Raises TypeError if ``text`` is
+    not a string.
+    """
+    if not isinstance(text, str):
+        msg = f"the note {text!r} must be a string: call note(str(...))"  # type: ignore[unreachable]
+        raise TypeError(msg)
+    executed = executed_task()
+    if executed is not None and claimed_run_id(executed.request) is not None:
+        set_note(executed.request, cut(text, NOTE_LENGTH))
 
 
 def _run_of(task: Task, request: Any, run_id: str) -> CurrentRun | None:

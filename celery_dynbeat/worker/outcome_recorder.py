@@ -29,6 +29,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.clock import BackOff
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.states import UNFINISHED, Status
+from celery_dynbeat.common.text import NOTE_LENGTH
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.statements import RowLockedError
 from celery_dynbeat.db.types import escape_non_ascii
@@ -100,6 +101,7 @@ class Outcome:
     ``sent_by_beat``: beat sends that attempt at ``retry_at``; else Celery has sent it.
     ``status`` running: the attempt continues though it was to be terminated; ``error`` says why.
     ``awaited``: another run of the schedule may wait for this one to end.
+    ``note`` is the text that the task gave to ``note()``.
     ``subject`` is for events. It is not written.
     """
 
@@ -112,6 +114,7 @@ class Outcome:
     started: bool = True
     error: str | None = None
     traceback: str | None = None
+    note: str | None = None
     resend_at: datetime | None = None
     retry_at: datetime | None = None
     sent_by_beat: bool = False
@@ -505,11 +508,11 @@ def _event_of(outcome: Outcome) -> events.RunEnded:
 
 def _in_ascii(outcome: Outcome) -> Outcome:
     """Return the outcome with its texts in ASCII."""
-    error, traceback = (
+    error, traceback, note = (
         None if text is None else escape_non_ascii(text)
-        for text in (outcome.error, outcome.traceback)
+        for text in (outcome.error, outcome.traceback, outcome.note)
     )
-    return replace(outcome, error=error, traceback=traceback)
+    return replace(outcome, error=error, traceback=traceback, note=note)
 
 
 def is_permanent(error: Exception) -> bool:
@@ -551,6 +554,7 @@ def _attempt_end_of(outcome: Outcome) -> attempts.AttemptEnd:
         at=outcome.at,
         error=_truncated_error(outcome.error, ERROR_LENGTH),
         traceback=_truncated_traceback(outcome.traceback),
+        note=_truncated_error(outcome.note, NOTE_LENGTH),
         retry_at=outcome.retry_at,
         sent_by_beat=outcome.sent_by_beat,
     )
@@ -590,7 +594,7 @@ def _truncated(outcome: Outcome, *, error_length: int) -> Outcome:
 
 
 def _char_count(outcome: Outcome) -> int:
-    return len(outcome.error or "") + len(outcome.traceback or "")
+    return sum(len(text or "") for text in (outcome.error, outcome.traceback, outcome.note))
 
 
 def _truncated_error(text: str | None, length: int) -> str | None:

@@ -31,7 +31,7 @@ from celery_dynbeat.common.states import Status
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store.runs.attempts import AttemptStart
 from celery_dynbeat.telemetry import emit, events
-from celery_dynbeat.worker import REASON_LENGTH, PoolChannel, SkipRun
+from celery_dynbeat.worker import REASON_LENGTH, PoolChannel, SkipRun, note_of
 from celery_dynbeat.worker.outcome_recorder import UNKNOWN, Outcome, Recorder, Subject
 from celery_dynbeat.worker.replacement import (
     AwaitingRun,
@@ -261,6 +261,7 @@ class OutcomeSignals:
         at: datetime | None = None,
         error: str | None = None,
         traceback: str | None = None,
+        note: str | None = None,
         resend_at: datetime | None = None,
         retry_at: datetime | None = None,
         sent_by_beat: bool = False,
@@ -279,6 +280,7 @@ class OutcomeSignals:
             started=started,
             error=error,
             traceback=traceback,
+            note=note,
             resend_at=resend_at,
             retry_at=retry_at,
             sent_by_beat=sent_by_beat,
@@ -306,6 +308,7 @@ class OutcomeSignals:
                 awaited=is_awaited(sender.request),
                 # The retry that task_always_eager executes ends before its attempt.
                 is_last=not sender.request.is_eager,
+                note=note_of(sender.request),
                 subject=subject_of(sender.name, sender.request),
             )
 
@@ -327,6 +330,7 @@ class OutcomeSignals:
             may_retry=not isinstance(exception, Reject),
             attempt=_ended_attempt(sender.request) if here else None,
             awaited=here and is_awaited(sender.request),
+            note=note_of(sender.request) if here else None,
             subject=subject_of(sender.name, sender.request if here else None),
             traceback=None if einfo is None else _text_of(einfo),
         )
@@ -381,6 +385,7 @@ class OutcomeSignals:
                 run_id,
                 Status.RETRYING,
                 attempt=attempt,
+                note=note_of(request),
                 subject=subject_of(sender.name, request),
                 retry_at=self._context.now_or_host_time() + self._delay(reason),
                 error=_text_of(reason),
@@ -432,6 +437,7 @@ class OutcomeSignals:
                 run_id,
                 Status.RETRYING,
                 attempt=attempt,
+                note=note_of(sender.request),
                 subject=subject_of(sender.name, sender.request),
                 # The last task of a canvas can start after any time, so beat sends no other one.
                 retry_at=self._context.now_or_host_time()
@@ -446,6 +452,7 @@ class OutcomeSignals:
                 status,
                 attempt=attempt,
                 error=error,
+                note=note_of(sender.request),
                 awaited=is_awaited(sender.request),
                 subject=subject_of(sender.name, sender.request),
             )
@@ -472,6 +479,7 @@ class OutcomeSignals:
             return
         ended: dict[str, Any] = {
             "attempt": attempt,
+            "note": note_of(task.request),
             "awaited": is_awaited(task.request),
             "subject": subject_of(task.name, task.request),
         }

@@ -76,6 +76,7 @@ def test_a_task_that_skips_its_run_ends_it_as_skipped(running):
 
     assert (run.attempt, run.error, run.traceback) == (1, "the account is closed", None)
     assert run.duration is not None
+    assert run.note == "0 of 2"
 
 
 def test_a_rejected_message_has_failed(running):

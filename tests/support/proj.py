@@ -17,7 +17,7 @@ from celery.exceptions import Ignore, Reject
 from celery.schedules import crontab, solar
 from celery.utils.log import get_task_logger
 
-from celery_dynbeat import Dynbeat, SkipRun, current_run
+from celery_dynbeat import Dynbeat, SkipRun, current_run, note
 from tests.support.constants import set_constant, set_constants
 from tests.support.event_log import (
     BARE_VARIABLE,
@@ -151,6 +151,7 @@ def ignore(self: Task) -> None:
 def skip(self: Task) -> None:
     """Skip the run."""
     _started(self)
+    note("0 of 2")
     reason = "the account is closed"
     raise SkipRun(reason)
 

@@ -43,6 +43,7 @@ from celery_dynbeat import (
     Trigger,
     Usage,
     current_run,
+    note,
 )
 from celery_dynbeat.api import NewSchedule, OwnerSchedules
 from celery_dynbeat.api.async_calls import AsyncGroupSchedules, AsyncOwnerSchedules, AsyncSchedules
@@ -214,6 +215,7 @@ mine.pause_many(colour="red")  # type: ignore[call-arg]
 mine.update_many({"colour": "red"})  # type: ignore[typeddict-unknown-key]
 
 assert_type(SkipRun("nothing to do").reason, str)
+note("12 mails")
 run_of_task = current_run()
 assert_type(run_of_task, CurrentRun | None)
 if run_of_task is not None:

@@ -21,6 +21,7 @@ class RunInfo(Info):
     - ``request_id`` is the id of the request that made the run, None for other runs.
     - ``rerun_of`` is the id of the run that a rerun repeats. ``scheduled_for`` of a rerun is the
       fire time of that run.
+    - ``note`` is the text that the task gave to ``note()``, None for other runs.
     - ``retry_at`` is when the next attempt of a ``retrying`` run is due, None for other runs.
     """
 
@@ -47,6 +48,7 @@ class RunInfo(Info):
     worker: str | None
     error: str | None
     traceback: str | None
+    note: str | None
 
     @classmethod
     def of(cls, row: "Run") -> "RunInfo":

@@ -87,6 +87,7 @@ class AttemptEnd:
     ``sent_by_beat``: beat sends that retry; else Celery has sent it.
     ``attempt`` None means the current attempt of this worker. The main process does not know the
     number when it reports that a child has exited.
+    ``note`` None keeps the note of an earlier attempt.
     """
 
     run_id: str
@@ -96,6 +97,7 @@ class AttemptEnd:
     at: datetime
     error: str | None = None
     traceback: str | None = None
+    note: str | None = None
     retry_at: datetime | None = None
     sent_by_beat: bool = False
 
@@ -217,7 +219,9 @@ def finishing(attempt_end: AttemptEnd) -> Parametrised:
     }
     values |= {"by": attempt_end.worker} if attempt is None else {"begun": attempt}
     values |= {"again_at": attempt_end.retry_at} if status == Status.RETRYING else {}
-    return _finish(status, attempt is not None, attempt_end.sent_by_beat), values
+    has_note = attempt_end.note is not None
+    values |= {"said": attempt_end.note} if has_note else {}
+    return _finish(status, attempt is not None, attempt_end.sent_by_beat, has_note), values
 
 
 def finish_and_start(
@@ -261,6 +265,7 @@ def _finish(
     status: Status,
     knows_attempt: bool,  # noqa: FBT001 - keys of the cache
     sent_by_beat: bool,  # noqa: FBT001
+    has_note: bool,  # noqa: FBT001
 ) -> Update:
     sources = FINISH.sources + (FINISH_BEFORE_RERUN.sources if knows_attempt else ())
     mine = _run.attempt == bindparam("begun") if knows_attempt else _run.worker == bindparam("by")
@@ -274,6 +279,7 @@ def _finish(
                 bindparam("reason"), case((_run.cancelled_at.is_not(None), _run.error))
             ),
             traceback=bindparam("trace"),
+            **({"note": bindparam("said")} if has_note else {}),
         )
     )
 

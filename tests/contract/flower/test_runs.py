@@ -221,6 +221,24 @@ def test_a_run_and_its_rerun_link_each_other(made, mine, pages):
     assert f'href="/dynbeat/run/{run_id}"' in pages.get(f"/dynbeat/run/{again.id}").text
 
 
+def test_a_run_shows_its_note_escaped(made, pages):
+    [run_id] = made(1, "succeeded", note=f"12 mails {HOSTILE}")
+
+    text = pages.get(f"/dynbeat/run/{run_id}").text
+
+    assert "Note of the task" in text
+    assert "12 mails" in text
+    assert "<script>alert" not in text
+
+
+def test_a_run_that_its_task_skipped_can_run_again(made, pages):
+    [of_task] = made(1, "skipped", attempt=1, error="no mail")
+    [of_policy] = made(1, "skipped", error="overlap: the previous run had not ended")
+
+    assert ">Rerun<" in pages.get(f"/dynbeat/run/{of_task}").text
+    assert ">Rerun<" not in pages.get(f"/dynbeat/run/{of_policy}").text
+
+
 def test_the_run_of_a_deleted_schedule_stays_readable(made, mine, pages):
     [run_id] = made(1, "succeeded")
     mine.delete("n")

@@ -60,6 +60,7 @@ def run_info(**instants):
         worker=None,
         error=None,
         traceback=None,
+        note=None,
         **given,
     )
 

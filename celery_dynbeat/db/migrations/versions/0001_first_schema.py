@@ -268,6 +268,7 @@ def _create_run() -> None:
         sa.Column("traceparent", ExactText(55), nullable=True),
         sa.Column("error", LongText(), nullable=True),
         sa.Column("traceback", LongText(), nullable=True),
+        sa.Column("note", ExactText(500), nullable=True),
         sa.UniqueConstraint("schedule_id", "scheduled_for"),
         sa.CheckConstraint(
             "status IN ('pending', 'sent', 'running', 'retrying', 'succeeded', "
