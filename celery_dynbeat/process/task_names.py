@@ -1,8 +1,9 @@
-"""A warning for a task name that is not registered in this process: often a typo."""
+"""What this process knows about tasks: their names, and the arguments that they accept."""
 
 import difflib
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from celery import Celery
 
@@ -13,6 +14,13 @@ logger = logging.getLogger(__name__)
 #: One process warns of as many names. End users may choose names, so the set must be bounded.
 MAX_WARNED = 100
 _SUGGESTIONS = 3
+
+
+class _Default:
+    """The default of a parameter, whose value is not shown."""
+
+    def __repr__(self) -> str:
+        return "..."
 
 
 class TaskNames:
@@ -45,6 +53,24 @@ class TaskNames:
             extra={"event": Event.TASK_UNKNOWN, "task": name},
         )
 
+    def argument_error(
+        self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> str | None:
+        """Return why the task refuses the arguments, with its signature; None if it accepts them.
+
+        The check is the one of ``Task.apply_async``. None also when this process cannot check: an
+        unknown task, or ``typing=False``.
+        """
+        task = self._app.tasks[name] if name in self.known() else None
+        check = getattr(task, "__header__", None)
+        if task is None or check is None or not task.typing:
+            return None
+        try:
+            check(*args, **kwargs)
+        except TypeError as error:
+            return f"{error}; the task {name!r} accepts {_parameters(check)}"
+        return None
+
     def known(self) -> Collection[str]:
         """Return the names of the registered tasks; none if the registry cannot be read."""
         # With autofinalize=False the registry is not complete before the application finalizes it.
@@ -57,3 +83,18 @@ class TaskNames:
             logger.warning("the task registry of %r cannot be read", self._app.main, exc_info=True)
             return ()
         return known
+
+
+def _parameters(check: Callable[..., Any]) -> str:
+    """Return the parameters of a task, such as ``(user_id, *, force=...)``.
+
+    Celery's ``check`` has other defaults than the task.
+    """
+    # An import for a message of an error.
+    import inspect  # noqa: PLC0415
+
+    shown = [
+        each if each.default is each.empty else each.replace(default=_Default())
+        for each in inspect.signature(check).parameters.values()
+    ]
+    return str(inspect.Signature(shown))

@@ -44,6 +44,8 @@ from celery_dynbeat.triggers import Trigger, parse_trigger
 _TIMING_COLUMNS = frozenset(
     {"trigger_spec", "trigger_kind", "timezone", "start_at", "end_at", "max_runs"}
 )
+#: Columns that a task of this process checks.
+_ARGUMENT_COLUMNS = frozenset({"task", "args", "kwargs"})
 #: Fields that only a new schedule accepts.
 _PAUSE_FIELDS = frozenset({"enabled", "paused_reason"})
 
@@ -79,6 +81,7 @@ def new_row(
     stored = as_trigger(context, trigger).resolved_at(now)
     if is_limited:
         check_task_allowed(context.settings, owner=owner, task=values["task"])
+        _check_arguments(context, values)
     row = planned_row(
         context,
         owner=owner,
@@ -217,6 +220,16 @@ def _check_accepted(context: Context, values: Mapping[str, Any]) -> None:
         raise invalid("options['serializer']", serializer, rule)
 
 
+def _check_arguments(context: Context, values: Mapping[str, Any]) -> None:
+    """Raise InvalidScheduleError for arguments that a task of this process refuses."""
+    args, kwargs = values.get("args", []), values.get("kwargs", {})
+    error = context.task_names.argument_error(values["task"], args, kwargs)
+    if error is not None:
+        field = "args" if " takes " in error.partition(";")[0] else "kwargs"
+        rule = f"{error}. Correct the arguments, or define the task with typing=False"
+        raise invalid(field, values.get(field, kwargs), rule)
+
+
 def _changed_columns(
     context: Context,
     row: Schedule,
@@ -239,8 +252,11 @@ def _changed_columns(
         values |= trigger_columns(trigger, timezone=timezone, now=now)
     limits.check(context, ScheduleColumns.edited(row, values), trigger=trigger, now=now)
     values = {key: value for key, value in values.items() if not is_same(getattr(row, key), value)}
-    # Only new values: a setting that has changed since does not prevent other edits.
+    # Only new values: a setting or a task that has changed since does not prevent other edits.
     alerting.check(context.settings, values)
+    if not _ARGUMENT_COLUMNS.isdisjoint(values):
+        stored = {key: getattr(row, key) for key in _ARGUMENT_COLUMNS}
+        _check_arguments(context, {**stored, **values})
     # The anchor changes only with the trigger.
     if "trigger_spec" not in values:
         values.pop("anchor_at", None)
