@@ -155,6 +155,7 @@ class AsyncSharedCalls:
     async def pause_many(
         self,
         *,
+        until: datetime | timedelta | None = None,
         expected: int | None = None,
         everything: bool = False,
         progress: Progress | None = None,
@@ -289,6 +290,7 @@ class AsyncOwnerSchedules(AsyncSharedCalls):
         self,
         name: str,
         *,
+        until: datetime | timedelta | None = None,
         expected_version: int | None = None,
         actor: str | None = None,
         reason: str | None = None,

@@ -31,6 +31,7 @@ class ScheduleColumns:
     anchor_at: datetime | None
     enabled: bool = True
     paused_reason: str | None = None
+    paused_until: datetime | None = None
     start_at: datetime | None = None
     end_at: datetime | None = None
     max_runs: int | None = None

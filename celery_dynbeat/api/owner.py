@@ -1,6 +1,7 @@
 """The schedules of one owner."""
 
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, Unpack
 
@@ -207,6 +208,7 @@ class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, Ba
         self,
         name: str,
         *,
+        until: datetime | timedelta | None = None,
         expected_version: int | None = None,
         actor: str | None = None,
         reason: str | None = None,
@@ -214,18 +216,25 @@ class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, Ba
     ) -> ScheduleInfo:
         """Stop the schedule until ``resume``, and revoke its runs that have not started.
 
-        ``reason`` becomes its ``paused_reason``. Manual runs are not revoked. Raises
-        ScheduleNotFoundError and StaleScheduleError.
+        - ``reason`` becomes its ``paused_reason``. Manual runs are not revoked.
+        - Beat resumes the schedule at ``until``: an aware datetime, or a timedelta from now on.
+          Earlier fire times are recorded as skipped. Edits of the schedule do not change the end;
+          another pause replaces the reason and the end.
+
+        Raises ScheduleNotFoundError, StaleScheduleError and InvalidScheduleError.
 
         >>> mine.pause("digest", reason="on holiday").paused_reason
         'on holiday'
+        >>> str(mine.pause("digest", until=timedelta(days=2)).paused_until)
+        '2026-01-07 09:00:00+00:00'
         """
 
         def work(session: Session) -> ScheduleInfo:
             row = self._lock(session, name, expected_version)
             now, why = self._context.clock.now(), current_actor().reason
+            end = edits.pause_end(until, now=now)
             with audit.recording(self._context, session, row, Action.PAUSE, now=now):
-                edits.pause(self._context, session, row, reason=why, now=now)
+                edits.pause(self._context, session, row, reason=why, now=now, until=end)
             return ScheduleInfo.of(row)
 
         return self._write(session, work, actor=actor, reason=reason)
@@ -413,7 +422,7 @@ class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, Ba
 
 def _reject_pause(given: Mapping[str, object]) -> None:
     """Raise InvalidScheduleError for the fields that upsert() does not accept."""
-    for field in ("enabled", "paused_reason"):
+    for field in ("enabled", "paused_reason", "paused_until"):
         if field in given:
             rule = "upsert() does not change a pause; call create(), or pause() and resume()"
             raise checks.invalid(field, given[field], rule)

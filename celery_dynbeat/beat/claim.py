@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 from sqlalchemy.orm import Session
@@ -40,7 +41,15 @@ from celery_dynbeat.planning import (
     with_search_budget,
     without,
 )
-from celery_dynbeat.planning.plan import OutgoingRun, Plan, first_fire, plan, run_at, skip_missed
+from celery_dynbeat.planning.plan import (
+    MICROSECOND,
+    OutgoingRun,
+    Plan,
+    first_fire,
+    plan,
+    run_at,
+    skip_missed,
+)
 from celery_dynbeat.store.runs import skips, unfinished
 from celery_dynbeat.store.schedules import due, run_rows
 from celery_dynbeat.store.schedules.due import DueSchedule
@@ -225,44 +234,68 @@ def _large_owners(decisions: Sequence[_Decision], batch_size: int) -> frozenset[
 def plan_unplanned(session: Session, *, now: datetime, settings: Settings) -> int:
     """Plan the next run of a batch of unplanned schedules; return the size of the batch."""
     rows = due.lock_unplanned(session, limit=settings.batch_size)
-    skipped = skips.of_rows(session, rows, now=now)
-    decide = partial(_decide_unplanned, now=now, settings=settings, skipped=skipped)
+    plan_rows(session, rows, now=now, settings=settings)
+    return len(rows)
+
+
+def plan_rows(
+    session: Session,
+    rows: Sequence[DueSchedule],
+    *,
+    now: datetime,
+    settings: Settings,
+    resumed_at: Mapping[int, datetime] = MappingProxyType({}),
+) -> None:
+    """Plan the next run of locked schedules that have none.
+
+    ``resumed_at`` has by id the instant from which a schedule is planned; the others are planned
+    from ``now``. The fire times before it are recorded as skipped. Schedules that the planning time
+    does not reach stay unchanged.
+    """
+    skipped = skips.of_rows(session, rows, now=min([now, *resumed_at.values()]))
     planning_time = PlanningTime(batch_size=settings.batch_size)
     decisions: list[_Decision] = []
     for row in rows:
         if not planning_time.has_time_for(row.owner):
             break
+        decide = partial(
+            _decide_unplanned,
+            now=now,
+            since=resumed_at.get(row.id, now + MICROSECOND) - MICROSECOND,
+            settings=settings,
+            skipped=skipped,
+        )
         decisions.append(_decide_or_quarantine(decide, row, now=now))
         planning_time.add_row(row.owner)
     new = _record(session, decisions, now=now, settings=settings).ids
     _advance(session, decisions, new)
-    return len(rows)
 
 
 def _decide_unplanned(
-    row: DueSchedule, *, now: datetime, settings: Settings, skipped: _Skipped
+    row: DueSchedule, *, now: datetime, since: datetime, settings: Settings, skipped: _Skipped
 ) -> _Decision:
+    """Decide the next run, with the first fire time after ``since``."""
     run_rows.check_payload(row)
     check_task_allowed(settings, owner=row.owner, task=row.task)
     unlimited = spec_from_row(cast("SpecColumns", row), settings)
     spec = without(with_search_budget(unlimited), skipped.get(row.id, ()))
-    missed = _missed_records(row, spec, now)
-    fire_at = first_fire(spec, now=now, last_run_at=row.last_run_at)
+    missed = _missed_records(row, spec, since=since, now=now)
+    fire_at = first_fire(spec, now=since, last_run_at=row.last_run_at)
     change = _change(row, spec, Plan(next_fire_at=fire_at), now)
     return _Decision(row.owner, {**change, "trigger_kind": unlimited.trigger.kind}, missed)
 
 
 def _missed_records(
-    row: DueSchedule, spec: ScheduleSpec, now: datetime
+    row: DueSchedule, spec: ScheduleSpec, *, since: datetime, now: datetime
 ) -> Sequence[Mapping[str, Any]]:
     """Return the record of the fire times that passed while the row was not in the index.
 
-    Such a row was put back by SQL, with the next fire time from before.
+    SQL put such a row back, or its pause has ended. It has the next fire time from before.
     """
     if row.next_fire_at is None:
         return ()
     reason = "missed: the schedule was paused or quarantined"
-    skip = skip_missed(spec, fire_at=row.next_fire_at, now=now, reason=reason)
+    skip = skip_missed(spec, fire_at=row.next_fire_at, now=since, reason=reason)
     return () if skip is None else (run_rows.skipped_row(row, skip, now=now),)
 
 

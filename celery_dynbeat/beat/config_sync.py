@@ -263,7 +263,7 @@ def fields_of(entry: Mapping[str, Any], *, app: Celery) -> dict[str, Any]:
 
 
 def _unknown(key: str) -> str:
-    if key in {"enabled", "paused_reason"}:
+    if key in {"enabled", "paused_reason", "paused_until"}:
         return "unknown key; leave the entry out, or pause its schedule: for_owner('').pause(name)"
     hint = suggestion(key, sorted(_KNOWN_KEYS))
     return f"unknown key; {hint} (options of apply_async, such as queue, go into 'options')"

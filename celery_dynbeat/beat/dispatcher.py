@@ -283,7 +283,9 @@ class Dispatcher:
             return NOW
         pending = self._poller.poll(now)
         self._note_hold(pending, now)
-        handled = self._plan_unplanned(now) if pending.unplanned else 0
+        # Before the unplanned schedules: the resumed ones are planned in the same transaction.
+        handled = self._end_pauses(now) if is_due(pending.pause_ends_at, now) else 0
+        handled += self._plan_unplanned(now) if pending.unplanned else 0
         if is_due(pending.next_run_at, now):
             handled += self._dispatch_due(now)
         if is_due(pending.overdue_at, now):
@@ -316,6 +318,12 @@ class Dispatcher:
         if self._admission is not None:
             wait = min(wait, self._admission.wait(now))
         return wait if maintenance_at is None else min(wait, maintenance_at - now)
+
+    def _end_pauses(self, now: datetime) -> int:
+        # A late import: few schedules are paused until an instant.
+        from celery_dynbeat.beat.pauses import end_pauses  # noqa: PLC0415
+
+        return self._database.run(partial(end_pauses, now=now, settings=self._settings.for_pass()))
 
     def _plan_unplanned(self, now: datetime) -> int:
         settings = self._settings.for_pass()

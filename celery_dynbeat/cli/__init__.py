@@ -28,7 +28,7 @@ class LazyGroup(DYMGroup):
             "rename:rename",
             "Give a schedule another name.",
         ),
-        "pause": ("pausing:pause", "Stop a schedule until it is resumed."),
+        "pause": ("pausing:pause", "Stop a schedule until it is resumed, or until an instant."),
         "resume": ("pausing:resume", "Start a paused or quarantined schedule again, from now."),
         "skip": ("skipping:skip", "Skip one fire time of a schedule."),
         "unskip": ("skipping:unskip", "Restore a skipped fire time before it passes."),

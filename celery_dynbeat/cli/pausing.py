@@ -1,7 +1,10 @@
 """``dynbeat pause|resume``: one schedule, or all that match a filter."""
 
+from functools import partial
+
 import click
 
+from celery_dynbeat.api.typed_text import TypedInstant
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import (
@@ -11,6 +14,7 @@ from celery_dynbeat.cli.base.options import (
     owners_option,
     yes_option,
 )
+from celery_dynbeat.cli.base.parameter_types import Instant
 from celery_dynbeat.cli.bulk import all_option, edit_many, filter_options, select
 
 _options = combined(
@@ -28,13 +32,24 @@ _options = combined(
     examples=(
         "pause digest --owner user:42 --reason 'ticket 12'",
         "pause --tag newsletter --all-owners --reason 'the mail server moves'",
+        "pause digest --owner user:42 --until 2d",
     ),
 )
 @_options
+@click.option(
+    "--until",
+    type=Instant(1),
+    help="When beat resumes the schedule. Default: it stays paused until `resume`.",
+)
 def pause(
-    invocation: Invocation, *, name: str | None, everything: bool, **filters: str | None
+    invocation: Invocation,
+    *,
+    name: str | None,
+    everything: bool,
+    until: TypedInstant | None,
+    **filters: str | None,
 ) -> None:
-    """Stop a schedule until it is resumed.
+    """Stop a schedule until it is resumed, or until an instant.
 
     Its runs that have not started are revoked. Manual runs are not revoked. --reason is shown with
     the paused schedule. If you pass --all, --state, --tag, --task or --name-prefix, all schedules
@@ -43,10 +58,12 @@ def pause(
     """
     matching = select(invocation, name, filters, everything=everything)
     if matching is not None or name is None:
-        edit_many(invocation, "pause", invocation.calls.pause_many, matching or {})
+        call = partial(invocation.calls.pause_many, until=invocation.instant(until))
+        edit_many(invocation, "pause", call, matching or {})
         return
-    info = invocation.mine.pause(name, reason=invocation.reason)
-    invocation.output.done(f"paused {invocation.label(name)}", info.to_dict())
+    info = invocation.mine.pause(name, until=invocation.instant(until), reason=invocation.reason)
+    end = f" until {invocation.time(info.paused_until)}" if info.paused_until else ""
+    invocation.output.done(f"paused {invocation.label(name)}{end}", info.to_dict())
 
 
 @command(

@@ -18,7 +18,8 @@ from celery_dynbeat.common.ping_urls import masked
 
 _EMPTY: tuple[Any, ...] = (None, "", [], {}, ())
 _DETAILS = (
-    *("paused_reason", "args", "kwargs", "options", "tags", "start_at", "end_at", "max_runs"),
+    *("paused_reason", "paused_until", "args", "kwargs", "options", "tags"),
+    *("start_at", "end_at", "max_runs"),
     *("catch_up", "catch_up_window", "overlap", "max_run_time", "jitter", "expires_after"),
     *("on_lost", "pause_after_failures", "retry", "alerts", "ping_url"),
     *("failing_since", "finished_at", "managed_by"),

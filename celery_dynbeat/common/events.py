@@ -33,6 +33,7 @@ class Event(StrEnum):
     RUN_DECLINED = "run_declined"
     RUN_LOST = "run_lost"
     SCHEDULES_HELD = "schedules_held"
+    PAUSES_ENDED = "pauses_ended"
     SCHEDULE_PAUSED = "schedule_paused"
     SCHEDULE_QUARANTINED = "schedule_quarantined"
     TRIGGER_UNSUPPORTED = "trigger_unsupported"

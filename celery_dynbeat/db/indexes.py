@@ -119,6 +119,13 @@ _partial(
     Schedule.id,
     where=Schedule.held_at.is_not(None),
 )
+# Beat resumes the schedules whose pause has ended. A pause without an end is not in this index.
+_partial(
+    "ix_dynbeat_schedule_paused_until",
+    Schedule.paused_until,
+    Schedule.id,
+    where=Schedule.paused_until.is_not(None),
+)
 # Each order of changes() is that of an index. Prune reads the first.
 Index("ix_dynbeat_change_changed_at", Change.changed_at, Change.id)
 _partial(

@@ -101,6 +101,8 @@ class Schedule(Base):
     anchor_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     enabled: Mapped[bool] = mapped_column(server_default=true())
     paused_reason: Mapped[str | None] = mapped_column(Text)
+    # When beat resumes the paused schedule. NULL: it stays paused until resume().
+    paused_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
     start_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     end_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     max_runs: Mapped[int | None]

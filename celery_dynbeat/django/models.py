@@ -41,6 +41,7 @@ class Schedule(models.Model):
     timezone = models.CharField(max_length=64, null=True)  # noqa: DJ001 - the column of the table
     enabled = models.BooleanField()
     paused_reason = models.TextField(null=True)  # noqa: DJ001
+    paused_until = InstantField(null=True)
     next_run_at = InstantField(null=True)
     last_run_at = InstantField(null=True)
     finished_at = InstantField(null=True)

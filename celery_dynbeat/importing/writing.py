@@ -290,7 +290,7 @@ class Importer:
             for name in changed:
                 setattr(row, name, getattr(wanted.row, name))
             if resumes:
-                row.enabled, row.paused_reason = True, None
+                row.enabled, row.paused_reason, row.paused_until = True, None, None
             after = _done_until(progress, row, now)
             if _is_ahead(progress, row):
                 row.last_run_at = progress.last_run_at

@@ -397,6 +397,12 @@ class SchedulesHeld(_Event):
     schedules: int
 
 
+class PausesEnded(_Event):
+    """Beat has resumed schedules at the end of their pause. ``schedules`` is a count."""
+
+    schedules: int
+
+
 class TerminationFailed(_Event):
     """``count`` runs that newer runs replace continue. ``repeated``: for the same reason again."""
 

@@ -121,6 +121,9 @@ RECORDS: Mapping[type, Record] = {
     events.SchedulesHeld: Record(
         Event.SCHEDULES_HELD, logging.INFO, "%(schedules)s due schedules of held owners wait"
     ),
+    events.PausesEnded: Record(
+        Event.PAUSES_ENDED, logging.INFO, "%(schedules)s schedules resumed: their pause has ended"
+    ),
     events.TriggerUnsupported: Record(
         Event.TRIGGER_UNSUPPORTED,
         logging.WARNING,

@@ -115,12 +115,20 @@ ACTOR = "dynbeat"
 REASON_LENGTH = 1024
 
 
-def pause(session: Session, row: Schedule, *, reason: str, now: datetime) -> None:
+def pause(
+    session: Session,
+    row: Schedule,
+    *,
+    reason: str,
+    now: datetime,
+    until: datetime | None = None,
+) -> None:
     """Pause a locked schedule and revoke its runs that have not started, except requested ones.
 
-    ``next_fire_at`` stays unchanged: a resume records the fire times missed since then.
+    ``next_fire_at`` stays unchanged: a resume records the fire times missed since then. Beat
+    resumes the schedule at ``until``; None: only a call does.
     """
-    row.enabled, row.paused_reason = False, reason
+    row.enabled, row.paused_reason, row.paused_until = False, reason, until
     row.next_run_at = row.held_at = None
     row.version += 1
     row.updated_at = now

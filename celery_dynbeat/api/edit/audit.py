@@ -35,6 +35,7 @@ from celery_dynbeat.triggers import parse_trigger
 #: The columns that a user sets, and ``error``, which an edit removes.
 _PLAIN_COLUMNS = (
     *("task", "args", "kwargs", "options", "enabled", "paused_reason"),
+    "paused_until",
     *("start_at", "end_at", "max_runs", "catch_up", "catch_up_window", "expires_after", "jitter"),
     *("overlap", "max_run_time", "on_lost", "pause_after_failures", "retry", "description", "tags"),
     *("alerts", "ping_url", "error", "version"),

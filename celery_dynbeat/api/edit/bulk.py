@@ -12,7 +12,7 @@ only later are then not changed.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Unpack
 
@@ -48,6 +48,7 @@ class BulkCalls(Calls):
     def pause_many(
         self,
         *,
+        until: datetime | timedelta | None = None,
         expected: int | None = None,
         everything: bool = False,
         progress: Progress | None = None,
@@ -58,8 +59,10 @@ class BulkCalls(Calls):
     ) -> BulkResult:
         """Pause the schedules that match, each like ``pause()``; return how many.
 
-        A paused schedule keeps its reason, and counts as ``unchanged``.
+        A paused schedule keeps its reason and its end, and counts as ``unchanged``.
 
+        - ``until`` is when beat resumes the schedules: an aware datetime, or a timedelta from now
+          on. None: only a resume ends the pause.
         - The filters are those of ``list()`` and ``count()``. ``everything=True`` stands for no
           filter: a call without either raises InvalidScheduleError.
         - ``expected``: the number that the caller has counted. If another number of schedules
@@ -76,13 +79,15 @@ class BulkCalls(Calls):
         >>> mine.pause_many(task="mail.digest", expected=1, reason="mail is down").changed
         1
         """
+        # One instant for all batches.
+        end = edits.pause_end(until, now=self._context.now(session))
 
         def edit(session: Session, row: Schedule, now: datetime, _timezone: str) -> bool:
             if not row.enabled:
                 return False
             with audit.recording(self._context, session, row, Action.PAUSE, now=now):
                 why = current_actor().reason
-                edits.pause(self._context, session, row, reason=why, now=now)
+                edits.pause(self._context, session, row, reason=why, now=now, until=end)
             return True
 
         work = _Work(edit, everything, expected, progress)

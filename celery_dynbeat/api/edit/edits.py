@@ -8,7 +8,7 @@
 """
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -16,7 +16,13 @@ from sqlalchemy.orm.attributes import flag_modified
 
 from celery_dynbeat import transitions
 from celery_dynbeat.api.acting import current_actor
-from celery_dynbeat.api.checks import check_name, check_text, check_version, invalid
+from celery_dynbeat.api.checks import (
+    check_name,
+    check_required_instant,
+    check_text,
+    check_version,
+    invalid,
+)
 from celery_dynbeat.api.columns import ScheduleColumns, is_same
 from celery_dynbeat.api.edit import alerting, audit, limits, options, skipping, timing
 from celery_dynbeat.api.edit.conversion import trigger_of
@@ -47,7 +53,7 @@ _TIMING_COLUMNS = frozenset(
 #: Columns that a task of this process checks.
 _ARGUMENT_COLUMNS = frozenset({"task", "args", "kwargs"})
 #: Fields that only a new schedule accepts.
-_PAUSE_FIELDS = frozenset({"enabled", "paused_reason"})
+_PAUSE_FIELDS = frozenset({"enabled", "paused_reason", "paused_until"})
 
 
 def new_row(
@@ -71,7 +77,7 @@ def new_row(
     InvalidScheduleError if a field is invalid or the schedule never fires, and InvalidTriggerError
     for an invalid trigger.
     """
-    pause_reason = _pause_reason(given)
+    pause_reason, pause_end = _pause_reason(given), _given_pause_end(given, now=now)
     fields = {key: value for key, value in given.items() if key not in _PAUSE_FIELDS}
     values = to_columns(
         {"task": task, **merge_options({}, fields)}, limit=context.settings.max_payload_bytes
@@ -96,6 +102,7 @@ def new_row(
     if pause_reason is not None:
         # next_fire_at stays set, as after pause().
         row.enabled, row.paused_reason, row.next_run_at = False, pause_reason, None
+        row.paused_until = pause_end
     context.task_names.warn_if_unknown(row.task)
     return row
 
@@ -179,7 +186,7 @@ def change(
     missed = timing.missed_fire_times(context, session, row, now=now) if is_replanned else None
     is_moved = is_replanned and row.trigger_kind == "once"
     if resume:
-        values |= {"enabled": True, "paused_reason": None}
+        values |= {"enabled": True, "paused_reason": None, "paused_until": None}
     try:
         _apply(context, session, row, values, is_replanned=is_replanned, trigger=trigger, now=now)
     except Exception:
@@ -293,13 +300,55 @@ def _record_missed(session: Session, row: Schedule, skip: Skip | None, *, now: d
         runs.add(session, [run_rows.skipped_row(row, skip, now=now)])
 
 
-def pause(context: Context, session: Session, row: Schedule, *, reason: str, now: datetime) -> None:
-    """Pause a locked row and revoke its runs that have not started, except manual runs."""
+def pause_end(until: object, *, now: datetime, field: str = "until") -> datetime | None:
+    """Return the instant at which a pause ends, None if only a resume ends it.
+
+    A duration counts from ``now``. Raises InvalidScheduleError unless the instant is in the future.
+    """
+    if until is None:
+        return None
+    at: object = until
+    if isinstance(until, timedelta):
+        try:
+            at = now + until
+        except OverflowError:
+            raise invalid(field, until, "is too long: choose an earlier instant") from None
+    elif not isinstance(until, datetime):
+        rule = "must be an aware datetime, a timedelta from now on, or None"
+        raise invalid(field, until, rule)
+    instant = check_required_instant(field, at)
+    if instant <= now:
+        raise invalid(field, until, f"must be later than now, {now}, or None")
+    return instant
+
+
+def _given_pause_end(given: Mapping[str, Any], *, now: datetime) -> datetime | None:
+    until = given.get("paused_until")
+    if until is not None and given.get("enabled", True) is True:
+        raise invalid("paused_until", until, "needs enabled=False")
+    return pause_end(until, now=now, field="paused_until")
+
+
+def pause(
+    context: Context,
+    session: Session,
+    row: Schedule,
+    *,
+    reason: str,
+    now: datetime,
+    until: datetime | None = None,
+) -> None:
+    """Pause a locked row and revoke its runs that have not started, except manual runs.
+
+    Beat resumes it at ``until``; None: only a resume ends the pause.
+    """
     # A manual run of a paused schedule is linked to the pause.
     _set_traced(context, row, version=row.version + 1)
-    transitions.pause(session, row, reason=reason, now=now)
+    transitions.pause(session, row, reason=reason, now=now, until=until)
     actor = current_actor().actor
     transitions.emit_paused(session, row, actor=actor, reason=reason, now=now)
+    # A beat that sleeps until a later instant must wake for the end.
+    context.notify_beat(session, next_run_at=until, now=now)
 
 
 def resume(
@@ -312,7 +361,7 @@ def resume(
     if row.enabled and row.error is None:
         return
     missed = timing.missed_fire_times(context, session, row, now=now)
-    row.enabled, row.paused_reason, row.error = True, None, None
+    row.enabled, row.paused_reason, row.paused_until, row.error = True, None, None, None
     try:
         timing.plan_from(context, session, row, now=now)
     except InvalidTriggerError:

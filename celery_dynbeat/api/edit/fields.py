@@ -95,10 +95,12 @@ class NewFields(Fields, total=False):
     """The optional fields of a new schedule.
 
     With ``enabled=False`` the schedule is created paused, with ``paused_reason`` as its reason.
+    Beat resumes it at ``paused_until``.
     """
 
     enabled: bool
     paused_reason: str
+    paused_until: datetime | timedelta | None
 
 
 class Changes(Fields, total=False):
@@ -273,13 +275,14 @@ def _check_size(values: Mapping[str, Any], current: Mapping[str, Any], limit: in
         raise payload_too_large(given[0], values[given[0]], size, limit)
 
 
-#: Fields that another function checks. Only create() accepts enabled and paused_reason.
+#: Fields that another function checks. Only create() accepts those of a pause.
 _OTHER_FIELDS = ("priority", "queue", "trigger")
 #: Names from other libraries, and fields that another call accepts.
 _HINTS = {
     "timezone": "it belongs to the trigger: Cron(..., timezone=...), or call set_timezone()",
     "enabled": "create() accepts it; for an existing schedule call pause() or resume()",
     "paused_reason": "create() accepts it; for an existing schedule call pause(reason=...)",
+    "paused_until": "create() accepts it; for an existing schedule call pause(until=...)",
     "expires": (
         "use end_at for the instant after which the schedule stops (django-celery-beat calls it"
         " expires), or expires_after for how long one run may wait"

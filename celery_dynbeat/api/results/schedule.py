@@ -31,6 +31,8 @@ class ScheduleInfo(Info):
     - ``timezone`` is the zone of the trigger. With ``inherits_timezone``, the trigger or a part of
       it names no zone and follows the owner's zone.
     - ``next_run_at`` is None if the schedule is paused, finished, quarantined, or due and held.
+    - ``paused_until`` is when beat resumes the paused schedule, None if it stays paused until
+      ``resume``.
     - ``held_at`` is when beat found the due schedule held, None if it was not due since the hold.
     - ``failing_since`` is when the first of the last failed or lost runs ended. None: the last
       ended run succeeded, or no run has ended.
@@ -58,6 +60,7 @@ class ScheduleInfo(Info):
     inherits_timezone: bool
     enabled: bool
     paused_reason: str | None
+    paused_until: datetime | None
     start_at: datetime | None
     end_at: datetime | None
     max_runs: int | None

@@ -1,7 +1,8 @@
 """Make the stored schedules match the declared ones, in one transaction.
 
 A file is complete: a field that it leaves out gets its default. The pause is an exception. A
-schedule that an operator paused stays paused if the file does not say ``enabled``.
+schedule that an operator paused stays paused if the file does not say ``enabled``. A pause whose
+``paused_until`` has passed has ended.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from celery_dynbeat.api import Dynbeat, Page, ScheduleInfo
 from celery_dynbeat.cli.base.pages import pages
 from celery_dynbeat.cli.declarations.document import Declaration
-from celery_dynbeat.cli.declarations.fields import arguments, declared
+from celery_dynbeat.cli.declarations.fields import arguments, declared, pause_end
 from celery_dynbeat.cli.declarations.source import DeclarationError
 from celery_dynbeat.common.errors import (
     DynbeatError,
@@ -133,7 +134,9 @@ def _apply_all(
     errors: list[DeclarationError] = []
     for each in found:
         try:
-            edits.append(_apply_one(dynbeat.schedules.for_owner(each.owner), session, each, tag))
+            pause = _pause_of(dynbeat, session, each.given)
+            mine = dynbeat.schedules.for_owner(each.owner)
+            edits.append(_apply_one(mine, session, each, tag, pause))
         except (InvalidScheduleError, InvalidTriggerError) as error:
             errors.append(each.error(str(error), _field_in_file(each, error.field)))
         except OwnerLimitError as error:
@@ -154,7 +157,11 @@ def _field_in_file(each: Declaration, field: str | None) -> str | None:
 
 
 def _apply_one(
-    mine: "OwnerSchedules", session: "Session", each: Declaration, tag: str | None
+    mine: "OwnerSchedules",
+    session: "Session",
+    each: Declaration,
+    tag: str | None,
+    pause: Mapping[str, Any],
 ) -> Edit:
     given = arguments(each.given)
     if tag is not None:
@@ -162,19 +169,24 @@ def _apply_one(
     try:
         before = mine.get(each.name, session=session)
     except ScheduleNotFoundError:
-        after = mine.create(each.name, session=session, **given, **_new_pause(each.given))
+        after = mine.create(each.name, session=session, **given, **pause)
         return Edit("create", each.owner, each.name, {}, _shown(after))
     if before.managed_by:
         message = "it follows an entry of beat_schedule; change it there, or choose another name"
         raise InvalidScheduleError(message, field="name")
     after = mine.update(each.name, session=session, **given)
-    after = _set_pause(mine, session, after, each.given)
+    after = _set_pause(mine, session, after, pause)
     action = "keep" if after.version == before.version else "update"
     return Edit(action, each.owner, each.name, _shown(before), _shown(after))
 
 
-def _new_pause(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: given[key] for key in ("enabled", "paused_reason") if key in given}
+def _pause_of(dynbeat: Dynbeat, session: "Session", given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of ``create()`` for the declared pause."""
+    until = pause_end(given)
+    if until is not None and until <= dynbeat.context.now(session):
+        return {"enabled": True}
+    pause = {key: given[key] for key in ("enabled", "paused_reason") if key in given}
+    return pause if until is None else {**pause, "paused_until": until}
 
 
 def _set_pause(
@@ -187,9 +199,11 @@ def _set_pause(
     if enabled:
         return info if info.enabled else mine.resume(info.name, session=session)
     reason = given.get("paused_reason", info.paused_reason or "")
-    if not info.enabled and reason == (info.paused_reason or ""):
+    # A file that says only ``enabled: false`` does not change the end.
+    until = given.get("paused_until", info.paused_until)
+    if not info.enabled and (reason, until) == (info.paused_reason or "", info.paused_until):
         return info
-    return mine.pause(info.name, reason=reason, session=session)
+    return mine.pause(info.name, reason=reason, until=until, session=session)
 
 
 def _prune(

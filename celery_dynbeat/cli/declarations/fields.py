@@ -33,6 +33,7 @@ ORDER = (
     *DEFAULTS,
     "enabled",
     "paused_reason",
+    "paused_until",
 )
 _INSTANTS = ("start_at", "end_at")
 
@@ -46,13 +47,20 @@ def arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     for field in _INSTANTS:
         if values.get(field) is not None:
             values[field] = _instant(field, values[field])
-    if "paused_reason" in given and given.get("enabled") is not False:
-        rule = "needs enabled: false"
-        message = f"paused_reason = {shorten(given['paused_reason'])}: {rule}"
-        raise InvalidScheduleError(message, field="paused_reason")
+    for field in ("paused_reason", "paused_until"):
+        if field in given and given.get("enabled") is not False:
+            message = f"{field} = {shorten(given[field])}: needs enabled: false"
+            raise InvalidScheduleError(message, field=field)
+    pause_end(given)
     trigger = trigger_of(given.get("trigger"), timezone=given.get("timezone"))
     options = {key: given[key] for key in OPTION_FIELDS if key in given}
     return {**DEFAULTS, **values, **options, "task": given.get("task"), "trigger": trigger}
+
+
+def pause_end(given: Mapping[str, Any]) -> datetime | None:
+    """Return the end of a declared pause, None without one. Raises InvalidScheduleError."""
+    until = given.get("paused_until")
+    return None if until is None else _instant("paused_until", until)
 
 
 def trigger_of(given: object, *, timezone: object) -> Trigger:
@@ -116,6 +124,8 @@ def declared(info: ScheduleInfo, *, with_owner: bool) -> dict[str, Any]:
         values["enabled"] = False
         if info.paused_reason:
             values["paused_reason"] = info.paused_reason
+        if info.paused_until:
+            values["paused_until"] = _plain(info.paused_until)
     return {field: values[field] for field in ORDER if field in values}
 
 

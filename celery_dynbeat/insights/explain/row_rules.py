@@ -13,6 +13,7 @@ from celery_dynbeat.insights.explain.facts import Facts
 from celery_dynbeat.insights.explain.findings import Cause, Finding, age_text, story
 from celery_dynbeat.insights.explain.runs import first_line
 from celery_dynbeat.store.schedules import REFUSED_PREFIX
+from celery_dynbeat.triggers.zones import describe_instant
 
 
 def row_rules(facts: Facts) -> Iterator[Finding]:
@@ -56,11 +57,23 @@ def _paused(facts: Facts) -> Finding:
     is_refused = facts.schedule.managed_by and reason.startswith(REFUSED_PREFIX)
     return Finding(
         Cause.PAUSED,
-        f"It does not run: {who} paused it{when}{because}.{_unfinished(facts)}",
+        f"It does not run: {who} paused it{when}{because}.{_end_of_pause(facts)}"
+        f"{_unfinished(facts)}",
         "Correct the entry of beat_schedule, and restart beat."
         if is_refused
         else f"{_resume(facts)} starts it again. Fire times of the pause are not run again.",
     )
+
+
+def _end_of_pause(facts: Facts) -> str:
+    """Return a sentence about the end of the pause, "" if only a resume ends it."""
+    until = facts.schedule.paused_until
+    if until is None:
+        return ""
+    if until <= facts.now:
+        return " The pause has ended: the next pass of a beat resumes it."
+    at = describe_instant(until, facts.schedule.timezone)
+    return f" Beat resumes it at {at} ({format_distance(until, now=facts.now)})."
 
 
 def _resume(facts: Facts) -> str:

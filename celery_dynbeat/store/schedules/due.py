@@ -1,6 +1,6 @@
 """Beat's queries on schedules: due, unplanned, unsupported, quarantined; and its next work.
 
-The next work is one query that reads the start of six indexes.
+The next work is one query that reads the start of seven indexes.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -37,6 +37,7 @@ from celery_dynbeat.triggers import KINDS
 _COLUMNS = SCHEDULES.c
 DUE_INDEX = "ix_dynbeat_schedule_due"
 _UNPLANNED_INDEX = "ix_dynbeat_schedule_unplanned"
+_PAUSED_INDEX = "ix_dynbeat_schedule_paused_until"
 #: Rows at the start of an index that are searched for unsupported triggers.
 UNSUPPORTED_SEARCH_LIMIT = 500
 
@@ -171,6 +172,59 @@ def unplanned_statement(*, limit: int) -> Select[Any]:
     return unplanned.with_for_update(skip_locked=True)
 
 
+class EndedPause(NamedTuple):
+    """A locked schedule whose pause has ended, and the columns that its resume changes."""
+
+    schedule: DueSchedule
+    enabled: bool
+    paused_reason: str | None
+    paused_until: datetime
+    error: str | None
+
+
+@in_index_order
+def lock_ended_pauses(session: Session, *, now: datetime, limit: int) -> Sequence[EndedPause]:
+    """Return up to ``limit`` schedules whose pause ends until ``now``, the earliest end first.
+
+    They are locked like those of ``lock_due``.
+    """
+    rows = read(session, ended_pauses_statement(now=now, limit=limit), make=tuple)
+    size = len(DueSchedule._fields)
+    return [EndedPause(DueSchedule._make(row[:size]), *row[size:]) for row in rows]
+
+
+def ended_pauses_statement(*, now: datetime, limit: int) -> Select[Any]:
+    """Return the statement of ``lock_ended_pauses``, for EXPLAIN."""
+    until = _COLUMNS.paused_until
+    added = (_COLUMNS.enabled, _COLUMNS.paused_reason, until, _COLUMNS.error)
+    ended = force_index(select(*_DUE_COLUMNS, *added), SCHEDULES, _PAUSED_INDEX)
+    ended = ended.where(until.is_not(None), until <= now, _has_known_trigger())
+    return ended.order_by(until, _COLUMNS.id).limit(limit).with_for_update(skip_locked=True)
+
+
+def end_pauses(session: Session, schedule_ids: Sequence[int], *, now: datetime) -> None:
+    """Resume locked schedules, without a next run."""
+    if not schedule_ids:
+        return
+    values: dict[Any, Any] = {
+        Schedule.enabled: True,
+        Schedule.paused_reason: None,
+        Schedule.paused_until: None,
+        Schedule.version: Schedule.version + 1,
+        Schedule.updated_at: now,
+    }
+    resumed = update(Schedule).where(Schedule.id.in_(schedule_ids))
+    execute_dml(session, resumed.values(values))
+
+
+def earliest_end_of_pause() -> Any:
+    """Return a subquery for the earliest instant at which beat resumes a paused schedule."""
+    until = _COLUMNS.paused_until
+    earliest = force_index(select(until), SCHEDULES, _PAUSED_INDEX)
+    earliest = earliest.where(until.is_not(None), _has_known_trigger())
+    return earliest.order_by(until, _COLUMNS.id).limit(1).scalar_subquery()
+
+
 @in_index_order
 def lock_by_ids(session: Session, schedule_ids: Collection[int]) -> Sequence[NamedRow]:
     """Return the schedules with these ids, locked like those of ``lock_due``, due or not."""
@@ -235,10 +289,14 @@ def find_unsupported(session: Session, *, now: datetime, limit: int) -> Sequence
 
 
 def _unplanned() -> tuple[Any, ...]:
+    return (*_is_unplanned_of_any_kind(), _has_known_trigger())
+
+
+def _has_known_trigger() -> ColumnElement[bool]:
     # A row inserted by hand may have another spelling; beat stores the canonical one. Due rows are
     # compared without functions, so that an index serves them.
     typed = func.lower(func.trim(_COLUMNS.trigger_kind))
-    return (*_is_unplanned_of_any_kind(), is_one_of(typed, KINDS))
+    return is_one_of(typed, KINDS)
 
 
 def _is_unplanned_of_any_kind() -> tuple[Any, ...]:
@@ -300,7 +358,8 @@ class PendingWork:
 
     During a hold of everything, ``next_run_at`` and ``request_at`` are not before its end, and
     ``is_held`` is true. The next query may start at ``watermark``. ``has_deferred``: schedules of
-    ended runs must be corrected (``store.failing``).
+    ended runs must be corrected (``store.failing``). Beat resumes the first paused schedule at
+    ``pause_ends_at``.
     """
 
     next_run_at: datetime | None
@@ -310,10 +369,11 @@ class PendingWork:
     watermark: Watermark = NO_WATERMARK
     is_held: bool = False
     has_deferred: bool = False
+    pause_ends_at: datetime | None = None
 
     def earliest(self) -> datetime | None:
         """Return the earliest instant at which beat has work, or None."""
-        instants = (self.next_run_at, self.overdue_at, self.request_at)
+        instants = (self.next_run_at, self.overdue_at, self.request_at, self.pause_ends_at)
         return min((at for at in instants if at is not None), default=None)
 
 
@@ -325,7 +385,7 @@ def read_pending(
     parameters = _parameters(now, until, watermark)
     row = session.execute(_pending_statement(has_watermark), parameters).one()
     next_run_at, overdue_at, unplanned, request_at, *others = row
-    held_until, has_no_end, deferred_id = others
+    held_until, has_no_end, deferred_id, pause_ends_at = others
     reached = NO_WATERMARK
     # A run that reads as overdue since EARLIEST may be stored with an earlier instant (RunInstant).
     if overdue_at != EARLIEST:
@@ -339,6 +399,7 @@ def read_pending(
         watermark=reached,
         is_held=held_until is not None,
         has_deferred=deferred_id is not None,
+        pause_ends_at=pause_ends_at,
     )
 
 
@@ -385,4 +446,5 @@ def _pending_statement(has_watermark: bool) -> Select[Any]:  # noqa: FBT001 - a 
         type_coerce(holds.last_end_of_everything(now), UtcDateTime),
         holds.everything_is_held_without_end(),
         failing.first_deferred_id(now=now, since=bindparam("recent", type_=UtcDateTime)),
+        type_coerce(earliest_end_of_pause(), UtcDateTime),
     )

@@ -30,6 +30,7 @@ def pause_all(session: Session, *, owner: str, reason: str, now: datetime) -> No
     values: dict[Any, Any] = {
         Schedule.enabled: False,
         Schedule.paused_reason: reason,
+        Schedule.paused_until: None,
         Schedule.next_run_at: None,
         Schedule.held_at: None,
         Schedule.version: Schedule.version + 1,

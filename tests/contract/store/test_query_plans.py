@@ -83,6 +83,12 @@ def test_the_claim_reads_the_start_of_an_index(crowded, kind):
     assert reads_all(explained(crowded, kind, select(Schedule.id).where(Schedule.task == "x")))
 
 
+def test_the_ends_of_pauses_are_read_from_the_start_of_an_index(crowded, kind):
+    plan = explained(crowded, kind, due.ended_pauses_statement(now=START, limit=1_000))
+
+    assert [node for node in reads_all(plan) if not is_empty_table(node)] == []
+
+
 def test_the_query_of_pending_work_reads_the_starts_of_indexes(crowded, kind):
     reached = due.Watermark(no_due_before=START, no_overdue_before=START)
 

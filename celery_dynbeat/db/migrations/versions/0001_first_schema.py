@@ -114,6 +114,7 @@ def _create_schedule() -> None:
         sa.Column("anchor_at", UtcDateTime(), nullable=True),
         sa.Column("enabled", sa.Boolean(), server_default=sa.true(), nullable=False),
         sa.Column("paused_reason", sa.Text(), nullable=True),
+        sa.Column("paused_until", UtcDateTime(), nullable=True),
         sa.Column("start_at", UtcDateTime(), nullable=True),
         sa.Column("end_at", UtcDateTime(), nullable=True),
         sa.Column("max_runs", sa.Integer(), nullable=True),
@@ -199,6 +200,12 @@ def _create_schedule() -> None:
         "dynbeat_schedule",
         ["held_at", "id"],
         where="held_at IS NOT NULL",
+    )
+    _create_index(
+        "ix_dynbeat_schedule_paused_until",
+        "dynbeat_schedule",
+        ["paused_until", "id"],
+        where="paused_until IS NOT NULL",
     )
     _create_index("ix_dynbeat_schedule_name", "dynbeat_schedule", ["name", "owner"])
     _create_index(

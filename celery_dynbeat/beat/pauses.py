@@ -1,0 +1,69 @@
+"""Resume the schedules whose pause has ended, a batch in one transaction.
+
+    pause(until=...) -> paused_until, in the index of the ends
+    the end passes   -> enabled, planned from the end on, recorded in the audit as an edit of beat
+
+A fire time from the end on is not missed: if beat is late, it is due at once, and ``catch_up``
+decides about it as after downtime. Beats skip the rows that others have locked. A schedule that the
+planning time does not reach is unplanned: a later pass plans it from then on.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.beat.claim import plan_rows
+from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.common.states import Action
+from celery_dynbeat.store.schedules import changes, due
+from celery_dynbeat.store.schedules.due import EndedPause
+from celery_dynbeat.telemetry import emit_on_commit, events, has_listeners
+
+#: The actor of the resume in the audit.
+ACTOR = "beat"
+
+
+def end_pauses(session: Session, *, now: datetime, settings: Settings) -> int:
+    """Resume a batch of schedules whose pause has ended; return the number of changed rows."""
+    ended = due.lock_ended_pauses(session, now=now, limit=settings.batch_size)
+    due.end_pauses(session, [each.schedule.id for each in ended], now=now)
+    # SQL by hand may have resumed a schedule. A quarantined one stays quarantined.
+    resumed = [each for each in ended if not each.enabled]
+    plannable = [each for each in resumed if each.error is None]
+    plan_rows(
+        session,
+        [each.schedule for each in plannable],
+        now=now,
+        settings=settings,
+        resumed_at={each.schedule.id: each.paused_until for each in plannable},
+    )
+    if settings.audit:
+        changes.add(session, [_change(each, now=now) for each in resumed])
+    if resumed and has_listeners(events.PausesEnded):
+        emit_on_commit(session, events.PausesEnded(schedules=len(resumed)))
+    return len(ended)
+
+
+def _change(ended: EndedPause, *, now: datetime) -> Mapping[str, Any]:
+    """Return the row of the audit for the resume."""
+    schedule = ended.schedule
+    old = {
+        "enabled": False,
+        "paused_until": ended.paused_until.isoformat(),
+        "version": schedule.version,
+    }
+    new = {"enabled": True, "paused_until": None, "version": schedule.version + 1}
+    if ended.paused_reason is not None:
+        old["paused_reason"], new["paused_reason"] = ended.paused_reason, None
+    return {
+        "changed_at": now,
+        "owner": schedule.owner,
+        "name": schedule.name,
+        "action": Action.RESUME,
+        "actor": ACTOR,
+        "reason": "the pause has ended",
+        "old_values": old,
+        "new_values": new,
+    }

@@ -1,0 +1,210 @@
+"""A pause with an end: beat resumes the schedule at that instant, without its missed fire times."""
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from celery_dynbeat import Cron, InvalidScheduleError, Once
+from celery_dynbeat.insights.explain.collect import explain
+from tests.support.applications import MINUTELY, START, execute
+
+MINUTE = timedelta(minutes=1)
+END = START + 3 * MINUTE
+
+
+@pytest.fixture
+def made(mine):
+    return mine.create("n", task="t", trigger=MINUTELY)
+
+
+def minutes_of(sent):
+    return [(run.scheduled_for - START) / MINUTE for run in sent]
+
+
+@pytest.mark.usefixtures("made")
+def test_beat_resumes_at_the_end_and_sends_the_fire_times_from_then_on(mine, clock, beat, sent):
+    paused = mine.pause("n", until=END, reason="on holiday")
+    assert (paused.paused_until, paused.next_run_at) == (END, None)
+
+    for _ in range(5):
+        clock.advance(MINUTE)
+        beat.run_until_idle()
+
+    assert minutes_of(sent) == [3, 4, 5]
+    info = mine.get("n")
+    assert (info.enabled, info.paused_reason, info.paused_until) == (True, None, None)
+    [skipped] = mine.runs(status="skipped")
+    assert (skipped.scheduled_for, skipped.fire_count) == (START + 2 * MINUTE, 2)
+
+
+@pytest.mark.usefixtures("made")
+def test_a_late_beat_plans_from_the_end_of_the_pause(mine, clock, beat, sent):
+    mine.update("n", catch_up="all")
+    mine.pause("n", until=2 * MINUTE)
+
+    clock.advance(4 * MINUTE + timedelta(seconds=1))
+    beat.run_until_idle()
+
+    assert minutes_of(sent) == [2, 3, 4]
+
+
+@pytest.mark.usefixtures("made")
+def test_beat_sleeps_at_most_until_the_end(mine, beat):
+    mine.pause("n", until=timedelta(seconds=3))
+
+    beat.run_until_idle()
+    dispatcher = beat._dispatcher
+
+    assert dispatcher.run_pass() <= timedelta(seconds=3)
+
+
+@pytest.mark.usefixtures("made")
+def test_the_audit_names_beat_as_the_actor_of_the_resume(mine, clock, beat):
+    mine.pause("n", until=END, actor="alice", reason="why")
+    clock.advance(3 * MINUTE)
+    beat.run_until_idle()
+
+    resumed, paused, *_ = mine.changes("n")
+
+    assert (paused.actor, paused.after["paused_until"]) == ("alice", END.isoformat())
+    assert (resumed.action, resumed.actor) == ("resume", "beat")
+    assert resumed.before == {
+        "enabled": False,
+        "paused_reason": "why",
+        "paused_until": END.isoformat(),
+        "version": 2,
+    }
+    assert resumed.after == {
+        "enabled": True,
+        "paused_reason": None,
+        "paused_until": None,
+        "version": mine.get("n").version,
+    }
+
+
+@pytest.mark.usefixtures("made")
+def test_a_resume_before_the_end_clears_it(mine, clock, beat):
+    mine.pause("n", until=END)
+
+    assert mine.resume("n").paused_until is None
+
+    version = mine.get("n").version
+    clock.advance(4 * MINUTE)
+    beat.run_until_idle()
+    assert mine.get("n").version == version
+
+
+@pytest.mark.usefixtures("made")
+def test_an_edit_keeps_the_end_and_another_pause_replaces_it(mine):
+    mine.pause("n", until=END)
+
+    assert mine.update("n", trigger=Cron("0 9 * * *")).paused_until == END
+    assert mine.pause("n", reason="longer").paused_until is None
+
+
+def test_a_one_off_whose_instant_passed_during_the_pause_is_finished(mine, clock, beat, sent):
+    mine.create("once", task="t", trigger=Once(START + MINUTE))
+    mine.pause("once", until=END)
+    clock.advance(3 * MINUTE)
+    beat.run_until_idle()
+
+    assert (mine.get("once").state, sent) == ("finished", [])
+
+
+@pytest.mark.usefixtures("made")
+def test_a_quarantined_schedule_stays_quarantined_at_the_end(dynbeat, mine, clock, beat, sent):
+    mine.pause("n", until=END)
+    execute(dynbeat, "UPDATE dynbeat_schedule SET error = 'bad'")
+    clock.advance(3 * MINUTE)
+    beat.run_until_idle()
+
+    info = mine.get("n")
+    assert (info.state, info.enabled, info.paused_until, sent) == ("quarantined", True, None, [])
+
+
+@pytest.mark.usefixtures("made")
+def test_a_damaged_trigger_is_quarantined_alone(dynbeat, mine, clock, beat, sent):
+    mine.create("bad", task="t", trigger=MINUTELY)
+    mine.pause_many(until=END, everything=True)
+    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'x' WHERE name = 'bad'")
+    clock.advance(3 * MINUTE)
+    beat.run_until_idle()
+
+    assert mine.get("bad").state == "quarantined"
+    assert minutes_of(sent) == [3]
+
+
+def test_more_pauses_than_a_batch_end_in_several_passes(dynbeat, mine, clock, beat):
+    mine.create_many({"name": f"n{n}", "task": "t", "trigger": "@daily"} for n in range(1_201))
+    assert mine.pause_many(until=END, everything=True).changed == 1_201
+
+    clock.advance(3 * MINUTE)
+    beat.run_until_idle()
+
+    assert mine.count(state="paused").count == 0
+    assert dynbeat.schedules.count(state="active").count == 1_201
+
+
+@pytest.mark.usefixtures("made")
+def test_pause_many_keeps_the_end_of_paused_schedules(mine):
+    mine.create("other", task="t", trigger=MINUTELY)
+    mine.pause("other")
+
+    done = mine.pause_many(until=END, everything=True)
+
+    assert (done.changed, done.unchanged) == (1, 1)
+    assert [mine.get(name).paused_until for name in ("n", "other")] == [END, None]
+
+
+def test_a_schedule_can_be_created_with_the_end_of_its_pause(mine, clock, beat):
+    trial = {"task": "t", "trigger": MINUTELY, "enabled": False, "paused_until": END}
+    assert mine.create("n", **trial).paused_until == END
+
+    clock.advance(3 * MINUTE)
+    beat.run_until_idle()
+    assert mine.get("n").enabled
+
+
+@pytest.mark.parametrize(
+    ("until", "rule"),
+    [
+        (START, "must be later than now"),
+        (timedelta(0), "must be later than now"),
+        (START.replace(tzinfo=None), "must be an aware datetime"),
+        ("2h", "must be an aware datetime, a timedelta"),
+        (timedelta.max, "is too long"),
+        (True, "must be an aware datetime, a timedelta"),
+    ],
+)
+@pytest.mark.usefixtures("made")
+def test_an_invalid_end_is_refused(mine, until, rule):
+    for call in (
+        lambda: mine.pause("n", until=until),
+        lambda: mine.pause_many(until=until, everything=True),
+    ):
+        with pytest.raises(InvalidScheduleError, match=rule) as caught:
+            call()
+        assert caught.value.field == "until"
+    assert mine.get("n").enabled
+
+
+def test_the_end_of_a_pause_needs_a_pause(mine):
+    with pytest.raises(InvalidScheduleError, match="needs enabled=False"):
+        mine.create("n", task="t", trigger=MINUTELY, paused_until=END)
+
+
+@pytest.mark.usefixtures("made")
+def test_explain_names_the_end(dynbeat, mine):
+    mine.pause("n", until=END)
+
+    assert "Beat resumes it at " in str(explain(dynbeat, owner=mine.owner, name="n"))
+
+
+@pytest.mark.usefixtures("made")
+def test_the_export_has_the_end(mine):
+    mine.pause("n", until=END)
+
+    [line] = [each for each in mine.export() if each["record"] == "schedule"]
+
+    assert json.loads(json.dumps(line))["paused_until"] == END.isoformat()
