@@ -97,6 +97,7 @@ FIELDS = {
                {"frequent_above": HUGE, "frequent_within": 1}, {"frequent_above": Hostile()}],
     "ping_url": [*ANY, "", LONG, "\x00", "\ud800", "https://hc-ping.com", "https://[", 5],
     "enabled": [*ANY, 1, None, "false"],
+    "paused_until": [*ANY, START, START.replace(tzinfo=None), timedelta.max, timedelta.min, True],
     "paused_reason": [*ANY, "\x00", "\ud800", 5],
     LONG: [1],
     "owner": ["user:2"],

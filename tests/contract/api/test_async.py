@@ -202,7 +202,7 @@ async def call_each_of_both(call, run_id):
     assert [each.name for each in await call("list")] == ["a"]
     assert (await call("count")).count == 1
     assert (await call("forecast")).schedules == 1
-    assert (await call("pause_many", task="t", expected=1)).changed == 1
+    assert (await call("pause_many", until=timedelta(days=1), task="t", expected=1)).changed == 1
     assert (await call("resume_many", everything=True)).changed == 1
     assert (await call("update_many", {"tags": ["x"]}, name_prefix="a")).matched == 1
     assert (await call("delete_many", tag="y")).matched == 0

@@ -144,6 +144,19 @@ def test_the_file_can_pause_with_a_reason(dynbeat, mine):
     assert actions(run(dynbeat, paused))[1] == ("keep", "sync")
 
 
+def test_the_file_can_pause_until_an_instant_that_then_ends_the_pause(dynbeat, mine, clock):
+    end = START + timedelta(hours=1)
+    paused = FILE + f"    enabled: false\n    paused_until: '{end.isoformat()}'"
+
+    run(dynbeat, paused)
+
+    assert mine.get("sync").paused_until == end
+    assert actions(run(dynbeat, paused))[1] == ("keep", "sync")
+    clock.advance(timedelta(hours=1))
+    run(dynbeat, paused)
+    assert mine.get("sync").enabled
+
+
 def test_prune_deletes_the_other_schedules_of_these_owners_only(dynbeat, mine):
     other = dynbeat.schedules.for_owner("user:7")
     for owner in (mine, other):

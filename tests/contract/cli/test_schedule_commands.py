@@ -295,6 +295,18 @@ def test_show_reads_a_schedule_with_a_damaged_trigger(dynbeat, shown, mine):
     assert "\x07" not in lines["error"]
 
 
+def test_pause_until_an_instant(shown, mine):
+    mine.create("n", task="t", trigger=MINUTELY)
+
+    (text,) = shown("pause", "n", *OWNER, "--until", "2h")
+
+    assert text.startswith("paused schedule 'n' of owner 'user:42' until 2026-11-21 11:00")
+    assert mine.get("n").paused_until == START + timedelta(hours=2)
+    assert any(
+        "paused_until" in line or "paused until" in line for line in shown("show", "n", *OWNER)
+    )
+
+
 def test_pause_resume_and_run(shown, mine):
     mine.create("n", task="t", trigger=MINUTELY)
 

@@ -49,7 +49,7 @@ def test_help_shows_the_signature_and_the_text_of_the_synchronous_call():
     text = pydoc.plain(pydoc.render_doc(AsyncOwnerSchedules.pause))
     shown = " ".join(text.split()).replace("( self", "(self")
 
-    assert "async pause(self, name: str, *, expected_version: int | None = None" in shown
+    assert "async pause(self, name: str, *, until: " in shown
     assert "AsyncSession" in shown
     assert inspect.getdoc(AsyncOwnerSchedules.pause) == inspect.getdoc(OwnerSchedules.pause)
     assert "Stop the schedule until ``resume``" in shown
