@@ -49,6 +49,17 @@ def test_the_page_shows_alert_rules_and_only_the_host_of_the_ping_url(dynbeat, m
     assert "<h2>Alerts</h2>" not in pages.get(url("plain")).text
 
 
+def test_the_page_shows_the_end_of_a_pause(mine, pages):
+    mine.create("n", task="t", trigger=MINUTELY)
+    assert "Paused until" not in pages.get(url()).text
+
+    mine.pause("n", until=START + timedelta(hours=2))
+
+    text = pages.get(url()).text
+    assert "<dt>Paused until</dt>" in text
+    assert 'datetime="2026-11-21T11:00:00+00:00"' in text
+
+
 def test_the_page_shows_the_retry_policy(mine, pages):
     mine.create("n", task="t", trigger=MINUTELY, retry={"times": 3, "delay": 300, "max_delay": 600})
 
