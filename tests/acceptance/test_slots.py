@@ -1,5 +1,6 @@
 """The limit on the runs of an owner, with a real worker, and beats that die."""
 
+from datetime import timedelta
 from itertools import pairwise
 
 import pytest
@@ -38,3 +39,22 @@ def test_at_most_one_run_of_an_owner_is_unfinished_and_all_succeed(redis_site, k
     for earlier, later in pairwise(runs):
         assert earlier.finished_at <= later.started_at
     assert len(redis_site.event_log.starts()) == 6
+
+
+def test_the_slot_of_a_run_whose_worker_died_is_free_again(redis_site):
+    redis_site.config["dynbeat_owner_limits"] = {OWNER: {"max_running": 1}}
+    redis_site.config["dynbeat_node_timeout"] = 10
+    redis_site.beat()
+    killed = redis_site.worker("-Q", "first", name="w1@test")
+    killed.wait_for_log("ready.")
+    held = {"task": "probe.hold", "kwargs": {"gate": "/nowhere"}, "options": {"queue": "first"}}
+    redis_site.mine.create("held", trigger=Once.after(timedelta(seconds=1)), **held)
+    redis_site.wait_for_run("held", "running")
+    redis_site.mine.create("next", task="probe.record", trigger=Once.after(timedelta(seconds=1)))
+    redis_site.wait_for_run("next", "pending")
+
+    killed.kill()
+    redis_site.worker(name="w2@test")
+
+    redis_site.wait_for_run("held", "lost", within=40)
+    redis_site.wait_for_run("next", "succeeded")
