@@ -8,11 +8,15 @@ lost. A run keeps its slot while it waits for a retry.
 
 Two beats never admit runs of one scope at the same time: each locks the row of the scope. After a
 crash before the commit the runs wait as before; after the commit the sweep of any beat sends them.
-A waiting run costs no other owner anything: it is in no index that a claim or a sweep reads.
+An owner whose limits are not known, because a function of dynbeat_owner_limits fails, keeps its
+waiting runs: a release of all of them could not be undone.
+
+Waiting runs are in no index that a claim or a sweep reads. One pass admits runs of a bounded number
+of owners, with one query for each owner that has a free slot.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,7 +25,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.owner_limits import Caps
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.common.text import groups_of
+from celery_dynbeat.common.text import groups_of, is_group
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.planning import expires_at
 from celery_dynbeat.planning.admission import MINUTE, Used, admit, free_slots, used_slots
@@ -33,12 +37,12 @@ if TYPE_CHECKING:
 #: How often beat looks for free slots while runs wait.
 INTERVAL = timedelta(milliseconds=500)
 NOW = timedelta(0)
-#: Owners with waiting runs that one pass reads.
-MAX_OWNERS = 500
-#: Waiting runs of a scope that one pass reads, in addition to those that it may admit.
-MAX_READ = 200
-#: Runs of one owner that one pass admits, and expired runs that it ends.
+#: Owners with waiting runs that one pass reads, in total and for one group.
+MAX_OWNERS = 100
+#: Runs of one owner that one pass admits, and expired runs and ended slots that it ends.
 MAX_RUNS = 200
+#: Further waiting runs of an owner that are read: some may have been revoked or be locked.
+SPARE = 10
 
 
 class Pass(NamedTuple):
@@ -72,60 +76,91 @@ class Admission:
         # An instant far after ``now``: the clock was set back.
         if at is not None and now < at <= now + self._idle_interval:
             return 0
-        work = partial(
-            admit_waiting, now=now, settings=self._settings.for_pass(), after=self._after
-        )
-        done = self._database.run(work)
+        done = Pass(0, is_waiting=False, after="")
+        # A read first: without waiting runs, nothing is locked.
+        if self._after or self._database.read(runs.has_waiting):
+            work = partial(
+                admit_waiting, now=now, settings=self._settings.for_pass(), after=self._after
+            )
+            done = self._database.run(work)
         self._after = done.after
-        waits = done.is_waiting or bool(done.after)
-        self._next_at = None if done.after else now + (INTERVAL if waits else self._idle_interval)
+        self._next_at = now + (INTERVAL if done.is_waiting else self._idle_interval)
+        if done.after:
+            self._next_at = now if done.admitted else now + INTERVAL / 10
         return done.admitted
+
+
+class _Scope(NamedTuple):
+    """A locked scope: its slots in use, and the caps of its owners that have waiting runs."""
+
+    name: str
+    last_owner: str
+    used: Used
+    caps: Mapping[str, Caps]
 
 
 def admit_waiting(session: Session, *, now: datetime, settings: Settings, after: str = "") -> Pass:
     """Admit the waiting runs of the next owners whose limits allow it."""
     owners = slots.waiting_owners(session, after=after, limit=MAX_OWNERS)
+    if not owners and after:
+        owners = slots.waiting_owners(session, after="", limit=MAX_OWNERS)
     if not owners:
         return Pass(0, is_waiting=False, after="")
     _end_expired(session, now=now, settings=settings)
-    caps = {owner: settings.caps_of(owner) for owner in owners}
-    scopes: defaultdict[str, list[str]] = defaultdict(list)
-    for owner in owners:
+    caps = _known_caps(settings, owners)
+    members: defaultdict[str, list[str]] = defaultdict(list)
+    for owner, of_owner in caps.items():
         # An owner whose limits were removed is a scope without a limit.
-        scopes[caps[owner].scope if caps[owner] else owner].append(owner)
-    locked = slots.lock_scopes(session, scopes)
-    found = _slots_in_use(session, locked, now=now)
-    count = 0
-    empty: list[str] = []
-    for scope in sorted(locked):
-        used = used_slots(found.get(scope, ()), now=now)
-        admitted, waits = _admit_scope(
-            session,
-            scope,
-            {owner: caps[owner] for owner in scopes[scope]},
-            used,
-            last_owner=locked[scope],
-            now=now,
+        members[of_owner.scope if of_owner else owner].append(owner)
+    locked = slots.lock_scopes(session, members)
+    found = _slots_in_use(session, locked, caps=caps, now=now)
+    scopes = [
+        _Scope(
+            name,
+            locked[name],
+            used_slots(found.get(name, ()), now=now),
+            _caps_of_scope(session, name, members[name], locked[name], settings=settings),
         )
-        count += admitted
-        if not waits:
-            empty.append(scope)
-    slots.delete_scopes(session, empty)
+        for name in sorted(locked)
+    ]
+    count = _admit(session, scopes, now=now)
     is_last = len(owners) < MAX_OWNERS
     return Pass(count, is_waiting=True, after="" if is_last else owners[-1])
 
 
+def _known_caps(settings: Settings, owners: Iterable[str]) -> Mapping[str, Caps]:
+    """Return the caps of the owners, without those whose limits could not be read."""
+    found = {owner: settings.caps_of(owner) for owner in owners}
+    return {owner: caps for owner, caps in found.items() if settings.knows_limits_of(owner)}
+
+
+def _caps_of_scope(
+    session: Session, scope: str, members: Sequence[str], last_owner: str, *, settings: Settings
+) -> Mapping[str, Caps]:
+    """Return the caps of the owners that take part: those of a group from the next in turn on."""
+    if not is_group(scope):
+        return _known_caps(settings, members)
+    owners = slots.waiting_owners(session, after=last_owner, limit=MAX_OWNERS, within=scope)
+    if len(owners) < MAX_OWNERS:
+        first = slots.waiting_owners(session, after="", limit=MAX_OWNERS, within=scope)
+        owners = list(dict.fromkeys([*owners, *first]))[:MAX_OWNERS]
+    return _known_caps(settings, owners)
+
+
 def _slots_in_use(
-    session: Session, locked: Mapping[str, str], *, now: datetime
+    session: Session, locked: Mapping[str, str], *, caps: Mapping[str, Caps], now: datetime
 ) -> Mapping[str, Sequence[tuple[str, datetime, bool]]]:
     """Return the admitted slots by scope. Delete those that no limit counts any more."""
+    counts_starts = {name for each in caps.values() for name in _names_of_starts(each)}
     found: defaultdict[str, list[AdmittedSlot]] = defaultdict(list)
     old: list[int] = []
     for slot in slots.admitted(session, locked):
-        if slot.has_ended and slot.admitted_at <= now - MINUTE:
+        names = (slot.owner, *groups_of(slot.owner))
+        is_counted = not slot.has_ended or not counts_starts.isdisjoint(names)
+        if not is_counted or (slot.has_ended and slot.admitted_at <= now - MINUTE):
             old.append(slot.id)
             continue
-        for scope in (slot.owner, *groups_of(slot.owner)):
+        for scope in names:
             if scope in locked:
                 found[scope].append(slot)
     slots.delete_slots(session, old)
@@ -135,43 +170,41 @@ def _slots_in_use(
     }
 
 
-def _admit_scope(
-    session: Session,
-    scope: str,
-    caps: Mapping[str, Caps],
-    used: Used,
-    *,
-    last_owner: str,
-    now: datetime,
-) -> tuple[int, bool]:
-    """Admit runs of one locked scope. Return their number, and whether others may wait."""
-    waiting: dict[str, Sequence[str]] = {}
-    may_wait = False
-    for owner, of_owner in caps.items():
-        free = free_slots(of_owner, used, most=MAX_RUNS)
-        if not free:
-            may_wait = True
-            continue
-        # Some may have been revoked while they waited.
-        limit = free + max(10, MAX_READ // len(caps))
-        rows = slots.oldest_waiting(session, owner=owner, limit=limit)
-        slots.delete_slots(session, [row.slot_id for row in rows if not row.waits])
-        wanted = [row.run_id for row in rows if row.waits][:free]
-        waiting[owner] = slots.free_waiting(session, wanted)
-        may_wait = may_wait or len(rows) > len(waiting[owner])
-    admission = admit(waiting, caps, used, last_owner=last_owner)
-    slots.admit(session, admission.run_ids, now=now)
-    if admission.last_owner != last_owner:
-        slots.set_last_owner(session, scope=scope, owner=admission.last_owner)
-    left = sum(map(len, waiting.values())) > len(admission.run_ids)
-    return len(admission.run_ids), may_wait or left
+def _names_of_starts(caps: Caps) -> Iterable[str]:
+    return (limit.owner for limit in caps.starts)
+
+
+def _admit(session: Session, scopes: Sequence[_Scope], *, now: datetime) -> int:
+    """Admit runs of the locked scopes. Return their number."""
+    waiting: dict[str, Sequence[WaitingRun]] = {}
+    for scope in scopes:
+        for owner, caps in scope.caps.items():
+            free = free_slots(caps, scope.used, most=MAX_RUNS)
+            if free:
+                waiting[owner] = slots.oldest_waiting(session, owner=owner, limit=free + SPARE)
+    rows = [row for each in waiting.values() for row in each]
+    # Paused, deleted or cancelled while they waited.
+    slots.delete_slots(session, [row.slot_id for row in rows if not row.waits])
+    unlocked = set(slots.free_waiting(session, [row.run_id for row in rows if row.waits]))
+    admitted: list[str] = []
+    for scope in scopes:
+        ready = {
+            owner: [row.run_id for row in waiting.get(owner, ()) if row.run_id in unlocked]
+            for owner in scope.caps
+        }
+        given = admit(ready, scope.caps, scope.used, last_owner=scope.last_owner)
+        admitted += given.run_ids
+        if is_group(scope.name) and given.last_owner != scope.last_owner:
+            slots.set_last_owner(session, scope=scope.name, owner=given.last_owner)
+    slots.admit(session, admitted, now=now)
+    return len(admitted)
 
 
 def _end_expired(session: Session, *, now: datetime, settings: Settings) -> None:
     """Mark the waiting runs that have expired, by the present ``expires_after``."""
     expired: list[WaitingRun] = []
     gone: list[int] = []
-    for row in slots.expiring(session, now=now, limit=MAX_RUNS):
+    for row in slots.lock_expiring(session, now=now, limit=MAX_RUNS):
         if not row.waits or row.created_at is None:
             gone.append(row.slot_id)
             continue

@@ -34,7 +34,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.beat.claim import claim, plan_unplanned
 from celery_dynbeat.beat.confirms import Confirms, Executor, InlineExecutor
 from celery_dynbeat.beat.fairness import COSTLY_FOR, CostlyOwners
-from celery_dynbeat.beat.maintenance import Maintenance, Termination
+from celery_dynbeat.beat.maintenance import RESCUES_PER_NODE_TIMEOUT, Maintenance, Termination
 from celery_dynbeat.beat.sweep import take_overdue
 from celery_dynbeat.broker.publisher import PublishResult, RunPublisher
 from celery_dynbeat.common.clock import Clock
@@ -44,6 +44,7 @@ from celery_dynbeat.common.states import RequestKind
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.statements import RowLockedError
 from celery_dynbeat.planning.plan import OutgoingRun
+from celery_dynbeat.store import runs
 from celery_dynbeat.store.schedules import due
 from celery_dynbeat.store.schedules.due import PendingWork
 from celery_dynbeat.telemetry import emit, emit_on_commit, events, has_listeners
@@ -172,15 +173,55 @@ class NoTraces:
         return publisher.publish(outgoing)
 
 
-def _admission(
-    database: Database, settings: Settings, *, idle_interval: timedelta
-) -> "Admission | None":
-    """Return what admits waiting runs, None if no owner can have a limit on its runs."""
-    if not settings.may_cap_runs:
-        return None
-    from celery_dynbeat.beat.admission import Admission  # noqa: PLC0415
+class _LazyAdmission:
+    """Looks for waiting runs now and then, and admits them by ``beat.admission`` once it sees one.
 
-    return Admission(database=database, settings=settings, idle_interval=idle_interval)
+    Without a limit in the settings of this beat, runs may wait as well: the last limit was removed,
+    or another process has one. Then the search is as frequent as maintenance.
+    """
+
+    def __init__(self, database: Database, settings: Settings, *, idle_interval: timedelta) -> None:
+        self._database, self._settings = database, settings
+        self._idle_interval = idle_interval
+        self._interval = (
+            idle_interval
+            if settings.may_cap_runs
+            else max(idle_interval, settings.node_timeout / RESCUES_PER_NODE_TIMEOUT)
+        )
+        self._next_at: datetime | None = None
+        self._admission: Admission | None = None
+
+    def expect(self) -> None:
+        """Look for waiting runs in the next pass, if there can be a new one."""
+        if self._admission is not None:
+            self._admission.expect()
+        elif self._settings.may_cap_runs:
+            self._next_at = None
+
+    def wait(self, now: datetime) -> timedelta:
+        """Return how long beat may sleep."""
+        if self._admission is not None:
+            return self._admission.wait(now)
+        return NOW if self._next_at is None else max(NOW, self._next_at - now)
+
+    def run(self, now: datetime) -> int:
+        """Admit waiting runs if it is time; return their number."""
+        if self._admission is None and self._is_due(now):
+            self._next_at = now + self._interval
+            if self._database.read(runs.has_waiting):
+                self._admission = self._imported()
+        return 0 if self._admission is None else self._admission.run(now)
+
+    def _is_due(self, now: datetime) -> bool:
+        # An instant far after ``now``: the clock was set back.
+        return self._next_at is None or not now < self._next_at <= now + self._interval
+
+    def _imported(self) -> "Admission":
+        from celery_dynbeat.beat.admission import Admission  # noqa: PLC0415
+
+        return Admission(
+            database=self._database, settings=self._settings, idle_interval=self._idle_interval
+        )
 
 
 def _recorded_traces(tracer: "RunTracer") -> "RecordedTraces":
@@ -232,7 +273,7 @@ class Dispatcher:
         self._poller = DuePoller(
             database=database, interval=poll_interval or settings.poll_interval
         )
-        self._admission = _admission(
+        self._admission = _LazyAdmission(
             database, settings, idle_interval=poll_interval or settings.poll_interval
         )
         self._termination = Termination(publisher)
@@ -256,14 +297,12 @@ class Dispatcher:
     def reset_poller(self) -> None:
         """Make the next poll a full one, as once in each dynbeat_poll_interval."""
         self._poller.reset()
-        if self._admission is not None:
-            self._admission.expect()
+        self._admission.expect()
 
     def on_change(self) -> None:
         """Make the next pass claim what is due, and the poll after it a full one."""
         self._poller.on_change()
-        if self._admission is not None:
-            self._admission.expect()
+        self._admission.expect()
 
     def close(self) -> None:
         """Wait for the last confirm."""
@@ -290,8 +329,7 @@ class Dispatcher:
             handled += self._dispatch_due(now)
         if is_due(pending.overdue_at, now):
             handled += self._sweep(now)
-        if self._admission is not None:
-            handled += self._admission.run(now)
+        handled += self._admission.run(now)
         if pending.has_deferred and not self._has_backlog:
             handled += self._maintenance.settle_recent(now)
         handled += self._maintenance.rescue(now)
@@ -315,8 +353,7 @@ class Dispatcher:
         wait, maintenance_at = self._poller.next_wait(pending, now), self._maintenance.next_at
         if self._confirms.are_left:
             wait = min(wait, LOCKED_PAUSE)
-        if self._admission is not None:
-            wait = min(wait, self._admission.wait(now))
+        wait = min(wait, self._admission.wait(now))
         return wait if maintenance_at is None else min(wait, maintenance_at - now)
 
     def _end_pauses(self, now: datetime) -> int:
@@ -343,7 +380,7 @@ class Dispatcher:
         claimed = self._take(take, BatchKind.DUE)
         self._costly_in_rows = claimed.costly_in_rows
         self._has_backlog = claimed.is_full
-        if self._admission is not None and claimed.has_waiting:
+        if claimed.has_waiting:
             self._admission.expect()
         self._add_costly_owners(claimed.costly_owners, now)
         self._termination.request(claimed.terminate)
@@ -367,6 +404,8 @@ class Dispatcher:
 
         take = partial(run_due_request, now=now, settings=self._settings.for_pass())
         requested = self._take(take, BatchKind.RERUN)
+        # Its runs may need slots.
+        self._admission.expect()
         is_rerun = requested.kind is RequestKind.RERUN
         return self._send(requested, BatchKind.RERUN if is_rerun else BatchKind.BACKFILL)
 

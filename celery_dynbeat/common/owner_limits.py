@@ -44,7 +44,9 @@ _WARN_EVERY = 60.0
 
 def _check_cap(name: str, value: Any) -> None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-        raise _invalid(name, value, "must be a whole number from 1; a hold stops all runs")
+        raise _invalid(
+            name, value, "must be a whole number from 1; to stop an owner, hold its schedules"
+        )
 
 
 def _invalid(name: str, value: object, rule: str) -> ConfigurationError:
@@ -190,6 +192,18 @@ class LimitsByOwner:
         given = [each for each in self._values(owner, "allowed_tasks") if each.value is not None]
         return given or default_allowed_tasks(owner, default)
 
+    @property
+    def may_cap_runs(self) -> bool:
+        """Whether an owner can have a limit on its runs. A function is not asked: it may."""
+        if not isinstance(self._given, Mapping):
+            return True
+        return any(each.max_running or each.max_starts_per_minute for each in self._given.values())
+
+    def knows(self, owner: str) -> bool:
+        """Return whether the limits of the owner and its groups were read without an error."""
+        del owner
+        return True
+
     def for_pass(self) -> "LimitsByOwner":
         """Return the limits for one pass: each name is asked once, and no error is raised."""
         return _LimitsOfPass(self)
@@ -211,6 +225,14 @@ class _LimitsOfPass(LimitsByOwner):
         super().__init__({})
         self._limits = limits
         self._known: dict[str, OwnerLimits] = {}
+        self._failed: set[str] = set()
+
+    @property
+    def may_cap_runs(self) -> bool:
+        return self._limits.may_cap_runs
+
+    def knows(self, owner: str) -> bool:
+        return self._failed.isdisjoint((owner, *groups_of(owner)))
 
     def of(self, name: str) -> OwnerLimits:
         known = self._known.get(name)
@@ -226,6 +248,7 @@ class _LimitsOfPass(LimitsByOwner):
             return self._limits.of(name)
         # A function of the operator: it may raise anything.
         except Exception:
+            self._failed.add(name)
             source, now = self._limits, monotonic()
             if source.warned_at is None or now - source.warned_at >= _WARN_EVERY:
                 source.warned_at = now

@@ -485,11 +485,13 @@ class Settings:
     @property
     def may_cap_runs(self) -> bool:
         """Whether an owner can have a limit on its runs."""
-        return (
-            self.owner_limits is not None
-            or self.max_running_per_owner is not None
-            or self.max_starts_per_minute_per_owner is not None
-        )
+        if self.max_running_per_owner or self.max_starts_per_minute_per_owner:
+            return True
+        return self.owner_limits is not None and self.owner_limits.may_cap_runs
+
+    def knows_limits_of(self, owner: str) -> bool:
+        """Return whether the limits of ``owner`` were read. For settings of ``for_pass``."""
+        return self.owner_limits is None or self.owner_limits.knows(owner)
 
     def caps_of(self, owner: str) -> "Caps":
         """Return the limits on the runs of an owner or a group.

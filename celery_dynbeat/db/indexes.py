@@ -188,9 +188,18 @@ Index(
 # The waiting runs by owner, oldest first, and the slots in use. MySQL has no partial indexes.
 _only_on(
     ("sqlite", "postgresql"),
-    _partial("ix_dynbeat_slot_waiting", Slot.owner, Slot.id, where=Slot.admitted_at.is_(None)),
+    _partial(
+        "ix_dynbeat_slot_waiting",
+        Slot.owner,
+        Slot.is_requested,
+        Slot.id,
+        where=Slot.admitted_at.is_(None),
+    ),
 )
-_only_on(_MYSQL, Index("ix_dynbeat_slot_waiting", Slot.owner, Slot.admitted_at, Slot.id))
+_only_on(
+    _MYSQL,
+    Index("ix_dynbeat_slot_waiting", Slot.owner, Slot.admitted_at, Slot.is_requested, Slot.id),
+)
 _only_on(
     ("sqlite", "postgresql"),
     _partial(

@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
+from sqlalchemy import false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from celery_dynbeat.db.models import NAME_LENGTH, Base, BigId, rename_tables
@@ -25,13 +26,15 @@ class Slot(Base):
     # Not a foreign key: a prune would read this table for each run.
     run_id: Mapped[str] = mapped_column(RunId, unique=True)
     owner: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
-    # The run expires at this instant if it still waits. NULL: it does not expire.
+    # A backfill or a rerun of many made the run: other runs of the owner come first.
+    is_requested: Mapped[bool] = mapped_column(server_default=false())
+    # The waiting run expires at this instant. NULL: it does not expire, or it was admitted.
     expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     admitted_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
 class SlotScope(Base):
-    """An owner or a group of owners with waiting runs. Only beats lock this row, to admit runs."""
+    """An owner or a group of owners that had waiting runs. Beats lock this row, to admit runs."""
 
     __tablename__ = "dynbeat_slot_scope"
 

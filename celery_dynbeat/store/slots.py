@@ -40,7 +40,7 @@ _WAITS = SLOTS.c.admitted_at.is_(None)
 
 
 def add(session: Session, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Let the new runs of ``rows`` wait: run_id, owner, expires_at."""
+    """Let the new runs of ``rows`` wait: run_id, owner, is_requested, expires_at, admitted_at."""
     connection = session.connection(bind_arguments={"mapper": Run})
     statements.insert(connection, SLOTS, list(rows))
 
@@ -57,19 +57,24 @@ def expires_after(session: Session, schedule_ids: Collection[int]) -> Mapping[in
 
 
 @in_index_order
-def waiting_owners(session: Session, *, after: str, limit: int) -> Sequence[str]:
+def waiting_owners(
+    session: Session, *, after: str, limit: int, within: str | None = None
+) -> Sequence[str]:
     """Return up to ``limit`` owners above ``after`` with waiting runs, in order.
+
+    ``within`` is a group: only its owners count.
 
     Reads one index entry for each owner, not one for each run.
     """
     owner = SLOTS.c.owner
+    waits = _WAITS if within is None else and_(_WAITS, is_of(owner, within))
     if not capabilities_of(session.get_bind(Run).dialect).has_partial_indexes:
         # MySQL skips to the next owner in the index by itself, and not in a recursive query.
-        grouped = force_index(select(owner), SLOTS, _WAITING_INDEX).where(_WAITS, owner > after)
+        grouped = force_index(select(owner), SLOTS, _WAITING_INDEX).where(waits, owner > after)
         return session.scalars(grouped.group_by(owner).order_by(owner).limit(limit)).all()
 
     def next_owner(condition: ColumnElement[bool]) -> Any:
-        first = force_index(select(owner), SLOTS, _WAITING_INDEX).where(_WAITS, condition)
+        first = force_index(select(owner), SLOTS, _WAITING_INDEX).where(waits, condition)
         first = first.order_by(owner).limit(1)
         return first.scalar_subquery()
 
@@ -83,12 +88,15 @@ def waiting_owners(session: Session, *, after: str, limit: int) -> Sequence[str]
 def lock_scopes(session: Session, names: Collection[str]) -> Mapping[str, str]:
     """Lock the scopes that no other beat has locked, and return their last owners by name."""
     wanted = sorted(names)
+    if not wanted:
+        return {}
     present = select(SLOT_SCOPES.c.name).where(SLOT_SCOPES.c.name.in_(wanted))
     missing = sorted(set(wanted).difference(session.scalars(present)))
     if missing:
         connection = session.connection(bind_arguments={"mapper": Run})
         statements.insert_new(connection, SLOT_SCOPES, [{"name": name} for name in missing])
-    free = select(SLOT_SCOPES.c.name, SLOT_SCOPES.c.last_owner)
+    # InnoDB locks each row that it scans, and prefers to scan a small table.
+    free = force_index(select(SLOT_SCOPES.c.name, SLOT_SCOPES.c.last_owner), SLOT_SCOPES, "PRIMARY")
     free = free.where(SLOT_SCOPES.c.name.in_(wanted)).with_for_update(skip_locked=True)
     return {row.name: row.last_owner for row in session.execute(free)}
 
@@ -97,12 +105,6 @@ def set_last_owner(session: Session, *, scope: str, owner: str) -> None:
     """Store which owner of a locked scope got the last slot."""
     changed = update(SlotScope).where(SlotScope.name == scope).values(last_owner=owner)
     execute_dml(session, changed)
-
-
-def delete_scopes(session: Session, names: Collection[str]) -> None:
-    """Delete locked scopes that have no waiting runs."""
-    if names:
-        execute_dml(session, delete(SlotScope).where(SlotScope.name.in_(names)))
 
 
 class AdmittedSlot(NamedTuple):
@@ -138,7 +140,10 @@ def _is_of_any(names: Iterable[str]) -> ColumnElement[bool]:
 
 
 class WaitingRun(NamedTuple):
-    """A waiting run, with what decides about its expiry."""
+    """A slot that is not admitted, with what decides about its run.
+
+    ``waits`` is false if the run was revoked or deleted in the meantime.
+    """
 
     slot_id: int
     run_id: str
@@ -147,14 +152,13 @@ class WaitingRun(NamedTuple):
     waits: bool
 
 
+_RUN_WAITS = and_(Run.status == Status.PENDING, Run.overdue_at.is_(None))
 _COLUMNS: tuple[Any, ...] = (
     Slot.id,
     Slot.run_id,
     Run.created_at,
     Schedule.expires_after,
-    func.coalesce(
-        and_(Run.status == Status.PENDING, Run.overdue_at.is_(None)), literal(value=False)
-    ),
+    func.coalesce(_RUN_WAITS, literal(value=False)),
 )
 
 
@@ -166,30 +170,41 @@ def _waiting(index: str) -> Select[Any]:
 
 @in_index_order
 def oldest_waiting(session: Session, *, owner: str, limit: int) -> Sequence[WaitingRun]:
-    """Return the oldest waiting runs of an owner, without locks."""
-    statement = (
-        _waiting(_WAITING_INDEX)
-        .where(Slot.owner == owner)
-        .order_by(Slot.owner, Slot.id)
-        .limit(limit)
-    )
-    return [WaitingRun(*row) for row in session.execute(statement)]
+    """Return the first waiting runs of an owner, without locks.
+
+    Backfills and reruns of many come after the others. Otherwise the oldest comes first.
+    """
+    waiting = _waiting(_WAITING_INDEX).where(Slot.owner == owner)
+    first = waiting.order_by(Slot.owner, Slot.is_requested, Slot.id).limit(limit)
+    return [WaitingRun(*row) for row in session.execute(first)]
 
 
 @in_index_order
-def expiring(session: Session, *, now: datetime, limit: int) -> Sequence[WaitingRun]:
-    """Return up to ``limit`` waiting runs that were to expire by ``now``, without locks."""
-    statement = (
-        _waiting("ix_dynbeat_slot_expires_at")
-        .where(Slot.expires_at <= now)
-        .order_by(Slot.expires_at)
-        .limit(limit)
-    )
-    return [WaitingRun(*row) for row in session.execute(statement)]
+def lock_expiring(session: Session, *, now: datetime, limit: int) -> Sequence[WaitingRun]:
+    """Return up to ``limit`` waiting runs that were to expire by ``now``, with locked slots.
+
+    Slots that another transaction has locked are skipped.
+    """
+    expiring = force_index(select(Slot.id), Slot, "ix_dynbeat_slot_expires_at")
+    expiring = expiring.where(Slot.admitted_at.is_(None), Slot.expires_at <= now)
+    found = session.scalars(expiring.order_by(Slot.expires_at).limit(limit)).all()
+    ids = _lock(session, found)
+    if not ids:
+        return ()
+    rows = session.execute(_waiting("PRIMARY").where(Slot.id.in_(ids)))
+    return [WaitingRun(*row) for row in rows]
+
+
+def _lock(session: Session, ids: Sequence[int]) -> Sequence[int]:
+    """Lock the slots that no other transaction has locked; return their ids."""
+    if not ids:
+        return ()
+    free = force_index(select(SLOTS.c.id), SLOTS, "PRIMARY").where(SLOTS.c.id.in_(ids))
+    return session.scalars(free.with_for_update(skip_locked=True)).all()
 
 
 def set_expiry(session: Session, *, slot_id: int, expires_at: datetime | None) -> None:
-    """Store when a waiting run expires, because its schedule was edited."""
+    """Store when the run of a locked slot expires, because its schedule was edited."""
     changed = update(Slot).where(Slot.id == slot_id).values(expires_at=expires_at)
     execute_dml(session, changed)
 
@@ -198,12 +213,10 @@ def free_waiting(session: Session, run_ids: Sequence[str]) -> Sequence[str]:
     """Lock the runs that still wait; return them without those that others have locked."""
     free: set[str] = set()
     for part in statements.in_parts(run_ids, MAX_IN_LIST):
-        free.update(lock_free(session, part))
-    if not free:
-        return ()
-    waits = (Run.status == Status.PENDING, Run.overdue_at.is_(None))
-    still = set(session.scalars(select(Run.id).where(Run.id.in_(free), *waits)))
-    return [run_id for run_id in run_ids if run_id in still]
+        locked = lock_free(session, part)
+        still = select(Run.id).where(Run.id.in_(locked), _RUN_WAITS)
+        free.update(session.scalars(still) if locked else ())
+    return [run_id for run_id in run_ids if run_id in free]
 
 
 def admit(session: Session, run_ids: Sequence[str], *, now: datetime) -> None:
@@ -211,14 +224,15 @@ def admit(session: Session, run_ids: Sequence[str], *, now: datetime) -> None:
     for part in statements.in_parts(run_ids, MAX_IN_LIST):
         execute_dml(session, update(Run).where(Run.id.in_(part)).values(overdue_at=now))
         admitted = update(Slot).where(Slot.run_id.in_(part))
-        execute_dml(session, admitted.values(admitted_at=now))
+        execute_dml(session, admitted.values(admitted_at=now, expires_at=None))
 
 
 def delete_slots(session: Session, ids: Sequence[int]) -> None:
     """Delete slots, except those that another transaction has locked."""
     for part in statements.in_parts(ids, MAX_IN_LIST):
-        free = select(Slot.id).where(Slot.id.in_(part)).with_for_update(skip_locked=True)
-        execute_dml(session, delete(Slot).where(Slot.id.in_(session.scalars(free).all())))
+        free = _lock(session, part)
+        if free:
+            execute_dml(session, delete(Slot).where(Slot.id.in_(free)))
 
 
 @in_index_order
@@ -227,9 +241,10 @@ def count_waiting(session: Session, owner: str | None = None) -> int:
 
     None counts the runs of all owners.
     """
-    waiting = select(SLOTS.c.id).where(_WAITS)
+    waiting = select(Slot.id).join(Run, Run.id == Slot.run_id)
+    waiting = waiting.where(Slot.admitted_at.is_(None), _RUN_WAITS)
     if owner is not None:
-        waiting = waiting.where(is_of(SLOTS.c.owner, owner))
+        waiting = waiting.where(is_of(Slot.owner, owner))
     counted = select(func.count()).select_from(waiting.limit(MAX_COUNTED).subquery())
     return session.scalar(counted) or 0
 

@@ -17,12 +17,16 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
+    column,
     func,
+    literal_column,
     select,
+    table,
     update,
 )
 from sqlalchemy.orm import Session
 
+from celery_dynbeat import db
 from celery_dynbeat.common.states import CONFIRM, EXPIRE, GIVE_UP, REVOKE, SEND_RETRY, Status
 from celery_dynbeat.db import statements
 from celery_dynbeat.db.dialects import Capabilities, capabilities_of
@@ -57,6 +61,17 @@ def has_run(session: Session, *, schedule_id: int, scheduled_for: datetime) -> b
     """Return whether the schedule has a run or a skipped row for that fire time."""
     run = select(Run.id).where(Run.schedule_id == schedule_id, Run.scheduled_for == scheduled_for)
     return session.scalar(run.limit(1)) is not None
+
+
+def has_waiting(session: Session) -> bool:
+    """Return whether a run waits for a slot of its owner (``store.slots``)."""
+    # Not the model: few beats need it.
+    names = db.table_names()
+    slots = table(names.of("slot"), column("admitted_at"), schema=names.schema)
+    waiting: Select[Any] = (
+        select(literal_column("1")).select_from(slots).where(slots.c.admitted_at.is_(None))
+    )
+    return session.scalar(waiting.limit(1)) is not None
 
 
 def _present(session: Session, ids: set[str]) -> set[str]:

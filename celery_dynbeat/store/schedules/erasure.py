@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Table, select, update
+from sqlalchemy import Table, delete, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.alert_kinds import notice_target
@@ -67,8 +67,9 @@ def delete_requests(session: Session, *, owner: str, limit: int) -> int:
 def delete_slots(session: Session, *, owner: str, limit: int) -> int:
     """Delete up to ``limit`` slots of ``owner``; return their number."""
     # A late import: most processes that delete an owner have no slots.
-    from celery_dynbeat.db.slot_models import SLOTS, Slot  # noqa: PLC0415
+    from celery_dynbeat.db.slot_models import SLOTS, Slot, SlotScope  # noqa: PLC0415
 
+    execute_dml(session, delete(SlotScope).where(SlotScope.name == owner))
     ids = select(Slot.id).where(Slot.owner == owner).limit(limit)
     return _delete(session, SLOTS, session.scalars(ids).all())
 

@@ -209,6 +209,7 @@ def _add_slots(
             {
                 "run_id": each["id"],
                 "owner": each["owner"],
+                "is_requested": each.get("request_id") is not None,
                 "expires_at": expires_at(
                     expires_after.get(each["schedule_id"]),
                     created_at=each["created_at"],

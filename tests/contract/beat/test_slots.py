@@ -13,7 +13,7 @@ from celery_dynbeat.beat.admission import admit_waiting
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.insights.explain.collect import explain
 from celery_dynbeat.insights.explain.findings import Cause
-from celery_dynbeat.store import nodes
+from celery_dynbeat.store import nodes, slots
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START, application, execute
 from tests.support.ended_runs import end, start
@@ -223,17 +223,60 @@ def test_a_manual_run_a_rerun_and_a_backfill_need_a_slot(limited, clock):
     assert {run.origin for run in beat.publisher.sent} == {"schedule", "manual", "rerun"}
 
 
-def test_a_removed_limit_lets_all_waiting_runs_start(limited, clock):
+@pytest.mark.parametrize("left", [{"owner_limits": {}}, {}])
+def test_a_removed_limit_lets_all_waiting_runs_start(limited, clock, left):
     dynbeat = limited(owner_limits={OWNER: {"max_running": 1}})
     create(dynbeat, 5)
     clock.move_to(DUE)
     ManualBeat(dynbeat).run_until_idle()
 
-    # Another process of the installation: the limit is a setting that must exist for its beat.
-    beat = ManualBeat(limited(owner_limits={}))
+    beat = ManualBeat(limited(**left))
     beat.run_until_idle()
 
     assert sorted(names(beat)) == ["n00001", "n00002", "n00003", "n00004"]
+
+
+def test_beat_without_the_setting_sends_the_waiting_runs_of_another_process(limited, clock):
+    beat = ManualBeat(limited())
+    beat.run_until_idle()
+    process = limited(max_running_per_owner=1)
+    create(process, 1, at=DUE + timedelta(days=1))
+    mine = process.schedules.for_owner(OWNER)
+    mine.run_now("n00000")
+    mine.run_now("n00000")
+
+    clock.advance(timedelta(seconds=30))
+    beat.run_until_idle()
+
+    assert len(beat.publisher.sent) == 2
+
+
+def test_waiting_runs_keep_waiting_while_the_limits_are_not_known(limited, clock):
+    answers = [None]
+
+    def limits_of(name):
+        del name
+        if answers:
+            return {"max_running": 1}
+        raise ConnectionError
+
+    dynbeat = limited(owner_limits=limits_of)
+    create(dynbeat, 4)
+    clock.move_to(DUE)
+    beat = ManualBeat(dynbeat)
+    beat.run_until_idle()
+    answers.clear()
+    first = beat.publisher.sent[0].run_id
+    start(dynbeat, first)
+    end(dynbeat, first, "succeeded")
+    clock.advance(SECOND)
+    beat.run_until_idle()
+    assert len(beat.publisher.sent) == 1
+
+    answers.append(None)
+    clock.advance(SECOND)
+    beat.run_until_idle()
+    assert len(beat.publisher.sent) == 2
 
 
 def test_a_buffered_run_does_not_wait_for_a_run_that_waits_for_its_slot(limited, clock):
@@ -259,22 +302,76 @@ def test_a_scope_that_another_beat_has_locked_admits_nothing(limited, clock, dat
         pytest.skip("SQLite has one writer")
     dynbeat = limited(max_running_per_owner=1)
     create(dynbeat, 2)
-    clock.move_to(DUE)
-    beat = ManualBeat(dynbeat)
-    beat.tick()
-    settings = dynbeat.context.settings
+    mine = dynbeat.schedules.for_owner(OWNER)
+    # Recorded without a pass.
+    mine.run_now("n00000")
+    mine.run_now("n00001")
+    admit_all = partial(admit_waiting, now=clock.now(), settings=dynbeat.context.settings)
     database = dynbeat.context.database
-    passes = []
+
+    database.run(partial(slots.lock_scopes, names=[OWNER]))
 
     def admit_in_both(session):
-        def work(other):
-            passes.append(admit_waiting(other, now=clock.now(), settings=settings))
+        return [admit_all(session).admitted, database.run(admit_all).admitted]
 
-        passes.append(admit_waiting(session, now=clock.now(), settings=settings))
-        database.run(work)
+    assert database.run(admit_in_both) == [1, 0]
+    assert database.run(admit_all).admitted == 0
 
-    database.run(admit_in_both)
-    assert sum(each.admitted for each in passes) <= 1
+
+def test_the_owners_of_a_large_group_take_turns(limited, clock, monkeypatch):
+    monkeypatch.setattr("celery_dynbeat.beat.admission.MAX_OWNERS", 2)
+    dynbeat = limited(owner_limits={"org:7/": {"max_running": 1}})
+    for user in "abc":
+        create(dynbeat, 3, owner=f"org:7/{user}")
+    clock.move_to(DUE)
+    beat = ManualBeat(dynbeat)
+    for number in range(9):
+        clock.advance(SECOND)
+        beat.run_until_idle()
+        run = beat.publisher.sent[number]
+        start(dynbeat, run.run_id)
+        end(dynbeat, run.run_id, "succeeded")
+
+    assert [run.owner[-1] for run in beat.publisher.sent] == [*"abc" * 3]
+
+
+def test_a_backfill_comes_after_the_fire_times_of_its_owner(limited, clock):
+    dynbeat = limited(max_running_per_owner=1)
+    mine = dynbeat.schedules.for_owner(OWNER)
+    mine.create("a", task="t", trigger="* * * * *")
+    beat = ManualBeat(dynbeat)
+    beat.run_until_idle()
+    mine.backfill("a", since=START - timedelta(minutes=5), until=START)
+    beat.run_until_idle()
+    clock.advance(timedelta(minutes=1))
+    for number in range(6):
+        clock.advance(SECOND)
+        beat.run_until_idle()
+        run = beat.publisher.sent[number]
+        start(dynbeat, run.run_id)
+        end(dynbeat, run.run_id, "succeeded")
+
+    assert [run.origin for run in beat.publisher.sent] == [
+        "backfill",
+        "schedule",
+        *["backfill"] * 4,
+    ]
+
+
+def test_the_rows_of_ended_slots_are_deleted(limited, clock):
+    dynbeat = limited(max_running_per_owner=1)
+    create(dynbeat, 3)
+    clock.move_to(DUE)
+    beat = ManualBeat(dynbeat)
+    for number in range(3):
+        beat.run_until_idle()
+        run = beat.publisher.sent[number]
+        start(dynbeat, run.run_id)
+        end(dynbeat, run.run_id, "succeeded")
+        clock.advance(SECOND)
+    beat.run_until_idle()
+
+    assert execute(dynbeat, "DELETE FROM dynbeat_slot") <= 1
 
 
 class CrashError(Exception):

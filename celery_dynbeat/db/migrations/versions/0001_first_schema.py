@@ -615,6 +615,7 @@ def _create_slot() -> None:
         sa.Column("id", BIG_ID, primary_key=True, autoincrement=True),
         sa.Column("run_id", RunId(), nullable=False),
         sa.Column("owner", ExactText(255), nullable=False),
+        sa.Column("is_requested", sa.Boolean(), server_default=sa.false(), nullable=False),
         sa.Column("expires_at", UtcDateTime(), nullable=True),
         sa.Column("admitted_at", UtcDateTime(), nullable=True),
         sa.UniqueConstraint("run_id"),
@@ -622,14 +623,14 @@ def _create_slot() -> None:
     _create_index(
         "ix_dynbeat_slot_waiting",
         "dynbeat_slot",
-        ["owner", "id"],
+        ["owner", "is_requested", "id"],
         where="admitted_at IS NULL",
         only_on=WITH_PARTIAL_INDEXES,
     )
     _create_index(
         "ix_dynbeat_slot_waiting",
         "dynbeat_slot",
-        ["owner", "admitted_at", "id"],
+        ["owner", "admitted_at", "is_requested", "id"],
         only_on=MYSQL,
     )
     _create_index(
