@@ -4,9 +4,11 @@ import queue
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from celery_dynbeat.alerts.delivery import Delivered, DeliveryError, SendTask
 from celery_dynbeat.alerts.notice_content import NoticeContent, as_kwargs
@@ -15,18 +17,24 @@ from celery_dynbeat.common.settings import Settings
 
 #: Seconds that the function of the setting may take. The lease of the message must not end.
 RECIPIENT_TIMEOUT = 10.0
-NOT_IN_TIME = "dynbeat_recipient did not return in time"
+NOT_IN_TIME = f"dynbeat_recipient did not return within {RECIPIENT_TIMEOUT:g} s"
+#: URLs, a task, or None: the owner gets no notices.
+_Found: TypeAlias = Sequence[str] | NoticeTask | None
 _NAMESPACE = uuid.UUID("7c1f2f0c-5c55-4c39-8b1a-0f2b6b0d1c11")
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where a message goes. No destinations and no ``error``: its owner gets no notices."""
+    """Where a message goes. No destinations and no ``error``: its owner gets no notices.
+
+    ``is_logged``: the error is logged already.
+    """
 
     destinations: Sequence[str]
     deliver: Callable[[Sequence[str]], Sequence[str | None]]
     error: str | None = None
     is_task: bool = False
+    is_logged: bool = False
 
 
 def _nowhere(destinations: Sequence[str]) -> Sequence[str | None]:
@@ -50,6 +58,7 @@ class NoticeSending:
     ) -> None:
         self._settings, self._deliver = settings, deliver
         self._send_task = send_task or _send_no_task
+        self._caller = None if settings.recipient is None else _Caller(settings.recipient)
 
     def plan(self, message: Mapping[str, Any]) -> Plan:
         """Return where a message goes."""
@@ -58,13 +67,12 @@ class NoticeSending:
         except (ValueError, KeyError, TypeError) as error:
             # A newer version has written it, or SQL by hand.
             return Plan((), _nowhere, f"the message cannot be read: {type(error).__name__}")
-        recipient = self._settings.recipient
-        if not content.notices or recipient is None:
+        if not content.notices or self._caller is None:
             return Plan((), _nowhere)
         try:
-            found = _recipient_of(recipient, content.notices[0].owner)
+            found = self._caller.recipient_of(content.notices[0].owner)
         except RecipientError as error:
-            return Plan((), _nowhere, str(error))
+            return Plan((), _nowhere, str(error), is_logged=True)
         if found is None:
             return Plan((), _nowhere)
         if isinstance(found, NoticeTask):
@@ -113,22 +121,52 @@ class NoticeSending:
         return errors
 
 
-def _recipient_of(recipient: Recipient, owner: str) -> Sequence[str] | NoticeTask | None:
-    """Call the function in a daemon thread, for at most RECIPIENT_TIMEOUT."""
-    results: queue.SimpleQueue[Any] = queue.SimpleQueue()
+class _Caller:
+    """Calls the function of the setting in one daemon thread, for one owner at a time.
 
-    def call() -> None:
+    The thread lasts as long as beat. While a call hangs, other calls fail at once: a thread for
+    each of them would never end.
+    """
+
+    def __init__(self, recipient: Recipient) -> None:
+        self._recipient = recipient
+        self._calls: queue.SimpleQueue[tuple[str, Future[_Found]]] = queue.SimpleQueue()
+        self._turn = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._late: Future[_Found] | None = None
+
+    def recipient_of(self, owner: str) -> _Found:
+        """Return the recipient of ``owner``. Raises RecipientError, and logs it once a minute."""
+        # Each of the two waits is bounded, and the margin of the lease contains both.
+        if not self._turn.acquire(timeout=RECIPIENT_TIMEOUT):
+            raise RecipientError(NOT_IN_TIME)
         try:
-            results.put(recipient.of(owner))
-        except RecipientError as error:
-            results.put(error)
+            return self._call(owner)
+        finally:
+            self._turn.release()
 
-    threading.Thread(target=call, name="dynbeat-recipient", daemon=True).start()
-    try:
-        found = results.get(timeout=RECIPIENT_TIMEOUT)
-    except queue.Empty:
-        raise RecipientError(NOT_IN_TIME) from None
-    if isinstance(found, RecipientError):
-        raise found
-    result: Sequence[str] | NoticeTask | None = found
-    return result
+    def _call(self, owner: str) -> _Found:
+        if self._late is not None and not self._late.done():
+            self._recipient.warn(owner, NOT_IN_TIME)
+            raise RecipientError(NOT_IN_TIME)
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._work, name="dynbeat-recipient", daemon=True
+            )
+            self._thread.start()
+        found: Future[_Found] = Future()
+        self._calls.put((owner, found))
+        try:
+            return found.result(RECIPIENT_TIMEOUT)
+        except FutureTimeoutError:
+            self._late = found
+            self._recipient.warn(owner, NOT_IN_TIME)
+            raise RecipientError(NOT_IN_TIME) from None
+
+    def _work(self) -> None:
+        while True:
+            owner, found = self._calls.get()
+            try:
+                found.set_result(self._recipient.of(owner))
+            except RecipientError as error:
+                found.set_exception(error)

@@ -58,12 +58,14 @@ _SALT_BYTES, _HASH_BYTES = 16, 16
 class Result:
     """The errors of a try, and the marks of the URLs that have accepted the message so far.
 
-    ``is_unwanted``: the message has no recipient, and was not sent.
+    ``is_unwanted``: the message has no recipient, and was not sent. ``is_logged``: the errors are
+    logged already.
     """
 
     delivered: Sequence[Any]
     errors: Sequence[str]
     is_unwanted: bool = False
+    is_logged: bool = False
 
 
 def ended_values(
@@ -88,8 +90,10 @@ def _pause(attempts: int) -> timedelta:
     return min(doubled, MAX_PAUSE)
 
 
-def report(message: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-    """Emit the event of a message that has ended; log a try that failed."""
+def report(
+    message: Mapping[str, Any], values: Mapping[str, Any], *, is_logged: bool = False
+) -> None:
+    """Emit the event of a message that has ended; log a try that failed unless it is logged."""
     error = values["error"]
     target = shown_target(message["target"])
     content = {
@@ -102,7 +106,7 @@ def report(message: Mapping[str, Any], values: Mapping[str, Any]) -> None:
     elif "dropped_at" in values:
         attempts = message["attempts"]
         emit(events.AlertMessageDropped(**content, attempts=attempts, error=error))
-    elif error is not None:
+    elif error is not None and not is_logged:
         logger.warning(
             "alert message %s to target %r not delivered, next try at %s: %s",
             message["id"],
@@ -238,7 +242,9 @@ class Sending:
             return Result(delivered=message["delivered"], errors=[NO_RECIPIENT])
         plan = self._notices.plan(message)
         if plan.error is not None:
-            return Result(delivered=message["delivered"], errors=[plan.error])
+            return Result(
+                delivered=message["delivered"], errors=[plan.error], is_logged=plan.is_logged
+            )
         if not plan.destinations:
             return Result(delivered=(), errors=(), is_unwanted=True)
         return deliver_left(message, plan.destinations, plan.deliver, are_secret=not plan.is_task)
@@ -281,15 +287,16 @@ class Sending:
         del self._in_flight[target]
 
     def _end(self, ended: _InFlight) -> None:
+        result = ended.result.result()
         values = ended_values(
             ended.message,
-            ended.result.result(),
+            result,
             now=self._clock.now(),
             retry_for=self._settings.alert_retry_for,
         )
         end = partial(messages.end_try, message_id=ended.message["id"], node=self._node)
         if self._database.run(partial(end, values=values)):
-            report(ended.message, values)
+            report(ended.message, values, is_logged=result.is_logged)
 
 
 def _in_thread(work: Callable[[], Result]) -> "Future[Result]":

@@ -1,6 +1,7 @@
 """The setting ``dynbeat_recipient``: who gets the notices of an owner about its schedules."""
 
 import logging
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -74,10 +75,11 @@ class Recipient:
         """
         try:
             return self._checked(self.load()(owner))
-        # A function of the operator: it may raise anything, and its text may contain a URL.
-        except Exception as error:  # noqa: BLE001
+        # A function of the operator: it may raise anything, even SystemExit, which would end its
+        # thread. The text may contain a URL.
+        except BaseException as error:  # noqa: BLE001
             reason = str(error) if isinstance(error, RecipientError) else type(error).__name__
-            self._warn(owner, reason)
+            self.warn(owner, reason)
             raise RecipientError(f"{SETTING} failed: {reason}") from None
 
     def _checked(self, value: object) -> Sequence[str] | NoticeTask | None:
@@ -90,7 +92,8 @@ class Recipient:
         except ValueError as error:
             raise RecipientError(f"{error}, or the name of a task, or None") from None
 
-    def _warn(self, owner: str, reason: str) -> None:
+    def warn(self, owner: str, reason: str) -> None:
+        """Log why an owner has no recipient, at most once in WARN_EVERY."""
         now = monotonic()
         if self._warned_at is not None and now - self._warned_at < WARN_EVERY:
             return
@@ -100,7 +103,7 @@ class Recipient:
             SETTING,
             owner,
             reason,
-            exc_info=logger.isEnabledFor(logging.DEBUG),
+            exc_info=sys.exc_info()[1] if logger.isEnabledFor(logging.DEBUG) else None,
             extra={"event": Event.RECIPIENT_FAILED, "owner": owner},
         )
 
