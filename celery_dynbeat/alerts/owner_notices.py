@@ -11,7 +11,7 @@ no message to operators by more than that.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -30,6 +30,7 @@ from celery_dynbeat.planning.alerting import end_of_wait
 from celery_dynbeat.planning.owner_notices import Decision, NoticeState, after_notice, decide
 from celery_dynbeat.store import owners
 from celery_dynbeat.store.alerts import alerts, messages, owner_notices
+from celery_dynbeat.store.alerts.owner_notices import NoticeKey
 
 #: How often another beat can write a message first.
 ATTEMPTS = 5
@@ -37,12 +38,13 @@ ATTEMPTS = 5
 MAX_BACKLOG = 50
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NoticeWriter:
-    """Writes the messages to owners."""
+    """Writes the messages to owners. ``after`` is where the next pass continues."""
 
     database: Database
     settings: Settings
+    after: NoticeKey | None = None
 
     def write_due(self, now: datetime) -> datetime | None:
         """Write the messages that are due; return when others are."""
@@ -51,10 +53,27 @@ class NoticeWriter:
             return due_at
         count = partial(messages.count_due, now=now, limit=MAX_BACKLOG)
         room = MAX_BACKLOG - self.database.read(count)
-        due = partial(owner_notices.due_owners, now=now)
-        for owner in self.database.read_in_transaction(due)[:room] if room else ():
+        for owner in self._next_owners(now, limit=room) if room else ():
             self._write_one(owner, now)
         return self.database.read_in_transaction(owner_notices.next_due)
+
+    def _next_owners(self, now: datetime, *, limit: int) -> Iterable[str]:
+        """Return up to ``limit`` owners whose notices are due, after those of the last pass.
+
+        Alerts that a caller keeps locked stay due: without ``after`` they would be all that is
+        read.
+        """
+        due = partial(owner_notices.due, now=now, after=self.after)
+        window = self.database.read_in_transaction(due)
+        owners: dict[str, None] = {}
+        for row in window.rows:
+            if row.owner not in owners and len(owners) == limit:
+                return owners
+            owners[row.owner] = None
+            self.after = (row.owner_notice_at, row.id)
+        if not window.is_full:
+            self.after = None
+        return owners
 
     def _write_one(self, owner: str, now: datetime) -> None:
         write = partial(self._write, owner=owner, now=now)

@@ -9,8 +9,10 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.alert_kinds import NOTICE_KINDS, OwnerNotice
 from celery_dynbeat.db.alert_models import ALERTS, Alert
+from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.db.statements import Row, in_index_order, read
+from celery_dynbeat.store.alerts.checks import Window
 from celery_dynbeat.store.alerts.messages import MAX_UNSENT
 from celery_dynbeat.store.runs import execute_dml
 
@@ -18,6 +20,8 @@ from celery_dynbeat.store.runs import execute_dml
 WINDOW = 500
 #: Alerts of an owner that one message reports.
 MAX_ALERTS = 1_000
+#: The instant of a notice and the id of its alert.
+NoticeKey = tuple[datetime, int]
 _ALERT = ALERTS.c
 _STATE = (
     _ALERT.id,
@@ -38,11 +42,18 @@ def next_due(session: Session) -> datetime | None:
 
 
 @in_index_order
-def due_owners(session: Session, *, now: datetime) -> Sequence[str]:
-    """Return the owners of the notices that have been due the longest."""
-    due = select(Alert.owner).where(Alert.owner_notice_at <= now)
-    found = session.scalars(due.order_by(Alert.owner_notice_at, Alert.id).limit(WINDOW))
-    return list(dict.fromkeys(found))
+def due(session: Session, *, now: datetime, after: NoticeKey | None) -> Window:
+    """Return owner, owner_notice_at and id of the notices that have been due the longest.
+
+    ``after``: the ones that follow the notice with this key. Locks nothing.
+    """
+    columns = (_ALERT.owner_notice_at, _ALERT.id)
+    statement = select(_ALERT.owner, *columns).where(columns[0] <= now)
+    if after is not None:
+        row_after = capabilities_of(session.get_bind().dialect).row_after
+        statement = statement.where(row_after(columns, after))
+    found = read(session, statement.order_by(*columns).limit(WINDOW))
+    return Window(found, len(found) >= WINDOW)
 
 
 @in_index_order
@@ -82,10 +93,17 @@ def schedules_of(session: Session, schedule_ids: Sequence[int]) -> Mapping[int, 
     return {row.id: row for row in session.execute(shown)}
 
 
+@in_index_order
 def postpone(session: Session, *, owner: str, until: datetime, now: datetime) -> None:
-    """Let the due notices of an owner wait until an instant."""
-    due = update(Alert).where(Alert.owner == owner, Alert.owner_notice_at <= now)
-    execute_dml(session, due.values(owner_notice_at=until))
+    """Let up to MAX_ALERTS due notices of an owner wait until an instant.
+
+    Alerts that another transaction has locked are skipped.
+    """
+    found = select(_ALERT.id).where(_ALERT.owner == owner, _ALERT.owner_notice_at <= now)
+    found = found.order_by(_ALERT.id).limit(MAX_ALERTS).with_for_update(skip_locked=True)
+    ids = session.scalars(found).all()
+    if ids:
+        execute_dml(session, update(Alert).where(Alert.id.in_(ids)).values(owner_notice_at=until))
 
 
 def count_waiting(session: Session) -> int:

@@ -14,7 +14,8 @@ from celery_dynbeat.alerts.messages import Messages
 from celery_dynbeat.alerts.notice_content import as_kwargs
 from celery_dynbeat.alerts.threads import AlertThreads
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.db.alert_models import AlertMessage
+from celery_dynbeat.db.alert_models import Alert, AlertMessage
+from celery_dynbeat.store.alerts import owner_notices as stored_notices
 from tests.support.applications import MINUTELY, execute
 from tests.support.suites import one_database
 
@@ -239,6 +240,54 @@ def test_two_beats_write_one_message(notifying, clock):
     made.messages.run_once()
 
     assert made.kinds() == [["failing"]]
+
+
+def test_an_alert_that_a_caller_has_locked_does_not_block_its_owners_notices(
+    notifying, database_url
+):
+    if database_url.startswith("sqlite"):
+        pytest.skip("SQLite has one writer at a time")
+    made = notifying()
+    made.mine.create("a", task="t", trigger=MINUTELY)
+    made.end_run()
+    made.pass_time(DELAY)
+    made.mine.create_many([{"name": f"b{i}", "task": "t", "trigger": MINUTELY} for i in range(2)])
+    made.end_run()
+    with made.dynbeat.context.database.engine.connect() as connection:
+        connection.execute(select(Alert.id).where(Alert.name == "b0").with_for_update())
+        # These notices are postponed, because the owner has got a message.
+        made.pass_time(DELAY)
+        made.pass_time(INTERVAL)
+        connection.rollback()
+    shown = [[each["schedule"] for each in notices] for _, notices in made.sent]
+    assert shown == [["a"], ["b1"]]
+    made.pass_time(INTERVAL)
+
+    assert made.sent[-1][1][0]["schedule"] == "b0"
+
+
+def test_an_owner_whose_alerts_are_locked_does_not_delay_other_owners(
+    notifying, database_url, monkeypatch
+):
+    if database_url.startswith("sqlite"):
+        pytest.skip("SQLite has one writer at a time")
+    monkeypatch.setattr(stored_notices, "WINDOW", 2)
+    made = notifying()
+    made.mine.create_many([{"name": f"n{i}", "task": "t", "trigger": MINUTELY} for i in range(2)])
+    made.end_run()
+    made.dynbeat.schedules.for_owner("user:7").create("n", task="t", trigger=MINUTELY)
+    made.end_run()
+    with made.dynbeat.context.database.engine.connect() as connection:
+        connection.execute(select(Alert.id).where(Alert.owner == OWNER).with_for_update())
+        made.pass_time(DELAY)
+        made.pass_time(DELAY)
+        connection.rollback()
+    assert [urls for urls, _ in made.sent] == [["json://7"]]
+    # The first pass may continue behind these alerts.
+    made.pass_time(DELAY)
+    made.pass_time(DELAY)
+
+    assert [urls for urls, _ in made.sent] == [["json://7"], ["json://42"]]
 
 
 @one_database
