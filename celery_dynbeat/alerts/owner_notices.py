@@ -6,8 +6,8 @@ The target of the message is a hash of the owner, so that an owner gets no other
 ``dynbeat_alert_interval``, as each target. The notices of an owner that must wait are postponed in
 their rows: the index then begins with the notices of other owners.
 
-While MAX_BACKLOG messages wait to be sent, no more are written. So the notices to many owners delay
-no message to operators by more than that.
+While MAX_BACKLOG messages wait to be sent, or MAX_UNFINISHED messages to owners are tried again, no
+more are written. ``sending`` delivers the messages to operators first.
 """
 
 from collections import defaultdict
@@ -36,6 +36,9 @@ from celery_dynbeat.store.alerts.owner_notices import NoticeKey
 ATTEMPTS = 5
 #: Messages that may wait to be sent.
 MAX_BACKLOG = 50
+#: Messages to owners that are not ended. Many more than MAX_BACKLOG: a message that is refused is
+#: tried for ``dynbeat_alert_retry_for``, and must not delay the notices of other owners.
+MAX_UNFINISHED = 1_000
 
 
 @dataclass(slots=True)
@@ -51,8 +54,7 @@ class NoticeWriter:
         due_at = self.database.read_in_transaction(owner_notices.next_due)
         if due_at is None or due_at > now:
             return due_at
-        count = partial(messages.count_due, now=now, limit=MAX_BACKLOG)
-        room = MAX_BACKLOG - self.database.read(count)
+        room = self.database.read(partial(_room, now=now))
         for owner in self._next_owners(now, limit=room) if room else ():
             self._write_one(owner, now)
         return self.database.read_in_transaction(owner_notices.next_due)
@@ -142,6 +144,13 @@ class NoticeWriter:
             time_zone=zone,
             failures=failures,
         )
+
+
+def _room(session: Session, *, now: datetime) -> int:
+    """Return the number of messages that may be written now."""
+    due = messages.count_due(session, now=now, limit=MAX_BACKLOG)
+    unfinished = messages.count_unfinished_notices(session, limit=MAX_UNFINISHED)
+    return max(0, min(MAX_BACKLOG - due, MAX_UNFINISHED - unfinished))
 
 
 def _state(row: Row) -> NoticeState:

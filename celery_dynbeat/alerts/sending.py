@@ -4,6 +4,7 @@
 
 - A target has one message in flight, and all targets together MAX_IN_FLIGHT. So a server that does
   not answer delays only the messages of its target.
+- Messages to operators are leased before those to owners, and one place in flight is kept for them.
 - One thread leases and writes results. The threads of deliveries do not use the database: they need
   no connections.
 - The result of a delivery is kept until it is written. A lease that ends first passes to another
@@ -45,6 +46,7 @@ logger = logging.getLogger(__name__)
 
 #: Each delivery is a process of about 60 MB.
 MAX_IN_FLIGHT = 4
+MAX_NOTICES_IN_FLIGHT = MAX_IN_FLIGHT - 1
 #: For the write of the result, after the delivery has ended.
 LEASE_MARGIN = timedelta(seconds=30)
 NO_URL = "the target has no URL"
@@ -210,7 +212,7 @@ class Sending:
         return bool(self._in_flight)
 
     def start_due(self) -> None:
-        """Start the deliveries of due messages, the longest due first."""
+        """Start the deliveries of due messages: to operators first, then the longest due first."""
         while len(self._in_flight) < MAX_IN_FLIGHT:
             message = self._lease()
             if message is None:
@@ -221,11 +223,14 @@ class Sending:
     def _lease(self) -> Mapping[str, Any] | None:
         now, busy = self._clock.now(), list(self._in_flight)
         # SQLite has one writer at a time: do not lock it without need.
-        if not self._database.read(partial(messages.has_due, now=now, without=busy)):
+        notices = sum(target.startswith(NOTICE_TARGET) for target in busy)
+        with_notices = notices < MAX_NOTICES_IN_FLIGHT
+        has_due = partial(messages.has_due, now=now, without=busy, with_notices=with_notices)
+        if not self._database.read(has_due):
             return None
         until = now + self._settings.alert_timeout + START_TIMEOUT + LEASE_MARGIN
         lease = partial(messages.lease, now=now, node=self._node, until=until)
-        return self._database.run(partial(lease, without=busy))
+        return self._database.run(partial(lease, without=busy, with_notices=with_notices))
 
     def _try(self, message: Mapping[str, Any]) -> Result:
         """Deliver to the URLs that have not accepted the message. Uses no database."""

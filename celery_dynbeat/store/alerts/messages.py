@@ -41,6 +41,8 @@ MAX_UNSENT = 10_000
 _IDS = 1_000
 #: Messages that are read to find the next one. More wait only if many targets do not answer.
 _NEXT = 100
+# A literal: PostgreSQL does not take two parameters for the same expression.
+_IS_NOTICE = AlertMessage.target.like(literal_column(f"'{NOTICE_TARGET}%'"))
 
 
 class Waiting(NamedTuple):
@@ -236,9 +238,11 @@ def _is_due(now: datetime, without: Sequence[str]) -> ColumnElement[bool]:
     return and_(AlertMessage.next_try_at <= now, free, AlertMessage.target.not_in(without))
 
 
-def has_due(session: Session, *, now: datetime, without: Sequence[str]) -> bool:
+def has_due(session: Session, *, now: datetime, without: Sequence[str], with_notices: bool) -> bool:
     """Return whether ``lease`` can assign a message. Locks nothing."""
     due = select(AlertMessage.id).where(_is_due(now, without))
+    if not with_notices:
+        due = due.where(~_IS_NOTICE)
     return session.scalar(due.order_by(AlertMessage.next_try_at).limit(1)) is not None
 
 
@@ -248,17 +252,36 @@ def count_due(session: Session, *, now: datetime, limit: int) -> int:
     return session.scalar(select(func.count()).select_from(due.subquery())) or 0
 
 
+def count_unfinished_notices(session: Session, *, limit: int) -> int:
+    """Return the number of messages to owners that are not ended, up to ``limit``.
+
+    A message that is tried again later counts.
+    """
+    found = select(AlertMessage.id).where(AlertMessage.next_try_at.is_not(None), _IS_NOTICE)
+    counted = select(func.count()).select_from(found.limit(limit).subquery())
+    return session.scalar(counted) or 0
+
+
 def lease(
-    session: Session, *, now: datetime, node: str, until: datetime, without: Sequence[str]
+    session: Session,
+    *,
+    now: datetime,
+    node: str,
+    until: datetime,
+    without: Sequence[str],
+    with_notices: bool,
 ) -> Mapping[str, Any] | None:
     """Assign the message that has been due the longest to ``node``; None if there is none.
 
-    Until ``until`` no other beat tries it. Messages of the targets ``without`` are left.
+    Until ``until`` no other beat tries it. Messages of the targets ``without`` are left. Messages
+    to operators are first, and without ``with_notices`` the only ones.
     """
-    oldest = select(AlertMessage).where(_is_due(now, without))
     # Errors are written before warnings and recoveries.
-    oldest = oldest.order_by(AlertMessage.next_try_at, AlertMessage.id).limit(1)
-    row = session.scalars(oldest.with_for_update(skip_locked=True)).one_or_none()
+    oldest = select(AlertMessage).order_by(AlertMessage.next_try_at, AlertMessage.id).limit(1)
+    oldest = oldest.where(_is_due(now, without)).with_for_update(skip_locked=True)
+    row = session.scalars(oldest.where(~_IS_NOTICE)).one_or_none()
+    if row is None and with_notices:
+        row = session.scalars(oldest).one_or_none()
     if row is None:
         return None
     row.leased_by, row.leased_until, row.attempts = node, until, row.attempts + 1
@@ -309,9 +332,7 @@ def counts(session: Session) -> Mapping[str, Row[Any]]:
         "dropped": message.dropped_at.is_not(None),
     }
     numbers = [func.count(case((state, 1))).label(name) for name, state in states.items()]
-    # Literals: PostgreSQL does not take two parameters for the same expression.
-    is_notice = message.target.like(literal_column(f"'{NOTICE_TARGET}%'"))
-    name = case((is_notice, literal_column(f"'{OWNERS}'")), else_=message.target)
+    name = case((_IS_NOTICE, literal_column(f"'{OWNERS}'")), else_=message.target)
     statement: Any = select(
         name.label("name"),
         *numbers,

@@ -1,6 +1,7 @@
 """An owner gets one notice when its schedule begins to fail, and one when it works again."""
 
 from datetime import timedelta
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +16,7 @@ from celery_dynbeat.alerts.notice_content import as_kwargs
 from celery_dynbeat.alerts.threads import AlertThreads
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.alert_models import Alert, AlertMessage
+from celery_dynbeat.store.alerts import messages as stored_messages
 from celery_dynbeat.store.alerts import owner_notices as stored_notices
 from tests.support.applications import MINUTELY, execute
 from tests.support.suites import one_database
@@ -393,18 +395,68 @@ def test_a_wrong_path_stops_beat_at_its_start(alerting):
 
 
 @one_database
-def test_a_backlog_of_messages_delays_the_notices_and_loses_none(notifying, monkeypatch):
+def test_a_backlog_of_messages_delays_the_notices_and_loses_none(notifying, monkeypatch, clock):
     monkeypatch.setattr(owner_notices, "MAX_BACKLOG", 2)
     made = notifying()
     for number in range(5):
         owner = made.dynbeat.schedules.for_owner(f"user:{number}")
         owner.create("n", task="t", trigger=MINUTELY)
     made.end_run()
-    made.pass_time(DELAY)
+    writer = owner_notices.NoticeWriter(
+        made.dynbeat.context.database, made.dynbeat.context.settings
+    )
+    clock.advance(DELAY)
+    writer.write_due(clock.now())
+    writer.write_due(clock.now())
+    assert len(rows(made)) == 2
     for _ in range(3):
         made.pass_time(timedelta(seconds=5))
 
     assert sorted(urls[0] for urls, _ in made.sent) == [f"json://{each}" for each in range(5)]
+
+
+def fail_notices_of(made, number):
+    for each in range(number):
+        made.dynbeat.schedules.for_owner(f"user:{each}").create("n", task="t", trigger=MINUTELY)
+        made.errors[f"json://{each}"] = "refused"
+    made.end_run()
+
+
+@one_database
+def test_messages_that_are_tried_again_limit_the_notices_that_are_written(notifying, monkeypatch):
+    monkeypatch.setattr(owner_notices, "MAX_UNFINISHED", 2)
+    made = notifying()
+    fail_notices_of(made, 3)
+    for _ in range(3):
+        # The next try of the first two is later.
+        made.pass_time(DELAY - timedelta(seconds=1))
+    assert len(rows(made)) == 2
+    made.errors.clear()
+    for _ in range(3):
+        made.pass_time(MINUTE)
+
+    assert {each.sent_at is None for each in rows(made)} == {False}
+    assert len(rows(made)) == 3
+
+
+def test_messages_to_operators_are_delivered_first_and_have_a_place_of_their_own(notifying, clock):
+    made = notifying()
+    fail_notices_of(made, 5)
+    made.pass_time(DELAY)
+    assert len(rows(made)) == 5
+    database, later = made.dynbeat.context.database, clock.now() + timedelta(minutes=30)
+
+    def lease(*, busy=(), with_notices=True):
+        options = {"now": later, "without": busy, "with_notices": with_notices}
+        find = partial(stored_messages.has_due, **options)
+        take = partial(stored_messages.lease, node="b", until=later + MINUTE, **options)
+        found = database.run(take) if database.read(find) else None
+        return found and found["target"]
+
+    assert lease(with_notices=False) is None
+    database.run(partial(stored_messages.insert, target="default", previous_id=0, at=later))
+    assert lease() == "default"
+    assert lease().startswith("owner:")
 
 
 @one_database
