@@ -229,7 +229,10 @@ def _start_alerts(context: Context, *, node: str) -> "AlertThreads":
     from celery_dynbeat.alerts.threads import AlertThreads  # noqa: PLC0415
 
     def send_task(name: str, kwargs: Mapping[str, Any], task_id: str) -> None:
-        context.app.send_task(name, kwargs=dict(kwargs), task_id=task_id, retry=False)
+        # Beat reads no result: the result back end would keep it, or beat would subscribe to it.
+        context.app.send_task(
+            name, kwargs=dict(kwargs), task_id=task_id, retry=False, ignore_result=True
+        )
 
     threads = AlertThreads(
         database=context.database,
