@@ -302,7 +302,8 @@ def _ended(
             ended[row.id] = owner_notices.recovered(
                 after,
                 due_at=now + subjects.recovery_delay,
-                reports=subjects.has_recipient and subject.rules.recovered and rule_applies,
+                reports=subject.rules.recovered,
+                rule_applies=subjects.has_recipient and rule_applies,
             )
     return ended
 

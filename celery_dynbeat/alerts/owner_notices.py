@@ -123,7 +123,7 @@ class NoticeWriter:
             decision = decide(states, now=now)
             if decision is not None and schedule_id in schedules:
                 found.append((schedule_id, decision))
-            changes += [_change(each, now=now) for each in states if each.id in taken]
+            changes += [_change(each, states, now=now) for each in states if each.id in taken]
         alerts.update(session, changes)
         return [
             self._notice(schedules[schedule_id], decision, zone=zone)
@@ -164,5 +164,8 @@ def _state(row: Row) -> NoticeState:
     )
 
 
-def _change(state: NoticeState, *, now: datetime) -> Mapping[str, Any]:
-    return {"id": state.id, "owner_notice": after_notice(state, now=now), "owner_notice_at": None}
+def _change(
+    state: NoticeState, states: Sequence[NoticeState], *, now: datetime
+) -> Mapping[str, Any]:
+    notice, at = after_notice(state, states, now=now)
+    return {"id": state.id, "owner_notice": notice, "owner_notice_at": at}

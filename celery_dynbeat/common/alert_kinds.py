@@ -41,6 +41,7 @@ class OwnerNotice(StrEnum):
 
     #: No notice reports that the alert opened.
     OPENED = "opened"
+    #: A notice has reported that the alert opened, and perhaps that it recovered.
     REPORTED = "reported"
     #: The opening was reported, the recovery was not.
     RECOVERED = "recovered"

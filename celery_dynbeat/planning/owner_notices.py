@@ -2,6 +2,7 @@
 
     alert opens     --opened-->     OPENED, due after dynbeat_alert_delay
     alert recovers  --recovered-->  RECOVERED, due when it has lasted, if the opening was reported
+    alert continues --opened-->     REPORTED, if a notice has reported that it opened
     alerts of a schedule that are due  --decide-->  one notice or none, and their next states
 
 A streak of failures is one notice, though it may have two alerts: ``failed`` and ``lost``. The
@@ -35,20 +36,29 @@ def opened(
         return _with(after, before.owner_notice, before.owner_notice_at)
     if before is not None and before.owner_notice == OwnerNotice.OPENED:
         return _with(after, before.owner_notice, before.owner_notice_at)
-    is_unknown = before is not None and before.owner_notice == OwnerNotice.RECOVERED
-    if is_unknown and kind not in ENDED_BY_PEOPLE:
+    if before is not None and kind not in ENDED_BY_PEOPLE:
         # For the owner, the schedule has never recovered.
-        return _with(after, OwnerNotice.REPORTED, None)
+        is_unknown = before.owner_notice == OwnerNotice.RECOVERED
+        # The alert continues: a schedule that flaps would cause a notice again and again.
+        continues = after.opened_at == before.opened_at
+        if is_unknown or (continues and before.owner_notice == OwnerNotice.REPORTED):
+            return _with(after, OwnerNotice.REPORTED, None)
     return _with(after, OwnerNotice.OPENED, due_at)
 
 
-def recovered(state: AlertState, *, due_at: datetime, reports: bool) -> AlertState:
-    """Return a recovered alert with its notice. ``reports``: its rules want it to be reported."""
+def recovered(
+    state: AlertState, *, due_at: datetime, reports: bool, rule_applies: bool
+) -> AlertState:
+    """Return a recovered alert with its notice.
+
+    ``reports``: its rules want the recovery to be reported. An opening that waits for its notice is
+    reported even without. ``rule_applies`` False: no notice reports the alert.
+    """
+    if not rule_applies:
+        return _with(state, None, None)
     if state.owner_notice == OwnerNotice.REPORTED and reports:
         return _with(state, OwnerNotice.RECOVERED, due_at)
-    if state.owner_notice == OwnerNotice.OPENED and reports:
-        return state
-    return _with(state, None, None)
+    return state
 
 
 def _with(state: AlertState, notice: str | None, at: datetime | None) -> AlertState:
@@ -89,7 +99,7 @@ def decide(alerts: Sequence[NoticeState], *, now: datetime) -> Decision | None:
     reported = {
         NOTICE_KINDS[each.kind]
         for each in alerts
-        if each.notice == OwnerNotice.REPORTED or _waits(each, now)
+        if (each.notice == OwnerNotice.REPORTED and each.recovered_at is None) or _waits(each, now)
     }
     new = [each for each in openings if NOTICE_KINDS[each.kind] not in reported]
     lasting = [each for each in new if each.recovered_at is None]
@@ -123,9 +133,18 @@ def _opening(alerts: Sequence[NoticeState]) -> Decision:
     return Decision(kind=kind, since=min(of_kind))
 
 
-def after_notice(alert: NoticeState, *, now: datetime) -> OwnerNotice | None:
-    """Return the next state of a notice that was to be sent when its schedule was decided."""
-    if alert.notice == OwnerNotice.OPENED and alert.recovered_at is None:
-        return OwnerNotice.REPORTED
-    # A recovery that has not lasted yet is not decided.
-    return OwnerNotice.RECOVERED if _waits(alert, now) else None
+def after_notice(
+    alert: NoticeState, alerts: Sequence[NoticeState], *, now: datetime
+) -> tuple[OwnerNotice | None, datetime | None]:
+    """Return the next notice of an alert, and its instant, after ``alerts`` were decided.
+
+    ``alerts`` are the alerts of its schedule.
+    """
+    if alert.notice == OwnerNotice.OPENED:
+        return OwnerNotice.REPORTED, None
+    # A recovery waits for the last one: together they decide what the notice says.
+    waiting = [each.notice_at for each in alerts if _waits(each, now)]
+    later = max((at for at in waiting if at is not None), default=None)
+    if alert.notice == OwnerNotice.RECOVERED and later is not None:
+        return OwnerNotice.RECOVERED, later
+    return None, None

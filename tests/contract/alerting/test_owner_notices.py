@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import select
 
-from celery_dynbeat import ConfigurationError
+from celery_dynbeat import AlertRules, ConfigurationError
 from celery_dynbeat.alerts import owner_notices
 from celery_dynbeat.alerts.content import Content
 from celery_dynbeat.alerts.delivery import Delivered
@@ -148,6 +148,30 @@ def test_a_failure_that_is_over_before_its_notice_is_one_notice(notifying):
     ((_, (notice,)),) = made.sent
     assert notice["kind"] == "failing"
     assert "and has worked again since" in notice["text"]
+
+
+def test_a_schedule_that_flaps_around_its_notice_is_one_notice(notifying):
+    made = notifying(alert_delay=60)
+    made.mine.create("n", task="t", trigger=MINUTELY)
+    for _ in range(6):
+        # Each failure has ended when a notice could be sent.
+        made.end_run()
+        made.end_run(Status.SUCCEEDED)
+        made.pass_time(MINUTE)
+
+    assert made.kinds() == [["failing"]]
+    assert "and has worked again since" in made.sent[0][1][0]["text"]
+
+
+def test_without_the_rule_recovered_a_failure_that_has_ended_is_one_notice(notifying):
+    made = notifying(alert_delay=600)
+    made.mine.create("n", task="t", trigger=MINUTELY, alerts=AlertRules(recovered=False))
+    made.end_run()
+    made.end_run(Status.SUCCEEDED)
+    made.pass_time(timedelta(minutes=11))
+    made.pass_time(timedelta(minutes=11))
+
+    assert made.kinds() == [["failing"]]
 
 
 def test_a_pause_after_failures_says_how_many_and_that_of_the_owner_says_nothing(notifying):

@@ -1,5 +1,6 @@
 """Which notice the alerts of a schedule are: one for a streak, one for its end."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -52,6 +53,9 @@ def alert(kind, notice, *, ended=False, at=NOW):
         # An alert from before the setting.
         ([alert(PAUSED, RECOVERED, ended=True), alert(FAILED, None)], NoticeKind.CAN_RUN_AGAIN),
         ([alert(FAILED, OPENED, ended=True), alert(PAUSED, REPORTED)], None),
+        # One notice has reported the failure and its end.
+        ([alert(FAILED, REPORTED, ended=True)], None),
+        ([alert(FAILED, REPORTED, ended=True), alert(LOST, OPENED)], NoticeKind.FAILING),
     ],
 )
 def test_the_alerts_of_a_schedule_are_one_notice_or_none(alerts, expected):
@@ -67,19 +71,28 @@ def test_a_failure_that_has_ended_says_until_when():
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        (alert(FAILED, OPENED), REPORTED),
-        (alert(FAILED, OPENED, ended=True), None),
-        (alert(FAILED, RECOVERED, ended=True), None),
-        (alert(FAILED, RECOVERED, ended=True, at=NOW + MINUTE), RECOVERED),
+        (alert(FAILED, OPENED), (REPORTED, None)),
+        (alert(FAILED, OPENED, ended=True), (REPORTED, None)),
+        (alert(FAILED, RECOVERED, ended=True), (None, None)),
+        (alert(FAILED, RECOVERED, ended=True, at=NOW + MINUTE), (RECOVERED, NOW + MINUTE)),
     ],
 )
 def test_the_state_after_a_notice(given, expected):
-    assert after_notice(given, now=NOW) == expected
+    assert after_notice(given, [given], now=NOW) == expected
 
 
-def state(notice=None, *, at=None, ended=False):
+def test_a_recovery_waits_for_the_other_ones_of_its_schedule():
+    first = alert(FAILED, RECOVERED, ended=True)
+    last = alert(PAUSED, RECOVERED, ended=True, at=NOW + MINUTE)
+    assert decide([first, last], now=NOW) is None
+    assert after_notice(first, [first, last], now=NOW) == (RECOVERED, NOW + MINUTE)
+    later = NOW + MINUTE
+    assert decide([replace(first, notice_at=later), last], now=later).kind == "works_again"
+
+
+def state(notice=None, *, at=None, ended=False, opened_at=NOW):
     return AlertState(
-        opened_at=NOW,
+        opened_at=opened_at,
         last_at=NOW,
         fact_count=1,
         recovered_at=NOW if ended else None,
@@ -100,6 +113,11 @@ def state(notice=None, *, at=None, ended=False):
         (FAILED, state(OPENED, at=NOW - MINUTE, ended=True), (OPENED, NOW - MINUTE)),
         (FAILED, state(RECOVERED, at=NOW, ended=True), (REPORTED, None)),
         (PAUSED, state(RECOVERED, at=NOW, ended=True), (OPENED, NOW)),
+        # The failure continues, and a notice has reported it.
+        (FAILED, state(REPORTED, ended=True), (REPORTED, None)),
+        (PAUSED, state(REPORTED, ended=True), (OPENED, NOW)),
+        # Another failure.
+        (FAILED, state(REPORTED, ended=True, opened_at=NOW - MINUTE), (OPENED, NOW)),
     ],
 )
 def test_an_opening_waits_and_an_owner_learns_it_once(kind, before, expected):
@@ -111,12 +129,19 @@ def test_an_opening_waits_and_an_owner_learns_it_once(kind, before, expected):
     ("before", "reports", "expected"),
     [
         (state(REPORTED), True, (RECOVERED, NOW)),
-        (state(REPORTED), False, (None, None)),
+        (state(REPORTED), False, (REPORTED, None)),
         (state(OPENED, at=NOW - MINUTE), True, (OPENED, NOW - MINUTE)),
-        (state(OPENED, at=NOW - MINUTE), False, (None, None)),
+        # The owner must learn of the failure, although not of its end alone.
+        (state(OPENED, at=NOW - MINUTE), False, (OPENED, NOW - MINUTE)),
         (state(None), True, (None, None)),
     ],
 )
 def test_only_a_reported_opening_has_a_notice_of_its_end(before, reports, expected):
-    after = recovered(before, due_at=NOW, reports=reports)
+    after = recovered(before, due_at=NOW, reports=reports, rule_applies=True)
     assert (after.owner_notice, after.owner_notice_at) == expected
+
+
+@pytest.mark.parametrize("before", [state(REPORTED), state(OPENED, at=NOW), state(None)])
+def test_an_alert_whose_rule_no_longer_applies_has_no_notice(before):
+    after = recovered(before, due_at=NOW, reports=True, rule_applies=False)
+    assert (after.owner_notice, after.owner_notice_at) == (None, None)
