@@ -1,5 +1,6 @@
 """An owner gets one notice when its schedule begins to fail, and one when it works again."""
 
+import threading
 from datetime import timedelta
 from functools import partial
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from celery_dynbeat.alerts.content import Content
 from celery_dynbeat.alerts.delivery import Delivered
 from celery_dynbeat.alerts.messages import Messages
 from celery_dynbeat.alerts.notice_content import as_kwargs
+from celery_dynbeat.alerts.sending import MAX_NOTICES_IN_FLIGHT, Sending
 from celery_dynbeat.alerts.threads import AlertThreads
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.alert_models import Alert, AlertMessage
@@ -481,6 +483,38 @@ def test_messages_to_operators_are_delivered_first_and_have_a_place_of_their_own
     database.run(partial(stored_messages.insert, target="default", previous_id=0, at=later))
     assert lease() == "default"
     assert lease().startswith("owner:")
+
+
+@one_database
+def test_notices_that_hang_leave_a_place_for_a_message_to_operators(notifying, clock):
+    made = notifying()
+    fail_notices_of(made, 5)
+    made.pass_time(DELAY)
+    clock.advance(MINUTE)
+    context, released = made.dynbeat.context, threading.Event()
+
+    def deliver(_content, urls, **_):
+        released.wait(10)
+        return Delivered(title="", body="", errors=[None] * len(urls))
+
+    sending = Sending(
+        database=context.database,
+        clock=clock,
+        settings=context.settings,
+        node="beat3",
+        deliver=deliver,
+    )
+    sending.start_due()
+    leased = [row.target for row in rows(made) if row.leased_by == "beat3"]
+    assert len(leased) == MAX_NOTICES_IN_FLIGHT
+    insert = partial(stored_messages.insert, target="default", previous_id=0, at=clock.now())
+    context.database.run(insert)
+    sending.start_due()
+    leased = [row.target for row in rows(made) if row.leased_by == "beat3"]
+    released.set()
+
+    assert len(leased) == MAX_NOTICES_IN_FLIGHT + 1
+    assert "default" in leased
 
 
 @one_database
