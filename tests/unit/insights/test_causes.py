@@ -73,7 +73,7 @@ def run(status="succeeded", *, ago=HOUR, **fields):
             "fire_count": 1,
             "status": status,
             "origin": "schedule",
-            "attempt": 1,
+            "attempt": 0 if status == "skipped" else 1,
             "created_at": at,
             "worker": "celery@a",
             **steps,
@@ -431,6 +431,22 @@ CASES = [
         {"runs": [run("skipped", error="skipped by alice: holiday", fire_count=3)]},
         Cause.SKIPPED,
         "The fire time 60 min ago was skipped with 2 before it: skipped by alice: holiday.",
+    ),
+    (
+        {"runs": [run("skipped", attempt=1, error="no news", started_at=START - HOUR)]},
+        Cause.SKIPPED,
+        (
+            "The run of 60 min ago started 0 ms late on worker celery@a and skipped itself after"
+            " 3 s: no news."
+        ),
+    ),
+    (
+        {"runs": [run("skipped", attempt=1, error=OVERLAP, started_at=START - HOUR)]},
+        Cause.SKIPPED,
+        (
+            "The run of 60 min ago started 0 ms late on worker celery@a and skipped itself after"
+            " 3 s: overlap: the previous run had not ended."
+        ),
     ),
     (
         {
