@@ -12,6 +12,7 @@ from tests.support.fixtures import service_is_missing
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "flask.md"
 BLOCK = re.compile(r"^```python\n# (\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+KWARGS = {"user_id": 1, "text": "call Bob"}
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_a_request_that_fails_later_leaves_no_schedule(flask_modules):
 
     @web.web.post("/fails")
     def fails():
-        web.mine().create("call", task="mail.reminder", trigger="@daily")
+        web.mine().create("call", task="mail.reminder", trigger="@daily", kwargs=KWARGS)
         return "the next step failed", 500
 
     assert logged_in(web, 1).post("/fails").status_code == 500
@@ -96,7 +97,7 @@ def test_a_call_outside_a_request_has_its_own_transaction(flask_modules):
     proj, _ = flask_modules
 
     proj.dynbeat.schedules.for_owner("user:1").create(
-        "call", task="mail.reminder", trigger="@daily"
+        "call", task="mail.reminder", trigger="@daily", kwargs=KWARGS
     )
 
     assert proj.dynbeat.schedules.count().count == 1
