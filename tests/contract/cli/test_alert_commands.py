@@ -47,7 +47,7 @@ def test_open_alerts_are_listed_with_their_error(shown, as_json, dynbeat, add_al
     assert line == (
         f"{dynbeat.schedules.alerts()[0].id}\tuser:42\tdigest\tfailed\terror"
         "\t2026-11-21T09:00:00Z\t3\tKeyError: 'x'\\x1b[2J"
-        f"\t{RUN_ID}\tdefault\t\t\t\t"
+        f"\t{RUN_ID}\tdefault\t\t\t\t\t"
     )
     assert as_json("alerts") == [each.to_dict() for each in dynbeat.schedules.alerts()]
     assert len(shown("alerts", "--all")) == 2

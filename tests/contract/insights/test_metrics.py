@@ -105,7 +105,7 @@ def test_each_endpoint_shows_only_defined_metrics(exported):
             metric.name
             for metric in exported_by(exporter)
             if not metric.labels and metric.kind != "histogram"
-        } - {"dynbeat_clock_offset_seconds"}
+        } - {"dynbeat_clock_offset_seconds", "dynbeat_waiting_runs"}
 
 
 def test_a_run_that_is_sent_again_is_not_dispatched_again(dynbeat, mine, clock, exported):
@@ -152,8 +152,23 @@ def test_the_gauges_agree_with_the_tables(dynbeat, mine, clock):
     assert read["dynbeat_quarantined_schedules",] == 1
     assert read["dynbeat_holds",] == 1
     assert read["dynbeat_beats", "working"] == 0
-    always = {metric.name for metric in exported_by(Exporter.FLOWER)} - {"dynbeat_forecast_runs"}
+    only_if_used = {"dynbeat_forecast_runs", "dynbeat_waiting_runs"}
+    always = {metric.name for metric in exported_by(Exporter.FLOWER)} - only_if_used
     assert {name for name, *_ in read} == always
+
+
+@one_database
+def test_the_runs_that_wait_for_a_slot_are_a_gauge_if_an_owner_can_have_a_limit(limited, clock):
+    dynbeat = limited(max_running_per_owner=1)
+    beat = ManualBeat(dynbeat)
+    for number in range(3):
+        dynbeat.schedules.for_owner("user:42").create(f"n{number}", task="t", trigger=MINUTELY)
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+
+    read = collected(DatabaseGauges(dynbeat.context, timeout=30, max_age=0))
+
+    assert read["dynbeat_waiting_runs",] == 2
 
 
 @one_database
