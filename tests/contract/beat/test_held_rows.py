@@ -43,7 +43,7 @@ HELD, FREE = "held", "free"
 STARTED = ("broken", "lost", "dropped", "timed", "failed", "recovers", "retries", "replaced")
 #: Functions of beat for its start, for unusable requests, and for skipped fire times in a backfill.
 NOT_CALLED = {
-    *("ensure_application", "_record_application"),
+    *("ensure_application", "_record_application", "_admission"),
     *("_quarantine", "_cancel", "_skipped_by_call", "_add_skipped", "_managed_names"),
 }
 
@@ -116,6 +116,8 @@ class Site:
         mine.create("refused", task="refused", trigger=SOON)
         mine.create("unplanned", task="t", trigger=LATER)
         mine.create("parked", task="t", trigger=LATER)
+        mine.create("rests", task="t", trigger=LATER)
+        mine.pause("rests", until=10 * SECOND)
         mine.update("filled", trigger=Every(20 * SECOND, anchor=START))
         mine.backfill("filled", since=START + SECOND, until=START + 30 * SECOND + SECOND)
         mine.rerun_many(since=START)
@@ -203,6 +205,7 @@ class Site:
             "refused": schedule["refused"].error is not None,
             "planned": schedule["unplanned"].next_run_at is not None,
             "unparked": schedule["parked"].held_at is None,
+            "resumed": schedule["rests"].enabled,
             "requests": {"backfill", "rerun"} <= origins,
             "pruned": not [row for row in old if row.name == "old"],
             "holds": not holds,
@@ -222,7 +225,10 @@ def database_url(request):
 
 @pytest.fixture
 def dynbeat(limited):
-    return limited(alerts=True, allowed_tasks=["t", "refused"], node_timeout=40)
+    # A limit on running runs that no owner reaches: each run goes through the admission.
+    return limited(
+        alerts=True, allowed_tasks=["t", "refused"], node_timeout=40, max_running_per_owner=100
+    )
 
 
 @pytest.fixture
