@@ -234,7 +234,9 @@ def _large_owners(decisions: Sequence[_Decision], batch_size: int) -> frozenset[
 def plan_unplanned(session: Session, *, now: datetime, settings: Settings) -> int:
     """Plan the next run of a batch of unplanned schedules; return the size of the batch."""
     rows = due.lock_unplanned(session, limit=settings.batch_size)
-    plan_rows(session, rows, now=now, settings=settings)
+    write_plans(
+        session, plan_rows(session, rows, now=now, settings=settings), now=now, settings=settings
+    )
     return len(rows)
 
 
@@ -245,12 +247,12 @@ def plan_rows(
     now: datetime,
     settings: Settings,
     resumed_at: Mapping[int, datetime] = MappingProxyType({}),
-) -> None:
-    """Plan the next run of locked schedules that have none.
+) -> Sequence[_Decision]:
+    """Plan the next run of locked schedules that have none, for ``write_plans``.
 
     ``resumed_at`` has by id the instant from which a schedule is planned; the others are planned
-    from ``now``. The fire times before it are recorded as skipped. Schedules that the planning time
-    does not reach stay unchanged.
+    from ``now``. The fire times before it are recorded as skipped. The result has no decision about
+    a schedule that the planning time does not reach.
     """
     skipped = skips.of_rows(session, rows, now=min([now, *resumed_at.values()]))
     planning_time = PlanningTime(batch_size=settings.batch_size)
@@ -267,6 +269,13 @@ def plan_rows(
         )
         decisions.append(_decide_or_quarantine(decide, row, now=now))
         planning_time.add_row(row.owner)
+    return decisions
+
+
+def write_plans(
+    session: Session, decisions: Sequence[_Decision], *, now: datetime, settings: Settings
+) -> None:
+    """Write the decisions of ``plan_rows``."""
     new = _record(session, decisions, now=now, settings=settings).ids
     _advance(session, decisions, new)
 

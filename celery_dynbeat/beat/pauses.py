@@ -5,7 +5,7 @@
 
 A fire time from the end on is not missed: if beat is late, it is due at once, and ``catch_up``
 decides about it as after downtime. Beats skip the rows that others have locked. A schedule that the
-planning time does not reach is unplanned: a later pass plans it from then on.
+planning time does not reach stays paused, with its end, until the next pass.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.beat.claim import plan_rows
+from celery_dynbeat.beat.claim import plan_rows, write_plans
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.states import Action
 from celery_dynbeat.store.schedules import changes, due
@@ -28,17 +28,20 @@ ACTOR = "beat"
 def end_pauses(session: Session, *, now: datetime, settings: Settings) -> int:
     """Resume a batch of schedules whose pause has ended; return the number of changed rows."""
     ended = due.lock_ended_pauses(session, now=now, limit=settings.batch_size)
-    due.end_pauses(session, [each.schedule.id for each in ended], now=now)
     # SQL by hand may have resumed a schedule. A quarantined one stays quarantined.
-    resumed = [each for each in ended if not each.enabled]
-    plannable = [each for each in resumed if each.error is None]
-    plan_rows(
+    plannable = [each for each in ended if not each.enabled and each.error is None]
+    plans = plan_rows(
         session,
         [each.schedule for each in plannable],
         now=now,
         settings=settings,
         resumed_at={each.schedule.id: each.paused_until for each in plannable},
     )
+    unreached = {each.schedule.id for each in plannable} - {each.change["id"] for each in plans}
+    ended = [each for each in ended if each.schedule.id not in unreached]
+    due.end_pauses(session, [each.schedule.id for each in ended], now=now)
+    write_plans(session, plans, now=now, settings=settings)
+    resumed = [each for each in ended if not each.enabled]
     if settings.audit:
         changes.add(session, [_change(each, now=now) for each in resumed])
     if resumed and has_listeners(events.PausesEnded):

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from celery_dynbeat import Cron, InvalidScheduleError, Once
+from celery_dynbeat.beat import fairness
 from celery_dynbeat.insights.explain.collect import explain
 from tests.support.applications import MINUTELY, START, execute
 
@@ -144,6 +145,26 @@ def test_more_pauses_than_a_batch_end_in_several_passes(dynbeat, mine, clock, be
 
     assert mine.count(state="paused").count == 0
     assert dynbeat.schedules.count(state="active").count == 1_201
+
+
+def test_a_pause_that_the_planning_time_does_not_reach_ends_in_the_next_pass(
+    mine, clock, beat, sent, monkeypatch
+):
+    for limit in ("PLANNING_NS", "PLANNING_NS_PER_ROW"):
+        monkeypatch.setattr(fairness, limit, 0)
+    mine.create_many({"name": f"n{n}", "task": "t", "trigger": MINUTELY} for n in range(3))
+    mine.pause_many(until=END, everything=True)
+    clock.move_to(END)
+
+    beat.tick()
+
+    paused = list(mine.list(state="paused"))
+    assert [(each.name, each.paused_until) for each in paused] == [("n1", END), ("n2", END)]
+    beat.run_until_idle()
+    assert mine.count(state="paused").count == 0
+    assert sorted(run.name for run in sent) == ["n0", "n1", "n2"]
+    assert minutes_of(sent) == [3, 3, 3]
+    assert [each.actor for each in mine.changes("n2") if each.action == "resume"] == ["beat"]
 
 
 @pytest.mark.usefixtures("made")
