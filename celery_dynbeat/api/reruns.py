@@ -176,7 +176,11 @@ def _filter(
 
 def _check_statuses(status: StatusFilter) -> tuple[str, ...]:
     if status == Status.SKIPPED:
-        raise checks.invalid("status", status, "has no run to repeat: call backfill()")
+        raise checks.invalid(
+            "status",
+            status,
+            "has no run to repeat: call backfill(), or rerun() for a run that its task skipped",
+        )
     statuses = checks.check_choices("status", status, *RERUNNABLE)
     if not statuses:
         raise checks.invalid("status", status, f"must be one or several of {', '.join(RERUNNABLE)}")

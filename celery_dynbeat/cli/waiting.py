@@ -9,7 +9,7 @@ from celery_dynbeat.api import Page, RequestInfo, RunInfo
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.pages import pages
 from celery_dynbeat.cli.base.progress import progress
-from celery_dynbeat.common.states import UNFINISHED, Status
+from celery_dynbeat.common.states import UNFINISHED, Status, was_started
 from celery_dynbeat.common.text import MAX_PAGE_SIZE
 
 #: Between two reads of a run.
@@ -25,7 +25,13 @@ def wait_for_run(invocation: Invocation, run_id: str) -> None:
             time.sleep(POLL_SECONDS)
             run = invocation.schedules.get_run(run_id)
     invocation.output.done(_words(run), run.to_dict())
-    invocation.context.exit(0 if run.status == Status.SUCCEEDED else 1)
+    invocation.context.exit(0 if _is_success(run) else 1)
+
+
+def _is_success(run: RunInfo) -> bool:
+    """Return whether a run succeeded or its task skipped it."""
+    is_skipped = run.status == Status.SKIPPED and was_started(run.status, run.attempt)
+    return is_skipped or run.status == Status.SUCCEEDED
 
 
 def _words(run: RunInfo) -> str:
@@ -38,13 +44,13 @@ def end_request(invocation: Invocation, info: RequestInfo, *, wait: bool) -> Non
     if not wait:
         invocation.output.done(request_words(info), info.to_dict())
         return
-    info, ended = _wait_for_request(invocation, info)
+    info, ended, is_success = _wait_for_request(invocation, info)
     counts = ", ".join(f"{number} {status}" for status, number in ended.most_common())
     invocation.output.done(
         f"{request_words(info)}; of the new runs: {counts or 'none'}",
         {**info.to_dict(), "ended": dict(ended)},
     )
-    invocation.context.exit(0 if set(ended) <= {Status.SUCCEEDED} else 1)
+    invocation.context.exit(0 if is_success else 1)
 
 
 def request_words(info: RequestInfo) -> str:
@@ -57,8 +63,8 @@ def request_words(info: RequestInfo) -> str:
 
 def _wait_for_request(
     invocation: Invocation, info: RequestInfo
-) -> tuple[RequestInfo, Counter[str]]:
-    """Return when all runs are created and have ended, with the numbers of their statuses."""
+) -> tuple[RequestInfo, Counter[str], bool]:
+    """Return when all runs have ended, the numbers of their statuses, and whether none failed."""
     try:
         with progress("runs created") as advance:
             while info.status == "running":
@@ -73,7 +79,12 @@ def _wait_for_request(
         cancel = f"`dynbeat requests {info.id} --cancel`"
         invocation.output.note(f"{info.kind} {info.id} continues; {cancel} ends it")
         raise
-    return info, Counter(run.status for run in _runs_of(invocation, info))
+    ended: Counter[str] = Counter()
+    is_success = True
+    for run in _runs_of(invocation, info):
+        ended[run.status] += 1
+        is_success = is_success and _is_success(run)
+    return info, ended, is_success
 
 
 def _runs_of(

@@ -444,7 +444,8 @@ def _count_runs(
     within = rules.frequent_within
     if rules.frequent_above is None or within is None:
         return None, None
-    runs = [run for run in schedule.runs if run.status != Status.SKIPPED]
+    # A run that its task skipped has started.
+    runs = [run for run in schedule.runs if run.status != Status.SKIPPED or run.started_at]
     count = sum(1 for run in runs if now - within < run.created_at <= now)
     shortest, longest = _COUNT_EVERY
     return count, now + min(max(within / 2, shortest), longest)

@@ -24,6 +24,7 @@ from sqlalchemy import (
     exists,
     func,
     not_,
+    or_,
     select,
     true,
 )
@@ -149,14 +150,15 @@ def runs_of(session: Session, window: RunWindow, *, limit: int) -> Sequence[Row[
 def counts_by_schedule(session: Session, window: RunWindow, *, limit: int) -> Sequence[Row[Any]]:
     """Return the schedules with the most runs in the window: owner, name, task and the numbers.
 
-    Skipped rows are not runs.
+    Skipped fire times are not runs.
     """
-    read = _read_of(session, window, Run.owner, Run.name, Run.task, Run.status)
+    read = _read_of(session, window, Run.owner, Run.name, Run.task, Run.status, Run.attempt)
     failed = func.sum(case((read.c.status.in_(UNSUCCESSFUL), 1), else_=0)).label("failed")
     number = func.count().label("runs")
     task = func.max(read.c.task).label("task")
     statement = select(read.c.owner, read.c.name, task, number, failed)
-    grouped = statement.where(read.c.status != Status.SKIPPED).group_by(read.c.owner, read.c.name)
+    is_run = or_(read.c.status != Status.SKIPPED, read.c.attempt > 0)
+    grouped = statement.where(is_run).group_by(read.c.owner, read.c.name)
     most = grouped.order_by(number.desc(), read.c.owner, read.c.name)
     return session.execute(most.limit(limit)).all()
 
