@@ -7,6 +7,7 @@ schedule that an operator paused stays paused if the file does not say ``enabled
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from celery_dynbeat.api import Dynbeat, Page, ScheduleInfo
@@ -136,7 +137,9 @@ def _apply_all(
         try:
             pause = _pause_of(dynbeat, session, each.given)
             mine = dynbeat.schedules.for_owner(each.owner)
-            edits.append(_apply_one(mine, session, each, tag, pause))
+            edits.append(
+                _apply_one(mine, session, each, tag, pause, now=dynbeat.context.now(session))
+            )
         except (InvalidScheduleError, InvalidTriggerError) as error:
             errors.append(each.error(str(error), _field_in_file(each, error.field)))
         except OwnerLimitError as error:
@@ -162,6 +165,8 @@ def _apply_one(
     each: Declaration,
     tag: str | None,
     pause: Mapping[str, Any],
+    *,
+    now: datetime,
 ) -> Edit:
     given = arguments(each.given)
     if tag is not None:
@@ -175,7 +180,7 @@ def _apply_one(
         message = "it follows an entry of beat_schedule; change it there, or choose another name"
         raise InvalidScheduleError(message, field="name")
     after = mine.update(each.name, session=session, **given)
-    after = _set_pause(mine, session, after, pause)
+    after = _set_pause(mine, session, after, pause, now=now)
     action = "keep" if after.version == before.version else "update"
     return Edit(action, each.owner, each.name, _shown(before), _shown(after))
 
@@ -190,7 +195,12 @@ def _pause_of(dynbeat: Dynbeat, session: "Session", given: Mapping[str, Any]) ->
 
 
 def _set_pause(
-    mine: "OwnerSchedules", session: "Session", info: ScheduleInfo, given: Mapping[str, Any]
+    mine: "OwnerSchedules",
+    session: "Session",
+    info: ScheduleInfo,
+    given: Mapping[str, Any],
+    *,
+    now: datetime,
 ) -> ScheduleInfo:
     enabled = given.get("enabled", info.enabled)
     if not isinstance(enabled, bool):
@@ -203,6 +213,9 @@ def _set_pause(
     until = given.get("paused_until", info.paused_until)
     if not info.enabled and (reason, until) == (info.paused_reason or "", info.paused_until):
         return info
+    if until is not None and "paused_until" not in given and until <= now:
+        # Beat has not ended the previous pause yet. The file asks for a pause without an end.
+        until = None
     return mine.pause(info.name, reason=reason, until=until, session=session)
 
 

@@ -157,6 +157,18 @@ def test_the_file_can_pause_until_an_instant_that_then_ends_the_pause(dynbeat, m
     assert mine.get("sync").enabled
 
 
+def test_a_new_reason_after_the_end_of_a_pause_pauses_without_an_end(dynbeat, mine, clock):
+    run(dynbeat, FILE)
+    mine.pause("sync", until=timedelta(hours=1))
+    # Beat has not run since.
+    clock.advance(timedelta(hours=1))
+
+    run(dynbeat, FILE + "    enabled: false\n    paused_reason: moving")
+
+    info = mine.get("sync")
+    assert (info.enabled, info.paused_reason, info.paused_until) == (False, "moving", None)
+
+
 def test_prune_deletes_the_other_schedules_of_these_owners_only(dynbeat, mine):
     other = dynbeat.schedules.for_owner("user:7")
     for owner in (mine, other):
