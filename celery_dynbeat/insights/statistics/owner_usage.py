@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.api.lists.history import filter_of
 from celery_dynbeat.api.results import BoundedCount
 from celery_dynbeat.api.results.base import Info
-from celery_dynbeat.common.states import Status
+from celery_dynbeat.common.states import was_started
 from celery_dynbeat.insights.statistics.lag import lag_of, percentile
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store.runs import run_pages
@@ -51,15 +51,16 @@ def owner_usage(
     )
     found = context.read_many(session, lambda session: run_pages.newest(session, matching=matching))
     numbers = Counter(row.status for row in found.rows)
+    skipped = sum(not was_started(row.status, row.attempt) for row in found.rows)
     lags = [(lag, 1.0) for lag in map(lag_of, found.rows) if lag is not None]
 
     def counted(number: int) -> BoundedCount:
         return BoundedCount(count=number, exact=found.last is None)
 
     return OwnerUsage(
-        runs=counted(numbers.total() - numbers[Status.SKIPPED]),
+        runs=counted(numbers.total() - skipped),
         failed=counted(sum(numbers[each] for each in UNSUCCESSFUL)),
-        skipped=counted(numbers[Status.SKIPPED]),
+        skipped=counted(skipped),
         lag_p50=percentile(lags, 0.5),
         lag_p99=percentile(lags, 0.99),
     )

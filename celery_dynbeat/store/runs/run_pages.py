@@ -79,16 +79,17 @@ def newest(session: Session, *, matching: RunFilter) -> RunRows:
     """Return what statistics need of the matching runs, the newest first.
 
     At most MAX_SCANNED runs are read. Each row has ``id``, ``schedule_id``, ``owner``, ``name``,
-    ``task``, ``status``, ``origin``, ``scheduled_for``, ``sent_at`` and the start of ``error``.
+    ``task``, ``status``, ``attempt``, ``origin``, ``scheduled_for``, ``sent_at`` and the start of
+    ``error``.
     """
     error = func.substr(Run.error, 1, MAX_ERROR, type_=Run.error.type).label("error")
-    columns = (Run.owner, Run.name, Run.task, Run.status, Run.origin, Run.sent_at, error)
+    columns = (Run.owner, Run.name, Run.task, Run.status, Run.attempt, Run.origin)
     return _scanned_page(
         session,
         history_scan(session, matching),
         after=None,
         limit=MAX_SCANNED,
-        columns=(*_KEY_COLUMNS, *columns),
+        columns=(*_KEY_COLUMNS, *columns, Run.sent_at, error),
     )
 
 

@@ -84,7 +84,7 @@ def test_a_search_that_ends_early_says_so(dynbeat, fail, monkeypatch, owner):
 def test_the_usage_of_an_owner_counts_its_runs_by_outcome(dynbeat, fail):
     fail("x", sent_at=START + timedelta(seconds=2))
     fail(None, status="succeeded", at=LATER, sent_at=LATER + timedelta(seconds=1))
-    fail(None, status="skipped", at=LATER + MINUTE)
+    fail(None, status="skipped", at=LATER + MINUTE, attempt=0)
     fail("x", owner="user:7")
 
     found = owner_usage(dynbeat.context, owner="user:42", since=START, until=LATER + 2 * MINUTE)
