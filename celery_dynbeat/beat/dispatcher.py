@@ -404,8 +404,9 @@ class Dispatcher:
 
         take = partial(run_due_request, now=now, settings=self._settings.for_pass())
         requested = self._take(take, BatchKind.RERUN)
-        # Its runs may need slots.
-        self._admission.expect()
+        if requested.handled:
+            # Its runs may need slots. A locked request must not repeat the pass without a pause.
+            self._admission.expect()
         is_rerun = requested.kind is RequestKind.RERUN
         return self._send(requested, BatchKind.RERUN if is_rerun else BatchKind.BACKFILL)
 
