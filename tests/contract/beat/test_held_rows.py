@@ -26,6 +26,7 @@ from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.alert_models import Alert
 from celery_dynbeat.db.models import Base, Change, Hold, NodeKind, Run, Schedule
+from celery_dynbeat.db.slot_models import SLOT_SCOPES
 from celery_dynbeat.process.heartbeat import HeartbeatWriter
 from celery_dynbeat.testing import ManualBeat, RecordingPublisher
 from celery_dynbeat.worker import outcome_recorder
@@ -43,7 +44,7 @@ HELD, FREE = "held", "free"
 STARTED = ("broken", "lost", "dropped", "timed", "failed", "recovers", "retries", "replaced")
 #: Functions of beat for its start, for unusable requests, and for skipped fire times in a backfill.
 NOT_CALLED = {
-    *("ensure_application", "_record_application", "_admission"),
+    *("ensure_application", "_record_application"),
     *("_quarantine", "_cancel", "_skipped_by_call", "_add_skipped", "_managed_names"),
 }
 
@@ -247,6 +248,8 @@ def lock_tables(session, tables):
             rows = rows.where(table.c.owner == HELD)
         elif "schedule_id" in table.c:
             rows = rows.where(table.c.schedule_id.in_(ids))
+        elif table is SLOT_SCOPES:
+            rows = rows.where(table.c.name == HELD)
         session.execute(rows.with_for_update()).all()
 
 
