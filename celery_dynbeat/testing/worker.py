@@ -157,7 +157,6 @@ class TaskRunner(RecordingPublisher):
         self._request = TaskRequest(request)
         now = self._context.clock.now()
         emit_started(task, self._request, run_id=message.run_id, attempt=attempt, now=now)
-        trace = build_tracer(task.name, task, eager=True, app=app)
 
         def keep_note(sender: Task, task_id: str, **_: Any) -> None:
             # The tracer makes a request from this one.
@@ -165,6 +164,9 @@ class TaskRunner(RecordingPublisher):
                 set_note(self._request, note)
 
         signals.task_postrun.connect(keep_note)
+        # After the connect: the tracer keeps the present list of receivers, and a connect can
+        # replace that list.
+        trace = build_tracer(task.name, task, eager=True, app=app)
         try:
             result = trace(message.run_id, list(message.args), dict(message.kwargs), request)
         finally:
