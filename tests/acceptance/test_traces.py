@@ -82,7 +82,7 @@ def dynbeat(celery_app, sqlite_url):
     made = Dynbeat(celery_app)
 
     @celery_app.task(bind=True, name="traced", max_retries=1)
-    def traced(self, ends):
+    def traced(self, ends="well"):
         if ends == "retries" and not self.request.retries:
             raise self.retry(countdown=0)
         if ends == "fails":
