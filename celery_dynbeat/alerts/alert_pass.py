@@ -49,8 +49,6 @@ RECOVERY_BUDGET = 1.0
 REST = 3
 #: How often overdue schedules, unfinished runs and nodes are read.
 DELAYS_EVERY = timedelta(seconds=10)
-#: How often another beat can open an alert first, before the step gives up until the next pass.
-ATTEMPTS = 5
 
 T = TypeVar("T")
 #: Makes one transaction; returns the number of rows that it handled and of those that changed.
@@ -103,7 +101,7 @@ class AlertPass:
             self._repeat(evaluate, deadline, _log_opened)
         if self._unchecked_after is not None:
             add = partial(add_missing_checks, after=self._unchecked_after, now=now)
-            self._unchecked_after = self._transaction(add)
+            self._unchecked_after = self._database.run_after_conflicts(add)
         due_at = self._database.read_in_transaction(checks.next_due)
         if due_at is not None and due_at <= now:
             check = partial(check_due, subjects=self._subjects, now=now)
@@ -119,22 +117,13 @@ class AlertPass:
         handled = 1
         while handled:
             started = time.monotonic()
-            handled, changed = self._transaction(step)
+            handled, changed = self._database.run_after_conflicts(step)
             self._failpoint("committed")
             if changed:
                 log(changed)
             must_end = handled and self._rest(REST * (time.monotonic() - started))
             if must_end or deadline is None or time.monotonic() > deadline:
                 return
-
-    def _transaction(self, step: Callable[[Session], T]) -> T:
-        for _ in range(ATTEMPTS - 1):
-            try:
-                return self._database.run(step)
-            except IntegrityError:
-                # Another beat has opened the same alert.
-                logger.debug("the rows changed: evaluating again")
-        return self._database.run(step)
 
     def _check_delays(self, now: datetime) -> None:
         last = self._delays_at

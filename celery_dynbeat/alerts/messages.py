@@ -25,7 +25,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Row
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.alerts.content import (
@@ -135,9 +134,6 @@ def _notice_writer(database: Database, settings: Settings) -> "NoticeWriter | No
     return NoticeWriter(database, settings)
 
 
-#: How often another beat can write a message first, before the write raises IntegrityError.
-ATTEMPTS = 5
-
 _Alerts = Sequence[Row[Any]]
 
 
@@ -165,13 +161,7 @@ class MessageWriter:
         if due_at > now:
             return due_at
         write = partial(self._write, waiting=waiting, now=now)
-        for _ in range(ATTEMPTS - 1):
-            try:
-                return self.database.run(write)
-            except IntegrityError:
-                # Another beat has written a message. Now it is found.
-                continue
-        return self.database.run(write)
+        return self.database.run_after_conflicts(write)
 
     def _due_at(self, waiting: Waiting, newest: Newest | None, *, now: datetime) -> datetime:
         settings = self.settings

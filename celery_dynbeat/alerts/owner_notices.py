@@ -17,7 +17,6 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.alerts.content import instant
@@ -32,8 +31,6 @@ from celery_dynbeat.store import owners
 from celery_dynbeat.store.alerts import alerts, messages, owner_notices
 from celery_dynbeat.store.alerts.owner_notices import NoticeKey
 
-#: How often another beat can write a message first.
-ATTEMPTS = 5
 #: Messages that may wait to be sent.
 MAX_BACKLOG = 50
 #: Messages to owners that are not ended. Many more than MAX_BACKLOG: a message that is refused is
@@ -78,14 +75,7 @@ class NoticeWriter:
         return owners
 
     def _write_one(self, owner: str, now: datetime) -> None:
-        write = partial(self._write, owner=owner, now=now)
-        for _ in range(ATTEMPTS - 1):
-            try:
-                return self.database.run(write)
-            except IntegrityError:
-                # Another beat has written a message. Now it is found.
-                continue
-        return self.database.run(write)
+        self.database.run_after_conflicts(partial(self._write, owner=owner, now=now))
 
     def _write(self, session: Session, *, owner: str, now: datetime) -> None:
         target = notice_target(owner)

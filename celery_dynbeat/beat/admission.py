@@ -28,7 +28,7 @@ from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.text import groups_of, is_group
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.planning import expires_at
-from celery_dynbeat.planning.admission import MINUTE, Used, admit, free_slots, used_slots
+from celery_dynbeat.planning.admission import Used, admit, free_slots, is_recent, used_slots
 from celery_dynbeat.store import runs, slots
 
 if TYPE_CHECKING:
@@ -113,13 +113,15 @@ def admit_waiting(session: Session, *, now: datetime, settings: Settings, after:
         # An owner whose limits were removed is a scope without a limit.
         members[of_owner.scope if of_owner else owner].append(owner)
     locked = slots.lock_scopes(session, members)
-    found = _slots_in_use(session, locked, caps=caps, now=now)
+    found = _slots_in_use(session, locked, settings=settings, now=now)
     scopes = [
         _Scope(
             name,
             locked[name],
             used_slots(found.get(name, ()), now=now),
-            _caps_of_scope(session, name, members[name], locked[name], settings=settings),
+            _caps_of_group(session, name, locked[name], settings=settings)
+            if is_group(name)
+            else {owner: caps[owner] for owner in members[name]},
         )
         for name in sorted(locked)
     ]
@@ -134,12 +136,10 @@ def _known_caps(settings: Settings, owners: Iterable[str]) -> Mapping[str, Caps]
     return {owner: caps for owner, caps in found.items() if settings.knows_limits_of(owner)}
 
 
-def _caps_of_scope(
-    session: Session, scope: str, members: Sequence[str], last_owner: str, *, settings: Settings
+def _caps_of_group(
+    session: Session, scope: str, last_owner: str, *, settings: Settings
 ) -> Mapping[str, Caps]:
-    """Return the caps of the owners that take part: those of a group from the next in turn on."""
-    if not is_group(scope):
-        return _known_caps(settings, members)
+    """Return the caps of the owners of a group that wait, from the next in turn on."""
     owners = slots.waiting_owners(session, after=last_owner, limit=MAX_OWNERS, within=scope)
     if len(owners) < MAX_OWNERS:
         first = slots.waiting_owners(session, after="", limit=MAX_OWNERS, within=scope)
@@ -148,19 +148,18 @@ def _caps_of_scope(
 
 
 def _slots_in_use(
-    session: Session, locked: Mapping[str, str], *, caps: Mapping[str, Caps], now: datetime
+    session: Session, locked: Mapping[str, str], *, settings: Settings, now: datetime
 ) -> Mapping[str, Sequence[tuple[str, datetime, bool]]]:
     """Return the admitted slots by scope. Delete those that no limit counts any more."""
-    counts_starts = {name for each in caps.values() for name in _names_of_starts(each)}
     found: defaultdict[str, list[AdmittedSlot]] = defaultdict(list)
     old: list[int] = []
     for slot in slots.admitted(session, locked):
-        names = (slot.owner, *groups_of(slot.owner))
-        is_counted = not slot.has_ended or not counts_starts.isdisjoint(names)
-        if not is_counted or (slot.has_ended and slot.admitted_at <= now - MINUTE):
+        # An owner without waiting runs needs its recent starts as well: its next run counts them.
+        counts = is_recent(slot.admitted_at, now=now) and settings.caps_of(slot.owner).starts
+        if slot.has_ended and not counts:
             old.append(slot.id)
             continue
-        for scope in names:
+        for scope in (slot.owner, *groups_of(slot.owner)):
             if scope in locked:
                 found[scope].append(slot)
     slots.delete_slots(session, old)
@@ -168,10 +167,6 @@ def _slots_in_use(
         scope: [(each.owner, each.admitted_at, each.has_ended) for each in in_use]
         for scope, in_use in found.items()
     }
-
-
-def _names_of_starts(caps: Caps) -> Iterable[str]:
-    return (limit.owner for limit in caps.starts)
 
 
 def _admit(session: Session, scopes: Sequence[_Scope], *, now: datetime) -> int:

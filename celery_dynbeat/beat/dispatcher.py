@@ -206,15 +206,14 @@ class _LazyAdmission:
 
     def run(self, now: datetime) -> int:
         """Admit waiting runs if it is time; return their number."""
-        if self._admission is None and self._is_due(now):
+        at = self._next_at
+        # An instant far after ``now``: the clock was set back.
+        is_due = at is None or not now < at <= now + self._interval
+        if self._admission is None and is_due:
             self._next_at = now + self._interval
             if self._database.read(runs.has_waiting):
                 self._admission = self._imported()
         return 0 if self._admission is None else self._admission.run(now)
-
-    def _is_due(self, now: datetime) -> bool:
-        # An instant far after ``now``: the clock was set back.
-        return self._next_at is None or not now < self._next_at <= now + self._interval
 
     def _imported(self) -> "Admission":
         from celery_dynbeat.beat.admission import Admission  # noqa: PLC0415

@@ -509,9 +509,9 @@ class Settings:
 
         A function of dynbeat_owner_limits that fails is logged, and raises no error.
         """
-        if self.owner_limits is None:
-            return self
-        return replace(self, owner_limits=self.owner_limits.for_pass())
+        limits = self.owner_limits
+        of_pass = None if limits is None else limits.for_pass()
+        return self if of_pass is limits else replace(self, owner_limits=of_pass)
 
     def min_interval_of(self, owner: str) -> timedelta:
         """Return the shortest distance between two fire times of a schedule of ``owner``.

@@ -38,7 +38,13 @@ from sqlalchemy import (
     make_url,
 )
 from sqlalchemy.engine import ExceptionContext
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    IntegrityError,
+    NoSuchModuleError,
+    SQLAlchemyError,
+)
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool, QueuePool
 
@@ -369,6 +375,18 @@ class Database:
         what ``work`` raises, or the last database error.
         """
         return self._repeat(lambda: self._once(work, autocommit=False))
+
+    def run_after_conflicts(self, work: Callable[[Session], T]) -> T:
+        """Do the same as ``run``; repeat it if another process has inserted the same rows.
+
+        The next transaction finds them. Raises the last IntegrityError.
+        """
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return self.run(work)
+            except IntegrityError:
+                continue
+        return self.run(work)
 
     def _repeat(self, transaction: Callable[[], T]) -> T:
         pause = _FIRST_PAUSE

@@ -17,6 +17,14 @@ from celery_dynbeat.common.text import groups_of
 MINUTE = timedelta(minutes=1)
 
 
+def is_recent(admitted_at: datetime, *, now: datetime) -> bool:
+    """Return whether a start counts for max_starts_per_minute.
+
+    A much later instant does not count: the clock was set back.
+    """
+    return abs(now - admitted_at) < MINUTE
+
+
 class Used(NamedTuple):
     """Used slots by the name of an owner or a group: unfinished runs, and those of a minute."""
 
@@ -31,8 +39,7 @@ def used_slots(admitted: Iterable[tuple[str, datetime, bool]], *, now: datetime)
         names = (owner, *groups_of(owner))
         if not has_ended:
             running.update(names)
-        # A later instant: the clock was set back.
-        if admitted_at > now - MINUTE:
+        if is_recent(admitted_at, now=now):
             starts.update(names)
     return Used(running, starts)
 

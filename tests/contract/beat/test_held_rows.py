@@ -39,7 +39,7 @@ from tests.support.worker_stub import WorkerStub
 
 SECOND, DAY = timedelta(seconds=1), timedelta(days=1)
 SOON, LATER = Every(10 * SECOND), Every(30 * DAY)
-HELD, FREE = "held", "free"
+HELD, FREE = "g/held", "h/free"
 #: Schedules whose first run has started, except the first ones.
 STARTED = ("broken", "lost", "dropped", "timed", "failed", "recovers", "retries", "replaced")
 #: Functions of beat for its start, for unusable requests, and for skipped fire times in a backfill.
@@ -226,9 +226,10 @@ def database_url(request):
 
 @pytest.fixture
 def dynbeat(limited):
-    # A limit on running runs that no owner reaches: each run goes through the admission.
+    # Limits that no group reaches: each run goes through the admission.
+    limits = {"g/": {"max_running": 100}, "h/": {"max_running": 100}}
     return limited(
-        alerts=True, allowed_tasks=["t", "refused"], node_timeout=40, max_running_per_owner=100
+        alerts=True, allowed_tasks=["t", "refused"], node_timeout=40, owner_limits=limits
     )
 
 
@@ -249,7 +250,7 @@ def lock_tables(session, tables):
         elif "schedule_id" in table.c:
             rows = rows.where(table.c.schedule_id.in_(ids))
         elif table is SLOT_SCOPES:
-            rows = rows.where(table.c.name == HELD)
+            rows = rows.where(table.c.name == "g/")
         session.execute(rows.with_for_update()).all()
 
 

@@ -308,13 +308,14 @@ def test_a_scope_that_another_beat_has_locked_admits_nothing(limited, clock, dat
     mine.run_now("n00001")
     admit_all = partial(admit_waiting, now=clock.now(), settings=dynbeat.context.settings)
     database = dynbeat.context.database
-
     database.run(partial(slots.lock_scopes, names=[OWNER]))
 
-    def admit_in_both(session):
-        return [admit_all(session).admitted, database.run(admit_all).admitted]
+    def admit_meanwhile(session):
+        slots.lock_scopes(session, [OWNER])
+        return database.run(admit_all).admitted
 
-    assert database.run(admit_in_both) == [1, 0]
+    assert database.run(admit_meanwhile) == 0
+    assert database.run(admit_all).admitted == 1
     assert database.run(admit_all).admitted == 0
 
 
@@ -372,6 +373,42 @@ def test_the_rows_of_ended_slots_are_deleted(limited, clock):
     beat.run_until_idle()
 
     assert execute(dynbeat, "DELETE FROM dynbeat_slot") <= 1
+
+
+def test_the_starts_of_an_owner_count_while_only_others_of_its_group_wait(limited, clock):
+    limits = {"org:7/": {"max_running": 1}, "org:7/a": {"max_starts_per_minute": 1}}
+    dynbeat = limited(owner_limits=limits)
+    create(dynbeat, 1, owner="org:7/a")
+    create(dynbeat, 3, owner="org:7/b", at=DUE + SECOND)
+    clock.move_to(DUE)
+    beat = ManualBeat(dynbeat)
+    for _ in range(4):
+        beat.run_until_idle()
+        run = beat.publisher.sent[-1]
+        start(dynbeat, run.run_id)
+        end(dynbeat, run.run_id, "succeeded")
+        clock.advance(SECOND)
+    dynbeat.schedules.for_owner("org:7/a").run_now("n00000")
+    clock.advance(SECOND)
+    beat.run_until_idle()
+
+    assert [run.owner[-1] for run in beat.publisher.sent] == ["a", "b", "b", "b"]
+    clock.advance(60 * SECOND)
+    beat.run_until_idle()
+    assert beat.publisher.sent[-1].owner == "org:7/a"
+
+
+def test_a_clock_that_was_set_back_blocks_no_owner(limited, clock):
+    dynbeat = limited(max_starts_per_minute_per_owner=1)
+    create(dynbeat, 1)
+    clock.move_to(DUE)
+    beat = ManualBeat(dynbeat)
+    beat.run_until_idle()
+    clock.move_to(DUE - timedelta(minutes=30))
+    dynbeat.schedules.for_owner(OWNER).run_now("n00000")
+    beat.run_until_idle()
+
+    assert len(beat.publisher.sent) == 2
 
 
 class CrashError(Exception):
