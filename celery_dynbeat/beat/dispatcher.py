@@ -423,7 +423,10 @@ class Dispatcher:
             return taken
 
         self._traces.begin()
-        taken = self._database.run(work)
+        # The confirm waits for the disk, and so does the start of a run in its worker. If a crash
+        # of the server undoes the claim, no run of it has started: its rows are due again, and the
+        # guard refuses a message without a row.
+        taken = self._database.run(work, asynchronous_commit=kind is BatchKind.DUE)
         if taken.handled:
             self._failpoint("swept" if is_sweep else "committed")
         return taken

@@ -52,6 +52,7 @@ from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.db import alias_of, connections
 from celery_dynbeat.db.connections import SingleStatements, forget_all, return_all
 from celery_dynbeat.db.dialects import (
+    ASYNCHRONOUS_COMMIT,
     AUTOCOMMIT,
     OWN_TRANSACTION,
     Capabilities,
@@ -368,13 +369,19 @@ class Database:
         )
         return SingleStatements(self.engine, keeps=keeps)
 
-    def run(self, work: Callable[[Session], T]) -> T:
+    def run(self, work: Callable[[Session], T], *, asynchronous_commit: bool = False) -> T:
         """Return ``work(session)`` and commit; repeat it after a transient database error.
 
         ``work`` may run several times, so it must have no effect outside the transaction. Raises
         what ``work`` raises, or the last database error.
+
+        ``asynchronous_commit``: if ``work`` calls a function in index order, and the database is
+        PostgreSQL, the commit does not wait for the disk. A crash of the server may then undo the
+        transaction, but no transaction that committed before another one that was not undone.
         """
-        return self._repeat(lambda: self._once(work, autocommit=False))
+        return self._repeat(
+            lambda: self._once(work, autocommit=False, asynchronous_commit=asynchronous_commit)
+        )
 
     def run_after_conflicts(self, work: Callable[[Session], T]) -> T:
         """Do the same as ``run``; repeat it if another process has inserted the same rows.
@@ -426,8 +433,12 @@ class Database:
         with engine.connect() as connection:
             yield connection
 
-    def _once(self, work: Callable[[Session], T], *, autocommit: bool) -> T:
+    def _once(
+        self, work: Callable[[Session], T], *, autocommit: bool, asynchronous_commit: bool = False
+    ) -> T:
         with self._session(autocommit=autocommit) as session:
+            if asynchronous_commit:
+                session.info[ASYNCHRONOUS_COMMIT] = True
             self.capabilities.begin_write(session)
             result = work(session)
             session.commit()

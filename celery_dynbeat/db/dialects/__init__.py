@@ -29,6 +29,8 @@ S = TypeVar("S", bound=GenerativeSelect)
 
 #: Keys of ``Session.info``: a transaction of the package, or statements in autocommit mode.
 OWN_TRANSACTION, AUTOCOMMIT = "dynbeat_own_transaction", "dynbeat_autocommit"
+#: A key of ``Session.info``: the commit of this transaction of the package is asynchronous.
+ASYNCHRONOUS_COMMIT = "dynbeat_asynchronous_commit"
 #: The name of the lock for a change of the schema.
 SCHEMA_LOCK = "dynbeat_schema"
 #: The table that is the lock in a cluster, in the database of the connection.

@@ -24,7 +24,13 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.sql.dml import Insert
 
 from celery_dynbeat.db import table_names
-from celery_dynbeat.db.dialects import AUTOCOMMIT, OWN_TRANSACTION, SCHEMA_LOCK, Capabilities
+from celery_dynbeat.db.dialects import (
+    ASYNCHRONOUS_COMMIT,
+    AUTOCOMMIT,
+    OWN_TRANSACTION,
+    SCHEMA_LOCK,
+    Capabilities,
+)
 
 # All plans except nested loops over index scans. JIT compilation depends on the plan's cost, and a
 # plan that uses a disabled node has an enormous cost.
@@ -41,7 +47,9 @@ _OTHER_PLANS = (
 _OFF: list[ColumnElement[Any]] = [
     literal_column(f"set_config('{name}', 'off', true)") for name in _OTHER_PLANS
 ]
+_ASYNCHRONOUS = literal_column("set_config('synchronous_commit', 'off', true)")
 _TURN_OFF: Select[Any] = select(*_OFF)
+_TURN_OFF_AND_COMMIT_ASYNCHRONOUSLY: Select[Any] = select(*_OFF, _ASYNCHRONOUS)
 _TURN_OFF_FOR_NOW: Select[Any] = select(
     *(func.current_setting(name).label(name) for name in _OTHER_PLANS), *_OFF
 )
@@ -92,7 +100,10 @@ class PostgreSql(Capabilities):
     def in_index_order(self, session: Session, *, mapper: Any) -> Iterator[None]:
         if session.info.get(OWN_TRANSACTION):
             if not session.info.get(_IS_OFF):
-                session.connection().execute(_TURN_OFF)
+                is_asynchronous = session.info.get(ASYNCHRONOUS_COMMIT)
+                session.connection().execute(
+                    _TURN_OFF_AND_COMMIT_ASYNCHRONOUSLY if is_asynchronous else _TURN_OFF
+                )
                 session.info[_IS_OFF] = True
             yield
             return

@@ -4,11 +4,13 @@ import threading
 from collections import Counter
 from datetime import timedelta
 
+import psycopg
 import pytest
 
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application
+from tests.support.servers import PostgreSQLServer
 from tests.support.worker_stub import WorkerStub
 
 MINUTE = timedelta(minutes=1)
@@ -31,6 +33,13 @@ def only(mine):
     return run
 
 
+def restart_by_a_crash(server, dynbeat):
+    server.kill()
+    server.start()
+    # The pool has connections of the killed server.
+    dynbeat.context.database.dispose()
+
+
 @pytest.mark.parametrize("point", ["recorded", "committed", "published"])
 def test_the_next_beat_continues_after_a_crash(dynbeat, mine, clock, sent, beat, point):
     mine.create("n", task="t", trigger=MINUTELY)
@@ -48,6 +57,54 @@ def test_the_next_beat_continues_after_a_crash(dynbeat, mine, clock, sent, beat,
     assert [message.run_id for message in sent] == [run.id]
     assert {message.run_id for message in crashing.publisher.sent} <= {run.id}
     assert (run.status, run.scheduled_for) == ("sent", START + MINUTE)
+
+
+def test_a_claim_that_a_crash_of_the_database_undid_is_repeated_and_its_message_refused(
+    own_server, clock
+):
+    server = own_server(PostgreSQLServer)
+    address = server.url.replace("+psycopg", "")
+    with psycopg.connect(address, autocommit=True) as connection:
+        # Without a later transaction, nothing writes the claim to the disk before the crash.
+        connection.execute("ALTER SYSTEM SET wal_writer_delay = '10s'")
+        connection.execute("SELECT pg_reload_conf()")
+    with application(server.url, clock=clock) as dynbeat:
+        mine = dynbeat.schedules.for_owner("mine")
+        before = mine.create("n", task="t", trigger=MINUTELY)
+        clock.advance(MINUTE)
+        crashing = ManualBeat(dynbeat, any_database=True, failpoint=crash_at("published"))
+        with pytest.raises(CrashError):
+            crashing.tick()
+        (undone,) = crashing.publisher.sent
+        restart_by_a_crash(server, dynbeat)
+
+        assert (mine.get("n"), mine.runs().items) == (before, ())
+        beat = ManualBeat(dynbeat, any_database=True)
+        beat.run_until_idle()
+
+        (repeated,) = beat.publisher.sent
+        assert repeated.scheduled_for == undone.scheduled_for
+        worker = WorkerStub(dynbeat)
+        assert [worker.start(run) for run in (undone, repeated, repeated)] == [False, True, False]
+
+
+def test_the_start_of_a_run_makes_its_claim_survive_a_crash_of_the_database(own_server, clock):
+    server = own_server(PostgreSQLServer)
+    with application(server.url, clock=clock) as dynbeat:
+        mine = dynbeat.schedules.for_owner("mine")
+        mine.create("n", task="t", trigger=MINUTELY)
+        worker = WorkerStub(dynbeat)
+        clock.advance(MINUTE)
+        crashing = ManualBeat(dynbeat, any_database=True, failpoint=crash_at("published"))
+        with pytest.raises(CrashError):
+            crashing.tick()
+        (run,) = crashing.publisher.sent
+        assert worker.start(run)
+        restart_by_a_crash(server, dynbeat)
+
+        beat = ManualBeat(dynbeat, any_database=True)
+        beat.run_until_idle()
+        assert (only(mine).id, only(mine).status, beat.publisher.sent) == (run.run_id, "running", [])
 
 
 def test_the_next_beat_sweeps_the_runs_after_a_crash_in_a_sweep(dynbeat, mine, clock, beat, sent):
