@@ -104,7 +104,8 @@ def test_the_start_of_a_run_makes_its_claim_survive_a_crash_of_the_database(own_
 
         beat = ManualBeat(dynbeat, any_database=True)
         beat.run_until_idle()
-        assert (only(mine).id, only(mine).status, beat.publisher.sent) == (run.run_id, "running", [])
+        assert (only(mine).id, only(mine).status) == (run.run_id, "running")
+        assert beat.publisher.sent == []
 
 
 def test_the_next_beat_sweeps_the_runs_after_a_crash_in_a_sweep(dynbeat, mine, clock, beat, sent):
