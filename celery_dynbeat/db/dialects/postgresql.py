@@ -47,7 +47,7 @@ _OTHER_PLANS = (
 _OFF: list[ColumnElement[Any]] = [
     literal_column(f"set_config('{name}', 'off', true)") for name in _OTHER_PLANS
 ]
-_ASYNCHRONOUS = literal_column("set_config('synchronous_commit', 'off', true)")
+_ASYNCHRONOUS: ColumnElement[Any] = literal_column("set_config('synchronous_commit', 'off', true)")
 _TURN_OFF: Select[Any] = select(*_OFF)
 _TURN_OFF_AND_COMMIT_ASYNCHRONOUSLY: Select[Any] = select(*_OFF, _ASYNCHRONOUS)
 _TURN_OFF_FOR_NOW: Select[Any] = select(
