@@ -1,11 +1,12 @@
 """``dynbeat alerts|ack|snooze|alert-targets|test-alert``: the alerts, and their targets."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import click
 
 from celery_dynbeat.alerts.content import Content, Example, instant, only_example
 from celery_dynbeat.alerts.delivery import Delivered, DeliveryError, deliver
+from celery_dynbeat.alerts.notice_content import Notice, NoticeContent, as_kwargs
 from celery_dynbeat.api import AlertInfo, AlertTargetInfo
 from celery_dynbeat.api.typed_text import TypedInstant
 from celery_dynbeat.cli.base.columns import Column, owner_column, time_column
@@ -14,8 +15,9 @@ from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import actor_options, combined
 from celery_dynbeat.cli.base.pages import pages
 from celery_dynbeat.cli.base.parameter_types import Instant, Number
-from celery_dynbeat.common.alert_kinds import AlertKind, Severity, Unsent
-from celery_dynbeat.common.settings import DEFAULT_TARGET, Settings
+from celery_dynbeat.common.alert_kinds import AlertKind, NoticeKind, Severity, Unsent
+from celery_dynbeat.common.recipients import NoticeTask, RecipientError
+from celery_dynbeat.common.settings import DEFAULT_TARGET
 from celery_dynbeat.common.text import MAX_PAGE_SIZE
 
 COLUMNS = (
@@ -112,24 +114,76 @@ def _change(
 
 @command(
     "test-alert",
-    examples=("test-alert", "test-alert billing"),
-    exit_statuses="0: each URL accepted the message. 1: a URL refused it, or there is no URL."
-    " 2: the command line is invalid.",
+    examples=("test-alert", "test-alert billing", "test-alert --owner user:42"),
+    exit_statuses="0: each URL accepted the message, or the task was sent. 1: a URL refused it, or"
+    " there is no recipient. 2: the command line is invalid.",
 )
-@click.argument("target", required=False, default=DEFAULT_TARGET)
-def test_alert(invocation: Invocation, *, target: str) -> None:
-    """Send a test message to each URL of an alert target.
+@click.argument("target", required=False)
+@click.option(
+    "--owner",
+    default=None,
+    metavar="OWNER",
+    help="Send a test notice to the recipient of OWNER, which dynbeat_recipient returns.",
+)
+def test_alert(invocation: Invocation, *, target: str | None) -> None:
+    """Send a test message to each URL of an alert target, or to the recipient of an owner.
 
     TARGET is a key of dynbeat_alert_urls. The command sends the message of a failed run, with your
     templates. It prints the number of a URL in the setting instead of the URL, because URLs
     contain passwords.
     """
-    context = invocation.dynbeat.context
-    urls = context.settings.alert_urls.get(target, ())
+    if invocation.owner is not None:
+        if target is not None:
+            raise click.UsageError("give TARGET or --owner, not both", invocation.context)
+        _test_recipient(invocation, invocation.owner)
+        return
+    settings, target = invocation.dynbeat.context.settings, target or DEFAULT_TARGET
+    urls = settings.alert_urls.get(target, ())
     if not urls:
-        known = ", ".join(context.settings.alert_urls) or "none"
+        known = ", ".join(settings.alert_urls) or "none"
         invocation.refuse(f"target {target!r} has no URL; targets of dynbeat_alert_urls: {known}")
-    delivered = _deliver(invocation, urls, context.settings)
+    _report(invocation, f"target {target}", {"target": target}, _deliver_example(invocation, urls))
+
+
+def _test_recipient(invocation: Invocation, owner: str) -> None:
+    """Send a notice of a failing schedule to what ``dynbeat_recipient`` returns."""
+    context = invocation.dynbeat.context
+    if not owner:
+        invocation.refuse("the application itself, the owner '', gets no notices")
+    if context.settings.recipient is None:
+        invocation.refuse("dynbeat_recipient is not set: owners get no notices")
+    try:
+        found = context.settings.recipient.of(owner)
+    except RecipientError as error:
+        invocation.refuse(str(error))
+    if found is None:
+        invocation.refuse(f"dynbeat_recipient returns None for {owner!r}: it gets no notices")
+    notice = Notice(
+        owner=owner,
+        schedule="test-alert",
+        kind=NoticeKind.FAILING,
+        since=instant(context.clock.now()) or "",
+        until=None,
+        next_run=None,
+        time_zone=invocation.schedules.for_owner(owner).timezone(),
+        failures=None,
+    )
+    if isinstance(found, NoticeTask):
+        context.app.send_task(found.name, kwargs=as_kwargs(notice), retry=False, ignore_result=True)
+        invocation.output.done(
+            f"owner {owner}: task {found.name} was sent",
+            {"ok": True, "owner": owner, "task": found.name},
+        )
+        return
+    delivered = _deliver(invocation, NoticeContent(notices=[notice]), found)
+    _report(invocation, f"owner {owner}", {"owner": owner}, delivered)
+
+
+def _report(
+    invocation: Invocation, recipient: str, fields: dict[str, str], delivered: Delivered
+) -> None:
+    """Print how many URLs accepted the message. Refuse if not each of them did."""
+    number_of_urls = len(delivered.errors)
     if not invocation.output.as_json:
         # Without a label, the title "test-alert failed" reads like the result of the command.
         invocation.output.line(f"message: {delivered.title}")
@@ -139,20 +193,19 @@ def test_alert(invocation: Invocation, *, target: str) -> None:
         if error is not None
     ]
     if refused:
-        invocation.refuse(f"{len(refused)} of {len(urls)} URLs refused: {'; '.join(refused)}")
+        invocation.refuse(f"{len(refused)} of {number_of_urls} URLs refused: {'; '.join(refused)}")
     invocation.output.done(
-        f"target {target}: {len(urls)} of {len(urls)} URLs accepted the message",
-        {"ok": True, "target": target, "title": delivered.title, "accepted": len(urls)},
+        f"{recipient}: {number_of_urls} of {number_of_urls} URLs accepted the message",
+        {"ok": True, **fields, "title": delivered.title, "accepted": number_of_urls},
     )
 
 
-def _deliver(invocation: Invocation, urls: tuple[str, ...], settings: Settings) -> Delivered:
-    now = invocation.dynbeat.context.clock.now()
+def _deliver_example(invocation: Invocation, urls: Sequence[str]) -> Delivered:
     example = Example(
         owner="",
         name="test-alert",
         task="celery_dynbeat.test",
-        since=instant(now) or "",
+        since=instant(invocation.dynbeat.context.clock.now()) or "",
         ended=None,
         run_id=None,
         value=None,
@@ -160,12 +213,20 @@ def _deliver(invocation: Invocation, urls: tuple[str, ...], settings: Settings) 
         detail="A test message of `dynbeat test-alert`. No schedule has failed.",
     )
     group = only_example(AlertKind.FAILED, Unsent.OPENED, example)
+    return _deliver(invocation, Content(severity=Severity.ERROR, groups=[group]), urls)
+
+
+def _deliver(
+    invocation: Invocation, content: Content | NoticeContent, urls: Sequence[str]
+) -> Delivered:
+    settings = invocation.dynbeat.context.settings
+    is_notice = isinstance(content, NoticeContent)
     try:
         return deliver(
-            Content(severity=Severity.ERROR, groups=[group]),
+            content,
             urls,
-            application=settings.application,
-            flower_url=settings.flower_url,
+            application=None if is_notice else settings.application,
+            flower_url=None if is_notice else settings.flower_url,
             templates=settings.alert_templates,
             timeout=settings.alert_timeout,
         )

@@ -6,6 +6,8 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.common.recipients import Recipient
+from celery_dynbeat.common.settings import apprise_urls
 from celery_dynbeat.db.alert_models import Alert, AlertMessage
 from tests.support.applications import MINUTELY, START
 from tests.support.sinks import HttpSink
@@ -146,6 +148,50 @@ def test_a_target_without_urls_is_refused(refused):
     assert "target 'billing' has no URL; targets of dynbeat_alert_urls: none" in error
 
 
+@pytest.fixture
+def set_recipient(dynbeat):
+    """Return a function that sets ``dynbeat_recipient``."""
+
+    def set_to(function):
+        recipient = Recipient(function, check_urls=apprise_urls)
+        object.__setattr__(dynbeat.context.settings, "recipient", recipient)
+
+    return set_to
+
+
+def test_a_test_notice_without_a_recipient_is_refused(refused, set_recipient):
+    assert "dynbeat_recipient is not set" in refused("test-alert", "--owner", "user:42")[1]
+
+    set_recipient(lambda _owner: None)
+    assert "returns None for 'user:42'" in refused("test-alert", "--owner", "user:42")[1]
+    assert "gets no notices" in refused("test-alert", "--owner", "")[1]
+    set_recipient(lambda _owner: 1 / 0)
+    assert "failed: ZeroDivisionError" in refused("test-alert", "--owner", "user:42")[1]
+    assert refused("test-alert", "billing", "--owner", "user:42")[0] == 2
+
+
+def test_a_test_notice_is_sent_to_the_task_of_the_recipient(
+    dynbeat, shown, set_recipient, monkeypatch
+):
+    told = []
+
+    @dynbeat.app.task(name="tell_owner")
+    def tell_owner(**notice):
+        told.append(notice)
+
+    # Celery's send_task would publish the message; task_always_eager does not apply to it.
+    monkeypatch.setattr(
+        dynbeat.app, "send_task", lambda name, kwargs, **_: dynbeat.app.tasks[name](**kwargs)
+    )
+    set_recipient(lambda owner: "tell_owner" if owner == "user:42" else None)
+    dynbeat.schedules.for_owner("user:42").set_timezone("Asia/Seoul")
+
+    assert shown("test-alert", "--owner", "user:42") == ["owner user:42: task tell_owner was sent"]
+    (notice,) = told
+    assert (notice["owner"], notice["kind"]) == ("user:42", "failing")
+    assert notice["text"] == "test-alert has been failing since 2026-11-21 18:00 (Asia/Seoul)."
+
+
 @pytest.mark.slow
 class TestTestAlert:
     """The messages go to a real server."""
@@ -172,3 +218,11 @@ class TestTestAlert:
         assert status == 1
         assert "1 of 1 URLs refused: URL 1:" in error
         assert "secret" not in error
+
+    def test_a_test_notice_reaches_the_recipient_of_an_owner(self, sink, shown, set_recipient):
+        set_recipient(lambda owner: [sink.url] if owner == "user:42" else None)
+        lines = shown("test-alert", "--owner", "user:42")
+
+        assert lines[-1] == "owner user:42: 1 of 1 URLs accepted the message"
+        assert sink.bodies[0]["title"] == lines[0].removeprefix("message: ")
+        assert "has been failing since" in sink.bodies[0]["message"]
