@@ -126,11 +126,11 @@ def _change(
     help="Send a test notice to the recipient of OWNER, which dynbeat_recipient returns.",
 )
 def test_alert(invocation: Invocation, *, target: str | None) -> None:
-    """Send a test message to each URL of an alert target, or to the recipient of an owner.
+    """Send a test message to an alert target or to an owner.
 
-    TARGET is a key of dynbeat_alert_urls. The command sends the message of a failed run, with your
-    templates. It prints the number of a URL in the setting instead of the URL, because URLs
-    contain passwords.
+    TARGET is a key of dynbeat_alert_urls. Each of its URLs gets the message of a failed run, with
+    your templates. With --owner, the recipient of that owner gets a test notice. The command
+    prints the number of a URL in the setting instead of the URL, because URLs contain passwords.
     """
     if invocation.owner is not None:
         if target is not None:
