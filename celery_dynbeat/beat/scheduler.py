@@ -18,16 +18,20 @@ from billiard.process import current_process
 from celery import Celery
 from celery.beat import Scheduler
 from celery.utils.log import LoggingProxy
-from sqlalchemy.exc import SQLAlchemyError
 
-from celery_dynbeat.api import dynbeat_of
-from celery_dynbeat.beat.runtime import BeatRuntime
-from celery_dynbeat.broker.connection import BrokerConnection
-from celery_dynbeat.broker.refusals import error_summary
-from celery_dynbeat.common.clock import BackOff
-from celery_dynbeat.common.errors import ConfigurationError, SchemaError
-from celery_dynbeat.common.settings import ports_in_force
-from celery_dynbeat.telemetry import emit, events, has_listeners
+from celery_dynbeat.beat import collector_paused
+
+with collector_paused():
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from celery_dynbeat.api import dynbeat_of
+    from celery_dynbeat.beat.runtime import BeatRuntime
+    from celery_dynbeat.broker.connection import BrokerConnection
+    from celery_dynbeat.broker.refusals import error_summary
+    from celery_dynbeat.common.clock import BackOff
+    from celery_dynbeat.common.errors import ConfigurationError, SchemaError
+    from celery_dynbeat.common.settings import ports_in_force
+    from celery_dynbeat.telemetry import emit, events, has_listeners
 
 if TYPE_CHECKING:
     from celery_dynbeat.metrics.exporting import BeatMetrics

@@ -82,7 +82,10 @@ class LazyGroup(DYMGroup):
             "alerts:alert_targets",
             "List the alert targets and the states of their messages.",
         ),
-        "test-alert": ("alerts:test_alert", "Send a test message to an alert target or to an owner."),
+        "test-alert": (
+            "alerts:test_alert",
+            "Send a test message to an alert target or to an owner.",
+        ),
         "prune": ("prune:prune_now", "Delete old history and old changes now."),
         "status": ("status:status", "Show the health of the installation."),
         "schema": ("schema:schema", "Create and check the tables."),
