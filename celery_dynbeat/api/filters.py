@@ -13,7 +13,7 @@ StatusFilter: TypeAlias = str | Collection[str]
 
 
 class OwnerFilter(TypedDict, total=False):
-    """The filter of calls that only an owner limits."""
+    """The filter of calls that only an owner, or a group of owners, limits."""
 
     owner: str | None
 
@@ -41,7 +41,8 @@ class ScheduleFilter(TypedDict, total=False):
 class RunFilter(TypedDict, total=False):
     """The filter of runs. What is omitted, or None, matches any.
 
-    - ``owner``: the runs of this owner. The calls of one owner accept only that owner.
+    - ``owner``: the runs of this owner. Lists and counts also accept a group, such as ``"org:7/"``.
+      The calls of one owner accept only that owner, those of a group the owners in it.
     - ``status``: one status, or several. ``task``: the exact name. ``origin``: such as
       ``"manual"``.
     - ``since``, ``until``: aware datetimes; since <= fire time < until.
@@ -58,7 +59,8 @@ class RunFilter(TypedDict, total=False):
 class ChangeFilter(TypedDict, total=False):
     """The filter of changes. What is omitted, or None, matches any.
 
-    - ``owner``: the edits of this owner. The calls of one owner accept only that owner.
+    - ``owner``: the edits of this owner, or of a group such as ``"org:7/"``. The calls of one owner
+      accept only that owner, those of a group the owners in it.
     - ``actor``: the exact name. ``action``: such as ``"pause"``.
     - ``since``, ``until``: aware datetimes; since <= time of the edit < until.
     """

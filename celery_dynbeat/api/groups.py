@@ -1,14 +1,20 @@
 """The schedules of a group of owners."""
 
 from celery_dynbeat.api import checks
+from celery_dynbeat.api.control.alerts import AlertCalls
 from celery_dynbeat.api.control.holds import HoldCalls
+from celery_dynbeat.api.lists.changes import ChangeCalls
+from celery_dynbeat.api.lists.forecast_calls import ForecastCalls
+from celery_dynbeat.api.lists.history import RunCalls
 from celery_dynbeat.api.lists.schedules import ListCalls
 from celery_dynbeat.api.usage import UsageCalls
 from celery_dynbeat.common.text import GROUP_END, is_group
 from celery_dynbeat.process.context import Context
 
 
-class GroupSchedules(HoldCalls, ListCalls, UsageCalls):
+class GroupSchedules(
+    HoldCalls, AlertCalls, ListCalls, RunCalls, ChangeCalls, UsageCalls, ForecastCalls
+):
     """The schedules of all owners that begin with the name of a group, such as ``"org:7/"``.
 
     The calls are the owner's calls that concern several schedules. Like the calls of

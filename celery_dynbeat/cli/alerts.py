@@ -39,9 +39,12 @@ COLUMNS = (
 )
 
 
-@command("alerts", columns=COLUMNS, examples=("alerts", "alerts --owner user:42 --all"))
+@command("alerts", columns=COLUMNS, examples=("alerts", "alerts --owner user:42 --all", "alerts --owner org:7/"))
 @click.option(
-    "--owner", default=None, metavar="OWNER", help="Only alerts of OWNER. Default: all owners."
+    "--owner",
+    default=None,
+    metavar="OWNER",
+    help="Only alerts of OWNER, or of a group such as org:7/. Default: all owners.",
 )
 @click.option("--all", "with_recovered", is_flag=True, help="Include alerts that have recovered.")
 def alerts(invocation: Invocation, *, with_recovered: bool) -> None:
@@ -51,7 +54,7 @@ def alerts(invocation: Invocation, *, with_recovered: bool) -> None:
     If you omit --owner, a note on stderr names each target whose messages fail. `alert-targets`
     shows more.
     """
-    calls, only_open = invocation.calls, not with_recovered
+    calls, only_open = invocation.group_calls, not with_recovered
     fetched = pages(
         lambda after: calls.alerts(only_open=only_open, limit=MAX_PAGE_SIZE, after=after)
     )
@@ -65,7 +68,7 @@ def alerts(invocation: Invocation, *, with_recovered: bool) -> None:
 
 _ids = click.argument("ids", type=Number(least=1, most=2**63 - 1), nargs=-1, required=True)
 _scope = combined(
-    click.option("--owner", default=None, metavar="OWNER", help="Only an alert of OWNER."),
+    click.option("--owner", default=None, metavar="OWNER", help="Only an alert of OWNER or a group."),
     actor_options,
 )
 
@@ -79,7 +82,7 @@ def acknowledge(invocation: Invocation, *, ids: tuple[int, ...]) -> None:
     `dynbeat alerts` shows the IDS. An acknowledgement lasts until the alert recovers, and the
     recovery is reported. It ends a snooze of the alert.
     """
-    _change(invocation, ids, "acknowledged", invocation.calls.acknowledge_alert)
+    _change(invocation, ids, "acknowledged", invocation.group_calls.acknowledge_alert)
 
 
 @command("snooze", examples=("snooze 17 --until 4h", "snooze 17 --end"), is_list=True)
@@ -99,7 +102,7 @@ def snooze(
         raise click.UsageError("give --until INSTANT or --end", invocation.context)
     at = invocation.instant(until)
     done = "no longer snoozed" if at is None else f"snoozed until {invocation.time(at)}"
-    calls = invocation.calls
+    calls = invocation.group_calls
     _change(invocation, ids, done, lambda each: calls.snooze_alert(each, until=at))
 
 

@@ -54,6 +54,7 @@ COLUMNS = (
     examples=(
         "changes digest --owner user:42",
         "changes --all-owners --actor alice --since 1d --json",
+        "changes --owner org:7/ --since 1d",
         "changes --all-owners --action hold",
     ),
 )
@@ -81,7 +82,8 @@ def changes(
 
     If you pass NAME, the command lists the edits of one schedule. --json has the values before and
     after, with the keys of `dynbeat show --json`. An edit of everything has the owner * in piped
-    output and null in --json. An edit of an owner has an empty name.
+    output and null in --json. An edit of an owner has an empty name. If --owner is a group, such as
+    org:7/, the edits of the first 50 owners come first, by name.
     """
     if name is not None and invocation.owner is None:
         raise click.UsageError("NAME and --all-owners exclude each other", invocation.context)
@@ -92,6 +94,6 @@ def changes(
     }
 
     def fetch(cursor: str | None) -> Page[ChangeInfo]:
-        return invocation.calls.changes(name, after=cursor, **filters)
+        return invocation.group_calls.changes(name, after=cursor, **filters)
 
     invocation.show_pages(COLUMNS, fetch, after=after, all_pages=all_pages, name=name)

@@ -70,6 +70,7 @@ _PER_MINUTE = (time_column("start_at"), Column("queue", width=16), Column("runs"
         "next digest",
         "next digest --owner user:42 --count 20",
         "next --all-owners --per-minute --until 3h",
+        "next --owner org:7/ --per-hour",
     ),
 )
 @click.argument("name", required=False, shell_complete=complete_names)
@@ -118,7 +119,8 @@ def next_runs(
     if name is None:
         per = "hour" if per_hour else "minute"
         end = invocation.instant(until) or invocation.now + _DEFAULT_SPANS[per]
-        _show_forecast(invocation, invocation.calls.forecast(until=end, per=per, queue=queue))
+        found = invocation.group_calls.forecast(until=end, per=per, queue=queue)
+        _show_forecast(invocation, found)
         return
     now, zone = invocation.now, _zone(invocation, name)
     holds = invocation.mine.holds()

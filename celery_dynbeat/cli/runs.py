@@ -23,6 +23,7 @@ STATUSES = [each.value for each in Status]
     columns=RUNS,
     examples=(
         "runs --status failed --status lost --since 1d --all-owners",
+        "runs --owner org:7/ --status failed --since 1d --all",
         "runs digest --owner user:42 --all --json",
     ),
 )
@@ -54,7 +55,8 @@ def runs(
     """List runs, newest fire time first. `dynbeat show-run` shows one run.
 
     If you pass NAME, the command lists the runs of one schedule. If you pass --all-owners, the run
-    that was created last comes first.
+    that was created last comes first. If --owner is a group, such as org:7/, the runs of the first
+    50 owners come first, by name.
     """
     if name is not None and invocation.owner is None:
         raise click.UsageError("NAME and --all-owners exclude each other", invocation.context)
@@ -65,7 +67,7 @@ def runs(
     }
 
     def fetch(cursor: str | None) -> Page[RunInfo]:
-        return invocation.calls.runs(name, after=cursor, **filters)
+        return invocation.group_calls.runs(name, after=cursor, **filters)
 
     invocation.show_pages(RUNS, fetch, after=after, all_pages=all_pages, name=name)
 
@@ -85,7 +87,7 @@ def show_run(invocation: Invocation, *, run_id: str) -> None:
     The command shows the arguments that the run was sent with, if the audit still has all later
     edits of the schedule.
     """
-    as_dict = (run := invocation.calls.get_run(run_id)).to_dict()
+    as_dict = (run := invocation.group_calls.get_run(run_id)).to_dict()
     values = {key: getattr(run, key) for key in as_dict if key != "traceback"}
     arguments = _arguments(invocation, run)
     values, as_dict = {**values, **arguments}, {**as_dict, **arguments}

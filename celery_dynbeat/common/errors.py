@@ -5,6 +5,8 @@ Each message names the value, the rule and the fix. Facts that a program may nee
 
 from collections.abc import Sequence
 
+from celery_dynbeat.common.text import described_owner
+
 
 class DynbeatError(Exception):
     """The base class of all errors of this package."""
@@ -59,7 +61,7 @@ class RunNotFoundError(DynbeatError, LookupError):
     """
 
     def __init__(self, *, owner: str | None, run_id: str) -> None:
-        whose = "the history" if owner is None else f"the history of owner {owner!r}"
+        whose = "the history" if owner is None else f"the history of {described_owner(owner)}"
         super().__init__(
             f"{whose} has no run {run_id}; runs() shows those that exist, and old runs are pruned",
         )
@@ -81,7 +83,7 @@ class AlertNotFoundError(DynbeatError, LookupError):
     """There is no open alert with this id, or it belongs to another owner."""
 
     def __init__(self, *, owner: str | None, alert_id: int) -> None:
-        whose = "there is" if owner is None else f"owner {owner!r} has"
+        whose = "there is" if owner is None else f"{described_owner(owner)} has"
         super().__init__(
             f"{whose} no open alert {alert_id}: it may have recovered; alerts() shows the open ones"
         )

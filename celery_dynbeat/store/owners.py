@@ -13,7 +13,17 @@ schedules. A transaction of the application that locks in another order can end 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, func, select, update
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    and_,
+    delete,
+    func,
+    literal,
+    select,
+    update,
+)
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.text import end_of_group, is_group
@@ -42,6 +52,43 @@ def is_of(column: Any, owner: str) -> ColumnElement[bool]:
     if not is_group(owner):
         return column == owner  # type: ignore[no-any-return]
     return and_(column >= owner, column < end_of_group(owner))
+
+
+@in_index_order
+def with_rows(
+    session: Session,
+    column: Column[str],
+    index: str,
+    *,
+    within: str | None,
+    after: str,
+    limit: int,
+    condition: ColumnElement[bool] | None = None,
+) -> Sequence[str]:
+    """Return up to ``limit`` owners above ``after`` that have rows in an index, in order.
+
+    ``column`` is the owner, the first column of the index. ``within`` is a group: only its owners
+    count. The rows must fulfil ``condition``, which the index serves.
+
+    Reads one index entry for each owner, not one for each row.
+    """
+    conditions = [] if condition is None else [condition]
+    if within is not None:
+        conditions.append(is_of(column, within))
+    read = force_index(select(column), column.table, index).where(*conditions)
+    if not capabilities_of(session.get_bind(Schedule).dialect).has_partial_indexes:
+        # MySQL skips to the next owner in the index by itself, and not in a recursive query.
+        grouped = read.where(column > after).group_by(column).order_by(column).limit(limit)
+        return session.scalars(grouped).all()
+
+    def next_owner(above: ColumnElement[bool]) -> Any:
+        return read.where(above).order_by(column).limit(1).scalar_subquery()
+
+    first = select(next_owner(column > after).label("owner"), literal(1).label("number"))
+    cte = first.cte("owners", recursive=True)
+    following = select(next_owner(column > cte.c.owner), cte.c.number + 1)
+    cte = cte.union_all(following.where(cte.c.owner.is_not(None), cte.c.number < limit))
+    return session.scalars(select(cte.c.owner).where(cte.c.owner.is_not(None))).all()
 
 
 @in_index_order

@@ -30,7 +30,7 @@ from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Run, Schedule
 from celery_dynbeat.db.slot_models import SLOT_SCOPES, SLOTS, Slot, SlotScope
 from celery_dynbeat.db.statements import force_index, in_index_order
-from celery_dynbeat.store.owners import is_of
+from celery_dynbeat.store.owners import is_of, with_rows
 from celery_dynbeat.store.runs import MAX_IN_LIST, execute_dml, lock_free
 
 #: Waiting runs that are counted.
@@ -56,33 +56,22 @@ def expires_after(session: Session, schedule_ids: Collection[int]) -> Mapping[in
     return found
 
 
-@in_index_order
 def waiting_owners(
     session: Session, *, after: str, limit: int, within: str | None = None
 ) -> Sequence[str]:
     """Return up to ``limit`` owners above ``after`` with waiting runs, in order.
 
     ``within`` is a group: only its owners count.
-
-    Reads one index entry for each owner, not one for each run.
     """
-    owner = SLOTS.c.owner
-    waits = _WAITS if within is None else and_(_WAITS, is_of(owner, within))
-    if not capabilities_of(session.get_bind(Run).dialect).has_partial_indexes:
-        # MySQL skips to the next owner in the index by itself, and not in a recursive query.
-        grouped = force_index(select(owner), SLOTS, _WAITING_INDEX).where(waits, owner > after)
-        return session.scalars(grouped.group_by(owner).order_by(owner).limit(limit)).all()
-
-    def next_owner(condition: ColumnElement[bool]) -> Any:
-        first = force_index(select(owner), SLOTS, _WAITING_INDEX).where(waits, condition)
-        first = first.order_by(owner).limit(1)
-        return first.scalar_subquery()
-
-    found = select(next_owner(owner > after).label("owner"), literal(1).label("number"))
-    cte = found.cte("waiting", recursive=True)
-    following = select(next_owner(owner > cte.c.owner), cte.c.number + 1)
-    cte = cte.union_all(following.where(cte.c.owner.is_not(None), cte.c.number < limit))
-    return session.scalars(select(cte.c.owner).where(cte.c.owner.is_not(None))).all()
+    return with_rows(
+        session,
+        SLOTS.c.owner,
+        _WAITING_INDEX,
+        within=within,
+        after=after,
+        limit=limit,
+        condition=_WAITS,
+    )
 
 
 def lock_scopes(session: Session, names: Collection[str]) -> Mapping[str, str]:

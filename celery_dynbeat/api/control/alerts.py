@@ -19,14 +19,21 @@ from celery_dynbeat.common.alert_kinds import OWNERS, Unsent
 from celery_dynbeat.common.errors import AlertNotFoundError
 from celery_dynbeat.common.settings import urls_of
 from celery_dynbeat.common.states import Action
+from celery_dynbeat.common.text import is_group
 from celery_dynbeat.db.alert_models import NO_SCHEDULE, Alert
 from celery_dynbeat.planning.alerting import MAX_SNOOZE
 from celery_dynbeat.store.alerts import alerts, messages, owner_notices
+from celery_dynbeat.store.group_pages import Place
 
 #: Of ids in the database.
 _MAX_ID = 2**63 - 1
 #: The order of the pages, as their cursors name it.
 _OLDEST = "oldest_alert"
+_IN_PART, _NEXT_PART = "oldest_alert in a group", "oldest_alert in the next part of a group"
+_OF_GROUP = {
+    _IN_PART: (cursors.as_text, cursors.as_text, cursors.as_row_id),
+    _NEXT_PART: (cursors.as_text,),
+}
 
 
 class AlertCalls(Calls):
@@ -44,9 +51,14 @@ class AlertCalls(Calls):
 
         If ``only_open`` is false, the page also contains alerts from which the schedule has
         recovered. ``after`` is the ``cursor`` of the previous page. ``limit`` is at most 1,000.
-        Raises InvalidScheduleError.
+        The alerts of a group are listed in parts: of the first 50 owners that have alerts, by name,
+        then of the next ones. A page ends with its part. Raises InvalidScheduleError.
         """
         check_limit("limit", limit)
+        if self._owner is not None and is_group(self._owner):
+            return self._alerts_of_group(
+                session, self._owner, only_open=only_open, limit=limit, after=after
+            )
         key = cursors.decode_id(after, order=_OLDEST)
         rows = self._context.read_many(
             session,
@@ -57,6 +69,30 @@ class AlertCalls(Calls):
         return page_of(
             rows, limit=limit, order=_OLDEST, info=AlertInfo.of, key=lambda info: (info.id,)
         )
+
+    def _alerts_of_group(
+        self,
+        session: Session | None,
+        group: str,
+        *,
+        only_open: bool,
+        limit: int,
+        after: str | None,
+    ) -> Page[AlertInfo]:
+        place = None
+        if after is not None:
+            place = Place.of(cursors.decode_one_of(after, _OF_GROUP, default=_IN_PART)[1])
+        found = self._context.read_many(
+            session,
+            lambda session: alerts.page_of_group(
+                session, group=group, only_open=only_open, place=place, limit=limit
+            ),
+        )
+        items = tuple(map(AlertInfo.of, found.rows))
+        if found.last is None:
+            return Page(items, None)
+        order = _NEXT_PART if found.last.key is None else _IN_PART
+        return Page(items, cursors.encode(order, found.last.parts))
 
     def acknowledge_alert(
         self,

@@ -29,7 +29,7 @@ class ForecastCalls(Calls):
         - ``since``: now, and not before now. ``until``: an hour later. The forecast covers whole
           minutes or hours, at most 1,440.
         - ``per``: ``"minute"`` or ``"hour"``. ``queue``: only this queue. ``owner``: only the
-          schedules of this owner.
+          schedules of this owner, or of a group such as ``"org:7/"``.
 
         Paused schedules have no runs. A hold in force, ``skip()``, ``end_at``, ``max_runs`` and
         jitter count. Retries, reruns and manual runs are not foreseen. Up to 200,000 schedules are
@@ -43,7 +43,7 @@ class ForecastCalls(Calls):
         >>> [(str(row.start_at), row.queue, row.runs) for row in found.rows]
         [('2026-01-06 09:00:00+00:00', 'celery', 1)]
         """
-        given = self._in_scope(OwnerFilter, matching)
+        given = self._in_scope(OwnerFilter, matching, accepts_group=True)
         checks.check_one_of("per", per, "minute", "hour")
         if queue is not None:
             checks.check_name("queue", queue)

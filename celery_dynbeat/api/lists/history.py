@@ -14,6 +14,7 @@ from celery_dynbeat.api.results import BoundedCount, Page, RunInfo, cursors
 from celery_dynbeat.api.results.page import PAGE_SIZE
 from celery_dynbeat.common.errors import RunNotFoundError
 from celery_dynbeat.common.states import Status
+from celery_dynbeat.common.text import is_in
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import runs, schedules
@@ -26,6 +27,8 @@ _PARTS = {
     RunOrder.FIRE_TIME: (cursors.as_instant, cursors.as_run_id),
     RunOrder.RUN_ID: (cursors.as_run_id,),
     RunOrder.SCHEDULE: (cursors.as_schedule_id, cursors.as_run_id),
+    RunOrder.GROUP: (cursors.as_text, cursors.as_text, cursors.as_instant, cursors.as_run_id),
+    RunOrder.PART: (cursors.as_text,),
 }
 
 
@@ -45,7 +48,8 @@ class RunCalls(Calls):
 
         def work(session: Session) -> RunInfo:
             run = runs.get(session, run_id=run_id)
-            if run is None or self._owner not in {None, run.owner}:
+            is_own = run is not None and (self._owner is None or is_in(run.owner, self._owner))
+            if run is None or not is_own:
                 raise RunNotFoundError(owner=self._owner, run_id=run_id)
             return RunInfo.of(run)
 
@@ -67,7 +71,9 @@ class RunCalls(Calls):
         - The other filters are those of ``RunFilter``: owner, status, task, origin, since, until.
         - ``after``: the ``cursor`` of the previous page. ``limit`` is at most 1,000.
 
-        The runs of one owner are ordered by fire time. The runs of all owners are ordered by their
+        The runs of one owner are ordered by fire time. The runs of a group are listed in parts: the
+        first 50 owners that have runs, by name, then the next ones. Each part is ordered by fire
+        time, and a page ends with its part. The runs of all owners are ordered by their
         creation, so a backfill's run for a past fire time is new. A row of ``skip()`` is created
         before its fire time. If you pass ``since`` for all owners, the row must also have been
         created after that instant.
@@ -83,7 +89,7 @@ class RunCalls(Calls):
         [('digest', 'pending')]
         """
         check_limit("limit", limit)
-        found = filter_of(name=name, **self._in_scope(RunFilter, matching))
+        found = filter_of(name=name, **self._in_scope(RunFilter, matching, accepts_group=True))
         position = None if after is None else _position(found, after)
 
         def work(session: Session) -> Page[RunInfo]:
@@ -106,9 +112,10 @@ class RunCalls(Calls):
 
         The filters are those of ``runs()``. At most 10,001 runs are read, the newest first. If you
         filter on status, task or origin, the count in a long history can therefore be a lower
-        bound. Raises InvalidScheduleError.
+        bound. If you filter on a span, the runs of at most 200 owners of a group are counted.
+        Raises InvalidScheduleError.
         """
-        found = filter_of(name=name, **self._in_scope(RunFilter, matching))
+        found = filter_of(name=name, **self._in_scope(RunFilter, matching, accepts_group=True))
         return count(self._context, session, matching=found)
 
 
@@ -140,6 +147,13 @@ def filter_of(
 
 
 def _position(matching: run_filters.RunFilter, after: str) -> Position:
+    if matching.group is not None:
+        # The unfinished runs of all owners are sorted together, if they are few.
+        orders = [RunOrder.GROUP, RunOrder.PART]
+        orders += [RunOrder.FIRE_TIME] if matching.is_unfinished else []
+        parts = {str(each): _PARTS[each] for each in orders}
+        found, key = cursors.decode_one_of(after, parts, default=RunOrder.GROUP)
+        return Position(RunOrder(found), key)
     is_unfinished_of_all = matching.is_unfinished and matching.owner is None
     is_by_schedule = is_unfinished_of_all and cursors.order_of(after) == RunOrder.SCHEDULE
     order = RunOrder.SCHEDULE if is_by_schedule else matching.order
@@ -160,7 +174,7 @@ def count(
 
 def with_schedule(session: Session, matching: run_filters.RunFilter) -> run_filters.RunFilter:
     """Return the filter with the id of the schedule that it names, if that schedule exists."""
-    if matching.name is None or matching.owner is None:
+    if matching.name is None or matching.owner is None or matching.group is not None:
         return matching
     row = schedules.get(session, owner=matching.owner, name=matching.name)
     return matching if row is None else replace(matching, schedule_id=row.id)

@@ -16,6 +16,9 @@ from celery_dynbeat.db.alert_models import ALERTS, NO_SCHEDULE, Alert, AlertMess
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import RUNS, SCHEDULES, Schedule
 from celery_dynbeat.db.statements import Row, force_index, in_index_order, read
+from celery_dynbeat.store import group_pages
+from celery_dynbeat.store.group_pages import GroupRows, Key, OwnerRows, Place
+from celery_dynbeat.store.owners import is_of, with_rows
 
 _ALERT, _SCHEDULE = ALERTS.c, SCHEDULES.c
 CHECKED_INDEX = "ix_dynbeat_alert_checked_at"
@@ -166,6 +169,7 @@ _WITH_MESSAGE: Any = (
 )
 RECOVERED_INDEX = "ix_dynbeat_alert_recovered_at"
 OPEN_INDEX = "ix_dynbeat_alert_owner_open"
+OWNER_INDEX = "ix_dynbeat_alert_owner"
 
 
 def _alerts() -> Any:
@@ -177,7 +181,7 @@ def page(
 ) -> Sequence[Row]:
     """Return up to ``limit`` alerts with an id above ``after``, in the order of their ids.
 
-    ``owner`` None: of all owners. Each row has the ``Alert`` and columns of its last message.
+    ``owner`` is not a group; None: of all owners. Each row has the ``Alert`` and columns of its last message.
     """
     statement = _alerts().where(Alert.id > after)
     if owner is not None:
@@ -187,8 +191,43 @@ def page(
         statement = force_index(statement, Alert, OPEN_INDEX).where(Alert.recovered_at.is_(None))
     elif only_open:
         statement = statement.where(Alert.checked_at.is_not(None))
+    elif owner is not None:
+        statement = force_index(statement, Alert, OWNER_INDEX)
     rows: Sequence[Row] = session.execute(statement.order_by(Alert.id).limit(limit)).all()
     return rows
+
+
+def page_of_group(
+    session: Session, *, group: str, only_open: bool, place: Place | None, limit: int
+) -> GroupRows:
+    """Return up to ``limit`` alerts of a group, in the order of their ids in a part."""
+    index, condition = OWNER_INDEX, None
+    if only_open:
+        index, condition = OPEN_INDEX, _ALERT.recovered_at.is_(None)
+
+    def owners(above: str, number: int) -> Sequence[str]:
+        return with_rows(
+            session,
+            _ALERT.owner,
+            index,
+            within=group,
+            after=above,
+            limit=number,
+            condition=condition,
+        )
+
+    def read(owner: str, key: Key | None, _number: int) -> OwnerRows:
+        (after,) = key or (0,)
+        rows = page(session, owner=owner, only_open=only_open, after=after, limit=limit + 1)
+        return OwnerRows(rows[:limit], _key_of(rows[limit - 1]) if len(rows) > limit else None)
+
+    return group_pages.page(
+        owners=owners, read=read, key_of=_key_of, descending=False, place=place, limit=limit
+    )
+
+
+def _key_of(row: Row) -> Key:
+    return (row.Alert.id,)
 
 
 @in_index_order
@@ -208,10 +247,10 @@ def newest_recovered(session: Session, *, limit: int) -> Sequence[Row]:
 
 
 def lock_one(session: Session, *, owner: str | None, alert_id: int) -> Alert | None:
-    """Return an open alert, locked, of this owner if one is given. None: there is none."""
+    """Return an open alert, locked, of this owner or group if one is given. None: there is none."""
     statement: Any = select(Alert).where(Alert.id == alert_id, Alert.checked_at.is_not(None))
     if owner is not None:
-        statement = statement.where(Alert.owner == owner)
+        statement = statement.where(is_of(Alert.owner, owner))
     statement = statement.with_for_update().execution_options(populate_existing=True)
     alert: Alert | None = session.scalars(statement).one_or_none()
     return alert

@@ -3,6 +3,7 @@
     scan                       order (newest first)     index
     of a schedule              fire time                unique (schedule_id, scheduled_for)
     of an owner                fire time, id            (owner, scheduled_for)
+    of a group of owners       as of each owner         (owner, scheduled_for); see store.group_pages
     of all owners              id                       primary key; an id begins with a time
     failed runs of all owners  id                       partial index, on PostgreSQL
     unfinished runs            schedule, id             (finished_at, schedule_id, id)
@@ -21,8 +22,10 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from celery_dynbeat.common.run_ids import first_run_id
 from celery_dynbeat.common.states import UNFINISHED, Status
+from celery_dynbeat.common.text import is_group
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Run
+from celery_dynbeat.store.owners import is_of
 from celery_dynbeat.store.runs import FIRE_TIME_INDEX, UNFINISHED_INDEX
 
 #: The statuses of the partial index of failed runs.
@@ -38,6 +41,9 @@ class RunOrder(StrEnum):
     FIRE_TIME = "fire_time"
     RUN_ID = "run_id"
     SCHEDULE = "schedule"
+    #: Within a part of a group, and at the start of one.
+    GROUP = "fire_time in a group"
+    PART = "fire_time in the next part of a group"
 
 
 #: The attributes of a run that are its key in an order.
@@ -54,7 +60,7 @@ class RunFilter:
     """The filter of a history; None and () mean any.
 
     ``since`` and ``until`` are compared with the fire time: since <= fire time < until. ``owner``
-    None means the runs of all owners. ``schedule_id`` is the id of the schedule that now has this
+    can be a group; None means the runs of all owners. ``schedule_id`` is the id of the schedule that now has this
     ``owner`` and ``name``.
     """
 
@@ -71,6 +77,11 @@ class RunFilter:
     def is_unfinished(self) -> bool:
         """Whether only unfinished runs match."""
         return bool(self.statuses) and set(self.statuses) <= set(UNFINISHED)
+
+    @property
+    def group(self) -> str | None:
+        """The group of owners; None for one owner or for all."""
+        return self.owner if self.owner is not None and is_group(self.owner) else None
 
     @property
     def order(self) -> RunOrder:
@@ -111,6 +122,14 @@ def history_scan(session: Session, matching: RunFilter) -> Scan:
     return Scan(OWNER_INDEX, RunOrder.FIRE_TIME, columns, served, filters)
 
 
+def group_scan(matching: RunFilter, group: str) -> Scan:
+    """Return how to read the runs of a group, the newest of the last owner first."""
+    columns = (Run.owner, Run.scheduled_for)
+    filters = [*_in_span(matching), *_of_name(matching), *_of_task(matching)]
+    filters += _with_status(matching)
+    return Scan(OWNER_INDEX, RunOrder.FIRE_TIME, columns, [is_of(Run.owner, group)], filters)
+
+
 def _scan_of_all(session: Session, matching: RunFilter) -> Scan:
     served, filters = list(_in_id_span(matching)), [*_in_span(matching), *_of_name(matching)]
     has_index = matching.statuses and set(matching.statuses) <= set(UNSUCCESSFUL)
@@ -134,7 +153,7 @@ def unfinished_scan(matching: RunFilter, *, has_schedule: bool = True) -> Scan:
     is_fixed = matching.schedule_id is not None or not has_schedule
     filters = [*_in_span(matching), *_of_name(matching), *_of_task(matching)]
     if matching.owner is not None:
-        filters.append(Run.owner == matching.owner)
+        filters.append(is_of(Run.owner, matching.owner))
     return Scan(
         UNFINISHED_INDEX,
         RunOrder.SCHEDULE,

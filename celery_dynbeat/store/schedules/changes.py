@@ -1,7 +1,7 @@
 """Queries on the audit: one row for each edit."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +12,9 @@ from celery_dynbeat.db import statements
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import CHANGES, Change, Schedule
 from celery_dynbeat.db.statements import force_index, in_index_order
+from celery_dynbeat.store import group_pages
+from celery_dynbeat.store.group_pages import GroupRows, Key, OwnerRows, Place
+from celery_dynbeat.store.owners import is_of, with_rows
 
 TIME_INDEX = "ix_dynbeat_change_changed_at"
 ACTOR_INDEX = "ix_dynbeat_change_actor"
@@ -55,15 +58,57 @@ def page(
     """Return up to ``limit`` matching changes, newest first, after the (changed_at, id) ``after``.
 
     Each order is that of an index. A filter on the owner together with the actor, and one on the
-    action, read on until they find ``limit`` changes.
+    action, read on until they find ``limit`` changes. The owner of the filter is not a group.
     """
-    statement: Select[Any] = force_index(select(Change), Change, _index_of(matching))
+    return session.scalars(_newest(select(Change), matching, after, limit)).all()
+
+
+def page_of_group(
+    session: Session, *, matching: ChangeFilter, group: str, place: Place | None, limit: int
+) -> GroupRows:
+    """Return up to ``limit`` matching changes of a group and its owners, newest first in a part."""
+
+    def read(owner: str, key: Key | None, _number: int) -> OwnerRows:
+        rows = _read_keys(session, replace(matching, owner=owner), key, limit + 1)
+        return OwnerRows(rows[:limit], _key_of(rows[limit - 1]) if len(rows) > limit else None)
+
+    def owners(above: str, number: int) -> Sequence[str]:
+        owner = CHANGES.c.owner
+        return with_rows(session, owner, OWNER_INDEX, within=group, after=above, limit=number)
+
+    found = group_pages.page(
+        owners=owners, read=read, key_of=_key_of, descending=True, place=place, limit=limit
+    )
+    ids = [row.id for row in found.rows]
+    by_id = {row.id: row for row in session.scalars(select(Change).where(Change.id.in_(ids)))}
+    return GroupRows([by_id[each] for each in ids if each in by_id], found.last)
+
+
+@in_index_order
+def _read_keys(
+    session: Session, matching: ChangeFilter, after: Any, limit: int
+) -> Sequence[Any]:
+    keys: Any = select(Change.changed_at, Change.id)
+    return session.execute(_newest(keys, matching, after, limit)).all()
+
+
+def _key_of(row: Any) -> Key:
+    return row.changed_at, row.id
+
+
+def _newest(
+    selected: Select[Any],
+    matching: ChangeFilter,
+    after: tuple[datetime, int] | None,
+    limit: int,
+) -> Select[Any]:
+    statement: Select[Any] = force_index(selected, Change, _index_of(matching))
     for condition in _conditions(matching):
         statement = statement.where(condition)
     if after is not None:
         statement = statement.where(_is_before(after))
     newest = statement.order_by(Change.changed_at.desc(), Change.id.desc())
-    return session.scalars(newest.limit(limit)).all()
+    return newest.limit(limit)
 
 
 def _index_of(matching: ChangeFilter) -> str:
@@ -95,6 +140,14 @@ def _is_before(key: tuple[datetime, int]) -> ColumnElement[bool]:
     changed_at, change_id = key
     same_or_earlier = Change.changed_at <= changed_at
     return and_(same_or_earlier, or_(Change.changed_at < changed_at, Change.id < change_id))
+
+
+def get(session: Session, *, change_id: int, owner: str | None) -> Change | None:
+    """Return a change, of this owner or group if one is given; None if there is none."""
+    statement = select(Change).where(Change.id == change_id)
+    if owner is not None:
+        statement = statement.where(is_of(Change.owner, owner))
+    return session.scalars(statement).one_or_none()
 
 
 @in_index_order

@@ -102,9 +102,9 @@ def test_the_owner_of_a_filter_must_lie_in_the_group(schedules):
         schedules.for_owner("org:7/a").list(owner=GROUP)
 
 
-def test_a_filter_of_runs_accepts_no_group(schedules):
+def test_a_cancel_of_runs_accepts_no_group(schedules):
     with pytest.raises(InvalidScheduleError, match="must not end with '/'"):
-        schedules.runs(owner=GROUP)
+        schedules.cancel_runs(owner=GROUP)
 
 
 @pytest.mark.parametrize("group", ["", "org:7", 7, "x" * 300 + "/"])

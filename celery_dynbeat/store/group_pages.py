@@ -1,0 +1,101 @@
+"""Pages of the rows of a group of owners, read by the index of each owner.
+
+No index has the rows of all owners of a group in the order of a list. So a list has parts: the
+first MAX_OWNERS owners that have rows, by name, then the following ones. Within a part the rows of
+its owners are merged in the order of the list. A page ends with its part at the latest, and can be
+shorter than its limit.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+#: Owners of one part. A page reads the first rows of each of them.
+MAX_OWNERS = 50
+Key: TypeAlias = tuple[Any, ...]
+#: Returns up to a number of owners above an owner that have rows, by name.
+Owners: TypeAlias = Callable[[str, int], Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a page starts: in the part of the owners above ``after`` up to ``last``, after ``key``.
+
+    ``key`` None is the start of a part, whose owners are not known yet.
+    """
+
+    after: str
+    last: str = ""
+    key: Key | None = None
+
+    @property
+    def parts(self) -> Key:
+        """The parts of a cursor."""
+        return (self.after,) if self.key is None else (self.after, self.last, *self.key)
+
+    @classmethod
+    def of(cls, parts: Key) -> "Place":
+        """Return the place that a cursor names."""
+        after, *rest = parts
+        return cls(after, rest[0], tuple(rest[1:])) if rest else cls(after)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerRows:
+    """The first rows of one owner, and the key after which there can be more; None: there are none.
+
+    Each row has the columns of the key.
+    """
+
+    rows: Sequence[Any]
+    end: Key | None
+
+
+#: Returns the rows of an owner after a key, if it is one of a number of owners.
+Read: TypeAlias = Callable[[str, Key | None, int], OwnerRows]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRows:
+    """The rows of a page, and where the next page starts; None after the last one."""
+
+    rows: Sequence[Any]
+    last: Place | None
+
+
+def page(
+    *,
+    owners: Owners,
+    read: Read,
+    key_of: Callable[[Any], Key],
+    descending: bool,
+    place: Place | None,
+    limit: int,
+) -> GroupRows:
+    """Return up to ``limit`` rows of the part at ``place``, in the order of their keys."""
+    place = place or Place("")
+    found = owners(place.after, MAX_OWNERS + 1)
+    part = found[:MAX_OWNERS]
+    if place.key is not None:
+        # Owners above the last one belong to the next part.
+        part = [owner for owner in part if owner <= place.last]
+    of_owners = [read(owner, place.key, len(part)) for owner in part]
+    rows = sorted((row for each in of_owners for row in each.rows), key=key_of, reverse=descending)
+    ends = [each.end for each in of_owners if each.end is not None]
+    end = None
+    if ends:
+        # After the first end, rows of its owner are missing.
+        end = max(ends) if descending else min(ends)
+        rows = [row for row in rows if _is_until(key_of(row), end, descending=descending)]
+    if len(rows) > limit:
+        rows = rows[:limit]
+        end = key_of(rows[-1])
+    last = part[-1] if part else place.last
+    if end is not None:
+        return GroupRows(rows, Place(place.after, last, end))
+    is_last = not found or found[-1] <= last
+    return GroupRows(rows, None if is_last else Place(last))
+
+
+def _is_until(key: Key, end: Key, *, descending: bool) -> bool:
+    return key >= end if descending else key <= end

@@ -1,0 +1,69 @@
+"""--owner with a group of owners, such as org:7/."""
+
+import pytest
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.db.alert_models import Alert
+from celery_dynbeat.testing import ManualBeat
+from tests.support.applications import MINUTELY, START, execute
+
+GROUP = ("--owner", "org:7/")
+OWNERS = ("org:7/a", "org:7/b")
+
+
+@pytest.fixture(autouse=True)
+def filled(dynbeat, clock):
+    """Give owners of two groups a schedule, a failed run and an open alert."""
+    for owner in (*OWNERS, "org:70/a"):
+        mine = dynbeat.schedules.for_owner(owner)
+        mine.create("n", task="t", trigger=MINUTELY)
+        opened = {"opened_at": START, "last_at": START, "checked_at": START}
+        alert = {"owner": owner, "name": "n", "kind": "failed", "target": "default", **opened}
+        with Session(dynbeat.context.database.engine) as session, session.begin():
+            session.add(Alert(schedule_id=mine.get("n").id, **alert))
+    clock.advance(60)
+    ManualBeat(dynbeat).run_until_idle()
+    execute(
+        dynbeat,
+        "UPDATE dynbeat_run SET status = 'failed', error = 'boom', finished_at = scheduled_for,"
+        " overdue_at = NULL",
+    )
+
+
+@pytest.mark.parametrize("command", ["runs", "changes", "alerts"])
+def test_a_list_shows_the_owners_of_the_group(as_json, command):
+    assert sorted(each["owner"] for each in as_json(command, *GROUP)) == list(OWNERS)
+
+
+def test_the_owner_is_a_column_of_the_list_of_a_group(shown):
+    (line, _) = shown("runs", *GROUP)
+    assert line.split("\t")[1] in OWNERS
+
+
+def test_a_run_of_the_group_is_shown_and_no_other(shown, refused, dynbeat):
+    (mine, other) = (dynbeat.schedules.runs(owner=each)[0] for each in ("org:7/a", "org:70/a"))
+
+    assert shown("show-run", mine.id, *GROUP)
+    status, error = refused("show-run", other.id, *GROUP)
+    assert (status, "history of group 'org:7/' has no run" in error) == (1, True)
+
+
+def test_an_alert_of_the_group_is_acknowledged_and_no_other(shown, refused, dynbeat):
+    (mine, other) = (
+        dynbeat.schedules.for_owner(each).alerts()[0].id for each in ("org:7/a", "org:70/a")
+    )
+
+    shown("snooze", str(mine), "--until", "1h", *GROUP)
+    shown("ack", str(mine), *GROUP)
+    status, error = refused("ack", str(other), *GROUP)
+    assert (status, "group 'org:7/' has no open alert" in error) == (1, True)
+
+
+def test_the_errors_of_a_group_are_counted(as_json):
+    (found,) = as_json("errors", *GROUP)
+    assert (found["count"], found["owners"], found["error"]) == (2, 2, "boom")
+
+
+def test_the_forecast_of_a_group_counts_its_owners(as_json):
+    (found,) = as_json("next", *GROUP, "--per-hour")
+    assert found["schedules"] == 2
