@@ -398,9 +398,62 @@ class AsyncOwnerSchedules(AsyncSharedCalls):
 class AsyncGroupSchedules:
     group: str
     def __init__(self, context: AsyncContext, calls: GroupSchedules) -> None: ...
+    async def acknowledge_alert(
+        self,
+        alert_id: int,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> AlertInfo: ...
+    async def alerts(
+        self,
+        *,
+        only_open: bool = True,
+        limit: int = 100,
+        after: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> Page[AlertInfo]: ...
+    async def changes(
+        self,
+        name: str | None = None,
+        *,
+        limit: int = 100,
+        after: str | None = None,
+        session: AnyAsyncSession | None = None,
+        **matching: Unpack[ChangeFilter],
+    ) -> Page[ChangeInfo]: ...
     async def count(
         self, *, session: AnyAsyncSession | None = None, **matching: Unpack[ScheduleFilter]
     ) -> BoundedCount: ...
+    async def count_runs(
+        self,
+        name: str | None = None,
+        *,
+        session: AnyAsyncSession | None = None,
+        **matching: Unpack[RunFilter],
+    ) -> BoundedCount: ...
+    async def delete_owners(
+        self,
+        *,
+        erase_history: bool = False,
+        expected: int | None = None,
+        progress: Progress | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> int: ...
+    async def forecast(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        per: str = "minute",
+        queue: str | None = None,
+        session: AnyAsyncSession | None = None,
+        **matching: Unpack[OwnerFilter],
+    ) -> ForecastInfo: ...
+    async def get_run(self, run_id: str, *, session: AnyAsyncSession | None = None) -> RunInfo: ...
     async def hold(
         self,
         *,
@@ -429,6 +482,24 @@ class AsyncGroupSchedules:
         reason: str | None = None,
         session: AnyAsyncSession | None = None,
     ) -> Sequence[HoldInfo]: ...
+    async def runs(
+        self,
+        name: str | None = None,
+        *,
+        limit: int = 100,
+        after: str | None = None,
+        session: AnyAsyncSession | None = None,
+        **matching: Unpack[RunFilter],
+    ) -> Page[RunInfo]: ...
+    async def snooze_alert(
+        self,
+        alert_id: int,
+        *,
+        until: datetime | None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> AlertInfo: ...
     async def usage(
         self, owner: str | None = None, *, session: AnyAsyncSession | None = None
     ) -> Usage: ...

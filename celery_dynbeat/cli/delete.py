@@ -7,7 +7,7 @@ from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import actor_options, complete_names, owners_option, yes_option
 from celery_dynbeat.cli.base.progress import progress
 from celery_dynbeat.cli.bulk import FILTER_OPTIONS, edit_many, filter_options, given_filters
-from celery_dynbeat.common.text import counted
+from celery_dynbeat.common.text import counted, described_owner, is_group
 
 
 @command(
@@ -18,10 +18,15 @@ from celery_dynbeat.common.text import counted
         "delete --tag import:django-celery-beat --all-owners",
         "delete --state finished --name-prefix trial- --owner user:42",
         "delete --all-of-owner --owner user:42 --erase-history --reason 'account closed'",
+        "delete --all-of-owner --owner org:7/ --erase-history --reason 'contract ended'",
     ),
 )
 @click.argument("name", required=False, shell_complete=complete_names)
-@click.option("--all-of-owner", is_flag=True, help="All schedules and holds of the owner.")
+@click.option(
+    "--all-of-owner",
+    is_flag=True,
+    help="All schedules and holds of the owner, or of a group such as org:7/.",
+)
 @filter_options
 @click.option(
     "--erase-history",
@@ -71,10 +76,25 @@ def _delete_all(invocation: Invocation, *, erase_history: bool) -> None:
         raise click.UsageError("--all-of-owner needs --owner; '' is the application itself")
     owner = invocation.owner or ""
     history = " and their history" if erase_history else ""
-    invocation.confirm(f"Delete all schedules of owner {owner!r}{history}?")
-    with progress("rows deleted") as advance:
-        deleted = invocation.schedules.delete_owner(
-            owner, erase_history=erase_history, progress=advance
-        )
-    text = f"deleted {counted(deleted, 'schedule')} of owner {owner!r}{history}"
+    if is_group(owner):
+        deleted = _delete_group(invocation, owner, history=history)
+    else:
+        invocation.confirm(f"Delete all schedules of owner {owner!r}{history}?")
+        with progress("rows deleted") as advance:
+            deleted = invocation.schedules.delete_owner(
+                owner, erase_history=erase_history, progress=advance
+            )
+    text = f"deleted {counted(deleted, 'schedule')} of {described_owner(owner)}{history}"
     invocation.output.done(text, {"ok": True, "deleted": deleted})
+
+
+def _delete_group(invocation: Invocation, group: str, *, history: str) -> int:
+    of_group = invocation.schedules.for_group(group)
+    # Schedules that are created while the operator reads the question are not confirmed.
+    number = of_group.usage().schedules
+    what = f"{counted(number, 'schedule')} of all owners of group {group!r}"
+    invocation.confirm(f"Delete {what}{history}?")
+    with progress("rows deleted") as advance:
+        return of_group.delete_owners(
+            erase_history=bool(history), expected=number, progress=advance
+        )

@@ -18,7 +18,7 @@ from celery_dynbeat import (
     ScheduleExistsError,
     ScheduleNotFoundError,
 )
-from celery_dynbeat.api import OwnerSchedules, Schedules
+from celery_dynbeat.api import GroupSchedules, OwnerSchedules, Schedules
 from celery_dynbeat.db.alert_models import Alert
 from celery_dynbeat.insights.explain.collect import explain
 from tests.security.lookalikes import ALIKE, INVALID_OWNERS, VICTIM, everything
@@ -95,6 +95,15 @@ VERSIONED = {"update", "pause", "resume", "delete", "rename", "skip", "unskip"}
 
 def public(kind):
     return {name for name, _ in inspect.getmembers(kind, callable) if not name.startswith("_")}
+
+
+#: Calls of a group, which must not reach owners outside it.
+OF_GROUP = {"runs", "count_runs", "changes", "alerts", "list", "count", "usage", "forecast"}
+CHANGING_GROUP = {"hold", "release", "acknowledge_alert", "snooze_alert", "delete_owners"}
+
+
+def test_each_call_of_a_group_is_covered():
+    assert public(GroupSchedules) == {*OF_GROUP, *CHANGING_GROUP, "get_run", "holds"}
 
 
 def test_each_call_of_an_owner_is_covered():
@@ -405,6 +414,61 @@ def test_an_erasure_leaves_the_data_of_another_owner(dynbeat):
     assert before <= everything(dynbeat)
     # The record of each erasure.
     assert len(everything(dynbeat) - before) == len(ALIKE)
+
+
+#: A group, and owners that a careless comparison puts into it.
+GROUP = f"{VICTIM}/"
+OUTSIDE = [
+    *(VICTIM, f"{VICTIM}0/a", f"{VICTIM}0", f"{VICTIM}.", f"x{GROUP}a", GROUP.upper() + "a"),
+    *("user:1/a", "%/a", "us_r:1/a", "usér:_/a", f"{VICTIM}\u2215a", f"{VICTIM}\uff0fa", "/a"),
+]
+
+
+def test_a_group_reads_and_changes_no_owner_outside_it(dynbeat, beat, clock):
+    populate(dynbeat, beat, clock, *OUTSIDE)
+    for owner in OUTSIDE:
+        (schedule, _) = dynbeat.schedules.for_owner(owner).list()
+        opened = {"opened_at": START, "last_at": START, "checked_at": START}
+        alert = {"schedule_id": schedule.id, "kind": "failed", "target": "default", **opened}
+        with Session(dynbeat.context.database.engine) as session, session.begin():
+            session.add(Alert(owner=owner, name=schedule.name, **alert))
+    before = everything(dynbeat)
+    of_group = dynbeat.schedules.for_group(GROUP)
+
+    for name in ("runs", "changes", "alerts", "list", "holds"):
+        assert list(getattr(of_group, name)()) == []
+    assert of_group.count().count == of_group.count_runs().count == 0
+    assert of_group.usage().schedules == of_group.forecast().schedules == 0
+    for run in dynbeat.schedules.runs():
+        with pytest.raises(RunNotFoundError):
+            of_group.get_run(run.id)
+    for alert in dynbeat.schedules.alerts():
+        with pytest.raises(AlertNotFoundError):
+            of_group.acknowledge_alert(alert.id)
+        with pytest.raises(AlertNotFoundError):
+            of_group.snooze_alert(alert.id, until=clock.now() + timedelta(hours=1))
+    assert everything(dynbeat) == before
+
+    of_group.hold(reason="mine")
+    of_group.release()
+    assert of_group.delete_owners(erase_history=True, expected=0) == 0
+    assert of_group.delete_owners() == 0
+    assert before <= everything(dynbeat)
+
+
+def test_the_erasure_of_a_group_erases_its_owners_only(dynbeat, beat, clock):
+    inside = [f"{GROUP}a", f"{GROUP}ü", f"{GROUP}a/b", f"{GROUP}\U0010ffff"]
+    populate(dynbeat, beat, clock, *OUTSIDE, *inside)
+    outside = {
+        line for line in everything(dynbeat) if not any(f"{owner!r}," in line for owner in inside)
+    }
+
+    assert dynbeat.schedules.for_group(GROUP).delete_owners(erase_history=True) == 2 * len(inside)
+
+    after = everything(dynbeat)
+    assert outside <= after
+    # The record of the erasure.
+    assert len(after - outside) == 1
 
 
 @pytest.mark.usefixtures("theirs")

@@ -25,7 +25,12 @@ from celery_dynbeat.common.errors import (
     ScheduleExistsError,
     ScheduleNotFoundError,
 )
-from celery_dynbeat.common.text import MAX_PAGE_SIZE, escape, with_application
+from celery_dynbeat.common.text import (
+    MAX_PAGE_SIZE,
+    described_owner,
+    escape,
+    with_application,
+)
 
 FAILED = 1
 #: The statuses of a shell for a program that ended by SIGINT and by SIGPIPE.
@@ -149,7 +154,7 @@ _WORDS: Mapping[type[Exception], Callable[[Any], str]] = {
 
 
 def _owner(owner: str) -> str:
-    return f"owner {owner!r}" if owner else "the application (owner '')"
+    return described_owner(owner) if owner else "the application (owner '')"
 
 
 def _database_error(context: click.Context, error: Exception) -> str:

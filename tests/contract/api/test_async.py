@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import (
     AlertNotFoundError,
     InvalidScheduleError,
+    RunNotFoundError,
     ScheduleExistsError,
     ScheduleNotFoundError,
 )
@@ -230,6 +231,18 @@ def test_each_call_works(database_url):
             assert (await of_group("hold", actor="alice")).owner == "user:42/"
             assert len(await of_group("holds")) == len(await of_group("release", actor="alice"))
             assert (await of_group("usage")).schedules == 0
+            assert (await of_group("forecast")).schedules == 0
+            assert not list(await of_group("runs"))
+            assert (await of_group("count_runs")).count == 0
+            with pytest.raises(RunNotFoundError):
+                await of_group("get_run", run_id)
+            assert {each.owner for each in await of_group("changes")} == {"user:42/"}
+            assert list(await of_group("alerts")) == []
+            with pytest.raises(AlertNotFoundError):
+                await of_group("acknowledge_alert", 1)
+            with pytest.raises(AlertNotFoundError):
+                await of_group("snooze_alert", 1, until=None)
+            assert await of_group("delete_owners", erase_history=True, expected=0) == 0
             assert of_group.missing == set()
 
             assert every.missing == mine.missing == set()

@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import Every, signals
-from celery_dynbeat.api import OwnerSchedules, Schedules
+from celery_dynbeat.api import GroupSchedules, OwnerSchedules, Schedules
 from celery_dynbeat.common.clock import DatabaseClock
 from celery_dynbeat.db.alert_models import Alert
 from celery_dynbeat.health.probes import collect_health
@@ -45,11 +45,12 @@ SERVERS = ("postgresql_url", "mariadb_url")
 #: A call that asks for a second connection fails after pool_timeout.
 POOL_OF_ONE = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 0.3}
 HOUR = timedelta(hours=1)
-KINDS = (OwnerSchedules, Schedules)
+KINDS = (OwnerSchedules, GroupSchedules, Schedules)
 #: Arguments that make an optional part of a call read more.
 OPTIONAL = {
     "count": {"state": "overdue"},
     "delete_owner": {"erase_history": True},
+    "delete_owners": {"erase_history": True, "expected": 1},
     "list": {"state": "held"},
     "update": {"trigger": "*/5 * * * *"},
     "upcoming": {"with_skipped": True},
@@ -108,7 +109,7 @@ class Seeds:
     def arguments(self, call):
         """Return new rows' owner, and the arguments of a call with its required parameters."""
         self.number += 1
-        owner, name = f"user:{self.number}", call.__name__
+        owner, name = f"org:{self.number}/user", call.__name__
         mine = self.dynbeat.schedules.for_owner(owner)
         now = self.dynbeat.context.clock.now()
         trigger = Every(60, anchor=now - HOUR)
@@ -198,9 +199,12 @@ def bound(kind, call, dynbeat, owner):
     if kind is None:
         return partial(call, dynbeat if call is explain else dynbeat.context)
     schedules = dynbeat.schedules
-    return getattr(
-        schedules.for_owner(owner) if kind is OwnerSchedules else schedules, call.__name__
-    )
+    scopes = {
+        OwnerSchedules: lambda: schedules.for_owner(owner),
+        GroupSchedules: lambda: schedules.for_group(owner.removesuffix("user")),
+        Schedules: lambda: schedules,
+    }
+    return getattr(scopes[kind](), call.__name__)
 
 
 def nothing():

@@ -30,14 +30,13 @@ def filled(dynbeat, clock):
     )
 
 
-@pytest.mark.parametrize("command", ["runs", "changes", "alerts"])
-def test_a_list_shows_the_owners_of_the_group(as_json, command):
-    assert sorted(each["owner"] for each in as_json(command, *GROUP)) == list(OWNERS)
+@pytest.mark.parametrize("listed", ["runs", "changes", "alerts"])
+def test_a_list_shows_the_owners_of_the_group(as_json, listed):
+    assert sorted(each["owner"] for each in as_json(listed, *GROUP)) == list(OWNERS)
 
 
 def test_the_owner_is_a_column_of_the_list_of_a_group(shown):
-    (line, _) = shown("runs", *GROUP)
-    assert line.split("\t")[1] in OWNERS
+    assert {owner for line in shown("runs", *GROUP) for owner in line.split("\t")} >= set(OWNERS)
 
 
 def test_a_run_of_the_group_is_shown_and_no_other(shown, refused, dynbeat):
@@ -45,7 +44,7 @@ def test_a_run_of_the_group_is_shown_and_no_other(shown, refused, dynbeat):
 
     assert shown("show-run", mine.id, *GROUP)
     status, error = refused("show-run", other.id, *GROUP)
-    assert (status, "history of group 'org:7/' has no run" in error) == (1, True)
+    assert (status, "group 'org:7/' has no run" in error) == (1, True)
 
 
 def test_an_alert_of_the_group_is_acknowledged_and_no_other(shown, refused, dynbeat):

@@ -21,7 +21,7 @@ from celery_dynbeat import (
     RunInfo,
     ScheduleInfo,
 )
-from celery_dynbeat.api import OwnerSchedules, Schedules
+from celery_dynbeat.api import GroupSchedules, OwnerSchedules, Schedules
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "api.md").read_text()
 
@@ -30,7 +30,7 @@ def public(kind):
     return [name for name, _ in inspect.getmembers(kind) if not name.startswith("_")]
 
 
-@pytest.mark.parametrize("kind", [OwnerSchedules, Schedules])
+@pytest.mark.parametrize("kind", [GroupSchedules, OwnerSchedules, Schedules])
 def test_the_page_has_each_call(kind):
     missing = [name for name in public(kind) if f"`{name}(" not in PAGE and f"`{name}`" not in PAGE]
 
