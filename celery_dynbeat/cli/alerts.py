@@ -39,7 +39,11 @@ COLUMNS = (
 )
 
 
-@command("alerts", columns=COLUMNS, examples=("alerts", "alerts --owner user:42 --all", "alerts --owner org:7/"))
+@command(
+    "alerts",
+    columns=COLUMNS,
+    examples=("alerts", "alerts --owner user:42 --all", "alerts --owner org:7/"),
+)
 @click.option(
     "--owner",
     default=None,
@@ -68,7 +72,9 @@ def alerts(invocation: Invocation, *, with_recovered: bool) -> None:
 
 _ids = click.argument("ids", type=Number(least=1, most=2**63 - 1), nargs=-1, required=True)
 _scope = combined(
-    click.option("--owner", default=None, metavar="OWNER", help="Only an alert of OWNER or a group."),
+    click.option(
+        "--owner", default=None, metavar="OWNER", help="Only an alert of OWNER or a group."
+    ),
     actor_options,
 )
 

@@ -25,7 +25,7 @@ from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.importing.found import Found, Source
 from celery_dynbeat.importing.results import Outcome, Result
 from celery_dynbeat.importing.writing import Importer, clash
-from celery_dynbeat.store.schedules import changes
+from celery_dynbeat.store.schedules import change_pages
 from celery_dynbeat.triggers import Cron, Every, Once, RRule, parse_trigger
 
 #: The resolution of a crontab.
@@ -107,8 +107,8 @@ class WriteBack(Importer):
         return next(self.left_over(), None) is not None
 
     def _missing(self, session: Session, found: Found, owner: str) -> Result:
-        matching = changes.ChangeFilter(owner=owner, name=found.name)
-        if changes.page(session, matching=matching, after=None, limit=1):
+        matching = change_pages.ChangeFilter(owner=owner, name=found.name)
+        if change_pages.page(session, matching=matching, after=None, limit=1):
             if not self._has_imported:
                 reason = f"all schedules with the tag {self.tag} are deleted here"
                 return Result(found, owner, Outcome.SKIP, reason=reason)

@@ -26,7 +26,6 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.common.text import is_group
 from celery_dynbeat.db import statements
-from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Run, Schedule
 from celery_dynbeat.db.slot_models import SLOT_SCOPES, SLOTS, Slot, SlotScope
 from celery_dynbeat.db.statements import force_index, in_index_order

@@ -22,7 +22,7 @@ from celery_dynbeat.common.states import Action
 from celery_dynbeat.common.text import is_group
 from celery_dynbeat.db.alert_models import NO_SCHEDULE, Alert
 from celery_dynbeat.planning.alerting import MAX_SNOOZE
-from celery_dynbeat.store.alerts import alerts, messages, owner_notices
+from celery_dynbeat.store.alerts import alerts, group_alerts, messages, owner_notices
 from celery_dynbeat.store.group_pages import Place
 
 #: Of ids in the database.
@@ -84,7 +84,7 @@ class AlertCalls(Calls):
             place = Place.of(cursors.decode_one_of(after, _OF_GROUP, default=_IN_PART)[1])
         found = self._context.read_many(
             session,
-            lambda session: alerts.page_of_group(
+            lambda session: group_alerts.page_of_group(
                 session, group=group, only_open=only_open, place=place, limit=limit
             ),
         )

@@ -19,7 +19,7 @@ from celery_dynbeat.common.states import Action
 from celery_dynbeat.common.text import is_group
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store.group_pages import Place
-from celery_dynbeat.store.schedules import changes
+from celery_dynbeat.store.schedules import change_pages
 
 NEWEST = "newest_change"
 
@@ -63,7 +63,7 @@ class ChangeCalls(Calls):
         key = None if after is None else cursors.decode(after, order=NEWEST, parts=_KEY)
         rows = self._context.read_many(
             session,
-            lambda session: changes.page(session, matching=found, after=key, limit=limit + 1),
+            lambda session: change_pages.page(session, matching=found, after=key, limit=limit + 1),
         )
         return page_of(rows, limit=limit, order=NEWEST, info=ChangeInfo.of, key=_key)
 
@@ -71,7 +71,7 @@ class ChangeCalls(Calls):
 def _page_of_group(
     context: Context,
     session: Session | None,
-    matching: changes.ChangeFilter,
+    matching: change_pages.ChangeFilter,
     group: str,
     *,
     limit: int,
@@ -82,7 +82,7 @@ def _page_of_group(
         place = Place.of(cursors.decode_one_of(after, _OF_GROUP, default=_IN_PART)[1])
     found = context.read_many(
         session,
-        lambda session: changes.page_of_group(
+        lambda session: change_pages.page_of_group(
             session, matching=matching, group=group, place=place, limit=limit
         ),
     )
@@ -93,7 +93,7 @@ def _page_of_group(
     return Page(items, cursors.encode(order, found.last.parts))
 
 
-def _filter_of(name: str | None, **given: Any) -> changes.ChangeFilter:
+def _filter_of(name: str | None, **given: Any) -> change_pages.ChangeFilter:
     for field, value in {"name": name, "actor": given["actor"]}.items():
         if value is not None:
             check_name(field, value, empty=True)
@@ -101,7 +101,7 @@ def _filter_of(name: str | None, **given: Any) -> changes.ChangeFilter:
         check_choice("action", given["action"], *map(str, Action))
     for field in ("since", "until"):
         given[field] = check_instant(field, given[field])
-    return changes.ChangeFilter(name=name, **given)
+    return change_pages.ChangeFilter(name=name, **given)
 
 
 def _key(change: ChangeInfo) -> tuple[Any, ...]:

@@ -16,9 +16,7 @@ from celery_dynbeat.db.alert_models import ALERTS, NO_SCHEDULE, Alert, AlertMess
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import RUNS, SCHEDULES, Schedule
 from celery_dynbeat.db.statements import Row, force_index, in_index_order, read
-from celery_dynbeat.store import group_pages
-from celery_dynbeat.store.group_pages import GroupRows, Key, OwnerRows, Place
-from celery_dynbeat.store.owners import is_of, with_rows
+from celery_dynbeat.store.owners import is_of
 
 _ALERT, _SCHEDULE = ALERTS.c, SCHEDULES.c
 CHECKED_INDEX = "ix_dynbeat_alert_checked_at"
@@ -181,7 +179,8 @@ def page(
 ) -> Sequence[Row]:
     """Return up to ``limit`` alerts with an id above ``after``, in the order of their ids.
 
-    ``owner`` is not a group; None: of all owners. Each row has the ``Alert`` and columns of its last message.
+    ``owner`` is not a group; None: of all owners. Each row has the ``Alert`` and columns of its
+    last message.
     """
     statement = _alerts().where(Alert.id > after)
     if owner is not None:
@@ -195,39 +194,6 @@ def page(
         statement = force_index(statement, Alert, OWNER_INDEX)
     rows: Sequence[Row] = session.execute(statement.order_by(Alert.id).limit(limit)).all()
     return rows
-
-
-def page_of_group(
-    session: Session, *, group: str, only_open: bool, place: Place | None, limit: int
-) -> GroupRows:
-    """Return up to ``limit`` alerts of a group, in the order of their ids in a part."""
-    index, condition = OWNER_INDEX, None
-    if only_open:
-        index, condition = OPEN_INDEX, _ALERT.recovered_at.is_(None)
-
-    def owners(above: str, number: int) -> Sequence[str]:
-        return with_rows(
-            session,
-            _ALERT.owner,
-            index,
-            within=group,
-            after=above,
-            limit=number,
-            condition=condition,
-        )
-
-    def read(owner: str, key: Key | None, _number: int) -> OwnerRows:
-        (after,) = key or (0,)
-        rows = page(session, owner=owner, only_open=only_open, after=after, limit=limit + 1)
-        return OwnerRows(rows[:limit], _key_of(rows[limit - 1]) if len(rows) > limit else None)
-
-    return group_pages.page(
-        owners=owners, read=read, key_of=_key_of, descending=False, place=place, limit=limit
-    )
-
-
-def _key_of(row: Row) -> Key:
-    return (row.Alert.id,)
 
 
 @in_index_order

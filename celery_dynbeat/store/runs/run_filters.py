@@ -3,7 +3,7 @@
     scan                       order (newest first)     index
     of a schedule              fire time                unique (schedule_id, scheduled_for)
     of an owner                fire time, id            (owner, scheduled_for)
-    of a group of owners       as of each owner         (owner, scheduled_for); see store.group_pages
+    of a group of owners       as of each owner         (owner, scheduled_for); group_pages.py
     of all owners              id                       primary key; an id begins with a time
     failed runs of all owners  id                       partial index, on PostgreSQL
     unfinished runs            schedule, id             (finished_at, schedule_id, id)
@@ -60,8 +60,8 @@ class RunFilter:
     """The filter of a history; None and () mean any.
 
     ``since`` and ``until`` are compared with the fire time: since <= fire time < until. ``owner``
-    can be a group; None means the runs of all owners. ``schedule_id`` is the id of the schedule that now has this
-    ``owner`` and ``name``.
+    can be a group; None means the runs of all owners. ``schedule_id`` is the id of the schedule
+    that now has this ``owner`` and ``name``.
     """
 
     owner: str | None = None

@@ -133,9 +133,9 @@ def newest(session: Session, *, matching: RunFilter) -> RunRows:
     """Return what statistics need of the matching runs, the newest first.
 
     At most MAX_SCANNED runs are read. Of a group, each owner has the same share of them, and the
-    runs of at most MAX_GROUP_OWNERS owners are read. Each row has ``id``, ``schedule_id``, ``owner``, ``name``,
-    ``task``, ``status``, ``attempt``, ``origin``, ``scheduled_for``, ``sent_at`` and the start of
-    ``error``.
+    runs of at most MAX_GROUP_OWNERS owners are read. Each row has ``id``, ``schedule_id``,
+    ``owner``, ``name``, ``task``, ``status``, ``attempt``, ``origin``, ``scheduled_for``,
+    ``sent_at`` and the start of ``error``.
     """
     error = func.substr(Run.error, 1, MAX_ERROR, type_=Run.error.type).label("error")
     of_schedule = (Run.owner, Run.name, Run.task, Run.status, Run.attempt, Run.origin)

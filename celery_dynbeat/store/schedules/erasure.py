@@ -31,7 +31,7 @@ from celery_dynbeat.db.models import (
 from celery_dynbeat.db.statements import force_index, in_index_order
 from celery_dynbeat.store.owners import is_of, with_rows
 from celery_dynbeat.store.runs import execute_dml
-from celery_dynbeat.store.schedules.changes import OWNER_INDEX
+from celery_dynbeat.store.schedules.change_pages import OWNER_INDEX
 
 #: Messages in memory at the same time.
 _MESSAGES = 100
@@ -85,7 +85,10 @@ def delete_runs(session: Session, *, owner: str, limit: int) -> int:
 
 @in_index_order
 def delete_changes(session: Session, *, owner: str, limit: int) -> int:
-    """Delete up to ``limit`` changes of an owner or a group, except erasures; return their number."""
+    """Delete up to ``limit`` changes of an owner or a group, except erasures.
+
+    Return their number.
+    """
     ids = force_index(select(Change.id), Change, OWNER_INDEX)
     ids = ids.where(is_of(Change.owner, owner), Change.action != Action.ERASE)
     first = [Change.owner] if is_group(owner) else []

@@ -127,15 +127,13 @@ def test_another_number_of_schedules_than_expected_changes_nothing(
 
     for expected in (7, 9, -1, True):
         with pytest.raises(InvalidScheduleError) as caught:
-            schedules.for_group(GROUP).delete_owners(
-                expected=expected, erase_history=erase_history
-            )
+            schedules.for_group(GROUP).delete_owners(expected=expected, erase_history=erase_history)
         assert caught.value.field == "expected"
 
     assert everything(dynbeat) == before
 
 
-def test_the_group_stays_held_until_its_schedules_are_deleted(dynbeat, schedules, beat, clock):
+def test_the_group_stays_held_until_its_schedules_are_deleted(schedules, beat, clock):
     for owner in OWNERS:
         schedules.for_owner(owner).release(all_actors=True)
     held = []

@@ -255,9 +255,7 @@ def test_only_an_alert_of_the_group_is_acknowledged_and_snoozed(with_alerts, clo
 
 def test_the_forecast_of_a_group_counts_the_runs_of_its_owners(schedules, clock):
     until = clock.now() + timedelta(hours=1)
-    single = [
-        schedules.for_owner(owner).forecast(until=until, per="hour").rows for owner in OWNERS
-    ]
+    single = [schedules.for_owner(owner).forecast(until=until, per="hour").rows for owner in OWNERS]
     found = schedules.for_group(GROUP).forecast(until=until, per="hour")
 
     assert found.schedules == 2 * len(OWNERS)
@@ -265,7 +263,8 @@ def test_the_forecast_of_a_group_counts_the_runs_of_its_owners(schedules, clock)
     assert schedules.forecast(owner=GROUP, until=until, per="hour").rows == found.rows
 
 
-def test_the_statistics_of_a_group_count_the_runs_of_its_owners(schedules, dynbeat, clock):
+@pytest.mark.usefixtures("schedules")
+def test_the_statistics_of_a_group_count_the_runs_of_its_owners(dynbeat, clock):
     execute(
         dynbeat,
         "UPDATE dynbeat_run SET status = 'failed', error = 'x', finished_at = scheduled_for,"
@@ -281,7 +280,8 @@ def test_the_statistics_of_a_group_count_the_runs_of_its_owners(schedules, dynbe
     assert (usage.runs.count, usage.failed.count) == (2 * group.count, group.count)
 
 
-def test_a_statistic_of_a_group_says_if_it_did_not_read_all_runs(schedules, dynbeat, monkeypatch):
+@pytest.mark.usefixtures("schedules")
+def test_a_statistic_of_a_group_says_if_it_did_not_read_all_runs(dynbeat, monkeypatch):
     monkeypatch.setattr(run_pages, "MAX_SCANNED", 8)
     assert not failures(dynbeat.context, owner=GROUP, since=START).exact
     monkeypatch.setattr(run_pages, "MAX_SCANNED", 10_000)

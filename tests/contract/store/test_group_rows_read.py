@@ -20,7 +20,7 @@ SCANNED = 100
 LIMIT = 10
 # One row in ten is of the group. The others are of owners before and after it.
 OWNER = f"""
-    CASE WHEN n % 10 = 0 THEN CONCAT('org:7/user:', LPAD(CAST(n / 10 % {OWNERS} AS CHAR(2)), 2, '0'))
+    CASE WHEN n % 10 = 0 THEN CONCAT('org:7/user:', n % {10 * OWNERS})
          WHEN n % 2 = 0 THEN 'org:70/user:1' ELSE 'org:6/user:1' END
 """
 RUNS = f"""
@@ -56,8 +56,6 @@ def dynbeat(request):
             "sequence": numbers(kind, rows=ROWS),
         }
         for statement in (RUNS, CHANGES, ALERTS):
-            if kind == "mariadb":
-                statement = statement.replace("n / 10", "n DIV 10")
             execute(dynbeat, statement.format(**given))
         for table in ("run", "change", "alert"):
             execute(dynbeat, f"ANALYZE {'TABLE' if kind == 'mariadb' else ''} dynbeat_{table}")
