@@ -80,6 +80,29 @@ def test_a_hold_can_be_released_in_a_narrow_window(browser, flower, page_site):
     browser.find(".db-muted", text="Nothing is held.")
 
 
+def test_a_group_is_held_and_released_by_its_list_of_schedules(browser, flower, page_site):
+    schedules = page_site.dynbeat.schedules
+    schedules.for_owner("org:7/a").create("n", task="t", trigger="@daily")
+    browser.log_in(f"{flower.url}/dynbeat/schedules?owner=org%3A7%2F", ALICE)
+
+    browser.find("button", text="Hold group").click()
+    browser.find("[name=reason]").send_keys("unpaid invoice")
+    browser.find(".db-confirm button").click()
+
+    assert (
+        "unpaid invoice" in browser.find(".db-banner", text="Group org:7/ has been held since").text
+    )
+    (hold,) = schedules.for_group("org:7/").holds()
+    assert (hold.owner, hold.reason) == ("org:7/", "unpaid invoice")
+    browser.resize(NARROW)
+    assert browser.overflow() == 0
+    browser.screenshot("group-held")
+    browser.find("button", text="Release group").click()
+    browser.find("button", text="Hold group")
+    assert schedules.for_group("org:7/").holds() == []
+    schedules.for_owner("org:7/a").delete("n")
+
+
 def test_the_strip_loads_in_a_page_that_was_opened_with_a_password_in_its_url(browser, flower):
     credentials = flower.url.replace("://", f"://{ALICE}@")
 

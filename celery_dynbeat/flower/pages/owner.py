@@ -10,7 +10,7 @@ from celery_dynbeat.api import Usage
 from celery_dynbeat.api.edit.limits import allowed_tasks_of, min_interval_of
 from celery_dynbeat.api.usage import usage_of
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.common.text import format_duration, is_group
+from celery_dynbeat.common.text import format_duration, groups_of, is_group
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.pages.schedule_parts import changed_fields
 from celery_dynbeat.flower.pages.schedules import schedule_rows
@@ -54,6 +54,7 @@ class OwnerPage(PageHandler):
         await self.render_page(
             "owner.html",
             owner=self.owner,
+            groups=groups_of(self.owner),
             rows=await self.call(partial(schedule_rows, self, page, now=now)),
             total=total,
             owner_zone=figures.zone,

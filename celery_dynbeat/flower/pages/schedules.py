@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from celery_dynbeat.api import BoundedCount, Page, ScheduleInfo
+from celery_dynbeat.api import BoundedCount, HoldInfo, Page, ScheduleInfo
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.states import TIMED, State
+from celery_dynbeat.common.text import is_group
 from celery_dynbeat.flower.base.chips import Filter
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.base.paging import PagePlace, paging
@@ -72,6 +73,8 @@ class Listing:
     rows: Sequence[ScheduleRow]
     cursor: str | None
     total: BoundedCount
+    #: The holds of the group that the filter names, and of its groups.
+    group_holds: Sequence[HoldInfo] = ()
 
 
 class SchedulesPage(ScheduleFilterHandler):
@@ -148,7 +151,19 @@ class SchedulesPage(ScheduleFilterHandler):
         total, (page, now, rows) = await asyncio.gather(
             self.call(self._total), self.call(self._page)
         )
-        return Listing(now=now, rows=rows, cursor=page.cursor, total=total)
+        # After the list, which refuses an invalid name.
+        holds = await self.call(self._group_holds) if self.group else ()
+        return Listing(now=now, rows=rows, cursor=page.cursor, total=total, group_holds=holds)
+
+    @property
+    def group(self) -> str:
+        """The group of owners that the filter names, "" without one."""
+        owner = self.search.owner
+        return owner if owner is not None and is_group(owner) else ""
+
+    def _group_holds(self) -> Sequence[HoldInfo]:
+        holds = self.schedules.for_group(self.group).holds(limit=_MAX_HOLDS)
+        return [hold for hold in holds if hold.owner is not None]
 
     def _total(self) -> BoundedCount:
         # In the order of the next run, only schedules with one are in the list.
@@ -174,6 +189,8 @@ class SchedulesPage(ScheduleFilterHandler):
         await self.render_page(
             "schedules.html",
             listing=listing,
+            is_group_held=listing is not None
+            and any(hold.owner == self.group for hold in listing.group_holds),
             search_text=text,
             error=error,
             states=STATES,

@@ -148,3 +148,72 @@ def serve_of():
     """Return a function that serves the pages of an application."""
     with ExitStack() as stack:
         yield lambda dynbeat: stack.enter_context(flower_pages(dynbeat))
+
+
+GROUP_PAGE = f"/dynbeat/schedules?{urlencode({'owner': 'org:7/'})}"
+
+
+def test_the_list_of_a_group_holds_and_releases_it(dynbeat, pages):
+    create(dynbeat, "org:7/a", "n")
+    assert ">Hold group</button>" in pages.get(GROUP_PAGE).text
+    fields = {"next": GROUP_PAGE, "owner": "org:7/", "confirmed": "yes", "reason": "unpaid"}
+
+    answer = pages.post("/dynbeat/hold", fields)
+
+    assert (answer.status, answer.location) == (303, GROUP_PAGE)
+    (hold,) = dynbeat.schedules.holds()
+    assert (hold.owner, hold.actor, hold.reason) == ("org:7/", "alice", "unpaid")
+    text = pages.get(GROUP_PAGE).text
+    assert ">Release group</button>" in text
+    assert "Group org:7/ has been held since" in text
+    assert "unpaid" in text
+
+    assert pages.post("/dynbeat/release", {**fields, "reason": ""}).status == 303
+    assert dynbeat.schedules.holds() == []
+
+
+def test_a_hold_of_a_larger_group_does_not_release_the_group_of_the_list(dynbeat, pages):
+    create(dynbeat, "org:7/team:1/a", "n")
+    dynbeat.schedules.for_group("org:7/").hold(actor="bob", reason="unpaid")
+    dynbeat.schedules.hold(actor="bob")
+
+    text = pages.get(f"/dynbeat/schedules?{urlencode({'owner': 'org:7/team:1/'})}").text
+
+    assert ">Hold group</button>" in text
+    assert "Group org:7/ has been held since" in text
+
+
+def test_an_owner_leads_to_its_groups(dynbeat, pages):
+    create(dynbeat, "org:7/team:1/a", "n")
+    text = page_of(pages, "org:7/team:1/a").text
+
+    for group in ("org:7/", "org:7/team:1/"):
+        assert f"/dynbeat/schedules?{urlencode({'owner': group})}" in text
+
+
+@pytest.mark.parametrize("owner", ["", "org:7", "org:7/a"])
+def test_the_list_of_an_owner_has_no_button_for_a_group(dynbeat, pages, owner):
+    create(dynbeat, owner, "n")
+    text = pages.get(f"/dynbeat/schedules?{urlencode({'owner': owner})}").text
+
+    assert "group</button>" not in text
+    assert "New schedule" in text
+
+
+@pytest.mark.parametrize("path", ["/dynbeat/hold", "/dynbeat/release"])
+def test_a_group_is_not_held_without_the_rights_for_changes(dynbeat, serve, path):
+    create(dynbeat, "org:7/a", "n")
+    dynbeat.schedules.for_group("org:7/").hold(actor="bob")
+    before = list(dynbeat.schedules.holds())
+    fields = {"owner": "org:7/", "confirmed": "yes", "reason": "x"}
+    read_only = serve(basic_auth=["alice:secret"], read_only=True)
+    writing = serve(basic_auth=["alice:secret"])
+    for client in (read_only, writing):
+        client.user, client.password = "alice", "secret"
+
+    assert "group</button>" not in read_only.get(GROUP_PAGE).text
+    assert read_only.post(path, fields).status == 403
+    assert writing.post(path, fields, token="").status == 403
+    writing.password = "wrong"
+    assert writing.post(path, fields, token="x").status == 401
+    assert list(dynbeat.schedules.holds()) == before
