@@ -521,3 +521,14 @@ class AsyncSchedules(AsyncSharedCalls):
         reason: str | None = None,
         session: AnyAsyncSession | None = None,
     ) -> int: ...
+    async def move(
+        self,
+        name: str,
+        *,
+        owner: str,
+        to: str,
+        expected_version: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> ScheduleInfo: ...

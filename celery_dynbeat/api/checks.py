@@ -55,7 +55,7 @@ def check_name(field: str, value: object, *, empty: bool = False) -> str:
     With ``empty`` the empty string is valid too.
     """
     if not isinstance(value, str):
-        example = ", such as 'user:42'" if field == "owner" else ""
+        example = ", such as 'user:42'" if field in {"owner", "to"} else ""
         raise invalid(field, value, f"must be a string{example}")
     if not value and not empty:
         raise invalid(field, value, "must not be empty")
@@ -69,18 +69,18 @@ def check_name(field: str, value: object, *, empty: bool = False) -> str:
     return value
 
 
-def check_owner(value: object) -> str:
+def check_owner(value: object, *, field: str = "owner") -> str:
     """Return ``value`` if it is a valid owner; ``""`` is the application itself.
 
     A group of owners ends with "/", so that a filter or a hold is about one or the other.
     """
-    owner = check_name("owner", value, empty=True)
+    owner = check_name(field, value, empty=True)
     if is_group(owner):
         rule = (
             f"must not end with {GROUP_END!r}, as the name of a group does; the calls of"
             " for_group() concern all owners that begin with it"
         )
-        raise invalid("owner", owner, rule)
+        raise invalid(field, owner, rule)
     return owner
 
 

@@ -7,13 +7,14 @@ from celery_dynbeat.api.acting import acting_as
 from celery_dynbeat.api.calls import Progress
 from celery_dynbeat.api.control import erasure
 from celery_dynbeat.api.control.alerts import AlertTargetCalls
+from celery_dynbeat.api.edit.moves import MoveCalls
 from celery_dynbeat.api.groups import GroupSchedules
 from celery_dynbeat.api.owner import OwnerSchedules
 from celery_dynbeat.api.shared import SharedCalls
 from celery_dynbeat.process.context import Context
 
 
-class Schedules(SharedCalls, AlertTargetCalls):
+class Schedules(SharedCalls, AlertTargetCalls, MoveCalls):
     """The calls that span owners.
 
     ``for_owner`` returns the calls for one owner, and ``for_group`` the calls for a group of

@@ -28,6 +28,10 @@ class LazyGroup(DYMGroup):
             "rename:rename",
             "Give a schedule another name.",
         ),
+        "move": (
+            "move:move",
+            "Give a schedule with its history to another owner.",
+        ),
         "pause": ("pausing:pause", "Stop a schedule until it is resumed, or until an instant."),
         "resume": ("pausing:resume", "Start a paused or quarantined schedule again, from now."),
         "skip": ("skipping:skip", "Skip one fire time of a schedule."),

@@ -182,6 +182,8 @@ class Action(StrEnum):
     RESUME = "resume"
     DELETE = "delete"
     RENAME = "rename"
+    MOVE = "move"
+    RESTORE = "restore"
     SKIP = "skip"
     UNSKIP = "unskip"
     RUN_NOW = "run_now"

@@ -115,7 +115,7 @@ def test_each_call_of_an_owner_is_covered():
 
 def test_each_call_that_spans_owners_is_covered():
     calls = {"for_owner", "create_many", "delete_owner", "list", "count", "changes", "requests"}
-    calls |= {"alert_targets", "usage", "forecast", "for_group"}
+    calls |= {"alert_targets", "usage", "forecast", "for_group", "move"}
     of_runs = {"runs", "count_runs"}
     assert public(Schedules) == {*calls, *of_runs, *RUNS, *REQUESTS, *WITHOUT}
 
@@ -454,6 +454,22 @@ def test_a_group_reads_and_changes_no_owner_outside_it(dynbeat, beat, clock):
     assert of_group.delete_owners(erase_history=True, expected=0) == 0
     assert of_group.delete_owners() == 0
     assert before <= everything(dynbeat)
+
+
+def test_a_move_moves_no_row_of_another_owner(dynbeat, beat, clock):
+    populate(dynbeat, beat, clock, VICTIM, *ALIKE)
+    others = {line for line in everything(dynbeat) if f"{VICTIM!r}," not in line}
+    runs = dynbeat.schedules.for_owner(VICTIM).count_runs(NAME).count
+
+    dynbeat.schedules.move(NAME, owner=VICTIM, to="new owner")
+
+    assert others <= everything(dynbeat)
+    assert dynbeat.schedules.for_owner("new owner").count_runs().count == runs > 0
+    for owner in ALIKE:
+        with pytest.raises(ScheduleExistsError):
+            dynbeat.schedules.move("other", owner=VICTIM, to=owner)
+        with pytest.raises(ScheduleNotFoundError):
+            dynbeat.schedules.move(f"{NAME}x", owner=owner, to="new owner")
 
 
 def test_the_erasure_of_a_group_erases_its_owners_only(dynbeat, beat, clock):

@@ -13,7 +13,7 @@ only the host is written.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -97,12 +97,13 @@ def recording(
 ) -> Iterator[None]:
     """Write the fields of ``row`` that differ after the block; nothing if the version is the same.
 
-    A rename is written under both names: one row for each. A block that raises writes nothing.
+    A rename is written under both names, and a move under both owners: one row for each. A block
+    that raises writes nothing.
     """
     if not context.settings.audit:
         yield
         return
-    name, before = row.name, _columns(row)
+    owner, name, before = row.owner, row.name, _columns(row)
     yield
     after = _columns(row)
     if after["version"] != before["version"]:
@@ -110,10 +111,15 @@ def recording(
         old, new = _readable(_values(before, changed)), _values(after, changed)
         if row.name != name:
             old, new = {"name": name, **old}, {"name": row.name, **new}
-        edits = (
+        edits = [
             Edit(owner=row.owner, name=each, action=action, old=old, new=new, reason=reason)
             for each in dict.fromkeys((name, row.name))
-        )
+        ]
+        if row.owner != owner:
+            # Not the other owner: the erasure of one must leave nothing about it.
+            moved = {"schedule_id": row.id}
+            edits = [replace(each, new={**moved, **new}) for each in edits]
+            edits.append(Edit(owner=owner, name=name, action=action, new=moved, reason=reason))
         record(context, session, edits, now=now)
 
 

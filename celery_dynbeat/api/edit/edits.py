@@ -386,7 +386,7 @@ def rename(context: Context, session: Session, row: Schedule, *, name: str, now:
             " entry"
         )
         raise invalid("new_name", name, rule)
-    spec = _spec_without_hashes(row)
+    spec = spec_without_hashes(row)
     schedules.rename(session, row, name=name)
     row.trigger_spec = spec
     if row.jitter is not None or context.settings.jitter:
@@ -394,7 +394,7 @@ def rename(context: Context, session: Session, row: Schedule, *, name: str, now:
     touch(context, session, row, now=now)
 
 
-def _spec_without_hashes(row: Schedule) -> str:
+def spec_without_hashes(row: Schedule) -> str:
     """Return the text of the row's trigger with the values of each ``H``."""
     zone = None if row.inherits_timezone else row.timezone
     try:

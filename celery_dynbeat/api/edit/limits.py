@@ -167,15 +167,19 @@ def check_quota(
     wanted: Mapping[str, int],
     *,
     planned: Mapping[str, int] | None = None,
+    leaving: str | None = None,
 ) -> None:
     """Raise OwnerLimitError if an owner, or a group of owners, would exceed its limit.
 
     ``wanted`` is the number of new schedules for each owner. Call it in the transaction that
     inserts them: it locks the owners. Paused and finished schedules count. The application itself
     (owner ``""``) has no limit. With ``planned`` it only reads, for a transaction that inserts
-    nothing: these are schedules that count as present.
+    nothing: these are schedules that count as present. ``leaving`` is the owner that a schedule
+    leaves: a group with both owners does not get another schedule.
     """
     quotas = _quotas(context.settings, wanted)
+    if leaving is not None:
+        quotas = {name: each for name, each in quotas.items() if not is_in(leaving, name)}
     if not quotas:
         return
     if planned is None:

@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.api.checks import invalid
-from celery_dynbeat.api.columns import ScheduleColumns
+from celery_dynbeat.api.columns import ScheduleColumns, ScheduleRow
 from celery_dynbeat.api.edit import audit, owner_zone, skipping, timing
 from celery_dynbeat.api.edit.audit import Edit
 from celery_dynbeat.api.edit.named import OwnerCalls
@@ -193,7 +193,9 @@ def _planned(
     moves = [_Move(values.owner, values.name, values.timezone) for values in found]
     for values in found:
         row = _columns_of(values)
-        missed = _follow(context, session, row, timezone=timezone, now=now)
+        missed = follow(context, session, row, timezone=timezone, now=now)
+        row.version += 1
+        row.updated_at = now
         if missed is not None:
             skipped.append(run_rows.skipped_row(row, missed, now=now))
         rows.append(row)
@@ -208,24 +210,25 @@ def _columns_of(values: Row) -> ScheduleColumns:
     return row
 
 
-def _follow(
-    context: Context, session: Session, row: ScheduleColumns, *, timezone: str, now: datetime
+def follow(
+    context: Context, session: Session, row: ScheduleRow, *, timezone: str, now: datetime
 ) -> Skip | None:
-    """Move a row into ``timezone``, and return the fire times that it missed until ``now``."""
+    """Move a row into ``timezone``, and return the fire times that it missed until ``now``.
+
+    The caller sets the version of the row.
+    """
     # Before the change: the old zone defines the missed fire times.
     missed = None
     if row.finished_at is None and row.next_fire_at is not None and row.next_fire_at <= now:
         missed = timing.missed_fire_times(context, session, row, now=now)
     row.timezone = timezone
-    row.version += 1
-    row.updated_at = now
     # Without next_fire_at the row is finished, or beat has not planned it yet.
     if row.finished_at is None and row.next_fire_at is not None:
         _replan(context, session, row, now=now)
     return missed
 
 
-def _replan(context: Context, session: Session, row: ScheduleColumns, *, now: datetime) -> None:
+def _replan(context: Context, session: Session, row: ScheduleRow, *, now: datetime) -> None:
     is_quarantined = row.error is not None
     try:
         if row.skipped_until is not None:

@@ -127,8 +127,9 @@ def _derived(
             break
         if edit.changed_at < recorded_at or (edit.action == Action.CREATE and schedule):
             return version.arguments
-        # Before a rename, the name may have belonged to another schedule.
-        if edit.action in {Action.CREATE, Action.RENAME}:
+        # Before a rename, the name may have belonged to another schedule. The edits before a move
+        # are in the audit of another owner.
+        if edit.action in {Action.CREATE, Action.RENAME, Action.MOVE}:
             break
         if edit.changed_at <= started_at and not {"args", "kwargs"}.isdisjoint(before):
             return UnknownArguments(reason=_changed_meanwhile(edit))

@@ -222,6 +222,9 @@ def test_each_call_works(database_url):
             assert len(await mine("create_many", [new])) == 1
             assert len(await every("create_many", [{**new, "owner": "user:7"}])) == 1
             assert await every("delete_owner", "user:7", erase_history=True) == 1
+            await every("create_many", [{**new, "owner": "user:7"}])
+            assert (await every("move", "n", owner="user:7", to="user:8")).owner == "user:8"
+            await every("delete_owner", "user:8")
             await every("alert_targets")
             assert (await mine("usage")).schedules == 1
             assert (await every("usage", "user:42")).schedules == 1

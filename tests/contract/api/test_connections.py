@@ -135,6 +135,7 @@ class Seeds:
             "start": lambda: now - HOUR,
             "start_at": lambda: now - HOUR,
             "task": lambda: "t",
+            "to": lambda: f"{owner}:new",
             "trigger": lambda: trigger,
             "until": lambda: now,
             "zone": lambda: ZoneInfo("UTC") if call in STATISTICS else "Asia/Seoul",

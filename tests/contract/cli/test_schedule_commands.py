@@ -737,6 +737,26 @@ def test_an_invalid_alert_rule_or_ping_url_is_refused(refused, arguments, status
     assert "token" not in shown
 
 
+def test_move_gives_another_owner(shown, refused, dynbeat, mine, monkeypatch):
+    mine.create("a", task="t", trigger=MINUTELY)
+    dynbeat.schedules.for_owner("user:8").create("a", task="t", trigger=MINUTELY)
+    given = ("move", "a", *OWNER)
+
+    assert "needs --yes" in refused(*given, "--to", "user:7")[1]
+    assert "already has a schedule named 'a'" in refused(*given, "--to", "user:8", "--yes")[1]
+    monkeypatch.setattr("celery_dynbeat.cli.base.invocation._can_ask", lambda: True)
+    question = refused(*given, "--to", "user:7", input="n\n")[1]
+    assert "Move schedule 'a' of owner 'user:42' with its history to owner 'user:7'?" in question
+    (line,) = shown(*given, "--to", "user:7", "--yes", "--reason", "why")
+
+    assert line.startswith(
+        "moved schedule 'a' of owner 'user:42' to owner 'user:7'; next run 2026-"
+    )
+    reasons = {change.owner: change.reason for change in dynbeat.schedules.changes(action="move")}
+    assert reasons == {"user:42": "why", "user:7": "why"}
+    assert "has no schedule named 'a'" in refused(*given, "--to", "user:7", "--yes")[1]
+
+
 def test_rename_gives_another_name(shown, refused, mine):
     mine.create("a", task="t", trigger=MINUTELY)
     mine.create("b", task="t", trigger=MINUTELY)

@@ -3,9 +3,11 @@
 import pytest
 
 from celery_dynbeat.common.states import Action
+from celery_dynbeat.common.text import EARLIEST
 from celery_dynbeat.store import group_pages
 from celery_dynbeat.store.runs import run_pages
 from celery_dynbeat.store.runs.run_filters import RunFilter
+from celery_dynbeat.store.schedules import moves
 from celery_dynbeat.testing import FrozenClock
 from tests.contract.store.test_rerun_rows_read import HEX, ID, SECONDS
 from tests.contract.store.test_run_pages_read import read_pages, rows_of
@@ -131,3 +133,21 @@ def test_each_page_of_alerts_reads_the_first_rows_of_its_owners(dynbeat):
 
     # An alert and the message that it does not have.
     assert excessive(dynbeat, "alerts", filters, most=6 * PART * LIMIT) == {}
+
+
+def test_a_batch_of_a_move_reads_its_runs_and_no_others(dynbeat):
+    dynbeat.schedules.for_owner("org:6/user:1").create("n", task="t", trigger="@daily")
+    linked = "UPDATE dynbeat_run SET schedule_id = (SELECT id FROM dynbeat_schedule)"
+    execute(dynbeat, f"{linked} WHERE owner = 'org:6/user:1'")
+
+    def move(session):
+        (schedule,) = dynbeat.schedules.list(session=session)
+        given = {"schedule_id": schedule.id, "to": "user:1", "after": EARLIEST, "limit": LIMIT}
+        return moves.move_ended_runs(session, **given)
+
+    with record_statements(dynbeat.context.database.engine) as statements:
+        found = dynbeat.context.database.run(move)
+
+    assert found.number == LIMIT
+    # The list of schedules, the ids, and the runs by their ids.
+    assert 0 < sum(each.rows for each in statements) <= 4 * LIMIT

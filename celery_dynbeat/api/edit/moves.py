@@ -1,0 +1,157 @@
+"""``move``: give a schedule with its history to another owner.
+
+    1. check     the name, the limits and the time zone of the new owner, under the locks of step 3
+    2. history   give the ended runs to the new owner, BATCH_SIZE in each transaction
+    3. schedule  check again; give it the schedule, the other runs, the requests, slots and alerts
+
+A process that dies in between leaves the schedule with its owner, and a part of its history with
+the new one. The same call completes the move. In the caller's transaction the steps are one.
+
+The call is one of all owners, not of ``for_owner()``: an owner could otherwise fill the quota of
+another owner, and run tasks in its name.
+"""
+
+from datetime import datetime
+from functools import partial
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.api import checks
+from celery_dynbeat.api.acting import acting_as
+from celery_dynbeat.api.calls import Calls
+from celery_dynbeat.api.columns import ScheduleColumns
+from celery_dynbeat.api.edit import audit, edits, limits, owner_zone, timezones, timing
+from celery_dynbeat.api.results import ScheduleInfo
+from celery_dynbeat.common.errors import InvalidTriggerError, ScheduleExistsError
+from celery_dynbeat.common.states import Action
+from celery_dynbeat.common.text import EARLIEST
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.process.context import Context
+from celery_dynbeat.store import runs, schedules
+from celery_dynbeat.store.schedules import moves, run_rows
+from celery_dynbeat.triggers import Trigger, parse_trigger
+
+#: Ended runs that one transaction moves.
+BATCH_SIZE = 1_000
+
+
+class MoveCalls(Calls):
+    """The call that moves a schedule to another owner."""
+
+    def move(
+        self,
+        name: str,
+        *,
+        owner: str,
+        to: str,
+        expected_version: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+    ) -> ScheduleInfo:
+        """Give the schedule ``name`` of ``owner`` to the owner ``to``. It keeps its id.
+
+        - Its runs, backfills and alerts belong to the new owner afterwards. The earlier edits stay
+          in the audit of the old owner. The move is in the audit of both owners.
+        - If the schedule follows the time zone of its owner, it follows that of the new owner. If
+          the two zones differ, it is planned again from now, and nothing fires retroactively.
+          Otherwise its next fire time stays the same.
+        - A trigger with an ``H`` keeps its fire times, as after ``rename()``. The delays within
+          ``jitter`` change.
+        - A hold of the old owner no longer applies. A hold of the new owner does.
+        - Running and recorded runs continue. Their messages contain the name of the old owner.
+
+        If you do not pass ``session``, each batch of 1,000 ended runs commits, and then the
+        schedule moves. If the call fails, repeat it.
+
+        Raises ScheduleNotFoundError, StaleScheduleError, ScheduleExistsError if the new owner has a
+        schedule with this name, and OwnerLimitError if it would exceed a limit. Raises
+        InvalidScheduleError if the new owner may not have the task or the interval, and for a
+        schedule that follows ``beat_schedule``.
+        """
+        checks.check_name("name", name)
+        checks.check_owner(owner)
+        checks.check_owner(to, field="to")
+        if owner == to:
+            raise checks.invalid("to", to, "is the present owner: choose another owner")
+        work = partial(
+            _move, self._context, owner=owner, name=name, to=to, expected_version=expected_version
+        )
+        with acting_as(actor=actor, reason=reason):
+            if session is None:
+                # Before the history moves: most errors are found here.
+                schedule_id = self._context.write(None, partial(work, only_checks=True)).id
+                _move_history(self._context, schedule_id=schedule_id, to=to)
+            return self._context.write(session, work)
+
+
+def _move_history(context: Context, *, schedule_id: int, to: str) -> None:
+    after: datetime | None = EARLIEST
+    while after is not None:
+        move = partial(
+            moves.move_ended_runs, schedule_id=schedule_id, to=to, after=after, limit=BATCH_SIZE
+        )
+        after = context.write(None, move).last
+
+
+def _move(
+    context: Context,
+    session: Session,
+    *,
+    owner: str,
+    name: str,
+    to: str,
+    expected_version: int | None,
+    only_checks: bool = False,
+) -> ScheduleInfo:
+    # The owner before the schedule, in the order of all locks.
+    zone = owner_zone.lock_many(context, session, [to])[to]
+    row = edits.lock(session, owner=owner, name=name, expected_version=expected_version)
+    now = context.clock.now()
+    _check(context, session, row, to=to, zone=zone, now=now)
+    if only_checks:
+        return ScheduleInfo.of(row)
+    with audit.recording(context, session, row, Action.MOVE, now=now):
+        spec = edits.spec_without_hashes(row)
+        moves.move(session, row, to=to)
+        row.trigger_spec = spec
+        _follow(context, session, row, zone=zone, now=now)
+        edits.touch(context, session, row, now=now)
+    return ScheduleInfo.of(row)
+
+
+def _check(
+    context: Context, session: Session, row: Schedule, *, to: str, zone: str, now: datetime
+) -> None:
+    """Raise an error if the owner ``to`` cannot have the locked schedule."""
+    if row.managed_by:
+        rule = f"{row.name!r} follows its entry in beat_schedule, which belongs to the application"
+        raise checks.invalid("name", row.name, rule)
+    if schedules.find_id(session, owner=to, name=row.name) is not None:
+        raise ScheduleExistsError(owner=to, name=row.name)
+    values = {"owner": to, "timezone": zone if row.inherits_timezone else row.timezone}
+    moved = ScheduleColumns.edited(row, values)
+    limits.check(context, moved, trigger=_trigger_of(row), now=now)
+    limits.check_quota(context, session, {to: 1}, leaving=row.owner)
+
+
+def _trigger_of(row: Schedule) -> Trigger | None:
+    """Return the trigger of the row, None if it is damaged: such a row does not fire."""
+    zone = None if row.inherits_timezone else row.timezone
+    try:
+        return parse_trigger(row.trigger_kind, row.trigger_spec, timezone=zone)
+    except InvalidTriggerError:
+        return None
+
+
+def _follow(context: Context, session: Session, row: Schedule, *, zone: str, now: datetime) -> None:
+    """Set the next run by the time zone of the new owner, and by its jitter."""
+    if row.inherits_timezone and row.timezone != zone:
+        missed = timezones.follow(context, session, row, timezone=zone, now=now)
+        if missed is not None:
+            runs.add(session, [run_rows.skipped_row(row, missed, now=now)])
+    elif row.held_at is not None or row.jitter is not None or context.settings.jitter:
+        # A hold of the old owner ends for this row. Beat finds those of the new owner.
+        timing.apply_jitter(context, row)
+        if row.next_run_at is not None:
+            row.next_run_at = max(row.next_run_at, now)
