@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from celery_dynbeat.common import lazy_exports
 from celery_dynbeat.common.errors import (
     AlertNotFoundError,
+    ChangeNotFoundError,
     ConfigurationError,
     DispatchError,
     DynbeatError,
@@ -82,6 +83,7 @@ __all__ = [
     "BulkResult",
     "ChangeFilter",
     "ChangeInfo",
+    "ChangeNotFoundError",
     "ConfigurationError",
     "Cron",
     "CurrentRun",

@@ -203,6 +203,15 @@ class AsyncSharedCalls:
         reason: str | None = None,
         session: AnyAsyncSession | None = None,
     ) -> RequestInfo: ...
+    async def restore(
+        self,
+        change_id: int,
+        *,
+        expected_version: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> ScheduleInfo: ...
     async def resume_many(
         self,
         *,

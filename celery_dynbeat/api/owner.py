@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.api import checks, export
 from celery_dynbeat.api.acting import current_actor
 from celery_dynbeat.api.backfills import BackfillCalls
-from celery_dynbeat.api.edit import alerting, audit, edits, limits, owner_zone
+from celery_dynbeat.api.edit import audit, edits, limits, owner_zone
 from celery_dynbeat.api.edit.conversion import TaskLike, TriggerLike
 from celery_dynbeat.api.edit.fields import Changes, Fields, NewFields, require_trigger
 from celery_dynbeat.api.edit.fire_times import FireTimeCalls
@@ -406,11 +406,7 @@ class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, Ba
             timezone=timezone,
             now=now,
         )
-        limits.check_quota(self._context, session, {self.owner: 1})
-        row.id = schedules.add(session, row.insert_values())
-        alerting.add_checks(self._context.settings, session, [row], now=now)
-        audit.created(self._context, session, [row], now=now)
-        self._context.notify_beat(session, next_run_at=row.next_run_at, now=now)
+        edits.insert(self._context, session, row, now=now)
         return ScheduleInfo.of(row)
 
     def _find(self, session: Session, name: str) -> Schedule:

@@ -5,6 +5,7 @@ from celery_dynbeat.api.control.cancelling import CancelCalls
 from celery_dynbeat.api.control.holds import HoldCalls
 from celery_dynbeat.api.edit.bulk import BulkCalls
 from celery_dynbeat.api.edit.new_rows import CreateManyCalls
+from celery_dynbeat.api.edit.restoring import RestoreCalls
 from celery_dynbeat.api.lists.changes import ChangeCalls
 from celery_dynbeat.api.lists.forecast_calls import ForecastCalls
 from celery_dynbeat.api.lists.history import RunCalls
@@ -17,6 +18,7 @@ from celery_dynbeat.api.usage import UsageCalls
 class SharedCalls(
     CreateManyCalls,
     BulkCalls,
+    RestoreCalls,
     HoldCalls,
     AlertCalls,
     CancelCalls,

@@ -65,6 +65,7 @@ class LazyGroup(DYMGroup):
             "List the next fire times of a schedule, or forecast runs.",
         ),
         "changes": ("changes:changes", "List who changed what and why, newest first."),
+        "restore": ("restore:restore", "Restore a schedule as it was before an edit."),
         "apply": ("apply:apply_file", "Make the stored schedules match FILE (YAML or JSON)."),
         "export": ("export:export", "Write the schedules as YAML, or as JSON with --json."),
         "import": (

@@ -45,6 +45,8 @@ COLUMNS = (
     Column("actor", width=8),
     Column("reason", width=12, optional=True),
     Column("changed", _changed, width=20, optional=True),
+    # For `dynbeat restore`.
+    Column("id", width=6),
 )
 
 

@@ -91,6 +91,19 @@ class AlertNotFoundError(DynbeatError, LookupError):
         self.alert_id = alert_id
 
 
+class ChangeNotFoundError(DynbeatError, LookupError):
+    """The audit has no edit with this id, or it is an edit of another owner."""
+
+    def __init__(self, *, owner: str | None, change_id: int) -> None:
+        whose = "the audit" if owner is None else f"the audit of {described_owner(owner)}"
+        super().__init__(
+            f"{whose} has no edit {change_id}; changes() shows those that exist, and old ones are"
+            " pruned",
+        )
+        self.owner = owner
+        self.change_id = change_id
+
+
 class TransactionRolledBackError(DynbeatError):
     """During a call that joins a transaction, the database has rolled back all of the transaction.
 

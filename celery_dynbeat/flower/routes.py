@@ -15,6 +15,7 @@ from celery_dynbeat.flower.actions.saving import PreviewAction, SaveAction
 from celery_dynbeat.flower.actions.schedules import (
     DeleteAction,
     PauseAction,
+    RestoreAction,
     ResumeAction,
     RunNowAction,
     SkipNextAction,
@@ -73,6 +74,7 @@ def routes() -> Sequence[url]:
         _route("resume", ResumeAction),
         _route("run_now", RunNowAction),
         _route("delete", DeleteAction),
+        _route("restore", RestoreAction),
         _route("skip_next", SkipNextAction),
         _route("unskip", UnskipAction),
         _route("release", ReleaseAction),

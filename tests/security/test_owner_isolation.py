@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat import (
     AlertNotFoundError,
+    ChangeNotFoundError,
     Every,
     InvalidScheduleError,
     RequestNotFoundError,
@@ -80,7 +81,7 @@ REQUESTS = {
 }
 #: Calls without a schedule of another owner. Tests of their own cover them.
 WITHOUT = {"rerun_many", "cancel_runs", "hold", "release", "holds", "alerts"}
-WITHOUT |= {"acknowledge_alert", "snooze_alert"}
+WITHOUT |= {"acknowledge_alert", "snooze_alert", "restore"}
 WITHOUT |= {"pause_many", "resume_many", "update_many", "delete_many"}
 #: Calls that create a schedule of the caller.
 CREATES = {
@@ -470,6 +471,25 @@ def test_a_move_moves_no_row_of_another_owner(dynbeat, beat, clock):
             dynbeat.schedules.move("other", owner=VICTIM, to=owner)
         with pytest.raises(ScheduleNotFoundError):
             dynbeat.schedules.move(f"{NAME}x", owner=owner, to="new owner")
+
+
+@pytest.mark.usefixtures("theirs")
+def test_an_edit_of_another_owner_is_neither_found_nor_restored(dynbeat):
+    victim = dynbeat.schedules.for_owner(VICTIM)
+    victim.update(NAME, description="new")
+    victim.delete("other")
+    dynbeat.schedules.hold(reason="everything")
+    before = everything(dynbeat)
+
+    for owner, within in itertools.product(ALIKE, (False, True)):
+        mine = dynbeat.schedules.for_owner(owner)
+        with transaction(dynbeat, within=within) as how:
+            for change in dynbeat.schedules.changes():
+                with pytest.raises(ChangeNotFoundError) as caught:
+                    mine.restore(change.id, **how)
+                assert (caught.value.owner, caught.value.change_id) == (owner, change.id)
+
+    assert everything(dynbeat) == before
 
 
 def test_the_erasure_of_a_group_erases_its_owners_only(dynbeat, beat, clock):

@@ -124,12 +124,16 @@ def recording(
 
 
 def created(
-    context: Context, session: Session, rows: Sequence[ScheduleRow], *, now: datetime
+    context: Context,
+    session: Session,
+    rows: Sequence[ScheduleRow],
+    *,
+    now: datetime,
+    action: Action = Action.CREATE,
 ) -> None:
     """Write the creation of rows."""
     edits = (
-        Edit(owner=row.owner, name=row.name, action=Action.CREATE, new=_set_values(row))
-        for row in rows
+        Edit(owner=row.owner, name=row.name, action=action, new=_set_values(row)) for row in rows
     )
     record(context, session, edits, now=now)
 
@@ -154,7 +158,13 @@ def deleted_owner(context: Context, session: Session, *, owner: str, now: dateti
 
 def _columns(row: ScheduleRow) -> dict[str, Any]:
     trigger = tuple(getattr(row, name) for name in _TRIGGER_COLUMNS)
-    return {"trigger": trigger, **{name: getattr(row, name) for name in _PLAIN_COLUMNS}}
+    # restore() needs it: "trigger" contains the zone of the owner.
+    given = (row.trigger_kind, row.trigger_spec, None) if row.inherits_timezone else None
+    return {
+        "trigger": trigger,
+        "given_trigger": given,
+        **{name: getattr(row, name) for name in _PLAIN_COLUMNS},
+    }
 
 
 def _set_values(row: ScheduleRow) -> dict[str, Any]:
@@ -173,8 +183,8 @@ def _values(columns: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 
 def _value(name: str, value: Any) -> Any:
-    if name == "trigger":
-        return _trigger(*value)
+    if name in {"trigger", "given_trigger"}:
+        return None if value is None else _trigger(*value)
     # The audit is read by more people than the schedule.
     if name == "ping_url" and value is not None:
         return masked(value)
@@ -196,7 +206,7 @@ def _json_or_text(name: str, value: Any) -> Any:
         return shorten(value)
 
 
-def _trigger(kind: str, spec: str, timezone: str) -> dict[str, str | None]:
+def _trigger(kind: str, spec: str, timezone: str | None) -> dict[str, str | None]:
     try:
         return parse_trigger(kind, spec, timezone=timezone).to_json()
     except InvalidTriggerError:

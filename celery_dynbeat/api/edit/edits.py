@@ -35,7 +35,7 @@ from celery_dynbeat.common.errors import (
 )
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.settings import check_task_allowed
-from celery_dynbeat.common.states import Status
+from celery_dynbeat.common.states import Action, Status
 from celery_dynbeat.db.models import Origin, Run, Schedule
 from celery_dynbeat.planning import key_for, spec_from_row
 from celery_dynbeat.planning.plan import MICROSECOND, Skip
@@ -131,6 +131,25 @@ def planned_row(
     else:
         timing.plan_continued(context, row, after=progress.after or now, trigger=trigger, now=now)
     return row
+
+
+def insert(
+    context: Context,
+    session: Session,
+    row: ScheduleColumns,
+    *,
+    now: datetime,
+    action: Action = Action.CREATE,
+) -> None:
+    """Insert a new row, if the limits on the number of schedules allow it, and notify beat.
+
+    Raises OwnerLimitError and ScheduleExistsError.
+    """
+    limits.check_quota(context, session, {row.owner: 1})
+    row.id = schedules.add(session, row.insert_values())
+    alerting.add_checks(context.settings, session, [row], now=now)
+    audit.created(context, session, [row], now=now, action=action)
+    context.notify_beat(session, next_run_at=row.next_run_at, now=now)
 
 
 def lock(

@@ -17,6 +17,7 @@ from kombu.exceptions import OperationalError
 
 from celery_dynbeat.api import dynbeat_of
 from celery_dynbeat.common.errors import (
+    ChangeNotFoundError,
     ConfigurationError,
     DynbeatError,
     HeldByOthersError,
@@ -144,12 +145,18 @@ def _no_request(error: RequestNotFoundError) -> str:
     return f"{whose} no request {error.request_id}; `dynbeat requests` shows those that exist"
 
 
+def _no_change(error: ChangeNotFoundError) -> str:
+    whose = "there is" if error.owner is None else f"{_owner(error.owner)} has"
+    return f"{whose} no edit {error.change_id}; `dynbeat changes` shows those that exist"
+
+
 #: The texts of these errors name calls of the API.
 _WORDS: Mapping[type[Exception], Callable[[Any], str]] = {
     ScheduleExistsError: _exists,
     HeldByOthersError: _held_by_others,
     RunNotFoundError: _no_run,
     RequestNotFoundError: _no_request,
+    ChangeNotFoundError: _no_change,
 }
 
 

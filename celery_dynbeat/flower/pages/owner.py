@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from celery_dynbeat.api import Usage
 from celery_dynbeat.api.edit.limits import allowed_tasks_of, min_interval_of
+from celery_dynbeat.api.edit.restoring import is_restorable
 from celery_dynbeat.api.usage import usage_of
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.text import format_duration, groups_of, is_group
@@ -63,6 +64,7 @@ class OwnerPage(PageHandler):
             group_holds=[hold for hold in holds if hold.owner not in {None, self.owner}],
             alerts=alerts,
             changes=changes,
+            is_restorable=is_restorable,
             fields_of=partial(changed_fields, hides_arguments=self.hides_arguments),
             usage=figures.usage,
             limits=figures.limits,

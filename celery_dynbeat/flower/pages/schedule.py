@@ -9,6 +9,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.api import HoldInfo, OwnerSchedules, ScheduleInfo
+from celery_dynbeat.api.edit.restoring import is_restorable
 from celery_dynbeat.common.errors import ScheduleNotFoundError
 from celery_dynbeat.common.states import State
 from celery_dynbeat.flower.base import selection
@@ -120,6 +121,7 @@ class SchedulePage(_OfSchedule):
             first_line=first_line,
             paging=paging(place, cursor=runs.cursor, here=self.here),
             changes=changes,
+            is_restorable=is_restorable,
             fields_of=partial(changed_fields, hides_arguments=self.hides_arguments),
             policies=policies(info, context.settings, zone),
             alert_rules=alert_rules(info, context.settings),

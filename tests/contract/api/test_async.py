@@ -199,7 +199,10 @@ async def call_each_of_both(call, run_id):
         await call("acknowledge_alert", 1)
     with pytest.raises(AlertNotFoundError):
         await call("snooze_alert", 1, until=None)
-    assert len(await call("changes")) > 5
+    changes = await call("changes")
+    assert len(changes) > 5
+    with pytest.raises(InvalidScheduleError):
+        await call("restore", changes[0].id)
     assert [each.name for each in await call("list")] == ["a"]
     assert (await call("count")).count == 1
     assert (await call("forecast")).schedules == 1

@@ -118,6 +118,7 @@ class Seeds:
         values = {
             "alert_id": lambda: self._add_alert(made),
             "buckets": lambda: 10,
+            "change_id": lambda: self._delete(mine),
             "changes": lambda: {"queue": "slow"},
             "end": lambda: now,
             "end_at": lambda: now + HOUR,
@@ -165,6 +166,12 @@ class Seeds:
             )
             self.dynbeat.context.database.run(lambda session: session.execute(statement, run))
         return owner, given
+
+    @staticmethod
+    def _delete(mine):
+        """Delete the schedule; return the id of this edit."""
+        mine.delete("n")
+        return mine.changes("n", limit=1)[0].id
 
     def _add_alert(self, schedule):
         """Open an alert of a schedule; return its id."""

@@ -217,3 +217,53 @@ def test_a_group_is_not_held_without_the_rights_for_changes(dynbeat, serve, path
     writing.password = "wrong"
     assert writing.post(path, fields, token="x").status == 401
     assert list(dynbeat.schedules.holds()) == before
+
+
+def test_a_deleted_schedule_is_restored_by_the_list_of_changes(mine, pages):
+    mine.create("n", task="t", trigger=MINUTELY, description="kept")
+    mine.delete("n")
+    change = mine.changes("n")[0]
+    path = f"{PAGE}?owner=user%3A42"
+    text = page_of(pages, "user:42").text
+    assert text.count(">Restore</button>") == 1
+    assert f'name="change" value="{change.id}"' in text
+    fields = {"next": path, "owner": "user:42", "name": "n", "change": str(change.id)}
+
+    asked = pages.post("/dynbeat/restore", fields)
+    assert "Restore “n” as it was before this edit?" in asked.text
+    assert not mine.list().items
+    answer = pages.post("/dynbeat/restore", {**fields, "confirmed": "yes", "reason": "ticket 12"})
+
+    assert (answer.status, answer.location) == (303, path)
+    assert mine.get("n").description == "kept"
+    restored = mine.changes("n")[0]
+    assert (restored.action, restored.actor, restored.reason) == ("restore", "alice", "ticket 12")
+    assert "“n” is restored." in page_of(pages, "user:42").text
+
+
+def test_an_edit_is_not_restored_for_another_owner_or_without_the_rights(mine, pages, serve):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.update("n", description="new")
+    change = mine.changes("n")[0]
+    fields = {"owner": "user:7", "name": "n", "change": str(change.id), "confirmed": "yes"}
+    read_only = serve(basic_auth=["alice:secret"], read_only=True)
+    read_only.user, read_only.password = "alice", "secret"
+
+    assert "has no edit" in pages.post("/dynbeat/restore", fields).text
+    assert pages.post("/dynbeat/restore", {**fields, "change": "x"}).status == 400
+    assert "Restore</button>" not in page_of(read_only, "user:42").text
+    assert read_only.post("/dynbeat/restore", {**fields, "owner": "user:42"}).status == 403
+    assert mine.get("n").description == "new"
+
+
+def test_a_restore_that_is_refused_shows_why(mine, pages):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.delete("n")
+    mine.create("n", task="t", trigger=MINUTELY)
+    change = mine.changes("n", action="delete")[0]
+    fields = {"owner": "user:42", "name": "n", "change": str(change.id), "confirmed": "yes"}
+
+    answer = pages.post("/dynbeat/restore", {**fields, "next": f"{PAGE}?owner=user%3A42"})
+
+    assert answer.status == 303
+    assert "already has a schedule named" in page_of(pages, "user:42").text
