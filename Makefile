@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-ui test test-lowest test-rest test-all test-mysql matrix coverage faults faults-hosts check docs record site bench bench-gate
+.PHONY: help demo demo-ui test test-lowest test-rest test-all test-mysql matrix coverage faults faults-hosts check docs record screenshots site bench bench-gate
 .PHONY: dist dist-check
 .PHONY: venv clean
 
@@ -97,6 +97,9 @@ record: $(VENV)/.dev ## Write the outputs of commands into the pages; tests say 
 	@DYNBEAT_RECORD_OUTPUTS=1 $(BIN)/pytest -q tests/acceptance/test_status_page.py
 
 # The doctrees are outside the site: it is published as it is.
+screenshots: $(VENV)/.dev ## Take the pictures of the schedule pages again; look at them before you commit them
+	@$(BIN)/python examples/flower/record.py
+
 site: $(VENV)/.site ## Build the documentation as a site in build/site; a warning is an error
 	@$(BIN)/python -m sphinx -W --keep-going -q -d build/doctrees docs build/site
 	@echo "build/site/index.html"
