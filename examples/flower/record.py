@@ -1,6 +1,6 @@
 """Take the pictures of the schedule pages in docs/images again, from the demo of ``make demo-ui``.
 
-    python examples/flower/record.py            # all pictures, after four minutes of the demo
+    python examples/flower/record.py            # all pictures, in three minutes
     python examples/flower/record.py --wait 20  # sooner: the timeline has fewer runs
 
 It needs the development tools, Chromium and pngquant: ``apt-get install chromium chromium-driver
@@ -35,7 +35,7 @@ WIDTH = 1280
 MARGIN = 10
 HEADING = "return Math.round(document.querySelector('.page-header').getBoundingClientRect().top)"
 #: Until the timeline is full of runs, the one-off has run and the damaged row is in quarantine.
-WAIT_SECONDS = 240.0
+WAIT_SECONDS = 150.0
 #: Each part that is loaded after the page has arrived.
 LOADED = """
     const arrived = path => performance.getEntriesByName(location.origin + path)
@@ -64,7 +64,7 @@ PICTURES = [
     Picture("flower-schedules-cropped", "schedules", cropped_height=594),
     Picture("flower-schedules-narrow", "schedules?owner=user:12", width=375, height=812),
     Picture("flower-schedule", "schedule?owner=user:4&name=digest&zone=owner", height=1290),
-    Picture("flower-timeline", "timeline?window=15m", scheme="dark"),
+    Picture("flower-timeline", "timeline?window=15m", height=1070, scheme="dark"),
     Picture("flower-runs", "runs?status=failed&status=lost&since=24h"),
     Picture("flower-beats", "nodes", height=1300),
 ]
