@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         Page,
         Preview,
         PreviewedFireTime,
+        QuietHoursInfo,
         RequestFilter,
         RequestInfo,
         RunFilter,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from celery_dynbeat.common.alert_rules import AlertRules
     from celery_dynbeat.common.owner_limits import OwnerLimits
     from celery_dynbeat.common.retry import Retry
+    from celery_dynbeat.planning.quiet_hours import QuietHours
     from celery_dynbeat.process.logs.formatter import JsonFormatter
     from celery_dynbeat.triggers import (
         AnyOf,
@@ -110,6 +112,8 @@ __all__ = [
     "Page",
     "Preview",
     "PreviewedFireTime",
+    "QuietHours",
+    "QuietHoursInfo",
     "RRule",
     "RequestFilter",
     "RequestInfo",
@@ -138,13 +142,14 @@ _LAZY_EXPORTS = {
         *("AlertInfo", "AlertTargetInfo", "BoundedCount", "BulkFailure", "BulkResult"),
         *("ChangeFilter", "ChangeInfo", "Dynbeat", "FireTime", "HoldInfo", "Page"),
         *("ForecastInfo", "ForecastPeak", "ForecastRow", "OwnerRuns"),
-        *("Preview", "PreviewedFireTime", "RequestFilter", "RequestInfo"),
+        *("Preview", "PreviewedFireTime", "QuietHoursInfo", "RequestFilter", "RequestInfo"),
         *("LimitUsage", "RunFilter", "RunInfo", "ScheduleFilter", "ScheduleInfo", "Usage"),
     ),
     "api.aio": ("AsyncDynbeat",),
     "common.alert_rules": ("AlertRules",),
     "common.owner_limits": ("OwnerLimits",),
     "common.retry": ("Retry",),
+    "planning.quiet_hours": ("QuietHours",),
     "beat.scheduler": ("DatabaseScheduler",),
     "triggers": ("AnyOf", "Cron", "Every", "Excluding", "Once", "RRule", "Solar", "Trigger"),
     "process.logs.formatter": ("JsonFormatter",),

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.db.statements import Row
 
 
 # Not a Schedule: SQLAlchemy's tracking of each attribute takes half of the time of a create().
@@ -28,6 +29,7 @@ class ScheduleColumns:
     trigger_spec: str
     timezone: str
     inherits_timezone: bool = False
+    quiet_hours: str | None = None
     anchor_at: datetime | None
     enabled: bool = True
     paused_reason: str | None = None
@@ -64,6 +66,15 @@ class ScheduleColumns:
     updated_at: datetime
     #: The columns ``traceparent`` and ``traced_version``, if a span is active.
     traced: Mapping[str, Any] = field(init=False, default_factory=dict)
+
+    @classmethod
+    def of(cls, row: Row) -> "ScheduleColumns":
+        """Return the columns of a selected row, with its id."""
+        values = row._asdict()
+        schedule_id = values.pop("id")
+        columns = cls(**values)
+        columns.id = schedule_id
+        return columns
 
     @classmethod
     def edited(cls, row: Schedule, values: Mapping[str, Any]) -> "ScheduleColumns":

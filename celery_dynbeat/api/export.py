@@ -38,13 +38,14 @@ def lines(
 
 
 def _header(context: Context, *, owner: str, session: Session | None) -> Line:
-    zone = context.read(session, partial(owners.timezone_of, owner=owner))
+    found = context.read(session, partial(owners.values_of, owners=[owner])).get(owner)
     return {
         "record": "owner",
         "format": FORMAT,
         "version": version("celery-dynbeat"),
         "owner": owner,
-        "timezone": zone,
+        "timezone": None if found is None else found.timezone,
+        "quiet_hours": None if found is None else found.quiet_hours,
         "exported_at": as_json(context.now(session)),
     }
 

@@ -8,6 +8,7 @@ from celery_dynbeat.api.calls import Progress
 from celery_dynbeat.api.control import erasure
 from celery_dynbeat.api.control.alerts import AlertCalls
 from celery_dynbeat.api.control.holds import HoldCalls
+from celery_dynbeat.api.edit.quiet_hours import QuietHoursCalls
 from celery_dynbeat.api.lists.changes import ChangeCalls
 from celery_dynbeat.api.lists.forecast_calls import ForecastCalls
 from celery_dynbeat.api.lists.history import RunCalls
@@ -18,7 +19,14 @@ from celery_dynbeat.process.context import Context
 
 
 class GroupSchedules(
-    HoldCalls, AlertCalls, ListCalls, RunCalls, ChangeCalls, UsageCalls, ForecastCalls
+    HoldCalls,
+    AlertCalls,
+    ListCalls,
+    RunCalls,
+    ChangeCalls,
+    UsageCalls,
+    ForecastCalls,
+    QuietHoursCalls,
 ):
     """The schedules of all owners that begin with the name of a group, such as ``"org:7/"``.
 

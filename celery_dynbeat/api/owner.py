@@ -14,7 +14,9 @@ from celery_dynbeat.api.edit import audit, edits, limits, owner_zone
 from celery_dynbeat.api.edit.conversion import TaskLike, TriggerLike
 from celery_dynbeat.api.edit.fields import Changes, Fields, NewFields, require_trigger
 from celery_dynbeat.api.edit.fire_times import FireTimeCalls
+from celery_dynbeat.api.edit.owner_zone import OwnerClock
 from celery_dynbeat.api.edit.previews import PreviewCalls
+from celery_dynbeat.api.edit.quiet_hours import QuietHoursCalls
 from celery_dynbeat.api.edit.timezones import TimezoneCalls
 from celery_dynbeat.api.results import RunInfo, ScheduleInfo
 from celery_dynbeat.api.shared import SharedCalls
@@ -61,7 +63,9 @@ def naming_other_fields(create: Callable[P, T]) -> Callable[P, T]:
     return checked
 
 
-class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, BackfillCalls):
+class OwnerSchedules(
+    FireTimeCalls, PreviewCalls, TimezoneCalls, QuietHoursCalls, SharedCalls, BackfillCalls
+):
     """The schedules of one owner. No call reads or changes the rows of another owner.
 
     Every call accepts ``session=``. A call with a session joins its transaction and does not
@@ -110,8 +114,8 @@ class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, Ba
         trigger = edits.as_trigger(self._context, trigger)
 
         def work(session: Session) -> ScheduleInfo:
-            timezone = owner_zone.lock(self._context, session, self.owner, trigger)
-            return self._insert(session, name, task, trigger, given, timezone=timezone)
+            clock = owner_zone.lock_new(self._context, session, self.owner)
+            return self._insert(session, name, task, trigger, given, clock=clock)
 
         return self._write(session, work, actor=actor, reason=reason)
 
@@ -188,18 +192,17 @@ class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, Ba
         changes: Changes = {**given, "task": task, "trigger": trigger}
 
         def work(session: Session) -> ScheduleInfo:
-            limits.lock_owners(self._context, session, [self.owner])
-            timezone = owner_zone.lock(self._context, session, self.owner, trigger)
+            clock = owner_zone.lock_new(self._context, session, self.owner)
             row = schedules.lock(session, owner=self.owner, name=name)
             if row is None:
                 try:
-                    return self._insert(session, name, task, trigger, given, timezone=timezone)
+                    return self._insert(session, name, task, trigger, given, clock=clock)
                 except ScheduleExistsError:
                     # Another transaction created it in the meantime: update that row.
                     row = edits.lock(session, owner=self.owner, name=name)
             now = self._context.clock.now()
             with audit.recording(self._context, session, row, Action.UPDATE, now=now):
-                edits.change(self._context, session, row, changes, now=now, timezone=timezone)
+                edits.change(self._context, session, row, changes, now=now, timezone=clock.timezone)
             return ScheduleInfo.of(row)
 
         return self._write(session, work, actor=actor, reason=reason)
@@ -393,7 +396,7 @@ class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, Ba
         trigger: Trigger,
         given: Mapping[str, Any],
         *,
-        timezone: str,
+        clock: OwnerClock,
     ) -> ScheduleInfo:
         now = self._context.clock.now()
         row = edits.new_row(
@@ -403,7 +406,7 @@ class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, Ba
             task=task,
             trigger=trigger,
             given=given,
-            timezone=timezone,
+            clock=clock,
             now=now,
         )
         edits.insert(self._context, session, row, now=now)

@@ -45,9 +45,9 @@ from celery_dynbeat.planning.plan import (
     MICROSECOND,
     OutgoingRun,
     Plan,
+    due_at,
     first_fire,
     plan,
-    run_at,
     skip_missed,
 )
 from celery_dynbeat.store.runs import skips, unfinished
@@ -492,7 +492,7 @@ def _change(row: DueSchedule, spec: ScheduleSpec, planned: Plan, now: datetime) 
     change = {
         "id": row.id,
         "next_fire_at": fire_at,
-        "next_run_at": None if fire_at is None else run_at(spec, fire_at),
+        "next_run_at": None if fire_at is None else due_at(spec, fire_at, now=now),
         "run_count": min(row.run_count + len(made), MAX_COUNT),
         "finished_at": now if fire_at is None else None,
     }

@@ -11,7 +11,7 @@ An invalid entry does not affect the other entries.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -24,6 +24,7 @@ from celery_dynbeat.api import checks
 from celery_dynbeat.api.acting import acting
 from celery_dynbeat.api.edit import alerting, audit, edits, owner_zone
 from celery_dynbeat.api.edit.fields import FIELD_DEFAULTS
+from celery_dynbeat.api.edit.owner_zone import OwnerClock
 from celery_dynbeat.beat.config_digest import digest_of
 from celery_dynbeat.celery_schedules import trigger_of, without_zone
 from celery_dynbeat.common.errors import DynbeatError, InvalidScheduleError, ScheduleExistsError
@@ -77,7 +78,7 @@ def _sync(
     only: Collection[str] | None,
 ) -> Collection[str]:
     # The owner before the schedules, in the order of all locks.
-    timezone = _lock_timezone(context, session, converted.values())
+    clock = owner_zone.lock_new(context, session, "")
     managed = set(schedules.managed_names(session, managed_by=MANAGED_BY_CONFIG))
     if only is not None:
         managed.intersection_update(only)
@@ -96,7 +97,7 @@ def _sync(
             error: Exception | None = fields
         else:
             try:
-                error = _write(context, session, name, fields, timezone=timezone)
+                error = _write(context, session, name, fields, clock=clock)
             # The row was made through the API, or by a beat that has started at the same time.
             except RowLockedError:
                 locked.add(name)
@@ -119,22 +120,13 @@ def _sync(
     return locked
 
 
-def _lock_timezone(
-    context: Context, session: Session, converted: Iterable[dict[str, Any] | Exception]
-) -> str:
-    """Return the zone of the entries that name none, locked if there is such an entry."""
-    triggers = [each["trigger"] for each in converted if not isinstance(each, Exception)]
-    needing = next((each for each in triggers if each.needs_zone), None)
-    return owner_zone.lock(context, session, "", needing)
-
-
 def _write(
-    context: Context, session: Session, name: str, fields: Mapping[str, Any], *, timezone: str
+    context: Context, session: Session, name: str, fields: Mapping[str, Any], *, clock: OwnerClock
 ) -> DynbeatError | None:
     """Write the row of an entry. Return the error if the entry is refused, else None."""
     try:
         with context.rejecting_unstorable():
-            _upsert_or_retry(context, session, name, fields, timezone=timezone)
+            _upsert_or_retry(context, session, name, fields, clock=clock)
     except DynbeatError as error:
         return error
     return None
@@ -195,19 +187,19 @@ def _upsert_or_retry(
     name: str,
     fields: Mapping[str, Any],
     *,
-    timezone: str,
+    clock: OwnerClock,
 ) -> None:
     try:
         with savepoint(session):
-            _upsert(context, session, name, fields, timezone=timezone)
+            _upsert(context, session, name, fields, clock=clock)
     except ScheduleExistsError:
         # Another beat that started at the same time has inserted the row.
         with savepoint(session):
-            _upsert(context, session, name, fields, timezone=timezone)
+            _upsert(context, session, name, fields, clock=clock)
 
 
 def _upsert(
-    context: Context, session: Session, name: str, fields: Mapping[str, Any], *, timezone: str
+    context: Context, session: Session, name: str, fields: Mapping[str, Any], *, clock: OwnerClock
 ) -> None:
     checks.check_name("name", name)
     row = schedules.lock(session, owner="", name=name, waits=False)
@@ -221,7 +213,7 @@ def _upsert(
             task=fields["task"],
             trigger=fields["trigger"],
             given=given,
-            timezone=timezone,
+            clock=clock,
             now=now,
         )
         new.managed_by = MANAGED_BY_CONFIG
@@ -234,7 +226,7 @@ def _upsert(
         raise InvalidScheduleError(msg, field="name")
     resume = _is_refused(row)
     with audit.recording(context, session, row, Action.UPDATE, now=now):
-        edits.change(context, session, row, fields, now=now, timezone=timezone, resume=resume)
+        edits.change(context, session, row, fields, now=now, timezone=clock.timezone, resume=resume)
 
 
 def fields_of(entry: Mapping[str, Any], *, app: Celery) -> dict[str, Any]:

@@ -195,6 +195,7 @@ class Action(StrEnum):
     HOLD = "hold"
     RELEASE = "release"
     SET_TIMEZONE = "set_timezone"
+    SET_QUIET_HOURS = "set_quiet_hours"
     ACKNOWLEDGE_ALERT = "acknowledge_alert"
     SNOOZE_ALERT = "snooze_alert"
     ERASE = "erase"

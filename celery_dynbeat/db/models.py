@@ -97,6 +97,8 @@ class Schedule(Base):
     timezone: Mapped[str] = mapped_column(ExactText(64), server_default="UTC")
     # The trigger names no time zone: `timezone` follows the owner's.
     inherits_timezone: Mapped[bool] = mapped_column(server_default=false())
+    # The quiet hours of the owner and its groups, as planning.quiet_hours reads them. NULL: none.
+    quiet_hours: Mapped[str | None] = mapped_column(Text)
     # The anchor of an interval that has none in its spec. NULL: start_at, else created_at.
     anchor_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     enabled: Mapped[bool] = mapped_column(server_default=true())
@@ -123,7 +125,7 @@ class Schedule(Base):
     # The first fire time that is neither sent nor recorded as skipped. A paused or quarantined
     # schedule keeps it, so that the fire times it misses can be recorded.
     next_fire_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    # When beat claims the schedule: next_fire_at plus jitter.
+    # When beat claims the schedule: next_fire_at, after quiet hours, plus jitter.
     next_run_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     # When beat found the due schedule held. next_run_at is then the end of the hold.
     held_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -380,6 +382,8 @@ class Owner(Base):
     owner: Mapped[str] = mapped_column(ExactText(NAME_LENGTH), primary_key=True)
     # The time zone of triggers that name none. NULL: the setting dynbeat_timezone applies.
     timezone: Mapped[str | None] = mapped_column(ExactText(64))
+    # The quiet hours of the owner or the group, as QuietRule.to_json returns them. NULL: none.
+    quiet_hours: Mapped[dict[str, Any] | None] = mapped_column(Json("object"))
 
 
 class Application(Base):

@@ -25,6 +25,7 @@ from celery_dynbeat import transitions
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.columns import ScheduleColumns, is_same
 from celery_dynbeat.api.edit import alerting, audit, edits, limits, owner_zone, timing
+from celery_dynbeat.api.edit.owner_zone import OwnerClock
 from celery_dynbeat.api.edit.source_progress import SourceProgress
 from celery_dynbeat.common.errors import (
     InvalidScheduleError,
@@ -109,7 +110,7 @@ class Importer:
 
     def _batch(self, session: Session, batch: Sequence[Found]) -> Sequence[Result]:
         owned, invalid = _split_invalid([self._owned(found) for found in batch])
-        zones = self._zones(session, {owner for owner, _ in owned})
+        clocks = self._clocks(session, {owner for owner, _ in owned})
         keys = {(owner, found.name) for owner, found in owned}
         rows = imports.named(session, keys, lock=not self.dry_run)
         # After the locks, for which this transaction may have waited.
@@ -124,7 +125,7 @@ class Importer:
                 twice.append(Result(found, owner, Outcome.REFUSE, reason=reason))
                 continue
             row = rows.get(key)
-            results[key], new = self._one(session, found, owner, row, zones[owner], now=now)
+            results[key], new = self._one(session, found, owner, row, clocks[owner], now=now)
             created += [new] if new is not None else []
         kept, refused = self._within_quota(session, created)
         for owner, reason in refused.items():
@@ -149,7 +150,7 @@ class Importer:
     def _is_managed(self, found: Found, owner: str) -> bool:
         return not owner and found.name in self.managed
 
-    def _zones(self, session: Session, owners: set[str]) -> Mapping[str, str]:
+    def _clocks(self, session: Session, owners: set[str]) -> Mapping[str, OwnerClock]:
         if self.dry_run:
             return owner_zone.read_many(self.context, session, owners)
         return owner_zone.lock_many(self.context, session, sorted(owners))
@@ -160,7 +161,7 @@ class Importer:
         found: Found,
         owner: str,
         row: Schedule | None,
-        timezone: str,
+        clock: OwnerClock,
         *,
         now: datetime,
     ) -> tuple[Result, ScheduleColumns | None]:
@@ -170,7 +171,7 @@ class Importer:
         if found.converted is None:
             return self._not_imported(session, found, owner, row, now=now), None
         try:
-            wanted = self._wanted(found, owner, found.converted, timezone, row, now=now)
+            wanted = self._wanted(found, owner, found.converted, clock, row, now=now)
         except (InvalidScheduleError, InvalidTriggerError) as error:
             return Result(found, owner, Outcome.REFUSE, reason=str(error)), None
         found, words = wanted.found, _words(wanted.trigger)
@@ -190,7 +191,7 @@ class Importer:
         found: Found,
         owner: str,
         converted: Converted,
-        timezone: str,
+        clock: OwnerClock,
         row: Schedule | None,
         *,
         now: datetime,
@@ -213,7 +214,7 @@ class Importer:
             task=converted.task,
             trigger=converted.trigger,
             given=given,
-            timezone=timezone,
+            clock=clock,
             now=now,
             progress=progress,
         )

@@ -2,12 +2,15 @@
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.triggers import Trigger, parse_trigger
 from celery_dynbeat.triggers.base import PLAN_STEPS, SearchBudget
 from celery_dynbeat.triggers.wrappers import BudgetedTrigger, SkippingTrigger
+
+if TYPE_CHECKING:
+    from celery_dynbeat.planning.quiet_hours import Quiet
 
 T = TypeVar("T")
 
@@ -22,6 +25,7 @@ class ScheduleSpec(NamedTuple):
       has been running for ``max_run_time`` no longer counts as unfinished.
     - ``key`` seeds the hashes: of ``H`` in a cron expression, and of the delay within ``jitter``.
     - A fire time that follows another by less than ``min_interval`` is not sent.
+    - Nothing is sent in the ``quiet`` hours of the owner.
     """
 
     trigger: Trigger
@@ -36,6 +40,7 @@ class ScheduleSpec(NamedTuple):
     max_run_time: timedelta = timedelta(hours=1)
     jitter: timedelta = timedelta(0)
     min_interval: timedelta = timedelta(0)
+    quiet: "Quiet | None" = None
 
 
 class SpecColumns(Protocol):
@@ -55,13 +60,15 @@ class SpecColumns(Protocol):
     overlap: str | None
     max_run_time: float | None
     jitter: float | None
+    quiet_hours: str | None
     created_at: datetime
 
 
 def spec_from_row(columns: SpecColumns, settings: Settings) -> ScheduleSpec:
     """Return the specification of the schedule in a row.
 
-    Raises InvalidTriggerError when the trigger's text or its time zone is invalid.
+    Raises InvalidTriggerError when the text of the trigger, its time zone or the quiet hours are
+    invalid.
     """
     key = key_for(columns.owner, columns.name)
     trigger = parse_trigger(columns.trigger_kind, columns.trigger_spec, timezone=columns.timezone)
@@ -83,7 +90,15 @@ def spec_from_row(columns: SpecColumns, settings: Settings) -> ScheduleSpec:
         min_interval=(
             timedelta(0) if trigger.kind == "once" else settings.min_interval_of(columns.owner)
         ),
+        quiet=None if columns.quiet_hours is None else _quiet(columns.quiet_hours),
     )
+
+
+def _quiet(text: str) -> "Quiet":
+    # A late import: few owners have quiet hours.
+    from celery_dynbeat.planning.quiet_hours import quiet_of  # noqa: PLC0415
+
+    return quiet_of(text)
 
 
 def key_for(owner: str, name: str) -> str:

@@ -16,6 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 from math import gcd
 from random import Random
 from typing import NamedTuple, Protocol, TypeAlias
@@ -29,7 +30,8 @@ from celery_dynbeat.planning import (
     with_search_budget,
     without,
 )
-from celery_dynbeat.planning.plan import MICROSECOND, following, next_fire, plan, run_at
+from celery_dynbeat.planning.plan import MICROSECOND, earliest_due, following, next_fire, plan
+from celery_dynbeat.planning.upcoming import iter_run_times
 from celery_dynbeat.triggers.base import (
     LOOKUP_STEPS,
     BudgetExceededError,
@@ -160,6 +162,7 @@ class Forecast:
     ) -> _Group:
         is_ending = spec.end_at is not None and spec.end_at < self._bins.end
         is_punctual = claim_at == fire_at and not spec.jitter and not skipped
+        is_punctual = is_punctual and spec.quiet is None
         if is_punctual and not is_ending:
             steps = self._steps(spec, left, fire_at)
             if steps is not None:
@@ -254,17 +257,19 @@ def _run_times(series: _Series, bins: Bins, budget: SearchBudget) -> Iterator[da
     if left is not None:
         # With max_runs the runs before the bins count.
         left -= len(planned.runs)
-    elif fire_at is not None and fire_at + spec.jitter < bins.start:
-        fire_at = next_fire(spec, bins.start - spec.jitter - MICROSECOND)
-    while fire_at is not None and fire_at < bins.end and left != 0:
-        if spec.end_at is not None and fire_at > spec.end_at:
-            return
-        at = max(run_at(spec, fire_at), claim_at)
-        if bins.start <= at < bins.end:
+    elif fire_at is not None and fire_at < (first := earliest_due(spec, bins.start)):
+        fire_at = next_fire(spec, first - MICROSECOND)
+
+    def fire_times() -> Iterator[datetime]:
+        at = fire_at
+        while at is not None and at < bins.end and (spec.end_at is None or at <= spec.end_at):
             yield at
-        left = None if left is None else left - 1
-        budget.spend(cost)
-        fire_at = following(spec, fire_at)
+            budget.spend(cost)
+            at = following(spec, at)
+
+    for at in islice(iter_run_times(spec, fire_times()), left):
+        if bins.start <= max(at, claim_at) < bins.end:
+            yield max(at, claim_at)
 
 
 def _count_steps(steps: _Steps, bins: Bins, runs: Counter[int]) -> None:

@@ -3,8 +3,11 @@
 No function here reads a clock, a table or a setting. The rules come from "Time" and "Policies" of
 docs/explanation/design.md.
 
-    due fire times -> catch_up -> wanted -> overlap -> send, buffered
-                               -> missed            -> overlapped
+    due fire times -> quiet hours -> catch_up -> wanted -> overlap -> send, buffered
+                   -> skipped                -> missed            -> overlapped
+
+Nothing is sent in quiet hours. A fire time in them is due at their end (``run_at``). Then those in
+a window with the policy "skip" are recorded as skipped, and ``catch_up`` decides about the others.
 """
 
 import hashlib
@@ -20,6 +23,7 @@ from celery_dynbeat.triggers.wrappers import SkippingTrigger, nominal
 if TYPE_CHECKING:
     from celery_dynbeat.common.retry import Retry
 
+QUIET = "quiet hours of the owner"
 TOO_NEAR = "limit: nearer to the fire time before it than dynbeat_min_interval allows"
 #: The resolution of the instants in every supported database.
 MICROSECOND = timedelta(microseconds=1)
@@ -138,10 +142,29 @@ def first_fire(
 
 
 def run_at(spec: ScheduleSpec, fire_at: datetime) -> datetime:
-    """Return when ``fire_at`` is due: delayed by jitter, but before the next fire time.
+    """Return when ``fire_at`` is due: after quiet hours, and delayed by jitter.
 
-    The delay comes from a hash, so each process computes the same one.
+    The delay ends before the next fire time. It comes from a hash, so each process computes the
+    same one. All fire times of one quiet time are due together.
     """
+    if spec.quiet is not None:
+        jittered = _jittered(spec, spec.quiet.end(fire_at))
+        return spec.quiet.end(jittered)
+    return _jittered(spec, fire_at)
+
+
+def due_at(spec: ScheduleSpec, fire_at: datetime, *, now: datetime) -> datetime:
+    """Return when beat claims the schedule for ``fire_at``, its next fire time.
+
+    It differs from ``run_at`` for a fire time that passed before the quiet hours of ``now``.
+    """
+    at = run_at(spec, fire_at)
+    if spec.quiet is None or spec.quiet.end(now) == now:
+        return at
+    return max(at, spec.quiet.end(now))
+
+
+def _jittered(spec: ScheduleSpec, fire_at: datetime) -> datetime:
     if not spec.jitter:
         return fire_at
     # Also if skip() took out the next one: it may return.
@@ -150,6 +173,16 @@ def run_at(spec: ScheduleSpec, fire_at: datetime) -> datetime:
     digest = hashlib.blake2b(f"{spec.key}@{fire_at.isoformat()}".encode(), digest_size=8).digest()
     delay = longest // MICROSECOND * int.from_bytes(digest) >> 64
     return fire_at + delay * MICROSECOND
+
+
+def earliest_due(spec: ScheduleSpec, instant: datetime) -> datetime:
+    """Return the earliest instant whose fire time can be due at ``instant``."""
+    earliest = instant - spec.jitter
+    if spec.quiet is None:
+        return earliest
+    before = earliest - MICROSECOND
+    start = spec.quiet.start(before)
+    return earliest if start == before else start
 
 
 def following(spec: ScheduleSpec, fire_at: datetime) -> datetime | None:
@@ -214,8 +247,11 @@ def plan(
     if fire_at > until:
         # Not due: an UPDATE by hand moved next_run_at, for example.
         return Plan(next_fire_at=fire_at)
-    catch_up = _apply_catch_up(spec, fire_at, until, now, limit)
+    if spec.quiet is not None and spec.quiet.end(now) > now:
+        return Plan(next_fire_at=fire_at)
+    catch_up = _after_quiet_hours(spec, fire_at, until, now, limit)
     wanted, decided_until = catch_up.wanted, catch_up.decided_until
+    quiet = _quiet_skip(spec, fire_at, min(decided_until, until))
     overlap = _apply_overlap(spec.overlap, wanted, unfinished=unfinished, buffered=buffered)
     made = len(overlap.send) + len(overlap.buffered)
     exhausted = spec.max_runs is not None and run_count + made >= spec.max_runs
@@ -225,7 +261,7 @@ def plan(
     return Plan(
         send=overlap.send,
         buffered=overlap.buffered,
-        skips=tuple(filter(None, (catch_up.missed, overlap.overlapped, near))),
+        skips=tuple(filter(None, (quiet, catch_up.missed, overlap.overlapped, near))),
         replaces=spec.overlap == "cancel_previous" and unfinished > 0 and bool(overlap.send),
         next_fire_at=None if exhausted else _until_end(spec, catch_up.upcoming, decided_until),
     )
@@ -283,8 +319,47 @@ def _due_until(spec: ScheduleSpec, fire_at: datetime, now: datetime) -> datetime
     until = now if spec.end_at is None else min(now, spec.end_at)
     if not spec.jitter:
         return until
-    newest = spec.trigger.latest_until(after=fire_at, until=until)
-    return until if newest is None or run_at(spec, newest) <= now else newest - MICROSECOND
+    while True:
+        newest = spec.trigger.latest_until(after=fire_at, until=until)
+        if newest is None or run_at(spec, newest) <= now:
+            return until
+        # All fire times of one quiet time are due together.
+        first = newest if spec.quiet is None else spec.quiet.start(newest)
+        until = max(first, fire_at) - MICROSECOND
+
+
+def _after_quiet_hours(
+    spec: ScheduleSpec, fire_at: datetime, until: datetime, now: datetime, limit: int
+) -> _CatchUp:
+    """Apply ``catch_up`` to the fire times that quiet hours do not skip."""
+    if spec.quiet is None or spec.quiet.skipping is None:
+        return _apply_catch_up(spec, fire_at, until, now, limit)
+    # A late import: few owners have quiet hours.
+    from celery_dynbeat.planning.quiet_hours import AwakeTrigger  # noqa: PLC0415
+
+    awake = spec._replace(trigger=AwakeTrigger(spec.trigger, spec.quiet.skipping, until=until))
+    first = awake.trigger.next_after(fire_at - MICROSECOND)
+    if first is None or first > until:
+        return _CatchUp((), None, until)
+    # The next fire time may be one that quiet hours will skip.
+    return _apply_catch_up(awake, first, until, now, limit)._replace(upcoming=None)
+
+
+def _quiet_skip(spec: ScheduleSpec, fire_at: datetime, until: datetime) -> Skip | None:
+    """Return the Skip for the fire times from ``fire_at`` to ``until`` that quiet hours skip."""
+    if spec.quiet is None or spec.quiet.skipping is None:
+        return None
+    skipping, at = spec.quiet.skipping, spec.trigger.next_after(fire_at - MICROSECOND)
+    found: list[Skip] = []
+    for _ in range(COUNT_LIMIT):
+        if at is None or at > until:
+            break
+        stop = min(skipping.changes_at(at) - MICROSECOND, until)
+        skip = _skip(spec, at, stop, QUIET) if skipping.covers(at) else None
+        found += [] if skip is None else [skip]
+        at = spec.trigger.next_after(stop)
+    count = min(sum(skip.count for skip in found), FAST_COUNT_LIMIT)
+    return Skip(found[-1].newest, count, QUIET) if found else None
 
 
 def _apply_overlap(overlap: str, wanted: _Instants, *, unfinished: int, buffered: int) -> _Overlap:
@@ -357,8 +432,8 @@ def _oldest_allowed(spec: ScheduleSpec, now: datetime) -> datetime | None:
     limits = [spec.catch_up_window] if spec.catch_up_window is not None else []
     if spec.catch_up == "none":
         limits.append(spec.grace)
-    # Jitter delays a fire time on purpose. That delay does not count as late.
-    return now - min(limits) - spec.jitter if limits else None
+    # Jitter and quiet hours delay a fire time on purpose. That delay does not count as late.
+    return earliest_due(spec, now - min(limits)) if limits else None
 
 
 def _too_old(spec: ScheduleSpec) -> str:

@@ -1,12 +1,12 @@
 """The fire times that a schedule has ahead of it. Pure, as planning/plan.py."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import islice
 from typing import Protocol
 
 from celery_dynbeat.planning import ScheduleSpec
-from celery_dynbeat.planning.plan import first_fire, following, unskipped
+from celery_dynbeat.planning.plan import first_fire, following, run_at, unskipped
 
 
 class ProgressColumns(Protocol):
@@ -43,3 +43,19 @@ def _iter_upcoming(
     while fire_at is not None and (spec.end_at is None or fire_at <= spec.end_at):
         yield fire_at
         fire_at = following(spec, fire_at)
+
+
+def iter_run_times(spec: ScheduleSpec, fire_times: Iterable[datetime]) -> Iterator[datetime]:
+    """Yield when the runs of these fire times are due, in order.
+
+    Fire times that quiet hours skip have no run. Unless ``catch_up`` is "all", those of one quiet
+    time have one run.
+    """
+    before: datetime | None = None
+    for fire_at in fire_times:
+        if spec.quiet is not None and spec.quiet.skips(fire_at):
+            continue
+        at = run_at(spec, fire_at)
+        if spec.quiet is None or spec.catch_up == "all" or at != before:
+            yield at
+        before = at

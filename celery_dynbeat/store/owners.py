@@ -1,17 +1,17 @@
-"""Queries on owners: their time zones, and the locks of calls that depend on all their schedules.
+"""Queries on owners: time zones, quiet hours, and the locks of calls that depend on all schedules.
 
-A create locks the owner's row in share mode when it needs the owner's zone, and exclusively when
-the number of schedules is limited. A change of the zone locks it exclusively. So the change waits
-for creates that have read the old zone, and then sees their schedules.
+A create locks the rows of the owner and its groups in share mode, and exclusively when the number
+of schedules is limited. A change of the zone or of quiet hours locks the row exclusively. So the
+change waits for creates that have read the old values, and then sees their schedules.
 
-The row of a group of owners, such as "org:7/", exists only for its lock.
+The row of a group of owners, such as "org:7/", exists for its lock and its quiet hours.
 
 The order of locks is: rows of owners and groups by name, a group before its owners, then rows of
 schedules. A transaction of the application that locks in another order can end in a deadlock.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     Column,
@@ -21,6 +21,7 @@ from sqlalchemy import (
     delete,
     func,
     literal,
+    null,
     select,
     update,
 )
@@ -118,17 +119,23 @@ def count_unlocked(session: Session, owners: Collection[str]) -> Mapping[str, in
     }
 
 
-def timezones(session: Session, owners: Collection[str]) -> Mapping[str, str]:
-    """Return the time zones by owner, without locks; an owner without one is left out."""
-    found = _rows(session, owners, for_share=False)
-    return {owner: zone for owner, zone in found.items() if zone is not None}
+class OwnerValues(NamedTuple):
+    """What the row of an owner or a group says about its schedules; None: nothing."""
+
+    timezone: str | None
+    quiet_hours: Mapping[str, Any] | None
 
 
-def lock_timezones(session: Session, owners: Collection[str]) -> Mapping[str, str]:
-    """Return the time zones by owner; an owner without one is left out.
+def values_of(session: Session, owners: Collection[str]) -> Mapping[str, OwnerValues]:
+    """Return the values by owner or group, without locks; one without a row is left out."""
+    return _rows(session, owners, for_share=False)
 
-    The rows of the owners are inserted if they do not exist. All are locked in share mode for this
-    transaction: a change of a zone waits for its end.
+
+def lock_values(session: Session, owners: Collection[str]) -> Mapping[str, OwnerValues]:
+    """Return the values by owner or group; a new row may be left out.
+
+    The rows are inserted if they do not exist. All are locked in share mode for this transaction:
+    a change waits for its end.
     """
     found = dict(_rows(session, owners, for_share=True))
     missing = sorted(set(owners) - found.keys())
@@ -137,7 +144,7 @@ def lock_timezones(session: Session, owners: Collection[str]) -> Mapping[str, st
         if statements.insert_new(_connection(session), OWNERS, rows) != len(missing):
             # Another transaction has inserted some of them in the meantime.
             found.update(_rows(session, missing, for_share=True))
-    return {owner: zone for owner, zone in found.items() if zone is not None}
+    return found
 
 
 def set_timezone(session: Session, *, owner: str, timezone: str | None) -> None:
@@ -147,22 +154,33 @@ def set_timezone(session: Session, *, owner: str, timezone: str | None) -> None:
     session.execute(changed, execution_options={"synchronize_session": False})
 
 
+def set_quiet_hours(session: Session, *, owner: str, quiet_hours: Mapping[str, Any] | None) -> None:
+    """Set the quiet hours of a locked owner or group."""
+    changed = update(Owner).where(Owner.owner == owner)
+    # Not JSON null, which None would be.
+    stored = null() if quiet_hours is None else quiet_hours
+    session.execute(
+        changed.values(quiet_hours=stored), execution_options={"synchronize_session": False}
+    )
+
+
 def _rows(
     session: Session, owners: Collection[str], *, for_share: bool
-) -> Mapping[str, str | None]:
-    """Return the zones of the owners that have a row."""
-    found: dict[str, str | None] = {}
+) -> Mapping[str, OwnerValues]:
+    """Return the values of the owners and groups that have a row."""
+    found: dict[str, OwnerValues] = {}
     for names in statements.in_parts(sorted(owners), _BATCH):
-        statement = select(Owner.owner, Owner.timezone).where(Owner.owner.in_(names))
+        statement = select(Owner.owner, Owner.timezone, Owner.quiet_hours)
+        statement = statement.where(Owner.owner.in_(names))
         if for_share and _locks_gaps(session):
             # Only rows that exist are locked, each by its key.
-            existing = [owner for owner, _ in session.execute(statement)]
+            existing = [owner for owner, *_ in session.execute(statement)]
             if not existing:
                 continue
             statement = statement.where(Owner.owner.in_(existing))
         if for_share:
             statement = statement.order_by(Owner.owner).with_for_update(read=True)
-        found.update((owner, zone) for owner, zone in session.execute(statement))
+        found.update((owner, OwnerValues(*rest)) for owner, *rest in session.execute(statement))
     return found
 
 
@@ -196,6 +214,7 @@ _SELECT: Any = select(
     Schedule.trigger_kind,
     Schedule.trigger_spec,
     Schedule.timezone,
+    Schedule.quiet_hours,
     Schedule.anchor_at,
     Schedule.enabled,
     Schedule.start_at,
@@ -244,8 +263,31 @@ def lock_zoned(
     return read(session, statement)
 
 
-def replan_zoned(session: Session, changes: Sequence[Mapping[str, Any]]) -> None:
+@in_index_order
+def lock_schedules(
+    session: Session, *, owner: str, after: tuple[str, str], limit: int
+) -> Sequence[Row]:
+    """Return up to ``limit`` schedules of an owner or a group, after this owner and name.
+
+    They are locked for this transaction, in the order of owner and name. It waits for a beat that
+    has locked one.
+    """
+    key = (Schedule.owner, Schedule.name)
+    row_after = capabilities_of(session.get_bind(Schedule).dialect).row_after
+    statement = (
+        force_index(_SELECT, Schedule, OWNER_NAME_INDEX)
+        .where(is_of(Schedule.owner, owner), row_after(key, after))
+        .order_by(*key)
+        .limit(limit)
+        .with_for_update()
+    )
+    return read(session, statement)
+
+
+def replan(session: Session, changes: Sequence[Mapping[str, Any]]) -> None:
     """Update locked schedules by ``id``. All changes have the same columns."""
+    if not changes:
+        return
     # The caller's session may choose its database by the mapped class.
     connection = session.connection(bind_arguments={"mapper": Schedule})
     statements.update_each(connection, SCHEDULES, changes)

@@ -27,6 +27,7 @@ from celery_dynbeat.api.columns import ScheduleColumns, is_same
 from celery_dynbeat.api.edit import alerting, audit, limits, options, skipping, timing
 from celery_dynbeat.api.edit.conversion import trigger_of
 from celery_dynbeat.api.edit.fields import PAYLOAD_FIELDS, check_span, merge_options, to_columns
+from celery_dynbeat.api.edit.owner_zone import OwnerClock
 from celery_dynbeat.api.edit.source_progress import SourceProgress
 from celery_dynbeat.common.errors import (
     InvalidTriggerError,
@@ -64,14 +65,14 @@ def new_row(
     task: object,
     trigger: object,
     given: Mapping[str, Any],
-    timezone: str,
+    clock: OwnerClock,
     now: datetime,
     progress: SourceProgress | None = None,
     is_limited: bool = True,
 ) -> ScheduleColumns:
     """Return the columns of a new schedule with its next fire time.
 
-    ``timezone`` is the zone of a trigger that names none. With ``enabled=False`` in ``given`` the
+    ``clock`` has the zone of a trigger that names none. With ``enabled=False`` in ``given`` the
     schedule is paused. ``progress`` is the progress in another scheduler, None without one. Without
     ``is_limited`` any task and interval is accepted; beat applies these limits, too. Raises
     InvalidScheduleError if a field is invalid or the schedule never fires, and InvalidTriggerError
@@ -94,7 +95,7 @@ def new_row(
         name=name,
         values=values,
         trigger=stored,
-        timezone=timezone,
+        clock=clock,
         now=now,
         progress=progress,
         is_limited=is_limited,
@@ -114,13 +115,14 @@ def planned_row(
     name: str,
     values: Mapping[str, Any],
     trigger: Trigger,
-    timezone: str,
+    clock: OwnerClock,
     now: datetime,
     progress: SourceProgress | None = None,
     is_limited: bool = True,
 ) -> ScheduleColumns:
     """Return the columns of a new schedule with its next fire time, for checked ``values``."""
-    columns = {**values, **trigger_columns(trigger, timezone=timezone, now=now)}
+    columns = {**values, **trigger_columns(trigger, timezone=clock.timezone, now=now)}
+    columns["quiet_hours"] = clock.quiet_hours
     if progress is not None:
         columns |= progress.columns(now=now)
     row = ScheduleColumns(owner=owner, name=name, created_at=now, updated_at=now, **columns)

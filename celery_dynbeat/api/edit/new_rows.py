@@ -14,6 +14,7 @@ from celery_dynbeat.api.columns import ScheduleColumns
 from celery_dynbeat.api.edit import alerting, audit, edits, limits, owner_zone
 from celery_dynbeat.api.edit.conversion import TaskLike, TriggerLike
 from celery_dynbeat.api.edit.fields import NewFields, require_trigger
+from celery_dynbeat.api.edit.owner_zone import OwnerClock
 from celery_dynbeat.api.results import ScheduleInfo
 from celery_dynbeat.common.errors import (
     InvalidScheduleError,
@@ -62,10 +63,10 @@ class CreateManyCalls(Calls):
         batch = NewRows(self._context, many, session, owner=self._owner)
         if session is None:
             # Planned before the transaction, so that it holds its locks for a shorter time.
-            batch.plan(self._context.read(None, batch.read_timezones))
+            batch.plan(self._context.read(None, batch.read_clocks))
 
         def work(session: Session) -> Sequence[ScheduleInfo]:
-            rows = batch.plan(batch.lock_timezones(session))
+            rows = batch.plan(batch.lock_clocks(session))
             limits.check_quota(self._context, session, Counter(row.owner for row in rows))
             newest = schedules.newest_id(session)
             schedules.add_many(session, [row.insert_values() for row in rows])
@@ -87,14 +88,14 @@ _KEYS = frozenset({"owner", "name", "task", "trigger"})
 
 @dataclass(slots=True)
 class _New:
-    """One schedule: what the caller gave, and its row as planned in ``timezone``."""
+    """One schedule: what the caller gave, and its row as planned with ``clock``."""
 
     owner: str
     name: str
     task: object
     trigger: Trigger
     given: Mapping[str, Any]
-    timezone: str | None = None
+    clock: OwnerClock | None = None
     row: ScheduleColumns | None = None
 
 
@@ -116,29 +117,23 @@ class NewRows:
         self._context, self._owner = context, owner
         self.now = context.now(session)
         self._all = [self._checked(index, new) for index, new in enumerate(many)]
-        # The owners whose zone a trigger needs.
-        self._owners = sorted({new.owner for new in self._all if new.trigger.needs_zone})
+        self._owners = sorted({new.owner for new in self._all})
         _check_unique_names(self._all)
 
-    def read_timezones(self, session: Session) -> Mapping[str, str]:
-        """Return the zones that the triggers need, by owner, without locks."""
+    def read_clocks(self, session: Session) -> Mapping[str, OwnerClock]:
+        """Return the clocks of the owners, without locks."""
         return owner_zone.read_many(self._context, session, self._owners)
 
-    def lock_timezones(self, session: Session) -> Mapping[str, str]:
-        """Return the zones that the triggers need, by owner, locked for this transaction.
-
-        If schedules are limited, all owners are locked at once, in the order of all locks.
-        """
-        limits.lock_owners(self._context, session, {new.owner for new in self._all})
+    def lock_clocks(self, session: Session) -> Mapping[str, OwnerClock]:
+        """Return the clocks of the owners, locked for this transaction."""
         return owner_zone.lock_many(self._context, session, self._owners)
 
-    def plan(self, timezones: Mapping[str, str]) -> Sequence[ScheduleColumns]:
-        """Return the rows. A row that is planned already is only planned in another zone again."""
-        return [self._planned(index, new, timezones) for index, new in enumerate(self._all)]
+    def plan(self, clocks: Mapping[str, OwnerClock]) -> Sequence[ScheduleColumns]:
+        """Return the rows. A row that is planned already is planned again for another clock."""
+        return [self._planned(index, new, clocks[new.owner]) for index, new in enumerate(self._all)]
 
-    def _planned(self, index: int, new: _New, timezones: Mapping[str, str]) -> ScheduleColumns:
-        timezone = timezones.get(new.owner, self._context.settings.timezone)
-        if new.row is not None and (new.timezone == timezone or not new.trigger.needs_zone):
+    def _planned(self, index: int, new: _New, clock: OwnerClock) -> ScheduleColumns:
+        if new.row is not None and new.clock == clock:
             return new.row
         with _naming_index(index):
             new.row = edits.new_row(
@@ -148,10 +143,10 @@ class NewRows:
                 task=new.task,
                 trigger=new.trigger,
                 given=new.given,
-                timezone=timezone,
+                clock=clock,
                 now=self.now,
             )
-        new.timezone = timezone
+        new.clock = clock
         return new.row
 
     def _checked(self, index: int, new: object) -> _New:

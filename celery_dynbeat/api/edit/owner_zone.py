@@ -1,13 +1,23 @@
-"""The time zone of an owner, which triggers without a zone follow."""
+"""What a new schedule gets from its owner: the zone of triggers without one, and quiet hours."""
 
 from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.api.edit import limits
+from celery_dynbeat.common.text import groups_of
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import owners
+from celery_dynbeat.store.owners import OwnerValues
 from celery_dynbeat.triggers import Trigger
+
+
+class OwnerClock(NamedTuple):
+    """The zone of an owner, and the column ``quiet_hours`` of its schedules."""
+
+    timezone: str
+    quiet_hours: str | None = None
 
 
 def lock(context: Context, session: Session, owner: str, trigger: Trigger | None) -> str:
@@ -17,25 +27,56 @@ def lock(context: Context, session: Session, owner: str, trigger: Trigger | None
     """
     if trigger is None or not trigger.needs_zone:
         return context.settings.timezone
+    return lock_new(context, session, owner).timezone
+
+
+def lock_new(context: Context, session: Session, owner: str) -> OwnerClock:
+    """Return the clock of ``owner`` for a new schedule, locked for this transaction."""
     return lock_many(context, session, [owner])[owner]
 
 
-def lock_many(context: Context, session: Session, names: Collection[str]) -> Mapping[str, str]:
-    """Return the zones by owner, locked for this transaction.
+def lock_many(
+    context: Context, session: Session, names: Collection[str]
+) -> Mapping[str, OwnerClock]:
+    """Return the clocks by owner, locked for this transaction.
 
     With a quota the rows are locked exclusively: a later change of a share lock into an exclusive
     one could end in a deadlock.
     """
     limits.lock_owners(context, session, names)
-    return _completed(context, names, owners.lock_timezones(session, names))
+    return _completed(context, names, owners.lock_values(session, _with_groups(names)))
 
 
-def read_many(context: Context, session: Session, names: Collection[str]) -> Mapping[str, str]:
-    """Return the zones by owner, without locks."""
-    return _completed(context, names, owners.timezones(session, names))
+def read(context: Context, session: Session, owner: str) -> OwnerClock:
+    """Return the clock of ``owner``, without a lock."""
+    return read_many(context, session, [owner])[owner]
+
+
+def read_many(
+    context: Context, session: Session, names: Collection[str]
+) -> Mapping[str, OwnerClock]:
+    """Return the clocks by owner, without locks."""
+    return _completed(context, names, owners.values_of(session, _with_groups(names)))
+
+
+def _with_groups(names: Collection[str]) -> Collection[str]:
+    return {name for owner in names for name in (*groups_of(owner), owner)}
 
 
 def _completed(
-    context: Context, names: Collection[str], known: Mapping[str, str]
-) -> Mapping[str, str]:
-    return {owner: known.get(owner) or context.settings.timezone for owner in names}
+    context: Context, names: Collection[str], known: Mapping[str, OwnerValues]
+) -> Mapping[str, OwnerClock]:
+    return {owner: _clock(context, owner, known) for owner in names}
+
+
+def _clock(context: Context, owner: str, known: Mapping[str, OwnerValues]) -> OwnerClock:
+    own = known.get(owner)
+    timezone = (own and own.timezone) or context.settings.timezone
+    found = [known[name] for name in (*groups_of(owner), owner) if name in known]
+    stored = [each.quiet_hours for each in found if each.quiet_hours is not None]
+    if not stored:
+        return OwnerClock(timezone)
+    # A late import: few owners have quiet hours.
+    from celery_dynbeat.planning.quiet_hours import QuietRule, resolved  # noqa: PLC0415
+
+    return OwnerClock(timezone, resolved(map(QuietRule.from_json, stored), timezone=timezone))

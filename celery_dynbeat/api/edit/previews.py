@@ -73,10 +73,9 @@ class PreviewCalls(OwnerCalls):
         }
         values = to_columns(fields, limit=self._context.settings.max_payload_bytes)
 
-        def work(session: Session) -> str:
-            return owner_zone.read_many(self._context, session, [self.owner])[self.owner]
-
-        timezone = self._context.read(session, work)
+        clock = self._context.read(
+            session, lambda session: owner_zone.read(self._context, session, self.owner)
+        )
         now = self._context.now(session)
         row = edits.planned_row(
             self._context,
@@ -84,10 +83,12 @@ class PreviewCalls(OwnerCalls):
             name=name or "",
             values={**values, "task": ""},
             trigger=given.resolved_at(now),
-            timezone=timezone,
+            clock=clock,
             now=now,
         )
-        return _preview(self._context, row, name=name, timezone=timezone, count=count, now=now)
+        return _preview(
+            self._context, row, name=name, timezone=clock.timezone, count=count, now=now
+        )
 
 
 def _preview(

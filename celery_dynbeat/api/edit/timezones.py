@@ -23,13 +23,12 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.api.checks import invalid
 from celery_dynbeat.api.columns import ScheduleColumns, ScheduleRow
-from celery_dynbeat.api.edit import audit, owner_zone, skipping, timing
+from celery_dynbeat.api.edit import audit, owner_zone, quiet_hours, skipping, timing
 from celery_dynbeat.api.edit.audit import Edit
 from celery_dynbeat.api.edit.named import OwnerCalls
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.common.states import Action
 from celery_dynbeat.common.text import as_text
-from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.db.statements import Row, format_error
 from celery_dynbeat.planning.plan import Skip
 from celery_dynbeat.process.context import Context
@@ -66,7 +65,7 @@ class TimezoneCalls(OwnerCalls):
         """
 
         def work(session: Session) -> str:
-            return owner_zone.read_many(self._context, session, [self.owner])[self.owner]
+            return owner_zone.read(self._context, session, self.owner).timezone
 
         return self._context.read(session, work)
 
@@ -131,13 +130,17 @@ def _checked_zone(given: object) -> str | None:
 
 
 def _change(context: Context, session: Session, *, owner: str, zone: str | None) -> int:
-    owners.lock(session, [owner])
-    before = owner_zone.read_many(context, session, [owner])[owner]
+    quiet_hours.lock(session, owner)
+    before = owner_zone.read(context, session, owner).timezone
     owners.set_timezone(session, owner=owner, timezone=zone)
     timezone = zone or context.settings.timezone
     if before != timezone:
         _record(context, session, [_Move(owner, "", before)], timezone, now=context.clock.now())
-    return _replan_all(context, session, owner=owner, timezone=timezone)
+    moved = _replan_all(context, session, owner=owner, timezone=timezone)
+    # The windows are on the clock of the zone.
+    if owner_zone.read(context, session, owner).quiet_hours is not None:
+        quiet_hours.apply(context, session, owner=owner)
+    return moved
 
 
 def _record(
@@ -167,7 +170,7 @@ def _replan_all(context: Context, session: Session, *, owner: str, timezone: str
         due = [row.next_run_at for row in batch.rows if row.next_run_at is not None]
         earliest = min([*due, *([] if earliest is None else [earliest])], default=None)
     if count:
-        _expire_loaded(session)
+        quiet_hours.expire_loaded(session)
         context.notify_beat(session, next_run_at=earliest, now=context.clock.now())
     return count
 
@@ -192,7 +195,7 @@ def _planned(
     rows, skipped = [], []
     moves = [_Move(values.owner, values.name, values.timezone) for values in found]
     for values in found:
-        row = _columns_of(values)
+        row = ScheduleColumns.of(values)
         missed = follow(context, session, row, timezone=timezone, now=now)
         row.version += 1
         row.updated_at = now
@@ -200,14 +203,6 @@ def _planned(
             skipped.append(run_rows.skipped_row(row, missed, now=now))
         rows.append(row)
     return _Batch(rows, moves, skipped, now)
-
-
-def _columns_of(values: Row) -> ScheduleColumns:
-    columns = values._asdict()
-    schedule_id = columns.pop("id")
-    row = ScheduleColumns(**columns)
-    row.id = schedule_id
-    return row
 
 
 def follow(
@@ -251,12 +246,5 @@ def _write(session: Session, batch: _Batch) -> None:
     changes = [
         {"id": row.id, **{name: getattr(row, name) for name in _CHANGED}} for row in batch.rows
     ]
-    owners.replan_zoned(session, changes)
+    owners.replan(session, changes)
     runs.add(session, batch.skipped)
-
-
-def _expire_loaded(session: Session) -> None:
-    """Make later calls in the caller's session load the changed rows again."""
-    for loaded in list(session.identity_map.values()):
-        if isinstance(loaded, Schedule):
-            session.expire(loaded)

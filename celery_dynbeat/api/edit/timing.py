@@ -11,7 +11,14 @@ from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerErr
 from celery_dynbeat.common.text import format_duration, format_seconds
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.planning import ScheduleSpec, spec_from_row, without
-from celery_dynbeat.planning.plan import MICROSECOND, Skip, first_fire, run_at, skip_missed
+from celery_dynbeat.planning.plan import (
+    MICROSECOND,
+    Skip,
+    due_at,
+    first_fire,
+    run_at,
+    skip_missed,
+)
 from celery_dynbeat.process.context import Context, naming_schedule
 from celery_dynbeat.store import runs
 from celery_dynbeat.store.runs import skips
@@ -186,7 +193,7 @@ def _set_next_fire(
 ) -> None:
     row.next_fire_at, row.held_at = fire_at, None
     # Not before now: beat reads the index from its watermark on.
-    row.next_run_at = None if fire_at is None else max(run_at(spec, fire_at), now)
+    row.next_run_at = None if fire_at is None else max(due_at(spec, fire_at, now=now), now)
     row.finished_at = now if fire_at is None else None
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     )
     from celery_dynbeat.api.results.hold import HoldInfo
     from celery_dynbeat.api.results.page import BoundedCount, Page
+    from celery_dynbeat.api.results.quiet_hours import QuietHoursInfo
     from celery_dynbeat.api.results.request import RequestInfo
     from celery_dynbeat.api.results.run import RunInfo
     from celery_dynbeat.api.results.schedule import ScheduleInfo
@@ -41,6 +42,7 @@ __all__ = [
     "Page",
     "Preview",
     "PreviewedFireTime",
+    "QuietHoursInfo",
     "RequestInfo",
     "RunInfo",
     "ScheduleInfo",
@@ -57,6 +59,7 @@ _LAZY_EXPORTS = {
     "forecast": ("ForecastInfo", "ForecastPeak", "ForecastRow", "OwnerRuns"),
     "hold": ("HoldInfo",),
     "page": ("BoundedCount", "Page"),
+    "quiet_hours": ("QuietHoursInfo",),
     "request": ("RequestInfo",),
     "run": ("RunInfo",),
     "schedule": ("ScheduleInfo",),

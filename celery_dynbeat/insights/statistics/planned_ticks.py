@@ -14,8 +14,8 @@ from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.statements import Row
 from celery_dynbeat.planning import ScheduleSpec, spec_from_row, with_search_budget, without
-from celery_dynbeat.planning.plan import MICROSECOND, run_at
-from celery_dynbeat.planning.upcoming import iter_upcoming
+from celery_dynbeat.planning.plan import MICROSECOND, earliest_due
+from celery_dynbeat.planning.upcoming import iter_run_times, iter_upcoming
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store.runs import skips
 from celery_dynbeat.triggers.base import SEARCH_STEPS, SearchBudget
@@ -77,17 +77,21 @@ def _ticks(
     row: Row, make_spec: Callable[[], ScheduleSpec], *, now: datetime, since: datetime
 ) -> Iterator[datetime]:
     first_at = max(row.next_run_at, now)
-    yield first_at
+    if row.quiet_hours is None:
+        yield first_at
     # Only now: most schedules run once in a window, and need no trigger for it.
     spec = make_spec()
+    if spec.quiet is not None and not spec.quiet.skips(row.next_fire_at):
+        yield first_at
     after = first_at if row.held_at is not None else now
     if row.max_runs is None:
         # With max_runs the runs before the window count.
-        after = max(after, since - spec.jitter - MICROSECOND)
+        after = max(after, earliest_due(spec, since) - MICROSECOND)
     upcoming = iter_upcoming(spec, row, after=after)
     if row.max_runs is not None and row.next_fire_at is not None and row.next_fire_at <= after:
         # The first one is not among them.
         upcoming = islice(upcoming, max(row.max_runs - row.run_count - 1, 0))
-    for fire_at in upcoming:
-        if fire_at != row.next_fire_at:
-            yield run_at(spec, fire_at)
+    for at in iter_run_times(spec, (each for each in upcoming if each != row.next_fire_at)):
+        # The run at the end of the present quiet time may stand for several fire times.
+        if spec.quiet is None or spec.catch_up == "all" or at > first_at:
+            yield at

@@ -60,6 +60,7 @@ class DueSchedule(NamedTuple):
     trigger_kind: str
     trigger_spec: str
     timezone: str
+    quiet_hours: str | None
     anchor_at: datetime | None
     start_at: datetime | None
     end_at: datetime | None

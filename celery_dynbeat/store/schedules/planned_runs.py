@@ -61,7 +61,7 @@ _COLUMNS = tuple(
     getattr(Schedule, name)
     for name in (
         *("id", "owner", "name", "task", "tags", "trigger_kind", "trigger_spec", "timezone"),
-        *("anchor_at", "start_at", "end_at", "max_runs", "run_count", "catch_up"),
+        *("quiet_hours", "anchor_at", "start_at", "end_at", "max_runs", "run_count", "catch_up"),
         *("catch_up_window", "overlap", "max_run_time", "jitter", "created_at", "next_fire_at"),
         *("next_run_at", "held_at", "skipped_until", "last_run_at"),
     )

@@ -19,7 +19,7 @@ HOURLY = Bins(START, HOUR, 24)
 
 def row(kind, spec, fire_at, **columns):
     none = dict.fromkeys(("catch_up", "catch_up_window", "overlap", "max_run_time", "jitter"))
-    none |= dict.fromkeys(("anchor_at", "start_at", "end_at", "max_runs"))
+    none |= dict.fromkeys(("quiet_hours", "anchor_at", "start_at", "end_at", "max_runs"))
     values = {"owner": "o", "name": "n", "timezone": "UTC", "created_at": START, "run_count": 0}
     values |= {"trigger_kind": kind, "trigger_spec": spec, "next_fire_at": fire_at}
     return SimpleNamespace(**{**none, **values, **columns})

@@ -111,6 +111,7 @@ def _create_schedule() -> None:
         sa.Column("trigger_spec", sa.Text(), nullable=False),
         sa.Column("timezone", ExactText(64), server_default="UTC", nullable=False),
         sa.Column("inherits_timezone", sa.Boolean(), server_default=sa.false(), nullable=False),
+        sa.Column("quiet_hours", sa.Text(), nullable=True),
         sa.Column("anchor_at", UtcDateTime(), nullable=True),
         sa.Column("enabled", sa.Boolean(), server_default=sa.true(), nullable=False),
         sa.Column("paused_reason", sa.Text(), nullable=True),
@@ -425,6 +426,7 @@ def _create_owner() -> None:
         "dynbeat_owner",
         sa.Column("owner", ExactText(255), primary_key=True),
         sa.Column("timezone", ExactText(64), nullable=True),
+        sa.Column("quiet_hours", Json("object"), nullable=True),
     )
 
 

@@ -1,0 +1,350 @@
+"""Quiet hours: which instants are quiet, and what a plan sends, skips and delays."""
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from celery_dynbeat import Cron, Every, InvalidScheduleError, InvalidTriggerError, Once, QuietHours
+from celery_dynbeat.planning import ScheduleSpec
+from celery_dynbeat.planning.plan import COUNT_LIMIT, QUIET, Plan, Skip, due_at, plan, run_at
+from celery_dynbeat.planning.quiet_hours import QuietRule, quiet_of, resolved
+from celery_dynbeat.planning.upcoming import iter_run_times
+
+#: A Monday.
+START = datetime(2026, 11, 23, tzinfo=UTC)
+HOUR, MINUTE, DAY = timedelta(hours=1), timedelta(minutes=1), timedelta(days=1)
+NAMES = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+NIGHT = "22:00-07:00"
+ZONES = ("UTC", "Europe/Berlin", "Australia/Lord_Howe", "America/New_York", "Asia/Kathmandu")
+#: Clocks go forward or back in the days after each.
+CHANGES = [
+    datetime(2026, 3, 28, tzinfo=UTC),
+    datetime(2026, 10, 24, tzinfo=UTC),
+    datetime(2026, 4, 4, tzinfo=UTC),
+    datetime(2026, 10, 3, tzinfo=UTC),
+    datetime(2026, 11, 1, tzinfo=UTC),
+    START,
+]
+
+
+def quiet(*windows, policy="after", zone="UTC"):
+    rule = QuietRule([QuietHours.from_text(each) for each in windows], policy)
+    return quiet_of(resolved([rule], timezone=zone))
+
+
+def is_quiet(windows, zone, instant):
+    """Say from the definition whether the clock shows a time within a window."""
+    wall = instant.astimezone(ZoneInfo(zone))
+    for window in windows:
+        shown = f"{wall:%H:%M}"
+        today, yesterday = wall.weekday(), (wall.weekday() - 1) % 7
+        days = {NAMES.index(day) for day in window.days.split(",")}
+        crosses = window.end <= window.start
+        if today in days and shown >= window.start and (crosses or shown < window.end):
+            return True
+        if crosses and yesterday in days and shown < window.end:
+            return True
+    return False
+
+
+times = st.builds("{:02}:{:02}".format, st.integers(0, 23), st.sampled_from([0, 15, 30, 59]))
+days = st.lists(st.sampled_from(NAMES), min_size=1, max_size=6, unique=True).map(",".join)
+some_windows = st.lists(st.builds(QuietHours, times, times, days), min_size=1, max_size=4)
+
+
+@given(
+    windows=some_windows,
+    zone=st.sampled_from(ZONES),
+    start=st.sampled_from(CHANGES),
+    minutes=st.integers(0, 3 * 24 * 60),
+    seconds=st.integers(0, 59),
+)
+def test_the_end_and_the_start_are_those_of_a_search_minute_by_minute(
+    windows, zone, start, minutes, seconds
+):
+    try:
+        found = quiet_of(resolved([QuietRule(windows)], timezone=zone))
+    except InvalidScheduleError as error:
+        assert "whole week" in str(error)
+        return
+    instant = start + minutes * MINUTE + timedelta(seconds=seconds, microseconds=7)
+    end = instant
+    while is_quiet(windows, zone, end):
+        end = end.replace(second=0, microsecond=0) + MINUTE
+    begin = instant
+    if end > instant:
+        begin = begin.replace(second=0, microsecond=0)
+        while is_quiet(windows, zone, begin - MINUTE):
+            begin -= MINUTE
+
+    assert found.end(instant) == end
+    assert found.start(instant) == begin
+
+
+@pytest.mark.parametrize(
+    ("text", "quiet_at", "sent_at"),
+    [
+        ("22:00-07:00", ["22:00", "23:59", "00:00", "06:59"], ["07:00", "21:59"]),
+        ("12:00-13:00", ["12:00", "12:59"], ["11:59", "13:00"]),
+        ("00:00-24:00", [], []),
+        ("20:00-24:00", ["20:00", "23:59"], ["00:00", "19:59"]),
+    ],
+)
+def test_a_window_begins_with_its_start_and_ends_before_its_end(text, quiet_at, sent_at):
+    found = quiet(f"mon-sat {text}")
+    for shown, expected in [*((each, True) for each in quiet_at), *((e, False) for e in sent_at)]:
+        hour, minute = map(int, shown.split(":"))
+        at = START + 2 * DAY + timedelta(hours=hour, minutes=minute)
+        assert (found.end(at) > at) is expected, shown
+
+
+def test_equal_times_are_a_whole_day():
+    weekend = quiet("sat,sun 00:00-00:00")
+
+    assert weekend.end(START + 5 * DAY) == START + 7 * DAY
+    assert weekend.end(START + 5 * DAY - MINUTE) == START + 5 * DAY - MINUTE
+
+
+def test_days_wrap_around_the_end_of_the_week():
+    assert quiet("fri-mon 10:00-11:00") == quiet("fri,sat,sun,mon 10:00-11:00")
+
+
+@pytest.mark.parametrize(
+    "windows",
+    [["00:00-00:00"], ["00:00-12:00", "12:00-24:00"], ["mon-fri 00:00-24:00", "sat,sun 0:0-0:0"]],
+)
+def test_windows_that_cover_the_whole_week_or_are_no_windows_are_refused(windows):
+    with pytest.raises(InvalidScheduleError):
+        quiet(*windows)
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("22:00", "windows"),
+        (None, "windows"),
+        ("25:00-07:00", "start"),
+        ("22:00-7", "end"),
+        ("24:00-07:00", "start"),
+        ("noday 22:00-07:00", "days"),
+        ("mon- 22:00-07:00", "days"),
+    ],
+)
+def test_an_invalid_window_names_the_field(text, field):
+    with pytest.raises(InvalidScheduleError) as raised:
+        QuietHours.from_text(text)
+    assert raised.value.field == field
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        "{}",
+        '{"timezone": "UTC", "quiet": [], "skipped": []}',
+        '{"timezone": "UTC", "quiet": [[0, 10080]], "skipped": []}',
+        '{"timezone": "UTC", "quiet": [[5, 4]], "skipped": []}',
+        '{"timezone": "nowhere", "quiet": [[0, 4]], "skipped": []}',
+        '{"timezone": 4, "quiet": [[0, 4]], "skipped": []}',
+    ],
+)
+def test_a_text_that_sql_wrote_is_refused_as_a_damaged_trigger(text):
+    with pytest.raises(InvalidTriggerError):
+        quiet_of(text)
+
+
+def every(minutes, **fields):
+    return ScheduleSpec(trigger=Every(minutes * 60, anchor=START), **fields)
+
+
+def decide(spec, *, fire_at, now, limit=1_000):
+    return plan(spec, fire_at=fire_at, run_count=0, now=now, limit=limit)
+
+
+def at(text, day=0):
+    hour, minute = map(int, text.split(":"))
+    return START + day * DAY + timedelta(hours=hour, minutes=minute)
+
+
+def test_a_fire_time_in_a_window_is_due_at_its_end_and_keeps_its_instant():
+    daily = ScheduleSpec(trigger=Cron("0 23 * * *"), quiet=quiet(NIGHT))
+
+    assert run_at(daily, at("23:00")) == at("07:00", 1)
+    assert decide(daily, fire_at=at("23:00"), now=at("07:00", 1)) == Plan(
+        send=(at("23:00"),), next_fire_at=at("23:00", 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "sent"), [("latest", 1), ("none", 1), ("all", 2 * 9 + 1)]
+)
+def test_catch_up_decides_about_the_fire_times_of_one_window(catch_up, sent):
+    spec = every(30, quiet=quiet(NIGHT), catch_up=catch_up)
+
+    made = decide(spec, fire_at=at("22:00"), now=at("07:00", 1))
+
+    assert len(made.send) == sent
+    assert made.send[-1] == at("07:00", 1)
+    assert sum(skip.count for skip in made.skips) + sent == 2 * 9 + 1
+    assert made.next_fire_at == at("07:30", 1)
+
+
+def test_the_delay_of_a_window_does_not_count_as_late():
+    daily = ScheduleSpec(trigger=Cron("0 23 * * *"), quiet=quiet(NIGHT), catch_up="none")
+    window = daily._replace(catch_up="latest", catch_up_window=HOUR)
+
+    for spec, grace in ((daily, timedelta(seconds=30)), (window, HOUR)):
+        on_time = decide(spec, fire_at=at("23:00"), now=at("07:00", 1) + grace)
+        late = decide(spec, fire_at=at("23:00"), now=at("07:00", 1) + grace + MINUTE)
+        assert on_time.send == (at("23:00"),)
+        assert late.send == ()
+        assert late.skips[0].reason.startswith("missed")
+
+
+def test_a_fire_time_from_before_a_window_waits_when_no_beat_could_send_it():
+    hourly = every(60, quiet=quiet("22:30-07:00"))
+
+    made = decide(hourly, fire_at=at("22:00"), now=at("22:45"))
+
+    assert made == Plan(next_fire_at=at("22:00"))
+    assert due_at(hourly, at("22:00"), now=at("22:45")) == at("07:00", 1)
+    assert due_at(hourly, at("22:00"), now=at("22:15")) == at("22:00")
+
+
+def test_a_skipped_fire_time_is_recorded_at_the_end_of_the_window():
+    spec = every(30, quiet=quiet(NIGHT, policy="skip"))
+
+    made = decide(spec, fire_at=at("22:00"), now=at("07:00", 1))
+
+    assert made.send == (at("07:00", 1),)
+    assert made.skips == (Skip(at("06:30", 1), 18, QUIET),)
+
+
+def test_a_schedule_that_fires_only_in_windows_stays_and_records_each_fire_time():
+    daily = ScheduleSpec(trigger=Cron("0 23 * * *"), quiet=quiet(NIGHT, policy="skip"))
+
+    made = decide(daily, fire_at=at("23:00"), now=at("07:00", 1))
+
+    assert made == Plan(skips=(Skip(at("23:00"), 1, QUIET),), next_fire_at=at("23:00", 1))
+
+
+def test_the_newest_fire_time_that_is_not_skipped_is_sent_after_downtime():
+    spec = every(60, quiet=quiet(NIGHT, policy="skip"))
+
+    made = decide(spec, fire_at=at("08:00"), now=at("03:00", 3) + 4 * HOUR + MINUTE)
+
+    assert made.send == (at("07:00", 3),)
+    counts = {skip.reason: skip.count for skip in made.skips}
+    assert counts[QUIET] == 3 * 9
+    assert sum(counts.values()) == 3 * 24 - 1
+
+
+def test_a_one_off_in_a_window_is_sent_later_or_skipped():
+    once = ScheduleSpec(trigger=Once(at("23:00")))
+    end = at("07:00", 1)
+
+    after = decide(once._replace(quiet=quiet(NIGHT)), fire_at=at("23:00"), now=end)
+    skip = decide(once._replace(quiet=quiet(NIGHT, policy="skip")), fire_at=at("23:00"), now=end)
+
+    assert after == Plan(send=(at("23:00"),))
+    assert skip == Plan(skips=(Skip(at("23:00"), 1, QUIET),))
+
+
+def test_skipped_fire_times_do_not_count_for_max_runs():
+    spec = every(60, quiet=quiet(NIGHT, policy="skip"), max_runs=1)
+
+    assert decide(spec, fire_at=at("22:00"), now=at("06:59", 1) + MINUTE).next_fire_at is None
+    only = decide(
+        ScheduleSpec(trigger=Cron("0 23 * * *"), quiet=spec.quiet, max_runs=1),
+        fire_at=at("23:00"),
+        now=at("07:00", 1),
+    )
+    assert only.next_fire_at == at("23:00", 1)
+
+
+def test_the_windows_of_groups_and_owner_apply_together_each_with_its_policy():
+    rules = [
+        QuietRule([QuietHours("20:00", "23:00")], "after"),
+        QuietRule([QuietHours("22:00", "02:00")], "skip"),
+    ]
+    found = quiet_of(resolved(rules, timezone="UTC"))
+
+    assert found.end(at("20:30")) == at("02:00", 1)
+    assert [found.skips(at(text)) for text in ("21:59", "22:30", "23:30")] == [False, True, True]
+
+
+def test_all_fire_times_of_one_window_are_due_together_with_one_delay():
+    spec = every(30, quiet=quiet(NIGHT), jitter=20 * MINUTE, key="user:42")
+    instants = {run_at(spec, at("22:00") + number * 30 * MINUTE) for number in range(19)}
+
+    (due,) = instants
+    assert at("07:00", 1) < due < at("07:20", 1)
+    early = decide(spec, fire_at=at("22:00"), now=due - timedelta(microseconds=1))
+    assert early == Plan(next_fire_at=at("22:00"))
+    assert decide(spec, fire_at=at("22:00"), now=due).send == (at("07:00", 1),)
+
+
+def test_a_delay_that_ends_in_a_window_ends_with_it():
+    spec = every(24 * 60, quiet=quiet("00:01-05:00"), jitter=HOUR, key="k")
+
+    assert run_at(spec, START) == at("05:00")
+
+
+@given(
+    windows=some_windows,
+    policy=st.sampled_from(["after", "skip"]),
+    catch_up=st.sampled_from(["latest", "all"]),
+    interval=st.sampled_from([30, 45, 60, 240]),
+    jitter=st.sampled_from([0, 600]),
+    downtime=st.sampled_from([0, 90, 3_000]),
+)
+def test_passes_send_or_record_each_fire_time_once_and_send_none_in_a_window(
+    windows, policy, catch_up, interval, jitter, downtime
+):
+    try:
+        found = quiet_of(resolved([QuietRule(windows, policy)], timezone="UTC"))
+    except InvalidScheduleError:
+        return
+    spec = every(
+        interval,
+        quiet=found,
+        catch_up=catch_up,
+        jitter=timedelta(seconds=jitter),
+        min_interval=timedelta(seconds=1),
+    )
+    fire_at, now, sent, counted = START, START, [], 0
+    end = START + 7 * DAY
+    while True:
+        now = max(now, due_at(spec, fire_at, now=now)) + downtime * MINUTE
+        if now > end:
+            break
+        made = plan(spec, fire_at=fire_at, run_count=0, now=now, limit=COUNT_LIMIT)
+        assert not (made.send and is_quiet(windows, "UTC", now))
+        sent += made.send
+        counted += len(made.send) + sum(skip.count for skip in made.skips)
+        if made.next_fire_at == fire_at:
+            assert due_at(spec, fire_at, now=now) > now
+        fire_at = made.next_fire_at
+
+    assert counted == (fire_at - START) // (interval * MINUTE)
+    assert all(earlier < later for earlier, later in pairwise(sent))
+    if policy == "skip":
+        assert not any(is_quiet(windows, "UTC", each) for each in sent)
+    elif catch_up == "all":
+        assert len(sent) == counted
+
+
+def test_the_runs_ahead_are_one_for_each_window_and_none_for_skipped_fire_times():
+    hours = [at("21:00") + number * HOUR for number in range(12)]
+
+    after = every(60, quiet=quiet(NIGHT))
+    skip = every(60, quiet=quiet(NIGHT, policy="skip"))
+
+    assert [*iter_run_times(after, hours)] == [at("21:00"), at("07:00", 1), at("08:00", 1)]
+    assert [*iter_run_times(skip, hours)] == [at("21:00"), at("07:00", 1), at("08:00", 1)]
+    assert len([*iter_run_times(after._replace(catch_up="all"), hours)]) == len(hours)
