@@ -419,8 +419,8 @@ def _decide_due(
         if until is not None:
             jitter = settings.jitter if row.jitter is None else timedelta(seconds=row.jitter)
             # The delay changes next_run_at.
-            due_at = fire_at + (jitter or timedelta(0))
-            late = _late_run(row, None, due_at, now=now, late_since=late_since)
+            expected_at = _after_quiet_hours(row, fire_at) + (jitter or timedelta(0))
+            late = _late_run(row, None, expected_at, now=now, late_since=late_since)
             return _Decision(row.owner, {"id": row.id, "next_run_at": until}, late=late)
     check_task_allowed(settings, owner=row.owner, task=row.task)
     # SpecColumns has attributes that can be set, unlike those of a named tuple.
@@ -461,6 +461,15 @@ def _decide_due(
         replaces=planned.replaces,
         late=late,
     )
+
+
+def _after_quiet_hours(row: DueSchedule, fire_at: datetime) -> datetime:
+    if row.quiet_hours is None:
+        return fire_at
+    # A late import: few owners have quiet hours.
+    from celery_dynbeat.planning.quiet_hours import quiet_of  # noqa: PLC0415
+
+    return quiet_of(row.quiet_hours).end(fire_at)
 
 
 def _fire_at(row: DueSchedule) -> datetime:

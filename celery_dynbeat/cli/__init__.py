@@ -39,6 +39,10 @@ class LazyGroup(DYMGroup):
         "hold": ("holds:hold", "Stop all schedules of an owner, or everything."),
         "release": ("holds:release", "End a hold of the actor."),
         "holds": ("holds:holds", "List the holds in force with their actors and reasons."),
+        "quiet-hours": (
+            "quiet_hours:quiet_hours",
+            "Set, show or clear the weekly quiet hours of an owner or a group.",
+        ),
         "usage": (
             "usage:usage",
             "Show the schedules and runs of an owner, and the limits on them.",

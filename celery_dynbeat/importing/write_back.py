@@ -20,6 +20,7 @@ from typing import Protocol
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.api.columns import ScheduleColumns
+from celery_dynbeat.api.edit.owner_zone import OwnerClock
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.importing.found import Found, Source
@@ -88,7 +89,7 @@ class WriteBack(Importer):
         found: Found,
         owner: str,
         row: Schedule | None,
-        timezone: str,
+        clock: OwnerClock,
         *,
         now: datetime,
     ) -> tuple[Result, ScheduleColumns | None]:
@@ -98,7 +99,7 @@ class WriteBack(Importer):
         if not self._is_imported(row, is_managed=self._is_managed(found, owner)):
             return Result(found, owner, Outcome.SKIP, reason=clash(row)), None
         if row.enabled and row.finished_at is None:
-            return self._active(found, owner, row, timezone, now=now), None
+            return self._active(found, owner, row, clock, now=now), None
         why = "finished here" if row.finished_at else f"paused here: {row.paused_reason or ''}"
         return self._stopped(found, owner, why, row), None
 
@@ -127,13 +128,13 @@ class WriteBack(Importer):
         return Result(found, owner, Outcome.PAUSE, "disabled", why)
 
     def _active(
-        self, found: Found, owner: str, row: Schedule, timezone: str, *, now: datetime
+        self, found: Found, owner: str, row: Schedule, clock: OwnerClock, *, now: datetime
     ) -> Result:
         if found.converted is None:
             reason = found.refused or found.ended or ""
             return Result(found, owner, Outcome.SKIP, reason=reason)
         try:
-            wanted = self._wanted(found, owner, found.converted, timezone, row, now=now)
+            wanted = self._wanted(found, owner, found.converted, clock, row, now=now)
             counted_from = _counted_from(row, now)
         except (InvalidScheduleError, InvalidTriggerError) as error:
             return Result(found, owner, Outcome.SKIP, reason=str(error))

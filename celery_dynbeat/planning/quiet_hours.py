@@ -23,7 +23,7 @@ from zoneinfo import ZoneInfo
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.triggers import Trigger
-from celery_dynbeat.triggers.zones import end_of_offset, load_zone, wall_at
+from celery_dynbeat.triggers.zones import describe_instant, end_of_offset, load_zone, wall_at
 
 POLICIES = ("after", "skip")
 #: Windows of one owner or group.
@@ -262,6 +262,15 @@ class Quiet:
     def start(self, instant: datetime) -> datetime:
         """Return ``instant``, or the start of the quiet time around it."""
         return instant if self.end(instant) == instant else self.windows.start(instant)
+
+    def note(self, fire_at: datetime) -> str | None:
+        """Return what the quiet hours do to a fire time, None if nothing."""
+        if self.skips(fire_at):
+            return "in quiet hours: not sent"
+        end = self.end(fire_at)
+        if end == fire_at:
+            return None
+        return f"in quiet hours: sent at {describe_instant(end, self.windows.zone.key)}"
 
     def skips(self, fire_at: datetime) -> bool:
         """Return whether the fire time is recorded as skipped."""

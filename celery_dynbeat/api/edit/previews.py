@@ -18,9 +18,9 @@ from celery_dynbeat.api.results.fire_time import Preview, PreviewedFireTime
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.retry import Retry, effective_retry
 from celery_dynbeat.planning import ScheduleSpec, spec_from_row, with_search_budget
-from celery_dynbeat.planning.plan import following, run_at
+from celery_dynbeat.planning.plan import due_at, following
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.triggers import Trigger, parse_trigger
+from celery_dynbeat.triggers import parse_trigger
 from celery_dynbeat.triggers.clock_notes import note_on
 from celery_dynbeat.triggers.zones import load_zone
 
@@ -121,7 +121,7 @@ def _preview(
         trigger=trigger,
         description=trigger.describe(timezone),
         timezone=timezone,
-        fire_times=tuple(_shown(spec.trigger, found[:count], timezone=timezone)),
+        fire_times=tuple(_shown(spec, found[:count], timezone=timezone)),
         warnings=tuple(warnings),
     )
 
@@ -138,7 +138,7 @@ def _fire_times(
         while fire_at is not None and len(found) < count:
             if spec.end_at is not None and fire_at > spec.end_at:
                 break
-            found.append((fire_at, max(run_at(spec, fire_at), now)))
+            found.append((fire_at, max(due_at(spec, fire_at, now=now), now)))
             fire_at = following(spec, fire_at)
     except InvalidTriggerError:
         # The searches together took too many steps. The first one did not: create() accepts it.
@@ -147,13 +147,21 @@ def _fire_times(
 
 
 def _shown(
-    trigger: Trigger, found: Sequence[tuple[datetime, datetime]], *, timezone: str
+    spec: ScheduleSpec, found: Sequence[tuple[datetime, datetime]], *, timezone: str
 ) -> Sequence[PreviewedFireTime]:
     zone, shown, previous = load_zone(timezone), [], None
-    for fire_at, due_at in found:
-        values: dict[str, Any] = {"at": fire_at, "run_at": due_at}
-        note = note_on(trigger, fire_at, previous=previous, timezone=timezone)
-        shown.append(PreviewedFireTime(**values, local=_local(fire_at, zone), note=note))
+    for fire_at, at in found:
+        is_skipped = spec.quiet is not None and spec.quiet.skips(fire_at)
+        notes = [note_on(spec.trigger, fire_at, previous=previous, timezone=timezone)]
+        notes += [] if spec.quiet is None else [spec.quiet.note(fire_at)]
+        shown.append(
+            PreviewedFireTime(
+                at=fire_at,
+                run_at=None if is_skipped else at,
+                local=_local(fire_at, zone),
+                note="; ".join(filter(None, notes)) or None,
+            )
+        )
         previous = fire_at
     return shown
 

@@ -26,13 +26,14 @@ class FireTime(Info):
 class PreviewedFireTime(Info):
     """A fire time of a preview.
 
-    - ``at`` is aware and in UTC. ``run_at`` is the same, delayed by jitter.
+    - ``at`` is aware and in UTC. ``run_at`` is the same, after quiet hours and delayed by jitter;
+      None if quiet hours skip the fire time.
     - ``local`` is ``at`` in the zone of the owner. ``to_dict`` keeps its offset.
-    - ``note`` says what a change of the clock does to it, None if there is none.
+    - ``note`` says what a change of the clock and quiet hours do to it, None if nothing.
     """
 
     at: datetime
-    run_at: datetime
+    run_at: datetime | None
     local: datetime
     note: str | None
 

@@ -42,7 +42,7 @@ def preview_of(preview: Preview, *, viewer: ZoneInfo) -> PreviewView:
     rows = [
         PreviewRow(
             at=each.at,
-            delay=each.run_at - each.at if each.run_at > each.at else None,
+            delay=each.run_at - each.at if each.run_at and each.run_at > each.at else None,
             remark=each.note,
         )
         for each in preview.fire_times

@@ -11,6 +11,7 @@ from celery_dynbeat.api.edit.options import refused_content_type
 from celery_dynbeat.api.usage import slot_usage
 from celery_dynbeat.broker.outages import parse_report
 from celery_dynbeat.broker.task_message import MessageSender, queue_of
+from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.owner_limits import Limit
 from celery_dynbeat.common.states import Action, Status
 from celery_dynbeat.db.models import Node, NodeKind
@@ -24,11 +25,11 @@ from celery_dynbeat.insights.explain.explanation import (
     NodeInfo,
 )
 from celery_dynbeat.insights.explain.facts import Facts, NodeFact
-from celery_dynbeat.insights.explain.runs import explain_run
+from celery_dynbeat.insights.explain.findings import story
 from celery_dynbeat.insights.statistics.upcoming import NextFire, next_fire_times
 from celery_dynbeat.planning.admission import full_limit
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import runs, slots
+from celery_dynbeat.store import runs, schedules, slots
 from celery_dynbeat.store.health import nodes_statement
 
 #: For how long a node that ended is a fact.
@@ -85,8 +86,24 @@ def _facts(
         workers=nodes[NodeKind.WORKER],
         default_overlap=context.settings.overlap,
         default_jitter=context.settings.jitter,
+        **_quiet_hours(session, schedule),
         **_last_pause(mine, session, schedule),
     )
+
+
+def _quiet_hours(session: Session, schedule: ScheduleInfo) -> Mapping[str, Any]:
+    """Return the quiet hours of the schedule, and its next fire time, which may wait in them."""
+    row = schedules.get(session, owner=schedule.owner, name=schedule.name)
+    if row is None or row.quiet_hours is None:
+        return {}
+    # A late import: few owners have quiet hours.
+    from celery_dynbeat.planning.quiet_hours import quiet_of  # noqa: PLC0415
+
+    try:
+        return {"quiet": quiet_of(row.quiet_hours), "next_fire_at": row.next_fire_at}
+    except InvalidTriggerError:
+        # SQL by hand. Beat quarantines the schedule when it is due.
+        return {}
 
 
 def _slot_limit(
@@ -197,7 +214,7 @@ def _next(
 
 
 def _next_fire_time(fire: NextFire, holds: Sequence[HoldInfo]) -> NextFireTime:
-    notes = [note for note in (fire.skip_reason, fire.clock_note) if note]
+    notes = [note for note in (fire.skip_reason, fire.clock_note, fire.quiet_note) if note]
     notes += ["held"] if any(hold.covers(fire.at) for hold in holds) else []
     return NextFireTime(at=fire.at, local=fire.local.isoformat(), note="; ".join(notes) or None)
 
@@ -210,10 +227,7 @@ def _explanation(facts: Facts, context: Context, session: Session, *, count: int
         fix=found.fix,
         now=facts.now,
         schedule=facts.schedule,
-        runs=[
-            ExplainedRun(run=run, text=explain_run(run, now=facts.now, jitter=facts.jitter))
-            for run in facts.runs
-        ],
+        runs=[ExplainedRun(run=run, text=story(facts, run)) for run in facts.runs],
         next=_next(context, facts.schedule, session, holds=facts.holds, count=count),
         holds=facts.holds,
         queue=facts.queue,

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from celery_dynbeat.api import HoldInfo, RunInfo, ScheduleInfo
 from celery_dynbeat.broker.outages import ReportedOutage
@@ -10,6 +11,9 @@ from celery_dynbeat.common.owner_limits import Limit
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.health.evaluation import Limits, NodeState
 from celery_dynbeat.insights.explain.runs import ON_TIME
+
+if TYPE_CHECKING:
+    from celery_dynbeat.planning.quiet_hours import Quiet
 
 #: The states of a run that has not started.
 WAITING = (Status.PENDING, Status.SENT)
@@ -50,6 +54,7 @@ class Facts:
     its messages, None if it is not known. ``refused_content`` is their content type if
     ``accept_content`` of the application refuses it. ``default_overlap`` and ``default_jitter`` are
     those of the settings. ``paused_by`` is the actor of the last pause, "" if it is not known.
+    ``quiet`` are the quiet hours of its owner; with them ``next_fire_at`` is known.
     """
 
     now: datetime
@@ -69,6 +74,8 @@ class Facts:
     workers: Sequence[NodeFact] = ()
     default_overlap: str = "allow"
     default_jitter: timedelta = timedelta(0)
+    quiet: "Quiet | None" = None
+    next_fire_at: datetime | None = None
 
     @property
     def overlap(self) -> str:

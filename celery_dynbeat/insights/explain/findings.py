@@ -18,6 +18,7 @@ class Cause(StrEnum):
     FINISHED = "finished"
     PAUSED = "paused"
     HELD = "held"
+    QUIET_HOURS = "quiet_hours"
     NO_BEAT = "no_beat"
     BEAT_FAILING = "beat_failing"
     OVERDUE = "overdue"
@@ -61,4 +62,4 @@ def age_text(facts: Facts, run: RunInfo) -> str:
 
 def story(facts: Facts, run: RunInfo) -> str:
     """Return what happened to ``run``, as the rest of a sentence."""
-    return explain_run(run, now=facts.now, jitter=facts.jitter)
+    return explain_run(run, now=facts.now, jitter=facts.jitter, quiet=facts.quiet)

@@ -103,6 +103,24 @@ def hold_rules(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def quiet_rules(facts: Facts) -> Iterator[Finding]:
+    """Yield the quiet hours for whose end a fire time waits."""
+    quiet, fire_at, due_at = facts.quiet, facts.next_fire_at, facts.schedule.next_run_at
+    if quiet is None or fire_at is None or due_at is None or not fire_at <= facts.now < due_at:
+        return
+    if quiet.end(facts.now) == facts.now:
+        return
+    end = describe_instant(quiet.end(facts.now), quiet.windows.zone.key)
+    what = "will be recorded as skipped then" if quiet.skips(fire_at) else "waits until then"
+    owner = shlex.quote(facts.schedule.owner)
+    yield Finding(
+        Cause.QUIET_HOURS,
+        f"It does not run now: its owner has quiet hours until {end}. The fire time"
+        f" {format_distance(fire_at, now=facts.now)} {what}.{_unfinished(facts)}",
+        f"`celery -A your_app dynbeat quiet-hours --owner={owner}` shows the windows.",
+    )
+
+
 def _hold_text(facts: Facts, hold: HoldInfo) -> str:
     what = "everything" if hold.owner is None else described_owner(hold.owner)
     who = f" by {hold.actor}" if hold.actor else ""

@@ -220,7 +220,7 @@ def _blocker(facts: Facts, run: RunInfo) -> str:
 
 def _ran(facts: Facts, run: RunInfo) -> Finding:
     delay = max(start_delay(run) or timedelta(0), timedelta(0))
-    why = delay_reason(run, jitter=facts.jitter)
+    why = delay_reason(run, jitter=facts.jitter, quiet=facts.quiet)
     shown = f"{format_duration(delay)} late"
     when = age_text(facts, run)
     fix = "" if why is None else "Read the hints of `celery -A your_app dynbeat status`."
@@ -228,7 +228,13 @@ def _ran(facts: Facts, run: RunInfo) -> Finding:
     if run.origin != Origin.SCHEDULE:
         sentence = f"The {_ORIGINS[run.origin]} of {when} {story(facts, run)}."
     elif why is None:
-        sentence = f"It ran {when} as planned, {shown}."
+        sentence = f"It ran {when} as planned, {shown}{_in_quiet_hours(facts, run)}."
     else:
         sentence = f"It ran {when}, {shown}: {why}."
     return Finding(cause, sentence, fix)
+
+
+def _in_quiet_hours(facts: Facts, run: RunInfo) -> str:
+    at = run.scheduled_for
+    is_quiet = facts.quiet is not None and facts.quiet.end(at) > at
+    return ": its fire time was in quiet hours" if is_quiet else ""

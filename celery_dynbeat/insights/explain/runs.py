@@ -3,16 +3,20 @@
 A run passes ``due -> recorded -> sent -> started -> ended``. Its delay is the sum of three waits,
 each with its own cause:
 
-    recorded  no beat claimed the schedule, a hold kept it back, or jitter delays it on purpose
+    recorded  no beat claimed the schedule, a hold or quiet hours kept it back, or jitter delays it
     sent      the broker refused or did not answer, or overlap made the run wait
     started   the message waited in its queue
 """
 
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from celery_dynbeat.api import RunInfo
 from celery_dynbeat.common.states import Status, was_started
 from celery_dynbeat.common.text import cut, format_distance, format_duration
+
+if TYPE_CHECKING:
+    from celery_dynbeat.planning.quiet_hours import Quiet
 
 #: A run that started within this time after its fire time is on time.
 ON_TIME = timedelta(seconds=5)
@@ -41,17 +45,25 @@ def start_delay(run: RunInfo) -> timedelta | None:
     return None if run.started_at is None else run.started_at - _expected_at(run)
 
 
-def _expected_at(run: RunInfo) -> datetime:
-    return run.scheduled_for if run.origin == "schedule" else run.created_at
+def _expected_at(run: RunInfo, quiet: "Quiet | None" = None) -> datetime:
+    if run.origin != "schedule":
+        return run.created_at
+    return run.scheduled_for if quiet is None else quiet.end(run.scheduled_for)
 
 
-def delay_reason(run: RunInfo, *, jitter: timedelta | None) -> str | None:
-    """Return why the run started late: the longest of its waits. None if it was on time."""
-    delay = start_delay(run)
+def delay_reason(
+    run: RunInfo, *, jitter: timedelta | None, quiet: "Quiet | None" = None
+) -> str | None:
+    """Return why the run started late: the longest of its waits. None if it was on time.
+
+    A fire time in ``quiet`` hours counts from their end.
+    """
+    expected_at = _expected_at(run, quiet)
+    delay = None if run.started_at is None else run.started_at - expected_at
     if delay is None or delay <= ON_TIME + (jitter or timedelta(0)) or run.sent_at is None:
         return None
     assert run.started_at is not None  # noqa: S101 - it has a delay
-    until_recorded = run.created_at - _expected_at(run)
+    until_recorded = run.created_at - expected_at
     until_sent = run.sent_at - run.created_at
     in_queue = run.started_at - run.sent_at
     longest = max(until_recorded, until_sent, in_queue)
@@ -65,10 +77,16 @@ def delay_reason(run: RunInfo, *, jitter: timedelta | None) -> str | None:
             " the previous run"
         )
     # A hold that has ended leaves nothing in the row.
-    return f"no beat claimed it for {shown}, or it was held"
+    return f"no beat claimed it for {shown}, or it was held, or the owner had quiet hours"
 
 
-def explain_run(run: RunInfo, *, now: datetime, jitter: timedelta | None = None) -> str:
+def explain_run(
+    run: RunInfo,
+    *,
+    now: datetime,
+    jitter: timedelta | None = None,
+    quiet: "Quiet | None" = None,
+) -> str:
     """Return what happened to the fire time of ``run``, as the rest of a sentence."""
     status = Status(run.status)
     if not was_started(status, run.attempt):
@@ -84,7 +102,7 @@ def explain_run(run: RunInfo, *, now: datetime, jitter: timedelta | None = None)
     if status is Status.RETRYING:
         when = "" if run.retry_at is None else f" {format_distance(run.retry_at, now=now)}"
         return f"failed and waits for its retry{when}: {first_line(run.error)}"
-    return _ended(run, status, jitter)
+    return _ended(run, status, jitter, quiet)
 
 
 def _skipped(run: RunInfo, now: datetime) -> str:
@@ -93,13 +111,15 @@ def _skipped(run: RunInfo, now: datetime) -> str:
     return f"{verb} skipped{others}: {first_line(run.error)}"
 
 
-def _ended(run: RunInfo, status: Status, jitter: timedelta | None) -> str:
+def _ended(run: RunInfo, status: Status, jitter: timedelta | None, quiet: "Quiet | None") -> str:
     reason = "" if status is Status.SUCCEEDED else _because(run)
     delay = start_delay(run)
     if delay is None or run.started_at is None:
         return f"{_ENDED[status]} before it started{reason}"
     late = f"{format_duration(max(delay, timedelta(0)))} late"
-    why = delay_reason(run, jitter=jitter)
+    why = delay_reason(run, jitter=jitter, quiet=quiet)
+    if why is None and _expected_at(run, quiet) > _expected_at(run):
+        why = "its fire time was in quiet hours"
     took = "" if run.finished_at is None else format_duration(run.finished_at - run.started_at)
     lateness = f"{late} ({why})" if why else late
     return f"started {lateness} on {_worker(run)} and {_ENDED[status]} after {took}{reason}"

@@ -12,6 +12,7 @@ from celery_dynbeat.api import Info, ScheduleInfo, checks
 from celery_dynbeat.api.edit.fire_times import fire_times_of
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.insights.statistics.subject import schedule_row
+from celery_dynbeat.planning import spec_from_row
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.triggers.clock_notes import note_on
 
@@ -23,7 +24,7 @@ class NextFire(Info):
     - ``local`` is the same instant in the zone of the schedule, ``viewer_local`` in the zone of the
       viewer. ``to_dict`` keeps their offsets.
     - ``is_skipped`` means that ``skip`` took it out, ``skip_reason`` says by whom and why.
-    - ``clock_note`` says what a change of the clock does to it.
+    - ``clock_note`` says what a change of the clock does to it, ``quiet_note`` what quiet hours do.
     """
 
     at: datetime
@@ -32,6 +33,7 @@ class NextFire(Info):
     is_skipped: bool
     skip_reason: str | None
     clock_note: str | None
+    quiet_note: str | None
 
     def to_dict(self) -> dict[str, Any]:
         """Return a dict that ``json.dumps`` accepts."""
@@ -77,6 +79,7 @@ def next_of_row(
     if schedule.error is not None or trigger is None:
         return []
     zone = ZoneInfo(schedule.timezone)
+    quiet = spec_from_row(row, context.settings).quiet
     previous: datetime | None = None
     found: list[NextFire] = []
     for each in fire_times_of(context, session, row, count=count):
@@ -88,6 +91,7 @@ def next_of_row(
             is_skipped=each.is_skipped,
             skip_reason=each.reason,
             clock_note=note,
+            quiet_note=None if quiet is None else quiet.note(each.at),
         )
         found.append(fire)
         previous = each.at

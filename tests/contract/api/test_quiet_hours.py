@@ -1,0 +1,421 @@
+"""Quiet hours of owners and groups: beat sends no run in them, and the calls that set them."""
+
+import json
+import threading
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import Cron, Every, InvalidScheduleError, Once, QuietHours
+from celery_dynbeat.insights.explain.collect import explain
+from celery_dynbeat.insights.statistics.upcoming import next_fire_times
+from celery_dynbeat.planning.plan import QUIET
+from tests.support.applications import MINUTELY, START, execute, instants
+from tests.support.executed_statements import record_statements
+from tests.support.suites import one_database
+
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
+#: The clock starts on a Saturday at 09:00 UTC.
+DAY = ["09:30-12:00"]
+NOON = START + 3 * HOUR
+HALF_HOURLY = Cron("*/30 * * * *")
+
+
+def fire_times(sent):
+    return [(run.scheduled_for - START) / MINUTE for run in sent]
+
+
+def run_until(clock, beat, end, *, step=30 * MINUTE):
+    """Let beat pass every half hour, and return what it sent with the minute."""
+    found = []
+    while clock.now() < end:
+        clock.advance(step)
+        before = len(beat.publisher.sent)
+        beat.run_until_idle()
+        minute = (clock.now() - START) / MINUTE
+        found += [(minute, at) for at in fire_times(beat.publisher.sent[before:])]
+    return found
+
+
+def test_a_fire_time_in_a_window_is_sent_at_its_end(mine, clock, beat):
+    mine.set_quiet_hours(DAY)
+    mine.create("n", task="t", trigger=Cron("0 10 * * *"))
+
+    assert mine.get("n").next_run_at == NOON
+    assert run_until(clock, beat, NOON) == [(180, 60)]
+    assert mine.get("n").next_run_at == NOON + 24 * HOUR
+
+
+def test_latest_sends_the_newest_fire_time_of_a_window_and_all_sends_each(mine, clock, beat):
+    mine.set_quiet_hours(DAY)
+    mine.create("latest", task="t", trigger=HALF_HOURLY)
+    mine.create("all", task="t", trigger=HALF_HOURLY, catch_up="all")
+
+    run_until(clock, beat, NOON)
+
+    assert fire_times(each for each in beat.publisher.sent if each.name == "latest") == [180]
+    assert fire_times(each for each in beat.publisher.sent if each.name == "all") == [
+        *range(30, 181, 30)
+    ]
+    [skipped] = mine.runs("latest", status="skipped")
+    assert (skipped.fire_count, skipped.scheduled_for) == (5, NOON - 30 * MINUTE)
+
+
+def test_skip_records_the_fire_times_of_a_window_with_the_reason(mine, clock, beat):
+    mine.set_quiet_hours(DAY, policy="skip")
+    mine.create("n", task="t", trigger=HALF_HOURLY)
+
+    assert run_until(clock, beat, NOON) == [(180, 180)]
+    [skipped] = mine.runs(status="skipped")
+    assert (skipped.fire_count, skipped.error) == (5, QUIET)
+    assert skipped.scheduled_for == NOON - 30 * MINUTE
+
+
+def test_beat_sends_nothing_in_a_window_that_was_set_after_a_fire_time_was_due(mine, clock, beat):
+    mine.create("n", task="t", trigger=Cron("20 9 * * *"))
+    clock.advance(40 * MINUTE)
+    mine.set_quiet_hours(DAY)
+
+    assert run_until(clock, beat, NOON) == [(190, 20)]
+
+
+def test_an_edit_of_the_windows_plans_the_schedules_again_in_its_transaction(
+    dynbeat, mine, clock, beat
+):
+    names = {"in": Cron("0 10 * * *"), "out": Cron("0 13 * * *"), "once": Once(START + HOUR)}
+    for name, trigger in names.items():
+        mine.create(name, task="t", trigger=trigger)
+    before = {row.name: row.next_run_at for row in mine.list()}
+
+    with dynbeat.context.database.begin() as session:
+        assert mine.set_quiet_hours(DAY, session=session) == 3
+        session.rollback()
+    assert {row.name: row.next_run_at for row in mine.list()} == before
+
+    assert mine.set_quiet_hours(DAY) == 3
+    assert {row.name: row.next_run_at for row in mine.list()} == {
+        "in": NOON,
+        "once": NOON,
+        "out": START + 4 * HOUR,
+    }
+    assert mine.set_quiet_hours(DAY) == 0
+    assert {row.version for row in mine.list()} == {1}
+    clock.advance(2 * HOUR)
+    assert mine.clear_quiet_hours() == 3
+    # The fire times that waited are due at once.
+    assert mine.get("in").next_run_at == mine.get("once").next_run_at == clock.now()
+    beat.run_until_idle()
+    assert sorted(run.name for run in beat.publisher.sent) == ["in", "once"]
+
+
+def test_paused_and_finished_schedules_get_the_windows_and_stay_as_they_are(mine, clock, beat):
+    mine.create("paused", task="t", trigger=HALF_HOURLY)
+    mine.create("finished", task="t", trigger=Once(START + MINUTE))
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    mine.pause("paused")
+
+    assert mine.set_quiet_hours(DAY) == 2
+
+    assert [mine.get(name).next_run_at for name in ("paused", "finished")] == [None, None]
+    clock.advance(HOUR)
+    assert mine.resume("paused").next_run_at == NOON
+
+
+def test_a_held_schedule_gets_the_windows_after_its_hold(mine, clock, beat):
+    mine.create("n", task="t", trigger=HALF_HOURLY)
+    mine.hold(until=START + 2 * HOUR)
+    clock.advance(HOUR)
+    beat.run_until_idle()
+    assert mine.get("n").held_at is not None
+
+    mine.set_quiet_hours(DAY)
+    assert mine.get("n").held_at is not None
+
+    assert run_until(clock, beat, NOON)[0] == (180, 180)
+
+
+def test_quiet_hours_follow_the_zone_of_the_owner(mine, clock, beat):
+    mine.create("n", task="t", trigger=Every(HOUR, anchor=START))
+    mine.set_timezone("Asia/Kathmandu")
+    # 03:45 to 06:15 in UTC, 09:30 to 12:00 on the clock of the owner.
+    mine.set_quiet_hours(DAY)
+    assert mine.get("n").next_run_at == START + HOUR
+
+    mine.set_timezone("UTC")
+    assert mine.get("n").next_run_at == NOON
+
+    assert run_until(clock, beat, NOON) == [(180, 180)]
+
+
+def test_the_windows_of_a_group_apply_to_its_owners_and_to_later_schedules(dynbeat, clock, beat):
+    of = dynbeat.schedules.for_owner
+    group = dynbeat.schedules.for_group("org:7/")
+    for owner in ("org:7/a", "org:7/b", "org:70", "org:8/a"):
+        of(owner).create("old", task="t", trigger=HALF_HOURLY)
+
+    assert group.set_quiet_hours(DAY) == 2
+    of("org:7/a").set_quiet_hours(["12:00-12:45"], policy="skip")
+    for owner in ("org:7/a", "org:7/c", "org:8/a"):
+        of(owner).create("new", task="t", trigger=Every(HOUR, anchor=START))
+
+    assert [each.owner for each in of("org:7/a").quiet_hours()] == ["org:7/", "org:7/a"]
+    due = {(row.owner, row.name): row.next_run_at for row in dynbeat.schedules.list()}
+    assert due["org:7/b", "old"] == due["org:7/c", "new"] == NOON
+    assert due["org:7/a", "old"] == due["org:7/a", "new"] == NOON + 45 * MINUTE
+    assert due["org:70", "old"] == due["org:8/a", "old"] == START + 30 * MINUTE
+    # The change of a group reaches the owners with windows of their own.
+    assert group.clear_quiet_hours() == 4
+    assert of("org:7/a").get("old").next_run_at == START + 30 * MINUTE
+    clock.advance(HOUR)
+    beat.run_until_idle()
+    assert {run.owner for run in beat.publisher.sent} >= {"org:7/a", "org:7/b", "org:7/c"}
+
+
+def test_each_way_to_make_a_schedule_gives_it_the_quiet_hours(dynbeat, mine):
+    mine.set_quiet_hours(DAY)
+    zoned = Cron("0 10 * * *", timezone="UTC")
+    made = [
+        mine.create("create", task="t", trigger=zoned),
+        mine.upsert("upsert", task="t", trigger=zoned),
+        mine.create("inherits", task="t", trigger=Cron("0 10 * * *")),
+    ]
+    made += dynbeat.schedules.create_many(
+        [{"owner": "user:42", "name": "many", "task": "t", "trigger": zoned}]
+    )
+    made.append(mine.update("create", trigger=Cron("0 11 * * *")))
+
+    assert {row.next_run_at for row in made} == {NOON}
+
+
+@pytest.mark.parametrize("policy", ["after", "skip"])
+def test_manual_runs_backfills_and_reruns_are_not_affected(mine, clock, beat, policy):
+    mine.create("n", task="t", trigger=Every(HOUR, anchor=START - 24 * HOUR))
+    mine.set_quiet_hours(["08:00-12:00"], policy=policy)
+
+    run = mine.run_now("n")
+    mine.backfill("n", since=START - 3 * HOUR, until=START - MINUTE)
+    beat.run_until_idle()
+
+    assert run.id in [each.run_id for each in beat.publisher.sent]
+    assert len(beat.publisher.sent) == 3
+
+
+def test_overlap_expiry_and_max_runs_count_from_the_time_of_sending(mine, clock, beat):
+    mine.set_quiet_hours(DAY)
+    mine.create(
+        "n",
+        task="t",
+        trigger=HALF_HOURLY,
+        catch_up="all",
+        overlap="skip",
+        expires_after=timedelta(minutes=5),
+        max_runs=2,
+    )
+    run_until(clock, beat, NOON)
+
+    [run] = beat.publisher.sent
+    assert run.scheduled_for == START + 30 * MINUTE
+    assert run.expires_at == NOON + timedelta(minutes=5)
+    assert mine.get("n").run_count == 1
+
+
+def test_a_call_of_skip_takes_a_fire_time_of_a_window_out(mine, clock, beat):
+    mine.set_quiet_hours(DAY)
+    mine.create("n", task="t", trigger=Cron("0 10,11 * * *"))
+    mine.skip("n", START + 2 * HOUR)
+
+    assert run_until(clock, beat, NOON) == [(180, 60)]
+
+
+def test_a_run_that_waited_for_the_end_of_a_window_is_not_late(dynbeat, mine, clock, beat):
+    mine.set_quiet_hours(DAY)
+    mine.create("n", task="t", trigger=Cron("0 10 * * *"))
+    clock.advance(2 * HOUR)
+    beat.run_until_idle()
+
+    assert mine.list(state="overdue").items == ()
+    waiting = explain(dynbeat, owner="user:42", name="n")
+    assert waiting.cause != "overdue"
+
+
+@one_database
+def test_a_preview_shows_when_the_fire_times_of_a_window_are_sent(mine):
+    mine.set_quiet_hours(DAY)
+    after = mine.preview("0 9,10 * * *", "n", count=2).fire_times
+    mine.set_quiet_hours(DAY, policy="skip")
+    skip = mine.preview("0 9,10 * * *", "n", count=2).fire_times
+
+    assert [(each.at, each.run_at) for each in after] == [
+        (START + HOUR, NOON),
+        (START + 24 * HOUR, START + 24 * HOUR),
+    ]
+    assert [each.note for each in after] == ["in quiet hours: sent at 2026-11-21 12:00 UTC", None]
+    assert [each.run_at for each in skip] == [None, START + 24 * HOUR]
+    assert skip[0].note == "in quiet hours: not sent"
+    assert json.dumps(mine.preview("0 9,10 * * *", "n", count=2).to_dict())
+
+
+@one_database
+def test_upcoming_fire_times_keep_their_instants_and_say_what_quiet_hours_do(dynbeat, mine):
+    mine.create("n", task="t", trigger=Cron("0 10,13 * * *"))
+    mine.set_quiet_hours(DAY)
+
+    assert instants(mine.upcoming("n", count=2)) == [START + HOUR, START + 4 * HOUR]
+    notes = [
+        each.quiet_note
+        for each in next_fire_times(dynbeat.context, owner="user:42", name="n", count=2)
+    ]
+    assert notes == ["in quiet hours: sent at 2026-11-21 12:00 UTC", None]
+
+
+@one_database
+def test_explain_names_the_quiet_hours_for_which_a_fire_time_waits(dynbeat, mine, clock, beat):
+    mine.create("n", task="t", trigger=Cron("0 10 * * *"))
+    mine.set_quiet_hours(DAY)
+    clock.advance(2 * HOUR)
+    beat.run_until_idle()
+
+    found = explain(dynbeat, owner="user:42", name="n")
+
+    assert found.cause == "quiet_hours"
+    assert "until 2026-11-21 12:00 UTC" in found.sentence
+    assert "waits" in found.sentence
+
+
+@one_database
+def test_a_forecast_counts_the_runs_at_the_end_of_a_window(dynbeat, mine):
+    mine.create("latest", task="t", trigger=HALF_HOURLY)
+    mine.create("all", task="t", trigger=HALF_HOURLY, catch_up="all")
+    mine.set_quiet_hours(DAY)
+
+    found = dynbeat.schedules.forecast(since=START, until=START + 4 * HOUR, per="hour")
+
+    assert {row.start_at: row.runs for row in found.rows if row.runs} == {NOON: 1 + 6 + 2}
+
+
+@one_database
+def test_the_calls_show_audit_and_export_the_windows(mine):
+    mine.set_quiet_hours([QuietHours("22:00", "07:00", days="mon-fri"), "sat,sun 00:00-00:00"])
+    mine.set_quiet_hours(DAY, policy="skip", actor="alice", reason="asked")
+
+    (own,) = mine.quiet_hours()
+    assert own.to_dict() == {"owner": "user:42", "windows": DAY, "policy": "skip"}
+    change = mine.changes(limit=1).items[0]
+    assert (change.action, change.actor, change.reason) == ("set_quiet_hours", "alice", "asked")
+    assert change.before["quiet_hours"]["policy"] == "after"
+    assert change.after["quiet_hours"] == {"windows": DAY, "policy": "skip"}
+    assert next(mine.export())["quiet_hours"] == {"windows": DAY, "policy": "skip"}
+    mine.clear_quiet_hours()
+    assert mine.quiet_hours() == []
+    assert mine.changes(limit=1).items[0].after == {"quiet_hours": None}
+    mine.clear_quiet_hours()
+    assert len(mine.changes()) == 3
+
+
+@one_database
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        (([],), "windows"),
+        (("22:00-07:00",), "windows"),
+        ((None,), "windows"),
+        (([3],), "windows"),
+        ((["00:00-00:00"],), "windows"),
+        ((["22:00-07:00"] * 51,), "windows"),
+        ((["22:00-07:00"], "later"), "policy"),
+        ((["22:00-x"],), "end"),
+    ],
+)
+def test_invalid_windows_are_refused_with_their_field(mine, arguments, field):
+    windows, *policy = arguments
+    with pytest.raises(InvalidScheduleError) as raised:
+        mine.set_quiet_hours(windows, **({"policy": policy[0]} if policy else {}))
+
+    assert raised.value.field == field
+    assert mine.quiet_hours() == []
+
+
+@one_database
+def test_windows_of_group_and_owner_that_cover_the_week_are_refused(dynbeat):
+    mine, group = dynbeat.schedules.for_owner("g/a"), dynbeat.schedules.for_group("g/")
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.set_quiet_hours(["00:00-12:00"])
+
+    with pytest.raises(InvalidScheduleError, match="whole week"):
+        group.set_quiet_hours(["12:00-00:00"])
+
+    assert group.quiet_hours() == []
+    assert mine.get("n").next_run_at == NOON
+
+
+@one_database
+def test_a_damaged_text_quarantines_only_its_schedule(dynbeat, mine, clock, beat, sent):
+    for name in ("bad", "good"):
+        mine.create(name, task="t", trigger=MINUTELY)
+    execute(dynbeat, "UPDATE dynbeat_schedule SET quiet_hours = '{' WHERE name = 'bad'")
+
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+
+    assert [run.name for run in sent] == ["good"]
+    assert "quiet_hours" in mine.get("bad").error
+
+
+def test_quiet_hours_of_another_owner_cost_a_claim_no_statement(dynbeat, mine, clock, beat):
+    mine.create("n", task="t", trigger=MINUTELY)
+    engine = dynbeat.context.database.engine
+
+    def statements():
+        clock.advance(MINUTE)
+        with record_statements(engine) as found:
+            beat.run_until_idle()
+        return [each.text for each in found]
+
+    statements()
+    before = statements()
+    dynbeat.schedules.for_owner("other").set_quiet_hours(DAY)
+
+    assert statements() == before
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_a_schedule_that_is_created_during_a_change_gets_the_windows(request, kind):
+    from tests.support.applications import application
+
+    with application(request.getfixturevalue(f"{kind}_url")) as dynbeat:
+        dynbeat.context.prepare()
+        mine = dynbeat.schedules.for_owner("org:7/a")
+        group = dynbeat.schedules.for_group("org:7/")
+        created, changed = threading.Event(), threading.Event()
+
+        def change():
+            created.wait(10)
+            group.set_quiet_hours(DAY)
+            changed.set()
+
+        thread = threading.Thread(target=change)
+        thread.start()
+        with Session(dynbeat.context.database.engine) as session:
+            mine.create("n", task="t", trigger=Cron("0 10 * * *"), session=session)
+            created.set()
+            assert not changed.wait(0.3)
+            session.commit()
+        thread.join(10)
+
+        assert mine.get("n").next_run_at == NOON
+
+
+@one_database
+def test_a_night_across_a_clock_change_ends_on_the_clock_of_the_owner(mine, clock, beat):
+    clock.set(datetime(2027, 3, 27, 20, tzinfo=UTC)) if hasattr(clock, "set") else clock.advance(
+        datetime(2027, 3, 27, 20, tzinfo=UTC) - clock.now()
+    )
+    mine.set_timezone("Europe/Berlin")
+    mine.set_quiet_hours(["22:00-07:00"])
+    made = mine.create("n", task="t", trigger=Cron("0 23 * * *"))
+
+    local = made.next_run_at.astimezone(ZoneInfo("Europe/Berlin"))
+    assert (local.day, local.hour, local.utcoffset()) == (28, 7, 2 * HOUR)
