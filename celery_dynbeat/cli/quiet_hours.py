@@ -60,9 +60,7 @@ def quiet_hours(
         found: Sequence[QuietHoursInfo] = calls.quiet_hours()
         invocation.show(COLUMNS, found, hidden=())
         return
-    changed = (
-        calls.clear_quiet_hours() if clear else calls.set_quiet_hours(windows, policy=policy)
-    )
+    changed = calls.clear_quiet_hours() if clear else calls.set_quiet_hours(windows, policy=policy)
     own = [each.to_dict() for each in calls.quiet_hours() if each.owner == invocation.owner]
     verb = "removed the" if clear else "set the"
     whose = described_owner(invocation.owner or "") if invocation.owner else "the application"
