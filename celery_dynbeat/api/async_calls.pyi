@@ -34,7 +34,9 @@ from celery_dynbeat.api.results import (
 )
 from celery_dynbeat.api.results.bulk import BulkResult
 from celery_dynbeat.api.results.fire_time import Preview
+from celery_dynbeat.api.results.quiet_hours import QuietHoursInfo
 from celery_dynbeat.common.retry import Retry
+from celery_dynbeat.planning.quiet_hours import QuietHours
 from celery_dynbeat.process.async_context import AnyAsyncSession, AsyncContext
 
 class AsyncSharedCalls:
@@ -271,6 +273,13 @@ class AsyncOwnerSchedules(AsyncSharedCalls):
         reason: str | None = None,
         session: AnyAsyncSession | None = None,
     ) -> RequestInfo: ...
+    async def clear_quiet_hours(
+        self,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> int: ...
     async def create(
         self,
         name: str,
@@ -318,6 +327,9 @@ class AsyncOwnerSchedules(AsyncSharedCalls):
         retry: Retry | Mapping[str, Any] | None = None,
         session: AnyAsyncSession | None = None,
     ) -> Preview: ...
+    async def quiet_hours(
+        self, *, session: AnyAsyncSession | None = None
+    ) -> Sequence[QuietHoursInfo]: ...
     async def rename(
         self,
         name: str,
@@ -345,6 +357,15 @@ class AsyncOwnerSchedules(AsyncSharedCalls):
         reason: str | None = None,
         session: AnyAsyncSession | None = None,
     ) -> RunInfo: ...
+    async def set_quiet_hours(
+        self,
+        windows: Iterable[QuietHours | str],
+        *,
+        policy: str = "after",
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> int: ...
     async def set_timezone(
         self,
         zone: str | ZoneInfo | None,
@@ -432,6 +453,13 @@ class AsyncGroupSchedules:
         session: AnyAsyncSession | None = None,
         **matching: Unpack[ChangeFilter],
     ) -> Page[ChangeInfo]: ...
+    async def clear_quiet_hours(
+        self,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> int: ...
     async def count(
         self, *, session: AnyAsyncSession | None = None, **matching: Unpack[ScheduleFilter]
     ) -> BoundedCount: ...
@@ -483,6 +511,9 @@ class AsyncGroupSchedules:
         session: AnyAsyncSession | None = None,
         **matching: Unpack[ScheduleFilter],
     ) -> Page[ScheduleInfo]: ...
+    async def quiet_hours(
+        self, *, session: AnyAsyncSession | None = None
+    ) -> Sequence[QuietHoursInfo]: ...
     async def release(
         self,
         *,
@@ -500,6 +531,15 @@ class AsyncGroupSchedules:
         session: AnyAsyncSession | None = None,
         **matching: Unpack[RunFilter],
     ) -> Page[RunInfo]: ...
+    async def set_quiet_hours(
+        self,
+        windows: Iterable[QuietHours | str],
+        *,
+        policy: str = "after",
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> int: ...
     async def snooze_alert(
         self,
         alert_id: int,

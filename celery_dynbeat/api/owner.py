@@ -114,7 +114,9 @@ class OwnerSchedules(
         trigger = edits.as_trigger(self._context, trigger)
 
         def work(session: Session) -> ScheduleInfo:
-            clock = owner_zone.lock_new(self._context, session, self.owner)
+            clock = owner_zone.lock_new(
+                self._context, session, self.owner, needs_zone=trigger.needs_zone
+            )
             return self._insert(session, name, task, trigger, given, clock=clock)
 
         return self._write(session, work, actor=actor, reason=reason)
@@ -192,7 +194,9 @@ class OwnerSchedules(
         changes: Changes = {**given, "task": task, "trigger": trigger}
 
         def work(session: Session) -> ScheduleInfo:
-            clock = owner_zone.lock_new(self._context, session, self.owner)
+            clock = owner_zone.lock_new(
+                self._context, session, self.owner, needs_zone=trigger.needs_zone
+            )
             row = schedules.lock(session, owner=self.owner, name=name)
             if row is None:
                 try:

@@ -78,7 +78,9 @@ def _sync(
     only: Collection[str] | None,
 ) -> Collection[str]:
     # The owner before the schedules, in the order of all locks.
-    clock = owner_zone.lock_new(context, session, "")
+    triggers = [each["trigger"] for each in converted.values() if isinstance(each, dict)]
+    needs_zone = any(each.needs_zone for each in triggers)
+    clock = owner_zone.lock_new(context, session, "", needs_zone=needs_zone)
     managed = set(schedules.managed_names(session, managed_by=MANAGED_BY_CONFIG))
     if only is not None:
         managed.intersection_update(only)

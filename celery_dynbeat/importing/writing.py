@@ -153,7 +153,7 @@ class Importer:
     def _clocks(self, session: Session, owners: set[str]) -> Mapping[str, OwnerClock]:
         if self.dry_run:
             return owner_zone.read_many(self.context, session, owners)
-        return owner_zone.lock_many(self.context, session, sorted(owners))
+        return owner_zone.lock_many(self.context, session, owners, zoned=owners)
 
     def _one(
         self,

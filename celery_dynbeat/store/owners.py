@@ -2,7 +2,8 @@
 
 A create locks the rows of the owner and its groups in share mode, and exclusively when the number
 of schedules is limited. A change of the zone or of quiet hours locks the row exclusively. So the
-change waits for creates that have read the old values, and then sees their schedules.
+change waits for creates that have read the old values, and then sees their schedules. A create
+inserts the owner's row if it needs the owner's zone. Without a row there is nothing to wait for.
 
 The row of a group of owners, such as "org:7/", exists for its lock and its quiet hours.
 
@@ -131,14 +132,16 @@ def values_of(session: Session, owners: Collection[str]) -> Mapping[str, OwnerVa
     return _rows(session, owners, for_share=False)
 
 
-def lock_values(session: Session, owners: Collection[str]) -> Mapping[str, OwnerValues]:
-    """Return the values by owner or group; a new row may be left out.
+def lock_values(
+    session: Session, owners: Collection[str], *, inserted: Collection[str] = ()
+) -> Mapping[str, OwnerValues]:
+    """Return the values by owner or group; one without a row may be left out.
 
-    The rows are inserted if they do not exist. All are locked in share mode for this transaction:
-    a change waits for its end.
+    The rows of ``inserted`` are inserted if they do not exist. All rows are locked in share mode
+    for this transaction: a change waits for its end.
     """
-    found = dict(_rows(session, owners, for_share=True))
-    missing = sorted(set(owners) - found.keys())
+    found = dict(_rows(session, {*owners, *inserted}, for_share=True))
+    missing = sorted(set(inserted) - found.keys())
     if missing:
         rows = [{"owner": owner} for owner in missing]
         if statements.insert_new(_connection(session), OWNERS, rows) != len(missing):

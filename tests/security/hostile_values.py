@@ -199,6 +199,7 @@ CALLS = {
     ),
     "owner zone": (
         lambda mine, value: mine.set_timezone(value),
+        lambda mine, value: mine.set_quiet_hours([value]),
         [*ANY, "", "../../etc/passwd", "UTC\x00", "\ud800", "Europe"],
     ),
     "hold reason": (lambda mine, value: mine.hold(reason=value), [*ANY, "\x00", "\ud800"]),

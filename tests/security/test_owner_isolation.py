@@ -109,6 +109,7 @@ def test_each_call_of_a_group_is_covered():
 
 def test_each_call_of_an_owner_is_covered():
     own = {"preview", "timezone", "set_timezone"}
+    own |= {"quiet_hours", "set_quiet_hours", "clear_quiet_hours"}
     assert public(OwnerSchedules) == {
         *(*MISSING, *LISTS, *RUNS, *REQUESTS, *CREATES, *WITHOUT, *own)
     }
@@ -362,7 +363,7 @@ def test_a_filter_of_another_owner_changes_no_schedule(dynbeat, theirs):
 
 
 @pytest.mark.usefixtures("theirs")
-def test_a_hold_and_a_time_zone_change_no_other_owner(dynbeat):
+def test_a_hold_a_time_zone_and_quiet_hours_change_no_other_owner(dynbeat):
     def of_victim():
         return {line for line in everything(dynbeat) if f"{VICTIM!r}," in line}
 
@@ -373,10 +374,14 @@ def test_a_hold_and_a_time_zone_change_no_other_owner(dynbeat):
         mine = dynbeat.schedules.for_owner(owner)
         mine.hold(reason="mine")
         mine.set_timezone("Asia/Seoul")
+        assert mine.set_quiet_hours(["22:00-07:00"]) == 0
+        assert mine.clear_quiet_hours() == 0
+        mine.set_quiet_hours(["22:00-07:00"])
 
     assert of_victim() == before
     victim = dynbeat.schedules.for_owner(VICTIM)
     assert (victim.timezone(), victim.holds(), victim.get(NAME).timezone) == ("UTC", [], "UTC")
+    assert victim.quiet_hours() == []
 
 
 @pytest.mark.parametrize("call", ["list", "runs", "changes", "requests"])

@@ -32,6 +32,8 @@ from celery_dynbeat import (
     Page,
     Preview,
     PreviewedFireTime,
+    QuietHours,
+    QuietHoursInfo,
     RequestInfo,
     Retry,
     RRule,
@@ -168,6 +170,9 @@ assert_type(mine.run_now("digest").request_id, int | None)
 assert_type(mine.set_timezone("Asia/Seoul"), int)
 assert_type(mine.set_timezone(None), int)
 assert_type(mine.timezone(), str)
+assert_type(mine.set_quiet_hours([QuietHours("22:00", "07:00"), "sat 10:00-11:00"]), int)
+assert_type(mine.quiet_hours(), Sequence[QuietHoursInfo])
+assert_type(mine.clear_quiet_hours(), int)
 assert_type(made.inherits_timezone, bool)
 assert_type(made.given_trigger, Trigger | None)
 assert_type(made.stored_trigger, Mapping[str, str])

@@ -295,7 +295,8 @@ def _edit_batch(
     zones: Mapping[str, str] = {}
     if work.trigger is not None and work.trigger.needs_zone:
         # The owners before the schedules, in the order of all locks.
-        clocks = owner_zone.lock_many(context, session, sorted({key.owner for key in keys}))
+        names = {key.owner for key in keys}
+        clocks = owner_zone.lock_many(context, session, names, zoned=names)
         zones = {owner: clock.timezone for owner, clock in clocks.items()}
     ids = [key.id for key in keys]
     rows = schedule_pages.lock_matching(session, ids, matching=matching)

@@ -126,7 +126,8 @@ class NewRows:
 
     def lock_clocks(self, session: Session) -> Mapping[str, OwnerClock]:
         """Return the clocks of the owners, locked for this transaction."""
-        return owner_zone.lock_many(self._context, session, self._owners)
+        zoned = {new.owner for new in self._all if new.trigger.needs_zone}
+        return owner_zone.lock_many(self._context, session, self._owners, zoned=zoned)
 
     def plan(self, clocks: Mapping[str, OwnerClock]) -> Sequence[ScheduleColumns]:
         """Return the rows. A row that is planned already is planned again for another clock."""

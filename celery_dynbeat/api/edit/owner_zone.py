@@ -27,24 +27,27 @@ def lock(context: Context, session: Session, owner: str, trigger: Trigger | None
     """
     if trigger is None or not trigger.needs_zone:
         return context.settings.timezone
-    return lock_new(context, session, owner).timezone
+    return lock_new(context, session, owner, needs_zone=True).timezone
 
 
-def lock_new(context: Context, session: Session, owner: str) -> OwnerClock:
+def lock_new(context: Context, session: Session, owner: str, *, needs_zone: bool) -> OwnerClock:
     """Return the clock of ``owner`` for a new schedule, locked for this transaction."""
-    return lock_many(context, session, [owner])[owner]
+    zoned = [owner] if needs_zone else []
+    return lock_many(context, session, [owner], zoned=zoned)[owner]
 
 
 def lock_many(
-    context: Context, session: Session, names: Collection[str]
+    context: Context, session: Session, names: Collection[str], *, zoned: Collection[str]
 ) -> Mapping[str, OwnerClock]:
     """Return the clocks by owner, locked for this transaction.
 
-    With a quota the rows are locked exclusively: a later change of a share lock into an exclusive
-    one could end in a deadlock.
+    ``zoned`` are the owners whose zone is needed. Each of them gets a row, so that a change of the
+    zone waits. The rows of the others are locked if they exist. With a quota the rows are locked
+    exclusively: a later change of a share lock into an exclusive one could end in a deadlock.
     """
     limits.lock_owners(context, session, names)
-    return _completed(context, names, owners.lock_values(session, _with_groups(names)))
+    found = owners.lock_values(session, _with_groups(names), inserted=zoned)
+    return _completed(context, names, found)
 
 
 def read(context: Context, session: Session, owner: str) -> OwnerClock:

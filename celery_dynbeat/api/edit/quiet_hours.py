@@ -164,7 +164,7 @@ def _change(context: Context, session: Session, *, owner: str, rule: QuietRule |
 def lock(session: Session, owner: str) -> None:
     """Lock what the quiet hours of the owner or the group depend on, the groups in share mode."""
     if groups_of(owner):
-        owners.lock_values(session, groups_of(owner))
+        owners.lock_values(session, (), inserted=groups_of(owner))
     owners.lock(session, [owner])
 
 

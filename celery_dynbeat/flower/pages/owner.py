@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple
 
-from celery_dynbeat.api import Usage
+from celery_dynbeat.api import QuietHoursInfo, Usage
 from celery_dynbeat.api.edit.limits import allowed_tasks_of, min_interval_of
 from celery_dynbeat.api.edit.restoring import is_restorable
 from celery_dynbeat.api.usage import usage_of
@@ -59,6 +59,7 @@ class OwnerPage(PageHandler):
             rows=await self.call(partial(schedule_rows, self, page, now=now)),
             total=total,
             owner_zone=figures.zone,
+            quiet_hours=figures.quiet_hours,
             holds=holds,
             own_holds=[hold for hold in holds if hold.owner == self.owner],
             group_holds=[hold for hold in holds if hold.owner not in {None, self.owner}],
@@ -86,6 +87,7 @@ class OwnerPage(PageHandler):
             now=now,
             usage=usage,
             zone=self.for_owner(self.owner).timezone(),
+            quiet_hours=self.for_owner(self.owner).quiet_hours(),
             quota=own[0] if own else None,
             limits=list(_limits(settings, self.owner, used)),
         )
@@ -97,6 +99,7 @@ class _OwnerFigures(NamedTuple):
     now: datetime
     usage: OwnerUsage
     zone: str
+    quiet_hours: Sequence[QuietHoursInfo]
     quota: int | None
     limits: Sequence[tuple[str, str, str]]
 

@@ -77,7 +77,7 @@ def delay_reason(
             " the previous run"
         )
     # A hold that has ended leaves nothing in the row.
-    return f"no beat claimed it for {shown}, or it was held, or the owner had quiet hours"
+    return f"no beat claimed it for {shown}, or it was held"
 
 
 def explain_run(

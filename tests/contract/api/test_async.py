@@ -167,6 +167,9 @@ async def call_each_of_owner(call):
     await call("preview", "0 9 * * *", "b")
     assert await call("set_timezone", "Asia/Seoul") == 0
     assert await call("timezone") == "Asia/Seoul"
+    assert await call("set_quiet_hours", ["22:00-07:00"]) == 1
+    assert len(await call("quiet_hours")) == 1
+    assert await call("clear_quiet_hours") == 1
     run = await call("run_now", "a")
     await call("cancel_run", run.id)
     backfill = await call("backfill", "a", since=PAST, until=START)
@@ -237,6 +240,9 @@ def test_each_call_works(database_url):
             assert (await of_group("hold", actor="alice")).owner == "user:42/"
             assert len(await of_group("holds")) == len(await of_group("release", actor="alice"))
             assert (await of_group("usage")).schedules == 0
+            assert await of_group("set_quiet_hours", ["22:00-07:00"]) == 0
+            assert len(await of_group("quiet_hours")) == 1
+            assert await of_group("clear_quiet_hours") == 0
             assert (await of_group("forecast")).schedules == 0
             assert not list(await of_group("runs"))
             assert (await of_group("count_runs")).count == 0

@@ -139,6 +139,7 @@ class Seeds:
             "to": lambda: f"{owner}:new",
             "trigger": lambda: trigger,
             "until": lambda: now,
+            "windows": lambda: ["22:00-07:00"],
             "zone": lambda: ZoneInfo("UTC") if call in STATISTICS else "Asia/Seoul",
         }
         given = {

@@ -354,6 +354,17 @@ def test_windows_of_group_and_owner_that_cover_the_week_are_refused(dynbeat):
 
 
 @one_database
+def test_the_same_windows_again_correct_a_schedule_that_sql_inserted(dynbeat, mine):
+    mine.set_quiet_hours(DAY)
+    mine.create("n", task="t", trigger=Cron("0 10 * * *"))
+    execute(dynbeat, "UPDATE dynbeat_schedule SET quiet_hours = NULL, next_run_at = next_fire_at")
+
+    assert mine.set_quiet_hours(DAY) == 1
+    assert mine.get("n").next_run_at == NOON
+    assert len(mine.changes("")) == 1
+
+
+@one_database
 def test_a_damaged_text_quarantines_only_its_schedule(dynbeat, mine, clock, beat, sent):
     for name in ("bad", "good"):
         mine.create(name, task="t", trigger=MINUTELY)
@@ -395,6 +406,7 @@ def test_a_schedule_that_is_created_during_a_change_gets_the_windows(request, ki
         dynbeat.context.prepare()
         mine = dynbeat.schedules.for_owner("org:7/a")
         group = dynbeat.schedules.for_group("org:7/")
+        group.set_quiet_hours(["22:00-23:00"])
         created, changed = threading.Event(), threading.Event()
 
         def change():

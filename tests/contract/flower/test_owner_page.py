@@ -29,6 +29,7 @@ def test_an_owner_has_its_schedules_usage_limits_and_changes(dynbeat, mine, cloc
     for number in range(30):
         mine.create(f"n{number:02}", task="t", trigger=MINUTELY)
     mine.set_timezone("Asia/Seoul")
+    mine.set_quiet_hours(["22:00-07:00"], policy="skip")
     dynbeat.schedules.for_owner("user:7").create("other", task="t", trigger=MINUTELY)
     clock.advance(MINUTE)
     ManualBeat(dynbeat).run_until_idle()
@@ -37,6 +38,7 @@ def test_an_owner_has_its_schedules_usage_limits_and_changes(dynbeat, mine, cloc
 
     assert text.count("data-row-link") == 25
     assert "25 of 30" in text
+    assert "22:00-07:00, skipped" in text
     assert "Asia/Seoul" in text
     assert "dynbeat_min_interval" in text
     assert "other" not in text.partition("db-section")[2]

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from celery import Celery
 
-from celery_dynbeat import Cron, Dynbeat, Every
+from celery_dynbeat import Cron, Dynbeat, Every, QuietHours
 from celery_dynbeat.api import OwnerSchedules
 from celery_dynbeat.testing import FrozenClock
 
@@ -45,7 +45,7 @@ def mine(tmp_path):
 def test_an_example_returns_what_its_docstring_says(name, mine):
     test, report = EXAMPLES[name], []
     test.globs = {"mine": mine, "UTC": UTC, "datetime": datetime, "timedelta": timedelta}
-    test.globs |= {"Cron": Cron, "Every": Every}
+    test.globs |= {"Cron": Cron, "Every": Every, "QuietHours": QuietHours}
 
     results = doctest.DocTestRunner(optionflags=FLAGS).run(test, out=report.append)
 

@@ -5,13 +5,14 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import Every, HoldInfo, RunInfo, ScheduleInfo
+from celery_dynbeat import Every, HoldInfo, QuietHours, RunInfo, ScheduleInfo
 from celery_dynbeat.broker.outages import ReportedOutage
 from celery_dynbeat.common.owner_limits import Limit
 from celery_dynbeat.health.evaluation import Limits, NodeState
 from celery_dynbeat.insights.explain.causes import find_cause
 from celery_dynbeat.insights.explain.facts import Facts, NodeFact
 from celery_dynbeat.insights.explain.findings import Cause
+from celery_dynbeat.planning.quiet_hours import QuietRule, quiet_of, resolved
 from celery_dynbeat.store.schedules import REFUSED_PREFIX
 from tests.support.applications import START
 
@@ -107,6 +108,15 @@ OTHER_QUEUE = replace(WORKER, queues=frozenset({"mail"}))
 OUTAGE = ReportedOutage("queue", "celery", "2026-11-21T08:00:00+00:00", "(403) ACCESS_REFUSED")
 OVERLAP = "overlap: the previous run had not ended"
 
+
+def quiet(window, policy="after"):
+    rule = QuietRule([QuietHours.from_text(window)], policy)
+    return quiet_of(resolved([rule], timezone="UTC"))
+
+
+NIGHT, SKIPPING = quiet("08:30-10:00"), quiet("08:30-10:00", "skip")
+EVENING = quiet("00:00-08:00")
+
 CASES = [
     (
         {"schedule": schedule(error="InvalidTriggerError: minute '99'\ntraceback")},
@@ -152,6 +162,38 @@ CASES = [
             "It does not run: owner 'user:42' has been held for 60 min by alice because of"
             " 'migration', until 2026-11-21 10:00:00 UTC, and 1 more holds are in force."
         ),
+    ),
+    (
+        {"quiet": NIGHT, "next_fire_at": START - MINUTE, "runs": [run()]},
+        Cause.QUIET_HOURS,
+        (
+            "It does not run now: its owner has quiet hours until 2026-11-21 10:00 UTC. The fire"
+            " time 60 s ago waits until then."
+        ),
+    ),
+    (
+        {"quiet": SKIPPING, "next_fire_at": START - MINUTE, "runs": [run()]},
+        Cause.QUIET_HOURS,
+        (
+            "It does not run now: its owner has quiet hours until 2026-11-21 10:00 UTC. The fire"
+            " time 60 s ago will be recorded as skipped then."
+        ),
+    ),
+    (
+        {
+            "quiet": EVENING,
+            "runs": [
+                run(
+                    ago=8 * HOUR,
+                    created_at=START - HOUR,
+                    sent_at=START - HOUR,
+                    started_at=START - HOUR + SECOND,
+                    finished_at=START - HOUR + 2 * SECOND,
+                )
+            ],
+        },
+        Cause.RAN,
+        "It ran 8 h ago as planned, 7 h late: its fire time was in quiet hours.",
     ),
     (
         {"schedule": schedule(finished_at=START), "runs": [run("sent")], "beats": []},
