@@ -337,6 +337,7 @@ class Dispatcher:
             handled += self._run_request(now)
         if not self._has_backlog:
             self._maintenance.prune(now)
+            handled += self._maintenance.replan_zones(now)
         if handled:
             return NOW
         self._confirms.result()

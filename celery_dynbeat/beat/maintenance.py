@@ -5,6 +5,7 @@
   schedules of lost runs, resend retries that the broker lost, terminate replaced runs again, review
   holds, and warn of unsupported triggers.
 - Whenever there is no backlog: prune a batch of old history, and one of old changes.
+- After the start of beat: plan schedules again if the tz database is newer (``beat.tz_release``).
 
 Rescue:
 
@@ -47,13 +48,14 @@ from typing import Any
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
+from celery_dynbeat import store
 from celery_dynbeat.beat.claim import warn_unsupported
 from celery_dynbeat.beat.holding import HeldKey, review
 from celery_dynbeat.broker.publisher import RunPublisher
 from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.errors import DispatchError
 from celery_dynbeat.common.run_ids import first_run_id
-from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.common.settings import Settings, tz_release
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import REQUESTED_ORIGINS
@@ -299,6 +301,8 @@ class Maintenance:
         self._cursor = PruneCursor()
         self._reviewed: HeldKey | None = None
         self._changes = ChangeTimer()
+        self._zones = PruneTimer()
+        self._has_zones = True
 
     def settle_recent(self, now: datetime) -> int:
         """Correct the schedules of runs that ended lately; return the number of these runs."""
@@ -360,13 +364,36 @@ class Maintenance:
     def next_at(self) -> datetime | None:
         """When the next rescue or prune is due; None before the first pass."""
         rescue_at = None if self._rescued_at is None else self._rescued_at + self._interval
-        times = (rescue_at, self._cursor.next_at, self._changes.next_at)
+        zones_at = self._zones.next_at if self._has_zones else None
+        times = (rescue_at, self._cursor.next_at, self._changes.next_at, zones_at)
         return min((at for at in times if at is not None), default=None)
 
     def prune(self, now: datetime) -> None:
         """Delete a batch of old history and of old changes if it is time."""
         self._prune_runs(now)
         self._prune_changes(now)
+
+    def replan_zones(self, now: datetime) -> int:
+        """Plan schedules again after a release of the tz database; return how many changed.
+
+        After the start of beat one read says whether there is a newer release.
+        """
+        if not self._has_zones or not self._zones.is_due(now):
+            return 0
+        release = tz_release()
+        state = self._database.read(lambda session: store.tz_state(session.connection()))
+        if release is None or state is None or state == (release, None, None):
+            self._has_zones = False
+            return 0
+        # A late import: beat needs it after an upgrade.
+        from celery_dynbeat.beat.tz_release import replan_batch  # noqa: PLC0415
+
+        settings = self._settings.for_pass()
+        work = partial(replan_batch, now=now, settings=settings, release=release)
+        done = self._database.run(work)
+        self._has_zones = not done.is_done
+        self._zones.next_at = now + (self._interval if done.is_waiting else BATCH_PAUSE)
+        return done.changed
 
     def _prune_changes(self, now: datetime) -> None:
         if not self._changes.is_due(now):

@@ -24,6 +24,7 @@ class Event(StrEnum):
     REQUEST_CANCELLED = "request_cancelled"
     RETRIES_RESENT = "retries_resent"
     HISTORY_PRUNED = "history_pruned"
+    ZONES_REPLANNED = "zones_replanned"
     RUN_REFUSED = "run_refused"
     RUN_REDELIVERED = "run_redelivered"
     RUN_DEFERRED = "run_deferred"

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+from zoneinfo import TZPATH, ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from celery_dynbeat.common.errors import ConfigurationError, InvalidScheduleError
 
@@ -126,6 +127,29 @@ _MAX_LENGTH = 40
 def zone_names() -> frozenset[str]:
     """Return the names of all zones that mean the same on each machine."""
     return frozenset(available_timezones() - _NOT_ZONES)
+
+
+def tz_release() -> str | None:
+    """Return the release of the tz database that this process uses, such as "2026b", or None.
+
+    ``zoneinfo`` prefers the files of the system to the package tzdata.
+    """
+    for folder in map(Path, TZPATH):
+        try:
+            with (folder / "tzdata.zi").open(encoding="ascii") as file:
+                match = re.match(r"# version (\d{4}[a-z]+)", file.readline())
+        except (OSError, ValueError):
+            match = None
+        if match is not None:
+            return match[1]
+        if (folder / "Europe").is_dir():
+            # Zones without a version.
+            return None
+    try:
+        from tzdata import IANA_VERSION  # type: ignore[import-untyped] # noqa: PLC0415
+    except ImportError:
+        return None
+    return str(IANA_VERSION)
 
 
 def nearest_zone(name: str) -> str | None:

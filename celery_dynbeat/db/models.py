@@ -399,6 +399,12 @@ class Application(Base):
     name: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
     recorded_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
     beat_schedule: Mapped[str | None] = mapped_column(ExactText(64))
+    # The newest release of the tz database that a beat had, such as "2026b".
+    tz_release: Mapped[str | None] = mapped_column(ExactText(16))
+    # The id up to which beat has planned schedules again with this release. NULL: all.
+    tz_after_id: Mapped[int | None] = mapped_column(BigId)
+    # The first schedule before this position that was locked.
+    tz_again_id: Mapped[int | None] = mapped_column(BigId)
 
     __table_args__ = (
         CheckConstraint("id = 1", name="one_row"),

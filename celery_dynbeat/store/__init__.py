@@ -1,9 +1,10 @@
 """The queries of the package, by table. Here: the only row of the application.
 
-It names the application, and has the digest of ``beat_schedule``.
+It names the application. It has the digest of ``beat_schedule`` and the release of the tz database.
 """
 
 from datetime import datetime
+from typing import NamedTuple
 
 from sqlalchemy import Connection, select, update
 
@@ -43,3 +44,40 @@ def rename_application(connection: Connection, *, name: str, now: datetime) -> N
     """Record ``name`` and overwrite a recorded name."""
     record_application(connection, name=name, now=now)
     connection.execute(update(APPLICATIONS).values(name=name, recorded_at=now))
+
+
+class TzState(NamedTuple):
+    """The newest release of the tz database, and how far schedules are planned again with it.
+
+    ``after_id`` None: all are. ``again_id`` is the first one before it that was locked.
+    """
+
+    release: str | None
+    after_id: int | None = None
+    again_id: int | None = None
+
+
+_TZ_STATE = select(_COLUMNS.tz_release, _COLUMNS.tz_after_id, _COLUMNS.tz_again_id)
+
+
+def tz_state(connection: Connection) -> TzState | None:
+    """Return the state, None before the first beat of an application with a name."""
+    row = connection.execute(_TZ_STATE.where(_COLUMNS.id == _ONLY_ROW)).one_or_none()
+    return None if row is None else TzState(*row)
+
+
+def lock_tz_state(connection: Connection) -> TzState | None:
+    """Return the state, locked for this transaction; None if another transaction has locked it."""
+    statement = _TZ_STATE.where(_COLUMNS.id == _ONLY_ROW).with_for_update(skip_locked=True)
+    row = connection.execute(statement).one_or_none()
+    return None if row is None else TzState(*row)
+
+
+def set_tz_state(connection: Connection, state: TzState) -> None:
+    """Write the locked state."""
+    values = {
+        "tz_release": state.release,
+        "tz_after_id": state.after_id,
+        "tz_again_id": state.again_id,
+    }
+    connection.execute(update(APPLICATIONS).where(_COLUMNS.id == _ONLY_ROW).values(values))

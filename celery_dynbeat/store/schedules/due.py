@@ -14,9 +14,11 @@ from sqlalchemy import (
     Integer,
     Row,
     Select,
+    and_,
     bindparam,
     func,
     not_,
+    or_,
     select,
     type_coerce,
     update,
@@ -238,6 +240,48 @@ def lock_by_ids(session: Session, schedule_ids: Collection[int]) -> Sequence[Nam
 def existing_ids(session: Session, schedule_ids: Collection[int]) -> Sequence[int]:
     """Return those of the ids that belong to a schedule, locked or not."""
     return session.scalars(_by_ids(schedule_ids, _COLUMNS.id)).all()
+
+
+@in_index_order
+def ids_after(session: Session, *, after: int, limit: int) -> Sequence[int]:
+    """Return the ids of the next ``limit`` schedules after an id."""
+    ids = force_index(select(_COLUMNS.id), SCHEDULES, "PRIMARY").where(_COLUMNS.id > after)
+    return session.scalars(ids.order_by(_COLUMNS.id).limit(limit)).all()
+
+
+def _is_zoned(now: datetime) -> Sequence[ColumnElement[bool]]:
+    """Return the conditions that a schedule has a future run that depends on a time zone."""
+    in_zone = or_(
+        and_(_COLUMNS.timezone != "UTC", _COLUMNS.trigger_kind.not_in(("once", "solar"))),
+        # Their parts may name zones.
+        _COLUMNS.trigger_kind.in_(("any_of", "excluding")),
+        _COLUMNS.quiet_hours.is_not(None),
+    )
+    return (
+        _COLUMNS.next_run_at.is_not(None),
+        _COLUMNS.next_fire_at > now,
+        _COLUMNS.held_at.is_(None),
+        _has_supported_trigger(),
+        in_zone,
+    )
+
+
+@in_index_order
+def zoned_ids(session: Session, schedule_ids: Collection[int], *, now: datetime) -> Sequence[int]:
+    """Return those of the ids whose future run depends on a time zone, without locks."""
+    return session.scalars(_by_ids(schedule_ids, _COLUMNS.id).where(*_is_zoned(now))).all()
+
+
+@in_index_order
+def lock_zoned(
+    session: Session, schedule_ids: Collection[int], *, now: datetime
+) -> Sequence[DueSchedule]:
+    """Return those schedules whose future run depends on a time zone, in the order of their ids.
+
+    They are locked like those of ``lock_due``.
+    """
+    zoned = _by_ids(schedule_ids, *_DUE_COLUMNS).where(*_is_zoned(now)).order_by(_COLUMNS.id)
+    return read(session, zoned.with_for_update(skip_locked=True), make=DueSchedule._make)
 
 
 def _by_ids(schedule_ids: Collection[int], *columns: Any) -> Select[Any]:

@@ -20,12 +20,13 @@ from celery_dynbeat import Every, beat, transitions
 from celery_dynbeat.alerts.alert_pass import AlertPass
 from celery_dynbeat.beat import config_sync
 from celery_dynbeat.beat.maintenance import prune, prune_changes
+from celery_dynbeat.beat.tz_release import replan_batch
 from celery_dynbeat.broker.publisher import PublishResult
 from celery_dynbeat.common.errors import DispatchError
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.alert_models import Alert
-from celery_dynbeat.db.models import Base, Change, Hold, NodeKind, Run, Schedule
+from celery_dynbeat.db.models import Application, Base, Change, Hold, NodeKind, Run, Schedule
 from celery_dynbeat.db.slot_models import SLOT_SCOPES
 from celery_dynbeat.process.heartbeat import HeartbeatWriter
 from celery_dynbeat.testing import ManualBeat, RecordingPublisher
@@ -126,6 +127,7 @@ class Site:
     def _damage(self, session):
         """Write what only SQL or the passage of time writes."""
         past = self.clock.now() - 9 * DAY
+        session.add(Application(id=1, name="contract", tz_release="2000a"))
         for owner in (HELD, FREE):
             session.add(Hold(owner=owner, created_at=past, until_at=past))
             session.add(Change(owner=owner, name="old", action="update", changed_at=past))
@@ -174,6 +176,8 @@ class Site:
             self.worker.finish(self.runs[owner, "again"])
         self.database.run(partial(prune, now=now, older_than=DAY))
         self.database.run(partial(prune_changes, now=now, older_than=DAY))
+        replan = partial(replan_batch, now=now, settings=self.settings, release="2001a")
+        self.database.run(replan)
         self.clock.advance(11 * SECOND)
         self.beat.run_until_idle()
         self.alerts.run()

@@ -437,6 +437,9 @@ def _create_application() -> None:
         sa.Column("name", ExactText(255), nullable=False),
         sa.Column("recorded_at", UtcDateTime(), server_default=utc_now(), nullable=False),
         sa.Column("beat_schedule", ExactText(64)),
+        sa.Column("tz_release", ExactText(16)),
+        sa.Column("tz_after_id", BIG_ID),
+        sa.Column("tz_again_id", BIG_ID),
         sa.CheckConstraint("id = 1", name="one_row"),
         sa.CheckConstraint("name <> ''", name="name_given"),
     )

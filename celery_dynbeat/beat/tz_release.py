@@ -1,0 +1,139 @@
+"""Plan schedules again after a release of the tz database.
+
+A beat that starts with a newer release than the schedules were planned with plans them again, once:
+
+    newer release       -> record it, start at the first id
+    a batch of ids      -> the schedules in it whose next fire time has changed, then the position
+    rows that are locked -> left out; after the last id, again from the first of them on
+    the last id         -> done
+
+The row of the application has the release and the position, and each batch locks it. So several
+beats share the work, and a crash loses at most one batch. Only a newer release starts this: beats
+with different releases do not undo the work of each other.
+
+A fire time that has passed is not moved: it is due, or it waits for a hold or for quiet hours. A
+schedule without a next run is planned by the release of the process that resumes it.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple, cast
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import store
+from celery_dynbeat.beat.fairness import PlanningTime
+from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.events import Event
+from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.planning import SpecColumns, spec_from_row, with_search_budget, without
+from celery_dynbeat.planning.plan import due_at, first_fire
+from celery_dynbeat.store import TzState
+from celery_dynbeat.store.runs import skips
+from celery_dynbeat.store.schedules import due
+from celery_dynbeat.store.schedules.due import DueSchedule
+
+logger = logging.getLogger(__name__)
+
+
+class Batch(NamedTuple):
+    """The result of one batch. ``is_waiting`` means that only locked rows are left for now."""
+
+    changed: int
+    is_done: bool
+    is_waiting: bool = False
+
+
+def replan_batch(session: Session, *, now: datetime, settings: Settings, release: str) -> Batch:
+    """Plan the next batch of schedules again with ``release``, the release of this process."""
+    connection = session.connection()
+    state = store.lock_tz_state(connection)
+    if state is None:
+        return Batch(0, is_done=False, is_waiting=True)
+    if state.release is None:
+        # The first beat: the schedules were planned with the present releases.
+        store.set_tz_state(connection, TzState(release))
+        return Batch(0, is_done=True)
+    if is_newer(release, state.release):
+        state = TzState(release, after_id=0)
+    if state.release != release or state.after_id is None:
+        return Batch(0, is_done=True)
+    ids = due.ids_after(session, after=state.after_id, limit=settings.batch_size)
+    rows = {row.id: row for row in due.lock_zoned(session, ids, now=now)}
+    # Beat or an application has locked the others, or they need no new plan.
+    locked = set(due.zoned_ids(session, ids, now=now)) - rows.keys()
+    changes, unplanned = _changes(session, list(rows.values()), now=now, settings=settings)
+    due.advance(session, changes)
+    reached = [each for each in ids if unplanned is None or each < unplanned]
+    after_id = reached[-1] if reached else state.after_id
+    again = [each for each in (state.again_id, *locked) if each is not None and each <= after_id]
+    new = TzState(release, after_id, min(again, default=None))
+    is_end = unplanned is None and len(ids) < settings.batch_size
+    if is_end:
+        new = TzState(release, min(again) - 1 if again else None)
+    store.set_tz_state(connection, new)
+    if changes:
+        logger.info(
+            "%s schedules were planned again with release %s of the tz database",
+            len(changes),
+            release,
+            extra={"event": Event.ZONES_REPLANNED, "schedules": len(changes), "release": release},
+        )
+    return Batch(len(changes), is_done=is_end and new.after_id is None, is_waiting=is_end)
+
+
+def is_newer(release: str, other: str) -> bool:
+    """Return whether a release such as 2026b follows another one."""
+    return _order(release) > _order(other)
+
+
+def _order(release: str) -> tuple[str, int, str]:
+    # After 2026z comes 2026za.
+    return release[:4], len(release), release
+
+
+def _changes(
+    session: Session, rows: Sequence[DueSchedule], *, now: datetime, settings: Settings
+) -> tuple[Sequence[Mapping[str, Any]], int | None]:
+    """Return the changed columns of the rows, and the id of the first row that is not planned.
+
+    The planning time does not reach that row. None: all rows are planned.
+    """
+    skipped = skips.of_rows(session, rows, now=now)
+    planning_time = PlanningTime(batch_size=settings.batch_size)
+    changes: list[Mapping[str, Any]] = []
+    for row in rows:
+        if not planning_time.has_time_for(row.owner):
+            return changes, row.id
+        change = _change(row, skipped.get(row.id, ()), now=now, settings=settings)
+        if change is not None:
+            changes.append(change)
+        planning_time.add_row(row.owner)
+    return changes, None
+
+
+def _change(
+    row: DueSchedule, skipped: Sequence[datetime], *, now: datetime, settings: Settings
+) -> Mapping[str, Any] | None:
+    """Return the changed columns of a row, None if its next run stays."""
+    try:
+        spec = without(
+            with_search_budget(spec_from_row(cast("SpecColumns", row), settings)), skipped
+        )
+        # After the clock was set back, the last run may be later than now.
+        since = now if row.last_run_at is None else max(now, row.last_run_at)
+        fire_at = first_fire(spec, now=since, last_run_at=row.last_run_at)
+        next_run_at = None if fire_at is None else due_at(spec, fire_at, now=now)
+    except InvalidTriggerError:
+        # Beat quarantines it when it is due.
+        return None
+    if fire_at == row.next_fire_at and next_run_at == row.next_run_at:
+        return None
+    finished_at = now if fire_at is None else None
+    return {
+        "id": row.id,
+        "next_fire_at": fire_at,
+        "next_run_at": next_run_at,
+        "finished_at": finished_at,
+    }
