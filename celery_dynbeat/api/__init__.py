@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         PreviewedFireTime,
         QuietHoursInfo,
         RequestInfo,
+        RunArguments,
         RunInfo,
         ScheduleInfo,
         Usage,
@@ -175,6 +176,7 @@ __all__ = [
     "QuietHoursInfo",
     "RequestFilter",
     "RequestInfo",
+    "RunArguments",
     "RunFilter",
     "RunInfo",
     "ScheduleFilter",
@@ -199,7 +201,7 @@ _LAZY_EXPORTS = {
         *("ChangeInfo", "FireTime", "HoldInfo", "Info", "Page"),
         *("ForecastInfo", "ForecastPeak", "ForecastRow", "OwnerRuns"),
         *("Preview", "PreviewedFireTime", "QuietHoursInfo"),
-        *("LimitUsage", "RequestInfo", "RunInfo", "ScheduleInfo", "Usage"),
+        *("LimitUsage", "RequestInfo", "RunArguments", "RunInfo", "ScheduleInfo", "Usage"),
     ),
 }
 

@@ -28,6 +28,7 @@ from celery_dynbeat.api.results import (
     HoldInfo,
     Page,
     RequestInfo,
+    RunArguments,
     RunInfo,
     ScheduleInfo,
     Usage,
@@ -225,6 +226,9 @@ class AsyncSharedCalls:
         session: AnyAsyncSession | None = None,
         **matching: Unpack[ScheduleFilter],
     ) -> BulkResult: ...
+    async def run_arguments(
+        self, run_id: str, *, session: AnyAsyncSession | None = None
+    ) -> RunArguments: ...
     async def runs(
         self,
         name: str | None = None,

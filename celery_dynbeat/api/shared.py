@@ -9,6 +9,7 @@ from celery_dynbeat.api.edit.restoring import RestoreCalls
 from celery_dynbeat.api.lists.changes import ChangeCalls
 from celery_dynbeat.api.lists.forecast_calls import ForecastCalls
 from celery_dynbeat.api.lists.history import RunCalls
+from celery_dynbeat.api.lists.run_arguments import RunArgumentCalls
 from celery_dynbeat.api.lists.schedules import ListCalls
 from celery_dynbeat.api.requests import RequestCalls
 from celery_dynbeat.api.reruns import RerunCalls
@@ -26,6 +27,7 @@ class SharedCalls(
     RerunCalls,
     ListCalls,
     RunCalls,
+    RunArgumentCalls,
     ChangeCalls,
     UsageCalls,
     ForecastCalls,

@@ -101,16 +101,9 @@ def show_run(invocation: Invocation, *, run_id: str) -> None:
 
 def _arguments(invocation: Invocation, run: RunInfo) -> dict[str, Any]:
     """Return what is known of the arguments that the run was sent with."""
-    from celery_dynbeat.insights.explain.run_arguments import (  # noqa: PLC0415
-        UnknownArguments,
-        run_arguments,
-        schedule_of,
-    )
-
     if not was_started(run.status, run.attempt):
         return {}
-    mine, context = invocation.schedules.for_owner(run.owner), invocation.dynbeat.context
-    found = run_arguments(mine, run, schedule=schedule_of(context, run), now=invocation.now)
-    if isinstance(found, UnknownArguments):
-        return {"args": None, "kwargs": None, "arguments": found.reason}
+    found = invocation.calls.run_arguments(run.id)
+    if found.unknown is not None:
+        return {"args": None, "kwargs": None, "arguments": found.unknown}
     return {"args": found.args, "kwargs": found.kwargs}

@@ -71,6 +71,7 @@ LISTS = {
 #: Calls for the run of another owner.
 RUNS = {
     "get_run": lambda mine, theirs, **how: mine.get_run(theirs.run_id, **how),
+    "run_arguments": lambda mine, theirs, **how: mine.run_arguments(theirs.run_id, **how),
     "rerun": lambda mine, theirs, **how: mine.rerun(theirs.run_id, **how),
     "cancel_run": lambda mine, theirs, **how: mine.cancel_run(theirs.run_id, **how),
 }

@@ -37,6 +37,7 @@ from celery_dynbeat import (
     RequestInfo,
     Retry,
     RRule,
+    RunArguments,
     RunFilter,
     RunInfo,
     ScheduleInfo,
@@ -173,6 +174,7 @@ assert_type(mine.timezone(), str)
 assert_type(mine.set_quiet_hours([QuietHours("22:00", "07:00"), "sat 10:00-11:00"]), int)
 assert_type(mine.quiet_hours(), Sequence[QuietHoursInfo])
 assert_type(mine.clear_quiet_hours(), int)
+assert_type(mine.run_arguments("id"), RunArguments)
 assert_type(made.inherits_timezone, bool)
 assert_type(made.given_trigger, Trigger | None)
 assert_type(made.stored_trigger, Mapping[str, str])

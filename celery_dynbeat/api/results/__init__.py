@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from celery_dynbeat.api.results.quiet_hours import QuietHoursInfo
     from celery_dynbeat.api.results.request import RequestInfo
     from celery_dynbeat.api.results.run import RunInfo
+    from celery_dynbeat.api.results.run_arguments import RunArguments
     from celery_dynbeat.api.results.schedule import ScheduleInfo
     from celery_dynbeat.api.results.usage import LimitUsage, Usage
 
@@ -44,6 +45,7 @@ __all__ = [
     "PreviewedFireTime",
     "QuietHoursInfo",
     "RequestInfo",
+    "RunArguments",
     "RunInfo",
     "ScheduleInfo",
     "Usage",
@@ -62,6 +64,7 @@ _LAZY_EXPORTS = {
     "quiet_hours": ("QuietHoursInfo",),
     "request": ("RequestInfo",),
     "run": ("RunInfo",),
+    "run_arguments": ("RunArguments",),
     "schedule": ("ScheduleInfo",),
     "usage": ("LimitUsage", "Usage"),
 }

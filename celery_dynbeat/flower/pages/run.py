@@ -3,18 +3,13 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from celery_dynbeat.api.results import RunInfo, ScheduleInfo
+from celery_dynbeat.api.lists.run_arguments import schedule_of
+from celery_dynbeat.api.results import RunArguments, RunInfo, ScheduleInfo
 from celery_dynbeat.common.errors import RunNotFoundError
 from celery_dynbeat.common.states import was_started
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.charts.share import share
 from celery_dynbeat.flower.pages import run_steps
-from celery_dynbeat.insights.explain.run_arguments import (
-    SentArguments,
-    UnknownArguments,
-    run_arguments,
-    schedule_of,
-)
 from celery_dynbeat.insights.explain.runs import explain_run
 
 #: Reruns of a run have its fire time, each a microsecond later.
@@ -30,7 +25,7 @@ class _Found:
     schedule: ScheduleInfo | None
     reruns: list[RunInfo]
     #: None if the pages hide arguments, and for a run that no worker gets.
-    arguments: SentArguments | UnknownArguments | None
+    arguments: RunArguments | None
     now: datetime
 
 
@@ -77,7 +72,7 @@ class RunPage(PageHandler):
             run=run,
             schedule=schedule,
             reruns=[each for each in later if each.rerun_of == run.id],
-            arguments=run_arguments(mine, run, schedule=schedule, now=now) if is_shown else None,
+            arguments=mine.run_arguments(run.id) if is_shown else None,
             now=now,
         )
 

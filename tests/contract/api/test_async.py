@@ -183,6 +183,7 @@ async def call_each_of_owner(call):
 
 async def call_each_of_both(call, run_id):
     assert (await call("get_run", run_id)).id == run_id
+    assert (await call("run_arguments", run_id)).unknown == "The run was not sent."
     assert [each.id for each in await call("runs")] == [run_id]
     assert (await call("count_runs")).count == 1
     assert await call("cancel_runs") == 0

@@ -16,13 +16,9 @@ from celery_dynbeat import (
     ScheduleNotFoundError,
     StaleScheduleError,
 )
+from celery_dynbeat.api.lists.run_arguments import schedule_of
 from celery_dynbeat.beat.config_sync import sync
 from celery_dynbeat.db.alert_models import Alert
-from celery_dynbeat.insights.explain.run_arguments import (
-    UnknownArguments,
-    run_arguments,
-    schedule_of,
-)
 from tests.support.applications import MINUTELY, START, execute, instants
 from tests.support.suites import one_database
 from tests.support.worker_stub import WorkerStub
@@ -269,11 +265,11 @@ def test_the_schedule_of_a_run_is_found_after_a_rename(dynbeat, mine, clock, bea
     mine.rename("old", "new")
 
     schedule = schedule_of(dynbeat.context, run)
-    found = run_arguments(mine, run, schedule=schedule, now=clock.now())
+    found = mine.run_arguments(run.id)
 
     assert schedule == mine.get("new")
-    assert isinstance(found, UnknownArguments)
-    assert "renamed" in found.reason
+    assert found.unknown is not None
+    assert "renamed" in found.unknown
     mine.delete("new")
     assert schedule_of(dynbeat.context, mine.get_run(run.id)) is None
 

@@ -9,6 +9,7 @@ from celery_dynbeat.api import GroupSchedules, OwnerSchedules, Schedules
 READS = {
     *("alert_targets", "alerts", "changes", "count", "count_runs", "export", "for_group"),
     *("for_owner", "get", "get_request", "get_run", "holds", "list", "preview", "requests", "runs"),
+    "run_arguments",
     *("forecast", "quiet_hours", "timezone", "upcoming", "usage"),
 }
 CALLS = [

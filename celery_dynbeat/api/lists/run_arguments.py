@@ -13,10 +13,14 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.api import ChangeInfo, OwnerSchedules, RunInfo, ScheduleInfo
+from celery_dynbeat.api.calls import Calls
+from celery_dynbeat.api.checks import check_run_id
+from celery_dynbeat.api.results import ChangeInfo, RunArguments, RunInfo, ScheduleInfo
+from celery_dynbeat.common.errors import RunNotFoundError
 from celery_dynbeat.common.states import Action
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import schedules
+from celery_dynbeat.store import runs, schedules
+from celery_dynbeat.store.schedules import changes
 
 #: Edits that are read, the newest first.
 MAX_CHANGES = 100
@@ -27,19 +31,30 @@ _RENAMED = "They are not known: the schedule was renamed since the run."
 _NOT_SENT = "The run was not sent."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SentArguments:
-    """The arguments of a run. SQL by hand can write any JSON."""
+class RunArgumentCalls(Calls):
+    """The call for the arguments of a run."""
 
-    args: Any
-    kwargs: Any
+    def run_arguments(self, run_id: str, *, session: Session | None = None) -> RunArguments:
+        """Return the arguments that a run was sent with.
 
+        They are derived from the audit, as a run stores no arguments. If they cannot be known, the
+        result says why: an edit is missing in the audit, for example. Raises RunNotFoundError, also
+        for the run of an owner outside the scope.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownArguments:
-    """Why the arguments of a run are not known: a sentence."""
+        >>> run = mine.run_now("digest")
+        >>> mine.run_arguments(run.id).unknown
+        'The run was not sent.'
+        """
+        run_id = check_run_id("run_id", run_id)
 
-    reason: str
+        def work(session: Session) -> RunArguments:
+            row = runs.get(session, run_id=run_id)
+            if row is None or self._owner not in {None, row.owner}:
+                raise RunNotFoundError(owner=self._owner, run_id=run_id)
+            run = RunInfo.of(row)
+            return _arguments(session, run, _schedule(session, run), now=self._context.clock.now())
+
+        return self._context.read_many(session, work)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +66,8 @@ class _Version:
     kwargs: Any
 
     @property
-    def arguments(self) -> SentArguments:
-        return SentArguments(args=self.args, kwargs=self.kwargs)
+    def arguments(self) -> RunArguments:
+        return RunArguments(args=self.args, kwargs=self.kwargs)
 
     def is_result_of(self, edit: ChangeInfo) -> bool:
         """Return whether the edit can have made this version: not if an edit is missing between.
@@ -78,46 +93,46 @@ class _Version:
 
 def schedule_of(context: Context, run: RunInfo) -> ScheduleInfo | None:
     """Return the schedule of a run, None if it was deleted. It may have another name now."""
-    schedule_id = run.schedule_id
-    if schedule_id is None:
+    return context.read(None, lambda session: _schedule(session, run))
+
+
+def _schedule(session: Session, run: RunInfo) -> ScheduleInfo | None:
+    if run.schedule_id is None:
         return None
-
-    def read(session: Session) -> ScheduleInfo | None:
-        row = schedules.get_id(session, owner=run.owner, schedule_id=schedule_id)
-        return None if row is None else ScheduleInfo.of(row)
-
-    return context.read(None, read)
+    row = schedules.get_id(session, owner=run.owner, schedule_id=run.schedule_id)
+    return None if row is None else ScheduleInfo.of(row)
 
 
-def run_arguments(
-    mine: OwnerSchedules, run: RunInfo, *, schedule: ScheduleInfo | None, now: datetime
-) -> SentArguments | UnknownArguments:
-    """Return the arguments of a run of ``mine``. ``schedule`` is None if it was deleted."""
+def _arguments(
+    session: Session, run: RunInfo, schedule: ScheduleInfo | None, *, now: datetime
+) -> RunArguments:
+    """Return the arguments of a run. ``schedule`` is None if it was deleted."""
     if run.sent_at is None and run.started_at is None:
-        return UnknownArguments(reason=_NOT_SENT)
+        return RunArguments(unknown=_NOT_SENT)
     if schedule is not None and schedule.updated_at < run.created_at - _CLOCK_ERROR:
-        return SentArguments(args=schedule.args, kwargs=schedule.kwargs)
+        return RunArguments(args=schedule.args, kwargs=schedule.kwargs)
     if schedule is not None and schedule.name != run.name:
-        return UnknownArguments(reason=_RENAMED)
+        return RunArguments(unknown=_RENAMED)
     # An earlier schedule may have had the name.
     since = None if schedule is None else schedule.created_at
-    changes = mine.changes(run.name, since=since, limit=MAX_CHANGES)
-    return _derived(run, schedule, list(changes), now=now)
+    edits = changes.ChangeFilter(owner=run.owner, name=run.name, since=since)
+    rows = changes.page(session, matching=edits, after=None, limit=MAX_CHANGES)
+    return _derived(run, schedule, list(map(ChangeInfo.of, rows)), now=now)
 
 
 def _derived(
-    run: RunInfo, schedule: ScheduleInfo | None, changes: Sequence[ChangeInfo], *, now: datetime
-) -> SentArguments | UnknownArguments:
+    run: RunInfo, schedule: ScheduleInfo | None, newest: Sequence[ChangeInfo], *, now: datetime
+) -> RunArguments:
     recorded_at = run.created_at - _CLOCK_ERROR
     started_at = (run.started_at or run.finished_at or now) + _CLOCK_ERROR
     # Others are no edits of the schedule, such as a manual run.
-    edits = [each for each in changes if "version" in {**(each.before or {}), **(each.after or {})}]
+    edits = [each for each in newest if "version" in {**(each.before or {}), **(each.after or {})}]
     if schedule is not None:
         version = _Version(number=schedule.version, args=schedule.args, kwargs=schedule.kwargs)
     else:
         deletion = _deletion(edits, after=run.created_at + _CLOCK_ERROR)
         if deletion is None:
-            return UnknownArguments(reason=_INCOMPLETE)
+            return RunArguments(unknown=_INCOMPLETE)
         # Empty values are not in the audit.
         version = _Version(number=0, args=[], kwargs={}).before(edits[deletion].before or {})
         edits = edits[deletion + 1 :]
@@ -132,9 +147,9 @@ def _derived(
         if edit.action in {Action.CREATE, Action.RENAME, Action.MOVE}:
             break
         if edit.changed_at <= started_at and not {"args", "kwargs"}.isdisjoint(before):
-            return UnknownArguments(reason=_changed_meanwhile(edit))
+            return RunArguments(unknown=_changed_meanwhile(edit))
         version = version.before(before)
-    return UnknownArguments(reason=_INCOMPLETE)
+    return RunArguments(unknown=_INCOMPLETE)
 
 
 def _deletion(edits: Sequence[ChangeInfo], *, after: datetime) -> int | None:

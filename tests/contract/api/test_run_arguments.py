@@ -4,18 +4,14 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat.insights.explain import run_arguments as module
-from celery_dynbeat.insights.explain.run_arguments import (
-    SentArguments,
-    UnknownArguments,
-    run_arguments,
-)
+from celery_dynbeat import RunArguments, RunNotFoundError
+from celery_dynbeat.api.lists import run_arguments as module
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, application, execute
 from tests.support.suites import one_database
 
 MINUTE = timedelta(minutes=1)
-FIRST = SentArguments(args=[1], kwargs={"a": {"b": None}})
+FIRST = RunArguments(args=[1], kwargs={"a": {"b": None}})
 OTHER = {"args": [2], "kwargs": {}}
 INCOMPLETE = "the audit does not have all edits since the run"
 
@@ -49,15 +45,9 @@ def fire(dynbeat, mine, clock):
 
 
 @pytest.fixture
-def arguments(dynbeat, mine, clock):
-    """Return a function that gives the arguments of a run."""
-
-    def given(run_id):
-        run = dynbeat.schedules.get_run(run_id)
-        schedule = None if run.schedule_id is None else mine.get(run.name)
-        return run_arguments(mine, run, schedule=schedule, now=clock.now())
-
-    return given
+def arguments(mine):
+    """Return the call that gives the arguments of a run."""
+    return mine.run_arguments
 
 
 @one_database
@@ -80,7 +70,7 @@ def test_arguments_are_those_before_the_edits_that_followed(mine, clock, fire, a
 
     found = [arguments(each) for each in runs]
 
-    assert found == [FIRST, *(SentArguments(args=[n], kwargs=FIRST.kwargs) for n in (2, 3, 4))]
+    assert found == [FIRST, *(RunArguments(args=[n], kwargs=FIRST.kwargs) for n in (2, 3, 4))]
 
 
 @pytest.mark.usefixtures("schedule")
@@ -98,7 +88,7 @@ def test_the_run_of_a_deleted_schedule_has_the_arguments_of_its_time(mine, clock
 
     found = [arguments(each) for each in (first, second, third)]
 
-    assert found == [FIRST, SentArguments(**OTHER), SentArguments(args=[], kwargs={})]
+    assert found == [FIRST, RunArguments(**OTHER), RunArguments(args=[], kwargs={})]
 
 
 @one_database
@@ -114,8 +104,8 @@ def test_arguments_that_changed_before_the_start_are_not_known(dynbeat, mine, cl
     clock.advance(MINUTE)
 
     found = arguments(run.id)
-    assert isinstance(found, UnknownArguments)
-    assert "changed at 2026-11-21 09:01:10 UTC, before the run started" in found.reason
+    assert found.unknown is not None
+    assert "changed at 2026-11-21 09:01:10 UTC, before the run started" in found.unknown
 
 
 @one_database
@@ -136,8 +126,8 @@ def test_arguments_are_not_known_without_all_edits(dynbeat, mine, clock, fire, a
 
     found = arguments(run_id)
 
-    assert isinstance(found, UnknownArguments)
-    assert INCOMPLETE in found.reason
+    assert found.unknown is not None
+    assert INCOMPLETE in found.unknown
 
 
 @pytest.mark.usefixtures("schedule")
@@ -149,7 +139,7 @@ def test_arguments_are_not_known_after_very_many_edits(mine, clock, fire, argume
     assert arguments(run_id) == FIRST
     monkeypatch.setattr(module, "MAX_CHANGES", 2)
 
-    assert isinstance(arguments(run_id), UnknownArguments)
+    assert arguments(run_id).unknown is not None
 
 
 @one_database
@@ -160,7 +150,7 @@ def test_a_run_that_was_not_sent_says_so(dynbeat, mine, arguments):
 
     run = mine.runs("n").items[0]
 
-    assert arguments(run.id) == UnknownArguments(reason="The run was not sent.")
+    assert arguments(run.id) == RunArguments(unknown="The run was not sent.")
 
 
 @one_database
@@ -173,14 +163,13 @@ def test_without_an_audit_only_runs_after_the_last_edit_are_known(database_url, 
             clock.advance(MINUTE)
             ManualBeat(dynbeat).run_until_idle()
             clock.advance(MINUTE)
-            schedule = mine.get("n")
             for run in mine.runs("n"):
-                found[number, run.id] = run_arguments(mine, run, schedule=schedule, now=clock.now())
+                found[number, run.id] = mine.run_arguments(run.id)
             mine.update("n", args=[number])
 
-    kinds = [type(each) for each in found.values()]
-    assert kinds[0] is SentArguments
-    assert kinds[-1] is UnknownArguments
+    first, *_, last = found.values()
+    assert first == RunArguments(args=[1], kwargs={})
+    assert last.unknown is not None
 
 
 @pytest.mark.usefixtures("schedule")
@@ -195,4 +184,15 @@ def test_arguments_of_a_schedule_that_replaced_another_without_audit_are_not_tak
     clock.advance(MINUTE)
     mine.delete("n")
 
-    assert isinstance(arguments(run_id), UnknownArguments)
+    assert arguments(run_id).unknown is not None
+
+
+@one_database
+@pytest.mark.usefixtures("schedule")
+def test_the_arguments_of_a_run_are_for_its_owner_only(dynbeat, fire):
+    run_id = fire()
+
+    assert dynbeat.schedules.run_arguments(run_id) == FIRST
+    assert FIRST.to_dict() == {"args": FIRST.args, "kwargs": FIRST.kwargs, "unknown": None}
+    with pytest.raises(RunNotFoundError):
+        dynbeat.schedules.for_owner("user:7").run_arguments(run_id)
