@@ -2,6 +2,7 @@
 
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.support.select import Select
 
 from celery_dynbeat import Cron, Every
 from tests.support.browsers import NARROW
@@ -85,6 +86,17 @@ def test_each_action_on_a_schedule(open_page, mine):
     assert not mine.get("sync").enabled
     press(page, "Resume")
     page.find(".db-message", text="Resumed")
+    press(page, "Pause until…")
+    page.find("h1", text="Pause “sync")
+    page.find("#db-reason").send_keys("holiday")
+    Select(page.find("#db-until")).select_by_visible_text("4 h")
+    assert page.accessibility_errors() == []
+    press(page, "Pause 1 schedule")
+    page.find(".db-message", text="Until ")
+    paused = mine.get("sync")
+    assert (paused.paused_reason, paused.paused_until is None) == ("holiday", False)
+    press(page, "Resume")
+    page.find(".db-message", text="Resumed")
     press(page, "Skip next")
     page.find(".db-message", text="skips")
     press(page, "Unskip")
@@ -96,9 +108,9 @@ def test_each_action_on_a_schedule(open_page, mine):
     page.find(".db-banner", text="incident 7")
     press(page, "Release owner")
     page.find(".db-message", text="is released")
-    actions = [each.action for each in mine.changes("sync", limit=5)]
-    assert actions == ["unskip", "skip", "resume", "pause", "run_now"]
-    assert {each.actor for each in mine.changes("sync", limit=5)} == {"alice"}
+    actions = [each.action for each in mine.changes("sync", limit=7)]
+    assert actions == ["unskip", "skip", "resume", "pause", "resume", "pause", "run_now"]
+    assert {each.actor for each in mine.changes("sync", limit=7)} == {"alice"}
 
 
 def test_a_schedule_is_deleted_after_a_confirmation(open_page, mine):

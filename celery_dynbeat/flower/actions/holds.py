@@ -3,18 +3,12 @@
 A form without the field ``owner`` means everything: ``""`` is the application itself.
 """
 
-from datetime import datetime, timedelta
-
 from celery_dynbeat.api.control.holds import HoldCalls
 from celery_dynbeat.api.results import HoldInfo
 from celery_dynbeat.common.text import is_group
 from celery_dynbeat.flower.base.action import ActionHandler, Confirmation
 from celery_dynbeat.flower.base.fragments import local_time
-from celery_dynbeat.flower.base.instants import given_instant
 from celery_dynbeat.flower.base.messages import Message
-
-#: The choices of the form -> after how many hours the hold ends.
-HOURS = {"1 h": 1, "4 h": 4, "24 h": 24}
 
 
 class _OfOwner(ActionHandler):
@@ -52,28 +46,18 @@ class HoldAction(_OfOwner):
                 "Beat starts no fire times until the release. Manual runs still start.",
                 "After the release, catch_up decides which missed fire times run.",
             ),
-            asks_until=True,
+            no_end="released",
         )
 
     def act(self) -> Message:
         """Hold, with the reason that the confirmation asked for."""
-        reason, until = self.field("reason").strip(), self._until()
-        hold = self.scope.hold(reason=reason, until=until)
+        hold = self.scope.hold(reason=self.field("reason").strip(), until=self.until)
         return Message(f"{self.whose} is held{self._end(hold)}.")
 
     def _end(self, hold: HoldInfo) -> str:
         if hold.until_at is None:
             return " until it is released"
         return f" until {local_time(hold.until_at, self.zone.common)}"
-
-    def _until(self) -> datetime | None:
-        hours, typed = HOURS.get(self.field("until")), self.field("until_at")
-        if hours is not None:
-            return self.dynbeat.context.clock.now() + timedelta(hours=hours)
-        if not typed:
-            return None
-        now = self.dynbeat.context.clock.now()
-        return given_instant("until", typed, zone=self.zone.common, now=now)
 
 
 class ReleaseAction(_OfOwner):

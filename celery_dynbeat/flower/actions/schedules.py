@@ -5,6 +5,7 @@ the field ``ask``, so that a person confirms the number. ``version`` counts for 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import ClassVar
 
@@ -27,6 +28,8 @@ class ScheduleAction(ActionHandler):
     #: What the confirmation says below the question.
     effect: ClassVar[str] = ""
     is_destructive: ClassVar[bool] = False
+    #: The choice without an end, if the confirmation asks when the effect ends.
+    no_end: ClassVar[str] = ""
 
     @property
     def keys(self) -> Sequence[ScheduleKey]:
@@ -45,6 +48,7 @@ class ScheduleAction(ActionHandler):
             details=selected.names(keys) if len(keys) > 1 else (),
             effect=self.effect,
             is_destructive=self.is_destructive,
+            no_end=self.no_end,
         )
 
     def act(self) -> Message:
@@ -62,15 +66,27 @@ class ScheduleAction(ActionHandler):
 
 
 class PauseAction(ScheduleAction):
-    """Pause schedules."""
+    """Pause schedules, until a person resumes them or until a time."""
 
     verb, done = "Pause", "paused"
     effect = "Runs that have not started are revoked."
+    no_end = "resumed"
+
+    def act(self) -> Message:
+        """Pause them, and say when the pause ends."""
+        until, message = self.until, super().act()
+        if until is None:
+            return message
+        return replace(message, text=f"{message.text} Until {local_time(until, self.zone.common)}.")
 
     def act_on(self, key: ScheduleKey, version: int | None) -> None:
-        """Pause one, with the reason of the confirmation."""
-        reason = self.field("reason").strip()
-        self.for_owner(key.owner).pause(key.name, reason=reason, expected_version=version)
+        """Pause one, with the reason and the end of the confirmation."""
+        self.for_owner(key.owner).pause(
+            key.name,
+            until=self.until,
+            reason=self.field("reason").strip(),
+            expected_version=version,
+        )
 
 
 class ResumeAction(ScheduleAction):

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
 from http import HTTPStatus
 from typing import TypeVar
 
@@ -19,6 +21,7 @@ from celery_dynbeat.api.acting import acting
 from celery_dynbeat.flower.base import messages
 from celery_dynbeat.flower.base.access import actor_of
 from celery_dynbeat.flower.base.errors import ActionTimeoutError, PageError
+from celery_dynbeat.flower.base.instants import given_instant
 from celery_dynbeat.flower.base.messages import Message
 from celery_dynbeat.flower.base.page import PageHandler
 
@@ -26,6 +29,8 @@ T = TypeVar("T")
 
 #: Fields of a form that the confirmation does not repeat.
 _OWN_FIELDS = frozenset({"_xsrf", "confirmed", "reason", "until", "until_at"})
+#: The choices of ``until`` -> after how many hours the effect ends.
+HOURS = {"1 h": 1, "4 h": 4, "24 h": 24}
 #: Digits of a number in a form: those of a row id.
 _MAX_DIGITS = 19
 #: Parts of a URL with which a browser leaves the folder of our pages.
@@ -44,8 +49,9 @@ class Confirmation:
     effect: str = ""
     #: Whether the button is red.
     is_destructive: bool = True
-    #: Whether the form asks when the effect ends: the fields ``until`` and ``until_at``.
-    asks_until: bool = False
+    #: The form asks when the effect ends: the fields ``until`` and ``until_at``. This is the choice
+    #: without an end, such as "released". "": the form does not ask.
+    no_end: str = ""
 
 
 class ActionHandler(PageHandler):
@@ -96,6 +102,18 @@ class ActionHandler(PageHandler):
         """Return the different values of a field that has numbers. Answers 400 for others."""
         return [_number(each, name) for each in dict.fromkeys(self.fields(name))]
 
+    @cached_property
+    def until(self) -> datetime | None:
+        """The end that the confirmation asked for, None without one. Raises InvalidScheduleError.
+
+        A time without an offset is in the zone of the page.
+        """
+        hours, typed = HOURS.get(self.field("until")), self.field("until_at")
+        now = self.dynbeat.context.clock.now()
+        if hours is not None:
+            return now + timedelta(hours=hours)
+        return given_instant("until", typed, zone=self.zone.common, now=now) if typed else None
+
     @property
     def version(self) -> int | None:
         """The version of the schedule that the viewer saw; None if the form has none."""
@@ -107,7 +125,11 @@ class ActionHandler(PageHandler):
             question = await self.call(self.confirmation)
             if question is not None:
                 await self.render_page(
-                    "confirm.html", question=question, given=self._given(), back=self.back
+                    "confirm.html",
+                    question=question,
+                    hours=list(HOURS),
+                    given=self._given(),
+                    back=self.back,
                 )
                 return
         messages.leave(self, await self.change(self._acting))

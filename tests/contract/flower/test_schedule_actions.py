@@ -1,14 +1,14 @@
 """Pause, resume, run, delete and skip: one schedule, and several of a list."""
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from html import unescape
 
 import pytest
 
 from celery_dynbeat import Every
 from celery_dynbeat.flower.base.selection import encode
-from tests.support.applications import instants
+from tests.support.applications import START, instants
 
 LIST = "/dynbeat/schedules?state=active"
 
@@ -79,6 +79,29 @@ def test_the_confirmed_schedules_are_paused_with_the_reason(mine, pages):
     assert message(pages, answer) == "Paused 2 schedules."
     assert states(mine) == {"a": "paused", "b": "paused", "c": "active"}
     assert mine.get("a").paused_reason == "holiday"
+
+
+@pytest.mark.parametrize(
+    ("given", "end"),
+    [
+        ({"until": "4 h"}, START + timedelta(hours=4)),
+        ({"until_at": "2026-11-23T08:30"}, datetime(2026, 11, 23, 8, 30, tzinfo=UTC)),
+    ],
+)
+def test_a_pause_ends_when_the_form_says(mine, pages, given, end):
+    assert 'name="until_at"' in post(pages, "pause", "a", ask="yes").text
+
+    answer = post(pages, "pause", "a", "b", confirmed="yes", **given)
+
+    assert message(pages, answer).startswith("Paused 2 schedules. Until ")
+    assert [mine.get(name).paused_until for name in ("a", "b", "c")] == [end, end, None]
+
+
+def test_a_pause_with_an_end_that_has_passed_pauses_nothing(mine, pages):
+    answer = post(pages, "pause", "a", confirmed="yes", until_at="2020-01-01T00:00")
+
+    assert "must be later than now" in message(pages, answer)
+    assert states(mine)["a"] == "active"
 
 
 def test_a_schedule_that_vanished_is_reported_and_the_others_are_done(mine, pages):
