@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.api import checks, export
 from celery_dynbeat.api.acting import current_actor
 from celery_dynbeat.api.backfills import BackfillCalls
-from celery_dynbeat.api.edit import audit, edits, limits, owner_zone
+from celery_dynbeat.api.edit import audit, edits, owner_zone
 from celery_dynbeat.api.edit.conversion import TaskLike, TriggerLike
 from celery_dynbeat.api.edit.fields import Changes, Fields, NewFields, require_trigger
 from celery_dynbeat.api.edit.fire_times import FireTimeCalls

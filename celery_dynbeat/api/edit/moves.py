@@ -21,6 +21,7 @@ from celery_dynbeat.api.acting import acting_as
 from celery_dynbeat.api.calls import Calls
 from celery_dynbeat.api.columns import ScheduleColumns
 from celery_dynbeat.api.edit import audit, edits, limits, owner_zone, timezones, timing
+from celery_dynbeat.api.edit.owner_zone import OwnerClock
 from celery_dynbeat.api.results import ScheduleInfo
 from celery_dynbeat.common.errors import InvalidTriggerError, ScheduleExistsError
 from celery_dynbeat.common.states import Action
@@ -55,7 +56,7 @@ class MoveCalls(Calls):
           in the audit of the old owner. The move is in the audit of both owners.
         - If the schedule follows the time zone of its owner, it follows that of the new owner. If
           the two zones differ, it is planned again from now, and nothing fires retroactively.
-          Otherwise its next fire time stays the same.
+          Otherwise its next fire time stays the same. The quiet hours of the new owner apply.
         - A trigger with an ``H`` keeps its fire times, as after ``rename()``. The delays within
           ``jitter`` change.
         - A hold of the old owner no longer applies. A hold of the new owner does.
@@ -105,17 +106,17 @@ def _move(
     only_checks: bool = False,
 ) -> ScheduleInfo:
     # The owner before the schedule, in the order of all locks.
-    zone = owner_zone.lock_many(context, session, [to])[to]
+    clock = owner_zone.lock_new(context, session, to, needs_zone=True)
     row = edits.lock(session, owner=owner, name=name, expected_version=expected_version)
     now = context.clock.now()
-    _check(context, session, row, to=to, zone=zone, now=now)
+    _check(context, session, row, to=to, zone=clock.timezone, now=now)
     if only_checks:
         return ScheduleInfo.of(row)
     with audit.recording(context, session, row, Action.MOVE, now=now):
         spec = edits.spec_without_hashes(row)
         moves.move(session, row, to=to)
         row.trigger_spec = spec
-        _follow(context, session, row, zone=zone, now=now)
+        _follow(context, session, row, clock=clock, now=now)
         edits.touch(context, session, row, now=now)
     return ScheduleInfo.of(row)
 
@@ -144,13 +145,22 @@ def _trigger_of(row: Schedule) -> Trigger | None:
         return None
 
 
-def _follow(context: Context, session: Session, row: Schedule, *, zone: str, now: datetime) -> None:
-    """Set the next run by the time zone of the new owner, and by its jitter."""
-    if row.inherits_timezone and row.timezone != zone:
-        missed = timezones.follow(context, session, row, timezone=zone, now=now)
+def _follow(
+    context: Context, session: Session, row: Schedule, *, clock: OwnerClock, now: datetime
+) -> None:
+    """Set the next run by the time zone and the quiet hours of the new owner, and by its jitter."""
+    has_other_quiet_hours = row.quiet_hours != clock.quiet_hours
+    row.quiet_hours = clock.quiet_hours
+    if row.inherits_timezone and row.timezone != clock.timezone:
+        missed = timezones.follow(context, session, row, timezone=clock.timezone, now=now)
         if missed is not None:
             runs.add(session, [run_rows.skipped_row(row, missed, now=now)])
-    elif row.held_at is not None or row.jitter is not None or context.settings.jitter:
+    elif (
+        has_other_quiet_hours
+        or row.held_at is not None
+        or row.jitter is not None
+        or context.settings.jitter
+    ):
         # A hold of the old owner ends for this row. Beat finds those of the new owner.
         timing.apply_jitter(context, row)
         if row.next_run_at is not None:

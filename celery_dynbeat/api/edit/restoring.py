@@ -108,7 +108,7 @@ def _create(
     task, trigger = given.pop("task", None), _trigger(change, old)
     if trigger is None:
         raise checks.invalid("change_id", change.id, "has no trigger: the audit is incomplete")
-    zone = owner_zone.lock(context, session, owner, trigger)
+    clock = owner_zone.lock_new(context, session, owner, needs_zone=trigger.needs_zone)
     now = context.clock.now()
     row = edits.new_row(
         context,
@@ -117,7 +117,7 @@ def _create(
         task=task,
         trigger=trigger,
         given=given,
-        timezone=zone,
+        clock=clock,
         now=now,
     )
     _check_not_passed(context, row, now=now)

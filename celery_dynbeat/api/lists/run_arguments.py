@@ -20,7 +20,7 @@ from celery_dynbeat.common.errors import RunNotFoundError
 from celery_dynbeat.common.states import Action
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import runs, schedules
-from celery_dynbeat.store.schedules import changes
+from celery_dynbeat.store.schedules import change_pages
 
 #: Edits that are read, the newest first.
 MAX_CHANGES = 100
@@ -115,8 +115,8 @@ def _arguments(
         return RunArguments(unknown=_RENAMED)
     # An earlier schedule may have had the name.
     since = None if schedule is None else schedule.created_at
-    edits = changes.ChangeFilter(owner=run.owner, name=run.name, since=since)
-    rows = changes.page(session, matching=edits, after=None, limit=MAX_CHANGES)
+    edits = change_pages.ChangeFilter(owner=run.owner, name=run.name, since=since)
+    rows = change_pages.page(session, matching=edits, after=None, limit=MAX_CHANGES)
     return _derived(run, schedule, list(map(ChangeInfo.of, rows)), now=now)
 
 

@@ -22,7 +22,6 @@ from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.alert_models import Alert
 from celery_dynbeat.db.models import Run, Schedule
 from celery_dynbeat.db.slot_models import Slot
-from celery_dynbeat.insights.explain.run_arguments import UnknownArguments, run_arguments
 from celery_dynbeat.store import holds
 from celery_dynbeat.store.schedules import moves as store
 from tests.security.lookalikes import everything
@@ -342,9 +341,20 @@ def test_the_arguments_of_a_run_before_the_move_are_not_guessed(dynbeat, mine, t
     run = theirs.runs("n")[-1]
     theirs.update("n", kwargs={"a": 3})
 
-    found = run_arguments(theirs, run, schedule=theirs.get("n"), now=clock.now())
+    assert theirs.run_arguments(run.id).unknown
 
-    assert isinstance(found, UnknownArguments)
+
+def test_a_moved_schedule_has_the_quiet_hours_of_its_new_owner(dynbeat, mine, theirs):
+    created = mine.create("n", task="t", trigger=Every(HOUR))
+    theirs.set_quiet_hours([f"{START:%H}:00-00:00"])
+
+    move(dynbeat)
+
+    found = theirs.get("n")
+    assert found.next_fire_at == created.next_fire_at
+    assert found.next_run_at == START.replace(hour=0) + timedelta(days=1)
+    dynbeat.schedules.move("n", owner="user:43", to="user:42")
+    assert mine.get("n").next_run_at == created.next_run_at
 
 
 def test_an_owner_cannot_move_a_schedule():
