@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from celery_dynbeat.api.lists.run_arguments import schedule_of
 from celery_dynbeat.api.results import RunArguments, RunInfo, ScheduleInfo
@@ -10,7 +11,11 @@ from celery_dynbeat.common.states import was_started
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.charts.share import share
 from celery_dynbeat.flower.pages import run_steps
+from celery_dynbeat.insights.explain.collect import quiet_of_run
 from celery_dynbeat.insights.explain.runs import explain_run
+
+if TYPE_CHECKING:
+    from celery_dynbeat.planning.quiet_hours import Quiet
 
 #: Reruns of a run have its fire time, each a microsecond later.
 _RERUN_SPAN = timedelta(milliseconds=1)
@@ -27,6 +32,7 @@ class _Found:
     #: None if the pages hide arguments, and for a run that no worker gets.
     arguments: RunArguments | None
     now: datetime
+    quiet: "Quiet | None"
 
 
 class RunPage(PageHandler):
@@ -40,7 +46,7 @@ class RunPage(PageHandler):
         found = await self.call(lambda: self._read(run_id))
         run, schedule = found.run, found.schedule
         jitter = None if schedule is None else schedule.jitter
-        sentence = explain_run(run, now=found.now, jitter=jitter)
+        sentence = explain_run(run, now=found.now, jitter=jitter, quiet=found.quiet)
         await self.render_page(
             "run.html",
             run=run,
@@ -74,6 +80,7 @@ class RunPage(PageHandler):
             reruns=[each for each in later if each.rerun_of == run.id],
             arguments=mine.run_arguments(run.id) if is_shown else None,
             now=now,
+            quiet=quiet_of_run(self.dynbeat.context, run),
         )
 
     def _task_url(self, run_id: str) -> str | None:

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from celery_dynbeat.api import ScheduleInfo
 from celery_dynbeat.common.run_ids import created_at
-from celery_dynbeat.common.states import UNFINISHED, State, Status
+from celery_dynbeat.common.states import UNFINISHED, State, Status, was_started
 from celery_dynbeat.common.text import escape, format_duration, groups_of
 from celery_dynbeat.flower.base import selection
 from celery_dynbeat.flower.base.fragments import local_time
@@ -18,14 +18,14 @@ from celery_dynbeat.insights.statistics.recent_runs import RecentRun
 #: Runs of a strip.
 RUNS = 30
 _FAILURES = frozenset({Status.FAILED, Status.LOST})
-#: Such a run says nothing about the task.
-_NEVER_EXECUTED = frozenset({Status.SKIPPED, Status.REVOKED, Status.EXPIRED})
+#: Such a run says nothing about the task, or that its task had nothing to do (SkipRun).
+_NO_RESULT = frozenset({Status.SKIPPED, Status.REVOKED, Status.EXPIRED})
 _WORKING = frozenset({State.ACTIVE, State.FAILING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRun:
-    """The newest run that was not skipped."""
+    """The newest run. A skipped fire time is none; a run that its task skipped is one."""
 
     at: datetime
     status: str
@@ -105,11 +105,11 @@ def state_of(info: ScheduleInfo, situation: Situation) -> str:
 
 
 def last_run(runs: Sequence[RecentRun]) -> LastRun | None:
-    """Return the newest run that was not skipped, None if there is none."""
-    newest = next((run for run in reversed(runs) if run.status != Status.SKIPPED), None)
+    """Return the newest run, None if there are only skipped fire times."""
+    newest = next((run for run in reversed(runs) if was_started(run.status, run.attempt)), None)
     if newest is None:
         return None
-    ignored = {*_NEVER_EXECUTED, *UNFINISHED}
+    ignored = {*_NO_RESULT, *UNFINISHED}
     ended = [run for run in reversed(runs) if run.status not in ignored]
     failed = list(takewhile(lambda run: run.status in _FAILURES, ended))
     error = next((run.error.partition("\n")[0] for run in failed[:1] if run.error), None)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.orm import Session
 
@@ -14,7 +14,7 @@ from celery_dynbeat.broker.task_message import MessageSender, queue_of
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.owner_limits import Limit
 from celery_dynbeat.common.states import Action, Status
-from celery_dynbeat.db.models import Node, NodeKind
+from celery_dynbeat.db.models import Node, NodeKind, Schedule
 from celery_dynbeat.health.evaluation import Limits, NodeState, state_of
 from celery_dynbeat.health.queues import reported_names
 from celery_dynbeat.insights.explain.causes import find_cause
@@ -31,6 +31,9 @@ from celery_dynbeat.planning.admission import full_limit
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import runs, schedules, slots
 from celery_dynbeat.store.health import nodes_statement
+
+if TYPE_CHECKING:
+    from celery_dynbeat.planning.quiet_hours import Quiet
 
 #: For how long a node that ended is a fact.
 _NODES_SINCE = timedelta(days=1)
@@ -94,16 +97,31 @@ def _facts(
 def _quiet_hours(session: Session, schedule: ScheduleInfo) -> Mapping[str, Any]:
     """Return the quiet hours of the schedule, and its next fire time, which may wait in them."""
     row = schedules.get(session, owner=schedule.owner, name=schedule.name)
+    return {"quiet": _quiet(row), "next_fire_at": None if row is None else row.next_fire_at}
+
+
+def quiet_of_run(context: Context, run: RunInfo) -> "Quiet | None":
+    """Return the present quiet hours of the schedule of a run, None without any."""
+    schedule_id = run.schedule_id
+    if schedule_id is None:
+        return None
+    return context.read(
+        None,
+        lambda session: _quiet(schedules.get_id(session, owner=run.owner, schedule_id=schedule_id)),
+    )
+
+
+def _quiet(row: Schedule | None) -> "Quiet | None":
     if row is None or row.quiet_hours is None:
-        return {}
+        return None
     # A late import: few owners have quiet hours.
     from celery_dynbeat.planning.quiet_hours import quiet_of  # noqa: PLC0415
 
     try:
-        return {"quiet": quiet_of(row.quiet_hours), "next_fire_at": row.next_fire_at}
+        return quiet_of(row.quiet_hours)
     except InvalidTriggerError:
         # SQL by hand. Beat quarantines the schedule when it is due.
-        return {}
+        return None
 
 
 def _slot_limit(

@@ -54,7 +54,7 @@ class Facts:
     its messages, None if it is not known. ``refused_content`` is their content type if
     ``accept_content`` of the application refuses it. ``default_overlap`` and ``default_jitter`` are
     those of the settings. ``paused_by`` is the actor of the last pause, "" if it is not known.
-    ``quiet`` are the quiet hours of its owner; with them ``next_fire_at`` is known.
+    ``quiet`` are the quiet hours of its owner.
     """
 
     now: datetime

@@ -30,6 +30,7 @@ class RecentRun(Info):
 
     id: str
     status: str
+    attempt: int
     origin: str
     scheduled_for: datetime
     fire_count: int
@@ -87,6 +88,7 @@ def _recent_run(row: Any) -> RecentRun:
     return RecentRun(
         id=row.id,
         status=row.status,
+        attempt=row.attempt,
         origin=row.origin,
         scheduled_for=fire_time,
         fire_count=row.fire_count,

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.results import Info
-from celery_dynbeat.common.states import Status
+from celery_dynbeat.common.states import Status, was_started
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.insights.statistics.subject import schedule_row
 from celery_dynbeat.process.context import Context
@@ -45,7 +45,8 @@ class TimesBucket(Info):
     """The times of the runs whose fire time lies from ``start_at`` to before ``end_at``.
 
     - ``count`` is the number of runs that were read: the newest MAX_SAMPLE of the bucket, without
-      skipped ones. ``is_sample`` means that the bucket can have more.
+      skipped fire times. A run that its task skipped counts. ``is_sample`` means that the bucket
+      can have more.
     - ``lag_p50`` and ``lag_max`` are the median and the maximum of the time from the fire time to
       the send. Manual runs, reruns and backfills have no lag.
     - ``duration_p50`` and ``duration_max`` are those from start to end of the succeeded and failed
@@ -130,7 +131,7 @@ def _shortest_span(session: Session, *, schedule_id: int, now: datetime) -> time
     rows = newest_of_schedule(
         session, schedule_id=schedule_id, since=now - SPANS[-1], until=now, limit=_MAX_SEARCHED
     )
-    executed = [row.scheduled_for for row in rows if row.status != Status.SKIPPED]
+    executed = [row.scheduled_for for row in rows if was_started(row.status, row.attempt)]
     if not executed:
         return _EMPTY_SPAN
     oldest = executed[:ENOUGH_RUNS][-1]
@@ -167,7 +168,7 @@ def _bucket(span: Span, rows: Sequence[Any]) -> TimesBucket:
     return TimesBucket(
         start_at=span.start,
         end_at=span.end,
-        count=sum(row.status != Status.SKIPPED for row in rows),
+        count=sum(was_started(row.status, row.attempt) for row in rows),
         is_sample=len(rows) == MAX_SAMPLE,
         lag_p50=median(lags) if lags else None,
         lag_max=max(lags, default=None),

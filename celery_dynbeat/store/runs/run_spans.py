@@ -72,16 +72,20 @@ def sample_of_schedule(
 
 
 def _sample(number: Any, start: Any, end: Any) -> Select[Any]:
-    columns = (Run.status, Run.origin, Run.scheduled_for, Run.sent_at, Run.started_at)
-    return _newest(start, end, number.label("number"), *columns, Run.finished_at)
+    columns = (Run.status, Run.attempt, Run.origin, Run.scheduled_for, Run.sent_at)
+    times = (Run.started_at, Run.finished_at)
+    return _newest(start, end, number.label("number"), *columns, *times)
 
 
 @in_index_order
 def newest_of_schedule(
     session: Session, *, schedule_id: int, since: datetime, until: datetime, limit: int
 ) -> Sequence[Row[Any]]:
-    """Return fire time and status of the newest ``limit`` runs with since <= fire time < until."""
-    statement = _newest(since, until, Run.scheduled_for, Run.status)
+    """Return the newest ``limit`` runs with since <= fire time < until.
+
+    The columns are scheduled_for, status and attempt.
+    """
+    statement = _newest(since, until, Run.scheduled_for, Run.status, Run.attempt)
     return session.execute(statement, {"schedule_id": schedule_id, "row_limit": limit}).all()
 
 

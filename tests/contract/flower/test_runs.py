@@ -6,6 +6,7 @@ from html import unescape
 
 import pytest
 
+from celery_dynbeat import Once
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, execute
 
@@ -229,6 +230,21 @@ def test_a_run_shows_its_note_escaped(made, pages):
     assert "Note of the task" in text
     assert "12 mails" in text
     assert "<script>alert" not in text
+
+
+def test_a_run_that_waited_for_the_end_of_quiet_hours_says_so(dynbeat, mine, clock, pages):
+    mine.create("n", task="t", trigger=Once(START + MINUTE))
+    mine.set_quiet_hours(["09:00-12:00"])
+    clock.advance(timedelta(hours=3))
+    ManualBeat(dynbeat).run_until_idle()
+    (run,) = mine.runs("n")
+    values = {"status": "succeeded", "at": run.sent_at, "id": run.id}
+    sql = "UPDATE dynbeat_run SET status = :status, overdue_at = NULL, started_at = :at,"
+    execute(dynbeat, f"{sql} finished_at = :at, attempt = 1 WHERE id = :id", **values)
+
+    text = pages.get(f"/dynbeat/run/{run.id}").text
+
+    assert "late (its fire time was in quiet hours)" in text
 
 
 def test_a_run_that_its_task_skipped_can_run_again(made, pages):

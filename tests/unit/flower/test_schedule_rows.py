@@ -37,6 +37,7 @@ def run(status, *, minutes=0, **values):
     fields = {
         "id": new_run_id(at),
         "status": status,
+        "attempt": 0 if status == "skipped" else 1,
         "origin": "schedule",
         "scheduled_for": at,
         "fire_count": 1,
@@ -105,6 +106,14 @@ def test_the_last_run_is_the_newest_that_was_not_skipped():
     )
     assert last_run([run("skipped")]) is None
     assert last_run([]) is None
+
+
+def test_a_run_that_its_task_skipped_is_the_last_run_and_ends_no_series_of_failures():
+    runs = [run("failed", minutes=9), run("failed", minutes=5), run("skipped", attempt=1)]
+
+    last = last_run(runs)
+
+    assert (last.at, last.status, last.failures) == (NOW, "skipped", "x2")
 
 
 def test_the_last_run_of_a_rerun_is_when_it_ran():

@@ -54,6 +54,7 @@ def expected(rows, schedule_id, *, limit):
         RecentRun(
             id=row.id,
             status=row.status,
+            attempt=row.attempt,
             origin=row.origin,
             scheduled_for=row.nominal_at or row.scheduled_for,
             fire_count=row.fire_count,

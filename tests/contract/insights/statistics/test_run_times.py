@@ -182,6 +182,18 @@ def test_skipped_runs_do_not_choose_the_default_span(dynbeat, schedule):
 
 
 @one_database
+def test_runs_that_their_task_skipped_count_and_choose_the_default_span(dynbeat, schedule):
+    add_runs(dynbeat, schedule, [START - timedelta(minutes=each) for each in range(1, 50)])
+    with dynbeat.context.database.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE dynbeat_run SET status = 'skipped', attempt = 1")
+
+    found = times_of(dynbeat, buckets=2)
+
+    assert found.end_at - found.start_at == timedelta(hours=1)
+    assert sum(bucket.count for bucket in found.buckets) == 49
+
+
+@one_database
 @pytest.mark.usefixtures("schedule")
 def test_values_are_checked(dynbeat):
     with pytest.raises(ScheduleNotFoundError):
