@@ -192,6 +192,33 @@ def test_each_way_to_make_a_schedule_gives_it_the_quiet_hours(dynbeat, mine):
     assert {row.next_run_at for row in made} == {NOON}
 
 
+def test_a_moved_schedule_has_the_quiet_hours_of_its_new_owner(dynbeat, mine):
+    dynbeat.schedules.for_owner("user:43").set_quiet_hours(DAY)
+    for name, trigger in {"cron": Cron("0 10 * * *"), "once": Once(START + HOUR)}.items():
+        mine.create(name, task="t", trigger=trigger)
+
+    moved = [
+        dynbeat.schedules.move(name, owner="user:42", to="user:43") for name in ("cron", "once")
+    ]
+    back = [
+        dynbeat.schedules.move(name, owner="user:43", to="user:42") for name in ("cron", "once")
+    ]
+
+    assert [each.next_run_at for each in moved] == [NOON, NOON]
+    assert [each.next_run_at for each in back] == [START + HOUR, START + HOUR]
+
+
+@one_database
+def test_a_restored_schedule_has_the_quiet_hours_of_now(mine):
+    mine.create("n", task="t", trigger=Cron("0 10 * * *", timezone="UTC"))
+    mine.delete("n")
+    mine.set_quiet_hours(DAY)
+
+    deletion = mine.changes("n").items[0]
+
+    assert mine.restore(deletion.id).next_run_at == NOON
+
+
 @pytest.mark.parametrize("policy", ["after", "skip"])
 def test_manual_runs_backfills_and_reruns_are_not_affected(mine, beat, policy):
     mine.create("n", task="t", trigger=Every(HOUR, anchor=START - 24 * HOUR))
