@@ -344,18 +344,5 @@ def test_the_arguments_of_a_run_before_the_move_are_not_guessed(dynbeat, mine, t
     assert theirs.run_arguments(run.id).unknown
 
 
-def test_a_moved_schedule_has_the_quiet_hours_of_its_new_owner(dynbeat, mine, theirs):
-    created = mine.create("n", task="t", trigger=Every(HOUR))
-    theirs.set_quiet_hours([f"{START:%H}:00-00:00"])
-
-    move(dynbeat)
-
-    found = theirs.get("n")
-    assert found.next_fire_at == created.next_fire_at
-    assert found.next_run_at == START.replace(hour=0) + timedelta(days=1)
-    dynbeat.schedules.move("n", owner="user:43", to="user:42")
-    assert mine.get("n").next_run_at == created.next_run_at
-
-
 def test_an_owner_cannot_move_a_schedule():
     assert not hasattr(OwnerSchedules, "move")
