@@ -29,10 +29,12 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.common.text import end_of_group, is_group
 from celery_dynbeat.db import statements
 from celery_dynbeat.db.dialects import Capabilities, capabilities_of
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.db.statements import force_index, in_index_order
+from celery_dynbeat.store.owners import is_of
 from celery_dynbeat.store.schedules.schedule_filters import (
     ScheduleFilter,
     has_owner,
@@ -202,9 +204,9 @@ def _in_span(since: datetime | None, until: datetime) -> list[ColumnElement[bool
 
 
 def _is_small(session: Session, owner: str) -> bool:
-    """Return whether the schedules of the owner can all be read."""
+    """Return whether the schedules of the owner or the group can all be read."""
     of_owner = force_index(select(Schedule.id), Schedule, _OWNER_INDEX)
-    few = of_owner.where(Schedule.owner == owner).limit(MAX_SCANNED + 1).subquery()
+    few = of_owner.where(is_of(Schedule.owner, owner)).limit(MAX_SCANNED + 1).subquery()
     return (session.scalar(select(func.count()).select_from(few)) or 0) <= MAX_SCANNED
 
 
@@ -225,7 +227,7 @@ def count_in_spans(
 ) -> Sequence[PlannedCounts]:
     """Count the schedules that run next in each span; up to ``limit`` rows of each are read."""
     query = _PlannedCounts(*_arguments_of(session, matching))
-    values = {"owner": matching.owner, "task": matching.task, "row_limit": limit}
+    values = {**_values_of(matching), "row_limit": limit}
     found = {
         row.number: PlannedCounts(int(row.planned or 0), row.rows_read >= limit)
         for row in read_spans(session, query, spans, key=Schedule.next_run_at, values=values)
@@ -238,6 +240,7 @@ class _FilteredQuery:
     """A SELECT of the schedules that match a filter."""
 
     of_owner: bool
+    of_group: bool
     of_task: bool
     tag: str | None
     capabilities: Capabilities
@@ -245,8 +248,11 @@ class _FilteredQuery:
     def conditions(self) -> Sequence[ColumnElement[bool]]:
         """Return the conditions of the filter, with parameters."""
         found = []
-        if self.of_owner:
-            found.append(and_(Schedule.owner == bindparam("owner", type_=Schedule.owner.type)))
+        owner, end = (bindparam(name, type_=Schedule.owner.type) for name in ("owner", "owner_end"))
+        if self.of_group:
+            found.append(and_(Schedule.owner >= owner, Schedule.owner < end))
+        elif self.of_owner:
+            found.append(and_(Schedule.owner == owner))
         if self.of_task:
             found.append(and_(Schedule.task == bindparam("task", type_=Schedule.task.type)))
         if self.tag is not None:
@@ -256,9 +262,18 @@ class _FilteredQuery:
 
 def _arguments_of(
     session: Session, matching: ScheduleFilter
-) -> tuple[bool, bool, str | None, Capabilities]:
+) -> tuple[bool, bool, bool, str | None, Capabilities]:
     capabilities = capabilities_of(session.get_bind(Schedule).dialect)
-    return matching.owner is not None, matching.task is not None, matching.tag, capabilities
+    owner = matching.owner
+    of_group = owner is not None and is_group(owner)
+    return owner is not None, of_group, matching.task is not None, matching.tag, capabilities
+
+
+def _values_of(matching: ScheduleFilter) -> dict[str, Any]:
+    """Return the values of the parameters of the conditions."""
+    owner = matching.owner
+    end = end_of_group(owner) if owner is not None and is_group(owner) else None
+    return {"owner": owner, "owner_end": end, "task": matching.task}
 
 
 class _PlannedCounts(_FilteredQuery):
@@ -356,7 +371,7 @@ def _sample_intervals(
     parts = _parts_with_schedules(session)
     length = sum(end - start for start, end in parts)
     query = _IntervalQuery(*_arguments_of(session, matching))
-    values: dict[str, Any] = {"owner": matching.owner, "task": matching.task, "until": until}
+    values = {**_values_of(matching), "until": until}
     values["row_limit"] = _MAX_READ_OF_INTERVAL
 
     def read(count: int, width: int) -> Sequence[Sequence[Any]]:

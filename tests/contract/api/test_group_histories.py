@@ -12,6 +12,9 @@ from celery_dynbeat.insights.statistics.failures import failures
 from celery_dynbeat.insights.statistics.owner_usage import owner_usage
 from celery_dynbeat.store import group_pages
 from celery_dynbeat.store.runs import run_pages
+from celery_dynbeat.store.schedules import planned_runs
+from celery_dynbeat.store.schedules.schedule_filters import ScheduleFilter
+from celery_dynbeat.store.span_reads import Span
 from tests.contract.api.test_groups import GROUP, INNER, OTHERS, OWNERS
 from tests.support.applications import MINUTELY, START, execute
 
@@ -253,7 +256,12 @@ def test_only_an_alert_of_the_group_is_acknowledged_and_snoozed(with_alerts, clo
     assert with_alerts.for_owner("org:70/a").alerts() == [theirs]
 
 
-def test_the_forecast_of_a_group_counts_the_runs_of_its_owners(schedules, clock):
+@pytest.mark.parametrize("scanned", [3, 10_000])
+def test_the_forecast_of_a_group_counts_the_runs_of_its_owners(
+    schedules, clock, monkeypatch, scanned
+):
+    # Less than the schedules of the group: they are then read by their next run.
+    monkeypatch.setattr(planned_runs, "MAX_SCANNED", scanned)
     until = clock.now() + timedelta(hours=1)
     single = [schedules.for_owner(owner).forecast(until=until, per="hour").rows for owner in OWNERS]
     found = schedules.for_group(GROUP).forecast(until=until, per="hour")
@@ -261,6 +269,22 @@ def test_the_forecast_of_a_group_counts_the_runs_of_its_owners(schedules, clock)
     assert found.schedules == 2 * len(OWNERS)
     assert sum(row.runs for row in found.rows) == sum(r.runs for rows in single for r in rows)
     assert schedules.forecast(owner=GROUP, until=until, per="hour").rows == found.rows
+
+
+@pytest.mark.parametrize("owner", [GROUP, INNER, "org:70/", "org:7/a", None])
+def test_the_schedules_of_a_group_that_run_next_in_a_span_are_counted(
+    schedules, dynbeat, clock, owner
+):
+    span = Span(clock.now(), clock.now() + timedelta(minutes=2))
+    matching = ScheduleFilter(owner=owner)
+
+    (found,) = dynbeat.context.database.read(
+        lambda session: planned_runs.count_in_spans(
+            session, matching=matching, spans=[span], limit=100
+        )
+    )
+
+    assert found.planned == schedules.count(owner=owner).count
 
 
 @pytest.mark.usefixtures("schedules")
