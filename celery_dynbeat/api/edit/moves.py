@@ -90,7 +90,12 @@ def _move_history(context: Context, *, schedule_id: int, to: str) -> None:
     after: datetime | None = EARLIEST
     while after is not None:
         move = partial(
-            moves.move_ended_runs, schedule_id=schedule_id, to=to, after=after, limit=BATCH_SIZE
+            moves.move_runs,
+            schedule_id=schedule_id,
+            to=to,
+            after=after,
+            limit=BATCH_SIZE,
+            only_ended=True,
         )
         after = context.write(None, move).last
 

@@ -17,35 +17,33 @@ from celery_dynbeat.db.statements import force_index, in_index_order
 from celery_dynbeat.store.runs import FIRE_TIME_INDEX, MAX_IN_LIST, execute_dml
 from celery_dynbeat.store.schedules import lock
 
-#: Rows of history that one query of the last step reads.
-_READ_AT_ONCE = 10_000
-
 
 class Moved(NamedTuple):
-    """How many runs a batch moved, and the fire time after which the next batch starts."""
+    """The runs of a batch, and the fire time after which the next batch starts; None: no more."""
 
-    number: int
+    ids: Sequence[str]
     last: datetime | None
 
 
 @in_index_order
-def move_ended_runs(
-    session: Session, *, schedule_id: int, to: str, after: datetime, limit: int
+def move_runs(
+    session: Session, *, schedule_id: int, to: str, after: datetime, limit: int, only_ended: bool
 ) -> Moved:
-    """Give up to ``limit`` ended runs after the fire time ``after`` to the owner ``to``.
+    """Give up to ``limit`` runs after the fire time ``after`` to the owner ``to``, by fire time.
 
-    The runs are read by fire time. ``last`` None: there are no more.
+    Runs that this owner has are passed over.
     """
     statement = select(Run.id, Run.scheduled_for).where(
-        Run.schedule_id == schedule_id,
-        Run.scheduled_for > after,
-        Run.finished_at.is_not(None),
-        Run.owner != to,
+        Run.schedule_id == schedule_id, Run.scheduled_for > after, Run.owner != to
     )
+    if only_ended:
+        statement = statement.where(Run.finished_at.is_not(None))
     statement = force_index(statement, Run, FIRE_TIME_INDEX).order_by(Run.scheduled_for)
     rows = session.execute(statement.limit(limit)).all()
-    _set_owner(session, [row.id for row in rows], to=to)
-    return Moved(len(rows), rows[-1].scheduled_for if len(rows) == limit else None)
+    ids = [row.id for row in rows]
+    for part in statements.in_parts(ids, MAX_IN_LIST):
+        execute_dml(session, update(Run).where(Run.id.in_(part)).values(owner=to))
+    return Moved(ids, rows[-1].scheduled_for if len(rows) == limit else None)
 
 
 def move(session: Session, row: Schedule, *, to: str) -> None:
@@ -63,8 +61,6 @@ def move(session: Session, row: Schedule, *, to: str) -> None:
         if lock(session, owner=to, name=name) is None:
             raise
         raise ScheduleExistsError(owner=to, name=name) from error
-    ids = _runs_of_others(session, schedule_id=schedule_id, to=to)
-    _set_owner(session, ids, to=to)
     requests = update(Request).where(Request.schedule_id == schedule_id).values(owner=to)
     execute_dml(session, requests)
     # Late imports: most processes that move a schedule have neither.
@@ -72,29 +68,18 @@ def move(session: Session, row: Schedule, *, to: str) -> None:
     from celery_dynbeat.db.slot_models import Slot  # noqa: PLC0415
 
     execute_dml(session, update(Alert).where(Alert.schedule_id == schedule_id).values(owner=to))
-    for part in statements.in_parts(ids, MAX_IN_LIST):
-        execute_dml(session, update(Slot).where(Slot.run_id.in_(part)).values(owner=to))
-
-
-@in_index_order
-def _runs_of_others(session: Session, *, schedule_id: int, to: str) -> Sequence[str]:
-    """Return the ids of the runs of a schedule that ``to`` does not own.
-
-    Reads the whole history of the schedule, because a run with any fire time can have ended since
-    the batches.
-    """
-    found: list[str] = []
-    after = EARLIEST
-    statement = force_index(
-        select(Run.id, Run.scheduled_for, Run.owner), Run, FIRE_TIME_INDEX
-    ).where(Run.schedule_id == schedule_id)
-    statement = statement.order_by(Run.scheduled_for).limit(_READ_AT_ONCE)
-    while rows := session.execute(statement.where(Run.scheduled_for > after)).all():
-        found += [row.id for row in rows if row.owner != to]
-        after = rows[-1].scheduled_for
-    return found
-
-
-def _set_owner(session: Session, ids: Sequence[str], *, to: str) -> None:
-    for part in statements.in_parts(ids, MAX_IN_LIST):
-        execute_dml(session, update(Run).where(Run.id.in_(part)).values(owner=to))
+    # All of the history, because a run with any fire time can have ended since the batches.
+    after: datetime | None = EARLIEST
+    while after is not None:
+        moved = move_runs(
+            session,
+            schedule_id=schedule_id,
+            to=to,
+            after=after,
+            limit=MAX_IN_LIST,
+            only_ended=False,
+        )
+        if moved.ids:
+            of_runs = update(Slot).where(Slot.run_id.in_(moved.ids))
+            execute_dml(session, of_runs.values(owner=to))
+        after = moved.last

@@ -130,7 +130,7 @@ def test_the_moved_schedule_continues_and_unfinished_runs_can_end(
 
 def test_an_interrupted_move_can_be_repeated(dynbeat, with_history, theirs, monkeypatch):
     number = with_history.count_runs("n").count
-    original, calls = store.move_ended_runs, []
+    original, calls = store.move_runs, []
 
     def interrupted(*args, **given):
         calls.append(given)
@@ -138,7 +138,7 @@ def test_an_interrupted_move_can_be_repeated(dynbeat, with_history, theirs, monk
             raise KeyboardInterrupt
         return original(*args, **given)
 
-    monkeypatch.setattr(store, "move_ended_runs", interrupted)
+    monkeypatch.setattr(store, "move_runs", interrupted)
     with pytest.raises(KeyboardInterrupt):
         move(dynbeat)
     assert with_history.get("n").enabled
@@ -153,16 +153,16 @@ def test_a_run_that_ends_during_the_move_moves_with_it(
     dynbeat, with_history, theirs, clock, monkeypatch
 ):
     number = with_history.count_runs("n").count
-    original = store.move_ended_runs
+    original = store.move_runs
 
     def ending(session, **given):
         moved = original(session, **given)
-        if moved.last is None:
+        if moved.last is None and given["only_ended"]:
             ended = {"status": Status.FAILED, "overdue_at": None, "finished_at": clock.now()}
             session.execute(update(Run).where(Run.status == Status.SENT).values(ended))
         return moved
 
-    monkeypatch.setattr(store, "move_ended_runs", ending)
+    monkeypatch.setattr(store, "move_runs", ending)
     move(dynbeat)
 
     assert theirs.count_runs().count == number
