@@ -102,9 +102,9 @@ class FireTimeCalls(OwnerCalls):
         """Return the next ``count`` fire times.
 
         The fire times that ``skip`` took out are left out. With ``with_skipped`` they are among the
-        result, with ``is_skipped``. ``count`` is at most 1,000. A paused
-        or finished schedule has no other fire times. During a hold the result has the fire times
-        after now. Raises ScheduleNotFoundError and InvalidTriggerError.
+        result, with ``is_skipped``. ``count`` is at most 1,000. A paused or finished schedule has
+        no other fire times. During a hold and in quiet hours the result has the fire times after
+        now. Raises ScheduleNotFoundError and InvalidTriggerError.
 
         >>> [str(each.at) for each in mine.upcoming("digest", count=2)]
         ['2026-01-06 09:00:00+00:00', '2026-01-07 09:00:00+00:00']
@@ -145,7 +145,8 @@ def _runs_of(
     held_at = _waiting_since(session, row, now=now)
     with naming_schedule(row):
         spec = timing.spec_without_skips(context, session, row, now=now)
-        # Earlier fire times wait for the release. Then catch_up decides about them.
+        # Earlier fire times wait for the release, or for the end of quiet hours. Then catch_up
+        # decides about them.
         return list(islice(iter_upcoming(spec, row, after=held_at), count))
 
 
@@ -162,8 +163,10 @@ def fire_times_of(
 
 
 def _waiting_since(session: Session, row: Schedule, *, now: datetime) -> datetime | None:
-    """Return ``now`` if the row is due and held, else None."""
+    """Return ``now`` if the row is due and held, or waits for the end of quiet hours, else None."""
     if row.next_run_at is None or row.next_fire_at is None or row.next_fire_at > now:
         return None
+    if row.quiet_hours is not None and row.next_run_at > now:
+        return now
     is_held = row.held_at is not None or holds.end_of(session, owner=row.owner, now=now)
     return now if is_held else None

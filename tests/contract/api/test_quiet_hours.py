@@ -301,6 +301,15 @@ def test_upcoming_fire_times_keep_their_instants_and_say_what_quiet_hours_do(dyn
 
 
 @one_database
+def test_upcoming_leaves_out_the_fire_times_that_wait(mine, clock):
+    mine.create("n", task="t", trigger=HALF_HOURLY)
+    mine.set_quiet_hours(DAY)
+    clock.advance(HOUR + MINUTE)
+
+    assert instants(mine.upcoming("n", count=2)) == [START + 90 * MINUTE, START + 2 * HOUR]
+
+
+@one_database
 def test_explain_names_the_quiet_hours_for_which_a_fire_time_waits(dynbeat, mine, clock, beat):
     mine.create("n", task="t", trigger=Cron("0 10 * * *"))
     mine.set_quiet_hours(DAY)
