@@ -105,7 +105,26 @@ CHANGING_GROUP = {"hold", "release", "acknowledge_alert", "snooze_alert", "delet
 
 
 def test_each_call_of_a_group_is_covered():
-    assert public(GroupSchedules) == {*OF_GROUP, *CHANGING_GROUP, "get_run", "holds"}
+    of_quiet_hours = {"quiet_hours", "set_quiet_hours", "clear_quiet_hours"}
+    read = {"get_run", "holds"}
+    assert public(GroupSchedules) == {*OF_GROUP, *CHANGING_GROUP, *of_quiet_hours, *read}
+
+
+def test_the_quiet_hours_of_a_group_reach_no_owner_outside_it(dynbeat):
+    owners = ("org:7/user:42", "org:70/user:42", "org:7", "Org:7/user:42", "user:42")
+    for owner in owners:
+        dynbeat.schedules.for_owner(owner).create("n", task="t", trigger=MINUTELY)
+
+    assert dynbeat.schedules.for_group("org:7/").set_quiet_hours(["00:00-23:00"]) == 1
+
+    quiet = {owner: dynbeat.schedules.for_owner(owner).quiet_hours() for owner in owners}
+    assert [owner for owner, found in quiet.items() if found] == ["org:7/user:42"]
+    changed = {
+        owner
+        for owner in owners
+        if dynbeat.schedules.for_owner(owner).get("n").next_run_at > START + timedelta(hours=1)
+    }
+    assert changed == {"org:7/user:42"}
 
 
 def test_each_call_of_an_owner_is_covered():
