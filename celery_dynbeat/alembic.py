@@ -32,7 +32,8 @@ def excluding(prefix: str) -> Callable[[str | None, str, Mapping[str, str | None
 def include_name(name: str | None, type_: str, parent_names: Mapping[str, str | None]) -> bool:
     """Return False for the tables of celery_dynbeat, which has its own migrations.
 
-    The signature is that of Alembic's ``include_name``. Alembic calls it with each name in the
-    database before it reflects the object. Combine it with your own function by ``and``.
+    The signature is the same as for Alembic's ``include_name``. Alembic calls it with each name in
+    the database before it reflects the object. To add your own condition, combine both functions
+    with ``and``.
     """
     return excluding(PREFIX)(name, type_, parent_names)

@@ -29,10 +29,10 @@ def trigger_of(given: object, *, timezone: str, field: str = "schedule") -> Trig
     """Return the trigger for one of Celery's schedules, a number of seconds or a timedelta.
 
     A trigger is returned as it is. A ``crontab`` of an application is in the application's zone,
-    any other ``crontab`` in ``timezone``. The ``schedule`` of a model of django-celery-beat or
-    sqlalchemy-celery-beat is accepted, too; that of a crontab has its own zone.
+    and any other ``crontab`` in ``timezone``. The ``schedule`` of a model of django-celery-beat or
+    sqlalchemy-celery-beat is also accepted; if it is a crontab, it has its own zone.
 
-    Raises ``InvalidScheduleError`` with ``field`` if there is no such trigger, and
+    Raises ``InvalidScheduleError`` with ``field`` if there is no corresponding trigger, and
     ``InvalidTriggerError`` if the trigger would be invalid.
     """
     if isinstance(given, Trigger):
@@ -67,8 +67,9 @@ def trigger_of(given: object, *, timezone: str, field: str = "schedule") -> Trig
 def without_zone(trigger: Trigger, given: object, timezone: str | None) -> Trigger:
     """Return the trigger for ``given`` without its zone, if it is a ``crontab`` in ``timezone``.
 
-    A ``crontab`` has the zone of its application and cannot name one. So it follows the zone of its
-    owner like any trigger without a zone, unless ``dynbeat_timezone`` differs from Celery's zone.
+    A ``crontab`` has the zone of its application and cannot name one. It therefore follows the zone
+    of its owner like any trigger without a zone, unless ``dynbeat_timezone`` differs from Celery's
+    zone.
     """
     if type(given) is crontab and isinstance(trigger, Cron) and trigger.timezone == timezone:
         return replace(trigger, timezone=None)
@@ -78,9 +79,9 @@ def without_zone(trigger: Trigger, given: object, timezone: str | None) -> Trigg
 def schedule_of(trigger: Trigger, *, app: Celery) -> BaseSchedule:
     """Return Celery's schedule for ``trigger``, for the application ``app``.
 
-    A ``Cron`` of five fields becomes a ``crontab``, elapsed time a ``schedule``, and ``Solar`` a
-    ``solar``. Raises ``InvalidScheduleError`` for anything else. The error names the part that
-    Celery does not support.
+    A ``Cron`` of five fields becomes a ``crontab``, an ``Every`` of elapsed time a ``schedule``,
+    and ``Solar`` a ``solar``. Raises ``InvalidScheduleError`` for anything else. The error names
+    the part that Celery does not support.
     """
     if isinstance(trigger, Cron):
         return _crontab_of(trigger, app=app)

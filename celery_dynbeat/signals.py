@@ -9,11 +9,12 @@
     def on_failure(event, **_):
         print(event.schedule, event.error)
 
-The signals are objects of Celery's ``Signal``. A receiver gets ``event``, a frozen dataclass of
-this module. ``sender`` is the name of the task where the event has one, so ``connect(sender="t")``
-selects a task. A signal is sent after the commit of what it reports, in the process that made the
-change: a receiver must be connected there. Beat and workers wait for receivers, so a receiver
-should return quickly. Celery logs its exceptions and continues. docs/reference/signals.md
+The signals are objects of Celery's ``Signal``. A receiver gets ``event``, which is a frozen
+dataclass of this module. ``sender`` is the name of the task if the event has one, so
+``connect(sender="t")`` selects one task. A signal is sent after the change that it reports has been
+committed, in the process that made the change, so the receiver must be connected there. Beat and
+workers wait for receivers, so a receiver should return quickly. If a receiver raises an exception,
+Celery logs it and continues. See docs/reference/signals.md.
 """
 
 from collections.abc import Callable

@@ -17,9 +17,9 @@ from celery_dynbeat.db.types import ExactText, Json, LongText, RunId, RunInstant
 PAGE = Path(__file__).parent / "reference" / "columns.md"
 HEAD = """# Columns
 
-`make docs` writes this page from the models and `docs/columns.yaml`. [Tables](tables.md) says how
-the tables work together, and what their constraints refuse. A column with NULL in its type may be
-NULL. A column with a default can be left out of an INSERT.
+`make docs` writes this page from the models and `docs/columns.yaml`. [Tables](tables.md) describes
+how the tables work together, and what their constraints refuse. A column whose type includes NULL
+can be NULL. A column with a default can be left out of an INSERT.
 
 """
 #: Table -> what its ``row`` is, and what its ``columns`` mean, in the order of the page.

@@ -21,7 +21,7 @@ COMMON = ("--help", "--json")
 #: Command -> links that its help cannot have.
 LINKS = {
     "status": "[Health](../how-to/health.md) describes the output.",
-    "prune": "[Tables](tables.md#history) lists the runs that stay.",
+    "prune": "[Tables](tables.md#history) lists the runs that are kept.",
     "schema application": "See [one application for each database]"
     "(../how-to/install.md#one-application-for-each-database).",
 }

@@ -21,79 +21,106 @@ TYPES = {
 }
 #: Field, or event and field -> what it means.
 MEANINGS = {
-    "runs": "the sent runs, in the order of the messages, built when you first read them",
+    "runs": (
+        "the sent runs, in the order of their messages. The list is built when you first read it"
+    ),
     "run_id": "the id of the run, which is the id of the task",
     "owner": 'the owner; `""` is the application itself',
     "schedule": "the name of the schedule",
-    "schedule_id": "the id of the row of the schedule",
+    "schedule_id": "the id of the schedule's row",
     "task": "the name of the task",
-    "queue": "the name of the queue. None: unknown",
+    "queue": "the name of the queue, or None if it is unknown",
     "scheduled_for": "the fire time",
-    "origin": "`schedule`, `manual`, `backfill` or `rerun`",
-    "attempt": "the number of the attempt, from 1",
+    "origin": "where the run comes from: `schedule`, `manual`, `backfill` or `rerun`",
+    "attempt": "the number of the attempt, counted from 1",
     "reason": "the reason as text",
-    "error": "the type and the text of an exception. None: there was no error",
+    "error": "the type and the text of the exception, or None if there was no error",
     "count": "the number of rows or messages",
-    "duration": "how long the body of the task took. None: the body did not run here",
-    "actor": 'who made the edit; `""` is unknown',
-    "SentRun.lag": "the time from the fire time to the send, including the jitter of the schedule",
-    "SentRun.sent_before": "whether an earlier message of the run was already sent",
-    "RunsSent.kind": "`due`, `overdue` (sent again, or `run_now`), `backfill` or `rerun`",
+    "duration": "how long the body of the task took, or None if this process did not execute it",
+    "actor": 'who made the edit, or `""` if this is unknown',
+    "SentRun.lag": (
+        "the time from the fire time until the run was sent, including the jitter of the schedule"
+    ),
+    "SentRun.sent_before": "whether an earlier message of the run had already been sent",
+    "RunsSent.kind": (
+        "why the batch was sent: `due`, `overdue` (sent again, or `run_now`), `backfill` or `rerun`"
+    ),
     "RunsSent.claimed": "the number of runs in the batch",
     "RunsSent.sent": "the number of sent runs",
-    "at": "when the event happened, by the clock of the database",
-    "exception": "the exception with its traceback. None: there is none",
+    "at": "when the event happened, according to the clock of the database",
+    "exception": "the exception with its traceback, or None if there is none",
     "FireTimesSkipped.scheduled_for": "the newest skipped fire time",
     "FireTimesSkipped.count": "the number of skipped fire times",
-    "RunStarted.waited": "the time from the send to the start. None: unknown, or a retry",
+    "RunStarted.waited": (
+        "the time from sending to the start, or None if it is unknown or if the attempt is a retry"
+    ),
     "pings": "whether the schedule may have a ping URL",
-    "RunRefused.attempt": "the number of the attempt that the message starts. None: unknown",
-    "RunRefused.duplicate": "whether another message of the run has started it or will start it",
-    "RunRefused.redelivered": "whether the broker delivered the message of a running run again",
+    "RunRefused.attempt": (
+        "the number of the attempt that the message would start, or None if it is unknown"
+    ),
+    "RunRefused.duplicate": (
+        "whether another message of the run has started the run or will start it"
+    ),
+    "RunRefused.redelivered": (
+        "whether the broker redelivered the message of a run that is still running"
+    ),
     "RunRefused.undecided": "whether the guard failed, or could not reach the database in time",
-    "RunDeferred.attempt": "the number of the attempt that the message starts. None: unknown",
-    "RunDeferred.seconds": "the number of seconds after which the copy starts",
-    "RunEnded.owner": "the owner. None: the message is gone",
-    "RunEnded.schedule": "the name of the schedule. None: the message is gone",
-    "RunEnded.task": 'the name of the task. `""`: unknown, because the message is gone',
-    "RunEnded.status": "a final status of a run, or `retrying`",
+    "RunDeferred.attempt": (
+        "the number of the attempt that the message would start, or None if it is unknown"
+    ),
+    "RunDeferred.seconds": "the number of seconds after which the copy is due",
+    "RunEnded.owner": "the owner, or None if the message is gone",
+    "RunEnded.schedule": "the name of the schedule, or None if the message is gone",
+    "RunEnded.task": 'the name of the task, or `""` if the message is gone',
+    "RunEnded.status": "a final status of the run, or `retrying`",
     "RunEnded.at": "when the attempt ended",
-    "RunEnded.attempt": "the number of the attempt, from 1. None: unknown",
-    "RunLost.schedule_id": "the id of the row. None: the schedule was deleted",
-    "SentRun.attempt": "the attempt that the message starts",
+    "RunEnded.attempt": "the number of the attempt, counted from 1, or None if it is unknown",
+    "RunLost.schedule_id": "the id of the schedule's row, or None if the schedule was deleted",
+    "SentRun.attempt": "the number of the attempt that the message starts",
     "RunLost.worker": "the name of the dead worker",
-    "RunLost.sent_again": "whether beat sends the run once more",
-    "ScheduleQuarantined.owner": "the owner. None: it cannot be read",
-    "ScheduleQuarantined.schedule": "the name. None: it cannot be read",
-    "ScheduleQuarantined.error": "the error that the row stores",
-    "SchedulePaused.automatic": "whether beat or a worker paused it because its runs failed",
-    "failures": "the number of failures in a row that caused the pause. None: a caller paused it",
+    "RunLost.sent_again": "whether beat sends the run again",
+    "ScheduleQuarantined.error": "the error, as it is stored in the row",
+    "SchedulePaused.automatic": (
+        "whether beat or a worker paused the schedule because its runs failed"
+    ),
+    "failures": (
+        "the number of failures in a row that caused the pause, or None if a caller paused the"
+        " schedule"
+    ),
     "ScheduleRecovered.failing_since": "when the first of the failed runs ended",
-    "HoldStarted.owner": "the owner. None: the hold concerns everything",
-    "HoldStarted.until": "when the hold ends. None: it lasts until it is released",
-    "HoldReleased.owner": "the owner. None: the hold concerns everything",
-    "HoldReleased.until": "when the hold would have ended",
+    "HoldStarted.owner": "the owner, or None if the hold concerns everything",
+    "HoldStarted.until": "when the hold ends, or None if it lasts until it is released",
+    "HoldReleased.owner": "the owner, or None if the hold concerns everything",
+    "HoldReleased.until": "when the hold would have ended, or None if it had no end",
     "RetriesResent.count": "the number of retries",
     "PassEnded.duration": "how long the pass took",
-    "PassEnded.error": "the class of the error. None: the pass succeeded",
+    "PassEnded.error": "the class of the error, or None if the pass succeeded",
     "PassEnded.is_database_error": "whether the database caused the error",
-    "PassEnded.reason": "the summary of the error",
-    "PassEnded.retry_seconds": "the seconds until the next try. None: the pass succeeded",
-    "PublishFailed.permanent": "whether the schedule is quarantined. If not, beat tries again",
-    "resend_after": "`dynbeat_resend_after`",
-    "older_than": "the age from which rows are deleted",
-    "HistoryPruned.table": "`run` or `change`",
+    "PassEnded.reason": "a summary of the error, or None if the pass succeeded",
+    "PassEnded.retry_seconds": (
+        "the number of seconds until the next try, or None if the pass succeeded"
+    ),
+    "PublishFailed.permanent": (
+        "whether the schedule is quarantined. If it is not, beat tries again"
+    ),
+    "resend_after": "the value of `dynbeat_resend_after`",
+    "older_than": "the minimum age of the rows that are deleted",
+    "HistoryPruned.table": "the table: `run` or `change`",
     "HistoryPruned.count": "the number of deleted rows",
     "kind": "the [kind](alerts.md) of the alert",
-    "opened_at": "when the alert was opened",
-    "AlertOpened.run_id": "the last run that the alert is about, if any",
-    "AlertRecovered.run_id": "the last run that the alert is about, if any",
-    "value": "how late or how slow the run was. None: the alert is of another kind",
-    "detail": "the error, if any",
+    "opened_at": "when the alert opened",
+    "AlertOpened.run_id": (
+        "the id of the last run that the alert is about, or None if there is none"
+    ),
+    "AlertRecovered.run_id": (
+        "the id of the last run that the alert is about, or None if there is none"
+    ),
+    "value": "how late or how slow the run was, or None for other kinds of alert",
+    "detail": "the error, or None if there is none",
     "target": "the name of the target",
     "severity": "the severity of the message",
     "message_id": "the id of the message",
-    "attempts": "the number of tries",
+    "attempts": "how often beat tried to send the message",
     "AlertMessageDropped.error": "why the message was dropped",
     "PingsDropped.count": "the number of pings",
     "PingsDropped.repeated": "whether the previous ping was dropped for the same reason",

@@ -126,7 +126,8 @@ def _present(notice: Notice, since: str) -> str:
         why = "it failed" if times in (None, 1) else f"it failed {times} times in a row"
         return f"was paused at {since}, because {why}. It does not run until you resume it."
     if notice.kind is NoticeKind.CANNOT_RUN:
-        return f"cannot run since {since}. It does not run until it is changed or resumed."
+        stopped = f"has not been able to run since {since}."
+        return f"{stopped} It does not run until it is changed or resumed."
     if notice.kind is NoticeKind.FAILING:
         return f"has been failing since {since}."
     if notice.kind is NoticeKind.WORKS_AGAIN:

@@ -57,19 +57,20 @@ CONSUMER_STEP = "celery_dynbeat.worker.bootsteps:ProgressStep"
 class Dynbeat:
     """The schedules of a Celery application. Create one in the module that defines the app.
 
-    - It adds the guard, which lets each run start once, and the recorder of outcomes to each worker
-      of the application.
-    - ``engine`` is an SQLAlchemy engine to share. Without it, dynbeat opens its own engine from
+    - It adds two things to each worker of the application: the guard, which lets each run start
+      once, and the recorder of outcomes.
+    - ``engine`` is an SQLAlchemy engine to share. Without it, dynbeat creates its own engine from
       dynbeat_database_url.
     - ``clock`` replaces the clock of the database, for tests.
-    - ``current_session`` is a function without arguments. It returns the SQLAlchemy session of the
-      application's present transaction, which calls without ``session=`` join; or None, and such a
-      call has a separate transaction. ``celery_dynbeat.django.current_session`` is the one for
-      Django.
+    - ``current_session`` is a function without arguments that returns the SQLAlchemy session of the
+      application's current transaction, or None. Calls without ``session=`` join that transaction,
+      or run in a separate one if the function returns None. For Django, use
+      ``celery_dynbeat.django.current_session``.
 
-    It connects and reads settings only at the first use. Raises ConfigurationError if ``app`` is no
-    Celery application, if ``engine`` is asynchronous or not an engine, or if ``current_session`` is
-    not a function. A call raises it if the session is for another database, or is none.
+    It connects and reads settings only when it is first used. Raises ConfigurationError if ``app``
+    is not a Celery application, if ``engine`` is asynchronous or not an engine, or if
+    ``current_session`` is not a function. A call raises it if the function returns something other
+    than a session, or a session for another database.
     """
 
     def __init__(
@@ -123,10 +124,10 @@ class Dynbeat:
 
     @staticmethod
     def acting(*, actor: str, reason: str = "") -> AbstractContextManager[None]:
-        """Make ``actor`` and ``reason`` part of the audit of each edit in the block.
+        """Record ``actor`` and ``reason`` in the audit of each edit in the block.
 
-        ``actor`` has at most 255 characters, such as the name of a user. ``reason`` has at most
-        1,024. Blocks can be nested; each thread and each asyncio task has its own. Raises
+        ``actor``, such as the name of a user, has at most 255 characters, and ``reason`` has at
+        most 1,024. Blocks can be nested, and each thread and each asyncio task has its own. Raises
         InvalidScheduleError with field ``"actor"`` or ``"reason"``.
         """
         # A late import, as above.

@@ -22,13 +22,13 @@ from celery_dynbeat.process.async_context import AsyncContext
 
 
 class AsyncDynbeat:
-    """The schedules of a Celery application, for asyncio: each call is awaited.
+    """The schedules of a Celery application, for asyncio. Await each call.
 
     - ``engine`` is an AsyncEngine to share. If you omit it, AsyncDynbeat opens a pool with the
       asynchronous driver for dynbeat_database_url.
     - ``clock`` replaces the clock of the database, for tests.
     - ``sync`` is the application's Dynbeat, for beat and the workers. AsyncDynbeat creates it if
-      the application has none. Create a Dynbeat with an ``engine`` before AsyncDynbeat.
+      the application has none. To pass an ``engine`` to the Dynbeat, create it before AsyncDynbeat.
 
     AsyncDynbeat works in any number of event loops. While one loop uses its pool, a thread makes
     the calls of all other running loops on a second pool. If you pass an ``engine``, SQLAlchemy's
@@ -54,15 +54,16 @@ class AsyncDynbeat:
 
     @staticmethod
     def acting(*, actor: str, reason: str = "") -> AbstractContextManager[None]:
-        """Make ``actor`` and ``reason`` part of the audit of each edit in the block.
+        """Record ``actor`` and ``reason`` in the audit of each edit in the block.
 
-        As ``Dynbeat.acting``: a plain ``with`` block. Each asyncio task has its own.
+        Like ``Dynbeat.acting``, this is a plain ``with`` block. Each asyncio task has its own.
         """
         return Dynbeat.acting(actor=actor, reason=reason)
 
     async def dispose(self) -> None:
-        """Close the idle connections of the pool that it opened. The next call connects again.
+        """Close the idle connections of the pool that AsyncDynbeat opened.
 
-        asyncio.run() does the same at its end. An ``engine`` of the application stays open.
+        The next call connects again. asyncio.run() does the same at its end. An ``engine`` that you
+        passed stays open.
         """
         await self.context.database.dispose_async()

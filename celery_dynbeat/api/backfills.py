@@ -47,11 +47,12 @@ class BackfillCalls(OwnerCalls):
         schedule is due, and starts with the oldest fire time. At most ``batch_size`` of these runs
         are unfinished at any time, or one run if runs of the schedule must not overlap. The runs do
         not count against ``max_runs``. The backfill of a paused schedule waits until the schedule
-        is resumed. ``actor`` and ``reason`` are for the audit; ``acting()`` presets them.
+        is resumed. ``actor`` and ``reason`` are recorded in the audit; ``acting()`` sets their
+        defaults.
 
         Raises ScheduleNotFoundError. Raises InvalidScheduleError if the span contains no fire time
-        or more than 10,000, if finding them takes too many steps, or if the schedule has a running
-        backfill.
+        or more than 10,000, if finding them takes too many steps, or if the schedule already has a
+        running backfill.
 
         >>> request = mine.backfill(
         ...     "digest",

@@ -19,15 +19,16 @@ class OwnerFilter(TypedDict, total=False):
 
 
 class ScheduleFilter(TypedDict, total=False):
-    """The filter of a list of schedules. What is omitted, or None, matches any.
+    """The filter of a list of schedules. A key that is omitted or None matches any value.
 
     - ``owner``: the schedules of this owner, or of a group such as ``"org:7/"``. The calls of one
-      owner accept only that owner, those of a group the owners in it.
-    - ``task``: the exact name of a task. ``tag``: one tag.
+      owner accept only that owner, and the calls of a group only owners in it.
+    - ``task``: the exact name of a task.
+    - ``tag``: one tag.
     - ``enabled``: False matches paused schedules.
     - ``state``: ``"active"``, ``"paused"``, ``"finished"``, ``"quarantined"``, ``"held"``,
       ``"overdue"`` or ``"failing"``.
-    - ``name_prefix``: the text with which the name begins, case-sensitive.
+    - ``name_prefix``: the beginning of the name, case-sensitive.
     """
 
     owner: str | None
@@ -39,13 +40,14 @@ class ScheduleFilter(TypedDict, total=False):
 
 
 class RunFilter(TypedDict, total=False):
-    """The filter of runs. What is omitted, or None, matches any.
+    """The filter of runs. A key that is omitted or None matches any value.
 
     - ``owner``: the runs of this owner. Lists and counts also accept a group, such as ``"org:7/"``.
-      The calls of one owner accept only that owner, those of a group the owners in it.
-    - ``status``: one status, or several. ``task``: the exact name. ``origin``: such as
-      ``"manual"``.
-    - ``since``, ``until``: aware datetimes; since <= fire time < until.
+      The calls of one owner accept only that owner, and the calls of a group only owners in it.
+    - ``status``: one status, or several.
+    - ``task``: the exact name of a task.
+    - ``origin``: the origin, such as ``"manual"``.
+    - ``since``, ``until``: aware datetimes, with since <= fire time < until.
     """
 
     owner: str | None
@@ -57,12 +59,13 @@ class RunFilter(TypedDict, total=False):
 
 
 class ChangeFilter(TypedDict, total=False):
-    """The filter of changes. What is omitted, or None, matches any.
+    """The filter of changes. A key that is omitted or None matches any value.
 
     - ``owner``: the edits of this owner, or of a group such as ``"org:7/"``. The calls of one owner
-      accept only that owner, those of a group the owners in it.
-    - ``actor``: the exact name. ``action``: such as ``"pause"``.
-    - ``since``, ``until``: aware datetimes; since <= time of the edit < until.
+      accept only that owner, and the calls of a group only owners in it.
+    - ``actor``: the exact name of an actor.
+    - ``action``: the action, such as ``"pause"``.
+    - ``since``, ``until``: aware datetimes, with since <= time of the edit < until.
     """
 
     owner: str | None
@@ -73,7 +76,7 @@ class ChangeFilter(TypedDict, total=False):
 
 
 class RequestFilter(TypedDict, total=False):
-    """The filter of requests. What is omitted, or None, matches any.
+    """The filter of requests. A key that is omitted or None matches any value.
 
     - ``owner``: the requests of this owner. The calls of one owner accept only that owner.
     - ``kind``: ``"backfill"`` or ``"rerun"``.

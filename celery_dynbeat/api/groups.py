@@ -30,9 +30,8 @@ class GroupSchedules(
 ):
     """The schedules of all owners that begin with the name of a group, such as ``"org:7/"``.
 
-    The calls are the owner's calls that concern several schedules. Like the calls of
-    ``OwnerSchedules``, each call accepts ``session=``, and each change accepts ``actor=`` and
-    ``reason=``.
+    They are the owner's calls that concern several schedules. Like the calls of ``OwnerSchedules``,
+    each call accepts ``session=``, and each change accepts ``actor=`` and ``reason=``.
     """
 
     def __init__(self, context: Context, group: str) -> None:

@@ -74,9 +74,9 @@ class OwnerSchedules(
     Every change accepts ``actor=`` and ``reason=`` for the audit. The defaults are the values from
     ``Dynbeat.acting``.
 
-    Each call raises InvalidScheduleError for an invalid argument. The error's ``field`` is the name
-    of the argument. Each call that plans fire times raises InvalidTriggerError if the stored
-    trigger is damaged.
+    Each call raises InvalidScheduleError for an invalid argument, whose name is the error's
+    ``field``. Each call that plans fire times raises InvalidTriggerError if the stored trigger is
+    damaged.
     """
 
     @naming_other_fields
@@ -93,16 +93,16 @@ class OwnerSchedules(
     ) -> ScheduleInfo:
         """Create a schedule that runs ``task`` at each fire time of ``trigger``.
 
-        - ``name``: 1 to 255 characters, unique for the owner.
-        - ``task``: the name of a task, or a Celery task.
-        - ``trigger``: a trigger, a string (``"0 9 * * mon-fri"``, ``"PT5M"``), a timedelta, an
+        - ``name`` has 1 to 255 characters, and is unique for the owner.
+        - ``task`` is the name of a task, or a Celery task.
+        - ``trigger`` is a trigger, a string (``"0 9 * * mon-fri"``, ``"PT5M"``), a timedelta, an
           aware datetime, or one of Celery's own schedules.
-        - ``enabled=False``: the schedule is paused until ``resume``.
+        - With ``enabled=False``, the schedule is paused until ``resume``.
 
-        Raises ScheduleExistsError if the owner has a schedule with this name. Raises
-        OwnerLimitError if the owner or one of its groups would exceed its limit. Raises
-        InvalidScheduleError if a field is invalid or the schedule never fires, and
-        InvalidTriggerError for an invalid trigger.
+        Raises ScheduleExistsError if the owner has a schedule with this name, and OwnerLimitError
+        if the owner or one of its groups would exceed its limit. Raises InvalidScheduleError if a
+        field is invalid or the schedule never fires, and InvalidTriggerError for an invalid
+        trigger.
 
         >>> made = mine.create("report", task="mail.report", trigger="0 18 * * fri")
         >>> made.trigger.describe()
@@ -134,8 +134,8 @@ class OwnerSchedules(
     ) -> ScheduleInfo:
         """Change the given fields. All other fields keep their values.
 
-        - A new trigger, ``start_at``, ``end_at`` or ``max_runs`` sets the next fire time from now.
-          Other changes do not move it.
+        - A new trigger, ``start_at``, ``end_at`` or ``max_runs`` sets the next fire time, counted
+          from now. Other changes do not move it.
         - ``queue`` and ``priority`` change only their entries of ``options``.
         - An update ends the quarantine of a schedule.
         - If you pass ``expected_version``, the update fails if another caller has changed the
@@ -179,8 +179,8 @@ class OwnerSchedules(
     ) -> ScheduleInfo:
         """Create the schedule, or update the schedule with this name.
 
-        An update keeps the values of fields that are not given, and a paused schedule stays paused.
-        A different trigger replaces the stored trigger. Raises OwnerLimitError,
+        An update keeps the values of fields that you do not pass, and a paused schedule stays
+        paused. A different trigger replaces the stored trigger. Raises OwnerLimitError,
         InvalidScheduleError and InvalidTriggerError.
 
         >>> mine.upsert("digest", task="mail.digest", trigger="30 8 * * *").version
@@ -223,10 +223,10 @@ class OwnerSchedules(
     ) -> ScheduleInfo:
         """Stop the schedule until ``resume``, and revoke its runs that have not started.
 
-        - ``reason`` becomes its ``paused_reason``. Manual runs are not revoked.
-        - Beat resumes the schedule at ``until``: an aware datetime, or a timedelta from now on.
-          Earlier fire times are recorded as skipped. Edits of the schedule do not change the end;
-          another pause replaces the reason and the end.
+        - ``reason`` becomes the schedule's ``paused_reason``. Manual runs are not revoked.
+        - Beat resumes the schedule at ``until``, which is an aware datetime, or a timedelta from
+          now. Fire times before that instant are recorded as skipped. Edits of the schedule do not
+          change the end, but another pause replaces the reason and the end.
 
         Raises ScheduleNotFoundError, StaleScheduleError and InvalidScheduleError.
 
@@ -257,9 +257,9 @@ class OwnerSchedules(
     ) -> ScheduleInfo:
         """Start the schedule again, at its next fire time after the current time.
 
-        Fire times missed during the pause are recorded as skipped and never sent. A resume ends a
-        quarantine if the trigger can be read. Raises ScheduleNotFoundError, StaleScheduleError and
-        InvalidTriggerError.
+        Fire times missed during the pause are recorded as skipped and never sent. A resume also
+        ends a quarantine, if the trigger can be read. Raises ScheduleNotFoundError,
+        StaleScheduleError and InvalidTriggerError.
 
         >>> _ = mine.pause("digest")
         >>> str(mine.resume("digest").next_run_at)
@@ -286,8 +286,8 @@ class OwnerSchedules(
     ) -> None:
         """Delete the schedule, and revoke its runs that have not started.
 
-        The history stays until it is pruned. The rows that ``skip`` wrote for future fire times are
-        deleted. Raises ScheduleNotFoundError and StaleScheduleError.
+        The history is kept until it is pruned. The rows that ``skip`` wrote for future fire times
+        are deleted. Raises ScheduleNotFoundError and StaleScheduleError.
 
         >>> mine.delete("digest")
         >>> mine.count().count
@@ -313,8 +313,8 @@ class OwnerSchedules(
         """Give the schedule another name. It keeps its id, its history and its next fire time.
 
         - Its runs keep the name under which they were recorded. ``runs(new_name)`` returns them.
-        - A trigger with an ``H`` keeps its fire times. The numbers that the ``H`` stood for depend
-          on the name, so the text of the trigger gets these numbers.
+        - A trigger with an ``H`` keeps its fire times. Because the numbers that ``H`` stands for
+          depend on the name, they replace the ``H`` in the text of the trigger.
         - The delay within ``jitter`` also depends on the name, so the delays of later runs change.
         - If both names are equal, nothing changes.
 
@@ -358,8 +358,8 @@ class OwnerSchedules(
     ) -> RunInfo:
         """Run the schedule once now, even if it is paused. Its fire times do not change.
 
-        The transaction records a run with origin ``"manual"``. A beat sends it within milliseconds
-        after the commit. Raises ScheduleNotFoundError, and InvalidScheduleError if
+        The transaction records a run with the origin ``"manual"``, and a beat sends it within
+        milliseconds after the commit. Raises ScheduleNotFoundError, and InvalidScheduleError if
         dynbeat_allowed_tasks excludes the task.
 
         >>> run = mine.run_now("digest")
@@ -379,15 +379,15 @@ class OwnerSchedules(
         return self._write(session, work, actor=actor, reason=reason)
 
     def export(self, *, session: Session | None = None) -> Iterator[dict[str, Any]]:
-        """Return an iterator over all data of the owner: one dict for each line of JSON.
+        """Return an iterator over all data of the owner, with one dict per line of JSON.
 
         The ``record`` key names the kind of a dict. The first dict is ``"owner"``, with the time of
         the export. The others follow in this order: ``"schedule"``, ``"run"``, ``"change"``,
-        ``"request"``, ``"alert"``, ``"hold"``. Their fields are the same as in ``to_dict``. They
+        ``"request"``, ``"alert"``, ``"hold"``. Their fields are the same as in ``to_dict``, and
         include the arguments of tasks.
 
-        At most 500 rows are in memory. Each batch is read separately. If you do not pass
-        ``session``, a later batch can contain an edit although an earlier batch does not. For a
+        At most 500 rows are in memory at a time. Each batch is read separately, so if you do not
+        pass ``session``, a later batch can contain an edit that an earlier batch does not. For a
         snapshot, pass a session that uses REPEATABLE READ.
         """
         return export.lines(self._context, self, owner=self.owner, session=session)

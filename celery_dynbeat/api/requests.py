@@ -39,9 +39,9 @@ class RequestCalls(Calls):
     ) -> Page[RequestInfo]:
         """Return one page of up to ``limit`` requests that match, the newest first.
 
-        - ``name``: only the requests for the schedules of this name.
-        - The filters are those of ``RequestFilter``: owner and kind.
-        - ``after``: the ``cursor`` of the previous page. ``limit`` is at most 1,000.
+        - ``name`` selects the requests for the schedules with this name.
+        - The filters are described in ``RequestFilter``: owner and kind.
+        - ``after`` is the ``cursor`` of the previous page. ``limit`` is at most 1,000.
 
         The calls across owners also return the requests for all owners. Raises
         InvalidScheduleError.
@@ -82,9 +82,9 @@ class RequestCalls(Calls):
     ) -> RequestInfo:
         """Stop a request and revoke its runs that have not started.
 
-        A request that has ended keeps its ``finished_at``. It becomes ``"cancelled"`` if a run was
-        revoked. ``actor`` and ``reason`` are for the audit; ``acting()`` presets them. Raises
-        RequestNotFoundError.
+        A request that has already ended keeps its ``finished_at``, and becomes ``"cancelled"`` if
+        one of its runs was revoked. ``actor`` and ``reason`` are recorded in the audit;
+        ``acting()`` sets their defaults. Raises RequestNotFoundError.
         """
         _check_id(request_id)
 

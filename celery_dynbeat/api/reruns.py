@@ -53,13 +53,13 @@ class RerunCalls(Calls):
         reason: str | None = None,
         session: Session | None = None,
     ) -> RunInfo:
-        """Run an ended run again, at once, also if its schedule is paused or held.
+        """Run an ended run again immediately, even if its schedule is paused or held.
 
-        The new run has the origin ``"rerun"``, and ``rerun_of`` is the id of the original run. The
-        task receives the original fire time. The run uses the schedule's current task, arguments,
-        options and policies. ``expires_after`` counts from this call. A beat sends the run within
-        milliseconds after the commit. ``actor`` and ``reason`` are for the audit; ``acting()``
-        presets them.
+        The new run has the origin ``"rerun"``, and its ``rerun_of`` is the id of the original run.
+        The task receives the original fire time. The run uses the schedule's current task,
+        arguments, options and policies. ``expires_after`` counts from this call. A beat sends the
+        run within milliseconds after the commit. ``actor`` and ``reason`` are recorded in the
+        audit; ``acting()`` sets their defaults.
 
         Raises RunNotFoundError. Raises InvalidScheduleError
 
@@ -95,23 +95,25 @@ class RerunCalls(Calls):
         reason: str | None = None,
         session: Session | None = None,
     ) -> RequestInfo:
-        """Run ended runs again, in the background: those with since <= fire time < until.
+        """Run ended runs with since <= fire time < until again, in the background.
 
-        - ``owner``: the runs of this owner. The calls of one owner accept only that owner. None in
-          the calls across owners means all owners, and only these calls see such a request.
-        - ``since`` and ``until`` are aware datetimes. ``until`` None means now.
-        - ``status``: one or several of ``failed``, ``lost``, ``revoked``, ``expired`` and
+        - ``owner`` selects the runs of one owner. The calls of one owner accept only that owner. In
+          the calls across owners, None means all owners, and only these calls can see such a
+          request.
+        - ``since`` and ``until`` are aware datetimes. If ``until`` is None, it is the current time.
+        - ``status`` is one or several of ``failed``, ``lost``, ``revoked``, ``expired`` and
           ``succeeded``.
-        - ``name``: only runs of the schedules of this name. ``task``: only runs that had this task.
+        - ``name`` selects runs of the schedules with this name, and ``task`` runs that had this
+          task.
         - At most ``batch_size`` (1 to 1,000) of the new runs are unfinished at any time.
 
         Beat creates the new runs while no schedule is due. If runs of a schedule must not overlap,
         beat creates one run at a time, and only while the schedule has no unfinished run. Runs that
         have a rerun do not match, but their newest rerun can match. A second call therefore repeats
-        nothing. A run is excluded if its schedule is deleted, paused or quarantined, or must not
-        run its task.
+        nothing. A run is excluded if its schedule is deleted, paused or quarantined, or if the
+        schedule may not run its task.
 
-        ``actor`` and ``reason`` are for the audit; ``acting()`` presets them.
+        ``actor`` and ``reason`` are recorded in the audit; ``acting()`` sets their defaults.
 
         Raises ScheduleNotFoundError if the owner has no schedule ``name``. Raises
         InvalidScheduleError for an invalid argument, and if more than 100,000 runs match.

@@ -36,7 +36,7 @@ class Schedules(SharedCalls, AlertTargetCalls, MoveCalls):
         return OwnerSchedules(self._context, owner)
 
     def for_group(self, group: str) -> GroupSchedules:
-        """Return the schedules of a group: of all owners that begin with it, such as ``"org:7/"``.
+        """Return the schedules of a group: of all owners that begin with its name (``"org:7/"``).
 
         Raises InvalidScheduleError for a name that does not end with "/".
         """
@@ -52,12 +52,13 @@ class Schedules(SharedCalls, AlertTargetCalls, MoveCalls):
         reason: str | None = None,
         session: Session | None = None,
     ) -> int:
-        """Delete all schedules of ``owner`` and its holds, and return the number of schedules.
+        """Delete all schedules and holds of ``owner``, and return the number of schedules.
 
-        Their runs that have not started are revoked. The history stays until it is pruned.
+        The runs of these schedules that have not started are revoked. The history is kept until it
+        is pruned.
 
         If ``erase_history`` is true, the owner's runs, changes and requests are also deleted.
-        Running tasks continue, but their rows are deleted. One change remains. It contains the
+        Running tasks continue, but their rows are deleted. One change remains, which contains the
         owner's name, and the actor and the reason of this call. If you do not pass ``session``,
         each batch commits: first the schedules stop, and then the history is deleted. ``progress``
         is called after each batch with the number of deleted rows. If the call fails, repeat it.

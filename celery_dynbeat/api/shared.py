@@ -32,4 +32,4 @@ class SharedCalls(
     UsageCalls,
     ForecastCalls,
 ):
-    """The calls that an owner and all owners have."""
+    """The calls that exist both for one owner and for all owners."""

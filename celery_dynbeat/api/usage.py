@@ -29,7 +29,7 @@ class UsageCalls(Calls):
         The limits come from dynbeat_owner_limits, for the owner and for each of its groups, and
         from the settings per owner, such as dynbeat_max_schedules_per_owner. Paused and finished
         schedules count. Each count reads the index entries of the schedules, and of the runs that
-        have or want a slot. Raises InvalidScheduleError.
+        have or wait for a slot. Raises InvalidScheduleError.
 
         >>> mine.usage().schedules, mine.usage().remaining
         (1, None)

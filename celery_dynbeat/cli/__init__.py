@@ -20,7 +20,7 @@ class LazyGroup(DYMGroup):
         "add": ("add:add", "Create a schedule."),
         "list": (
             "list_schedules:list_schedules",
-            "List schedules by name, or with --all-owners by owner and name.",
+            "List schedules by name, or by owner and name with --all-owners.",
         ),
         "show": ("show:show", "Show a schedule, its next fire times and its last runs."),
         "update": ("update:update", "Change some fields of a schedule."),
@@ -33,11 +33,14 @@ class LazyGroup(DYMGroup):
             "Give a schedule with its history to another owner.",
         ),
         "pause": ("pausing:pause", "Stop a schedule until it is resumed, or until an instant."),
-        "resume": ("pausing:resume", "Start a paused or quarantined schedule again, from now."),
+        "resume": (
+            "pausing:resume",
+            "Resume a paused or quarantined schedule at its next fire time.",
+        ),
         "skip": ("skipping:skip", "Skip one fire time of a schedule."),
         "unskip": ("skipping:unskip", "Restore a skipped fire time before it passes."),
-        "hold": ("holds:hold", "Stop all schedules of an owner, or everything."),
-        "release": ("holds:release", "End a hold of the actor."),
+        "hold": ("holds:hold", "Stop the schedules of one owner, or of all owners."),
+        "release": ("holds:release", "End the actor's hold."),
         "holds": ("holds:holds", "List the holds in force with their actors and reasons."),
         "quiet-hours": (
             "quiet_hours:quiet_hours",
@@ -48,7 +51,7 @@ class LazyGroup(DYMGroup):
             "Show the schedules and runs of an owner, and the limits on them.",
         ),
         "run": ("run:run", "Run a schedule once now, even if it is paused."),
-        "rerun": ("rerun:rerun", "Rerun one ended run, or with --since all failed runs."),
+        "rerun": ("rerun:rerun", "Rerun one ended run, or all failed runs with --since."),
         "backfill": (
             "backfill:backfill",
             "Run a schedule for its past fire times that have no run.",

@@ -36,9 +36,9 @@ from celery_dynbeat.cli.fields import field_options, fields_from, trigger_from, 
 def add(
     invocation: Invocation, *, name: str, task: str, paused: bool, dry_run: bool, **given: Any
 ) -> None:
-    """Create a schedule. Exactly one of --cron, --every, --once, --rrule and --trigger is needed.
+    """Create a schedule. Pass exactly one of --cron, --every, --once, --rrule and --trigger.
 
-    A policy that you leave out follows its setting.
+    If you omit a policy, its setting applies.
     """
     trigger = trigger_from(invocation, given)
     if trigger is None:

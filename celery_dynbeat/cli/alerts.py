@@ -54,9 +54,9 @@ COLUMNS = (
 def alerts(invocation: Invocation, *, with_recovered: bool) -> None:
     """List the open alerts, oldest first.
 
-    Each schedule has at most one alert of each kind. The settings dynbeat_alert_* turn alerts on.
+    Each schedule has at most one alert of each kind. The dynbeat_alert_* settings turn alerts on.
     If you omit --owner, a note on stderr names each target whose messages fail. `alert-targets`
-    shows more.
+    shows the details.
     """
     calls, only_open = invocation.group_calls, not with_recovered
     fetched = pages(
@@ -85,8 +85,8 @@ _scope = combined(
 def acknowledge(invocation: Invocation, *, ids: tuple[int, ...]) -> None:
     """Acknowledge open alerts, so that no message reports them again.
 
-    `dynbeat alerts` shows the IDS. An acknowledgement lasts until the alert recovers, and the
-    recovery is reported. It ends a snooze of the alert.
+    `dynbeat alerts` shows the IDS. An acknowledgement ends a snooze of the alert. It lasts until
+    the alert recovers, and the recovery is reported.
     """
     _change(invocation, ids, "acknowledged", invocation.group_calls.acknowledge_alert)
 
@@ -102,7 +102,7 @@ def snooze(
     """Send no messages about open alerts until a given time.
 
     `dynbeat alerts` shows the IDS. If an alert is still open when the snooze ends, a message
-    reports it again. An earlier recovery is not reported. A snooze lasts at most 30 days.
+    reports it again. A recovery before that time is not reported. A snooze lasts at most 30 days.
     """
     if end == (until is not None):
         raise click.UsageError("give --until INSTANT or --end", invocation.context)
@@ -124,8 +124,8 @@ def _change(
 @command(
     "test-alert",
     examples=("test-alert", "test-alert billing", "test-alert --owner user:42"),
-    exit_statuses="0: each URL accepted the message, or the task was sent. 1: a URL refused it, or"
-    " there is no recipient. 2: the command line is invalid.",
+    exit_statuses="0: each URL accepted the message, or the task was sent. 1: a URL refused the"
+    " message, or there is no recipient. 2: the command line is invalid.",
 )
 @click.argument("target", required=False)
 @click.option(
@@ -137,9 +137,9 @@ def _change(
 def test_alert(invocation: Invocation, *, target: str | None) -> None:
     """Send a test message to an alert target or to an owner.
 
-    TARGET is a key of dynbeat_alert_urls. Each of its URLs gets the message of a failed run, with
-    your templates. With --owner, the recipient of that owner gets a test notice. The command
-    prints the number of a URL in the setting instead of the URL, because URLs contain passwords.
+    TARGET is a key of dynbeat_alert_urls. Each of its URLs gets the message of a failed run,
+    rendered with your templates. With --owner, the recipient of that owner gets a test notice.
+    Because URLs contain passwords, the command prints only the position of a URL in the setting.
     """
     if invocation.owner is not None:
         if target is not None:

@@ -31,8 +31,9 @@ _DONE = {"create": "created", "update": "updated", "delete": "deleted", "keep": 
         "apply schedules.yaml --tag git --prune --yes",
         "export --owner user:42 | celery -A other dynbeat apply -",
     ),
-    exit_statuses="0: done, even if nothing had to change. 1: a schedule of the file is refused, or"
-    " an error of the database; then nothing has changed. 2: the command line is invalid.",
+    exit_statuses="0: success, even if nothing had to change. 1: a schedule in the file was"
+    " refused, or the database reported an error. Nothing has changed. 2: the command line is"
+    " invalid.",
     is_list=True,
 )
 @click.argument("file", type=click.File("r", encoding="utf-8"))
@@ -47,7 +48,7 @@ _DONE = {"create": "created", "update": "updated", "delete": "deleted", "keep": 
 @click.option(
     "--tag",
     metavar="TAG",
-    help="Add this tag to each schedule of the file. --prune deletes only schedules with this tag.",
+    help="Add this tag to each schedule in the file. --prune deletes only schedules with this tag.",
 )
 @actor_options
 @yes_option
@@ -56,10 +57,10 @@ def apply_file(
 ) -> None:
     """Make the stored schedules match FILE (YAML or JSON).
 
-    FILE can be - for stdin. All changes are in one transaction. A field that the file leaves out
-    gets its default, but a paused schedule stays paused unless the file says `enabled: true`.
-    --prune deletes the other schedules of the owners that the file names. It never deletes entries
-    of beat_schedule.
+    FILE can be - for stdin. All changes are made in one transaction. A field that the file leaves
+    out gets its default, but a paused schedule stays paused unless the file says `enabled: true`.
+    --prune deletes all other schedules of the owners that the file names, but never entries of
+    beat_schedule.
     """
     try:
         found = _read(file, owner=invocation.owner)

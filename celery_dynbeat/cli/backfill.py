@@ -17,18 +17,21 @@ from celery_dynbeat.common.text import MAX_REQUEST_BATCH
         "backfill digest --owner user:42 --since 6h",
         "backfill digest --since 2026-11-22T00:00Z --until 2026-11-22T06:00Z --wait",
     ),
-    exit_statuses="0: done. 1: not found or refused, an error of the database, or with --wait: a"
-    " run did not succeed. 2: the command line is invalid.",
+    exit_statuses="0: success. 1: something was not found or was refused, the database reported "
+    "an error, or, with --wait, a run did not succeed. 2: the command line is "
+    "invalid.",
 )
 @name_argument
-@click.option("--since", type=Instant(-1), required=True, help="All fire times since this time.")
+@click.option(
+    "--since", type=Instant(-1), required=True, help="The start of the span of fire times."
+)
 @click.option("--until", type=Instant(-1), help="Only fire times before this time. Default: now.")
 @click.option(
     "--batch-size",
     type=Number(least=1, most=MAX_REQUEST_BATCH),
     default=100,
     show_default=True,
-    help="The largest number of unfinished runs at any time.",
+    help="The maximum number of unfinished runs at any time.",
 )
 @edit_options
 @click.option("--wait", is_flag=True, help="Wait until all runs have ended.")
@@ -43,7 +46,7 @@ def backfill(
 ) -> None:
     """Run a schedule for its past fire times that have no run.
 
-    Beat creates the runs while no schedule is due, and starts with the oldest fire time. `dynbeat
+    Beat creates the runs while no schedule is due, starting with the oldest fire time. `dynbeat
     requests` shows the progress.
     """
     first = invocation.instant(since)

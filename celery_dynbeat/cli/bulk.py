@@ -20,19 +20,19 @@ filter_options = combined(
     click.option(
         "--state",
         type=click.Choice([each.value for each in State]),
-        help="All schedules in this state.",
+        help="Select all schedules in this state.",
     ),
-    click.option("--tag", metavar="TAG", help="All schedules with this tag."),
-    click.option("--task", metavar="TASK", help="All schedules of this task."),
+    click.option("--tag", metavar="TAG", help="Select all schedules with this tag."),
+    click.option("--task", metavar="TASK", help="Select all schedules of this task."),
     click.option(
-        "--name-prefix", metavar="TEXT", help="All schedules whose names begin with TEXT."
+        "--name-prefix", metavar="TEXT", help="Select all schedules whose names begin with TEXT."
     ),
 )
 all_option = click.option(
     "--all",
     "everything",
     is_flag=True,
-    help="All schedules of the owner, or of all owners.",
+    help="Select all schedules of the owner, or of all owners.",
 )
 _WORDS = {"state": "the state", "tag": "the tag", "task": "the task", "name_prefix": "the prefix"}
 _PARTICIPLES = {"pause": "paused", "resume": "resumed", "delete": "deleted"}

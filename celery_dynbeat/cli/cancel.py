@@ -23,18 +23,20 @@ from celery_dynbeat.common.text import MAX_CANCELLED, counted
     ),
 )
 @click.argument("run_ids", type=RunId(), nargs=-1, metavar="[RUN_ID]...")
-@click.option("--all", "is_all", is_flag=True, help="All runs that match the options below.")
+@click.option("--all", "is_all", is_flag=True, help="Cancel all runs that match the options below.")
 @owners_option
 @click.option(
     "--status",
     type=click.Choice([each.value for each in REVOKE.sources]),
     multiple=True,
-    help="Only this status. Repeatable. Default: all three.",
+    help="Only runs with this status. Can be repeated. Default: all three.",
 )
-@click.option("--name", metavar="NAME", help="Only runs of the schedules of this name.")
+@click.option("--name", metavar="NAME", help="Only runs of schedules with this name.")
 @click.option("--task", metavar="TASK", help="Only runs of this task.")
 @click.option(
-    "--origin", type=click.Choice([each.value for each in Origin]), help="Only runs of this origin."
+    "--origin",
+    type=click.Choice([each.value for each in Origin]),
+    help="Only runs with this origin.",
 )
 @click.option(
     "--since", type=Instant(-1), help="Only fire times since this time, such as 2h (ago)."
@@ -45,16 +47,16 @@ from celery_dynbeat.common.text import MAX_CANCELLED, counted
     type=Number(least=1, most=MAX_CANCELLED),
     default=10_000,
     show_default=True,
-    help="With --all, the largest number of runs to cancel.",
+    help="With --all, the maximum number of runs to cancel.",
 )
 @actor_options
 @yes_option
 def cancel(invocation: Invocation, *, run_ids: Sequence[str], is_all: bool, **filters: Any) -> None:
     """Cancel runs that have not started or that wait for a retry.
 
-    Pass ids of runs or --all. A worker drops the message of a cancelled run. The command does not
-    stop a running task. To stop a task, use Celery's `revoke` with terminate. If you pass --all,
-    the command prints how many runs match and asks for confirmation.
+    Pass the ids of runs, or --all. A worker drops the message of a cancelled run. The command does
+    not stop a running task; for this, use Celery's `revoke` with terminate. If you pass --all, the
+    command prints how many runs match and asks for confirmation.
     """
     if bool(run_ids) == is_all:
         raise click.UsageError("give either RUN_ID or --all", invocation.context)

@@ -64,7 +64,9 @@ COLUMNS = (
 @owners_option
 @click.option("--actor", "by", metavar="NAME", help="Only edits by this actor.")
 @click.option(
-    "--action", type=click.Choice([each.value for each in Action]), help="Only this action."
+    "--action",
+    type=click.Choice([each.value for each in Action]),
+    help="Only edits with this action.",
 )
 @click.option("--since", type=Instant(-1), help="Only edits since this time, such as 2h (ago).")
 @click.option("--until", type=Instant(-1), help="Only edits before this time.")
@@ -82,10 +84,11 @@ def changes(
 ) -> None:
     """List who changed what and why, newest first.
 
-    If you pass NAME, the command lists the edits of one schedule. --json has the values before and
-    after, with the keys of `dynbeat show --json`. An edit of everything has the owner * in piped
-    output and null in --json. An edit of an owner has an empty name. If --owner is a group, such as
-    org:7/, the edits of the first 50 owners come first, by name.
+    If you pass NAME, the command lists the edits of one schedule. --json contains the values before
+    and after the edit, with the keys of `dynbeat show --json`. If an edit concerns all owners, its
+    owner is * in piped output and null in --json. If it concerns one owner as a whole, its name is
+    empty. If --owner is a group, such as org:7/, the edits of the first 50 owners by name come
+    first.
     """
     if name is not None and invocation.owner is None:
         raise click.UsageError("NAME and --all-owners exclude each other", invocation.context)

@@ -25,7 +25,7 @@ from celery_dynbeat.common.text import counted, described_owner, is_group
 @click.option(
     "--all-of-owner",
     is_flag=True,
-    help="All schedules and holds of the owner, or of a group such as org:7/.",
+    help="Delete all schedules and holds of the owner, or of a group such as org:7/.",
 )
 @filter_options
 @click.option(
@@ -44,11 +44,11 @@ def delete(
     erase_history: bool,
     **filters: str | None,
 ) -> None:
-    """Delete a schedule, and revoke its runs that have not started. Its history stays.
+    """Delete a schedule, and revoke its runs that have not started. Its history is kept.
 
-    If you pass --state, --tag, --task or --name-prefix, the command deletes all schedules that
-    match. It asks for confirmation. These options and --erase-history commit after each batch. If
-    the command is interrupted, repeat it.
+    If you pass --state, --tag, --task or --name-prefix, the command deletes all matching schedules,
+    after asking for confirmation. With these options, and with --erase-history, it commits each
+    batch separately. If the command is interrupted, repeat it.
     """
     matching = given_filters(filters)
     if [name is None, not all_of_owner, not matching].count(False) != 1:

@@ -43,8 +43,8 @@ def errors(
     """Count the failed and lost runs by task and error.
 
     The most frequent error comes first. Errors whose first lines differ only in numbers are counted
-    together. The command searches the newest 10,000 runs at most. The owners of a group have equal
-    shares of this number, for at most 200 owners. A note appears if there may be more.
+    together. The command searches at most the newest 10,000 runs, and prints a note if there may be
+    more. The owners of a group have equal shares of this number, for at most 200 owners.
     """
     # The help of the command imports no database.
     from celery_dynbeat.insights.statistics.failures import failures  # noqa: PLC0415

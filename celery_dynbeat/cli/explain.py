@@ -35,8 +35,8 @@ _NODES = (
 @command(
     "explain",
     examples=("explain digest", "explain digest --owner user:42 --json"),
-    exit_statuses="0: done, even if the schedule does not run. 1: not found, or an error of the"
-    " database. 2: the command line is invalid.",
+    exit_statuses="0: success, even if the schedule does not run. 1: the schedule was not found,"
+    " or the database reported an error. 2: the command line is invalid.",
 )
 @name_argument
 @owner_option
@@ -45,7 +45,7 @@ _NODES = (
     type=Number(least=1, most=100),
     default=5,
     show_default=True,
-    help="The number of last fire times and of next fire times.",
+    help="How many last fire times and next fire times to show.",
 )
 def explain_schedule(invocation: Invocation, *, name: str, count: int) -> None:
     """Explain why a schedule ran or did not run.

@@ -34,20 +34,21 @@ from celery_dynbeat.common.text import MAX_PAGE_SIZE
     "--output",
     "path",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The file to write. It is replaced when it is complete. Default: stdout.",
+    help="The file to write. An existing file is replaced once the new one is complete. "
+    "Default: stdout.",
 )
 @click.option(
     "--all-data",
     is_flag=True,
-    help="All data of the owner as JSON lines: schedules, runs, changes, requests, alerts,"
-    " holds. `apply` cannot read them.",
+    help="Write all data of the owner as JSON lines: schedules, runs, changes, requests,"
+    " alerts, holds. `apply` cannot read them.",
 )
 def export(invocation: Invocation, *, tag: str | None, all_data: bool, path: Path | None) -> None:
     """Write the schedules as YAML, or as JSON with --json.
 
-    `apply` reads the file. A field with its default is left out. The command leaves out schedules
-    that `apply` would refuse, and counts them on stderr. These are finished schedules, schedules
-    with a damaged trigger, and entries of beat_schedule.
+    `apply` can read the file. Fields that have their default are left out. Schedules that `apply`
+    would refuse are also left out, and are counted on stderr. These are finished schedules,
+    schedules with a damaged trigger, and entries of beat_schedule.
     """
     with _writing_to(path) as write:
         if all_data:

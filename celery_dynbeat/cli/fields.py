@@ -67,24 +67,40 @@ field_options = combined(
         "--priority", type=Number(least=0, most=255), help="The priority of the messages."
     ),
     click.option("--options", type=Json(dict), help="Other options of apply_async."),
-    click.option("--start-at", type=Instant(1), help="The schedule does not fire earlier."),
-    click.option("--end-at", type=Instant(1), help="The schedule does not fire later."),
+    click.option(
+        "--start-at", type=Instant(1), help="The time before which the schedule does not fire."
+    ),
+    click.option(
+        "--end-at", type=Instant(1), help="The time after which the schedule does not fire."
+    ),
     click.option(
         "--max-runs",
         type=Number(least=1, most=_MAX_COUNT),
-        help="The schedule ends after this many runs.",
+        help="The number of runs after which the schedule is finished.",
     ),
-    click.option("--catch-up", type=click.Choice(CATCH_UPS), help="Which missed runs to send."),
-    click.option("--catch-up-window", type=Duration(), help="Older missed runs are not sent."),
+    click.option(
+        "--catch-up", type=click.Choice(CATCH_UPS), help="Which missed fire times to send."
+    ),
+    click.option(
+        "--catch-up-window",
+        type=Duration(),
+        help="The age above which missed fire times are not sent.",
+    ),
     click.option(
         "--overlap",
         type=click.Choice(OVERLAPS),
         help="What to do if the previous run is unfinished.",
     ),
-    click.option("--max-run-time", type=Duration(), help="Longer runs do not count as an overlap."),
+    click.option(
+        "--max-run-time",
+        type=Duration(),
+        help="The time after which a running run no longer counts as an overlap.",
+    ),
     click.option("--jitter", type=Duration(), help="The longest delay of a run."),
     click.option(
-        "--expires-after", type=Duration(), help="A run that has not started by then expires."
+        "--expires-after",
+        type=Duration(),
+        help="The time after which a run that has not started expires.",
     ),
     click.option(
         "--on-lost", type=click.Choice(ON_LOST), help="What to do if the worker of a run dies."
@@ -92,23 +108,24 @@ field_options = combined(
     click.option(
         "--pause-after-failures",
         type=Number(least=0, most=_MAX_COUNT),
-        help="Pause after this many failed runs in a row. 0 means never.",
+        help="Pause the schedule after this many failed runs in a row. 0 means never.",
     ),
     click.option(
         "--retry",
         type=RetryPolicy(),
-        help="Retries of a failed run, such as 3 or 'times=3, delay=5m, factor=2'. 0 means never.",
+        help="How to retry a failed run, such as 3 or 'times=3, delay=5m, factor=2'. 0 means"
+        " never.",
     ),
     click.option(
         "--alert",
         "alerts",
         type=AlertRule(),
         multiple=True,
-        help="An alert rule, such as after_failures=3 or late_after=2m. Repeatable.",
+        help="An alert rule, such as after_failures=3 or late_after=2m. Can be repeated.",
     ),
     click.option("--ping-url", metavar="URL", help="The URL to which workers report each run."),
     click.option("--description", metavar="TEXT", help="A description for people."),
-    click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag. Repeatable."),
+    click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag. Can be repeated."),
 )
 
 

@@ -25,8 +25,8 @@ INSTALL = (
 def flower(context: click.Context, arguments: tuple[str, ...]) -> None:
     """Start Flower with pages for schedules, runs and beats.
 
-    All options of Flower work, such as --port, --address, --basic-auth, --auth, --url-prefix and
-    --read-only. FLOWER_* environment variables and flowerconfig.py work as well.
+    You can pass all options of Flower, such as --port, --address, --basic-auth, --auth,
+    --url-prefix and --read-only. FLOWER_* environment variables and flowerconfig.py work as well.
 
     If you omit --auth and --basic-auth, the schedule pages are read-only.
     --dynbeat-unauthenticated-writes allows changes without a login. --dynbeat-allowed-hosts=NAMES

@@ -34,7 +34,7 @@ scope_options = combined(
         metavar="OWNER",
         help='The owner, or a group such as org:7/. "" is the application itself.',
     ),
-    click.option("--all-owners", is_flag=True, help="All schedules of all owners."),
+    click.option("--all-owners", is_flag=True, help="Select all schedules of all owners."),
 )
 
 
@@ -59,18 +59,18 @@ def _check_scope(invocation: Invocation) -> None:
 @click.option(
     "--until",
     type=Instant(1),
-    help="When the hold ends by itself. Default: it stays until `release`.",
+    help="When the hold ends. Default: it lasts until `release`.",
 )
 @yes_option
 def hold(invocation: Invocation, *, until: TypedInstant | None) -> None:
-    """Stop all schedules of an owner, or everything.
+    """Stop the schedules of one owner, or of all owners.
 
     If --owner is a group, such as org:7/, the hold stops the schedules of all owners whose names
-    begin with it. The hold ends with `dynbeat release` or at --until. Recorded runs still start,
-    and `dynbeat run` still works. A paused schedule stays paused. After the hold, the catch_up
-    policy decides which missed fire times run. Each actor has at most one hold of an owner. A
-    second hold changes the reason and the end of the first hold. On a terminal, --all-owners asks
-    for confirmation.
+    begin with it. The hold ends with `dynbeat release` or at --until. Runs that are already
+    recorded still start, and `dynbeat run` still works. A paused schedule stays paused. After the
+    hold, the catch_up policy decides which missed fire times are sent. Each actor can have only one
+    hold of an owner, so a second hold changes the reason and the end of the first one. On a
+    terminal, --all-owners asks for confirmation.
     """
     _check_scope(invocation)
     if invocation.owner is None and invocation.can_ask:
@@ -87,8 +87,8 @@ def hold(invocation: Invocation, *, until: TypedInstant | None) -> None:
 @command(
     "release",
     examples=("release --all-owners", "release --owner user:42 --all-actors"),
-    exit_statuses="0: done. 1: there is no such hold, only other actors have one, or an error of"
-    " the database. 2: the command line is invalid.",
+    exit_statuses="0: success. 1: there is no such hold, only other actors have one, or the "
+    "database reported an error. 2: the command line is invalid.",
     is_list=True,
 )
 @scope_options
@@ -96,9 +96,9 @@ def hold(invocation: Invocation, *, until: TypedInstant | None) -> None:
 @reason_option
 @click.option("--all-actors", is_flag=True, help="Also end the holds of other actors.")
 def release(invocation: Invocation, *, all_actors: bool) -> None:
-    """End a hold of the actor.
+    """End the actor's hold.
 
-    --all-owners ends the hold of everything. The holds of owners stay.
+    --all-owners ends the hold of all owners. Holds of single owners stay in force.
     """
     _check_scope(invocation)
     ended = invocation.group_calls.release(all_actors=all_actors)
@@ -123,8 +123,8 @@ def release(invocation: Invocation, *, all_actors: bool) -> None:
 def holds(invocation: Invocation) -> None:
     """List the holds in force with their actors and reasons.
 
-    The oldest comes first. The owner of a hold of everything is * in piped output, and null in
-    --json.
+    The oldest hold comes first. If a hold stops all owners, its owner is * in piped output and null
+    in --json.
     """
     calls = invocation.group_calls
     fetched = pages(lambda after: calls.holds(limit=MAX_PAGE_SIZE, after=after))

@@ -51,8 +51,8 @@ _WRITTEN_BACK = {
 #: Schedules that a note names.
 _EXAMPLES = 3
 _STATUSES = (
-    "0: done. 1: a schedule is refused, or an error of a database; the other schedules are"
-    " imported. 2: the command line is invalid."
+    "0: success. 1: a schedule was refused, or a database reported an error. The "
+    "other schedules are imported. 2: the command line is invalid."
 )
 
 
@@ -90,10 +90,12 @@ back_options = combined(
     click.option(
         "--back",
         is_flag=True,
-        help="Write to the other scheduler what ran, paused or ended here.",
+        help="Write to the other scheduler what has run, was paused or has ended here.",
     ),
     click.option(
-        "--without-hold", is_flag=True, help="With --back --apply, write even while beat can send."
+        "--without-hold",
+        is_flag=True,
+        help="With --back --apply, write even if beat can send runs at the same time.",
     ),
 )
 url_argument = click.argument("url", envvar="DYNBEAT_IMPORT_URL", required=False)
@@ -105,7 +107,8 @@ table_options = combined(
     click.option(
         "--naive-timezone",
         metavar="ZONE",
-        help="The time zone of instants on databases that store no zone. Default: UTC.",
+        help="The time zone of instants on databases that store no zone. Default: UTC, or the time"
+        " zone of the application for celery-sqlalchemy-scheduler.",
     ),
 )
 
@@ -114,12 +117,13 @@ table_options = combined(
 def import_schedules() -> None:
     """Import the schedules of another scheduler.
 
-    If you omit --apply, nothing is written. The output shows the result of each schedule, and why a
-    schedule cannot be imported. A second import overwrites everything that differs from the source.
-    It also replaces edits of the task, its arguments or its trigger that you made here.
+    If you omit --apply, nothing is written. The output shows the result for each schedule, and why
+    a schedule cannot be imported. A second import overwrites everything that differs from the
+    source, including edits of the task, its arguments or its trigger that you have made here.
 
-    --back goes the other way. It writes to the old scheduler what ran here, so that the old beat
-    sends no run twice when it starts again. It does not write definitions.
+    --back works in the other direction. It writes to the old scheduler what has run here, so that
+    the old beat sends no run twice when it starts again. It does not write the definitions of
+    schedules.
     """
 
 
@@ -157,16 +161,19 @@ def django_celery_beat(invocation: Invocation, **given: Any) -> None:
 @url_argument
 @import_options
 @back_options
-@click.option("--key-prefix", help="Default: the setting redbeat_key_prefix, else redbeat:")
+@click.option(
+    "--key-prefix",
+    help="The prefix of RedBeat's keys. Default: the redbeat_key_prefix setting, or else redbeat:",
+)
 @click.option("--cluster", is_flag=True, help="The URL belongs to a Redis Cluster.")
 def redbeat(
     invocation: Invocation, *, url: str | None, key_prefix: str | None, cluster: bool, **given: Any
 ) -> None:
     """Import the entries of celery-redbeat from a Redis URL.
 
-    If you omit the URL, the command uses the Redis from the application's RedBeat settings,
-    including sentinels and clusters. celery-redbeat must then be installed. Unless you pass --back,
-    Redis is only read.
+    If you omit the URL, the command uses the Redis server from the application's RedBeat settings,
+    including sentinels and clusters. In this case, celery-redbeat must be installed. Unless you
+    pass --back, Redis is only read.
     """
     # Late imports, here and below: help opens no database.
     from celery_dynbeat.importing.redbeat.source import RedBeatSource  # noqa: PLC0415
@@ -210,8 +217,8 @@ def sqlalchemy_celery_beat(invocation: Invocation, **given: Any) -> None:
 def celery_sqlalchemy_scheduler(invocation: Invocation, **given: Any) -> None:
     """Import tasks of celery-sqlalchemy-scheduler from a database URL.
 
-    Instants without a time zone are in the time zone of the application, unless --naive-timezone
-    names another one. Unless you pass --back, the tables are only read.
+    Instants without a time zone are read in the time zone of the application, unless
+    --naive-timezone names another one. Unless you pass --back, the tables are only read.
     """
     _import_tables(invocation, CELERY_SQLALCHEMY_SCHEDULER, **given)
 
@@ -229,8 +236,8 @@ def celery_sqlalchemy_scheduler(invocation: Invocation, **given: Any) -> None:
 @click.option(
     "--schedule-file",
     type=click.Path(path_type=Path),
-    help="The file of the old celery beat, for the last run times. The file is a pickle. Import it"
-    " only if you trust it.",
+    help="The schedule file of the old celery beat, which contains the last run times. "
+    "It is a pickle, so import it only if you trust it.",
 )
 def beat_schedule(
     invocation: Invocation,
@@ -243,8 +250,8 @@ def beat_schedule(
 
     If you omit --owner, the entries stay in beat_schedule. Beat stores them as schedules itself,
     and the import adds their last run times. If you pass --owner, the entries become schedules of
-    the owner. Then remove them from beat_schedule. Stop the old beat first, because it locks its
-    file.
+    the owner, and you must then remove them from beat_schedule. Stop the old beat first, because it
+    locks its file.
     """
     from celery_dynbeat.importing.beat_schedule import BeatScheduleSource  # noqa: PLC0415
 
@@ -265,7 +272,7 @@ def beat_schedule(
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
 @import_options
 @click.option("--task", metavar="TASK", help="The task that receives each command as its argument.")
-@click.option("--system", is_flag=True, help="The sixth field is a user, as in /etc/crontab.")
+@click.option("--system", is_flag=True, help="Read the sixth field as a user, as in /etc/crontab.")
 @click.option(
     "--timezone",
     metavar="ZONE",

@@ -83,19 +83,22 @@ def _columns(invocation: Invocation) -> Sequence[Column]:
 @click.option(
     "--order",
     type=click.Choice(["name", "next_run_at"]),
-    help="next_run_at leaves out schedules that do not run. Default: name, or for overdue"
-    " schedules next_run_at.",
+    help="The order. next_run_at leaves out schedules without a next run. Default: name,"
+    " but next_run_at for overdue schedules.",
 )
 @page_options
 @click.option(
-    "--count", "is_count", is_flag=True, help="Print only the number, or 10,000+ if there are more."
+    "--count",
+    "is_count",
+    is_flag=True,
+    help="Print only the number of schedules, or 10,000+ if there are more.",
 )
 def list_schedules(invocation: Invocation, *, is_count: bool, **given: Any) -> None:
-    """List schedules by name, or with --all-owners by owner and name.
+    """List schedules by name, or by owner and name with --all-owners.
 
     If --owner is a group, such as org:7/, the command lists the schedules of all owners whose names
     begin with it. If you also pass --count, --json prints one object. --state failing adds the
-    last_error column. It contains the first line of the error of the last failed or lost run.
+    last_error column, which contains the first line of the error of the last failed or lost run.
     """
     if is_count:
         _count(invocation, **given)

@@ -75,14 +75,17 @@ _PER_MINUTE = (time_column("start_at"), Column("queue", width=16), Column("runs"
 )
 @click.argument("name", required=False, shell_complete=complete_names)
 @owners_option
-@click.option("--per-minute", is_flag=True, help="Forecast the runs of each minute. Takes no NAME.")
-@click.option("--per-hour", is_flag=True, help="Forecast the runs of each hour. Takes no NAME.")
+@click.option(
+    "--per-minute", is_flag=True, help="Forecast the runs of each minute. Do not pass NAME."
+)
+@click.option("--per-hour", is_flag=True, help="Forecast the runs of each hour. Do not pass NAME.")
 @click.option(
     "--until",
     type=Instant(1),
-    help="The end of the forecast, such as 6h (from now). Default: an hour from now, or a day.",
+    help="The end of the forecast, such as 6h (from now). Default: an hour from now, or "
+    "a day with --per-hour.",
 )
-@click.option("--queue", metavar="QUEUE", help="Forecast the runs of this queue only.")
+@click.option("--queue", metavar="QUEUE", help="Forecast only the runs of this queue.")
 @click.option(
     "--count",
     type=Number(least=1, most=1_000),
@@ -102,13 +105,13 @@ def next_runs(
 ) -> None:
     """List the next fire times of a schedule, or forecast runs.
 
-    Fire times are in UTC and in the time zone of the trigger. A trigger without a time zone uses
-    the owner's time zone. The list includes skipped fire times and fire times that a hold in force
-    stops. A paused or finished schedule has no other fire times.
+    Fire times are shown in UTC and in the time zone of the trigger, or of the owner if the trigger
+    has none. The list includes skipped fire times, and fire times that a hold in force stops. A
+    paused or finished schedule has no other fire times.
 
     If you pass --per-minute or --per-hour, the command prints how many runs become due in each
-    queue, including recurrences. Notes tell you if the numbers are an estimate. They also name the
-    minutes that exceed the capacity of the workers, and the owners with the most runs. --json
+    queue, including recurring runs. Notes say whether the numbers are an estimate. They also name
+    the minutes that exceed the capacity of the workers, and the owners with the most runs. --json
     prints all of this as one object.
     """
     is_forecast = per_minute != per_hour

@@ -51,10 +51,10 @@ def pause(
 ) -> None:
     """Stop a schedule until it is resumed, or until an instant.
 
-    Its runs that have not started are revoked. Manual runs are not revoked. --reason is shown with
-    the paused schedule. If you pass --all, --state, --tag, --task or --name-prefix, all schedules
-    that match are paused. The command first prints their number and asks for confirmation. Paused
-    schedules keep their reason.
+    Runs that have not started are revoked, except manual runs. --reason is shown with the paused
+    schedule. If you pass --all, --state, --tag, --task or --name-prefix, the command pauses all
+    matching schedules. It first prints their number and asks for confirmation. Schedules that are
+    already paused keep their reason.
     """
     matching = select(invocation, name, filters, everything=everything)
     if matching is not None or name is None:
@@ -77,10 +77,10 @@ def pause(
 def resume(
     invocation: Invocation, *, name: str | None, everything: bool, **filters: str | None
 ) -> None:
-    """Start a paused or quarantined schedule again, from now.
+    """Resume a paused or quarantined schedule at its next fire time.
 
     Fire times that passed during the pause are recorded as skipped. If you pass --all, --state,
-    --tag, --task or --name-prefix, all schedules that match are resumed. The command first prints
+    --tag, --task or --name-prefix, the command resumes all matching schedules. It first prints
     their number and asks for confirmation.
     """
     matching = select(invocation, name, filters, everything=everything)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 @command(
     "prune",
     examples=("prune", "prune --older-than 7 --yes"),
-    exit_statuses="0: done. 1: an error of the database, or not confirmed; the runs deleted before"
-    " stay deleted. 2: the command line is invalid.",
+    exit_statuses="0: success. 1: the database reported an error, or you did not confirm. Runs "
+    "that were already deleted stay deleted. 2: the command line is invalid.",
 )
 @click.option(
     "--older-than",
@@ -36,8 +36,8 @@ def prune_now(invocation: Invocation, *, older_than: float | None) -> None:
     """Delete old history and old changes now.
 
     The command deletes in small batches, as beat does. Runs that have not ended, and the last run
-    of each schedule, stay at any age. An age below dynbeat_history_retention needs a confirmation.
-    Changes are deleted after dynbeat_audit_retention.
+    of each schedule, are kept at any age. If DAYS is less than dynbeat_history_retention, the
+    command asks for confirmation. Changes are deleted after dynbeat_audit_retention.
     """
     context = invocation.dynbeat.context
     retention = context.settings.history_retention

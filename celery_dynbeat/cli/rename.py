@@ -14,8 +14,8 @@ from celery_dynbeat.cli.base.options import edit_options, name_argument
 def rename(invocation: Invocation, *, name: str, new_name: str) -> None:
     """Give a schedule another name. It keeps its history and its next fire time.
 
-    Its runs keep the name under which they were recorded. A trigger with an H keeps its fire times:
-    its text gets the numbers.
+    Its runs keep the name under which they were recorded. A trigger with an H keeps its fire times,
+    because the numbers that H stands for replace it in the text of the trigger.
     """
     info = invocation.mine.rename(name, new_name)
     text = f"renamed {invocation.label(name)} to {new_name!r}{invocation.when(info)}"

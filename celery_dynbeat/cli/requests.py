@@ -62,8 +62,8 @@ def requests(
     """List backfills and reruns of many runs, newest first.
 
     `dynbeat backfill` and `dynbeat rerun --since` create these requests. If you pass REQUEST_ID,
-    the command shows one request or cancels it. The request can belong to any owner. Runs that have
-    started continue.
+    the command shows that request, or cancels it with --cancel. The request can belong to any
+    owner. Runs that have already started continue.
     """
     if request_id is None:
         if cancel:

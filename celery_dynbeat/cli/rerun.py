@@ -26,12 +26,15 @@ DEFAULT_STATUSES = (Status.FAILED.value, Status.LOST.value)
         "rerun --since 6h --all-owners --reason 'mail server was down'",
         "rerun --since 2026-11-22T00:00Z --until 2026-11-22T06:00Z --name digest --owner user:42",
     ),
-    exit_statuses="0: done. 1: not found or refused, an error of the database, or with --wait: a"
-    " run did not succeed. 2: the command line is invalid.",
+    exit_statuses="0: success. 1: something was not found or was refused, the database reported "
+    "an error, or, with --wait, a run did not succeed. 2: the command line is "
+    "invalid.",
 )
 @click.argument("run_id", type=RunId(), required=False)
 @owners_option
-@click.option("--since", type=Instant(-1), help="All runs with this fire time or a later one.")
+@click.option(
+    "--since", type=Instant(-1), help="Rerun all runs with this fire time or a later one."
+)
 @click.option("--until", type=Instant(-1), help="Only fire times before this time. Default: now.")
 @click.option(
     "--status",
@@ -39,16 +42,16 @@ DEFAULT_STATUSES = (Status.FAILED.value, Status.LOST.value)
     multiple=True,
     default=DEFAULT_STATUSES,
     show_default=True,
-    help="Only runs with this status. Repeatable.",
+    help="Only runs with this status. Can be repeated.",
 )
-@click.option("--name", metavar="NAME", help="Only runs of the schedules of this name.")
+@click.option("--name", metavar="NAME", help="Only runs of schedules with this name.")
 @click.option("--task", metavar="TASK", help="Only runs that had this task.")
 @click.option(
     "--batch-size",
     type=Number(least=1, most=MAX_REQUEST_BATCH),
     default=100,
     show_default=True,
-    help="The largest number of unfinished new runs at any time.",
+    help="The maximum number of unfinished new runs at any time.",
 )
 @click.option("--wait", is_flag=True, help="Wait until the run, or all new runs, have ended.")
 @actor_options
@@ -61,12 +64,12 @@ def rerun(
     wait: bool,
     **given: Any,
 ) -> None:
-    """Rerun one ended run, or with --since all failed runs.
+    """Rerun one ended run, or all failed runs with --since.
 
-    --since selects the failed and lost runs with a fire time from then on. The task receives the
-    original fire time. A run id can belong to any owner. Before many reruns, the command asks for
-    confirmation. Beat creates them in the background while no schedule is due. `dynbeat requests`
-    shows the progress.
+    --since selects the failed and lost runs whose fire time is at or after the given time. The task
+    receives the original fire time. RUN_ID can belong to a run of any owner. Before a rerun of many
+    runs, the command asks for confirmation. Beat creates these runs in the background while no
+    schedule is due, and `dynbeat requests` shows the progress.
     """
     if (run_id is None) == (since is None):
         raise click.UsageError("give either RUN_ID or --since", invocation.context)

@@ -11,8 +11,9 @@ from celery_dynbeat.cli.waiting import wait_for_run
 @command(
     "run",
     examples=("run digest --owner user:42", "run digest --wait"),
-    exit_statuses="0: done. 1: not found or refused, an error of the database, or with --wait: the"
-    " run did not succeed. 2: the command line is invalid.",
+    exit_statuses="0: success. 1: something was not found or was refused, the database reported "
+    "an error, or, with --wait, the run did not succeed. 2: the command line is "
+    "invalid.",
 )
 @name_argument
 @edit_options
@@ -20,7 +21,7 @@ from celery_dynbeat.cli.waiting import wait_for_run
 def run(invocation: Invocation, *, name: str, wait: bool) -> None:
     """Run a schedule once now, even if it is paused. Its fire times do not change.
 
-    The command records the run, and a beat sends it at once.
+    The command records the run, and a beat sends it immediately.
     """
     made = invocation.mine.run_now(name)
     if wait:

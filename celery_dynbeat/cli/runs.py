@@ -30,11 +30,16 @@ STATUSES = [each.value for each in Status]
 @click.argument("name", required=False, shell_complete=complete_names)
 @owners_option
 @click.option(
-    "--status", type=click.Choice(STATUSES), multiple=True, help="This status. Repeatable."
+    "--status",
+    type=click.Choice(STATUSES),
+    multiple=True,
+    help="Only runs with this status. Can be repeated.",
 )
 @click.option("--task", metavar="TASK", help="Only runs of this task.")
 @click.option(
-    "--origin", type=click.Choice([each.value for each in Origin]), help="Only runs of this origin."
+    "--origin",
+    type=click.Choice([each.value for each in Origin]),
+    help="Only runs with this origin.",
 )
 @click.option(
     "--since", type=Instant(-1), help="Only fire times since this time, such as 2h (ago)."
@@ -84,7 +89,7 @@ def runs(
 def show_run(invocation: Invocation, *, run_id: str) -> None:
     """Show one run, with its arguments and its traceback.
 
-    The command shows the arguments that the run was sent with, if the audit still has all later
+    The command shows the arguments with which the run was sent, if the audit still has all later
     edits of the schedule.
     """
     as_dict = (run := invocation.group_calls.get_run(run_id)).to_dict()

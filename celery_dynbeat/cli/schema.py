@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from celery_dynbeat.process.context import Context
 
 _OUTDATED = (
-    "0: the tables fit this version. 1: they do not fit it, or the database refuses the command."
+    "0: the tables match this version. 1: they do not match it, or the database refused the"
+    " command."
     " 2: the command line is invalid."
 )
 
@@ -38,12 +39,12 @@ def schema() -> None:
 def upgrade(invocation: Invocation, *, sql: bool, start: str | None) -> None:
     """Create the tables, or migrate them to this version.
 
-    If several processes run this command at the same time, one process migrates. The others wait
-    for at most 10 minutes. No process migrates without the lock.
+    If several processes run this command at the same time, one of them migrates the tables while
+    the others wait for up to 10 minutes. No process migrates without holding the lock.
 
-    psql, mysql and mariadb can execute the output of --sql. --from base prints all statements and
-    needs no connection. The URL of MariaDB must then begin with mariadb+pymysql://. --sql does not
-    support SQLite.
+    psql, mysql and mariadb can execute the output of --sql. --from base prints all statements
+    without a connection to the database. In this case, the URL of a MariaDB database must begin
+    with mariadb+pymysql://. --sql does not support SQLite.
     """
     from celery_dynbeat.db import schema as tables  # noqa: PLC0415
 
@@ -100,8 +101,9 @@ def _name(context: click.Context, parameter: click.Parameter, value: str | None)
 def application(invocation: Invocation, name: str | None) -> None:
     """Show the application that the tables belong to, or record NAME.
 
-    A beat of an application with another name refuses to start. Running beats do not stop. In
-    --json, "this" is the name of the application that -A names, or null if it has none.
+    A beat of an application with a different name refuses to start, but beats that are already
+    running do not stop. In --json, "this" is the name of the application that -A selects, or null
+    if it has none.
     """
     context = invocation.dynbeat.context
     recorded = _recorded(context, name)

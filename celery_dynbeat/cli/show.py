@@ -34,13 +34,13 @@ _DETAILS = (
     type=Number(least=1, most=100),
     default=5,
     show_default=True,
-    help="The number of next fire times and last runs.",
+    help="How many next fire times and last runs to show.",
 )
 def show(invocation: Invocation, *, name: str, count: int) -> None:
     """Show a schedule, its next fire times and its last runs.
 
-    A policy that is not shown follows its setting. The output shows only the host of a ping URL.
-    --json prints the keys of the API. It adds the whole ping URL, the next fire times as
+    If a policy is not shown, its setting applies. The output shows only the host of a ping URL.
+    --json prints the keys of the API, including the whole ping URL, and adds the next fire times as
     "upcoming" and the last runs as "runs".
     """
     mine, output = invocation.mine, invocation.output

@@ -9,7 +9,7 @@ from celery_dynbeat.cli.base.options import edit_options, name_argument
 from celery_dynbeat.cli.base.parameter_types import Instant
 
 _FIRE_TIME = click.argument("fire_time", type=Instant(1), required=False)
-_NEXT = click.option("--next", "is_next", is_flag=True, help="The next fire time.")
+_NEXT = click.option("--next", "is_next", is_flag=True, help="Skip the next fire time.")
 
 
 @command(

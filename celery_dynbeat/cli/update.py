@@ -34,13 +34,13 @@ _CLEARED = {**DEFAULTS, "queue": None, "priority": None}
     multiple=True,
     type=click.Choice(sorted({*_CLEARED, "timezone"})),
     metavar="FIELD",
-    help="A field, such as jitter, to set back to its default. Repeatable.",
+    help="A field, such as jitter, to reset to its default. Can be repeated.",
 )
 @click.option(
     "--expected-version",
     type=Number(least=1, most=2**31 - 1),
     metavar="NUMBER",
-    help="Refuse the change if the schedule has another version.",
+    help="Refuse the change if the schedule has a different version.",
 )
 def update(
     invocation: Invocation,
@@ -52,9 +52,10 @@ def update(
 ) -> None:
     """Change some fields of a schedule. All other fields keep their values.
 
-    A new trigger, --start-at, --end-at or --max-runs sets the next fire time from now. A new rule
-    keeps the time zone of the old one, unless --timezone names another one, or --clear timezone
-    makes it follow the owner. --tag replaces all tags, and --alert replaces all alert rules.
+    A new trigger, --start-at, --end-at or --max-runs sets the next fire time, counted from now. A
+    new rule keeps the time zone of the old one, unless --timezone names another zone, or --clear
+    timezone makes it follow the owner. --tag replaces all tags, and --alert replaces all alert
+    rules.
     """
     timezone, keeps_zone = given["timezone"], "timezone" not in clear
     trigger = trigger_from(invocation, given)

@@ -25,8 +25,8 @@ COLUMNS = (
 def usage(invocation: Invocation) -> None:
     """Show the schedules and runs of an owner, and the limits on them.
 
-    There is one row for each limit: of each group of the owner, then of the owner. A group, such as
-    org:7/, can be given as the owner.
+    There is one row per limit: first the limits of the owner's groups, and then the owner's own
+    limits. --owner can also be a group, such as org:7/.
     """
     found = invocation.schedules.usage(invocation.owner or "")
     if invocation.output.as_json:

@@ -45,15 +45,19 @@ class EffectiveRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertRules:
-    """The own alert rules of a schedule. A rule that is None follows the settings.
+    """A schedule's own alert rules. A rule that is None follows the settings.
 
-    - ``after_failures``: this number of failed or lost runs in a row; 0 means never.
-    - ``lost``, ``quarantined``, ``paused`` (by ``pause_after_failures``): whether it is an alert.
-    - ``late_after``: a run starts later than this; ``slow_after``: it takes longer;
-      ``silent_after``: no run for so long. Timedeltas, or seconds; 0 means never.
-    - ``frequent_above``: more runs than this within ``frequent_within``; 0 means never.
-    - ``recovered``: whether the end of an alert is a message.
-    - ``to``: the name of a target of the setting ``dynbeat_alert_urls``.
+    - ``after_failures``: an alert opens after this many failed or lost runs in a row; 0 means
+      never.
+    - ``lost``, ``quarantined``, ``paused`` (by ``pause_after_failures``): whether this opens an
+      alert.
+    - ``late_after``, ``slow_after``, ``silent_after``: an alert opens if a run starts later than
+      this, takes longer than this, or if there is no run for this long. They are timedeltas or
+      numbers of seconds; 0 means never.
+    - ``frequent_above``: an alert opens if there are more runs than this within
+      ``frequent_within``; 0 means never.
+    - ``recovered``: whether a message reports the end of an alert.
+    - ``to``: the name of a target in the setting ``dynbeat_alert_urls``.
 
     Raises InvalidScheduleError for an invalid value.
     """
@@ -94,7 +98,7 @@ class AlertRules:
         return cls(**value)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the rules that are set as a dict of JSON values. Durations are seconds."""
+        """Return the rules that are set, as a dict of JSON values. Durations are in seconds."""
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         return {
             name: value.total_seconds() if isinstance(value, timedelta) else value

@@ -23,8 +23,8 @@ class SchemaError(DynbeatError):
 class InvalidTriggerError(DynbeatError, ValueError):
     """A trigger cannot be evaluated: invalid text, unknown time zone, impossible date.
 
-    ``field`` names the invalid part (``"minute"``, ``"timezone"``, ``"interval"`` ...); None means
-    the whole trigger.
+    ``field`` names the invalid part (``"minute"``, ``"timezone"``, ``"interval"`` ...), or is None
+    for the whole trigger.
     """
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
@@ -33,7 +33,7 @@ class InvalidTriggerError(DynbeatError, ValueError):
 
 
 class InvalidScheduleError(DynbeatError, ValueError):
-    """A schedule breaks a rule: its name is too long, or its payload is not JSON, for example.
+    """A schedule breaks a rule. For example, its name is too long, or its payload is not JSON.
 
     ``field`` names the invalid argument.
     """
@@ -57,7 +57,7 @@ class ScheduleNotFoundError(DynbeatError, LookupError):
 class RunNotFoundError(DynbeatError, LookupError):
     """The history has no run with this id, or the run belongs to another owner.
 
-    ``owner`` is None if no owner has it.
+    ``owner`` is None if the call was not limited to one owner.
     """
 
     def __init__(self, *, owner: str | None, run_id: str) -> None:
@@ -105,10 +105,10 @@ class ChangeNotFoundError(DynbeatError, LookupError):
 
 
 class TransactionRolledBackError(DynbeatError):
-    """During a call that joins a transaction, the database has rolled back all of the transaction.
+    """During a call that joins a transaction, the database rolled back the whole transaction.
 
-    MySQL and MariaDB do this after a deadlock. What the transaction did before the call is undone,
-    too. ``__cause__`` is the error of SQLAlchemy.
+    MySQL and MariaDB do this after a deadlock. Everything that the transaction did before the call
+    is undone as well. ``__cause__`` is the error from SQLAlchemy.
     """
 
     def __init__(self) -> None:
@@ -119,9 +119,9 @@ class TransactionRolledBackError(DynbeatError):
 
 
 class ScheduleExistsError(DynbeatError):
-    """The owner already has a schedule with this name, or ``create_many`` was given it twice.
+    """The owner already has a schedule with this name, or ``create_many`` got the name twice.
 
-    ``indexes`` are the two schedules of such a call, from 0.
+    In the second case, ``indexes`` are the positions of the two schedules, counted from 0.
     """
 
     def __init__(self, *, owner: str, name: str, indexes: tuple[int, int] | None = None) -> None:
@@ -157,9 +157,9 @@ class StaleScheduleError(DynbeatError):
 
 
 class HeldByOthersError(DynbeatError):
-    """A release by an actor that has no hold, while other actors have.
+    """The actor of a release has no hold, but other actors do.
 
-    ``owner`` None means everything. ``actors`` are the other actors.
+    ``owner`` is None if everything is held. ``actors`` are the other actors.
     """
 
     def __init__(self, message: str, *, owner: str | None, actors: Sequence[str]) -> None:
@@ -172,8 +172,8 @@ class OwnerLimitError(DynbeatError):
     """A call would create more schedules than a limit allows.
 
     ``owner`` is the owner of the new schedules. ``limit_owner`` is whose limit it is: the owner, or
-    a group of it such as ``"org:7/"``. It has ``used`` schedules; the call would create ``wanted``
-    more, and ``limit`` is the most that it may have. ``setting`` is the name of the setting.
+    one of its groups, such as ``"org:7/"``. It has ``used`` schedules, the call would create
+    ``wanted`` more, and it may have at most ``limit``. ``setting`` is the name of the setting.
     """
 
     def __init__(
@@ -199,5 +199,5 @@ class OwnerLimitError(DynbeatError):
 class DispatchError(DynbeatError):
     """The broker cannot accept a run because of its content.
 
-    An unreachable broker is not a DispatchError: its runs stay pending and are sent later.
+    An unreachable broker causes no DispatchError: the runs stay pending and are sent later.
     """

@@ -57,16 +57,18 @@ def _invalid(name: str, value: object, rule: str) -> ConfigurationError:
 class OwnerLimits:
     """The limits of one owner, or of one group of owners.
 
-    - ``max_schedules``: how many schedules the owner has at most; all owners of a group together.
-    - ``min_interval``: the shortest distance between two fire times, a timedelta or seconds. 0
-      means no limit.
+    - ``max_schedules``: how many schedules the owner, or all owners of the group together, may
+      have.
+    - ``min_interval``: the shortest time between two fire times, as a timedelta or a number of
+      seconds. 0 means no limit.
     - ``allowed_tasks``: patterns of the tasks that may run, such as ``"report.*"``.
-    - ``max_running``: how many runs have a slot at the same time at most. A run has its slot from
-      its sending until it ends; all owners of a group together.
-    - ``max_starts_per_minute``: how many runs are sent in 60 seconds at most.
+    - ``max_running``: how many runs of the owner, or of all owners of the group together, may have
+      a slot at the same time. A run has its slot from when it is sent until it ends.
+    - ``max_starts_per_minute``: how many runs may be sent in 60 seconds.
 
-    None means: the single setting, such as ``dynbeat_max_schedules_per_owner``; no limit for a
-    group. Raises ConfigurationError for an invalid value.
+    For an owner, None means that the individual setting applies, such as
+    ``dynbeat_max_schedules_per_owner``. For a group, it means no limit. Raises ConfigurationError
+    for an invalid value.
     """
 
     max_schedules: int | None = None

@@ -19,13 +19,13 @@ MAX_DELAY = timedelta(days=36_525)
 class Retry:
     """When a failed run starts again, under the same id as a new attempt.
 
-    - ``times`` is how many retries a run has at most, from 0 to 100; 0 means none. Celery's own
+    - ``times`` is the largest number of retries of a run, from 0 to 100; 0 means none. Celery's own
       retries of the task count.
     - ``delay`` is the time from the failure to the first retry, at least 1 second. Each retry
-      multiplies it by ``factor``, from 1 to 100. ``max_delay`` None means no bound. Durations are
-      timedeltas, or seconds.
-    - ``until_next_fire``: a run whose retry would not be before the next fire time of its schedule
-      fails for good.
+      multiplies it by ``factor``, from 1 to 100, up to ``max_delay``. Without ``max_delay``, there
+      is no upper bound. Durations are timedeltas or numbers of seconds.
+    - If ``until_next_fire`` is true, a run fails for good if its retry would not be before the next
+      fire time of its schedule.
 
     Raises InvalidScheduleError for an invalid value.
     """

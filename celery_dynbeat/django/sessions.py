@@ -35,14 +35,15 @@ _OF_SAVEPOINTS = ("SAVEPOINT", "ROLLBACK TO", "RELEASE")
 def current_session(using: str = DEFAULT_DB_ALIAS) -> Session | None:
     """Return the session on Django's transaction of the database ``using``; None outside atomic().
 
-    For ``Dynbeat(app, current_session=current_session)``. Of another alias:
+    Pass it as ``Dynbeat(app, current_session=current_session)``. For another alias, pass
     ``functools.partial(current_session, "other")``. What calls do with the session commits and
-    rolls back with Django's transaction. Do not commit or close it.
+    rolls back with Django's transaction. Do not commit or close the session.
 
-    If the database refuses a statement, the call leaves nothing, and the transaction continues. If
-    the database has rolled back more than the call, as after a deadlock of MySQL, Django's
-    transaction cannot commit any more. Then this raises Django's TransactionManagementError, as
-    Django's own queries do. Raises ConfigurationError for a driver that is not supported.
+    If the database refuses a statement, the call leaves nothing behind, and the transaction
+    continues. If the database has rolled back more than the call, as MySQL does after a deadlock,
+    Django's transaction can no longer commit. This function then raises Django's
+    TransactionManagementError, as Django's own queries do. Raises ConfigurationError for a driver
+    that is not supported.
     """
     connection = connections[using]
     if not connection.in_atomic_block:

@@ -60,7 +60,7 @@ class _Event:
 
 
 class BatchKind(StrEnum):
-    """Why a batch of runs is sent. ``OVERDUE``: again, or for the first time after ``run_now``."""
+    """Why a batch of runs is sent. ``OVERDUE`` runs are sent again, or come from ``run_now``."""
 
     DUE = "due"
     OVERDUE = "overdue"
@@ -71,9 +71,9 @@ class BatchKind(StrEnum):
 class SentRun(_Event):
     """A run whose message the broker has accepted.
 
-    ``lag`` is how long after its fire time the message was sent. ``queue`` may be unknown.
-    ``attempt`` is the one that the message starts. ``sent_before``: an earlier message of the run
-    was sent too.
+    ``lag`` is how long after its fire time the run was sent. ``queue`` may be unknown. ``attempt``
+    is the attempt that the message starts. ``sent_before`` is true if an earlier message of the run
+    had already been sent.
     """
 
     run_id: str
@@ -152,7 +152,7 @@ class FireTimesSkipped(_Event):
 class RunStarted(_Event):
     """A worker starts an attempt. ``waited`` is the time since its message was sent, if known.
 
-    ``pings``: the schedule may have a ping URL.
+    ``pings`` is true if the schedule may have a ping URL.
     """
 
     run_id: str
@@ -169,10 +169,10 @@ class RunStarted(_Event):
 class RunRefused(_Event):
     """The guard dropped a message that may not start its run.
 
-    ``attempt`` is the one that the message starts, if known. ``duplicate``: another message of the
-    run has started it, or will. ``redelivered``: the broker delivered the message again while the
-    run is running, and the run notes that. ``undecided``: the guard failed, or could not reach the
-    database for too long.
+    ``attempt`` is the attempt that the message would start, if known. ``duplicate`` is true if
+    another message of the run has started the run or will start it. ``redelivered`` is true if the
+    broker redelivered the message of a run that is still running, which the run notes.
+    ``undecided`` is true if the guard failed, or could not reach the database for too long.
     """
 
     run_id: str
@@ -189,7 +189,8 @@ class RunRefused(_Event):
 class RunDeferred(_Event):
     """The guard could not decide what to do with a message, so it published a copy for later.
 
-    The copy starts after ``seconds``. ``attempt`` is the one that the message starts, if known.
+    The copy is due after ``seconds``. ``attempt`` is the attempt that the message would start, if
+    known.
     """
 
     run_id: str
@@ -204,9 +205,9 @@ class RunDeferred(_Event):
 class RunEnded(_Event):
     """The end of an attempt was written to the history, with the new status of its run.
 
-    ``status`` is a final status or ``retrying``. ``duration`` is that of the body; None if the
-    body did not run, or its process died. ``task`` "" and ``owner`` None: unknown, because the
-    message is gone. ``at`` is when the attempt ended. ``pings``: the schedule may have a ping URL.
+    ``status`` is a final status or ``retrying``. ``duration`` is how long the body took, or None if
+    it did not run or its process died. If the message is gone, ``task`` is "" and ``owner`` is
+    None. ``at`` is when the attempt ended. ``pings`` is true if the schedule may have a ping URL.
     """
 
     run_id: str
@@ -282,7 +283,7 @@ class PoolCheckFailed(_Event):
 
 
 class RunLost(_Event):
-    """The worker of a run died. If ``sent_again`` is true, beat sends the run once more.
+    """The worker of a run has died. If ``sent_again`` is true, beat sends the run again.
 
     ``schedule_id`` is None if the schedule was deleted.
     """
@@ -348,8 +349,8 @@ class RunsLate(_Event):
 class ScheduleQuarantined(_Event):
     """A schedule cannot be planned or published.
 
-    ``error`` is the text that the row stores. The log has the traceback of ``exception``; None logs
-    none.
+    ``error`` is the text that the row stores. The log contains the traceback of ``exception``, if
+    there is one.
     """
 
     schedule_id: int
@@ -444,7 +445,7 @@ class HoldReleased(_Event):
 class RetriesResent(_Event):
     """Beat sends ``count`` retries again.
 
-    They did not start within ``resend_after`` after they were due.
+    The retries had not started within ``resend_after`` after they were due.
     """
 
     count: int
@@ -454,7 +455,7 @@ class RetriesResent(_Event):
 class PassEnded(_Event):
     """A pass of beat ended. ``error`` is the class of its error, or None if the pass succeeded.
 
-    ``reason`` is the summary of the error. The next try is in ``retry_seconds``.
+    ``reason`` is a summary of the error. The next try is in ``retry_seconds``.
     """
 
     duration: timedelta
@@ -472,7 +473,7 @@ class PassRecovered(_Event):
 
 
 class PublishFailed(_Event):
-    """A run was not published. If ``permanent``, its schedule is quarantined; else beat retries."""
+    """A run was not published. Beat tries again, or quarantines the schedule if ``permanent``."""
 
     run_id: str
     owner: str
@@ -500,8 +501,9 @@ class AlertFactsStored(_Event):
 class AlertOpened(_Event):
     """An alert opened. If it is about nodes, ``schedule_id`` is 0 and the names are empty.
 
-    ``kind`` is one of the kinds of docs/reference/alerts.md. ``run_id`` is the last run that it is
-    about, if any. ``value`` is how late or how slow that run was. ``detail`` is the error, if any.
+    ``kind`` is one of the kinds in docs/reference/alerts.md. ``run_id`` is the last run that the
+    alert is about, if any. ``value`` is how late or how slow that run was. ``detail`` is the error,
+    if any.
     """
 
     kind: str
@@ -516,7 +518,7 @@ class AlertOpened(_Event):
 
 
 class AlertRecovered(AlertOpened):
-    """The subject of an alert has recovered from it."""
+    """A schedule, or the installation, has recovered from an alert."""
 
 
 class AlertMessageSent(_Event):
@@ -540,7 +542,7 @@ class AlertMessageDropped(_Event):
 class PingsDropped(_Event):
     """A worker dropped ``count`` pings of runs. ``reason`` says why.
 
-    ``repeated``: nor the one before them, for the same reason.
+    ``repeated`` is true if the previous ping was dropped for the same reason.
     """
 
     count: int

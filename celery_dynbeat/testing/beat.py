@@ -23,20 +23,20 @@ P = TypeVar("P", bound=RunPublisher)
 
 
 class ManualBeat(Generic[P]):
-    """A beat that makes a pass when the test calls it, by the clock of ``dynbeat``.
+    """A beat that makes a pass each time the test calls it, with the clock of ``dynbeat``.
 
     ``publisher`` receives the runs. The default publisher appends them to ``publisher.sent``.
-    ``failpoint`` is called with the name of each point of a pass where a crash matters: "recorded",
-    "committed", "swept", "published". An exception that it raises ends the pass there.
+    ``failpoint`` is called with the name of each point of a pass at which a crash matters:
+    "recorded", "committed", "swept", "published". If it raises an exception, the pass ends there.
 
-    With ``run_tasks``, each pass then executes the tasks that it sent, in this thread: with the
-    headers, the guard and the recorder of a worker, and without a broker. A retry runs when the
-    clock has reached its time. An exception of a task ends its run as ``failed``. With Celery's
-    setting ``task_eager_propagates`` it is raised, too.
+    With ``run_tasks``, each pass then executes the tasks that it has sent, in this thread. They
+    have the headers, the guard and the recorder of a worker, but need no broker. A retry runs when
+    the clock has reached its time. If a task raises an exception, its run ends as ``failed``. With
+    Celery's setting ``task_eager_propagates``, the exception is also raised.
 
-    A pass dispatches everything that is due. So the database must belong to the test: SQLite in
-    memory or in the folder for temporary files, or a database with the word "test" in its name.
-    Any other database raises ConfigurationError, unless ``any_database`` is true.
+    A pass dispatches everything that is due, so the database must belong to the test. It must be
+    SQLite in memory or in the folder for temporary files, or a database with the word "test" in its
+    name. Any other database raises ConfigurationError, unless ``any_database`` is true.
     """
 
     publisher: P
@@ -86,7 +86,7 @@ class ManualBeat(Generic[P]):
         )
 
     def tick(self) -> timedelta:
-        """Make one pass and return how long beat could sleep after it; zero: more may be due.
+        """Make one pass, and return how long beat could sleep after it. Zero: more may be due.
 
         Raises the errors of the publisher and of the database.
         """
@@ -99,10 +99,10 @@ class ManualBeat(Generic[P]):
         return pause
 
     def run_until_idle(self) -> None:
-        """Make passes until nothing is due at the present instant.
+        """Make passes until nothing is due at the current instant.
 
-        Raises RuntimeError after 10,000 passes: the clock is not frozen, and schedules fire faster
-        than beat sends their runs.
+        Raises RuntimeError after 10,000 passes, because the clock is then not frozen, and schedules
+        fire faster than beat sends their runs.
         """
         for _ in range(MAX_PASSES):
             if self.tick() > timedelta(0):

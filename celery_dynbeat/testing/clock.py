@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 
 class FrozenClock:
-    """A clock that only the test moves. Raises ValueError for naive datetimes."""
+    """A clock that only the test can move. Raises ValueError for naive datetimes."""
 
     def __init__(self, start: datetime) -> None:
         self._instant = _utc(start)
@@ -14,11 +14,11 @@ class FrozenClock:
         return self._instant
 
     def steady_for(self) -> timedelta:
-        """Return timedelta.max: a move of the clock counts as elapsed time, not as a step."""
+        """Return timedelta.max, because moving the clock counts as elapsed time, not as a step."""
         return timedelta.max
 
     def advance(self, duration: timedelta | float) -> datetime:
-        """Move the clock by ``duration``, a timedelta or seconds, and return the new instant.
+        """Move the clock by ``duration`` (a timedelta or seconds), and return the new instant.
 
         A negative duration sets the clock back.
         """

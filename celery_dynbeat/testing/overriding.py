@@ -24,12 +24,13 @@ def override(
     database: str | Engine | None = None,
     clock: Clock | None = None,
 ) -> Iterator[Dynbeat]:
-    """Make ``dynbeat`` use another database and clock until the block ends.
+    """Make ``dynbeat`` use a different database and clock until the block ends.
 
-    For applications that create their ``dynbeat`` at import: the code under test keeps its
-    reference. ``database`` is a URL, or the engine of the application's tests; missing tables are
-    created in it. None keeps the configured database; the same holds for ``clock``. Settings are
-    read again, so changes by the test take effect. Not safe with several threads.
+    This is for applications that create their ``dynbeat`` at import, because the code under test
+    keeps its reference. ``database`` is a URL, or the engine of the application's tests. Missing
+    tables are created in it. If ``database`` or ``clock`` is None, it stays as configured. Settings
+    are read again, so changes by the test take effect. This function must not be used in several
+    threads at the same time.
     """
     context = dynbeat.context
     saved = dict(vars(context))

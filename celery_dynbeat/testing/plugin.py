@@ -57,7 +57,7 @@ def dynbeat_beat(
     """Yield a ManualBeat that also executes the tasks.
 
     Until the end of the test, ``dynbeat_instance`` uses ``dynbeat_clock`` and ``dynbeat_database``.
-    Missing tables are created; all tables are empty at the start of the test.
+    Missing tables are created, and all tables are empty at the start of the test.
     """
     from celery_dynbeat.testing import ManualBeat
     from celery_dynbeat.testing.overriding import delete_rows, override

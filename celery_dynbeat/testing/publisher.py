@@ -7,9 +7,9 @@ from celery_dynbeat.planning.plan import OutgoingRun
 
 
 class RecordingPublisher:
-    """Appends the runs that a broker would receive to ``sent``.
+    """A publisher that appends the runs that a broker would receive to ``sent``.
 
-    ``terminated`` are the ids of the runs that beat asks the workers to terminate.
+    ``terminated`` contains the ids of the runs that beat asks the workers to terminate.
     """
 
     def __init__(self) -> None:
@@ -18,7 +18,7 @@ class RecordingPublisher:
         self._failure: Exception | None = None
 
     def fail_with(self, error: Exception | None) -> None:
-        """Raise ``error`` at each later use, like an unreachable broker. None raises no error."""
+        """Raise ``error`` on each later use, like an unreachable broker. None raises no error."""
         self._failure = error
 
     def connect(self) -> None:

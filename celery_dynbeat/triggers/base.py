@@ -238,7 +238,7 @@ class Trigger(ABC):
 
     @property
     def timezone(self) -> str | None:
-        """Return the name of the zone whose wall clock the rule follows, None without one."""
+        """Return the name of the zone whose wall clock the rule follows, or None without one."""
         return None
 
     @property
@@ -248,13 +248,13 @@ class Trigger(ABC):
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Return the trigger for a text. The first characters of the text select the kind.
+        """Return the trigger that a text describes. The first characters select its kind.
 
         The text is a cron expression (``0 9 * * mon-fri``, ``@daily``), an ISO 8601 duration
         (``PT5M``, ``P1D``, ``R/2026-01-31T09:00:00Z/P1M``), an instant (``2026-11-21T09:00:00Z``),
         or the lines of a recurrence rule (``FREQ=WEEKLY;BYDAY=MO``).
 
-        ``Trigger.from_text`` returns a trigger of any kind, ``Cron.from_text`` only a ``Cron``.
+        ``Trigger.from_text`` returns a trigger of any kind, but ``Cron.from_text`` only a ``Cron``.
         Raises ``InvalidTriggerError``.
         """
         return cls._checked_kind(load_parser("text")(text), text)
@@ -263,14 +263,14 @@ class Trigger(ABC):
     def from_words(
         cls, text: str, *, timezone: str | None = None, date_timezone: str | None = None
     ) -> Self:
-        """Return the trigger for English words, such as ``weekdays at 9`` or ``in 40 hours``.
+        """Return the trigger that an English phrase describes, such as ``weekdays at 9``.
 
-        It also reads each text that ``from_text`` reads. Hours without am and pm are those of the
-        24-hour clock. The words can end with their own zone: ``daily at 9, Asia/Seoul``.
+        It also reads every text that ``from_text`` reads. Hours without am or pm are on the 24-hour
+        clock. The phrase can end with its own zone: ``daily at 9, Asia/Seoul``.
 
-        Rules of the wall clock are in ``timezone``. None leaves them without a zone, so that they
-        follow the zone of their owner. A date is an instant, so it needs a zone: ``on 2026-12-24
-        at 18:00`` is in ``timezone``, else in ``date_timezone``.
+        Rules of the wall clock are in ``timezone``. If this is None, they have no zone and follow
+        the zone of their owner. A date is an instant and needs a zone: ``on 2026-12-24 at 18:00``
+        is in ``timezone``, or else in ``date_timezone``.
 
         Raises ``InvalidTriggerError`` with field ``"trigger"``, with field ``"timezone"`` for an
         unknown or missing zone, or with the fields of ``from_text``.
@@ -280,7 +280,7 @@ class Trigger(ABC):
 
     @classmethod
     def from_json(cls, data: Mapping[str, object]) -> Self:
-        """Return the trigger that ``to_json`` wrote: keys ``kind``, ``spec``, ``timezone``.
+        """Return the trigger for a dict from ``to_json``: ``kind``, ``spec`` and ``timezone``.
 
         Raises ``InvalidTriggerError``, also for a missing or unknown key.
         """
@@ -303,9 +303,9 @@ class Trigger(ABC):
 
     @abstractmethod
     def next_after(self, instant: datetime) -> datetime | None:
-        """Return the first fire time strictly after ``instant``, or None when there is none.
+        """Return the first fire time strictly after ``instant``, or None if there is none.
 
-        Raises ``InvalidTriggerError`` when ``instant`` is naive.
+        Raises ``InvalidTriggerError`` if ``instant`` is naive.
         """
 
     def next_within(self, instant: datetime, budget: SearchBudget) -> datetime | None:
@@ -373,9 +373,9 @@ class Trigger(ABC):
         """Describe the rule in words that fit into a sentence, as ``describe`` does."""
 
     def describe(self, timezone: str | None = None) -> str:
-        """Describe the rule as a sentence: ``At 09:00, Monday to Friday, Asia/Seoul``.
+        """Describe the rule in a sentence: ``At 09:00, Monday to Friday, Asia/Seoul``.
 
-        Instants, as in a ``Once``, are shown in ``timezone``, by default in UTC. A rule
+        Instants, as in a ``Once``, are shown in ``timezone``, or in UTC if it is omitted. A rule
         that follows a wall clock is described in its own zone.
         """
         phrase = self.phrase(timezone)
@@ -384,10 +384,10 @@ class Trigger(ABC):
     def excluding(self, *what: "date | Trigger", timezone: str | None = None) -> "Trigger":
         """Return this trigger without the fire times on the days of ``what``.
 
-        ``what`` is dates, and triggers that exclude each day on which they fire. The days are days
-        of ``timezone``, by default of this trigger's zone, else of UTC. Several exclusions in one
-        zone are combined; exclusions in different zones are refused. Raises
-        ``InvalidTriggerError``, also when no fire time is left.
+        ``what`` contains dates, and triggers that exclude each day on which they fire. The days are
+        in ``timezone``, or else in this trigger's zone, or else in UTC. Several exclusions in one
+        zone are combined, but exclusions in different zones are refused. Raises
+        ``InvalidTriggerError``, also if no fire time is left.
         """
         # By its kind: the class is itself a Trigger, so its module imports this one.
         trigger: Trigger = load_class("excluding")(self, *what, timezone=timezone)
@@ -411,7 +411,7 @@ class Trigger(ABC):
         return self.spec
 
     def to_json(self) -> dict[str, str | None]:
-        """Return a dict for JSON. ``from_json`` reads it back."""
+        """Return a dict for JSON, which ``from_json`` can read."""
         return {"kind": self.kind, "spec": self.spec, "timezone": self.timezone}
 
     def in_zone(self, name: str) -> "Trigger":  # noqa: ARG002 - only wall clocks have zones

@@ -108,16 +108,16 @@ class CalendarSteps:
 class Every(Trigger):
     """Fire at ``anchor``, one interval later, two intervals later and so on, without drift.
 
-    ``interval`` is elapsed time, a timedelta or a number of seconds, from a microsecond to 100
-    years: ``timedelta(days=1)`` is 24 hours, not a calendar day. Without an anchor, fire times
+    ``interval`` is elapsed time, as a timedelta or a number of seconds, from a microsecond to 100
+    years. ``timedelta(days=1)`` is 24 hours, not a calendar day. Without an anchor, fire times
     count from the argument of each search.
 
-    Calendar time is one of ``days``, ``weeks``, ``months`` and ``years``, a whole number, instead
-    of ``interval``. It keeps the time of day that the clock of ``timezone`` (default UTC) shows at
-    the anchor. In a shorter month the 31st becomes the last day, and 29 February becomes the 28th;
-    the original day comes back when it exists. A time in a gap fires at the first instant after
-    the gap, a repeated time at its first occurrence. These fire times lie in the years 1900 to
-    9900.
+    For calendar time, pass one of ``days``, ``weeks``, ``months`` and ``years``, as a whole number,
+    instead of ``interval``. The trigger keeps the time of day that the clock of ``timezone`` (UTC
+    by default) shows at the anchor. In a shorter month, the 31st becomes the last day, and 29
+    February becomes the 28th. The original day returns as soon as it exists again. A time in a gap
+    fires at the first instant after the gap, and a repeated time at its first occurrence. These
+    fire times are in the years 1900 to 9900.
 
     Raises ``InvalidTriggerError`` with field ``"interval"``, ``"anchor"`` or ``"timezone"``.
 

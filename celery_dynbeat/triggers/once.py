@@ -20,11 +20,11 @@ from celery_dynbeat.triggers.zones import describe_instant
 class Once(Trigger):
     """Fire once, at the aware instant ``at``.
 
-    ``Once.after(delay)`` has no instant yet. When a schedule is stored, it gets one: the time of
-    the database's clock plus the delay. Until then ``delay`` is set, and the fire time counts from
-    the argument of each search. ``delay`` is None for any other ``Once``.
+    ``Once.after(delay)`` has no instant at first. When a schedule is stored, it gets one: the time
+    of the database's clock plus the delay. Until then, ``delay`` is set, and the fire time counts
+    from the argument of each search. For any other ``Once``, ``delay`` is None.
 
-    Raises ``InvalidTriggerError`` with field ``"at"`` when the instant is naive, or past the last
+    Raises ``InvalidTriggerError`` with field ``"at"`` if the instant is naive, or is after the last
     year of fire times.
 
     >>> Once(datetime(2026, 12, 24, 18, tzinfo=UTC)).describe("Asia/Seoul")
@@ -77,7 +77,7 @@ class Once(Trigger):
     def at(self) -> datetime:
         """Return the instant, in UTC.
 
-        Raises ``InvalidTriggerError`` for ``Once.after(delay)``, which has none yet.
+        Raises ``InvalidTriggerError`` for a ``Once.after(delay)``, which has none yet.
         """
         if self._at is None:
             message = (

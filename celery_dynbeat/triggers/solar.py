@@ -70,14 +70,14 @@ EVENTS = {
 
 @dataclass(frozen=True, slots=True, init=False)
 class Solar(Trigger):
-    """Fire at an event of the sun, such as ``"sunrise"``, at a place, in whole seconds.
+    """Fire at an event of the sun at a place, such as ``"sunrise"``, in whole seconds.
 
-    ``latitude`` and ``longitude`` are degrees, north and east positive. The nine events are those
-    of Celery's ``solar``. It fires at most once per solar day, and not on days without the event,
-    as in a polar summer.
+    ``latitude`` and ``longitude`` are in degrees, which are positive in the north and in the east.
+    The nine events are the same as in Celery's ``solar``. The trigger fires at most once per solar
+    day, and not on days without the event, as during the polar summer.
 
-    Needs the package ``ephem``: ``pip install 'celery-dynbeat[solar]'``. Raises
-    ``InvalidTriggerError`` with field ``"event"``, also when ephem is missing, ``"latitude"`` or
+    It needs the package ``ephem``: ``pip install 'celery-dynbeat[solar]'``. Raises
+    ``InvalidTriggerError`` with field ``"event"`` (also if ephem is missing), ``"latitude"`` or
     ``"longitude"``.
 
     >>> sunrise = Solar("sunrise", latitude=37.5665, longitude=126.978)

@@ -46,8 +46,8 @@ REASON_LENGTH = 500
 class SkipRun(Ignore):
     """Raise it in a task to end the run as ``skipped``, with a reason of up to 500 characters.
 
-    The run is neither a success nor a failure: it is not retried, and it neither ends nor extends
-    a series of failures. In a task that no schedule sent, it is Celery's ``Ignore``: the worker
+    The run is neither a success nor a failure. It is not retried, and it neither ends nor extends a
+    series of failures. In a task that no schedule sent, it acts as Celery's ``Ignore``: the worker
     acknowledges the message and stores no result.
     """
 

@@ -24,14 +24,15 @@ from celery_dynbeat.worker import set_note
 
 @dataclass(frozen=True, kw_only=True)
 class CurrentRun:
-    """The run that executes the present task.
+    """The run that executes the current task.
 
-    - ``run_id``: the id of the run, which is the id of the task.
-    - ``owner`` and ``schedule``: the owner and the name of the schedule.
-    - ``scheduled_for``: the fire time, aware, in UTC. A rerun has the fire time of its original.
-    - ``attempt``: the number of this start of the body, from 1. A retry is an attempt.
-    - ``origin``: ``"schedule"``, ``"manual"``, ``"backfill"`` or ``"rerun"``. A beat that does not
-      know the header ``dynbeat_origin`` sends each run with the origin ``"schedule"``.
+    - ``run_id`` is the id of the run, which is also the id of the task.
+    - ``owner`` and ``schedule`` are the owner and the name of the schedule.
+    - ``scheduled_for`` is the fire time, aware and in UTC. A rerun has the fire time of the
+      original run.
+    - ``attempt`` is the number of this attempt, counted from 1. A retry is an attempt.
+    - ``origin`` is ``"schedule"``, ``"manual"``, ``"backfill"`` or ``"rerun"``. If a beat does not
+      know the header ``dynbeat_origin``, the origin of all its runs is ``"schedule"``.
     """
 
     run_id: str
@@ -44,21 +45,21 @@ class CurrentRun:
 
     @cached_property
     def last_success_at(self) -> datetime | None:
-        """The newest fire time of the schedule before this one whose run succeeded, in UTC.
+        """The newest earlier fire time of the schedule whose run succeeded, in UTC.
 
         None if there is none, if the schedule was deleted, or if the run is older than
-        dynbeat_history_retention or 10,000 runs. Manual runs count. The first use reads it from
-        the database and raises SQLAlchemyError if that is unreachable.
+        dynbeat_history_retention or 10,000 runs. Manual runs count. The value is read from the
+        database when it is first used, which raises SQLAlchemyError if the database is unreachable.
         """
         return self._read_last_success()
 
 
 def current_run() -> CurrentRun | None:
-    """Return the run that executes the present task.
+    """Return the run that executes the current task.
 
-    None outside a task, in a task that no schedule sent, and in a task that another task sent. A
-    task that another task calls as a function belongs to the caller's run. Threads that a task
-    starts are outside the task.
+    The result is None outside a task, in a task that no schedule sent, and in a task that another
+    task sent. A task that another task calls as a function belongs to the caller's run. Threads
+    that a task starts are outside the task.
     """
     executed = executed_task()
     run_id = None if executed is None else claimed_run_id(executed.request)
@@ -66,12 +67,12 @@ def current_run() -> CurrentRun | None:
 
 
 def note(text: str) -> None:
-    """Keep up to 500 characters of result on the run that executes the present task.
+    """Store up to 500 characters of result on the run that executes the current task.
 
-    The end of the attempt writes the note to the history, without a further statement. The last
-    call counts. An attempt that notes nothing keeps the note of the attempt before it. The note is
-    lost with its process. Outside of a run the call does nothing. Raises TypeError if ``text`` is
-    not a string.
+    The note is written to the history together with the end of the attempt, without a further
+    statement. The last call takes effect. If an attempt stores no note, the note of the previous
+    attempt remains. If the process dies, the note is lost. Outside a run, the call does nothing.
+    Raises TypeError if ``text`` is not a string.
     """
     if not isinstance(text, str):
         msg = f"the note {text!r} must be a string: call note(str(...))"  # type: ignore[unreachable]

@@ -102,11 +102,11 @@ class AlertCalls(Calls):
         reason: str | None = None,
         session: Session | None = None,
     ) -> AlertInfo:
-        """Note that the actor takes care of an open alert; return it.
+        """Note that the actor is taking care of an open alert, and return the alert.
 
-        No message reports the alert again until it recovers. The recovery is reported. If no
-        message has reported the opening of the alert yet, none will. A snooze of the alert ends.
-        Raises AlertNotFoundError.
+        No message reports the alert again until it recovers, but its recovery is reported. If no
+        message has reported the opening of the alert yet, none will. The call ends a snooze of the
+        alert. Raises AlertNotFoundError.
         """
 
         def acknowledge(alert: Alert, now: datetime) -> Mapping[str, object]:
@@ -127,11 +127,12 @@ class AlertCalls(Calls):
         reason: str | None = None,
         session: Session | None = None,
     ) -> AlertInfo:
-        """Send no message about an open alert until an instant; return the alert.
+        """Send no message about an open alert until an instant, and return the alert.
 
-        If the alert is still open at that instant, a message reports it again. An earlier recovery
-        is not reported. ``until`` is at most 30 days ahead. None ends the snooze. An
-        acknowledgement of the alert ends. Raises AlertNotFoundError and InvalidScheduleError.
+        If the alert is still open at that instant, a message reports it again. A recovery before
+        that instant is not reported. ``until`` is at most 30 days ahead, and None ends the snooze.
+        The call ends an acknowledgement of the alert. Raises AlertNotFoundError and
+        InvalidScheduleError.
         """
         until = checks.check_instant("until", until)
 
@@ -184,10 +185,10 @@ class AlertTargetCalls(Calls):
     """The call for the targets of alerts, which have no owner."""
 
     def alert_targets(self, *, session: Session | None = None) -> Sequence[AlertTargetInfo]:
-        """Return what the messages to each alert target have become, in the order of the names.
+        """Return what has become of the messages to each alert target, ordered by name.
 
         The list contains the targets in the settings of this process, and other targets that have
-        messages or unsent alerts. The notices to owners have the target ``"(owners)"``.
+        messages or unsent alerts. The notices to owners appear as the target ``"(owners)"``.
         """
         settings = self._context.settings
         urls, has_recipient = settings.alert_urls, settings.recipient is not None

@@ -45,12 +45,12 @@ class CancelCalls(Calls):
         reason: str | None = None,
         session: Session | None = None,
     ) -> RunInfo:
-        """Cancel a run that has not started or waits for a retry, and return it: ``revoked``.
+        """Cancel a run that has not started or waits for a retry, and return it as ``revoked``.
 
         The guard in the worker drops the message of the run. The fire time still counts as a run.
 
-        Raises RunNotFoundError. Raises InvalidScheduleError for a run that is running or has ended:
-        Celery's ``revoke(run_id, terminate=True)`` ends a running one.
+        Raises RunNotFoundError. Raises InvalidScheduleError for a run that is running or has ended.
+        To end a running one, use Celery's ``revoke(run_id, terminate=True)``.
 
         >>> run = mine.run_now("digest")
         >>> mine.cancel_run(run.id).status
@@ -85,12 +85,13 @@ class CancelCalls(Calls):
         session: Session | None = None,
         **matching: Unpack[RunFilter],
     ) -> int:
-        """Cancel the runs that match and have not started or wait for a retry; return their number.
+        """Cancel the matching runs that have not started or wait for a retry; return their number.
 
         - ``name`` and the filters are the same as in ``runs()``. If you pass none of them, all such
           runs in the scope are cancelled.
-        - ``status``: one or several of ``pending``, ``sent`` and ``retrying``, by default all.
-        - ``limit``: the largest number of runs to cancel, up to 100,000. If the call returns this
+        - ``status`` is one or several of ``pending``, ``sent`` and ``retrying``. The default is
+          all.
+        - ``limit`` is the largest number of runs to cancel, up to 100,000. If the call returns this
           number, more runs may match. In that case, repeat the call.
 
         If you do not pass ``session``, each batch of 500 runs commits. If the call fails, repeat

@@ -57,22 +57,23 @@ class BulkCalls(Calls):
         session: Session | None = None,
         **matching: Unpack[ScheduleFilter],
     ) -> BulkResult:
-        """Pause the schedules that match, each like ``pause()``; return how many.
+        """Pause each matching schedule, like ``pause()``, and return the numbers of schedules.
 
         A paused schedule keeps its reason and its end, and counts as ``unchanged``.
 
-        - ``until`` is when beat resumes the schedules: an aware datetime, or a timedelta from now
-          on. None: only a resume ends the pause.
-        - The filters are those of ``list()`` and ``count()``. ``everything=True`` stands for no
-          filter: a call without either raises InvalidScheduleError.
-        - ``expected``: the number that the caller has counted. If another number of schedules
+        - ``until`` is when beat resumes the schedules: an aware datetime, or a timedelta from now.
+          With None, they stay paused until they are resumed.
+        - The filters are the same as in ``list()`` and ``count()``. To select all schedules, pass
+          ``everything=True``. A call with neither raises InvalidScheduleError.
+        - ``expected`` is the number of schedules that the caller has counted. If a different number
           matches, the call changes nothing and raises InvalidScheduleError with field
-          ``"expected"``. Schedules that match only later are not changed.
-        - ``progress`` is called after each batch with the number of schedules until then.
+          ``"expected"``. Schedules that only match later are not changed.
+        - ``progress`` is called after each batch with the number of schedules handled so far.
 
         Without ``session``, each batch of 500 schedules commits. If the call fails, repeat it.
-        Schedules that change during the call are compared with the filter again. An error of one
-        schedule is in ``failures`` and does not stop the others. Raises InvalidScheduleError.
+        Schedules that change during the call are compared with the filter again. An error in one
+        schedule is listed in ``failures`` and does not stop the others. Raises
+        InvalidScheduleError.
 
         >>> mine.count(task="mail.digest").count
         1
@@ -105,10 +106,11 @@ class BulkCalls(Calls):
         session: Session | None = None,
         **matching: Unpack[ScheduleFilter],
     ) -> BulkResult:
-        """Resume the schedules that match, each like ``resume()``; return how many.
+        """Resume each matching schedule, like ``resume()``, and return the numbers of schedules.
 
-        A resume ends a pause of any actor, and a quarantine. Schedules without either count as
-        ``unchanged``. The arguments are those of ``pause_many()``. Raises InvalidScheduleError.
+        A resume ends a pause by any actor, and a quarantine. Schedules without either count as
+        ``unchanged``. The arguments are the same as for ``pause_many()``. Raises
+        InvalidScheduleError.
 
         >>> _ = mine.pause("digest")
         >>> mine.resume_many(state="paused").changed
@@ -137,11 +139,11 @@ class BulkCalls(Calls):
         session: Session | None = None,
         **matching: Unpack[ScheduleFilter],
     ) -> BulkResult:
-        """Change the fields in ``changes`` of the schedules that match, each like ``update()``.
+        """Change the fields in ``changes`` for each matching schedule, like ``update()``.
 
-        ``changes`` are the keywords of ``update()``, such as ``{"queue": "mail"}``. Schedules that
-        have these values count as ``unchanged``. The other arguments are those of ``pause_many()``.
-        Raises InvalidScheduleError for a value that no schedule accepts.
+        ``changes`` contains keywords of ``update()``, such as ``{"queue": "mail"}``. Schedules that
+        already have these values count as ``unchanged``. The other arguments are the same as for
+        ``pause_many()``. Raises InvalidScheduleError for a value that no schedule accepts.
 
         >>> mine.update_many({"queue": "slow"}, task="mail.digest").changed
         1
@@ -176,9 +178,9 @@ class BulkCalls(Calls):
         session: Session | None = None,
         **matching: Unpack[ScheduleFilter],
     ) -> BulkResult:
-        """Delete the schedules that match, each like ``delete()``; return how many.
+        """Delete each matching schedule, like ``delete()``, and return the numbers of schedules.
 
-        The arguments are those of ``pause_many()``. Raises InvalidScheduleError.
+        The arguments are the same as for ``pause_many()``. Raises InvalidScheduleError.
 
         >>> mine.delete_many(name_prefix="dig").changed
         1

@@ -59,13 +59,16 @@ _NO_COLUMNS: Mapping[str, Any] = {}
 class Fields(TypedDict, total=False):
     """The optional fields of a schedule.
 
-    - ``queue`` and ``priority`` are short for the entries of ``options``; None removes the entry.
-    - Instants are aware datetimes. Durations are timedeltas or seconds.
+    - ``queue`` and ``priority`` are shortcuts for the entries of ``options``; None removes the
+      entry.
+    - Instants are aware datetimes. Durations are timedeltas or numbers of seconds.
     - A policy (``catch_up`` to ``retry``) that is None follows the setting of the same name.
       ``jitter=0`` means no jitter, ``pause_after_failures=0`` never pauses, and
       ``retry=Retry(times=0)`` never retries. ``retry`` may be a dict of the arguments of Retry.
-    - ``alerts`` are the own alert rules, also as a dict. They replace all earlier ones.
-    - ``ping_url`` is where a worker reports each run. dynbeat_ping_hosts must allow its host.
+    - ``alerts`` are the schedule's own alert rules, or a dict of them. They replace all earlier
+      ones.
+    - ``ping_url`` is the URL to which a worker reports each run. dynbeat_ping_hosts must allow its
+      host.
     """
 
     args: Sequence[Any]
@@ -94,7 +97,7 @@ class Fields(TypedDict, total=False):
 class NewFields(Fields, total=False):
     """The optional fields of a new schedule.
 
-    With ``enabled=False`` the schedule is created paused, with ``paused_reason`` as its reason.
+    With ``enabled=False``, the schedule is created paused, with ``paused_reason`` as its reason.
     Beat resumes it at ``paused_until``.
     """
 

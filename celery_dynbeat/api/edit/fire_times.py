@@ -33,13 +33,13 @@ class FireTimeCalls(OwnerCalls):
         reason: str | None = None,
         session: Session | None = None,
     ) -> ScheduleInfo:
-        """Take one fire time out of the schedule; all others stay.
+        """Take one fire time out of the schedule. All others stay.
 
-        ``fire_time`` is an aware datetime in the future that the trigger yields within ``start_at``
-        and ``end_at``. Its history row, a run with status ``"skipped"``, exists from the call on.
-        It names ``actor`` and ``reason``. The schedule may be paused. A fire time beyond
-        ``max_runs`` can be skipped. A second call for the same fire time changes nothing. A
-        schedule has at most 100 skipped fire times in the future.
+        ``fire_time`` is an aware datetime in the future that the trigger yields between
+        ``start_at`` and ``end_at``. The call writes a history row for it, a run with status
+        ``"skipped"`` that names ``actor`` and ``reason``. The schedule may be paused, and a fire
+        time beyond ``max_runs`` can be skipped. A second call for the same fire time changes
+        nothing. A schedule has at most 100 skipped fire times in the future.
 
         Raises ScheduleNotFoundError, StaleScheduleError, InvalidTriggerError and
         InvalidScheduleError. If ``fire_time`` is not a fire time, the error names the nearest ones.
@@ -69,12 +69,12 @@ class FireTimeCalls(OwnerCalls):
         reason: str | None = None,
         session: Session | None = None,
     ) -> ScheduleInfo:
-        """Put a fire time back that ``skip`` took out, before it passes.
+        """Restore a fire time that ``skip`` took out, before it passes.
 
         A schedule that finished because of the skip continues. Raises ScheduleNotFoundError,
         StaleScheduleError, InvalidTriggerError, and InvalidScheduleError if ``fire_time`` has
-        passed or is not skipped. It has also passed if beat decided on a later fire time before the
-        clock was set back.
+        passed or is not skipped. If the clock was set back, ``fire_time`` also counts as passed if
+        beat had already decided on a later fire time.
 
         >>> _ = mine.skip("digest", datetime(2026, 1, 6, 9, tzinfo=UTC))
         >>> str(mine.unskip("digest", datetime(2026, 1, 6, 9, tzinfo=UTC)).next_run_at)
@@ -101,10 +101,10 @@ class FireTimeCalls(OwnerCalls):
     ) -> Sequence[FireTime]:
         """Return the next ``count`` fire times.
 
-        The fire times that ``skip`` took out are left out. With ``with_skipped`` they are among the
-        result, with ``is_skipped``. ``count`` is at most 1,000. A paused or finished schedule has
-        no other fire times. During a hold and in quiet hours the result has the fire times after
-        now. Raises ScheduleNotFoundError and InvalidTriggerError.
+        Fire times that ``skip`` took out are left out. If ``with_skipped`` is true, they are
+        included and have ``is_skipped``. ``count`` is at most 1,000. A paused or finished schedule
+        has no other fire times. During a hold and in quiet hours, the result contains the fire
+        times after the current time. Raises ScheduleNotFoundError and InvalidTriggerError.
 
         >>> [str(each.at) for each in mine.upcoming("digest", count=2)]
         ['2026-01-06 09:00:00+00:00', '2026-01-07 09:00:00+00:00']

@@ -29,7 +29,7 @@ from celery_dynbeat.triggers import Trigger
 class NewSchedule(NewFields, total=False):
     """One schedule for ``create_many``.
 
-    Without ``owner`` it belongs to the owner of the calls, else to the application itself.
+    Without ``owner``, it belongs to the owner of the calls, or else to the application itself.
     """
 
     owner: str
@@ -49,13 +49,13 @@ class CreateManyCalls(Calls):
         reason: str | None = None,
         session: Session | None = None,
     ) -> Sequence[ScheduleInfo]:
-        """Create all schedules or none, notify beat once, and return them in the same order.
+        """Create either all schedules or none, and return them in the same order.
 
-        The schedules of ``for_owner(owner)`` need no ``owner``. Those of ``Schedules`` without an
-        ``owner`` belong to the application itself.
+        Beat is notified once. The schedules of ``for_owner(owner)`` need no ``owner``. With the
+        calls of ``Schedules``, a schedule without an ``owner`` belongs to the application itself.
 
         Raises ScheduleExistsError if a name exists or occurs twice, and OwnerLimitError if an owner
-        would exceed its quota. Raises InvalidScheduleError or InvalidTriggerError, with the index
+        would exceed its limit. Raises InvalidScheduleError or InvalidTriggerError, with the index
         of the invalid schedule in the message (the first is 0).
         """
         if not isinstance(many, Iterable):

@@ -45,14 +45,16 @@ class PreviewCalls(OwnerCalls):
         retry: Retry | Mapping[str, Any] | None = None,
         session: Session | None = None,
     ) -> Preview:
-        """Return what ``create`` with these arguments would fire; nothing is written.
+        """Return when a schedule with these arguments would fire. Nothing is written.
 
         ``name`` selects the values of an ``H`` and the delays of ``jitter``. Without a name, a
-        warning says that they can differ. ``retry`` affects only the warnings. ``count`` is at most
-        100. Fewer fire times are returned if the schedule finishes, or if the trigger takes too
-        many steps to find more. It raises the errors that ``create`` would raise for these
-        arguments: InvalidTriggerError and InvalidScheduleError. The number of schedules, and
-        whether one of this name exists, are not checked.
+        warning says that they can differ. ``retry`` affects only the warnings. ``count`` is limited
+        to 100. Fewer fire times are returned if the schedule finishes, or if finding more would
+        take the trigger too many steps.
+
+        The call raises the errors that ``create`` would raise for these arguments:
+        InvalidTriggerError and InvalidScheduleError. It checks neither the number of schedules, nor
+        whether a schedule with this name exists.
 
         >>> shown = mine.preview("0 9 * * mon-fri", "digest", count=2)
         >>> shown.description

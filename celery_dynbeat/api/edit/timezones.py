@@ -58,7 +58,7 @@ class TimezoneCalls(OwnerCalls):
     def timezone(self, *, session: Session | None = None) -> str:
         """Return the name of the zone that triggers without a zone follow.
 
-        It is the zone of ``set_timezone``, else ``dynbeat_timezone``.
+        This is the zone from ``set_timezone``, or else ``dynbeat_timezone``.
 
         >>> mine.timezone()
         'UTC'
@@ -77,13 +77,13 @@ class TimezoneCalls(OwnerCalls):
         reason: str | None = None,
         session: Session | None = None,
     ) -> int:
-        """Set the zone of the owner's triggers that name none. Return how many schedules it moved.
+        """Set the zone of the owner's triggers that name none; return how many schedules moved.
 
-        ``zone`` is a ZoneInfo or a name of the tz database, such as ``"Asia/Seoul"``. None returns
-        to ``dynbeat_timezone``. The schedules that follow the zone are planned again from now, in
-        the same transaction; nothing fires retroactively. A paused schedule stays paused. If they
-        are in this zone already, nothing changes. Raises InvalidScheduleError with field
-        ``"zone"``.
+        ``zone`` is a ZoneInfo or a name from the tz database, such as ``"Asia/Seoul"``. None
+        returns to ``dynbeat_timezone``. In the same transaction, the schedules that follow the zone
+        are planned again from now, so nothing fires retroactively. A paused schedule stays paused.
+        If the schedules are already in this zone, nothing changes. Raises InvalidScheduleError with
+        field ``"zone"``.
 
         >>> mine.set_timezone("Asia/Seoul")
         1

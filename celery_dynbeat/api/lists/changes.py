@@ -38,13 +38,13 @@ class ChangeCalls(Calls):
     ) -> Page[ChangeInfo]:
         """Return one page of up to ``limit`` edits that match, newest first.
 
-        - ``name``: the edits of the schedules with this name. ``name=""`` returns only edits of an
-          owner, or of everything, such as a hold. The edits of a deleted schedule stay readable
-          under its name until dynbeat_audit_retention ends.
-        - The other filters are those of ``ChangeFilter``: owner, actor, action, since, until. Pass
-          ``since`` if you filter on a rare ``action``, or on a ``name`` for all owners. The call
-          reads the changes since that instant until ``limit`` of them match.
-        - ``after``: the ``cursor`` of the previous page. ``limit`` is at most 1,000.
+        - ``name`` selects the edits of the schedules with this name. ``name=""`` returns only edits
+          of an owner, or of everything, such as a hold. The edits of a deleted schedule can be read
+          under its name until dynbeat_audit_retention has passed.
+        - The other filters are described in ``ChangeFilter``: owner, actor, action, since, until.
+          If you filter by a rare ``action``, or by a ``name`` for all owners, also pass ``since``,
+          because the call reads the changes since that instant until ``limit`` of them match.
+        - ``after`` is the ``cursor`` of the previous page. ``limit`` is at most 1,000.
 
         The edits of a group are listed in parts: the first 50 owners that have edits, by name, then
         the next ones. The name of the group comes first, for the edits of the group itself. Each

@@ -24,18 +24,18 @@ class ForecastCalls(Calls):
         session: Session | None = None,
         **matching: Unpack[OwnerFilter],
     ) -> ForecastInfo:
-        """Return how many runs come due in each minute or hour, by queue; recurrences count.
+        """Return how many runs become due in each minute or hour, by queue, including recurrences.
 
-        - ``since``: now, and not before now. ``until``: an hour later. The forecast covers whole
-          minutes or hours, at most 1,440.
-        - ``per``: ``"minute"`` or ``"hour"``. ``queue``: only this queue. ``owner``: only the
-          schedules of this owner, or of a group such as ``"org:7/"``.
+        - ``since`` is now by default, and cannot be earlier. ``until`` is an hour later by default.
+          The forecast covers whole minutes or hours, at most 1,440.
+        - ``per`` is ``"minute"`` or ``"hour"``. ``queue`` selects one queue, and ``owner`` the
+          schedules of one owner, or of a group such as ``"org:7/"``.
 
         Paused schedules have no runs. A hold in force, ``skip()``, ``end_at``, ``max_runs`` and
-        jitter count. Retries, reruns and manual runs are not foreseen. Up to 200,000 schedules are
-        read, 5,000 in each transaction. If there are more, a random sample is read. A forecast of
-        so many schedules takes seconds. The call imports the tasks of the application, because
-        their options choose the queue.
+        jitter are taken into account. Retries, reruns and manual runs cannot be foreseen. The call
+        reads up to 200,000 schedules, 5,000 in each transaction, or a random sample if there are
+        more. A forecast of so many schedules takes seconds. The call imports the tasks of the
+        application, because their options determine the queue.
 
         Raises InvalidScheduleError.
 

@@ -38,7 +38,7 @@ class RunCalls(Calls):
     def get_run(self, run_id: str, *, session: Session | None = None) -> RunInfo:
         """Return the run with this id, which is also its Celery task id.
 
-        Raises RunNotFoundError, also for the run of an owner outside the scope.
+        Raises RunNotFoundError, also for a run whose owner is outside the scope of the calls.
 
         >>> run = mine.run_now("digest")
         >>> mine.get_run(run.id).name
@@ -66,20 +66,23 @@ class RunCalls(Calls):
     ) -> Page[RunInfo]:
         """Return one page of up to ``limit`` runs that match, the newest first.
 
-        - ``name``: the runs of the schedules with this name. The history of a deleted schedule
-          stays readable under its name. If the schedule exists, only its own runs are returned.
-        - The other filters are those of ``RunFilter``: owner, status, task, origin, since, until.
-        - ``after``: the ``cursor`` of the previous page. ``limit`` is at most 1,000.
+        - ``name`` selects the runs of the schedules with this name. If the schedule exists, only
+          its own runs are returned. The history of a deleted schedule can still be read under its
+          name.
+        - The other filters are described in ``RunFilter``: owner, status, task, origin, since,
+          until.
+        - ``after`` is the ``cursor`` of the previous page. ``limit`` is at most 1,000.
 
-        The runs of one owner are ordered by fire time. The runs of a group are listed in parts: the
-        first 50 owners that have runs, by name, then the next ones. Each part is ordered by fire
-        time, and a page ends with its part. The runs of all owners are ordered by their
-        creation, so a backfill's run for a past fire time is new. A row of ``skip()`` is created
-        before its fire time. If you pass ``since`` for all owners, the row must also have been
-        created after that instant.
+        The runs of one owner are ordered by fire time. The runs of a group are listed in parts:
+        first the 50 owners that come first by name and have runs, and then the next ones. Each part
+        is ordered by fire time, and a page ends with its part.
 
-        A page reads at most 10,000 runs. If few of these runs match, the page has fewer than
-        ``limit`` runs, or none, and a cursor. The history ends when the cursor is None. If all
+        The runs of all owners are ordered by their creation, so a backfill's run for a past fire
+        time counts as new. A row of ``skip()`` is created before its fire time. If you pass
+        ``since`` for all owners, the row must also have been created after that instant.
+
+        A page reads at most 10,000 runs. If few of these runs match, the page has a cursor but
+        fewer than ``limit`` runs, or none. The history ends when the cursor is None. If all
         statuses in the filter are unfinished, and at most 10,000 runs are unfinished, only the
         unfinished runs are read. If there are more, a list of all owners is ordered by schedule,
         with the newest run of each schedule first. Raises InvalidScheduleError.
@@ -108,11 +111,11 @@ class RunCalls(Calls):
         session: Session | None = None,
         **matching: Unpack[RunFilter],
     ) -> BoundedCount:
-        """Return the number of runs that match, up to 10,000: ``"10,000+"`` as text.
+        """Return the number of matching runs, up to 10,000. As text, it can be ``"10,000+"``.
 
-        The filters are those of ``runs()``. At most 10,001 runs are read, the newest first. If you
-        filter on status, task or origin, the count in a long history can therefore be a lower
-        bound. If you filter on a span, the runs of at most 200 owners of a group are counted.
+        The filters are the same as in ``runs()``. At most 10,001 runs are read, the newest first.
+        If you filter by status, task or origin, the count in a long history can therefore be a
+        lower bound. If you filter by a span, the runs of at most 200 owners of a group are counted.
         Raises InvalidScheduleError.
         """
         found = filter_of(name=name, **self._in_scope(RunFilter, matching, accepts_group=True))

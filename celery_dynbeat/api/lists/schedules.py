@@ -25,16 +25,15 @@ class ListCalls(Calls):
     ) -> Page[ScheduleInfo]:
         """Return one page of up to ``limit`` schedules that match.
 
-        - The filters are those of ``ScheduleFilter``: owner, task, enabled, tag, state and
+        - The filters are described in ``ScheduleFilter``: owner, task, enabled, tag, state and
           name_prefix.
-        - ``order``: ``"name"``, or ``"next_run_at"``, which leaves out schedules without a
-          next_run_at. None orders by name, and overdue schedules by next_run_at. Schedules of all
-          owners are ordered by owner and name. If you pass ``name_prefix``, they are ordered by
-          name and owner.
-        - ``after``: the ``cursor`` of the previous page. ``limit`` is at most 1,000.
+        - ``order`` is ``"name"``, or ``"next_run_at"``, which leaves out schedules without a next
+          run. None orders by name, but overdue schedules by next_run_at. Schedules of all owners
+          are ordered by owner and name, or by name and owner if you pass ``name_prefix``.
+        - ``after`` is the ``cursor`` of the previous page. ``limit`` is at most 1,000.
 
-        A page reads at most 10,000 schedules. If few of these schedules match, the page has fewer
-        than ``limit`` schedules, or none, and a cursor. The list ends when the cursor is None.
+        A page reads at most 10,000 schedules. If few of these schedules match, the page has a
+        cursor but fewer than ``limit`` schedules, or none. The list ends when the cursor is None.
         Raises InvalidScheduleError.
 
         >>> [schedule.name for schedule in mine.list(state="active")]
@@ -53,10 +52,10 @@ class ListCalls(Calls):
     def count(
         self, *, session: Session | None = None, **matching: Unpack[ScheduleFilter]
     ) -> BoundedCount:
-        """Return the number of schedules that match, up to 10,000: ``"10,000+"`` as text.
+        """Return the number of matching schedules, up to 10,000. As text, it can be ``"10,000+"``.
 
         The filters are the same as in ``list()``. At most 10,001 schedules are read. If you filter
-        on task, enabled or tag, the count of many schedules can therefore be a lower bound. Raises
+        by task, enabled or tag, the count of many schedules can therefore be a lower bound. Raises
         InvalidScheduleError.
 
         >>> str(mine.count(task="mail.digest"))

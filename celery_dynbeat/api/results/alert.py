@@ -13,19 +13,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertInfo(Info):
-    """A snapshot of the last alert of one kind of a schedule. Instants are aware and in UTC.
+    """A snapshot of a schedule's last alert of one kind. Instants are aware and in UTC.
 
-    - ``kind`` is a value of ``AlertKind``, ``severity`` is ``"error"`` or ``"warning"``.
-    - ``fact_count``: how often the rule was broken since ``opened_at``, at last at ``last_at``.
-    - ``value``: the seconds by which the last run was late or slow, or a number of runs or nodes.
+    - ``kind`` is a value of ``AlertKind``. ``severity`` is ``"error"`` or ``"warning"``.
+    - ``fact_count`` is how often the rule has been broken since ``opened_at``. The last time was
+      ``last_at``.
+    - ``value`` is by how many seconds the last run was late or slow, or a number of runs or nodes.
     - ``owner`` and ``schedule`` of an alert about beats or workers are empty.
     - ``target`` is the name of the target that gets the messages.
     - ``recovered_at`` is None while the alert is open.
-    - ``acknowledged_at``, ``acknowledged_by``: who acknowledged this alert, None if no one did.
-    - ``snoozed_until``, ``snoozed_by``: until when no message reports it.
-    - ``message_at``: when the last message about it was written. ``message_status`` is ``"unsent"``
-      before the next message, ``"waiting"``, ``"failing"``, ``"sent"`` or ``"dropped"``, and None
-      without a message of the last 7 days. ``message_error`` is that of the last try.
+    - ``acknowledged_at`` and ``acknowledged_by`` are None if the alert has not been acknowledged.
+    - ``snoozed_until`` is the instant before which no message reports the alert, and ``snoozed_by``
+      is who snoozed it.
+    - ``message_at`` is when the last message about the alert was written. ``message_status`` is
+      ``"unsent"`` before the next message, ``"waiting"``, ``"failing"``, ``"sent"`` or
+      ``"dropped"``, or None if there was no message in the last 7 days. ``message_error`` is the
+      error of its last try.
     - ``owner_notice`` is ``"opened"`` before the notice to the owner, ``"reported"`` after it,
       ``"recovered"`` before the notice that the schedule works again, and None without a notice.
     """
@@ -85,14 +88,15 @@ def _message_status(row: Any) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertTargetInfo(Info):
-    """What the messages to an alert target have become in the last 7 days.
+    """What has become of the messages to an alert target in the last 7 days.
 
-    - ``urls``: how many URLs the settings of this process have for it.
-    - ``unsent_alerts``: alerts that no message reports yet, at most 10,000.
-    - ``waiting``: messages that beat sends or tries again; ``failing``: those of them whose last
-      try failed. ``next_try_at``: the next try of a waiting one.
-    - ``error``: of the last try of the newest message that is failing or was dropped. It contains
-      no part of a URL.
+    - ``urls`` is how many URLs the target has in the settings of this process.
+    - ``unsent_alerts`` is the number of alerts that no message has reported yet, at most 10,000.
+    - ``waiting`` is the number of messages that beat still has to send or retry, and ``failing`` is
+      how many of them failed at their last try. ``next_try_at`` is when beat tries a waiting
+      message next.
+    - ``error`` is the error of the newest message that is failing or was dropped. It contains no
+      part of a URL.
     """
 
     target: str

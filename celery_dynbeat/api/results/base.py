@@ -26,9 +26,9 @@ class Info:
 
         - The keys are the names of the attributes, always all of them and in the same order.
         - An instant is ISO 8601 text in UTC (``"2026-11-22T09:00:00+00:00"``).
-        - A day is ISO 8601 text (``"2026-11-22"``). A duration is a number of seconds.
-        - A trigger is the dict of ``Trigger.to_json``, alert rules that of ``AlertRules.to_json``,
-          a retry policy that of ``Retry.to_json``.
+        - A day is ISO 8601 text (``"2026-11-22"``), and a duration is a number of seconds.
+        - A trigger is the dict from ``Trigger.to_json``. Alert rules and a retry policy are the
+          dicts from ``AlertRules.to_json`` and ``Retry.to_json``.
         """
         names = [each.name for each in fields(self)]  # type: ignore[arg-type]
         return {name: as_json(getattr(self, name)) for name in (*names, *self._PROPERTIES)}

@@ -11,7 +11,7 @@ MAX_FAILURES = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkFailure(Info):
-    """A schedule that an edit of many did not change, and the error."""
+    """A schedule that a bulk edit did not change, and the error."""
 
     owner: str
     name: str
@@ -20,11 +20,11 @@ class BulkFailure(Info):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkResult(Info):
-    """The numbers of schedules of an edit of many: ``matched`` is the sum of the others.
+    """The numbers of schedules in a bulk edit. ``matched`` is the sum of the other numbers.
 
-    - ``changed``: the edit changed or deleted them.
-    - ``unchanged``: they were as the edit wants them.
-    - ``failed``: an error refused the edit. ``failures`` are the first 100 of them.
+    - ``changed`` schedules were changed or deleted.
+    - ``unchanged`` schedules were already in the requested state.
+    - ``failed`` schedules caused an error. ``failures`` has the first 100 of them.
     """
 
     matched: int = 0

@@ -17,7 +17,8 @@ class ChangeInfo(Info):
 
     - ``owner`` is None for an edit of everything. ``name`` is ``""`` for an edit of the owner.
     - ``before`` and ``after`` are the changed fields, named and written as in
-      ``ScheduleInfo.to_dict``. A new schedule has no ``before``, a deleted one no ``after``.
+      ``ScheduleInfo.to_dict``. A new schedule has no ``before``, and a deleted one has no
+      ``after``.
     - ``actor`` and ``reason`` are ``""`` if none was given.
     """
 

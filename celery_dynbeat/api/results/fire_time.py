@@ -13,8 +13,8 @@ from celery_dynbeat.triggers import Trigger
 class FireTime(Info):
     """An upcoming fire time. ``at`` is aware and in UTC.
 
-    ``is_skipped`` means that ``skip()`` took it out. ``reason`` then says by whom and why, such as
-    ``"skipped by alice@example.com: public holiday"``.
+    If ``is_skipped`` is true, ``skip()`` took it out. ``reason`` then says who skipped it and why,
+    such as ``"skipped by alice@example.com: public holiday"``.
     """
 
     at: datetime
@@ -26,10 +26,10 @@ class FireTime(Info):
 class PreviewedFireTime(Info):
     """A fire time of a preview.
 
-    - ``at`` is aware and in UTC. ``run_at`` is the same, after quiet hours and delayed by jitter;
-      None if quiet hours skip the fire time.
+    - ``at`` is aware and in UTC. ``run_at`` is ``at`` after quiet hours, plus the delay by jitter. It
+      is None if quiet hours skip the fire time.
     - ``local`` is ``at`` in the zone of the owner. ``to_dict`` keeps its offset.
-    - ``note`` says what a change of the clock and quiet hours do to it, None if nothing.
+    - ``note`` says how a clock change or quiet hours affect the fire time, or is None if none does.
     """
 
     at: datetime
@@ -44,13 +44,13 @@ class PreviewedFireTime(Info):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview(Info):
-    """What a schedule would fire.
+    """When a schedule would fire.
 
     - ``name`` is None if the call gave none.
     - ``trigger`` has the values that an ``H`` has in this schedule, and the zone of the owner if it
-      names none. ``description`` is its sentence.
+      names none. ``description`` describes it in a sentence.
     - ``timezone`` is the zone of the owner.
-    - ``warnings`` are sentences for the user. None of them prevents create().
+    - ``warnings`` are sentences for the user. None of them prevents ``create()``.
     """
 
     owner: str

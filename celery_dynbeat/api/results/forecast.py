@@ -10,9 +10,9 @@ from celery_dynbeat.api.results.base import Info
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastRow(Info):
-    """The ``runs`` of a queue that come due in the minute or hour from ``start_at`` on.
+    """The number of ``runs`` of a queue that become due in the minute or hour from ``start_at``.
 
-    ``queue`` None: the queue is not known, as ``explain`` says.
+    ``queue`` is None if the queue is not known.
     """
 
     start_at: datetime
@@ -22,7 +22,7 @@ class ForecastRow(Info):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerRuns(Info):
-    """The runs of an owner in a minute or hour."""
+    """The number of runs of an owner in a minute or hour."""
 
     owner: str
     runs: int
@@ -30,7 +30,7 @@ class OwnerRuns(Info):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastPeak(Info):
-    """A minute or hour with many runs, of all queues, and its largest owners, at most five."""
+    """A minute or hour with many runs in all queues, and its five largest owners at most."""
 
     start_at: datetime
     runs: int
@@ -39,20 +39,22 @@ class ForecastPeak(Info):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastInfo(Info):
-    """The runs that come due from ``since`` to before ``until``, recurrences included.
+    """The runs that become due from ``since`` until ``until``, including recurrences.
 
-    - ``per`` is ``"minute"`` or ``"hour"``. ``since`` and ``until`` are whole ones, in UTC.
+    - ``per`` is ``"minute"`` or ``"hour"``. ``since`` and ``until`` are whole minutes or hours in
+      UTC.
     - ``rows`` are ordered by time and queue. A minute without runs has no row.
-    - ``schedules`` run in this time or before it. ``sampled`` is the share of them whose runs were
-      computed. ``incomplete`` of them have more runs than are counted: their trigger is too costly.
-    - ``is_estimate``: the share is below 1, or schedules are incomplete.
-    - ``is_cut``: not all schedules were read, and no sample of them could be drawn. The runs are
-      lower bounds.
-    - ``capacity`` is the number of runs that the workers can start in a minute or hour: that of
-      ``dynbeat_capacity_per_minute``, else the most that they started in a minute of the last day.
-      None for the forecast of an owner, and without such runs.
-    - ``peaks`` are the minutes or hours with the most runs, at most ten. ``spikes`` are those of
-      them that exceed the capacity.
+    - ``schedules`` is the number of schedules that run before ``until``. ``sampled`` is the
+      fraction of them whose runs were computed. ``incomplete`` of them have more runs than were
+      counted, because their trigger is too costly.
+    - ``is_estimate`` is true if the fraction is below 1, or if schedules are incomplete.
+    - ``is_cut`` is true if not all schedules were read, and no sample of them could be drawn. The
+      numbers of runs are then lower bounds.
+    - ``capacity`` is the number of runs that the workers can start in a minute or hour. It comes
+      from ``dynbeat_capacity_per_minute``, or else from the busiest minute of the last day. It is
+      None for the forecast of an owner, and if the workers have started no runs.
+    - ``peaks`` are the minutes or hours with the most runs, at most ten. ``spikes`` are the peaks
+      that exceed the capacity.
     """
 
     _PROPERTIES: ClassVar[tuple[str, ...]] = ("is_estimate", "spikes")

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 class HoldInfo(Info):
     """A snapshot of a hold. Instants are aware and in UTC.
 
-    - ``owner`` None means everything.
-    - ``actor`` is "" if the hold was made outside ``Dynbeat.acting``.
-    - ``until_at`` None means until ``release``.
+    - ``owner`` is None if everything is held.
+    - ``actor`` is "" if the hold was made without an actor.
+    - ``until_at`` is None if the hold lasts until ``release``.
     """
 
     id: int

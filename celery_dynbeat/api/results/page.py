@@ -17,7 +17,7 @@ PAGE_SIZE = 100
 class Page(Info, Sequence[T], Generic[T]):
     """One page of a list. Pass ``cursor`` as ``after`` to get the next page.
 
-    ``cursor`` is an opaque text, None if this is the last page. A page equals a list of the same
+    ``cursor`` is an opaque text, or None if this is the last page. A page equals a list of the same
     items.
     """
 
@@ -66,7 +66,7 @@ def page_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundedCount(Info):
-    """A number of schedules or runs. If it is not ``exact``, there are at least ``count``.
+    """A number of schedules or runs. If ``exact`` is false, there are at least ``count``.
 
     Its text is ``"123"``, or ``"10,000+"`` if it is not exact.
     """

@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestInfo(Info):
-    """A snapshot of a request, which ``backfill`` or ``rerun_many`` has stored.
+    """A snapshot of a request that ``backfill`` or ``rerun_many`` has stored.
 
     - ``kind`` is ``"backfill"`` or ``"rerun"``. ``since`` and ``until`` limit the fire times: since
       <= fire time < until. Instants are aware and in UTC.
-    - ``owner`` None means the runs of all owners, ``name`` None those of all schedules, ``task``
-      None those of all tasks. ``statuses`` are those of the runs that a rerun repeats; a backfill
-      has none.
-    - ``total`` is the number of fire times of a backfill, or of the runs that matched a rerun.
-      ``created`` of them became new runs. ``excluded`` of them did not: a fire time had a run
-      already; or a run has changed or has a newer rerun, or its schedule is deleted, paused or
-      quarantined or must not run its task.
-    - ``status`` is ``"running"`` until all are created or excluded, then ``"finished"``, or
-      ``"cancelled"``. The runs of a finished request can be unfinished or failed. ``request_id``
-      of a run is the ``id`` of its request.
+    - The request covers the runs of all owners if ``owner`` is None, of all schedules if ``name``
+      is None, and of all tasks if ``task`` is None. ``statuses`` limits the runs that a rerun
+      repeats; a backfill has none.
+    - ``total`` is the number of fire times of a backfill, or of runs that matched a rerun.
+      ``created`` of them became new runs, and ``excluded`` of them did not. A fire time is excluded
+      if it already had a run. A run is excluded if it has changed or has a newer rerun. It is also
+      excluded if its schedule is deleted, paused or quarantined, or may not run its task.
+    - ``status`` is ``"running"`` until all are created or excluded, and then ``"finished"`` or
+      ``"cancelled"``. The runs of a finished request can still be unfinished, or have failed. The
+      ``request_id`` of a run is the ``id`` of its request.
     """
 
     _PROPERTIES: ClassVar[tuple[str, ...]] = ("progress",)
@@ -62,7 +62,7 @@ class RequestInfo(Info):
 
     @property
     def progress(self) -> float:
-        """The fraction that is created or excluded: 0.0 to 1.0."""
+        """The fraction that has been created or excluded, from 0.0 to 1.0."""
         if self.status == "finished" or not self.total:
             return 1.0
         return min(1.0, (self.created + self.excluded) / self.total)

@@ -16,13 +16,13 @@ class RunInfo(Info):
     """A snapshot of a run. Instants are aware and in UTC.
 
     - ``id`` is the Celery task id.
-    - A ``skipped`` run represents ``fire_count`` fire times; ``scheduled_for`` is the newest.
-    - ``schedule_id`` is None after the schedule was deleted.
-    - ``request_id`` is the id of the request that made the run, None for other runs.
-    - ``rerun_of`` is the id of the run that a rerun repeats. ``scheduled_for`` of a rerun is the
-      fire time of that run.
-    - ``note`` is the text that the task gave to ``note()``, None for other runs.
-    - ``retry_at`` is when the next attempt of a ``retrying`` run is due, None for other runs.
+    - A ``skipped`` run represents ``fire_count`` fire times, and ``scheduled_for`` is the newest.
+    - ``schedule_id`` is None after the schedule has been deleted.
+    - ``request_id`` is the id of the request that created the run, or None for other runs.
+    - ``rerun_of`` is the id of the run that a rerun repeats. The ``scheduled_for`` of a rerun is
+      the fire time of that run.
+    - ``note`` is the text that the task passed to ``note()``, or None.
+    - ``retry_at`` is when the next attempt of a ``retrying`` run is due, or None for other runs.
     """
 
     _PROPERTIES: ClassVar[tuple[str, ...]] = ("lag", "queue_time", "duration")
@@ -63,9 +63,9 @@ class RunInfo(Info):
 
     @property
     def lag(self) -> timedelta | None:
-        """The time from the fire time to the send, None if the run was not sent.
+        """The time from the fire time until the run was sent, or None if it was not sent.
 
-        A rerun, a run of a backfill and a manual run count from ``created_at`` instead.
+        For a rerun, a run of a backfill and a manual run, it counts from ``created_at`` instead.
         """
         if self.sent_at is None:
             return None
@@ -74,17 +74,17 @@ class RunInfo(Info):
 
     @property
     def queue_time(self) -> timedelta | None:
-        """The time from the first send to the start of the last attempt, None before a start.
+        """The time from the first send to the start of the last attempt, or None before a start.
 
-        0 if a worker started the run before beat recorded the send.
+        It is 0 if a worker started the run before beat recorded that it had been sent.
         """
         return _elapsed(self.sent_at, self.started_at)
 
     @property
     def duration(self) -> timedelta | None:
-        """The time from the start of the last attempt to the end of the run, None before the end.
+        """The time from the start of the last attempt to the end of the run; None until then.
 
-        Never negative, also if the clock was set back during the run.
+        It is never negative, even if the clock was set back during the run.
         """
         return _elapsed(self.started_at, self.finished_at)
 

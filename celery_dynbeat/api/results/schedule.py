@@ -25,22 +25,23 @@ class ScheduleInfo(Info):
 
     - ``trigger`` is None if the stored trigger is damaged; ``error`` then contains the reason. An
       ``H`` in it has the values of this schedule.
-    - ``given_trigger`` is the trigger as ``create`` takes it: without a zone that it inherits.
-    - ``stored_trigger`` is the text of the row, also of a damaged trigger: ``kind``, ``spec`` and
+    - ``given_trigger`` is the trigger in the form that ``create`` takes, without an inherited zone.
+    - ``stored_trigger`` has the texts of the row, even of a damaged trigger: ``kind``, ``spec`` and
       ``timezone``.
-    - ``timezone`` is the zone of the trigger. With ``inherits_timezone``, the trigger or a part of
-      it names no zone and follows the owner's zone.
+    - ``timezone`` is the zone of the trigger. If ``inherits_timezone`` is true, the trigger or a
+      part of it names no zone and follows the owner's zone.
     - ``next_run_at`` is None if the schedule is paused, finished, quarantined, or due and held.
-    - ``paused_until`` is when beat resumes the paused schedule, None if it stays paused until
+    - ``paused_until`` is when beat resumes the paused schedule, or None if it stays paused until
       ``resume``.
-    - ``held_at`` is when beat found the due schedule held, None if it was not due since the hold.
-    - ``failing_since`` is when the first of the last failed or lost runs ended. None: the last
-      ended run succeeded, or no run has ended.
+    - ``held_at`` is when beat found that the due schedule is held, or None if it has not become due
+      during the hold.
+    - ``failing_since`` is when the first run in the current series of failed or lost runs ended. It
+      is None if the last ended run succeeded, or if no run has ended.
     - A policy (``catch_up`` to ``retry``) that is None follows the settings.
-    - ``alerts`` are the schedule's own alert rules, None if the settings apply.
-    - ``ping_url`` can contain a token. The repr does not show it; ``to_dict`` does.
+    - ``alerts`` are the schedule's own alert rules, or None if the settings apply.
+    - ``ping_url`` can contain a token. ``to_dict`` includes it, but the repr does not show it.
     - ``managed_by`` is ``"config"`` if the schedule follows an entry of Celery's ``beat_schedule``,
-      else ``""``.
+      and ``""`` otherwise.
     - ``version`` increases by one with each edit.
     """
 
@@ -116,9 +117,9 @@ class ScheduleInfo(Info):
     def state(self) -> str:
         """The most important state of this snapshot.
 
-        The first that applies of ``"quarantined"``, ``"finished"``, ``"paused"``, ``"held"`` (it
-        was due during the hold), ``"failing"`` and ``"active"``. Only ``list(state="overdue")``
-        finds overdue schedules, because that depends on the time.
+        It is the first that applies of ``"quarantined"``, ``"finished"``, ``"paused"``, ``"held"``
+        (became due during the hold), ``"failing"`` and ``"active"``. Only ``list(state="overdue")``
+        finds overdue schedules, because this state depends on the time.
         """
         states = {
             State.QUARANTINED: self.error is not None,

@@ -23,7 +23,7 @@ class LimitUsage(Info):
 
     @property
     def remaining(self) -> int:
-        """How many more the limit allows, not below 0."""
+        """How many more the limit allows, at least 0."""
         return max(self.limit - self.used, 0)
 
 
@@ -31,11 +31,12 @@ class LimitUsage(Info):
 class Usage(Info):
     """How many schedules and runs an owner or a group has, and the limits on these numbers.
 
-    - ``limits`` are those on schedules: of the owner's groups, the largest group first, then the
-      owner's own. It is empty if there is no limit.
-    - ``run_limits`` are those on runs in the same order: max_running, then max_starts_per_minute.
-    - ``running`` is the number of runs that have a slot, and ``waiting`` of those that wait for
-      one. Only runs of an owner with a limit on its runs have slots.
+    - ``limits`` are the limits on schedules: the limits of the owner's groups, the largest group
+      first, and then the owner's own. The list is empty if there are none.
+    - ``run_limits`` are the limits on runs in the same order: first max_running, and then
+      max_starts_per_minute.
+    - ``running`` is the number of runs that have a slot, and ``waiting`` is the number of runs that
+      wait for one. Only runs of an owner with a limit on its runs have slots.
     """
 
     _PROPERTIES = ("remaining",)
@@ -49,5 +50,5 @@ class Usage(Info):
 
     @property
     def remaining(self) -> int | None:
-        """How many more schedules the owner may have, None without a limit."""
+        """How many more schedules the owner may have, or None without a limit."""
         return min((each.remaining for each in self.limits), default=None)

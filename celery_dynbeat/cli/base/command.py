@@ -12,7 +12,8 @@ from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.output import Output
 
 DONE = (
-    "0: done. 1: not found, refused, or an error of the database. 2: the command line is invalid."
+    "0: success. 1: something was not found, the command was refused, or the "
+    "database reported an error. 2: the command line is invalid."
 )
 _COMMON = ("owner", "all_owners", "actor", "reason", "yes")
 PREFIX = "celery -A proj dynbeat"

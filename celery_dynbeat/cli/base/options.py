@@ -85,7 +85,7 @@ owner_option = click.option(
 )
 owners_option = combined(
     owner_option,
-    click.option("--all-owners", is_flag=True, help="All owners instead of one."),
+    click.option("--all-owners", is_flag=True, help="Select all owners instead of one."),
 )
 actor_option = click.option(
     "--actor",
@@ -93,10 +93,13 @@ actor_option = click.option(
     default=shell_user,
     show_default="the user of this shell",
     metavar="NAME",
-    help="Who makes the change, for `dynbeat changes`.",
+    help="Who makes the change, as `dynbeat changes` shows it.",
 )
 reason_option = click.option(
-    "--reason", default="", metavar="TEXT", help="The reason for the change, for `dynbeat changes`."
+    "--reason",
+    default="",
+    metavar="TEXT",
+    help="The reason for the change, as `dynbeat changes` shows it.",
 )
 actor_options = combined(actor_option, reason_option)
 edit_options = combined(owner_option, actor_options)
@@ -106,14 +109,14 @@ limit_option = click.option(
     type=Number(least=1, most=MAX_PAGE_SIZE),
     default=100,
     show_default=True,
-    help="The largest number of rows, up to 1,000.",
+    help="The maximum number of rows, up to 1,000.",
 )
 page_options = combined(
     limit_option,
     click.option(
         "--after",
         metavar="CURSOR",
-        help="Show the page after this cursor. The previous page prints the cursor.",
+        help="Show the page after this cursor, which the previous page prints.",
     ),
-    click.option("--all", "all_pages", is_flag=True, help="All pages."),
+    click.option("--all", "all_pages", is_flag=True, help="Show all pages."),
 )

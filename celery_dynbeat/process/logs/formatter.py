@@ -24,8 +24,8 @@ _OWN_LOGGERS = "celery_dynbeat."
 class JsonFormatter(logging.Formatter):
     """Formats each record as one line of JSON.
 
-    ``dynbeat_log_format = "json"`` gives it to Celery's handlers. In a logging configuration of
-    your own, name it as the ``class`` of a formatter. The format and date format are not used.
+    ``dynbeat_log_format = "json"`` sets it on Celery's handlers. In your own logging configuration,
+    name it as the ``class`` of a formatter. A format and a date format have no effect.
     """
 
     def format(self, record: logging.LogRecord) -> str:

@@ -35,12 +35,12 @@ _EXAMPLE = '[{"kind":"cron","spec":"0 9 * * mon-fri"},{"kind":"every","spec":"P1
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class AnyOf(Composite):
-    """Fire when any of 2 to 20 different triggers fires; once if several fire at one instant.
+    """Fire when any of 2 to 20 triggers fires, but only once if several fire at one instant.
 
-    The triggers are a set: their order is not kept, and a repeated trigger counts once. An
-    ``AnyOf`` among them, also within an exclusion, counts as its own triggers.
+    The triggers are a set: their order is not kept, and a repeated trigger counts once. The members
+    of a nested ``AnyOf``, even within an exclusion, count as members of this one.
 
-    Raises ``InvalidTriggerError`` with field ``"triggers"``, or ``"spec"`` when it is too large.
+    Raises ``InvalidTriggerError`` with field ``"triggers"``, or ``"spec"`` if it is too large.
 
     >>> AnyOf(Cron("0 9 * * mon-fri"), Cron("0 12 * * sat")).describe()
     'At 12:00, on Saturday, UTC; or at 09:00, Monday to Friday, UTC'

@@ -58,18 +58,18 @@ _DAY, _MICROSECOND = timedelta(days=1), timedelta(microseconds=1)
 class Excluding(Composite):
     """Fire when ``trigger`` fires, except on certain days. ``Trigger.excluding`` builds it.
 
-    ``what`` is at most 366 dates, and at most 10 triggers that exclude each day on which they fire.
-    The days are days of ``timezone``, by default of the trigger's zone, else of UTC. A trigger
+    ``what`` contains at most 366 dates, and at most 10 triggers that exclude each day on which they
+    fire. The days are in ``timezone``, or else in the trigger's zone, or else in UTC. A trigger
     without a zone gets the zone of its schedule (or ``dynbeat_timezone``) when it is stored. A day
-    begins when the clock first shows its midnight. Excluded triggers without a zone are in the
-    same zone. An ``AnyOf`` among them counts as its own triggers. An excluded trigger
-    cannot have exclusions.
+    begins when the clock first shows its midnight. Excluded triggers without a zone use the same
+    zone. An excluded ``AnyOf`` counts as its members. An excluded trigger cannot have exclusions
+    itself.
 
-    After 800 excluded days in a row, or 12 years of them, there is no further fire time. Fire times
-    lie in the years 1900 to 9900.
+    After 800 excluded days in a row, or after 12 years of excluded days, there is no further fire
+    time. Fire times are in the years 1900 to 9900.
 
-    Raises ``InvalidTriggerError`` with field ``"excluded"``, ``"timezone"``, or ``"spec"`` when it
-    is too large.
+    Raises ``InvalidTriggerError`` with field ``"excluded"``, ``"timezone"``, or ``"spec"`` if it is
+    too large.
 
     >>> weekdays = Cron("0 9 * * mon-fri").excluding(date(2026, 12, 25))
     >>> weekdays.describe()

@@ -20,22 +20,22 @@ _DAY_AND = "day_and"
 class Cron(Trigger):
     """Fire when the wall clock of ``timezone`` matches a cron expression.
 
-    Five fields (minute, hour, day of month, month, day of week), or six with seconds as the sixth.
-    If neither day field begins with ``*``, one matching day field is enough, as in cron. With
-    ``day_or=False`` both must match, as in Celery's ``crontab``. If a day field begins with ``*``,
-    there is no difference, and ``day_or`` is True. The default zone is UTC.
+    The expression has five fields (minute, hour, day of month, month, day of week), or six with
+    seconds as the sixth. If neither day field begins with ``*``, one matching day field is enough,
+    as in cron. With ``day_or=False``, both must match, as in Celery's ``crontab``. If a day field
+    begins with ``*``, this makes no difference, and ``day_or`` is True. The default zone is UTC.
 
-    Each ``H`` stands for values that the key of ``hashed_by(key)`` selects, the key "" by default.
-    Beat uses the owner and name of the schedule as the key. ``bound_to(key)`` keeps the text of the
-    expression; the trigger of a stored schedule is bound.
+    Each ``H`` stands for values that the key of ``hashed_by(key)`` selects. The default key is "",
+    and beat uses the owner and name of the schedule. ``bound_to(key)`` keeps the text of the
+    expression. The trigger of a stored schedule is bound.
 
-    Around a clock change a fixed time (neither minute nor hour begins with ``*``) fires once: at
-    the first instant after the gap if the clock skips it, at its first occurrence if the clock
-    repeats it. Any other expression follows elapsed time: it fires at each real instant whose wall
-    clock matches, twice in the repeated hour, not at all in the skipped hour.
+    Around a clock change, a fixed time (neither minute nor hour begins with ``*``) fires once. If
+    the clock skips the time, it fires at the first instant after the gap. If the clock repeats the
+    time, it fires at the first occurrence. Any other expression fires at each real instant whose
+    wall clock matches: twice in the repeated hour, and not at all in the skipped hour.
 
     Raises ``InvalidTriggerError``. ``field`` names the invalid part: ``"minute"``, ``"hour"``,
-    ``"day of month"``, ``"month"``, ``"day of week"``, ``"second"``, ``"timezone"``.
+    ``"day of month"``, ``"month"``, ``"day of week"``, ``"second"`` or ``"timezone"``.
 
     >>> weekdays = Cron("0 9 * * mon-fri", timezone="Asia/Seoul")
     >>> weekdays.describe()

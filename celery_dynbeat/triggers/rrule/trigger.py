@@ -34,25 +34,25 @@ _EXAMPLE = "DTSTART;TZID=Europe/Berlin:20260105T090000\nRRULE:FREQ=WEEKLY;BYDAY=
 
 @dataclass(frozen=True, slots=True, init=False)
 class RRule(Trigger):
-    """Fire by recurrence text of RFC 5545: ``DTSTART``, ``RRULE``, ``RDATE``, ``EXDATE``.
+    """Fire by a recurrence rule of RFC 5545: ``DTSTART``, ``RRULE``, ``RDATE``, ``EXDATE``.
 
-    Several rules and dates are combined, and ``EXDATE`` removes fire times. A single ``FREQ=...``
-    is a rule too. The zone is the ``TZID`` of DTSTART, UTC if DTSTART ends with Z, else
-    ``timezone``, else UTC. The matching days agree with python-dateutil, so DTSTART fires only
-    if the rule matches it.
+    The fire times of several rules and dates are combined, and ``EXDATE`` removes fire times. A
+    single ``FREQ=...`` is also a rule. The zone is the ``TZID`` of DTSTART, or UTC if DTSTART ends
+    with Z, or else ``timezone``, or else UTC. The matching days are the same as in python-dateutil,
+    so DTSTART fires only if the rule matches it.
 
-    Without DTSTART the rule counts from its anchor (``anchored_at``), or from the argument of each
-    search. The anchor gives the day and the time of day if the rule has none.
+    Without DTSTART, the rule counts from its anchor (``anchored_at``), or from the argument of each
+    search. The anchor provides the day and the time of day if the rule has none.
 
-    The wall time stays the same when clocks change. A skipped time is read with the offset before
-    the gap (02:30 fires at 03:30). A repeated time fires at its first occurrence.
+    The wall-clock time stays the same when clocks change. A skipped time is read with the offset
+    before the gap (02:30 fires at 03:30). A repeated time fires at its first occurrence.
 
     Limits: 4,000 characters, 20 rules, 1,440 times of day, ``COUNT=1000``, ``INTERVAL=1000000``,
-    years 1900 to 9899, and 20,000 steps to count its rules through.
+    years 1900 to 9899, and 20,000 steps for counting through its rules.
 
-    Raises ``InvalidTriggerError``. ``field`` names the part: ``"dtstart"``, ``"freq"``,
-    ``"byday"``, ``"until"``, ``"exdate"``, ``"timezone"``, ``"anchor"``, or ``"rrule"`` for the
-    whole.
+    Raises ``InvalidTriggerError``. ``field`` names the invalid part: ``"dtstart"``, ``"freq"``,
+    ``"byday"``, ``"until"``, ``"exdate"``, ``"timezone"`` or ``"anchor"``, or ``"rrule"`` for the
+    whole rule.
 
     >>> last_friday = RRule("FREQ=MONTHLY;BYDAY=-1FR;BYHOUR=9;BYMINUTE=0", timezone="Asia/Seoul")
     >>> last_friday.describe()

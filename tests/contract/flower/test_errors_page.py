@@ -102,7 +102,7 @@ def test_a_search_that_ends_early_is_said(fail, pages, monkeypatch):
     fail("a", "b", "c")
     monkeypatch.setattr(run_pages, "MAX_SCANNED", 2)
 
-    assert "There can be older failures" in pages.get(PAGE).text
+    assert "there may be older failures" in pages.get(PAGE).text
 
 
 def test_names_and_errors_are_escaped(fail, pages):

@@ -86,7 +86,7 @@ def test_an_owner_without_schedules_has_a_page(pages):
     answer = page_of(pages, "nobody")
 
     assert answer.status == 200
-    assert "This owner has no schedules now." in answer.text
+    assert "This owner has no schedules." in answer.text
 
 
 def test_the_quota_of_an_owner_is_shown_and_the_application_has_none(limited, serve_of):

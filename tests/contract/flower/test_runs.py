@@ -273,14 +273,14 @@ def test_a_run_shows_the_arguments_of_its_time_unless_they_are_hidden(dynbeat, m
     execute(dynbeat, STARTED)
     clock.advance(MINUTE)
     path, shown, hiding = f"/dynbeat/run/{run.id}", serve(), serve(dynbeat_hide_arguments=True)
-    assert "has other arguments now" not in shown.get(path).text
+    assert "now has different arguments" not in shown.get(path).text
 
     mine.update("n", kwargs={"password": "swordfish"})
     clock.advance(MINUTE)
 
     text = shown.get(path).text
     assert ("hunter2" in text, "swordfish" in text) == (True, False)
-    assert "has other arguments now" in text
+    assert "now has different arguments" in text
     assert "hunter2" not in hiding.get(path).text
     assert "Arguments of the run" not in hiding.get(path).text
     execute(dynbeat, "DELETE FROM dynbeat_change")

@@ -92,7 +92,7 @@ def test_many_schedules_are_a_histogram_that_shows_a_herd(dynbeat, pages):
     assert "300 planned" in mark[0].text
     opened = pages.get(mark.get("href").partition("#")[0])
     assert opened.text.count("data-row-link") == 50
-    assert "There are more." in opened.text
+    assert "Only the schedules with the most runs are shown." in opened.text
 
 
 def test_an_estimate_says_from_how_many_schedules_it_is_and_how_exact(dynbeat, pages, monkeypatch):
@@ -156,8 +156,8 @@ def test_the_page_loads_a_forecast_that_warns_of_a_minute_above_the_capacity(dyn
     assert 'data-fragment="/dynbeat/forecast"' in pages.get(PAGE).text
     text = pages.get("/dynbeat/forecast").text
 
-    assert "5 runs come due until" in text
-    assert "The workers can start 4 in a minute." in text
+    assert "5 runs become due until" in text
+    assert "The workers can start 4 runs in a minute." in text
     assert "<script>alert" not in text
     [link] = re.findall(r'<a href="([^"]+)">5 runs</a>', text)
     opened = pages.get(unescape(link))

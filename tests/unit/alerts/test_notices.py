@@ -61,7 +61,7 @@ NEXT = " Next run: 2026-11-24 09:00 (Asia/Seoul)."
             notice(NoticeKind.CANNOT_RUN, next_run=None),
             "cannot run",
             (
-                "cannot run since 2026-11-23 12:18 (Asia/Seoul)."
+                "has not been able to run since 2026-11-23 12:18 (Asia/Seoul)."
                 " It does not run until it is changed or resumed."
             ),
         ),

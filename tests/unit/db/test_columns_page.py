@@ -27,4 +27,4 @@ def test_the_meaning_of_a_column_that_may_be_null_says_what_null_is():
         if column.nullable
     }
 
-    assert [name for name, meaning in nullable.items() if "NULL: " not in meaning] == []
+    assert [name for name, meaning in nullable.items() if "NULL means " not in meaning] == []

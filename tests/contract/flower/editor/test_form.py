@@ -37,7 +37,7 @@ def test_an_entry_of_beat_schedule_says_where_to_edit_it(dynbeat, pages):
     execute(dynbeat, "UPDATE dynbeat_schedule SET managed_by = 'config'")
 
     assert (
-        "The next start of a beat overwrites an edit made here."
+        "Edits that you make here are overwritten when a beat starts."
         in pages.get(edit_url("digest")).text
     )
 
