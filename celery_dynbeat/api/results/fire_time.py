@@ -26,8 +26,8 @@ class FireTime(Info):
 class PreviewedFireTime(Info):
     """A fire time of a preview.
 
-    - ``at`` is aware and in UTC. ``run_at`` is ``at`` after quiet hours, plus the delay by jitter. It
-      is None if quiet hours skip the fire time.
+    - ``at`` is aware and in UTC. ``run_at`` is ``at`` after quiet hours, plus the delay by jitter,
+      or None if quiet hours skip the fire time.
     - ``local`` is ``at`` in the zone of the owner. ``to_dict`` keeps its offset.
     - ``note`` says how a clock change or quiet hours affect the fire time, or is None if none does.
     """
