@@ -52,6 +52,10 @@ TRIGGERS = [
 ]
 
 
+def test_each_field_of_a_schedule_is_restored():
+    assert {"task", *FIELDS} == restoring._FIELDS
+
+
 def state(info):
     """Return the fields of a schedule that a user sets."""
     own = {name: getattr(info, name) for name in FIELDS}
