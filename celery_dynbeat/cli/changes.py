@@ -19,7 +19,8 @@ def _changed(change: ChangeInfo) -> str:
     """Return the changed fields: ``jitter: 5.0 -> null``. A new or deleted schedule has none."""
     before, after = change.before or {}, change.after or {}
     if change.before is None:
-        return "" if change.action == Action.CREATE else _listed(after)
+        is_creation = change.action in {Action.CREATE, Action.RESTORE}
+        return "" if is_creation else _listed(after)
     if change.after is None:
         return ""
     return "; ".join(

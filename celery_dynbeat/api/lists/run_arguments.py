@@ -74,9 +74,7 @@ class _Version:
 
         Without audit, the schedule can be deleted and another one created under its name.
         """
-        empty: Mapping[str, Any] = (
-            {"args": [], "kwargs": {}} if edit.action == Action.CREATE else {}
-        )
+        empty: Mapping[str, Any] = {"args": [], "kwargs": {}} if _is_creation(edit) else {}
         own = {"version": self.number, "args": self.args, "kwargs": self.kwargs}
         made = {**empty, **(edit.after or {})}
         return "version" in made and all(made.get(name, own[name]) == own[name] for name in own)
@@ -140,16 +138,21 @@ def _derived(
         before = edit.before or {}
         if not version.is_result_of(edit):
             break
-        if edit.changed_at < recorded_at or (edit.action == Action.CREATE and schedule):
+        if edit.changed_at < recorded_at or (_is_creation(edit) and schedule):
             return version.arguments
         # Before a rename, the name may have belonged to another schedule. The edits before a move
         # are in the audit of another owner.
-        if edit.action in {Action.CREATE, Action.RENAME, Action.MOVE}:
+        if _is_creation(edit) or edit.action in {Action.RENAME, Action.MOVE}:
             break
         if edit.changed_at <= started_at and not {"args", "kwargs"}.isdisjoint(before):
             return RunArguments(unknown=_changed_meanwhile(edit))
         version = version.before(before)
     return RunArguments(unknown=_INCOMPLETE)
+
+
+def _is_creation(edit: ChangeInfo) -> bool:
+    """Return whether the edit created the schedule: a create, or the restore of a deletion."""
+    return edit.before is None
 
 
 def _deletion(edits: Sequence[ChangeInfo], *, after: datetime) -> int | None:

@@ -222,6 +222,23 @@ def test_the_edits_of_another_schedule_of_the_name_are_not_restored(dynbeat, min
     assert everything(dynbeat) == before
 
 
+def test_an_edit_before_a_move_is_not_restored_by_either_owner(dynbeat, mine):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.update("n", description="x")
+    update = last(mine, "update")
+    dynbeat.schedules.move("n", owner=mine.owner, to="user:43")
+    mine.create("n", task="u", trigger=MINUTELY)
+
+    for calls in (mine, dynbeat.schedules):
+        with pytest.raises(InvalidScheduleError, match="another schedule"):
+            calls.restore(update)
+    with pytest.raises(ChangeNotFoundError):
+        dynbeat.schedules.for_owner("user:43").restore(update)
+    mine.delete("n")
+    with pytest.raises(InvalidScheduleError, match="another schedule"):
+        mine.restore(update)
+
+
 def test_an_edit_before_a_restored_deletion_is_not_of_the_new_schedule(mine):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.update("n", description="x")

@@ -91,6 +91,26 @@ def test_the_run_of_a_deleted_schedule_has_the_arguments_of_its_time(mine, clock
     assert found == [FIRST, RunArguments(**OTHER), RunArguments(args=[], kwargs={})]
 
 
+@pytest.mark.usefixtures("schedule")
+def test_a_restored_schedule_began_with_the_restore(mine, clock, fire, arguments):
+    of_deleted = fire()
+    mine.update("n", **OTHER)
+    clock.advance(MINUTE)
+    mine.delete("n")
+    clock.advance(MINUTE)
+    mine.restore(mine.changes("n")[0].id)
+    mine.run_now("n")
+    # At the time of the restore.
+    first = fire()
+    mine.update("n", args=[3])
+    clock.advance(MINUTE)
+    second = fire()
+
+    found = [arguments(each) for each in (of_deleted, first, second)]
+
+    assert found == [FIRST, RunArguments(**OTHER), RunArguments(args=[3], kwargs={})]
+
+
 @one_database
 @pytest.mark.usefixtures("schedule")
 def test_arguments_that_changed_before_the_start_are_not_known(dynbeat, mine, clock, arguments):
