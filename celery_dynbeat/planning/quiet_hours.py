@@ -13,7 +13,7 @@ Policy "after" sends a fire time at the end of the quiet time. Policy "skip" rec
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -185,10 +185,11 @@ class Windows:
     zone: ZoneInfo
     spans: tuple[Span, ...]
 
-    @property
-    def edges(self) -> Iterator[timedelta]:
-        """The times of the week at which a span begins or ends, in order."""
-        return (edge * _MINUTE for span in self.spans for edge in span)
+    def _edge_after(self, position: timedelta) -> timedelta:
+        """Return the first time of the week after ``position`` at which a span begins or ends."""
+        minute = position // _MINUTE
+        later = (edge for span in self.spans for edge in span if edge > minute)
+        return next(later, self.spans[0][0] + _WEEK) * _MINUTE
 
     def covers(self, instant: datetime) -> bool:
         """Return whether the clock shows a time within a span."""
@@ -211,10 +212,9 @@ class Windows:
         before, at = self.covers(instant), instant
         while True:
             position = _position(wall_at(self.zone, at))
-            later = (edge for edge in self.edges if edge > position)
-            edge = next(later, next(self.edges) + _WEEK * _MINUTE)
+            edge_at = at + self._edge_after(position) - position
             # A change of the clock can come first.
-            at = end_of_offset(self.zone, at.replace(microsecond=0), at + edge - position)
+            at = end_of_offset(self.zone, at.replace(microsecond=0), edge_at)
             if self.covers(at) != before:
                 return at
 

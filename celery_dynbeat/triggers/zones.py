@@ -120,6 +120,8 @@ def end_of_offset(zone: ZoneInfo, start: datetime, stop: datetime) -> datetime:
     other = min(same + _STRIDE, stop)
     while other < stop and offset_at(zone, other) == offset:
         same, other = other, min(other + _STRIDE, stop)
+    if offset_at(zone, other) == offset:
+        return stop
     return _bisect_change(zone, same, other)
 
 
