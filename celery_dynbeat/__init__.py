@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from celery_dynbeat.common import lazy_exports
 from celery_dynbeat.common.errors import (
     AlertNotFoundError,
+    CalendarInUseError,
+    CalendarNotFoundError,
     ChangeNotFoundError,
     ConfigurationError,
     DispatchError,
@@ -20,6 +22,7 @@ from celery_dynbeat.common.errors import (
     SchemaError,
     StaleScheduleError,
     TransactionRolledBackError,
+    UnresolvedCalendarError,
 )
 
 if TYPE_CHECKING:
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
         BoundedCount,
         BulkFailure,
         BulkResult,
+        CalendarEffect,
+        CalendarInfo,
         ChangeFilter,
         ChangeInfo,
         Dynbeat,
@@ -61,9 +66,11 @@ if TYPE_CHECKING:
     from celery_dynbeat.process.logs.formatter import JsonFormatter
     from celery_dynbeat.triggers import (
         AnyOf,
+        CalendarDays,
         Cron,
         Every,
         Excluding,
+        OnBusinessDay,
         Once,
         RRule,
         Solar,
@@ -84,6 +91,11 @@ __all__ = [
     "BoundedCount",
     "BulkFailure",
     "BulkResult",
+    "CalendarDays",
+    "CalendarEffect",
+    "CalendarInUseError",
+    "CalendarInfo",
+    "CalendarNotFoundError",
     "ChangeFilter",
     "ChangeInfo",
     "ChangeNotFoundError",
@@ -106,6 +118,7 @@ __all__ = [
     "InvalidTriggerError",
     "JsonFormatter",
     "LimitUsage",
+    "OnBusinessDay",
     "Once",
     "OwnerLimitError",
     "OwnerLimits",
@@ -134,6 +147,7 @@ __all__ = [
     "StaleScheduleError",
     "TransactionRolledBackError",
     "Trigger",
+    "UnresolvedCalendarError",
     "Usage",
     "current_run",
     "note",
@@ -142,7 +156,16 @@ __all__ = [
 _LAZY_EXPORTS = {
     "api": (
         *("AlertInfo", "AlertTargetInfo", "BoundedCount", "BulkFailure", "BulkResult"),
-        *("ChangeFilter", "ChangeInfo", "Dynbeat", "FireTime", "HoldInfo", "Page"),
+        *(
+            "CalendarEffect",
+            "CalendarInfo",
+            "ChangeFilter",
+            "ChangeInfo",
+            "Dynbeat",
+            "FireTime",
+            "HoldInfo",
+            "Page",
+        ),
         *("ForecastInfo", "ForecastPeak", "ForecastRow", "OwnerRuns"),
         *("Preview", "PreviewedFireTime", "QuietHoursInfo", "RequestFilter", "RequestInfo"),
         *(
@@ -161,7 +184,10 @@ _LAZY_EXPORTS = {
     "common.retry": ("Retry",),
     "planning.quiet_hours": ("QuietHours",),
     "beat.scheduler": ("DatabaseScheduler",),
-    "triggers": ("AnyOf", "Cron", "Every", "Excluding", "Once", "RRule", "Solar", "Trigger"),
+    "triggers": (
+        *("AnyOf", "CalendarDays", "Cron", "Every", "Excluding", "OnBusinessDay", "Once"),
+        *("RRule", "Solar", "Trigger"),
+    ),
     "process.logs.formatter": ("JsonFormatter",),
     "worker.current_run": ("CurrentRun", "current_run", "note"),
     "worker": ("SkipRun",),

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+from celery_dynbeat.api.calendars import Calendars
 from celery_dynbeat.api.groups import GroupSchedules
 from celery_dynbeat.api.owner import OwnerSchedules
 from celery_dynbeat.api.schedules import Schedules
@@ -33,12 +34,14 @@ def __init__(self, context: AsyncContext, calls: GroupSchedules) -> None: ..."""
 _ALL = """def __init__(self, context: AsyncContext) -> None: ...
 def for_owner(self, owner: str) -> AsyncOwnerSchedules: ...
 def for_group(self, group: str) -> AsyncGroupSchedules: ..."""
+_CALENDARS = "def __init__(self, context: AsyncContext) -> None: ..."
 #: The classes, with the synchronous one, and what the stub has in addition to its calls.
 CLASSES = {
     "AsyncSharedCalls": (SharedCalls, ""),
     "AsyncOwnerSchedules(AsyncSharedCalls)": (OwnerSchedules, _OWNER),
     "AsyncGroupSchedules": (GroupSchedules, _GROUP),
     "AsyncSchedules(AsyncSharedCalls)": (Schedules, _ALL),
+    "AsyncCalendars": (Calendars, _CALENDARS),
 }
 
 

@@ -15,6 +15,7 @@ from celery_dynbeat.process import LogFormat
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+    from celery_dynbeat.api.calendars import Calendars
     from celery_dynbeat.api.edit.conversion import TaskLike, TriggerLike
     from celery_dynbeat.api.edit.fields import Changes, Fields, NewFields
     from celery_dynbeat.api.edit.new_rows import NewSchedule
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
         BoundedCount,
         BulkFailure,
         BulkResult,
+        CalendarEffect,
+        CalendarInfo,
         ChangeInfo,
         FireTime,
         ForecastInfo,
@@ -122,6 +125,14 @@ class Dynbeat:
 
         return Schedules(self.context)
 
+    @cached_property
+    def calendars(self) -> "Calendars":
+        """The shared calendars of the application, which triggers name."""
+        # A late import, as above.
+        from celery_dynbeat.api.calendars import Calendars  # noqa: PLC0415
+
+        return Calendars(self.context)
+
     @staticmethod
     def acting(*, actor: str, reason: str = "") -> AbstractContextManager[None]:
         """Record ``actor`` and ``reason`` in the audit of each edit in the block.
@@ -154,6 +165,9 @@ __all__ = [
     "BoundedCount",
     "BulkFailure",
     "BulkResult",
+    "CalendarEffect",
+    "CalendarInfo",
+    "Calendars",
     "ChangeFilter",
     "ChangeInfo",
     "Changes",
@@ -190,6 +204,7 @@ __all__ = [
 ]
 
 _LAZY_EXPORTS = {
+    "calendars": ("Calendars",),
     "edit.conversion": ("TaskLike", "TriggerLike"),
     "edit.fields": ("Changes", "Fields", "NewFields"),
     "filters": ("ChangeFilter", "RequestFilter", "RunFilter", "ScheduleFilter"),
@@ -199,7 +214,7 @@ _LAZY_EXPORTS = {
     "schedules": ("Schedules",),
     "results": (
         *("AlertInfo", "AlertTargetInfo", "BoundedCount", "BulkFailure", "BulkResult"),
-        *("ChangeInfo", "FireTime", "HoldInfo", "Info", "Page"),
+        *("CalendarEffect", "CalendarInfo", "ChangeInfo", "FireTime", "HoldInfo", "Info", "Page"),
         *("ForecastInfo", "ForecastPeak", "ForecastRow", "OwnerRuns"),
         *("Preview", "PreviewedFireTime", "QuietHoursInfo"),
         *("LimitUsage", "RequestInfo", "RunArguments", "RunInfo", "ScheduleInfo", "Usage"),

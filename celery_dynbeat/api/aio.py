@@ -16,7 +16,7 @@ except ImportError as error:
     ) from error
 
 from celery_dynbeat.api import Dynbeat
-from celery_dynbeat.api.async_calls import AsyncSchedules
+from celery_dynbeat.api.async_calls import AsyncCalendars, AsyncSchedules
 from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.process.async_context import AsyncContext
 
@@ -51,6 +51,11 @@ class AsyncDynbeat:
     def schedules(self) -> AsyncSchedules:
         """The schedules of all owners."""
         return AsyncSchedules(self.context)
+
+    @cached_property
+    def calendars(self) -> AsyncCalendars:
+        """The shared calendars of the application, which triggers name."""
+        return AsyncCalendars(self.context)
 
     @staticmethod
     def acting(*, actor: str, reason: str = "") -> AbstractContextManager[None]:

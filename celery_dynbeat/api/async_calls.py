@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from functools import wraps
 from typing import Any, TypeVar, get_args, get_origin
 
+from celery_dynbeat.api.calendars import Calendars
 from celery_dynbeat.api.calls import Calls
 from celery_dynbeat.api.groups import GroupSchedules
 from celery_dynbeat.api.owner import OwnerSchedules
@@ -102,3 +103,11 @@ class AsyncSchedules(AsyncSharedCalls):
     def for_group(self, group: str) -> AsyncGroupSchedules:
         """Return the schedules of ``group``, as ``Schedules.for_group``. It is not awaited."""
         return AsyncGroupSchedules(self._context, self._calls.for_group(group))
+
+
+@_awaiting(Calendars)
+class AsyncCalendars(_AsyncCalls):
+    """The calls of ``Calendars``, awaited. ``session`` is an ``AsyncSession``."""
+
+    def __init__(self, context: AsyncContext) -> None:
+        super().__init__(context, Calendars(context))

@@ -1,6 +1,6 @@
 # `make docs` writes this stub from the synchronous calls.
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any, Unpack
 from zoneinfo import ZoneInfo
 
@@ -22,6 +22,7 @@ from celery_dynbeat.api.results import (
     AlertInfo,
     AlertTargetInfo,
     BoundedCount,
+    CalendarInfo,
     ChangeInfo,
     FireTime,
     ForecastInfo,
@@ -585,3 +586,32 @@ class AsyncSchedules(AsyncSharedCalls):
         reason: str | None = None,
         session: AnyAsyncSession | None = None,
     ) -> ScheduleInfo: ...
+
+class AsyncCalendars:
+    def __init__(self, context: AsyncContext) -> None: ...
+    async def delete(
+        self,
+        name: str,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> None: ...
+    async def get(self, name: str, *, session: AnyAsyncSession | None = None) -> CalendarInfo: ...
+    async def list(
+        self, *, limit: int = 100, after: str | None = None, session: AnyAsyncSession | None = None
+    ) -> Page[CalendarInfo]: ...
+    async def put(
+        self,
+        name: str,
+        *,
+        dates: Iterable[date] | None = None,
+        trigger: TriggerLike | None = None,
+        ics: str | bytes | None = None,
+        timezone: str | ZoneInfo | None = None,
+        weekend: Iterable[str] | None = None,
+        allow_empty: bool = False,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> CalendarInfo: ...

@@ -97,9 +97,11 @@ def _new_backfill(
     _check_no_unfinished(session, row)
     # A fire time at this instant has passed.
     until = max(since, min(until, now + MICROSECOND))
+    calendars = schedules.calendars_of(session, [row])
     with naming_schedule(row):
+        whole = spec_from_row(row, context.settings, calendars)
         # A quarter of a budget is spare. The row is locked, so the search must end soon.
-        spec = with_search_budget(spec_from_row(row, context.settings), steps=4 * PLAN_STEPS)
+        spec = with_search_budget(whole, steps=4 * PLAN_STEPS)
         before = since - MICROSECOND
         instants = fire_times(spec, after=before, until=until, limit=MAX_FIRE_TIMES + 1)
     if instants and not spec.trigger.has_spare_budget:

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.api import checks, export
 from celery_dynbeat.api.acting import current_actor
 from celery_dynbeat.api.backfills import BackfillCalls
-from celery_dynbeat.api.edit import audit, edits, owner_zone
+from celery_dynbeat.api.edit import audit, edits, owner_zone, used_calendars
 from celery_dynbeat.api.edit.conversion import TaskLike, TriggerLike
 from celery_dynbeat.api.edit.fields import Changes, Fields, NewFields, require_trigger
 from celery_dynbeat.api.edit.fire_times import FireTimeCalls
@@ -402,6 +402,7 @@ class OwnerSchedules(
         *,
         clock: OwnerClock,
     ) -> ScheduleInfo:
+        calendars = used_calendars.read(session, trigger)
         now = self._context.clock.now()
         row = edits.new_row(
             self._context,
@@ -411,9 +412,10 @@ class OwnerSchedules(
             trigger=trigger,
             given=given,
             clock=clock,
+            calendars=calendars,
             now=now,
         )
-        edits.insert(self._context, session, row, now=now)
+        edits.insert(self._context, session, row, calendars=calendars, now=now)
         return ScheduleInfo.of(row)
 
     def _find(self, session: Session, name: str) -> Schedule:

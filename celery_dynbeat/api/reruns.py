@@ -296,8 +296,11 @@ def _add(
         overdue_at=now,
     )
 
+    calendars = schedules.calendars_of(session, [row])
+
     def is_reserved(record: Record) -> bool:
-        return is_fire_time(row, record["scheduled_for"], settings=context.settings)
+        instant = record["scheduled_for"]
+        return is_fire_time(row, instant, calendars=calendars, settings=context.settings)
 
     added = add_reruns(session, [record], is_reserved=is_reserved, settings=context.settings)
     if added.repeated:

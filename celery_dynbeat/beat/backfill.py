@@ -42,7 +42,7 @@ from celery_dynbeat.planning.backfill_planning import (
 from celery_dynbeat.planning.plan import MICROSECOND, OutgoingRun, Skip
 from celery_dynbeat.store import requests, runs
 from celery_dynbeat.store.runs import skips
-from celery_dynbeat.store.schedules import due, run_rows
+from celery_dynbeat.store.schedules import calendars_of, due, run_rows
 from celery_dynbeat.telemetry import emit_on_commit
 from celery_dynbeat.triggers import is_known
 from celery_dynbeat.triggers.base import PLAN_STEPS
@@ -83,7 +83,7 @@ def _run_batch(
 ) -> Batch:
     run_rows.check_payload(schedule)
     check_task_allowed(settings, owner=schedule.owner, task=schedule.task)
-    whole = spec_from_row(schedule, settings)
+    whole = spec_from_row(schedule, settings, calendars_of(session, [schedule]))
     # The row is locked, so each batch searches as long as one plan of a claim at most.
     spec = with_search_budget(whole)
     unfinished = unfinished_runs(session, request, started_after=now - spec.max_run_time)

@@ -29,15 +29,19 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.beat import fairness
 from celery_dynbeat.beat.fairness import PlanningTime
 from celery_dynbeat.beat.holding import hold_rows, quarantine_of
+from celery_dynbeat.common.errors import InvalidTriggerError, UnusableCalendarError
 from celery_dynbeat.common.settings import Settings, check_task_allowed
 from celery_dynbeat.common.states import MIN_LATE, Status
 from celery_dynbeat.common.text import MAX_COUNT
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.planning import (
+    Calendars,
     ScheduleSpec,
     SpecColumns,
+    calendar_names,
     max_run_time,
     spec_from_row,
+    spec_without_calendars,
     with_search_budget,
     without,
 )
@@ -47,11 +51,12 @@ from celery_dynbeat.planning.plan import (
     Plan,
     due_at,
     first_fire,
+    is_exhausted,
     plan,
     skip_missed,
 )
 from celery_dynbeat.store.runs import skips, unfinished
-from celery_dynbeat.store.schedules import due, run_rows
+from celery_dynbeat.store.schedules import calendars_of, due, run_rows
 from celery_dynbeat.store.schedules.due import DueSchedule
 from celery_dynbeat.store.schedules.run_rows import AddedRuns
 from celery_dynbeat.telemetry import emit, emit_on_commit, events, has_listeners
@@ -95,6 +100,8 @@ class Claimed:
 class _Decision(NamedTuple):
     """What a transaction writes for one schedule, and which of its runs are sent.
 
+    Without ``is_change`` the row has these values already.
+
     ``change`` has the columns of its row. ``records`` are new rows of history. ``replaces`` means
     that the new run cancels the previous runs. ``late`` is the oldest run that is sent, if it is
     late and a listener wants to know.
@@ -107,6 +114,7 @@ class _Decision(NamedTuple):
     replaces: bool = False
     quarantined: events.ScheduleQuarantined | None = None
     late: events.LateRun | None = None
+    is_change: bool = True
 
 
 def claim(
@@ -140,6 +148,8 @@ def claim(
         settings=settings,
         overlap=overlap,
         skipped=skips.of_rows(session, rows, now=now),
+        # After the locks, so that a day counts from the commit of put() on.
+        calendars=calendars_of(session, rows),
         outage_delay=outage_delay,
         late_since=(held_until or _NO_HOLD) if has_listeners(events.RunsLate) else None,
     )
@@ -215,6 +225,9 @@ def _decide_or_quarantine(
         raise
     # Invalid text, a removed time zone, a bug in a trigger: only this row is affected.
     except Exception as error:  # noqa: BLE001
+        if isinstance(error, InvalidTriggerError) and (names := calendar_names([row])):
+            # The next edit of a calendar may end the quarantine.
+            error = UnusableCalendarError(sorted(names), f"it cannot be planned ({error})")
         quarantined = quarantine_of(row, error, now=now)
         change = {"id": row.id, "next_run_at": None, "error": quarantined.error}
         decision = _Decision(row.owner, change, quarantined=quarantined)
@@ -234,9 +247,32 @@ def _large_owners(decisions: Sequence[_Decision], batch_size: int) -> frozenset[
 def plan_unplanned(session: Session, *, now: datetime, settings: Settings) -> int:
     """Plan the next run of a batch of unplanned schedules; return the size of the batch."""
     rows = due.lock_unplanned(session, limit=settings.batch_size)
-    write_plans(
-        session, plan_rows(session, rows, now=now, settings=settings), now=now, settings=settings
-    )
+    if not calendar_names(rows):
+        plans = plan_rows(session, rows, now=now, settings=settings)
+        write_plans(session, plans, now=now, settings=settings)
+        return len(rows)
+    return _plan_and_link(session, rows, now=now, settings=settings)
+
+
+def _plan_and_link(
+    session: Session, rows: Sequence[DueSchedule], *, now: datetime, settings: Settings
+) -> int:
+    """Plan unplanned schedules, and link them with the calendars of their triggers.
+
+    Those whose calendar another transaction has locked stay unplanned. Returns the number of the
+    others.
+    """
+    # A late import: few schedules use calendars.
+    from celery_dynbeat.store import calendars  # noqa: PLC0415
+
+    names = {row.id: calendar_names([row]) for row in rows}
+    locked = calendars.lock_free(session, calendar_names(rows))
+    existing = calendars_of(session, rows)
+    waiting = existing.keys() - locked.keys()
+    rows = [row for row in rows if names[row.id].isdisjoint(waiting)]
+    plans = plan_rows(session, rows, now=now, settings=settings)
+    write_plans(session, plans, now=now, settings=settings)
+    calendars.link_unlinked(session, [(row.id, names[row.id]) for row in rows], locked)
     return len(rows)
 
 
@@ -255,18 +291,52 @@ def plan_rows(
     a schedule that the planning time does not reach.
     """
     skipped = skips.of_rows(session, rows, now=min([now, *resumed_at.values()]))
+    calendars = calendars_of(session, rows)
+
+    def decide(row: DueSchedule) -> _Decision:
+        return _decide_unplanned(
+            row,
+            now=now,
+            since=resumed_at.get(row.id, now + MICROSECOND) - MICROSECOND,
+            settings=settings,
+            skipped=skipped,
+            calendars=calendars,
+        )
+
+    return _decide_in_time(rows, decide, now=now, settings=settings)
+
+
+def replan_rows(
+    session: Session, rows: Sequence[DueSchedule], *, now: datetime, settings: Settings
+) -> Sequence[_Decision]:
+    """Plan locked schedules again from ``now`` on, with the present days of their calendars.
+
+    Their next fire times have not passed. The quarantine for their calendars ends, if there is one
+    and they have a fire time. The result has no decision about a schedule that the planning time
+    does not reach.
+    """
+    skipped = skips.of_rows(session, rows, now=now)
+    calendars = calendars_of(session, rows)
+
+    def decide(row: DueSchedule) -> _Decision:
+        return _decide_again(row, now=now, settings=settings, skipped=skipped, calendars=calendars)
+
+    return _decide_in_time(rows, decide, now=now, settings=settings)
+
+
+def _decide_in_time(
+    rows: Sequence[DueSchedule],
+    decide: Callable[[DueSchedule], _Decision],
+    *,
+    now: datetime,
+    settings: Settings,
+) -> Sequence[_Decision]:
+    """Decide about the rows that the planning time reaches."""
     planning_time = PlanningTime(batch_size=settings.batch_size)
     decisions: list[_Decision] = []
     for row in rows:
         if not planning_time.has_time_for(row.owner):
             break
-        decide = partial(
-            _decide_unplanned,
-            now=now,
-            since=resumed_at.get(row.id, now + MICROSECOND) - MICROSECOND,
-            settings=settings,
-            skipped=skipped,
-        )
         decisions.append(_decide_or_quarantine(decide, row, now=now))
         planning_time.add_row(row.owner)
     return decisions
@@ -281,17 +351,64 @@ def write_plans(
 
 
 def _decide_unplanned(
-    row: DueSchedule, *, now: datetime, since: datetime, settings: Settings, skipped: _Skipped
+    row: DueSchedule,
+    *,
+    now: datetime,
+    since: datetime,
+    settings: Settings,
+    skipped: _Skipped,
+    calendars: Calendars,
 ) -> _Decision:
     """Decide the next run, with the first fire time after ``since``."""
     run_rows.check_payload(row)
     check_task_allowed(settings, owner=row.owner, task=row.task)
-    unlimited = spec_from_row(cast("SpecColumns", row), settings)
+    unlimited = spec_from_row(cast("SpecColumns", row), settings, calendars)
     spec = without(with_search_budget(unlimited), skipped.get(row.id, ()))
     missed = _missed_records(row, spec, since=since, now=now)
     fire_at = first_fire(spec, now=since, last_run_at=row.last_run_at)
     change = _change(row, spec, Plan(next_fire_at=fire_at), now)
-    return _Decision(row.owner, {**change, "trigger_kind": unlimited.trigger.kind}, missed)
+    decision = _Decision(row.owner, {**change, "trigger_kind": unlimited.trigger.kind}, missed)
+    return _unless_exhausted(decision, row, spec, now=now, settings=settings)
+
+
+def _decide_again(
+    row: DueSchedule,
+    *,
+    now: datetime,
+    settings: Settings,
+    skipped: _Skipped,
+    calendars: Calendars,
+) -> _Decision:
+    """Decide the next run of a schedule that has one, or that is quarantined for its calendars."""
+    spec = with_search_budget(spec_from_row(cast("SpecColumns", row), settings, calendars))
+    spec = without(spec, skipped.get(row.id, ()))
+    fire_at = first_fire(spec, now=now, last_run_at=row.last_run_at)
+    change = {**_change(row, spec, Plan(next_fire_at=fire_at), now), "error": None}
+    is_quarantined = row.next_run_at is None
+    missed = _missed_records(row, spec, since=now, now=now) if is_quarantined else ()
+    is_change = is_quarantined or fire_at is None or fire_at != row.next_fire_at
+    decision = _Decision(row.owner, change, missed, is_change=is_change)
+    return _unless_exhausted(decision, row, spec, now=now, settings=settings)
+
+
+def _unless_exhausted(
+    decision: _Decision, row: DueSchedule, spec: ScheduleSpec, *, now: datetime, settings: Settings
+) -> _Decision:
+    """Return ``decision``, or a quarantine if the calendars alone end the schedule."""
+    change = decision.change
+    if not spec.calendars or change["next_fire_at"] is not None:
+        return decision
+    is_blocked = is_exhausted(
+        spec_without_calendars(cast("SpecColumns", row), settings),
+        now=now,
+        run_count=change["run_count"],
+        last_run_at=change.get("last_run_at", row.last_run_at),
+    )
+    if not is_blocked:
+        return decision
+    quarantined = quarantine_of(row, UnusableCalendarError(spec.calendars), now=now)
+    change = {**change, "finished_at": None, "error": quarantined.error}
+    return decision._replace(change=change, quarantined=quarantined)
 
 
 def _missed_records(
@@ -409,6 +526,7 @@ def _decide_due(
     limit: int,
     overlap: _OverlapState,
     skipped: _Skipped,
+    calendars: Calendars,
     outage_delay: OutageDelay | None,
     late_since: datetime | None,
 ) -> _Decision:
@@ -424,7 +542,7 @@ def _decide_due(
             return _Decision(row.owner, {"id": row.id, "next_run_at": until}, late=late)
     check_task_allowed(settings, owner=row.owner, task=row.task)
     # SpecColumns has attributes that can be set, unlike those of a named tuple.
-    spec = with_search_budget(spec_from_row(cast("SpecColumns", row), settings))
+    spec = with_search_budget(spec_from_row(cast("SpecColumns", row), settings, calendars))
     spec = without(spec, skipped.get(row.id, ()))
     planned = plan(
         spec,
@@ -453,7 +571,7 @@ def _decide_due(
     if outgoing and row.next_run_at is not None and not row.was_held:
         run_id = outgoing[0].run_id
         late = _late_run(row, run_id, row.next_run_at, now=now, late_since=late_since)
-    return _Decision(
+    decision = _Decision(
         owner=row.owner,
         change=_change(row, spec, planned, now),
         records=records,
@@ -461,6 +579,7 @@ def _decide_due(
         replaces=planned.replaces,
         late=late,
     )
+    return _unless_exhausted(decision, row, spec, now=now, settings=settings)
 
 
 def _after_quiet_hours(row: DueSchedule, fire_at: datetime) -> datetime:

@@ -22,7 +22,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import transitions
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.acting import acting
-from celery_dynbeat.api.edit import alerting, audit, edits, owner_zone
+from celery_dynbeat.api.edit import alerting, audit, edits, owner_zone, used_calendars
 from celery_dynbeat.api.edit.fields import FIELD_DEFAULTS
 from celery_dynbeat.api.edit.owner_zone import OwnerClock
 from celery_dynbeat.beat.config_digest import digest_of
@@ -208,6 +208,7 @@ def _upsert(
     now = context.clock.now()
     if row is None:
         given = {key: value for key, value in fields.items() if key not in {"task", "trigger"}}
+        calendars = used_calendars.read(session, fields["trigger"])
         new = edits.new_row(
             context,
             owner="",
@@ -216,10 +217,12 @@ def _upsert(
             trigger=fields["trigger"],
             given=given,
             clock=clock,
+            calendars=calendars,
             now=now,
         )
         new.managed_by = MANAGED_BY_CONFIG
-        schedules.add(session, new.insert_values())
+        new.id = schedules.add(session, new.insert_values())
+        used_calendars.link(session, [new], calendars, is_new=True)
         alerting.add_checks(context.settings, session, [new], now=now)
         audit.created(context, session, [new], now=now)
         return

@@ -52,6 +52,7 @@ from celery_dynbeat.telemetry.events import BatchKind
 
 if TYPE_CHECKING:
     from celery_dynbeat.beat.admission import Admission
+    from celery_dynbeat.beat.replanning import Replanning
     from celery_dynbeat.beat.traces import RecordedTraces
     from celery_dynbeat.tracing.run_tracer import RunTracer
 
@@ -223,6 +224,50 @@ class _LazyAdmission:
         )
 
 
+class _LazyReplanning:
+    """Looks for a calendar now and then. Once there is one, ``beat.replanning`` does its work.
+
+    A beat without calendars executes one short query in each interval of maintenance.
+    """
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self._database, self._settings = database, settings
+        self._interval = settings.node_timeout / RESCUES_PER_NODE_TIMEOUT
+        self._next_at: datetime | None = None
+        self._replanning: Replanning | None = None
+
+    def expect(self) -> None:
+        """Look for a changed calendar in the next pass, if there are calendars."""
+        if self._replanning is not None:
+            self._next_at = None
+
+    def wait(self, now: datetime) -> timedelta:
+        """Return how long beat may sleep."""
+        if self._replanning is None or self._replanning.next_at is None:
+            return timedelta.max
+        return max(NOW, self._replanning.next_at - now)
+
+    def run(self, now: datetime) -> int:
+        """Plan schedules of changed calendars again if it is time; return their number."""
+        at = self._next_at
+        # An instant far after ``now``: the clock was set back.
+        if at is not None and now < at <= now + self._interval:
+            return 0
+        self._next_at = now + self._interval
+        if self._replanning is None:
+            if not self._database.read(due.has_calendars):
+                return 0
+            self._replanning = self._imported()
+        handled = self._replanning.run(now)
+        self._next_at = self._replanning.next_at or self._next_at
+        return handled
+
+    def _imported(self) -> "Replanning":
+        from celery_dynbeat.beat.replanning import Replanning  # noqa: PLC0415
+
+        return Replanning(database=self._database, settings=self._settings)
+
+
 def _recorded_traces(tracer: "RunTracer") -> "RecordedTraces":
     # A late import: a beat without traces does not need the queries.
     from celery_dynbeat.beat.traces import RecordedTraces  # noqa: PLC0415
@@ -275,6 +320,7 @@ class Dispatcher:
         self._admission = _LazyAdmission(
             database, settings, idle_interval=poll_interval or settings.poll_interval
         )
+        self._replanning = _LazyReplanning(database, settings)
         self._termination = Termination(publisher)
         self._maintenance = Maintenance(
             database=database, termination=self._termination, clock=clock, settings=settings
@@ -297,11 +343,13 @@ class Dispatcher:
         """Make the next poll a full one, as once in each dynbeat_poll_interval."""
         self._poller.reset()
         self._admission.expect()
+        self._replanning.expect()
 
     def on_change(self) -> None:
         """Make the next pass claim what is due, and the poll after it a full one."""
         self._poller.on_change()
         self._admission.expect()
+        self._replanning.expect()
 
     def close(self) -> None:
         """Wait for the last confirm."""
@@ -329,6 +377,7 @@ class Dispatcher:
         if is_due(pending.overdue_at, now):
             handled += self._sweep(now)
         handled += self._admission.run(now)
+        handled += self._replanning.run(now)
         if pending.has_deferred and not self._has_backlog:
             handled += self._maintenance.settle_recent(now)
         handled += self._maintenance.rescue(now)
@@ -353,7 +402,7 @@ class Dispatcher:
         wait, maintenance_at = self._poller.next_wait(pending, now), self._maintenance.next_at
         if self._confirms.are_left:
             wait = min(wait, LOCKED_PAUSE)
-        wait = min(wait, self._admission.wait(now))
+        wait = min(wait, self._admission.wait(now), self._replanning.wait(now))
         return wait if maintenance_at is None else min(wait, maintenance_at - now)
 
     def _end_pauses(self, now: datetime) -> int:

@@ -188,9 +188,11 @@ def _record(
         outgoing.append(run)
         records.append(record)
 
+    calendars = schedules.calendars_of(session, rows.values())
+
     def is_reserved(record: Record) -> bool:
-        row = rows[record["schedule_id"]]
-        return is_fire_time(row, record["scheduled_for"], settings=settings)
+        row, instant = rows[record["schedule_id"]], record["scheduled_for"]
+        return is_fire_time(row, instant, calendars=calendars, settings=settings)
 
     schedules.touch(session, sorted({run.schedule_id for run in outgoing}))
     added = add_reruns(session, records, is_reserved=is_reserved, settings=settings)

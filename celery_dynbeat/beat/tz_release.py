@@ -27,11 +27,17 @@ from celery_dynbeat.beat.fairness import PlanningTime
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.planning import SpecColumns, spec_from_row, with_search_budget, without
+from celery_dynbeat.planning import (
+    Calendars,
+    SpecColumns,
+    spec_from_row,
+    with_search_budget,
+    without,
+)
 from celery_dynbeat.planning.plan import due_at, first_fire
 from celery_dynbeat.store import TzState
 from celery_dynbeat.store.runs import skips
-from celery_dynbeat.store.schedules import due
+from celery_dynbeat.store.schedules import calendars_of, due
 from celery_dynbeat.store.schedules.due import DueSchedule
 
 logger = logging.getLogger(__name__)
@@ -101,12 +107,13 @@ def _changes(
     The planning time does not reach that row. None: all rows are planned.
     """
     skipped = skips.of_rows(session, rows, now=now)
+    calendars = calendars_of(session, rows)
     planning_time = PlanningTime(batch_size=settings.batch_size)
     changes: list[Mapping[str, Any]] = []
     for row in rows:
         if not planning_time.has_time_for(row.owner):
             return changes, row.id
-        change = _change(row, skipped.get(row.id, ()), now=now, settings=settings)
+        change = _change(row, skipped.get(row.id, ()), calendars, now=now, settings=settings)
         if change is not None:
             changes.append(change)
         planning_time.add_row(row.owner)
@@ -114,19 +121,26 @@ def _changes(
 
 
 def _change(
-    row: DueSchedule, skipped: Sequence[datetime], *, now: datetime, settings: Settings
+    row: DueSchedule,
+    skipped: Sequence[datetime],
+    calendars: Calendars,
+    *,
+    now: datetime,
+    settings: Settings,
 ) -> Mapping[str, Any] | None:
     """Return the changed columns of a row, None if its next run stays."""
     try:
-        spec = without(
-            with_search_budget(spec_from_row(cast("SpecColumns", row), settings)), skipped
-        )
+        whole = spec_from_row(cast("SpecColumns", row), settings, calendars)
+        spec = without(with_search_budget(whole), skipped)
         # After the clock was set back, the last run may be later than now.
         since = now if row.last_run_at is None else max(now, row.last_run_at)
         fire_at = first_fire(spec, now=since, last_run_at=row.last_run_at)
         next_run_at = None if fire_at is None else due_at(spec, fire_at, now=now)
     except InvalidTriggerError:
         # Beat quarantines it when it is due.
+        return None
+    if fire_at is None and spec.calendars:
+        # A calendar finishes no schedule. Beat decides when it is due.
         return None
     if fire_at == row.next_fire_at and next_run_at == row.next_run_at:
         return None

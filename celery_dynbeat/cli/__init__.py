@@ -71,6 +71,10 @@ class LazyGroup(DYMGroup):
             "next_runs:next_runs",
             "List the next fire times of a schedule, or forecast runs.",
         ),
+        "calendars": (
+            "calendars:calendars",
+            "List, show, write and delete shared calendars.",
+        ),
         "changes": ("changes:changes", "List who changed what and why, newest first."),
         "restore": ("restore:restore", "Restore a schedule as it was before an edit."),
         "apply": ("apply:apply_file", "Make the stored schedules match FILE (YAML or JSON)."),

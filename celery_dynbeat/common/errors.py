@@ -32,6 +32,20 @@ class InvalidTriggerError(DynbeatError, ValueError):
         self.field = field
 
 
+class UnresolvedCalendarError(DynbeatError, RuntimeError):
+    """A search for fire times of a trigger whose calendars have not been read.
+
+    ``names`` are the calendars. It is an error of the calling code, not of the trigger.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(
+            f"the trigger names calendars ({', '.join(names)}), and their days are not known here:"
+            " call trigger.resolved() with the CalendarDays of each name",
+        )
+        self.names = tuple(names)
+
+
 class InvalidScheduleError(DynbeatError, ValueError):
     """A schedule breaks a rule. For example, its name is too long, or its payload is not JSON.
 
@@ -41,6 +55,53 @@ class InvalidScheduleError(DynbeatError, ValueError):
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
         self.field = field
+
+
+class CalendarNotFoundError(DynbeatError, LookupError):
+    """There is no calendar with this name."""
+
+    def __init__(self, *, name: str) -> None:
+        super().__init__(f"there is no calendar {name!r}; list() shows those that exist")
+        self.name = name
+
+
+class CalendarInUseError(DynbeatError):
+    """A calendar cannot be deleted, because ``schedules`` schedules name it.
+
+    There are more than that many if ``is_exact`` is false.
+    """
+
+    def __init__(self, *, name: str, schedules: int, is_exact: bool) -> None:
+        number = f"{schedules:,} schedules" if is_exact else f"more than {schedules:,} schedules"
+        super().__init__(
+            f"the calendar {name!r} is used by {number}: give them other triggers first, or"
+            " put(dates=[], allow_empty=True)",
+        )
+        self.name = name
+        self.schedules = schedules
+        self.is_exact = is_exact
+
+
+class UnusableCalendarError(DynbeatError):
+    """A schedule cannot be planned with the present days of its calendars.
+
+    Beat stores it in the row of the schedule. The plan after the next edit of a calendar removes
+    it. ``names`` are the calendars.
+    """
+
+    def __init__(self, names: Sequence[str], reason: str = "it has no fire time left") -> None:
+        many = "calendars" if names[1:] else "calendar"
+        super().__init__(
+            f"with the {many} {', '.join(names)}, {reason}: remove days with"
+            " dynbeat.calendars.put(), which plans the schedule again, or give it another trigger"
+            " with update()",
+        )
+        self.names = tuple(names)
+
+    @classmethod
+    def is_named_in(cls, stored: str) -> bool:
+        """Return whether the stored error of a schedule is one of this class."""
+        return stored.startswith(f"{cls.__name__}: ")
 
 
 class ScheduleNotFoundError(DynbeatError, LookupError):

@@ -35,6 +35,7 @@ class Event(StrEnum):
     RUN_LOST = "run_lost"
     SCHEDULES_HELD = "schedules_held"
     PAUSES_ENDED = "pauses_ended"
+    CALENDAR_IN_FORCE = "calendar_in_force"
     SCHEDULE_PAUSED = "schedule_paused"
     SCHEDULE_QUARANTINED = "schedule_quarantined"
     TRIGGER_UNSUPPORTED = "trigger_unsupported"

@@ -198,4 +198,6 @@ class Action(StrEnum):
     SET_QUIET_HOURS = "set_quiet_hours"
     ACKNOWLEDGE_ALERT = "acknowledge_alert"
     SNOOZE_ALERT = "snooze_alert"
+    PUT_CALENDAR = "put_calendar"
+    DELETE_CALENDAR = "delete_calendar"
     ERASE = "erase"

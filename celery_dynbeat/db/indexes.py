@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Index, and_, literal_column, not_
 
 from celery_dynbeat.db.alert_models import Alert, AlertCheck, AlertMessage
+from celery_dynbeat.db.calendar_models import ScheduleCalendar
 from celery_dynbeat.db.models import Base, Change, Hold, Request, Run, Schedule
 from celery_dynbeat.db.slot_models import Slot
 from celery_dynbeat.db.type_checks import type_checks
@@ -210,6 +211,13 @@ _only_on(
     ),
 )
 _partial("ix_dynbeat_slot_expires_at", Slot.expires_at, where=Slot.expires_at.is_not(None))
+# The schedules that are planned with an old version of a calendar. Also for the foreign key.
+Index(
+    "ix_dynbeat_schedule_calendar_planned",
+    ScheduleCalendar.calendar_id,
+    ScheduleCalendar.planned_version,
+    ScheduleCalendar.schedule_id,
+)
 
 for _key, _table in METADATA.tables.items():
     for _column in tuple(_table.columns):

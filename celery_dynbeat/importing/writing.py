@@ -24,7 +24,15 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import transitions
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.columns import ScheduleColumns, is_same
-from celery_dynbeat.api.edit import alerting, audit, edits, limits, owner_zone, timing
+from celery_dynbeat.api.edit import (
+    alerting,
+    audit,
+    edits,
+    limits,
+    owner_zone,
+    timing,
+    used_calendars,
+)
 from celery_dynbeat.api.edit.owner_zone import OwnerClock
 from celery_dynbeat.api.edit.source_progress import SourceProgress
 from celery_dynbeat.common.errors import (
@@ -36,6 +44,7 @@ from celery_dynbeat.common.states import Action
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.importing.found import Converted, Found, Note
 from celery_dynbeat.importing.results import Outcome, Result
+from celery_dynbeat.planning import NO_CALENDARS, calendar_names
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import schedules
 from celery_dynbeat.store.schedules import imports
@@ -215,6 +224,8 @@ class Importer:
             trigger=converted.trigger,
             given=given,
             clock=clock,
+            # No other scheduler has calendars.
+            calendars=NO_CALENDARS,
             now=now,
             progress=progress,
         )
@@ -287,6 +298,7 @@ class Importer:
         now: datetime,
     ) -> None:
         progress = wanted.converted.progress
+        was_linked = bool(calendar_names([row]))
         with audit.recording(self.context, session, row, Action.UPDATE, now=now):
             for name in changed:
                 setattr(row, name, getattr(wanted.row, name))
@@ -299,6 +311,8 @@ class Importer:
                 row.anchor_at = progress.anchor_at
             row.error = None
             _plan(self.context, row, wanted.trigger, after=after, now=now)
+            if was_linked:
+                used_calendars.link(session, [row], NO_CALENDARS, is_new=False)
             edits.touch(self.context, session, row, now=now)
 
     def _within_quota(
@@ -404,7 +418,9 @@ def _plan(
 ) -> None:
     """Set the next fire time; a row without one is finished."""
     try:
-        timing.plan_continued(context, row, after=after, trigger=trigger, now=now)
+        timing.plan_continued(
+            context, row, after=after, trigger=trigger, calendars=NO_CALENDARS, now=now
+        )
     except InvalidScheduleError:
         row.next_fire_at = row.next_run_at = row.held_at = None
         row.finished_at = now

@@ -1,9 +1,11 @@
 """The specification of a schedule: its columns, with the settings as defaults."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
+from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.triggers import Trigger, parse_trigger
 from celery_dynbeat.triggers.base import PLAN_STEPS, SearchBudget
@@ -11,8 +13,12 @@ from celery_dynbeat.triggers.wrappers import BudgetedTrigger, SkippingTrigger
 
 if TYPE_CHECKING:
     from celery_dynbeat.planning.quiet_hours import Quiet
+    from celery_dynbeat.triggers import CalendarDays
 
 T = TypeVar("T")
+#: By name, the calendars that some schedules use.
+Calendars = Mapping[str, "CalendarDays"]
+NO_CALENDARS: Calendars = MappingProxyType({})
 
 
 class ScheduleSpec(NamedTuple):
@@ -26,6 +32,7 @@ class ScheduleSpec(NamedTuple):
     - ``key`` seeds the hashes: of ``H`` in a cron expression, and of the delay within ``jitter``.
     - A fire time that follows another by less than ``min_interval`` is not sent.
     - Nothing is sent in the ``quiet`` hours of the owner.
+    - ``calendars`` are the names of the calendars that the trigger uses.
     """
 
     trigger: Trigger
@@ -41,6 +48,23 @@ class ScheduleSpec(NamedTuple):
     jitter: timedelta = timedelta(0)
     min_interval: timedelta = timedelta(0)
     quiet: "Quiet | None" = None
+    calendars: tuple[str, ...] = ()
+
+
+class TriggerColumns(Protocol):
+    """The columns of a schedule that its trigger needs."""
+
+    @property
+    def trigger_kind(self) -> str:
+        """The kind of the trigger."""
+
+    @property
+    def trigger_spec(self) -> str:
+        """The text of the trigger."""
+
+    @property
+    def timezone(self) -> str:
+        """The zone of the parts that name none."""
 
 
 class SpecColumns(Protocol):
@@ -64,18 +88,43 @@ class SpecColumns(Protocol):
     created_at: datetime
 
 
-def spec_from_row(columns: SpecColumns, settings: Settings) -> ScheduleSpec:
+def calendar_names(rows: Iterable[TriggerColumns]) -> frozenset[str]:
+    """Return the names of the calendars that the triggers of the rows use.
+
+    A trigger that cannot be read uses none.
+    """
+    names = set[str]()
+    for row in rows:
+        spec = row.trigger_spec
+        # JSON can write each letter of a key as an escape. A test of the text costs far less than
+        # a look into the cache of the parsed triggers.
+        if "calendar" in spec or "\\" in spec:
+            try:
+                names.update(
+                    parse_trigger(row.trigger_kind, spec, timezone=row.timezone).calendar_names
+                )
+            except InvalidTriggerError:
+                continue
+    return frozenset(names)
+
+
+def spec_from_row(
+    columns: SpecColumns, settings: Settings, calendars: Calendars | None = None
+) -> ScheduleSpec:
     """Return the specification of the schedule in a row.
 
-    Raises InvalidTriggerError when the text of the trigger, its time zone or the quiet hours are
-    invalid.
+    ``calendars`` has each calendar that the trigger uses. Without it, such a trigger cannot be
+    asked for fire times. Raises InvalidTriggerError when the trigger's text, its time zone or the
+    quiet hours are invalid, or a calendar is missing.
     """
     key = key_for(columns.owner, columns.name)
     trigger = parse_trigger(columns.trigger_kind, columns.trigger_spec, timezone=columns.timezone)
     anchor = columns.start_at or columns.anchor_at or columns.created_at
     window, jitter = columns.catch_up_window, columns.jitter
+    names = trigger.calendar_names
+    placed = trigger.hashed_by(key).anchored_at(anchor)
     return ScheduleSpec(
-        trigger=trigger.hashed_by(key).anchored_at(anchor),
+        trigger=placed.resolved(calendars) if names and calendars is not None else placed,
         key=key,
         start_at=columns.start_at,
         end_at=columns.end_at,
@@ -91,6 +140,7 @@ def spec_from_row(columns: SpecColumns, settings: Settings) -> ScheduleSpec:
             timedelta(0) if trigger.kind == "once" else settings.min_interval_of(columns.owner)
         ),
         quiet=None if columns.quiet_hours is None else _quiet(columns.quiet_hours),
+        calendars=names,
     )
 
 
@@ -99,6 +149,16 @@ def _quiet(text: str) -> "Quiet":
     from celery_dynbeat.planning.quiet_hours import quiet_of  # noqa: PLC0415
 
     return quiet_of(text)
+
+
+def spec_without_calendars(columns: SpecColumns, settings: Settings) -> ScheduleSpec:
+    """Return the specification of the schedule in a row as if its calendars had no days."""
+    # A late import: few triggers use calendars.
+    from celery_dynbeat.triggers.calendar_days import empty_calendars  # noqa: PLC0415
+
+    spec = spec_from_row(columns, settings)
+    trigger = spec.trigger.resolved(empty_calendars(spec.calendars))
+    return spec._replace(trigger=trigger, calendars=())
 
 
 def key_for(owner: str, name: str) -> str:

@@ -24,6 +24,8 @@ from typing import NamedTuple, Protocol, TypeAlias
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.planning import (
+    NO_CALENDARS,
+    Calendars,
     ScheduleSpec,
     SpecColumns,
     spec_from_row,
@@ -136,14 +138,16 @@ class Forecast:
         queue: str | None,
         claim_at: datetime,
         skipped: Collection[datetime] = (),
+        calendars: Calendars = NO_CALENDARS,
     ) -> None:
         """Add a schedule that beat claims at ``claim_at``: when it is due, or a hold ends.
 
-        ``skipped`` are the fire times that ``skip()`` took out. A schedule whose trigger cannot be
+        ``skipped`` are the fire times that ``skip()`` took out. ``calendars`` has those that the
+        trigger uses. A schedule whose trigger cannot be
         read has no runs: beat will quarantine it.
         """
         try:
-            spec = spec_from_row(row, self._settings)
+            spec = spec_from_row(row, self._settings, calendars)
         except InvalidTriggerError:
             return
         if row.next_fire_at is None:

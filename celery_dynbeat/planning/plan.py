@@ -199,10 +199,28 @@ def next_fire(spec: ScheduleSpec, after: datetime) -> datetime | None:
 
 
 def unskipped(spec: ScheduleSpec, fire_at: datetime) -> datetime | None:
-    """Return ``fire_at``, or the next fire time if ``skip()`` took it out; None if none is left."""
+    """Return ``fire_at``, or the next fire time if it was taken out; None if none is left.
+
+    ``skip()`` takes out a fire time. So does a day that was added to a calendar after the fire time
+    was planned.
+    """
     trigger = spec.trigger
     is_skipped = isinstance(trigger, SkippingTrigger) and fire_at in trigger.skipped
+    if not is_skipped and spec.calendars:
+        is_skipped = nominal(trigger).next_after(fire_at - MICROSECOND) != fire_at
     return next_fire(spec, fire_at) if is_skipped else fire_at
+
+
+def is_exhausted(
+    plain: ScheduleSpec, *, now: datetime, run_count: int, last_run_at: datetime | None
+) -> bool:
+    """Return whether only its calendars leave a schedule without a fire time after ``now``.
+
+    ``plain`` is its spec as if they had no days.
+    """
+    if plain.max_runs is not None and run_count >= plain.max_runs:
+        return False
+    return first_fire(plain, now=now, last_run_at=last_run_at) is not None
 
 
 def skip_missed(

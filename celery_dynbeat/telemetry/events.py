@@ -404,6 +404,14 @@ class PausesEnded(_Event):
     schedules: int
 
 
+class CalendarInForce(_Event):
+    """All schedules of a calendar are planned with its ``version``, ``after`` the edit."""
+
+    calendar: str
+    version: int
+    after: timedelta
+
+
 class TerminationFailed(_Event):
     """``count`` runs that newer runs replace continue. ``repeated``: for the same reason again."""
 

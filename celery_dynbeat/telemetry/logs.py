@@ -124,6 +124,12 @@ RECORDS: Mapping[type, Record] = {
     events.PausesEnded: Record(
         Event.PAUSES_ENDED, logging.INFO, "%(schedules)s schedules resumed: their pause has ended"
     ),
+    events.CalendarInForce: Record(
+        Event.CALENDAR_IN_FORCE,
+        logging.INFO,
+        "version %(version)s of the calendar %(calendar)r is in force for all its schedules"
+        " %(after)s after the edit",
+    ),
     events.TriggerUnsupported: Record(
         Event.TRIGGER_UNSUPPORTED,
         logging.WARNING,

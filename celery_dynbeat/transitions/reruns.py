@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Origin
-from celery_dynbeat.planning import spec_from_row, with_search_budget
+from celery_dynbeat.planning import Calendars, spec_from_row, with_search_budget
 from celery_dynbeat.planning.plan import MICROSECOND
 from celery_dynbeat.store import reruns
 from celery_dynbeat.store.schedules import run_rows
@@ -102,15 +102,17 @@ def _moved(record: Record, is_reserved: Callable[[Record], bool]) -> Record:
     return record
 
 
-def is_fire_time(schedule: Any, instant: datetime, *, settings: Settings) -> bool:
+def is_fire_time(
+    schedule: Any, instant: datetime, *, calendars: Calendars, settings: Settings
+) -> bool:
     """Return whether ``instant`` is a fire time that beat has not decided about.
 
-    A damaged schedule has no fire times.
+    ``calendars`` has those that the trigger uses. A damaged schedule has no fire times.
     """
     if schedule.next_fire_at is None or instant < schedule.next_fire_at:
         return False
     try:
-        spec = with_search_budget(spec_from_row(schedule, settings))
+        spec = with_search_budget(spec_from_row(schedule, settings, calendars))
         return spec.trigger.next_after(instant - MICROSECOND) == instant
     except (ArithmeticError, TypeError, ValueError):
         return False

@@ -22,8 +22,10 @@ from celery_dynbeat.triggers.base import (
 )
 
 if TYPE_CHECKING:
+    from celery_dynbeat.triggers.calendar_days import CalendarDays
     from celery_dynbeat.triggers.composite.any_of import AnyOf
     from celery_dynbeat.triggers.composite.excluding import Excluding
+    from celery_dynbeat.triggers.composite.on_business_day import OnBusinessDay
     from celery_dynbeat.triggers.cron.trigger import Cron
     from celery_dynbeat.triggers.every import Every
     from celery_dynbeat.triggers.once import Once
@@ -33,9 +35,11 @@ if TYPE_CHECKING:
 __all__ = [
     "KINDS",
     "AnyOf",
+    "CalendarDays",
     "Cron",
     "Every",
     "Excluding",
+    "OnBusinessDay",
     "Once",
     "RRule",
     "Solar",
@@ -46,8 +50,10 @@ __all__ = [
 
 #: Most applications use few of these.
 _LAZY_EXPORTS = {
+    "calendar_days": ("CalendarDays",),
     "composite.any_of": ("AnyOf",),
     "composite.excluding": ("Excluding",),
+    "composite.on_business_day": ("OnBusinessDay",),
     "cron.trigger": ("Cron",),
     "every": ("Every",),
     "once": ("Once",),

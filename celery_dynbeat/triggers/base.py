@@ -28,6 +28,7 @@ _CLASSES = {
     "solar": ("solar", "Solar"),
     "any_of": ("composite.any_of", "AnyOf"),
     "excluding": ("composite.excluding", "Excluding"),
+    "on_business_day": ("composite.on_business_day", "OnBusinessDay"),
 }
 #: Their modules import the base class of the triggers, which calls them.
 _PARSERS = {
@@ -214,6 +215,8 @@ def iter_fire_times(cursor: Cursor, *, after: datetime) -> Iterator[datetime]:
         return
 
 
+#: By name, a ``CalendarDays``. Its module imports this one.
+Calendars = Mapping[str, Any]
 #: The number of fire times that ``shortest_interval`` compares.
 SAMPLE = 200
 #: ``latest_until`` costs as much as this number of ``next_after`` calls.
@@ -381,17 +384,53 @@ class Trigger(ABC):
         phrase = self.phrase(timezone)
         return phrase[:1].upper() + phrase[1:]
 
-    def excluding(self, *what: "date | Trigger", timezone: str | None = None) -> "Trigger":
-        """Return this trigger without the fire times on the days of ``what``.
+    def excluding(
+        self,
+        *what: "date | Trigger",
+        timezone: str | None = None,
+        calendar: str | Iterable[str] = (),
+    ) -> "Trigger":
+        """Return this trigger without the fire times on the days of ``what`` and of calendars.
 
-        ``what`` contains dates, and triggers that exclude each day on which they fire. The days are
-        in ``timezone``, or else in this trigger's zone, or else in UTC. Several exclusions in one
-        zone are combined, but exclusions in different zones are refused. Raises
-        ``InvalidTriggerError``, also if no fire time is left.
+        ``what`` contains dates, and triggers that exclude each day on which they fire. ``calendar``
+        is the name of a shared calendar, or several names. The days are in ``timezone``, or else in
+        this trigger's zone, or else in UTC. Several exclusions in one zone are combined, but
+        exclusions in different zones are refused. Raises ``InvalidTriggerError``, also if no fire
+        time is left.
         """
+        calendars = (calendar,) if isinstance(calendar, str) else calendar
         # By its kind: the class is itself a Trigger, so its module imports this one.
-        trigger: Trigger = load_class("excluding")(self, *what, timezone=timezone)
+        make = load_class("excluding")
+        trigger: Trigger = make(self, *what, timezone=timezone, calendars=calendars)
         return trigger.checked()
+
+    def on_business_day(
+        self, direction: str, *, calendar: str, timezone: str | None = None
+    ) -> "Trigger":
+        """Return this trigger with each fire time on a business day.
+
+        A fire time on another day moves to the same wall time of the ``"next"`` or ``"previous"``
+        business day. The days of ``calendar``, the name of a shared calendar, and its weekend are
+        not business days. The days are days of ``timezone``, by default of this trigger's zone,
+        else of UTC. Raises ``InvalidTriggerError``.
+        """
+        make = load_class("on_business_day")
+        trigger: Trigger = make(self, direction, calendar=calendar, timezone=timezone)
+        return trigger.checked()
+
+    @property
+    def calendar_names(self) -> tuple[str, ...]:
+        """Return the names of the calendars that the rule needs, in alphabetical order."""
+        return ()
+
+    def resolved(self, calendars: Calendars) -> "Trigger":  # noqa: ARG002 - few name calendars
+        """Return this trigger with the days of its calendars.
+
+        Without them a trigger that names calendars can be compared, described and stored. A search
+        for its fire times raises ``UnresolvedCalendarError``. Raises ``InvalidTriggerError`` if a
+        calendar is missing.
+        """
+        return self
 
     def checked(self) -> "Trigger":
         """Return this trigger.

@@ -232,6 +232,11 @@ def day_around(zone: ZoneInfo, instant: datetime) -> LocalDay:
     return LocalDay(day, _midnight(zone, day), end)
 
 
+def local_day(zone: ZoneInfo, day: date) -> LocalDay:
+    """Return the day of ``zone`` with this date. A day that the zone skipped ends as it begins."""
+    return LocalDay(day, _midnight(zone, day), _midnight(zone, day + _DAY))
+
+
 @lru_cache(maxsize=1024)
 def skipped_days(zone: ZoneInfo) -> tuple[date, ...]:
     """Return the dates that ``zone`` skipped, as Apia skipped 30 December 2011."""

@@ -4,7 +4,7 @@ import base64
 import json
 from datetime import UTC, date, datetime, timedelta, timezone
 
-from celery_dynbeat import AnyOf, Cron, Every, Excluding, Once, RRule, Solar, Trigger
+from celery_dynbeat import AnyOf, Cron, Every, Excluding, OnBusinessDay, Once, RRule, Solar, Trigger
 from celery_dynbeat.api.acting import acting
 from celery_dynbeat.common.run_ids import new_run_id
 from tests.support.applications import MINUTELY, START
@@ -265,6 +265,10 @@ TRIGGERS = {
     "many": (lambda count: AnyOf(*[Every(number + 1) for number in range(count)]), [2_000]),
     "excluding": (lambda value: Excluding(MINUTELY, value), ANY),
     "dates": (lambda count: Excluding(MINUTELY, *EXCLUDED[:count]), [367, 20_000]),
+    "calendars": (lambda value: Excluding(MINUTELY, calendars=[value]), ANY),
+    "business days": (lambda value: OnBusinessDay(value, "next", calendar="a"), ANY),
+    "direction": (lambda value: OnBusinessDay(Cron("0 9 * * *"), value, calendar="a"), ANY),
+    "calendar": (lambda value: OnBusinessDay(Cron("0 9 * * *"), "next", calendar=value), ANY),
 }  # fmt: skip
 
 

@@ -142,6 +142,20 @@ def test_each_call_that_spans_owners_is_covered():
     assert public(Schedules) == {*calls, *of_runs, *RUNS, *REQUESTS, *WITHOUT}
 
 
+def test_an_owner_uses_calendars_and_changes_none(dynbeat):
+    """The calls of an owner have no calendars, and a preview shows no schedule of another owner."""
+    dynbeat.calendars.put("holidays", dates=[START.date()])
+    trigger = MINUTELY.excluding(calendar="holidays")
+    dynbeat.schedules.for_owner(VICTIM).create("n", task="t", trigger=trigger)
+    mine = dynbeat.schedules.for_owner(ALIKE[0])
+
+    assert not [name for name in dir(mine) if "calendar" in name]
+    mine.create("n", task="t", trigger=trigger)
+    mine.delete("n")
+    assert {each.calendar for each in mine.preview(trigger).calendar_effects} == {"holidays"}
+    assert dynbeat.calendars.get("holidays").schedules.count == 1
+
+
 @pytest.mark.parametrize("name", sorted(FILTERED))
 def test_a_filter_by_another_owner_is_rejected(dynbeat, name):
     for owner in ALIKE:

@@ -19,6 +19,7 @@ from celery_dynbeat import (
     BoundedCount,
     BulkFailure,
     BulkResult,
+    CalendarInfo,
     ChangeInfo,
     Cron,
     CurrentRun,
@@ -49,7 +50,12 @@ from celery_dynbeat import (
     note,
 )
 from celery_dynbeat.api import NewSchedule, OwnerSchedules
-from celery_dynbeat.api.async_calls import AsyncGroupSchedules, AsyncOwnerSchedules, AsyncSchedules
+from celery_dynbeat.api.async_calls import (
+    AsyncCalendars,
+    AsyncGroupSchedules,
+    AsyncOwnerSchedules,
+    AsyncSchedules,
+)
 from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.celery_schedules import schedule_of, trigger_of
 from celery_dynbeat.planning.plan import OutgoingRun
@@ -72,6 +78,8 @@ assert_type(of_group.usage().remaining, int | None)
 limits = OwnerLimits(min_interval=timedelta(hours=1), allowed_tasks=["report.*"])
 assert_type(limits.max_schedules, int | None)
 assert_type(mine, OwnerSchedules)
+assert_type(dynbeat.calendars.list(limit=5), Page[CalendarInfo])
+assert_type(dynbeat.calendars.delete("holidays"), None)
 
 made = mine.create(
     "digest",
@@ -256,6 +264,8 @@ async def awaited() -> None:
     made_async = AsyncDynbeat(app, engine=create_async_engine("sqlite+aiosqlite://"), clock=clock)
     assert_type(made_async.sync, Dynbeat)
     assert_type(made_async.schedules, AsyncSchedules)
+    assert_type(made_async.calendars, AsyncCalendars)
+    assert_type(await made_async.calendars.put("holidays", dates=[date.max]), CalendarInfo)
     own = made_async.schedules.for_owner("user:42")
     assert_type(own, AsyncOwnerSchedules)
     assert_type(made_async.schedules.for_group("org:7/"), AsyncGroupSchedules)

@@ -11,6 +11,7 @@ import pytest
 
 HIDDEN = (
     *("MySQLdb", "aiomysql", "aiosqlite", "apprise", "django", "ephem", "flower", "greenlet"),
+    "icalendar",
     *("jinja2", "opentelemetry", "prometheus_client", "psycopg", "psycopg2", "pymysql", "redis"),
     *("sentry_sdk", "tornado"),
 )
@@ -85,6 +86,7 @@ FEATURES = {{
     "beat traces": lambda: beat(dynbeat_traces=True),
     "worker traces": lambda: worker(dynbeat_traces=True),
     "sentry": lambda: beat(dynbeat_sentry_monitors=["*"]),
+    "ics": lambda: new().calendars.put("a", ics="x"),
     "solar": lambda: Solar("sunrise", latitude=37.5, longitude=127),
     "async": asynchronous,
     "flower": flower,
@@ -114,7 +116,7 @@ def errors(tmp_path_factory):
         *(("redis", "redis"), ("redis with a password", "redis")),
         *(("beat metrics", "metrics"), ("worker metrics", "metrics")),
         *(("beat traces", "traces"), ("worker traces", "traces")),
-        *(("solar", "solar"), ("async", "async"), ("flower", "flower")),
+        *(("solar", "solar"), ("async", "async"), ("flower", "flower"), ("ics", "ics")),
     ],
 )
 def test_a_feature_names_the_extra_that_it_lacks(errors, feature, extra):

@@ -91,7 +91,11 @@ def test_the_command_line_of_celery_imports_no_database():
 
 
 @pytest.mark.parametrize(
-    "spec", ["rrule.trigger", "solar", "composite.any_of", "composite.excluding"]
+    "spec",
+    [
+        *("rrule.trigger", "solar", "composite.any_of", "composite.excluding"),
+        *("composite.on_business_day", "calendar_days", "calendar_effects"),
+    ],
 )
 def test_beat_does_not_import_triggers_that_no_schedule_uses(spec):
     assert f"celery_dynbeat.triggers.{spec}" not in imported("postgresql+psycopg://host/name")

@@ -24,7 +24,15 @@ from celery_dynbeat.api.checks import (
     invalid,
 )
 from celery_dynbeat.api.columns import ScheduleColumns, is_same
-from celery_dynbeat.api.edit import alerting, audit, limits, options, skipping, timing
+from celery_dynbeat.api.edit import (
+    alerting,
+    audit,
+    limits,
+    options,
+    skipping,
+    timing,
+    used_calendars,
+)
 from celery_dynbeat.api.edit.conversion import trigger_of
 from celery_dynbeat.api.edit.fields import PAYLOAD_FIELDS, check_span, merge_options, to_columns
 from celery_dynbeat.api.edit.owner_zone import OwnerClock
@@ -38,7 +46,12 @@ from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.settings import check_task_allowed
 from celery_dynbeat.common.states import Action, Status
 from celery_dynbeat.db.models import Origin, Run, Schedule
-from celery_dynbeat.planning import key_for, spec_from_row
+from celery_dynbeat.planning import (
+    Calendars,
+    calendar_names,
+    key_for,
+    spec_from_row,
+)
 from celery_dynbeat.planning.plan import MICROSECOND, Skip
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import runs, schedules
@@ -66,17 +79,18 @@ def new_row(
     trigger: object,
     given: Mapping[str, Any],
     clock: OwnerClock,
+    calendars: Calendars,
     now: datetime,
     progress: SourceProgress | None = None,
     is_limited: bool = True,
 ) -> ScheduleColumns:
     """Return the columns of a new schedule with its next fire time.
 
-    ``clock`` has the zone of a trigger that names none. With ``enabled=False`` in ``given`` the
-    schedule is paused. ``progress`` is the progress in another scheduler, None without one. Without
-    ``is_limited`` any task and interval is accepted; beat applies these limits, too. Raises
-    InvalidScheduleError if a field is invalid or the schedule never fires, and InvalidTriggerError
-    for an invalid trigger.
+    ``clock`` has the zone of a trigger that names none. The trigger uses ``calendars``. With
+    ``enabled=False`` in ``given`` the schedule is paused. ``progress`` is the progress in another
+    scheduler, None without one. Without ``is_limited`` any task and interval is accepted; beat
+    applies these limits, too. Raises InvalidScheduleError if a field is invalid or the schedule
+    never fires, and InvalidTriggerError for an invalid trigger.
     """
     pause_reason, pause_end = _pause_reason(given), _given_pause_end(given, now=now)
     fields = {key: value for key, value in given.items() if key not in _PAUSE_FIELDS}
@@ -96,6 +110,7 @@ def new_row(
         values=values,
         trigger=stored,
         clock=clock,
+        calendars=calendars,
         now=now,
         progress=progress,
         is_limited=is_limited,
@@ -116,6 +131,7 @@ def planned_row(
     values: Mapping[str, Any],
     trigger: Trigger,
     clock: OwnerClock,
+    calendars: Calendars,
     now: datetime,
     progress: SourceProgress | None = None,
     is_limited: bool = True,
@@ -127,11 +143,21 @@ def planned_row(
         columns |= progress.columns(now=now)
     row = ScheduleColumns(owner=owner, name=name, created_at=now, updated_at=now, **columns)
     row.traced = traced_columns(context.settings, version=row.version)
-    limits.check_trigger(context, row, trigger=trigger, now=now, any_interval=not is_limited)
+    limits.check_trigger(
+        context,
+        row,
+        trigger=trigger,
+        calendars=calendars,
+        now=now,
+        any_interval=not is_limited,
+    )
     if progress is None:
-        timing.plan_new(context, row, trigger=trigger, now=now)
+        timing.plan_new(context, row, trigger=trigger, calendars=calendars, now=now)
     else:
-        timing.plan_continued(context, row, after=progress.after or now, trigger=trigger, now=now)
+        after = progress.after or now
+        timing.plan_continued(
+            context, row, after=after, trigger=trigger, calendars=calendars, now=now
+        )
     return row
 
 
@@ -140,15 +166,17 @@ def insert(
     session: Session,
     row: ScheduleColumns,
     *,
+    calendars: Calendars,
     now: datetime,
     action: Action = Action.CREATE,
 ) -> None:
     """Insert a new row, if the limits on the number of schedules allow it, and notify beat.
 
-    Raises OwnerLimitError and ScheduleExistsError.
+    ``calendars`` are those that its trigger uses. Raises OwnerLimitError and ScheduleExistsError.
     """
     limits.check_quota(context, session, {row.owner: 1})
     row.id = schedules.add(session, row.insert_values())
+    used_calendars.link(session, [row], calendars, is_new=True)
     alerting.add_checks(context.settings, session, [row], now=now)
     audit.created(context, session, [row], now=now, action=action)
     context.notify_beat(session, next_run_at=row.next_run_at, now=now)
@@ -196,7 +224,11 @@ def change(
     trigger = None
     if "trigger" in given:
         trigger = as_trigger(context, given["trigger"]).resolved_at(now)
-    values = _changed_columns(context, row, given, trigger=trigger, timezone=timezone, now=now)
+    calendars = used_calendars.read(session, trigger)
+    is_linked = bool(calendars) or (trigger is not None and bool(calendar_names([row])))
+    values = _changed_columns(
+        context, row, given, trigger=trigger, timezone=timezone, calendars=calendars, now=now
+    )
     if not values and row.error is None and not resume:
         return
     is_replanned = bool(_TIMING_COLUMNS & values.keys()) or row.error is not None or resume
@@ -218,6 +250,8 @@ def change(
         cancel(session, row, now=now, reason="the one-off was moved")
     _record_missed(session, row, missed, now=now)
     touch(context, session, row, now=now, notifies=notifies)
+    if is_linked:
+        used_calendars.link(session, [row], calendars, is_new=False)
     if "alerts" in values:
         alerting.update_check(context.settings, session, row, now=now)
     if "task" in values:
@@ -265,6 +299,7 @@ def _changed_columns(
     *,
     trigger: Trigger | None,
     timezone: str,
+    calendars: Calendars,
     now: datetime,
 ) -> dict[str, Any]:
     """Return the columns whose values differ from the row, checked against the limits."""
@@ -278,7 +313,8 @@ def _changed_columns(
         _check_accepted(context, values)
     if trigger is not None:
         values |= trigger_columns(trigger, timezone=timezone, now=now)
-    limits.check(context, ScheduleColumns.edited(row, values), trigger=trigger, now=now)
+    edited = ScheduleColumns.edited(row, values)
+    limits.check(context, edited, trigger=trigger, calendars=calendars, now=now)
     values = {key: value for key, value in values.items() if not is_same(getattr(row, key), value)}
     # Only new values: a setting or a task that has changed since does not prevent other edits.
     alerting.check(context.settings, values)
@@ -313,7 +349,7 @@ def _apply(
         )
         skipping.drop_invalid(context, session, row, now=now)
     elif "jitter" in values:
-        timing.apply_jitter(context, row)
+        timing.apply_jitter(context, session, row)
 
 
 def _record_missed(session: Session, row: Schedule, skip: Skip | None, *, now: datetime) -> None:
@@ -411,7 +447,7 @@ def rename(context: Context, session: Session, row: Schedule, *, name: str, now:
     schedules.rename(session, row, name=name)
     row.trigger_spec = spec
     if row.jitter is not None or context.settings.jitter:
-        timing.apply_jitter(context, row)
+        timing.apply_jitter(context, session, row)
     touch(context, session, row, now=now)
 
 
@@ -477,7 +513,7 @@ def add_manual_run(context: Context, session: Session, row: Schedule, *, now: da
     """Record a pending run that is overdue already, so that any beat publishes it at once."""
     check_task_allowed(context.settings, owner=row.owner, task=row.task)
     # The microsecond of a fire time is reserved for the run that beat creates for it.
-    scheduled_for = now + MICROSECOND if _is_fire_time(context, row, now) else now
+    scheduled_for = now + MICROSECOND if _is_fire_time(context, session, row, now) else now
     while True:
         run_id = new_run_id(now)
         record = {
@@ -502,14 +538,13 @@ def add_manual_run(context: Context, session: Session, row: Schedule, *, now: da
     return run
 
 
-def _is_fire_time(context: Context, row: Schedule, instant: datetime) -> bool:
+def _is_fire_time(context: Context, session: Session, row: Schedule, instant: datetime) -> bool:
     if row.next_fire_at is None or instant < row.next_fire_at:
         return False
+    calendars = schedules.calendars_of(session, [row])
     try:
-        return (
-            spec_from_row(row, context.settings).trigger.next_after(instant - MICROSECOND)
-            == instant
-        )
+        trigger = spec_from_row(row, context.settings, calendars).trigger
+        return trigger.next_after(instant - MICROSECOND) == instant
     except InvalidTriggerError:
         return False
 

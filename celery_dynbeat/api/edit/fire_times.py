@@ -1,6 +1,6 @@
 """The calls of an owner on the upcoming fire times of a schedule."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 
@@ -14,10 +14,12 @@ from celery_dynbeat.api.results.base import as_json
 from celery_dynbeat.common.errors import ScheduleNotFoundError
 from celery_dynbeat.common.states import Action
 from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.planning import calendar_names, spec_from_row
 from celery_dynbeat.planning.upcoming import iter_upcoming
 from celery_dynbeat.process.context import Context, naming_schedule
 from celery_dynbeat.store import holds, schedules
 from celery_dynbeat.store.runs import skips
+from celery_dynbeat.triggers.zones import describe_instant
 
 
 class FireTimeCalls(OwnerCalls):
@@ -102,9 +104,10 @@ class FireTimeCalls(OwnerCalls):
         """Return the next ``count`` fire times.
 
         Fire times that ``skip`` took out are left out. If ``with_skipped`` is true, they are
-        included and have ``is_skipped``. ``count`` is at most 1,000. A paused or finished schedule
-        has no other fire times. During a hold and in quiet hours, the result contains the fire
-        times after the current time. Raises ScheduleNotFoundError and InvalidTriggerError.
+        included and have ``is_skipped``, and so are those that a calendar takes out or moves, with
+        ``calendar``. ``count`` is at most 1,000. A paused or finished schedule has no other fire
+        times. During a hold and in quiet hours, the result contains the fire times after the
+        current time. Raises ScheduleNotFoundError and InvalidTriggerError.
 
         >>> [str(each.at) for each in mine.upcoming("digest", count=2)]
         ['2026-01-06 09:00:00+00:00', '2026-01-07 09:00:00+00:00']
@@ -157,9 +160,50 @@ def fire_times_of(
     now = context.clock.now()
     runs_at = _runs_of(context, session, row, count=count)
     skipped = skips.of_rows(session, [row], now=now).get(row.id, ())
-    first = sorted({*runs_at, *(at for at in skipped if at > now)})[:count]
+    taken = _taken_by_calendars(context, session, row, runs_at, count=count, now=now)
+    first = sorted({*runs_at, *taken, *(at for at in skipped if at > now)})[:count]
     reasons = skips.reasons(session, schedule_id=row.id, instants={*first}.intersection(skipped))
-    return [FireTime(at=at, is_skipped=at in reasons, reason=reasons.get(at)) for at in first]
+    return [
+        taken[at]
+        if at in taken and at not in runs_at and at not in reasons
+        else FireTime(at=at, is_skipped=at in reasons, reason=reasons.get(at))
+        for at in first
+    ]
+
+
+def _taken_by_calendars(
+    context: Context,
+    session: Session,
+    row: Schedule,
+    runs_at: Sequence[datetime],
+    *,
+    count: int,
+    now: datetime,
+) -> Mapping[datetime, FireTime]:
+    """Return the fire times before the last of ``runs_at`` that calendars take out or move."""
+    if not runs_at or not calendar_names([row]):
+        return {}
+    # A late import: few triggers use calendars.
+    from celery_dynbeat.triggers.calendar_effects import effects_on  # noqa: PLC0415
+
+    spec = spec_from_row(row, context.settings, schedules.calendars_of(session, [row]))
+    after = now if spec.start_at is None else max(now, spec.start_at)
+    effects = effects_on(spec.trigger, after=after, until=runs_at[-1], limit=count)
+    return {
+        each.at: FireTime(
+            at=each.at,
+            is_skipped=True,
+            reason=_reason(each.calendar, each.moved_to, timezone=row.timezone),
+            calendar=each.calendar,
+        )
+        for each in effects
+    }
+
+
+def _reason(calendar: str, moved_to: datetime | None, *, timezone: str) -> str:
+    if moved_to is None:
+        return f"calendar {calendar}"
+    return f"calendar {calendar}: moves to {describe_instant(moved_to, timezone)}"
 
 
 def _waiting_since(session: Session, row: Schedule, *, now: datetime) -> datetime | None:

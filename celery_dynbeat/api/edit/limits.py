@@ -23,7 +23,7 @@ from celery_dynbeat.api.columns import ScheduleColumns
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError, OwnerLimitError
 from celery_dynbeat.common.settings import Settings, check_task_allowed
 from celery_dynbeat.common.text import format_seconds, is_in
-from celery_dynbeat.planning import ScheduleSpec, spec_from_row, with_search_budget
+from celery_dynbeat.planning import Calendars, ScheduleSpec, spec_from_row, with_search_budget
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import owners
 from celery_dynbeat.triggers import Cron, Every, Once, Trigger
@@ -40,16 +40,21 @@ _MAX_CLOCK_CHANGE = timedelta(hours=2)
 
 
 def check(
-    context: Context, columns: ScheduleColumns, *, trigger: Trigger | None, now: datetime
+    context: Context,
+    columns: ScheduleColumns,
+    *,
+    trigger: Trigger | None,
+    calendars: Calendars,
+    now: datetime,
 ) -> None:
     """Raise InvalidScheduleError if a schedule with these columns would exceed a limit.
 
-    ``trigger`` is the caller's new trigger. None means that the trigger does not change; it is
-    then not checked.
+    ``trigger`` is the caller's new trigger, and ``calendars`` are those that it uses. None means
+    that the trigger does not change; it is then not checked.
     """
     check_task_allowed(context.settings, owner=columns.owner, task=columns.task)
     if trigger is not None:
-        check_trigger(context, columns, trigger=trigger, now=now)
+        check_trigger(context, columns, trigger=trigger, calendars=calendars, now=now)
 
 
 def check_trigger(
@@ -57,6 +62,7 @@ def check_trigger(
     columns: ScheduleColumns,
     *,
     trigger: Trigger,
+    calendars: Calendars,
     now: datetime,
     any_interval: bool = False,
 ) -> None:
@@ -71,7 +77,7 @@ def check_trigger(
     has_min_interval = any_interval or _has_min_interval(trigger, minimum)
     if has_min_interval and not trigger.needs_budget:
         return
-    spec = spec_from_row(columns, context.settings)
+    spec = spec_from_row(columns, context.settings, calendars)
     after = now if spec.start_at is None else max(now, spec.start_at)
     if trigger.needs_budget:
         _check_cost(spec, given=trigger, after=after)

@@ -137,7 +137,9 @@ def _check(
         raise ScheduleExistsError(owner=to, name=row.name)
     values = {"owner": to, "timezone": zone if row.inherits_timezone else row.timezone}
     moved = ScheduleColumns.edited(row, values)
-    limits.check(context, moved, trigger=_trigger_of(row), now=now)
+    with session.no_autoflush:
+        calendars = schedules.calendars_of(session, [row])
+    limits.check(context, moved, trigger=_trigger_of(row), calendars=calendars, now=now)
     limits.check_quota(context, session, {to: 1}, leaving=row.owner)
 
 
@@ -167,6 +169,6 @@ def _follow(
         or context.settings.jitter
     ):
         # A hold of the old owner ends for this row. Beat finds those of the new owner.
-        timing.apply_jitter(context, row)
+        timing.apply_jitter(context, session, row)
         if row.next_run_at is not None:
             row.next_run_at = max(row.next_run_at, now)

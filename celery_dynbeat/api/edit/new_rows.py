@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.calls import Calls
 from celery_dynbeat.api.columns import ScheduleColumns
-from celery_dynbeat.api.edit import alerting, audit, edits, limits, owner_zone
+from celery_dynbeat.api.edit import alerting, audit, edits, limits, owner_zone, used_calendars
 from celery_dynbeat.api.edit.conversion import TaskLike, TriggerLike
 from celery_dynbeat.api.edit.fields import NewFields, require_trigger
 from celery_dynbeat.api.edit.owner_zone import OwnerClock
@@ -21,6 +21,7 @@ from celery_dynbeat.common.errors import (
     InvalidTriggerError,
     ScheduleExistsError,
 )
+from celery_dynbeat.planning import Calendars
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import schedules
 from celery_dynbeat.triggers import Trigger
@@ -63,10 +64,11 @@ class CreateManyCalls(Calls):
         batch = NewRows(self._context, many, session, owner=self._owner)
         if session is None:
             # Planned before the transaction, so that it holds its locks for a shorter time.
-            batch.plan(self._context.read(None, batch.read_clocks))
+            batch.plan(*self._context.read(None, batch.read))
 
         def work(session: Session) -> Sequence[ScheduleInfo]:
-            rows = batch.plan(batch.lock_clocks(session))
+            clocks, calendars = batch.lock_clocks(session), batch.read_calendars(session)
+            rows = batch.plan(clocks, calendars)
             limits.check_quota(self._context, session, Counter(row.owner for row in rows))
             newest = schedules.newest_id(session)
             schedules.add_many(session, [row.insert_values() for row in rows])
@@ -74,6 +76,7 @@ class CreateManyCalls(Calls):
             ids = schedules.ids_of(session, keys, after=newest)
             for row, key in zip(rows, keys, strict=True):
                 row.id = ids[key]
+            used_calendars.link(session, rows, calendars, is_new=True)
             alerting.add_checks(self._context.settings, session, rows, now=batch.now)
             audit.created(self._context, session, rows, now=batch.now)
             earliest = min((row.next_run_at for row in rows if row.next_run_at), default=None)
@@ -88,7 +91,10 @@ _KEYS = frozenset({"owner", "name", "task", "trigger"})
 
 @dataclass(slots=True)
 class _New:
-    """One schedule: what the caller gave, and its row as planned with ``clock``."""
+    """One schedule: what the caller gave, and its row as planned with ``clock``.
+
+    ``calendars`` are those that its trigger used.
+    """
 
     owner: str
     name: str
@@ -96,6 +102,7 @@ class _New:
     trigger: Trigger
     given: Mapping[str, Any]
     clock: OwnerClock | None = None
+    calendars: Calendars | None = None
     row: ScheduleColumns | None = None
 
 
@@ -120,21 +127,44 @@ class NewRows:
         self._owners = sorted({new.owner for new in self._all})
         _check_unique_names(self._all)
 
-    def read_clocks(self, session: Session) -> Mapping[str, OwnerClock]:
-        """Return the clocks of the owners, without locks."""
-        return owner_zone.read_many(self._context, session, self._owners)
+    def read(self, session: Session) -> tuple[Mapping[str, OwnerClock], Calendars]:
+        """Return the clocks of the owners, without locks, and the calendars of the triggers."""
+        clocks = owner_zone.read_many(self._context, session, self._owners)
+        return clocks, self.read_calendars(session)
+
+    def read_calendars(self, session: Session) -> Calendars:
+        """Return the calendars that the triggers use."""
+        names = {name for new in self._all for name in new.trigger.calendar_names}
+        found = used_calendars.read_existing(session, names)
+        for index, new in enumerate(self._all):
+            if not found.keys() >= {*new.trigger.calendar_names}:
+                with _naming_index(index):
+                    used_calendars.check_exist(session, new.trigger.calendar_names, found)
+        return found
 
     def lock_clocks(self, session: Session) -> Mapping[str, OwnerClock]:
         """Return the clocks of the owners, locked for this transaction."""
         zoned = {new.owner for new in self._all if new.trigger.needs_zone}
         return owner_zone.lock_many(self._context, session, self._owners, zoned=zoned)
 
-    def plan(self, clocks: Mapping[str, OwnerClock]) -> Sequence[ScheduleColumns]:
-        """Return the rows. A row that is planned already is planned again for another clock."""
-        return [self._planned(index, new, clocks[new.owner]) for index, new in enumerate(self._all)]
+    def plan(
+        self, clocks: Mapping[str, OwnerClock], calendars: Calendars
+    ) -> Sequence[ScheduleColumns]:
+        """Return the rows.
 
-    def _planned(self, index: int, new: _New, clock: OwnerClock) -> ScheduleColumns:
-        if new.row is not None and new.clock == clock:
+        A row that is planned already is planned again for another clock, or with other days of its
+        calendars.
+        """
+        return [
+            self._planned(index, new, clocks[new.owner], calendars)
+            for index, new in enumerate(self._all)
+        ]
+
+    def _planned(
+        self, index: int, new: _New, clock: OwnerClock, calendars: Calendars
+    ) -> ScheduleColumns:
+        used = {name: calendars[name] for name in new.trigger.calendar_names}
+        if new.row is not None and new.clock == clock and new.calendars == used:
             return new.row
         with _naming_index(index):
             new.row = edits.new_row(
@@ -145,9 +175,10 @@ class NewRows:
                 trigger=new.trigger,
                 given=new.given,
                 clock=clock,
+                calendars=used,
                 now=self.now,
             )
-        new.clock = clock
+        new.clock, new.calendars = clock, used
         return new.row
 
     def _checked(self, index: int, new: object) -> _New:

@@ -107,8 +107,8 @@ def _iterate(spec: ScheduleSpec, *, after: datetime) -> Iterator[datetime]:
 def _has_effect(spec: ScheduleSpec, inner: ScheduleSpec, *, now: datetime) -> bool:
     """Return whether an excluded date is a day on which the rule fires from ``now`` on."""
     excluding = spec.trigger
-    if excluding.parts[1:]:  # type: ignore[attr-defined]
-        # Excluded triggers have no last day.
+    if excluding.parts[1:] or spec.calendars:  # type: ignore[attr-defined]
+        # Excluded triggers have no last day. Calendars get new days.
         return True
     zone = load_zone(excluding.timezone or "UTC")
     rule = with_search_budget(inner).trigger

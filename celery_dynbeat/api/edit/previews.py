@@ -9,15 +9,16 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.columns import ScheduleColumns
-from celery_dynbeat.api.edit import edits, owner_zone
+from celery_dynbeat.api.edit import edits, owner_zone, used_calendars
 from celery_dynbeat.api.edit.conversion import TriggerLike
 from celery_dynbeat.api.edit.fields import to_columns
 from celery_dynbeat.api.edit.named import OwnerCalls
+from celery_dynbeat.api.edit.owner_zone import OwnerClock
 from celery_dynbeat.api.edit.preview_warnings import retry_warnings, warnings_of
-from celery_dynbeat.api.results.fire_time import Preview, PreviewedFireTime
+from celery_dynbeat.api.results.fire_time import CalendarEffect, Preview, PreviewedFireTime
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.retry import Retry, effective_retry
-from celery_dynbeat.planning import ScheduleSpec, spec_from_row, with_search_budget
+from celery_dynbeat.planning import Calendars, ScheduleSpec, spec_from_row, with_search_budget
 from celery_dynbeat.planning.plan import due_at, following
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.triggers import parse_trigger
@@ -75,9 +76,11 @@ class PreviewCalls(OwnerCalls):
         }
         values = to_columns(fields, limit=self._context.settings.max_payload_bytes)
 
-        clock = self._context.read(
-            session, lambda session: owner_zone.read(self._context, session, self.owner)
-        )
+        def work(session: Session) -> tuple[OwnerClock, Calendars]:
+            clock = owner_zone.read(self._context, session, self.owner)
+            return clock, used_calendars.read(session, given)
+
+        clock, calendars = self._context.read(session, work)
         now = self._context.now(session)
         row = edits.planned_row(
             self._context,
@@ -86,23 +89,25 @@ class PreviewCalls(OwnerCalls):
             values={**values, "task": ""},
             trigger=given.resolved_at(now),
             clock=clock,
+            calendars=calendars,
             now=now,
         )
+        spec = spec_from_row(row, self._context.settings, calendars)
         return _preview(
-            self._context, row, name=name, timezone=clock.timezone, count=count, now=now
+            self._context, row, spec, name=name, timezone=clock.timezone, count=count, now=now
         )
 
 
 def _preview(
     context: Context,
     row: ScheduleColumns,
+    spec: ScheduleSpec,
     *,
     name: str | None,
     timezone: str,
     count: int,
     now: datetime,
 ) -> Preview:
-    spec = spec_from_row(row, context.settings)
     found = _fire_times(with_search_budget(spec), row, count=max(count, _MIN_FOUND), now=now)
     trigger = parse_trigger(row.trigger_kind, row.trigger_spec, timezone=row.timezone)
     retry = effective_retry(row.retry, context.settings.retry)
@@ -125,7 +130,26 @@ def _preview(
         timezone=timezone,
         fire_times=tuple(_shown(spec, found[:count], timezone=timezone)),
         warnings=tuple(warnings),
+        calendar_effects=_calendar_effects(spec, found[:count], timezone=timezone, now=now),
     )
+
+
+def _calendar_effects(
+    spec: ScheduleSpec,
+    found: Sequence[tuple[datetime, datetime]],
+    *,
+    timezone: str,
+    now: datetime,
+) -> Sequence[CalendarEffect]:
+    if not spec.calendars or not found:
+        return ()
+    # A late import: few triggers use calendars.
+    from celery_dynbeat.triggers.calendar_effects import effects_on  # noqa: PLC0415
+
+    zone = load_zone(timezone)
+    after = now if spec.start_at is None else max(now, spec.start_at)
+    effects = effects_on(spec.trigger, after=after, until=found[-1][0], limit=MAX_COUNT)
+    return tuple(CalendarEffect(**each._asdict(), local=_local(each.at, zone)) for each in effects)
 
 
 def _fire_times(

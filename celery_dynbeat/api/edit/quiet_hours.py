@@ -27,7 +27,7 @@ from celery_dynbeat.common.states import Action
 from celery_dynbeat.common.text import groups_of
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.db.statements import Row
-from celery_dynbeat.planning import spec_from_row
+from celery_dynbeat.planning import Calendars, spec_from_row
 from celery_dynbeat.planning.plan import due_at
 from celery_dynbeat.planning.quiet_hours import (
     MAX_WINDOWS,
@@ -37,7 +37,7 @@ from celery_dynbeat.planning.quiet_hours import (
     resolved,
 )
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import owners
+from celery_dynbeat.store import owners, schedules
 
 #: Schedules that are locked and updated together.
 BATCH_SIZE = 500
@@ -180,10 +180,11 @@ def apply(context: Context, session: Session, *, owner: str) -> int:
         clocks = owner_zone.read_many(context, session, {row.owner for row in rows})
         # After the locks: beat may have advanced the rows while this transaction waited.
         now = context.clock.now()
+        changing = [row for row in rows if row.quiet_hours != clocks[row.owner].quiet_hours]
+        calendars = schedules.calendars_of(session, changing)
         changes = [
-            _changed(context, row, clocks[row.owner].quiet_hours, now=now)
-            for row in rows
-            if row.quiet_hours != clocks[row.owner].quiet_hours
+            _changed(context, row, clocks[row.owner].quiet_hours, calendars, now=now)
+            for row in changing
         ]
         owners.replan(session, changes)
         count += len(changes)
@@ -196,7 +197,7 @@ def apply(context: Context, session: Session, *, owner: str) -> int:
 
 
 def _changed(
-    context: Context, row: Row, quiet_hours: str | None, *, now: datetime
+    context: Context, row: Row, quiet_hours: str | None, calendars: Calendars, *, now: datetime
 ) -> dict[str, Any]:
     """Return the columns of a schedule with these quiet hours."""
     changed = {"id": row.id, "quiet_hours": quiet_hours, "next_run_at": row.next_run_at}
@@ -205,7 +206,7 @@ def _changed(
     columns = ScheduleColumns.of(row)
     columns.quiet_hours = quiet_hours
     try:
-        at = due_at(spec_from_row(columns, context.settings), row.next_fire_at, now=now)
+        at = due_at(spec_from_row(columns, context.settings, calendars), row.next_fire_at, now=now)
     except InvalidTriggerError:
         # Beat quarantines it when it is due.
         return changed

@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.calls import Calls
 from celery_dynbeat.api.columns import ScheduleColumns
-from celery_dynbeat.api.edit import audit, edits, owner_zone
+from celery_dynbeat.api.edit import audit, edits, owner_zone, used_calendars
 from celery_dynbeat.api.edit.fields import FIELD_DEFAULTS, PAYLOAD_FIELDS
 from celery_dynbeat.api.results import ChangeInfo, ScheduleInfo
 from celery_dynbeat.common.errors import ChangeNotFoundError
@@ -109,6 +109,7 @@ def _create(
     if trigger is None:
         raise checks.invalid("change_id", change.id, "has no trigger: the audit is incomplete")
     clock = owner_zone.lock_new(context, session, owner, needs_zone=trigger.needs_zone)
+    calendars = used_calendars.read(session, trigger)
     now = context.clock.now()
     row = edits.new_row(
         context,
@@ -118,10 +119,11 @@ def _create(
         trigger=trigger,
         given=given,
         clock=clock,
+        calendars=calendars,
         now=now,
     )
     _check_not_passed(context, row, now=now)
-    edits.insert(context, session, row, now=now, action=Action.RESTORE)
+    edits.insert(context, session, row, calendars=calendars, now=now, action=Action.RESTORE)
     return ScheduleInfo.of(row)
 
 

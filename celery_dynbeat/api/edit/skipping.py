@@ -22,7 +22,7 @@ from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.planning import ScheduleSpec, spec_from_row, with_search_budget, without
 from celery_dynbeat.planning.plan import MICROSECOND, Skip, next_fire, too_near
 from celery_dynbeat.process.context import Context, naming_schedule
-from celery_dynbeat.store import runs
+from celery_dynbeat.store import runs, schedules
 from celery_dynbeat.store.runs import skips
 from celery_dynbeat.store.schedules import run_rows
 from celery_dynbeat.triggers.base import PLAN_STEPS
@@ -52,8 +52,9 @@ def skip(
     earlier = skips.of_rows(session, [row], now=now).get(row.id, ())
     if fire_at in earlier:
         return False
+    calendars = schedules.calendars_of(session, [row])
     with naming_schedule(row):
-        spec = spec_from_row(row, context.settings)
+        spec = spec_from_row(row, context.settings, calendars)
         _check_is_fire_time(spec, fire_at, now=now)
     _check_number(spec, sorted({fire_at, *(at for at in earlier if at > now)}))
     try:
@@ -86,10 +87,11 @@ def unskip(
     if fire_at not in skipped:
         raise _not_skipped(fire_at, skipped, now=now)
     others = {*skipped} - {fire_at}
+    calendars = schedules.calendars_of(session, [row])
     try:
         row.skipped_until = _skipped_until(row, others, now=now)
         with naming_schedule(row):
-            spec = without(spec_from_row(row, context.settings), others)
+            spec = without(spec_from_row(row, context.settings, calendars), others)
             _check_was_not_passed(row, spec, fire_at)
             if _is_next(row, spec, fire_at, now=now):
                 timing.move_to(row, spec, fire_at, now=now)
@@ -110,10 +112,13 @@ def drop_invalid(context: Context, session: Session, row: ScheduleRow, *, now: d
     future = sorted(at for at in skipped if at > now)
     if not future:
         return
+    with session.no_autoflush:
+        calendars = schedules.calendars_of(session, [row])
     with naming_schedule(row):
-        spec = with_search_budget(spec_from_row(row, context.settings))
+        whole = spec_from_row(row, context.settings, calendars)
+        spec = with_search_budget(whole)
         kept = [at for at in future if _is_fire_time(spec, at)]
-    _check_number(spec_from_row(row, context.settings), kept)
+    _check_number(whole, kept)
     skips.remove(session, schedule_id=row.id, instants={*future} - {*kept})
     row.skipped_until = _skipped_until(row, {*skipped} - {*future} | {*kept}, now=now)
 

@@ -7,45 +7,71 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.api.checks import invalid
 from celery_dynbeat.api.columns import ScheduleColumns, ScheduleRow
 from celery_dynbeat.api.edit import limits
-from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
+from celery_dynbeat.common.errors import (
+    InvalidScheduleError,
+    InvalidTriggerError,
+    UnusableCalendarError,
+)
 from celery_dynbeat.common.text import format_duration, format_seconds
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.planning import ScheduleSpec, spec_from_row, without
+from celery_dynbeat.db.statements import format_error
+from celery_dynbeat.planning import (
+    Calendars,
+    ScheduleSpec,
+    spec_from_row,
+    spec_without_calendars,
+    without,
+)
 from celery_dynbeat.planning.plan import (
     MICROSECOND,
     Skip,
     due_at,
     first_fire,
+    is_exhausted,
     run_at,
     skip_missed,
 )
 from celery_dynbeat.process.context import Context, naming_schedule
-from celery_dynbeat.store import runs
+from celery_dynbeat.store import runs, schedules
 from celery_dynbeat.store.runs import skips
+from celery_dynbeat.telemetry import emit_on_commit, events
 from celery_dynbeat.triggers import Once, Trigger
 from celery_dynbeat.triggers.wrappers import nominal
 from celery_dynbeat.triggers.zones import describe_instant
 
 
-def plan_new(context: Context, row: ScheduleColumns, *, trigger: Trigger, now: datetime) -> None:
-    """Set the first fire time of a new row.
+def plan_new(
+    context: Context,
+    row: ScheduleColumns,
+    *,
+    trigger: Trigger,
+    calendars: Calendars,
+    now: datetime,
+) -> None:
+    """Set the first fire time of a new row, whose trigger uses ``calendars``.
 
     Raises InvalidScheduleError with the reason if the schedule never fires.
     """
-    spec = spec_from_row(row, context.settings)
+    spec = spec_from_row(row, context.settings, calendars)
     _set_next_fire(row, spec, _first_fire(row, spec, now=now, is_new_trigger=True), now=now)
     if row.next_run_at is None:
         raise _never_fires(context, spec, row, trigger=trigger, now=now)
 
 
 def plan_continued(
-    context: Context, row: ScheduleRow, *, after: datetime, trigger: Trigger, now: datetime
+    context: Context,
+    row: ScheduleRow,
+    *,
+    after: datetime,
+    trigger: Trigger,
+    calendars: Calendars,
+    now: datetime,
 ) -> None:
     """Set the first fire time after ``after``, the last one that another scheduler has processed.
 
     It may have passed: it is then due at once. Raises InvalidScheduleError if none is left.
     """
-    spec = spec_from_row(row, context.settings)
+    spec = spec_from_row(row, context.settings, calendars)
     fire_at = None if has_reached_max_runs(row) else first_fire(spec, now=after)
     _set_next_fire(row, spec, fire_at, now=now)
     if fire_at is None:
@@ -64,17 +90,34 @@ def spec_without_skips(
     # In the middle of an edit the row is incomplete and must not be flushed.
     with session.no_autoflush:
         skipped = skips.of_rows(session, [row], now=now)
-    return without(spec_from_row(row, context.settings), skipped.get(row.id, ()))
+        calendars = schedules.calendars_of(session, [row])
+    return without(spec_from_row(row, context.settings, calendars), skipped.get(row.id, ()))
 
 
 def plan_from(context: Context, session: Session, row: ScheduleRow, *, now: datetime) -> None:
     """Set the first fire time after ``now``; a row without one is finished.
 
-    Raises InvalidTriggerError, which names the row, if its trigger cannot be read.
+    A row that has none only because of its calendars is quarantined. Raises InvalidTriggerError,
+    which names the row, if its trigger cannot be read.
     """
     with naming_schedule(row):
         spec = spec_without_skips(context, session, row, now=now)
-        _set_next_fire(row, spec, _first_fire(row, spec, now=now), now=now)
+        fire_at = _first_fire(row, spec, now=now)
+        _set_next_fire(row, spec, fire_at, now=now)
+        if fire_at is None and row.error is None and _is_exhausted(context, spec, row, now=now):
+            row.finished_at, row.error = None, format_error(UnusableCalendarError(spec.calendars))
+            quarantined = events.ScheduleQuarantined(
+                schedule_id=row.id, owner=row.owner, schedule=row.name, error=row.error, at=now
+            )
+            emit_on_commit(session, quarantined)
+
+
+def _is_exhausted(context: Context, spec: ScheduleSpec, row: ScheduleRow, *, now: datetime) -> bool:
+    """Return whether only its calendars leave the row without a fire time."""
+    if not spec.calendars:
+        return False
+    plain = spec_without_calendars(row, context.settings)
+    return is_exhausted(plain, now=now, run_count=row.run_count, last_run_at=row.last_run_at)
 
 
 def replan(
@@ -113,13 +156,15 @@ def move_to(row: Schedule, spec: ScheduleSpec, fire_at: datetime | None, *, now:
         row.finished_at = row.next_run_at = None
 
 
-def apply_jitter(context: Context, row: Schedule) -> None:
+def apply_jitter(context: Context, session: Session, row: Schedule) -> None:
     """Set the next run by a new jitter; its fire time does not change."""
     if row.next_run_at is not None and row.next_fire_at is not None:
+        with session.no_autoflush:
+            calendars = schedules.calendars_of(session, [row])
         with naming_schedule(row):
+            spec = spec_from_row(row, context.settings, calendars)
             # If the schedule is held, beat finds that again.
-            row.next_run_at = run_at(spec_from_row(row, context.settings), row.next_fire_at)
-            row.held_at = None
+            row.next_run_at, row.held_at = run_at(spec, row.next_fire_at), None
 
 
 def missed_fire_times(
@@ -149,7 +194,10 @@ def _never_fires(
     if row.end_at is not None and row.end_at <= now:
         rule = f"lies in the past, it is {_shown(row, now)} now: choose a later instant, or None"
         return invalid("end_at", row.end_at, rule)
-    reason = _no_fire_reason(context, spec, row, now)
+    if _is_exhausted(context, spec, row, now=now):
+        reason = str(UnusableCalendarError(spec.calendars))
+    else:
+        reason = _no_fire_reason(context, spec, row, now)
     return invalid("trigger", trigger, f"would never fire: {reason}")
 
 

@@ -24,7 +24,7 @@ from celery_dynbeat.broker.task_message import MessageSender, queue_of
 from celery_dynbeat.db.statements import in_parts
 from celery_dynbeat.planning.forecasting import Bins, Counts, Forecast
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import holds
+from celery_dynbeat.store import holds, schedules
 from celery_dynbeat.store.runs import run_samples, skips
 from celery_dynbeat.store.schedules import planned_runs
 from celery_dynbeat.store.schedules.schedule_filters import ScheduleFilter
@@ -201,12 +201,19 @@ class _Reader:
         of_queue = [(row, self.queues.of(row)) for row in rows]
         chosen = [(row, name) for row, name in of_queue if self.queue in {None, name}]
         skipped = skips.of_rows(session, [row for row, _ in chosen], now=self.now)
+        calendars = schedules.calendars_of(session, [row for row, _ in chosen])
         end_of = _ends(session, {row.owner for row, _ in chosen}, now=self.now)
         for row, name in chosen:
             end, claim_at = end_of(row.owner), max(row.next_run_at, self.now)
             # A hold that ends before the schedule is due changes nothing.
             claim_at = claim_at if end is None else max(claim_at, end)
-            self.made.add(row, queue=name, claim_at=claim_at, skipped=skipped.get(row.id, ()))
+            self.made.add(
+                row,
+                queue=name,
+                claim_at=claim_at,
+                skipped=skipped.get(row.id, ()),
+                calendars=calendars,
+            )
 
 
 def _ends(session: Session, owners: set[str], *, now: datetime) -> Callable[[str], datetime | None]:

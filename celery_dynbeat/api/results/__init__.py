@@ -8,8 +8,14 @@ if TYPE_CHECKING:
     from celery_dynbeat.api.results.alert import AlertInfo, AlertTargetInfo
     from celery_dynbeat.api.results.base import Info
     from celery_dynbeat.api.results.bulk import BulkFailure, BulkResult
+    from celery_dynbeat.api.results.calendar import CalendarInfo
     from celery_dynbeat.api.results.change import ChangeInfo
-    from celery_dynbeat.api.results.fire_time import FireTime, Preview, PreviewedFireTime
+    from celery_dynbeat.api.results.fire_time import (
+        CalendarEffect,
+        FireTime,
+        Preview,
+        PreviewedFireTime,
+    )
     from celery_dynbeat.api.results.forecast import (
         ForecastInfo,
         ForecastPeak,
@@ -31,6 +37,8 @@ __all__ = [
     "BoundedCount",
     "BulkFailure",
     "BulkResult",
+    "CalendarEffect",
+    "CalendarInfo",
     "ChangeInfo",
     "FireTime",
     "ForecastInfo",
@@ -56,8 +64,9 @@ _LAZY_EXPORTS = {
     "alert": ("AlertInfo", "AlertTargetInfo"),
     "base": ("Info",),
     "bulk": ("BulkFailure", "BulkResult"),
+    "calendar": ("CalendarInfo",),
     "change": ("ChangeInfo",),
-    "fire_time": ("FireTime", "Preview", "PreviewedFireTime"),
+    "fire_time": ("CalendarEffect", "FireTime", "Preview", "PreviewedFireTime"),
     "forecast": ("ForecastInfo", "ForecastPeak", "ForecastRow", "OwnerRuns"),
     "hold": ("HoldInfo",),
     "page": ("BoundedCount", "Page"),

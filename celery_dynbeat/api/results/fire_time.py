@@ -13,13 +13,34 @@ from celery_dynbeat.triggers import Trigger
 class FireTime(Info):
     """An upcoming fire time. ``at`` is aware and in UTC.
 
-    If ``is_skipped`` is true, ``skip()`` took it out. ``reason`` then says who skipped it and why,
-    such as ``"skipped by alice@example.com: public holiday"``.
+    If ``is_skipped`` is true, ``skip()`` or a calendar took it out. ``reason`` then says who
+    skipped it and why, such as ``"skipped by alice@example.com: public holiday"``. ``calendar`` is
+    the name of the calendar that took it out or moved it to a business day, or None.
     """
 
     at: datetime
     is_skipped: bool = False
     reason: str | None = None
+    calendar: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalendarEffect(Info):
+    """A fire time of a preview that a calendar takes out, or moves to a business day.
+
+    - ``at`` is aware and in UTC. ``local`` is ``at`` in the zone of the owner.
+    - ``calendar`` is the name of the calendar.
+    - ``moved_to`` is the instant on the business day, None if the fire time is taken out.
+    """
+
+    at: datetime
+    local: datetime
+    calendar: str
+    moved_to: datetime | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a dict that ``json.dumps`` accepts."""
+        return {**Info.to_dict(self), "local": self.local.isoformat()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +71,8 @@ class Preview(Info):
     - ``trigger`` has the values that an ``H`` has in this schedule, and the zone of the owner if it
       names none. ``description`` describes it in a sentence.
     - ``timezone`` is the zone of the owner.
+    - ``calendar_effects`` are the fire times up to the last one shown that a calendar takes out or
+      moves, at most 100.
     - ``warnings`` are sentences for the user. None of them prevents ``create()``.
     """
 
@@ -60,3 +83,4 @@ class Preview(Info):
     timezone: str
     fire_times: Sequence[PreviewedFireTime]
     warnings: Sequence[str]
+    calendar_effects: Sequence[CalendarEffect] = ()

@@ -17,6 +17,8 @@ from kombu.exceptions import OperationalError
 
 from celery_dynbeat.api import dynbeat_of
 from celery_dynbeat.common.errors import (
+    CalendarInUseError,
+    CalendarNotFoundError,
     ChangeNotFoundError,
     ConfigurationError,
     DynbeatError,
@@ -150,12 +152,26 @@ def _no_change(error: ChangeNotFoundError) -> str:
     return f"{whose} no edit {error.change_id}; `dynbeat changes` shows those that exist"
 
 
+def _no_calendar(error: CalendarNotFoundError) -> str:
+    return f"there is no calendar {error.name!r}; `dynbeat calendars list` shows those that exist"
+
+
+def _calendar_in_use(error: CalendarInUseError) -> str:
+    number = f"{error.schedules:,}" if error.is_exact else f"more than {error.schedules:,}"
+    return (
+        f"calendar {error.name!r} is used by {number} schedules; give them other triggers with"
+        " `dynbeat update` first"
+    )
+
+
 #: The texts of these errors name calls of the API.
 _WORDS: Mapping[type[Exception], Callable[[Any], str]] = {
     ScheduleExistsError: _exists,
     HeldByOthersError: _held_by_others,
     RunNotFoundError: _no_run,
     RequestNotFoundError: _no_request,
+    CalendarNotFoundError: _no_calendar,
+    CalendarInUseError: _calendar_in_use,
     ChangeNotFoundError: _no_change,
 }
 

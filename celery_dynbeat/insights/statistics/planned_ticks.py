@@ -13,10 +13,17 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.statements import Row
-from celery_dynbeat.planning import ScheduleSpec, spec_from_row, with_search_budget, without
+from celery_dynbeat.planning import (
+    Calendars,
+    ScheduleSpec,
+    spec_from_row,
+    with_search_budget,
+    without,
+)
 from celery_dynbeat.planning.plan import MICROSECOND, earliest_due
 from celery_dynbeat.planning.upcoming import iter_run_times, iter_upcoming
 from celery_dynbeat.process.context import Context
+from celery_dynbeat.store import schedules
 from celery_dynbeat.store.runs import skips
 from celery_dynbeat.triggers.base import SEARCH_STEPS, SearchBudget
 
@@ -48,13 +55,14 @@ def planned_ticks(
     ``now`` if that has passed.
     """
     skipped = skips.of_rows(session, rows, now=now)
+    calendars = schedules.calendars_of(session, rows)
     settings = context.settings.for_pass()
     # All triggers share it: one call takes at most as long as one costly search.
     budget = SearchBudget(SEARCH_STEPS)
 
     def ticks_of(row: Row) -> Iterator[tuple[datetime, Row]]:
         try:
-            spec = partial(_spec, settings, row, skipped.get(row.id, ()), budget)
+            spec = partial(_spec, settings, row, calendars, skipped.get(row.id, ()), budget)
             for at in _ticks(row, spec, now=now, since=since):
                 if at >= until:
                     return
@@ -68,9 +76,14 @@ def planned_ticks(
 
 
 def _spec(
-    settings: Settings, row: Row, skipped: Collection[datetime], budget: SearchBudget
+    settings: Settings,
+    row: Row,
+    calendars: Calendars,
+    skipped: Collection[datetime],
+    budget: SearchBudget,
 ) -> ScheduleSpec:
-    return without(with_search_budget(spec_from_row(row, settings), budget=budget), skipped)
+    spec = spec_from_row(row, settings, calendars)
+    return without(with_search_budget(spec, budget=budget), skipped)
 
 
 def _ticks(

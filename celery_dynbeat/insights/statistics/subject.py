@@ -28,8 +28,10 @@ def upcoming_spec(
 
     Its searches share the budget of one search. It is None if the trigger cannot be read.
     """
+    calendars = schedules.calendars_of(session, [row])
     try:
-        spec = with_search_budget(spec_from_row(row, context.settings), steps=SEARCH_STEPS)
+        whole = spec_from_row(row, context.settings, calendars)
+        spec = with_search_budget(whole, steps=SEARCH_STEPS)
     except InvalidTriggerError:
         return None
     skipped = skips.of_rows(session, [row], now=now)

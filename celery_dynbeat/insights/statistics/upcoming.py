@@ -23,7 +23,8 @@ class NextFire(Info):
 
     - ``local`` is the same instant in the zone of the schedule, ``viewer_local`` in the zone of the
       viewer. ``to_dict`` keeps their offsets.
-    - ``is_skipped`` means that ``skip`` took it out, ``skip_reason`` says by whom and why.
+    - ``is_skipped`` means that ``skip`` or ``calendar`` took it out, ``skip_reason`` says by whom
+      and why.
     - ``clock_note`` says what a change of the clock does to it, ``quiet_note`` what quiet hours do.
     """
 
@@ -32,6 +33,7 @@ class NextFire(Info):
     viewer_local: datetime
     is_skipped: bool
     skip_reason: str | None
+    calendar: str | None
     clock_note: str | None
     quiet_note: str | None
 
@@ -90,6 +92,7 @@ def next_of_row(
             viewer_local=each.at.astimezone(viewer_zone or zone),
             is_skipped=each.is_skipped,
             skip_reason=each.reason,
+            calendar=each.calendar,
             clock_note=note,
             quiet_note=None if quiet is None else quiet.note(each.at),
         )

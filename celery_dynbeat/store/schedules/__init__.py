@@ -1,7 +1,7 @@
 """The API's queries on schedules, one function each."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import (
     Select,
@@ -22,6 +22,9 @@ from celery_dynbeat.db.engine import savepoint
 from celery_dynbeat.db.models import SCHEDULES, Request, Run, Schedule
 from celery_dynbeat.db.statements import RowLockedError, in_index_order
 from celery_dynbeat.store.runs import detach_from_schedule, execute_dml, unfinished
+
+if TYPE_CHECKING:
+    from celery_dynbeat.planning import Calendars, TriggerColumns
 
 #: Ids in one statement.
 _IDS = 1_000
@@ -81,6 +84,22 @@ def _without_nulls(rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, A
     """
     nulls = {name for name in _NULL_BY_DEFAULT if all(row.get(name) is None for row in rows)}
     return [{name: row[name] for name in row if name not in nulls} for row in rows]
+
+
+def calendars_of(session: Session, rows: "Iterable[TriggerColumns]") -> "Calendars":
+    """Return the calendars that the triggers of the rows use, by name.
+
+    If there are none, no query is made. A calendar that does not exist is left out.
+    """
+    # Late imports: a worker plans nothing, and few schedules use calendars.
+    from celery_dynbeat.planning import NO_CALENDARS, calendar_names  # noqa: PLC0415
+
+    names = calendar_names(rows)
+    if not names:
+        return NO_CALENDARS
+    from celery_dynbeat.store import calendars  # noqa: PLC0415
+
+    return calendars.read(session, names)
 
 
 def newest_id(session: Session) -> int:

@@ -17,14 +17,17 @@ from sqlalchemy import (
     and_,
     bindparam,
     func,
+    literal,
     not_,
     or_,
     select,
+    table,
     type_coerce,
     update,
 )
 from sqlalchemy.orm import Session
 
+from celery_dynbeat import db
 from celery_dynbeat.common.text import EARLIEST
 from celery_dynbeat.db import statements
 from celery_dynbeat.db.models import SCHEDULES, Schedule
@@ -287,6 +290,15 @@ def lock_zoned(
 def _by_ids(schedule_ids: Collection[int], *columns: Any) -> Select[Any]:
     statement = force_index(select(*columns), SCHEDULES, "PRIMARY")
     return statement.where(_COLUMNS.id.in_(schedule_ids))
+
+
+def has_calendars(session: Session) -> bool:
+    """Return whether there is any calendar."""
+    # Not their model: most beats never need it.
+    names = db.table_names()
+    calendars = table(names.of("calendar"), schema=names.schema)
+    found = select(literal(1)).select_from(calendars).limit(1)
+    return session.scalar(found, bind_arguments={"mapper": Schedule}) is not None
 
 
 def first_unplanned_id() -> Any:

@@ -13,6 +13,7 @@ from celery_dynbeat.triggers.base import (
     MAX_COMPOSITE_LENGTH,
     SEARCH_STEPS,
     BudgetExceededError,
+    Calendars,
     Cursor,
     SearchBudget,
     Trigger,
@@ -20,7 +21,10 @@ from celery_dynbeat.triggers.base import (
 from celery_dynbeat.triggers.wrappers import BudgetedTrigger, check_preparation, too_many_steps
 
 # The instant from which ``checked`` searches: no search looks back past the year 1900.
-_CHECKED_FROM = datetime(1901, 1, 1, tzinfo=UTC)
+CHECKED_FROM = datetime(1901, 1, 1, tzinfo=UTC)
+
+#: Calendars that one trigger names. Each plan of its schedule reads them.
+MAX_CALENDARS = 5
 
 C = TypeVar("C", bound="Composite")
 
@@ -67,6 +71,15 @@ class Composite(Trigger):
         """Return the steps to prepare the recurrence rules of all parts."""
         return sum(part.preparation_steps for part in self.parts)
 
+    @property
+    def calendar_names(self) -> tuple[str, ...]:
+        """Return the names of the calendars that any part needs."""
+        return tuple(sorted({name for part in self.parts for name in part.calendar_names}))
+
+    def resolved(self, calendars: Calendars) -> Trigger:
+        """Return this trigger with the days of its calendars in each part."""
+        return self.mapped(lambda part: part.resolved(calendars))
+
     def next_after(self, instant: datetime) -> datetime | None:
         """Return the first fire time strictly after ``instant``."""
         return BudgetedTrigger(self, SearchBudget(SEARCH_STEPS)).next_after(instant)
@@ -94,13 +107,20 @@ class Composite(Trigger):
 
         Raises ``InvalidTriggerError`` if this trigger, or an exclusion in it, has no fire time.
         Two triggers are not checked: one with an ``H``, whose fire times depend on the key of the
-        schedule, and one with a ``Once.after``, which has no instant yet.
+        schedule, and one with a ``Once.after``, which has no instant yet. Calendars count as empty.
         """
-        if self.hashed_by("") is not self or self.resolved_at(_CHECKED_FROM) is not self:
+        if self.hashed_by("") is not self or self.resolved_at(CHECKED_FROM) is not self:
             return self
         budget = SearchBudget(SEARCH_STEPS)
+        checked: Trigger = self
+        if names := self.calendar_names:
+            # A late import: few triggers name calendars.
+            from celery_dynbeat.triggers.calendar_days import empty_calendars  # noqa: PLC0415
+
+            checked = self.resolved(empty_calendars(names))
+        assert isinstance(checked, Composite)  # noqa: S101 - resolved() keeps the kind
         try:
-            for part in (self, *self.parts):
+            for part in (checked, *checked.parts):
                 if isinstance(part, Composite):
                     part.require_fire_time(budget)
         except BudgetExceededError:
@@ -109,7 +129,7 @@ class Composite(Trigger):
 
     def require_fire_time(self, budget: SearchBudget) -> None:
         """Raise ``InvalidTriggerError`` if there is no fire time at all."""
-        if self.cursor(budget).next_after(_CHECKED_FROM) is None:
+        if self.cursor(budget).next_after(CHECKED_FROM) is None:
             rule = "it has no fire time left; exclude fewer days, or leave it out"
             message = f"{self.kind} {shorten(self.spec)}: {rule}"
             raise InvalidTriggerError(message, field="excluded")
@@ -135,12 +155,19 @@ class Composite(Trigger):
         return resolved
 
     def check_size(self) -> None:
-        """Raise ``InvalidTriggerError`` if the spec is longer than ``parse_trigger`` reads."""
+        """Raise ``InvalidTriggerError`` for a too long spec, or one with too many calendars."""
         size = len(self.spec)
         if size > MAX_COMPOSITE_LENGTH:
             limit = f"at most {MAX_COMPOSITE_LENGTH} are allowed"
             message = f"the combination takes {size} characters; {limit}"
             raise InvalidTriggerError(message, field="spec")
+        names = self.calendar_names
+        if len(names) > MAX_CALENDARS:
+            message = (
+                f"the trigger names {len(names)} calendars; at most {MAX_CALENDARS} are allowed:"
+                " put() their days into one calendar"
+            )
+            raise InvalidTriggerError(message, field="calendar")
 
     def check_preparation(self) -> None:
         """Raise ``InvalidTriggerError`` if the recurrence rules take too long to prepare."""

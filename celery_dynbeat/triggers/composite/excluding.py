@@ -7,20 +7,21 @@ Each instant of the days before leads to the same search.
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from functools import lru_cache
 from itertools import islice, takewhile
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.errors import InvalidTriggerError, UnresolvedCalendarError
 from celery_dynbeat.common.text import EARLIEST, LATEST, shorten
 from celery_dynbeat.triggers.base import (
     MIN_INSTANT,
     SAMPLE,
     SEARCH_STEPS,
     BudgetExceededError,
+    Calendars,
     Cursor,
     SearchBudget,
     SingleCursor,
@@ -43,9 +44,12 @@ from celery_dynbeat.triggers.composite.parts import (
 )
 from celery_dynbeat.triggers.zones import day_around, load_zone, zone_name
 
+if TYPE_CHECKING:
+    from celery_dynbeat.triggers.calendar_days import CalendarDays
+
 _MAX_DATES, _MAX_TRIGGERS, _MAX_LISTED = 366, 10, 5
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-_KEYS = ("trigger", "dates", "triggers", "timezone")
+_KEYS = ("trigger", "dates", "triggers", "calendars", "timezone")
 _EXAMPLE = '{"trigger":{"kind":"cron","spec":"0 9 * * *"},"dates":["2026-12-25"]}'
 #: More than two years of a daily trigger.
 MAX_EXCLUDED_DAYS = 800
@@ -63,7 +67,8 @@ class Excluding(Composite):
     without a zone gets the zone of its schedule (or ``dynbeat_timezone``) when it is stored. A day
     begins when the clock first shows its midnight. Excluded triggers without a zone use the same
     zone. An excluded ``AnyOf`` counts as its members. An excluded trigger cannot have exclusions
-    itself.
+    itself. ``calendars`` are the names of at most 5 shared calendars. ``resolved`` gives the
+    trigger the days of these calendars, without which it yields no fire time.
 
     After 800 excluded days in a row, or after 12 years of excluded days, there is no further fire
     time. Fire times are in the years 1900 to 9900.
@@ -84,6 +89,9 @@ class Excluding(Composite):
     dates: tuple[date, ...]
     triggers: tuple[Trigger, ...]
     timezone: str | None
+    calendars: tuple[str, ...]
+    #: The days of each calendar, from ``resolved``. Empty: the calendars have not been read.
+    days: "tuple[CalendarDays, ...]" = field(init=False)
 
     def __init__(
         self,
@@ -92,21 +100,28 @@ class Excluding(Composite):
         timezone: str | ZoneInfo | None = None,
         dates: Iterable[date] = (),
         triggers: Iterable[Trigger] = (),
+        calendars: Iterable[str] = (),
     ) -> None:
         # The field names are arguments too, for dataclasses.replace.
         what = (*what, *dates, *triggers)
         _check_types(trigger, what)
+        names = _calendar_names(calendars)
         timezone = None if timezone is None else zone_name(timezone)
         zone = timezone or trigger.timezone
         if isinstance(trigger, Excluding) and trigger.timezone == zone:
             what = (*trigger.dates, *trigger.triggers, *what)
+            names |= {*trigger.calendars}
             trigger = trigger.trigger
         _check_not_nested(trigger, zone)
         days, excluded = _split_exclusions(what, zone)
+        if not what and not names:
+            raise _refusal((), "nothing is excluded; give a date, a trigger or a calendar")
         object.__setattr__(self, "trigger", trigger)
         object.__setattr__(self, "dates", days)
         object.__setattr__(self, "triggers", excluded)
         object.__setattr__(self, "timezone", zone)
+        object.__setattr__(self, "calendars", tuple(sorted(names)))
+        object.__setattr__(self, "days", ())
         self.check_size()
         self.check_preparation()
 
@@ -122,17 +137,37 @@ class Excluding(Composite):
             raise InvalidTriggerError(f"{shorten(spec)}: {rule}", field="spec")
         trigger = read_part(data["trigger"], timezone=timezone)
         triggers = read_parts(data.get("triggers", []), timezone=timezone)
-        zone = data.get("timezone", timezone)
-        return cls(trigger, *_read_dates(data.get("dates", [])), *triggers, timezone=zone)
+        zone, names = data.get("timezone", timezone), data.get("calendars", [])
+        if not isinstance(names, list):
+            raise _refusal(names, "the calendars must be a list of names")
+        dates = _read_dates(data.get("dates", []))
+        return cls(trigger, *dates, *triggers, timezone=zone, calendars=names)
 
     def __repr__(self) -> str:
-        what = ", ".join(map(repr, (*self.dates, *self.triggers)))
-        return f"{self.trigger!r}.excluding({what}, timezone={self.timezone!r})"
+        what = [*map(repr, (*self.dates, *self.triggers)), f"timezone={self.timezone!r}"]
+        if self.calendars:
+            what.append(f"calendar={self.calendars!r}")
+        return f"{self.trigger!r}.excluding({', '.join(what)})"
 
     @property
     def parts(self) -> tuple[Trigger, ...]:
         """Return the trigger and the excluded triggers."""
         return (self.trigger, *self.triggers)
+
+    @property
+    def calendar_names(self) -> tuple[str, ...]:
+        """Return the names of the calendars, and of those that the trigger needs."""
+        return tuple(sorted({*self.calendars, *self.trigger.calendar_names}))
+
+    def resolved(self, calendars: Calendars) -> Trigger:
+        """Return this trigger with the days of its calendars."""
+        if not self.calendar_names:
+            return self
+        from celery_dynbeat.triggers.calendar_days import days_of  # noqa: PLC0415 - few need it
+
+        zone = self.timezone or "UTC"
+        days = tuple(days_of(calendars, name).in_zone(zone) for name in self.calendars)
+        return rebuilt(self, trigger=self.trigger.resolved(calendars), days=days)
 
     @property
     def spec(self) -> str:
@@ -177,6 +212,9 @@ class Excluding(Composite):
         if self.triggers:
             phrases = "; ".join(phrase_of(trigger, timezone) for trigger in self.triggers)
             exceptions.append(f"on days of: {phrases}")
+        if self.calendars:
+            word = "calendars" if self.calendars[1:] else "calendar"
+            exceptions.append(f"on days of the {word} {', '.join(self.calendars)}")
         return f"{phrase_of(self.trigger, timezone)}, except {' and '.join(exceptions)}"
 
     def in_zone(self, name: str) -> Trigger:
@@ -185,7 +223,14 @@ class Excluding(Composite):
         Zones that are set stay.
         """
         zone = self.timezone or name
-        return Excluding(self.trigger.in_zone(name), *self.dates, *self.triggers, timezone=zone)
+        moved = Excluding(
+            self.trigger.in_zone(name),
+            *self.dates,
+            *self.triggers,
+            timezone=zone,
+            calendars=self.calendars,
+        )
+        return rebuilt(moved, days=tuple(days.in_zone(zone) for days in self.days))
 
     def mapped(self, change: Callable[[Trigger], Trigger]) -> Trigger:
         """Return this trigger with each part changed."""
@@ -201,6 +246,8 @@ class Excluding(Composite):
             data["dates"] = [day.isoformat() for day in self.dates]
         if self.triggers:
             data["triggers"] = [to_json(trigger) for trigger in self.triggers]
+        if self.calendars:
+            data["calendars"] = [*self.calendars]
         return data
 
     def _describe_dates(self) -> str:
@@ -241,7 +288,8 @@ def _check_not_nested(trigger: Trigger, zone: str | None) -> None:
         reason = f"it has exclusions by days of {trigger.timezone or 'no zone'}, not of {zone}"
         raise _refusal(trigger, f"{reason}; give all of them the same timezone")
     if isinstance(trigger, AnyOf) and any(isinstance(part, Composite) for part in trigger.parts):
-        raise _refusal(trigger, "its triggers have exclusions; give all of them to each trigger")
+        reason = "its triggers have exclusions or business days"
+        raise _refusal(trigger, f"{reason}; give all of them to each trigger")
 
 
 def _split_exclusions(
@@ -259,13 +307,21 @@ def _split_exclusions(
         raise _refusal(bad, "an excluded trigger cannot have exclusions; give plain triggers")
     dates = tuple(sorted({day for day in exclusions if not isinstance(day, Trigger)}))
     different = distinct(trigger if zone is None else trigger.in_zone(zone) for trigger in triggers)
-    if not exclusions:
-        raise _refusal((), "nothing is excluded; give a date or a trigger")
     if len(dates) > _MAX_DATES:
         raise _refusal(f"{len(dates)} dates", f"at most {_MAX_DATES}; use a Cron for the rest")
     if len(different) > _MAX_TRIGGERS:
         raise _refusal(f"{len(different)} triggers", f"at most {_MAX_TRIGGERS}; join them in one")
     return dates, different
+
+
+def _calendar_names(given: Iterable[str]) -> set[str]:
+    names = [*given]
+    if not names:
+        return set()
+    # A late import: few triggers name calendars.
+    from celery_dynbeat.triggers.calendar_days import check_name  # noqa: PLC0415
+
+    return {check_name(name) for name in names}
 
 
 def _refusal(value: object, reason: str) -> InvalidTriggerError:
@@ -286,11 +342,15 @@ class ExcludingCursor:
     """A cursor over the fire times on days that are not excluded."""
 
     def __init__(self, exclusion: Excluding, budget: SearchBudget) -> None:
+        if len(exclusion.days) < len(exclusion.calendars):
+            raise UnresolvedCalendarError(exclusion.calendars)
         self._exclusion, self._budget = exclusion, budget
-        self._dates = frozenset(exclusion.dates)
+        # Not one set: the set of a calendar can be large, and its triggers share it.
+        self._dates = (frozenset(exclusion.dates), *(days.dates for days in exclusion.days))
         self._zone = load_zone(exclusion.timezone or "UTC")
         self._fires = exclusion.trigger.cursor(budget)
-        self._excluded = [SingleCursor(trigger, budget) for trigger in exclusion.triggers]
+        excluded = [*exclusion.triggers, *(days.trigger for days in exclusion.days)]
+        self._excluded = [SingleCursor(rule, budget) for rule in excluded if rule is not None]
         self._upcoming: datetime | None = MIN_INSTANT
         # The end of the last day that was found not to be excluded.
         self._included_until = EARLIEST
@@ -329,7 +389,7 @@ class ExcludingCursor:
 
     def _day_of(self, fire_time: datetime) -> _FireDay:
         day, start, end = day_around(self._zone, fire_time)
-        is_excluded = day in self._dates or any(
+        is_excluded = any(day in dates for dates in self._dates) or any(
             (excluding := cursor.next_after(start - _MICROSECOND)) is not None and excluding < end
             for cursor in self._excluded
         )

@@ -13,8 +13,8 @@ from celery_dynbeat.triggers import parse_part
 from celery_dynbeat.triggers.base import Trigger
 from celery_dynbeat.triggers.wrappers import check_preparation
 
-#: The deepest nesting is AnyOf of exclusions from AnyOf.
-MAX_DEPTH = 3
+#: The deepest nesting is AnyOf of exclusions from business days of AnyOf.
+MAX_DEPTH = 4
 # A level of triggers adds at most three levels of JSON: an object, its list, an object in the list.
 _MAX_NESTING = 3 * MAX_DEPTH + 1
 

@@ -19,6 +19,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat import (
     AlertNotFoundError,
+    CalendarInUseError,
     InvalidScheduleError,
     RunNotFoundError,
     ScheduleExistsError,
@@ -257,6 +258,19 @@ def test_each_call_works(database_url):
                 await of_group("snooze_alert", 1, until=None)
             assert await of_group("delete_owners", erase_history=True, expected=0) == 0
             assert of_group.missing == set()
+
+            calendars = Caller(dynbeat.calendars)
+            made = await calendars("put", "holidays", dates=[START.date()])
+            assert await calendars("get", "holidays") == made
+            assert [each.name for each in await calendars("list")] == ["holidays"]
+            trigger = MINUTELY.excluding(calendar="holidays")
+            await mine("create", "dated", task="t", trigger=trigger)
+            assert (await mine("get", "dated")).next_run_at.date() > START.date()
+            with pytest.raises(CalendarInUseError):
+                await calendars("delete", "holidays")
+            await mine("delete", "dated")
+            await calendars("delete", "holidays")
+            assert calendars.missing == set()
 
             assert every.missing == mine.missing == set()
 

@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import Every, signals
-from celery_dynbeat.api import GroupSchedules, OwnerSchedules, Schedules
+from celery_dynbeat.api import Calendars, GroupSchedules, OwnerSchedules, Schedules
 from celery_dynbeat.common.clock import DatabaseClock
 from celery_dynbeat.db.alert_models import Alert
 from celery_dynbeat.health.probes import collect_health
@@ -45,13 +45,14 @@ SERVERS = ("postgresql_url", "mariadb_url")
 #: A call that asks for a second connection fails after pool_timeout.
 POOL_OF_ONE = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 0.3}
 HOUR = timedelta(hours=1)
-KINDS = (OwnerSchedules, GroupSchedules, Schedules)
+KINDS = (OwnerSchedules, GroupSchedules, Schedules, Calendars)
 #: Arguments that make an optional part of a call read more.
 OPTIONAL = {
     "count": {"state": "overdue"},
     "delete_owner": {"erase_history": True},
     "delete_owners": {"erase_history": True, "expected": 1},
     "list": {"state": "held"},
+    "put": {"trigger": "0 0 1 1 *"},
     "update": {"trigger": "*/5 * * * *"},
     "upcoming": {"with_skipped": True},
 }
@@ -149,6 +150,8 @@ class Seeds:
             if each.name not in {"self", "context", "dynbeat"}
         }
         given |= OPTIONAL.get(name, {}) if call not in STATISTICS else {}
+        if call in vars(Calendars).values():
+            return owner, self._arguments_of_calendars(call, given)
         if name in {"hold", "snooze_alert"}:
             given["until"] = now + HOUR
         if name.endswith("_many") and "everything" in inspect.signature(call).parameters:
@@ -173,6 +176,15 @@ class Seeds:
         """Delete the schedule; return the id of this edit."""
         mine.delete("n")
         return mine.changes("n", limit=1)[0].id
+
+    def _arguments_of_calendars(self, call, given):
+        """Make a calendar, and a schedule that uses it unless the call deletes it."""
+        calendar = f"c{self.number}"
+        self.dynbeat.calendars.put(calendar, trigger="0 0 2 1 *")
+        if call is not Calendars.delete:
+            using = Every(60).excluding(calendar=calendar)
+            self.dynbeat.schedules.for_owner("calendars").create(calendar, task="t", trigger=using)
+        return {} if call is Calendars.list else {**given, "name": calendar}
 
     def _add_alert(self, schedule):
         """Open an alert of a schedule; return its id."""
@@ -207,6 +219,8 @@ def calls():
 def bound(kind, call, dynbeat, owner):
     if kind is None:
         return partial(call, dynbeat if call is explain else dynbeat.context)
+    if kind is Calendars:
+        return getattr(dynbeat.calendars, call.__name__)
     schedules = dynbeat.schedules
     scopes = {
         OwnerSchedules: lambda: schedules.for_owner(owner),

@@ -13,10 +13,10 @@ from functools import partial
 from importlib import import_module
 
 import pytest
-from sqlalchemy import create_engine, event, select
+from sqlalchemy import create_engine, delete, event, select
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import Every, beat, transitions
+from celery_dynbeat import Cron, Every, beat, transitions
 from celery_dynbeat.alerts.alert_pass import AlertPass
 from celery_dynbeat.beat import config_sync
 from celery_dynbeat.beat.maintenance import prune, prune_changes
@@ -26,6 +26,7 @@ from celery_dynbeat.common.errors import DispatchError
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.alert_models import Alert
+from celery_dynbeat.db.calendar_models import CALENDARS, LINKS, Calendar, ScheduleCalendar
 from celery_dynbeat.db.models import Application, Base, Change, Hold, NodeKind, Run, Schedule
 from celery_dynbeat.db.slot_models import SLOT_SCOPES
 from celery_dynbeat.process.heartbeat import HeartbeatWriter
@@ -80,6 +81,7 @@ class Site:
         """Give both owners work of each kind, which is due within 20 seconds."""
         for owner in (HELD, FREE):
             mine = self.dynbeat.schedules.for_owner(owner)
+            self.dynbeat.calendars.put(owner[:1], trigger="0 9 1 1 *")
             for name in STARTED:
                 mine.create(name, task="t", trigger=MINUTELY)
             mine.create("filled", task="t", trigger=MINUTELY)
@@ -123,6 +125,10 @@ class Site:
         mine.update("filled", trigger=Every(20 * SECOND, anchor=START))
         mine.backfill("filled", since=START + SECOND, until=START + 30 * SECOND + SECOND)
         mine.rerun_many(since=START)
+        dated = Cron("0 9 * * *").excluding(calendar=owner[:1])
+        for name in ("dated", "typed"):
+            mine.create(name, task="t", trigger=dated)
+        self.dynbeat.calendars.put(owner[:1], trigger="0 9 22 11 *")
 
     def _damage(self, session):
         """Write what only SQL or the passage of time writes."""
@@ -135,7 +141,10 @@ class Site:
             old.scheduled_for = old.created_at = old.finished_at = past
             session.add(old)
         for schedule in session.scalars(select(Schedule)):
-            if schedule.name == "unplanned":
+            if schedule.name == "typed":
+                links = delete(ScheduleCalendar)
+                session.execute(links.where(ScheduleCalendar.schedule_id == schedule.id))
+            if schedule.name in {"unplanned", "typed"}:
                 schedule.next_run_at = schedule.next_fire_at = None
             elif schedule.name == "parked":
                 schedule.held_at = past
@@ -192,6 +201,8 @@ class Site:
             status = {run.id: run.status for run in runs}
             alerts = {(alert.name, alert.kind) for alert in of(Alert)}
             holds = of(Hold)
+            linked = select(ScheduleCalendar.planned_version, Calendar).join(Calendar)
+            linked = session.execute(linked.where(Calendar.name == owner[:1])).all()
         first = {name: status[self.runs[owner, name].run_id] for name in STARTED}
         origins = {run.origin for run in runs}
         replaced = next(run for run in runs if run.id == self.runs[owner, "replaced"].run_id)
@@ -214,6 +225,8 @@ class Site:
             "requests": {"backfill", "rerun"} <= origins,
             "pruned": not [row for row in old if row.name == "old"],
             "holds": not holds,
+            "calendars": [version for version, _ in linked] == [2, 2]
+            and all(each.in_force_at is not None for _, each in linked),
             "alerts": {("lost", "lost"), ("failed", "failed")} <= alerts,
         }
         return [kind for kind, is_done in done.items() if not is_done]
@@ -251,10 +264,17 @@ def lock_tables(session, tables):
         rows = select(table)
         if "owner" in table.c:
             rows = rows.where(table.c.owner == HELD)
+        elif table is LINKS:
+            # One by one: MariaDB would scan this short table, and lock each row of it.
+            for row_id in ids:
+                session.execute(rows.where(table.c.schedule_id == row_id).with_for_update()).all()
+            continue
         elif "schedule_id" in table.c:
             rows = rows.where(table.c.schedule_id.in_(ids))
         elif table is SLOT_SCOPES:
             rows = rows.where(table.c.name == "g/")
+        elif table is CALENDARS:
+            rows = rows.where(table.c.name == HELD[:1])
         session.execute(rows.with_for_update()).all()
 
 

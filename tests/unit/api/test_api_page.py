@@ -9,6 +9,8 @@ import pytest
 from celery_dynbeat import (
     BulkFailure,
     BulkResult,
+    CalendarEffect,
+    CalendarInfo,
     ChangeInfo,
     FireTime,
     ForecastInfo,
@@ -21,7 +23,7 @@ from celery_dynbeat import (
     RunInfo,
     ScheduleInfo,
 )
-from celery_dynbeat.api import GroupSchedules, OwnerSchedules, Schedules
+from celery_dynbeat.api import Calendars, GroupSchedules, OwnerSchedules, Schedules
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "api.md").read_text()
 
@@ -30,7 +32,7 @@ def public(kind):
     return [name for name, _ in inspect.getmembers(kind) if not name.startswith("_")]
 
 
-@pytest.mark.parametrize("kind", [GroupSchedules, OwnerSchedules, Schedules])
+@pytest.mark.parametrize("kind", [GroupSchedules, OwnerSchedules, Schedules, Calendars])
 def test_the_page_has_each_call(kind):
     missing = [name for name in public(kind) if f"`{name}(" not in PAGE and f"`{name}`" not in PAGE]
 
@@ -40,7 +42,7 @@ def test_the_page_has_each_call(kind):
 @pytest.mark.parametrize(
     "kind",
     [
-        *(ScheduleInfo, RunInfo, ChangeInfo, FireTime),
+        *(ScheduleInfo, RunInfo, ChangeInfo, FireTime, CalendarInfo, CalendarEffect),
         *(ForecastInfo, ForecastPeak, ForecastRow, OwnerRuns),
         *(HoldInfo, RequestInfo, PreviewedFireTime, BulkResult, BulkFailure),
     ],

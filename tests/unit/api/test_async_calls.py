@@ -7,8 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from celery_dynbeat.api import GroupSchedules, OwnerSchedules, Schedules, async_calls
+from celery_dynbeat.api import (
+    Calendars,
+    GroupSchedules,
+    OwnerSchedules,
+    Schedules,
+    async_calls,
+)
 from celery_dynbeat.api.async_calls import (
+    AsyncCalendars,
     AsyncGroupSchedules,
     AsyncOwnerSchedules,
     AsyncSchedules,
@@ -20,6 +27,7 @@ KINDS = [
     (AsyncOwnerSchedules, OwnerSchedules),
     (AsyncGroupSchedules, GroupSchedules),
     (AsyncSchedules, Schedules),
+    (AsyncCalendars, Calendars),
 ]
 #: The calls that return other calls.
 SCOPES = ("for_owner", "for_group")

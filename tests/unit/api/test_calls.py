@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-from celery_dynbeat.api import GroupSchedules, OwnerSchedules, Schedules
+from celery_dynbeat.api import Calendars, GroupSchedules, OwnerSchedules, Schedules
 
 READS = {
     *("alert_targets", "alerts", "changes", "count", "count_runs", "export", "for_group"),
@@ -14,7 +14,7 @@ READS = {
 }
 CALLS = [
     (kind, name)
-    for kind in (GroupSchedules, OwnerSchedules, Schedules)
+    for kind in (GroupSchedules, OwnerSchedules, Schedules, Calendars)
     for name, _ in inspect.getmembers(kind, inspect.isfunction)
     if not name.startswith("_")
 ]

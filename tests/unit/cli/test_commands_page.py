@@ -23,7 +23,10 @@ def commands(group=dynbeat):
             yield command
 
 
-ALL = pytest.mark.parametrize("command", list(commands()), ids=lambda command: command.name)
+COMMANDS = list(commands())
+# Groups have commands of the same name.
+IDS = [f"{number}-{each.name}" for number, each in enumerate(COMMANDS)]
+ALL = pytest.mark.parametrize("command", COMMANDS, ids=IDS)
 
 
 def test_the_page_is_written_by_make_docs():

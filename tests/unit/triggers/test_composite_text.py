@@ -227,7 +227,7 @@ def test_text_nested_too_deep_is_rejected_without_reading_its_parts():
         spec = [{"kind": "any_of", "spec": spec}, {"kind": "every", "spec": "PT7M"}]
     text = json.dumps(spec, separators=(",", ":"))
 
-    with pytest.raises(InvalidTriggerError, match="more than 3"):
+    with pytest.raises(InvalidTriggerError, match="more than 4"):
         parse_trigger("any_of", text)
 
 

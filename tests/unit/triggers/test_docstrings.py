@@ -8,9 +8,13 @@ import pytest
 import celery_dynbeat
 from celery_dynbeat import triggers
 
-TRIGGERS = ["AnyOf", "Cron", "Every", "Excluding", "Once", "RRule", "Solar"]
+TRIGGERS = ["AnyOf", "Cron", "Every", "Excluding", "OnBusinessDay", "Once", "RRule", "Solar"]
 #: The names that an example uses without an import.
-NAMES = {name: getattr(celery_dynbeat, name) for name in TRIGGERS if name != "Excluding"}
+NAMES = {
+    name: getattr(celery_dynbeat, name)
+    for name in [*TRIGGERS, "CalendarDays"]
+    if name not in {"Excluding", "OnBusinessDay"}
+}
 TIMES = {"UTC": UTC, "date": date, "datetime": datetime, "timedelta": timedelta}
 
 

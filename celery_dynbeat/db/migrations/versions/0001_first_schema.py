@@ -46,10 +46,13 @@ def upgrade() -> None:
     _create_alert_check()
     _create_alert_message()
     _create_slot()
+    _create_calendar()
 
 
 def downgrade() -> None:
     for name in (
+        "schedule_calendar",
+        "calendar",
         "slot_scope",
         "slot",
         "alert_message",
@@ -655,4 +658,43 @@ def _create_slot() -> None:
         "dynbeat_slot_scope",
         sa.Column("name", ExactText(255), primary_key=True),
         sa.Column("last_owner", ExactText(255), server_default="", nullable=False),
+    )
+
+
+def _create_calendar() -> None:
+    _create_table(
+        "dynbeat_calendar",
+        sa.Column("id", BIG_ID, primary_key=True, autoincrement=True),
+        sa.Column("name", ExactText(100), nullable=False),
+        sa.Column("definition", sa.Text(), nullable=False),
+        sa.Column("timezone", ExactText(64), nullable=True),
+        sa.Column("weekend", ExactText(32), server_default="sat,sun", nullable=False),
+        sa.Column("version", sa.Integer(), server_default="1", nullable=False),
+        sa.Column("created_at", UtcDateTime(), server_default=utc_now(), nullable=False),
+        sa.Column("updated_at", UtcDateTime(), server_default=utc_now(), nullable=False),
+        sa.Column("updated_by", ExactText(255), server_default="", nullable=False),
+        sa.Column("in_force_at", UtcDateTime(), nullable=True),
+        sa.UniqueConstraint("name"),
+        sa.CheckConstraint("name <> ''", name="name_given"),
+    )
+    _create_table(
+        "dynbeat_schedule_calendar",
+        sa.Column(
+            "schedule_id",
+            BIG_ID,
+            sa.ForeignKey("dynbeat_schedule.id", ondelete="CASCADE"),
+            primary_key=True,
+        ),
+        sa.Column(
+            "calendar_id",
+            BIG_ID,
+            sa.ForeignKey("dynbeat_calendar.id", ondelete="RESTRICT"),
+            primary_key=True,
+        ),
+        sa.Column("planned_version", sa.Integer(), nullable=False),
+    )
+    _create_index(
+        "ix_dynbeat_schedule_calendar_planned",
+        "dynbeat_schedule_calendar",
+        ["calendar_id", "planned_version", "schedule_id"],
     )

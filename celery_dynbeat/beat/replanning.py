@@ -1,0 +1,161 @@
+"""Plan the schedules again whose calendars have changed, a batch in one transaction.
+
+    put()            a new version of the calendar, and a notification
+    a batch          lock schedules that were planned with an older version, plan them from now on,
+                     note the new version in their links, commit
+    no link is left  the calendar is in force: ``in_force_at``, and an event
+
+A crash loses at most a batch that is not committed: its links still have the older version. Beats
+skip the rows that others have locked. These schedules come in a later round.
+
+A schedule needs no plan if the next plan uses the present days anyway: it is paused or unplanned,
+or its next fire time has passed, as that of a due or held one has. Then only its link changes. So
+does that of a finished schedule. A schedule in quarantine stays there, unless its calendars were
+the reason.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.beat.claim import replan_rows, write_plans
+from celery_dynbeat.common.errors import UnusableCalendarError
+from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.db.engine import Database
+from celery_dynbeat.db.statements import Row
+from celery_dynbeat.store import calendars
+from celery_dynbeat.store.schedules import calendars_of, due
+from celery_dynbeat.telemetry import emit_on_commit, events, has_listeners
+from celery_dynbeat.triggers import is_known
+
+#: Schedules that one transaction locks and plans.
+BATCH_SIZE = 200
+#: Calendars that one pass looks at.
+MAX_CALENDARS = 50
+#: After a round that left out locked schedules, the next one begins after this time.
+LOCKED_PAUSE = timedelta(seconds=1)
+#: A position before the first link of a calendar.
+START = (-1, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Replanned:
+    """The result of one batch: the number of its links, and the position of the last one.
+
+    ``position`` None: the round of this calendar has ended.
+    """
+
+    handled: int
+    position: tuple[int, int] | None
+
+
+def replan_batch(
+    session: Session,
+    *,
+    calendar: Row,
+    after: tuple[int, int],
+    now: datetime,
+    settings: Settings,
+) -> Replanned:
+    """Plan the next batch of schedules of a calendar again, those after the position ``after``."""
+    waiting = partial(
+        calendars.waiting_ids, session, calendar_id=calendar.id, version=calendar.version
+    )
+    keys = waiting(after=after, limit=BATCH_SIZE)
+    handled = _replan(session, calendar, [key[1] for key in keys], now=now, settings=settings)
+    if len(keys) == BATCH_SIZE:
+        return Replanned(handled, keys[-1])
+    # Other transactions have locked those that are left.
+    if not waiting(after=START, limit=1):
+        _note_in_force(session, calendar, now=now)
+    return Replanned(handled, None)
+
+
+def _replan(
+    session: Session, calendar: Row, ids: Sequence[int], *, now: datetime, settings: Settings
+) -> int:
+    """Plan schedules again, and note that in their links. Return the number of those links."""
+    if not ids:
+        return 0
+    # A newer beat can plan the others.
+    rows = [row for row in due.lock_by_ids(session, ids) if is_known(row.trigger_kind)]
+    # After the locks. A put() that commits later finds the links with this version.
+    days = calendars_of(session, rows)
+    done = _plan(session, rows, now=now, settings=settings)
+    # The trigger of a schedule that SQL by hand changed may not name the calendar any more.
+    versions = {calendar.id: calendar.version, **{each.id: each.version for each in days.values()}}
+    changed = {
+        calendar_id: calendars.set_planned(session, done, calendar_id=calendar_id, version=version)
+        for calendar_id, version in versions.items()
+    }
+    return changed[calendar.id]
+
+
+def _plan(
+    session: Session, rows: Sequence[Row], *, now: datetime, settings: Settings
+) -> Sequence[int]:
+    """Plan those of the locked rows that need it. Return the ids of the rows that are done."""
+    needing = [row for row in rows if _needs_plan(row, now)]
+    decisions = replan_rows(session, needing, now=now, settings=settings)
+    write_plans(session, [each for each in decisions if each.is_change], now=now, settings=settings)
+    unreached = {row.id for row in needing} - {each.change["id"] for each in decisions}
+    return [row.id for row in rows if row.id not in unreached]
+
+
+def _needs_plan(row: Row, now: datetime) -> bool:
+    if not row.enabled:
+        return False
+    if row.error is not None:
+        return UnusableCalendarError.is_named_in(row.error)
+    return row.next_run_at is not None and row.next_fire_at > now
+
+
+def _note_in_force(session: Session, calendar: Row, *, now: datetime) -> None:
+    noted = calendars.set_in_force(
+        session, calendar_id=calendar.id, version=calendar.version, now=now
+    )
+    if noted and has_listeners(events.CalendarInForce):
+        event = events.CalendarInForce(
+            calendar=calendar.name, version=calendar.version, after=now - calendar.updated_at
+        )
+        emit_on_commit(session, event)
+
+
+class Replanning:
+    """Plans the schedules of changed calendars, some in each pass of one beat."""
+
+    def __init__(self, *, database: Database, settings: Settings) -> None:
+        self._database, self._settings = database, settings
+        #: By the id and the version of a calendar: the position in its present round.
+        self._positions: dict[tuple[int, int], tuple[int, int]] = {}
+        #: None: no schedule waits.
+        self.next_at: datetime | None = None
+
+    def run(self, now: datetime) -> int:
+        """Plan a batch of schedules again, and return their number."""
+        find = partial(calendars.not_in_force, limit=MAX_CALENDARS)
+        found = self._database.read(find)
+        positions: dict[tuple[int, int], tuple[int, int]] = {}
+        self.next_at = now + LOCKED_PAUSE if found else None
+        handled = 0
+        for calendar in found:
+            key = (calendar.id, calendar.version)
+            position: tuple[int, int] | None = self._positions.get(key, START)
+            if handled < BATCH_SIZE:
+                batch = self._replan(calendar, after=self._positions.get(key, START), now=now)
+                handled, position = handled + batch.handled, batch.position
+            if position is not None:
+                positions[key] = position
+        if positions:
+            # The rest follows at once.
+            self.next_at = now
+        self._positions = positions
+        return handled
+
+    def _replan(self, calendar: Row, *, after: tuple[int, int], now: datetime) -> Replanned:
+        settings = self._settings.for_pass()
+        work = partial(replan_batch, calendar=calendar, after=after, now=now, settings=settings)
+        return self._database.run(work)

@@ -1,0 +1,101 @@
+"""The days of a shared calendar, as triggers need them.
+
+A trigger stores the name of a calendar. ``Trigger.resolved`` gives it the days.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import lru_cache
+
+from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.text import shorten
+from celery_dynbeat.triggers.base import Trigger
+
+#: Saturday and Sunday, as ``date.weekday`` numbers them.
+WEEKEND = frozenset({5, 6})
+#: The days of the week as calendars name them, from Monday on.
+WEEKDAY_NAMES = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_NAME = re.compile(r"[a-z0-9._-]{1,100}", re.ASCII)
+
+
+def check_name(name: object) -> str:
+    """Return ``name``, the name of a calendar. Raises ``InvalidTriggerError``."""
+    if isinstance(name, str) and _NAME.fullmatch(name):
+        return name
+    rule = "must be 1 to 100 of the characters a-z, 0-9, '.', '_' and '-', such as 'holidays-de'"
+    raise InvalidTriggerError(f"calendar {shorten(name)}: the name {rule}", field="calendar")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CalendarDays:
+    """The days of one version of a calendar.
+
+    The days are ``dates``, and each day on which ``trigger`` fires. ``weekend`` are the days of the
+    week that are no business days, Monday is 0. It counts only for business days. ``id`` and
+    ``version`` are those of the stored calendar.
+
+    Equal by content. The hash needs only the name and the version, because there can be thousands
+    of dates.
+    """
+
+    name: str
+    dates: frozenset[date] = frozenset()
+    trigger: Trigger | None = None
+    weekend: frozenset[int] = WEEKEND
+    version: int = 0
+    id: int = 0
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, CalendarDays):
+            return NotImplemented
+        return self._content() == other._content()
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.version))
+
+    def __repr__(self) -> str:
+        return f"<CalendarDays {self.name!r}, version {self.version}>"
+
+    def in_zone(self, name: str) -> "CalendarDays":
+        """Return these days with the trigger in the zone ``name``, if it has none."""
+        if self.trigger is None or not self.trigger.needs_zone:
+            return self
+        return _in_zone(self, name)
+
+    def _content(self) -> tuple[object, ...]:
+        return self.name, self.version, self.id, self.weekend, self.trigger, self.dates
+
+
+# Each plan of a schedule needs the same one.
+@lru_cache(maxsize=1024)
+def _in_zone(days: CalendarDays, name: str) -> CalendarDays:
+    trigger = days.trigger
+    return days if trigger is None else replace(days, trigger=trigger.in_zone(name))
+
+
+def days_of(calendars: Mapping[str, CalendarDays], name: str) -> CalendarDays:
+    """Return the days of the calendar ``name``. Raises ``InvalidTriggerError`` if it is missing."""
+    days = calendars.get(name)
+    if days is None:
+        rule = "there is no calendar with this name; create it with dynbeat.calendars.put()"
+        raise InvalidTriggerError(f"calendar {name!r}: {rule}", field="calendar")
+    return days
+
+
+def empty_calendars(names: Iterable[str]) -> Mapping[str, CalendarDays]:
+    """Return calendars of these names without any day: they take and move no fire time."""
+    return {name: CalendarDays(name, weekend=frozenset()) for name in names}
+
+
+def weekend_text(weekend: Collection[int]) -> str:
+    """Return ``sat,sun`` for 5 and 6."""
+    return ",".join(WEEKDAY_NAMES[number] for number in sorted(weekend))
+
+
+def read_weekend(text: str) -> frozenset[int]:
+    """Return the numbers of the days in ``text``, such as ``sat,sun``. Raises ``ValueError``."""
+    return frozenset(WEEKDAY_NAMES.index(name.strip()) for name in text.split(",") if name.strip())

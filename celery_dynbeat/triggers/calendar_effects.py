@@ -1,0 +1,112 @@
+"""What the calendars of a trigger do to its fire times, for previews."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from heapq import merge
+from itertools import islice
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from celery_dynbeat.triggers.base import SEARCH_STEPS, BudgetExceededError, SearchBudget, Trigger
+from celery_dynbeat.triggers.calendar_days import CalendarDays
+from celery_dynbeat.triggers.composite.any_of import AnyOf
+from celery_dynbeat.triggers.composite.excluding import Excluding
+from celery_dynbeat.triggers.composite.on_business_day import (
+    BusinessDays,
+    OnBusinessDay,
+    moved_to,
+)
+from celery_dynbeat.triggers.zones import LocalDay, day_around, load_zone
+
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class CalendarEffect(NamedTuple):
+    """A fire time that a calendar takes out, or moves: ``moved_to`` is then its business day."""
+
+    at: datetime
+    calendar: str
+    moved_to: datetime | None = None
+
+
+def effects_on(
+    trigger: Trigger, *, after: datetime, until: datetime, limit: int
+) -> list[CalendarEffect]:
+    """Return the first ``limit`` effects on fire times in ``(after, until]``, in order.
+
+    Fewer are returned if they take too many steps. ``trigger`` is resolved.
+    """
+    found: list[CalendarEffect] = []
+    try:
+        for effect in islice(_effects(trigger, after, until, SearchBudget(SEARCH_STEPS)), limit):
+            found.append(effect)  # noqa: PERF402 - an exceeded budget must not lose the others
+    except BudgetExceededError:
+        pass
+    return found
+
+
+def _effects(
+    trigger: Trigger, after: datetime, until: datetime, budget: SearchBudget
+) -> Iterator[CalendarEffect]:
+    if not trigger.calendar_names:
+        return iter(())
+    if isinstance(trigger, AnyOf):
+        return merge(*(_effects(part, after, until, budget) for part in trigger.parts))
+    if isinstance(trigger, Excluding):
+        inner = _effects(trigger.trigger, after, until, budget)
+        return merge(inner, _taken(trigger, after, until, budget))
+    assert isinstance(trigger, OnBusinessDay)  # noqa: S101 - no other kind names calendars
+    return _moved(trigger, after, until, budget)
+
+
+def _taken(
+    rule: Excluding, after: datetime, until: datetime, budget: SearchBudget
+) -> Iterator[CalendarEffect]:
+    zone = load_zone(rule.timezone or "UTC")
+    for day, fire_times in _days(rule.trigger, zone, after, until, budget):
+        name = next((days.name for days in rule.days if _includes(days, day, budget)), None)
+        if name is not None:
+            yield from (CalendarEffect(at, name) for at in fire_times)
+
+
+def _moved(
+    rule: OnBusinessDay, after: datetime, until: datetime, budget: SearchBudget
+) -> Iterator[CalendarEffect]:
+    business = BusinessDays(rule, budget)
+    for day, fire_times in _days(rule.trigger, business.zone, after, until, budget):
+        if business.includes(day.date):
+            continue
+        target = business.target(day.date)
+        for at in fire_times:
+            moved = None if target is None else moved_to(business.zone, at, target)
+            yield CalendarEffect(at, rule.calendar, moved)
+
+
+def _days(
+    trigger: Trigger, zone: ZoneInfo, after: datetime, until: datetime, budget: SearchBudget
+) -> Iterator[tuple[LocalDay, Iterator[datetime]]]:
+    """Yield each day with fire times in ``(after, until]``, and an iterator over these."""
+    fire_time = trigger.cursor(budget).next_after(after)
+    while fire_time is not None and fire_time <= until:
+        day = day_around(zone, fire_time)
+        yield day, _fire_times(trigger, fire_time, min(until, day.end - _MICROSECOND), budget)
+        fire_time = trigger.cursor(budget).next_after(day.end - _MICROSECOND)
+
+
+def _fire_times(
+    trigger: Trigger, first: datetime, until: datetime, budget: SearchBudget
+) -> Iterator[datetime]:
+    cursor = trigger.cursor(budget)
+    fire_time: datetime | None = first
+    while fire_time is not None and fire_time <= until:
+        yield fire_time
+        fire_time = cursor.next_after(fire_time)
+
+
+def _includes(days: CalendarDays, day: LocalDay, budget: SearchBudget) -> bool:
+    if day.date in days.dates:
+        return True
+    if days.trigger is None:
+        return False
+    fire_time = days.trigger.next_within(day.start - _MICROSECOND, budget)
+    return fire_time is not None and fire_time < day.end

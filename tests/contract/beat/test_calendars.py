@@ -1,0 +1,353 @@
+"""Beat and shared calendars: claims, plans after an edit, crashes, quarantine."""
+
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import AnyOf, Cron, Once
+from celery_dynbeat.beat import replanning
+from celery_dynbeat.beat.claim import claim
+from celery_dynbeat.store import calendars as calendars_store
+from celery_dynbeat.testing import ManualBeat
+from tests.support.applications import START, execute
+
+NAME = "holidays"
+DAILY = Cron("0 12 * * *")
+USING = DAILY.excluding(calendar=NAME)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+#: START is 21 November 2026, a Saturday.
+SATURDAY, SUNDAY, MONDAY, TUESDAY = (date(2026, 11, day) for day in (21, 22, 23, 24))
+NEVER = date(2030, 1, 1)
+
+
+def at(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def calendars(dynbeat):
+    made = dynbeat.calendars
+    made.put(NAME, dates=[NEVER])
+    return made
+
+
+def sent_days(sent):
+    return [run.scheduled_for.date() for run in sent]
+
+
+def test_a_due_fire_time_on_a_new_day_is_not_sent(calendars, mine, clock, dynbeat, sent, beat):
+    mine.create("n", task="t", trigger=USING)
+    assert mine.get("n").next_run_at == at(SATURDAY)
+    calendars.put(NAME, dates=[SATURDAY])
+    clock.advance(4 * HOUR)
+    # Only a claim: beat has planned nothing again.
+    with Session(dynbeat.context.database.engine) as session:
+        claim(session, now=clock.now(), settings=dynbeat.context.settings)
+        session.commit()
+
+    assert mine.runs() == []
+    assert mine.get("n").next_run_at == at(SUNDAY)
+    clock.advance(DAY)
+    beat.run_until_idle()
+    assert sent_days(sent) == [SUNDAY]
+
+
+def test_an_edit_plans_the_schedules_again(calendars, mine, beat, clock):
+    calendars.put(NAME, dates=[SATURDAY])
+    mine.create("n", task="t", trigger=USING)
+    assert mine.get("n").next_run_at == at(SUNDAY)
+
+    changed = calendars.put(NAME, dates=[SUNDAY, MONDAY])
+    assert (changed.version, changed.in_force_at) == (3, None)
+    assert changed.waiting_schedules.count == 1
+    # put() has locked and changed no schedule.
+    assert mine.get("n").next_run_at == at(SUNDAY)
+    clock.advance(timedelta(minutes=1))
+    beat.run_until_idle()
+
+    assert mine.get("n").next_run_at == at(SATURDAY)
+    assert mine.get("n").version == 1
+    found = calendars.get(NAME)
+    assert (found.in_force_at, found.waiting_schedules.count) == (clock.now(), 0)
+
+
+def test_plans_come_in_batches(calendars, mine, beat, monkeypatch):
+    monkeypatch.setattr(replanning, "BATCH_SIZE", 3)
+    rows = [{"name": f"n{n}", "task": "t", "trigger": USING} for n in range(8)]
+    mine.create_many(rows)
+    # Beat sees that there is a calendar.
+    beat.run_until_idle()
+    calendars.put(NAME, dates=[SATURDAY])
+
+    waiting = []
+    for _ in range(4):
+        waiting.append(calendars.get(NAME).waiting_schedules.count)
+        beat.tick()
+
+    assert waiting == [8, 5, 2, 0]
+    assert calendars.get(NAME).in_force_at == START
+    assert {each.next_run_at for each in mine.list()} == {at(SUNDAY)}
+
+
+def test_a_locked_schedule_is_planned_later_and_delays_no_other(
+    calendars, dynbeat, mine, beat, clock, monkeypatch
+):
+    if dynbeat.context.database.capabilities.embedded:
+        pytest.skip("SQLite has no row locks")
+    monkeypatch.setattr(replanning, "BATCH_SIZE", 2)
+    mine.create_many([{"name": f"n{n}", "task": "t", "trigger": USING} for n in range(5)])
+    calendars.put(NAME, dates=[SATURDAY])
+
+    with Session(dynbeat.context.database.engine) as session:
+        for name in ("n0", "n1"):
+            mine.update(name, description="locked", session=session)
+        for _ in range(6):
+            beat.tick()
+        assert calendars.get(NAME).waiting_schedules.count == 2
+        assert calendars.get(NAME).in_force_at is None
+        session.rollback()
+    for _ in range(2):
+        # The first round ends.
+        clock.advance(replanning.LOCKED_PAUSE)
+        beat.run_until_idle()
+
+    assert calendars.get(NAME).waiting_schedules.count == 0
+    assert {each.next_run_at for each in mine.list()} == {at(SUNDAY)}
+
+
+def test_two_beats_share_the_work(calendars, dynbeat, mine, monkeypatch):
+    monkeypatch.setattr(replanning, "BATCH_SIZE", 2)
+    mine.create_many([{"name": f"n{n}", "task": "t", "trigger": USING} for n in range(7)])
+    beats = [ManualBeat(dynbeat), ManualBeat(dynbeat)]
+    calendars.put(NAME, dates=[SATURDAY])
+
+    for _ in range(4):
+        for each in beats:
+            each.tick()
+
+    assert calendars.get(NAME).in_force_at == START
+    assert {each.next_run_at for each in mine.list()} == {at(SUNDAY)}
+
+
+class CrashError(Exception):
+    """Beat crashes."""
+
+
+def test_a_crash_loses_no_schedule(calendars, dynbeat, mine, beat, monkeypatch):
+    monkeypatch.setattr(replanning, "BATCH_SIZE", 2)
+    mine.create_many([{"name": f"n{n}", "task": "t", "trigger": USING} for n in range(5)])
+    calendars.put(NAME, dates=[SATURDAY])
+    crashing = ManualBeat(dynbeat)
+    crashing.tick()
+
+    def crash(*_args, **_given):
+        raise CrashError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(calendars_store, "set_planned", crash)
+        with pytest.raises(CrashError):
+            crashing.tick()
+    assert calendars.get(NAME).waiting_schedules.count == 3
+    beat.run_until_idle()
+
+    assert calendars.get(NAME).waiting_schedules.count == 0
+    assert {each.next_run_at for each in mine.list()} == {at(SUNDAY)}
+
+
+def test_a_link_of_an_old_version_that_commits_later_is_planned(
+    calendars, dynbeat, mine, beat, clock
+):
+    """A create that read the old days commits after beat has planned the others."""
+    mine.create("n", task="t", trigger=USING)
+    calendars.put(NAME, dates=[SATURDAY])
+    beat.run_until_idle()
+    assert calendars.get(NAME).in_force_at is not None
+    execute(dynbeat, "UPDATE dynbeat_schedule_calendar SET planned_version = 1")
+    execute(
+        dynbeat,
+        "UPDATE dynbeat_schedule SET next_fire_at = :at, next_run_at = :at",
+        at=at(SATURDAY),
+    )
+    assert calendars.get(NAME).in_force_at is None
+
+    clock.advance(HOUR)
+    beat.run_until_idle()
+
+    assert mine.get("n").next_run_at == at(SUNDAY)
+    assert calendars.get(NAME).in_force_at is not None
+
+
+def test_rows_that_need_no_plan_get_only_their_link(calendars, mine, beat, clock, dynbeat):
+    mine.create("paused", task="t", trigger=USING)
+    mine.create("finished", task="t", trigger=USING, max_runs=1)
+    mine.create("broken", task="t", trigger=USING)
+    mine.create("jittered", task="t", trigger=USING, jitter=HOUR)
+    mine.pause("paused")
+    clock.advance(3 * HOUR + timedelta(seconds=1))
+    beat.run_until_idle()
+    assert mine.get("finished").finished_at is not None
+    execute(
+        dynbeat,
+        "UPDATE dynbeat_schedule SET error = 'X: y', next_run_at = NULL WHERE name = 'broken'",
+    )
+    before = {each.name: each.to_dict() for each in mine.list()}
+    calendars.put(NAME, dates=[MONDAY])
+    clock.advance(timedelta(seconds=1))
+    beat.run_until_idle()
+
+    assert {each.name: each.to_dict() for each in mine.list()} == before
+    assert calendars.get(NAME).waiting_schedules.count == 0
+    mine.resume("paused")
+    mine.resume("broken")
+    assert mine.get("broken").next_run_at == at(SUNDAY)
+
+
+def test_a_fire_time_that_jitter_delays_is_not_lost(calendars, mine, beat, clock, sent):
+    mine.create("n", task="t", trigger=USING, jitter=2 * HOUR)
+    delayed = mine.get("n").next_run_at
+    assert delayed > at(SATURDAY) + timedelta(minutes=1)
+    clock.advance(at(SATURDAY) + timedelta(seconds=1) - START)
+    calendars.put(NAME, dates=[MONDAY])
+    beat.run_until_idle()
+    clock.advance(2 * HOUR)
+    beat.run_until_idle()
+
+    assert sent_days(sent) == [SATURDAY]
+
+
+def test_a_held_schedule_is_claimed_with_the_present_days(calendars, mine, beat, clock, sent):
+    mine.create("n", task="t", trigger=USING)
+    mine.hold()
+    clock.advance(DAY)
+    beat.run_until_idle()
+    calendars.put(NAME, dates=[SATURDAY, SUNDAY])
+    beat.run_until_idle()
+    assert calendars.get(NAME).waiting_schedules.count == 0
+    clock.advance(DAY + 4 * HOUR)
+    mine.release()
+    beat.run_until_idle()
+
+    assert sent_days(sent) == [MONDAY]
+
+
+ALL_DAYS = "0 0 * * *"
+
+
+@pytest.mark.parametrize("when", ["replan", "claim"])
+def test_a_calendar_finishes_no_schedule(calendars, mine, beat, clock, when, sent):
+    mine.create("n", task="t", trigger=USING)
+    beat.run_until_idle()
+    calendars.put(NAME, trigger=ALL_DAYS)
+    if when == "claim":
+        clock.advance(4 * HOUR)
+    beat.run_until_idle()
+
+    blocked = mine.get("n")
+    assert (blocked.finished_at, blocked.next_run_at) == (None, None)
+    assert blocked.error.startswith("UnusableCalendarError: with the calendar holidays, it has no")
+    assert "dynbeat.calendars.put()" in blocked.error
+    assert sent == []
+    calendars.put(NAME, dates=[SUNDAY])
+    beat.run_until_idle()
+
+    free = mine.get("n")
+    assert free.error is None
+    assert free.next_run_at == at(SATURDAY if when == "replan" else MONDAY)
+
+
+def test_the_last_fire_time_is_sent_before_the_quarantine(calendars, mine, beat, clock, sent):
+    mine.create("n", task="t", trigger=USING, end_at=at(MONDAY))
+    calendars.put(NAME, dates=[SUNDAY, MONDAY])
+    beat.run_until_idle()
+    clock.advance(4 * HOUR)
+    beat.run_until_idle()
+
+    assert sent_days(sent) == [SATURDAY]
+    assert mine.get("n").error is not None
+    calendars.put(NAME, dates=[SUNDAY])
+    beat.run_until_idle()
+    assert mine.get("n").next_run_at == at(MONDAY)
+    clock.advance(3 * DAY)
+    beat.run_until_idle()
+    assert mine.get("n").finished_at is not None
+
+
+def test_a_resume_does_not_finish_a_schedule_that_a_calendar_blocks(calendars, mine, beat):
+    mine.create("n", task="t", trigger=USING)
+    mine.pause("n")
+    calendars.put(NAME, trigger=ALL_DAYS)
+
+    resumed = mine.resume("n")
+
+    assert resumed.finished_at is None
+    assert resumed.error.startswith("UnusableCalendarError: ")
+    calendars.put(NAME, dates=[SUNDAY])
+    beat.run_until_idle()
+    assert mine.get("n").next_run_at == at(SATURDAY)
+
+
+def test_a_one_off_on_a_new_day_waits_for_the_next_edit(calendars, mine, beat, clock):
+    mine.create("n", task="t", trigger=Once(at(MONDAY)).excluding(calendar=NAME))
+    calendars.put(NAME, dates=[MONDAY])
+    beat.run_until_idle()
+    assert mine.get("n").error is not None
+    clock.advance(3 * DAY)
+    calendars.put(NAME, dates=[NEVER])
+    beat.run_until_idle()
+
+    ended = mine.get("n")
+    assert (ended.error, ended.finished_at) == (None, clock.now())
+
+
+def test_a_schedule_that_the_calendar_makes_too_costly_recovers(calendars, mine, beat):
+    costly = AnyOf(*(Cron(f"{n} 12 * * *") for n in range(20))).excluding(calendar=NAME)
+    mine.create("n", task="t", trigger=costly)
+    calendars.put(NAME, trigger=ALL_DAYS)
+    beat.run_until_idle()
+    assert mine.get("n").error.startswith("UnusableCalendarError: ")
+    calendars.put(NAME, dates=[SUNDAY])
+    beat.run_until_idle()
+
+    assert mine.get("n").next_run_at == at(SATURDAY)
+
+
+def test_a_row_inserted_by_hand_is_planned_and_linked(calendars, dynbeat, mine, beat):
+    mine.create("n", task="t", trigger=USING)
+    columns = "owner, name, task, trigger_kind, trigger_spec"
+    execute(
+        dynbeat,
+        f"INSERT INTO dynbeat_schedule ({columns})"
+        " SELECT owner, 'm', task, trigger_kind, trigger_spec FROM dynbeat_schedule",
+    )
+    calendars.put(NAME, dates=[SATURDAY])
+    beat.run_until_idle()
+
+    assert mine.get("m").next_run_at == at(SUNDAY)
+    found = calendars.get(NAME)
+    assert (found.schedules.count, found.waiting_schedules.count) == (2, 0)
+
+
+def test_business_days_follow_the_calendar(calendars, mine, beat, clock, sent):
+    mine.create("n", task="t", trigger=DAILY.on_business_day("next", calendar=NAME))
+    assert mine.get("n").next_run_at == at(MONDAY)
+    calendars.put(NAME, dates=[MONDAY])
+    beat.run_until_idle()
+    assert mine.get("n").next_run_at == at(TUESDAY)
+    calendars.put(NAME, dates=[NEVER], weekend=[])
+    beat.run_until_idle()
+    assert mine.get("n").next_run_at == at(SATURDAY)
+    clock.advance(2 * DAY + 4 * HOUR)
+    beat.run_until_idle()
+    assert sent_days(sent) == [MONDAY]
+
+
+def test_an_event_says_that_the_version_is_in_force(calendars, mine, beat, clock, caplog):
+    caplog.set_level("INFO", "celery_dynbeat.events")
+    mine.create("n", task="t", trigger=USING)
+    calendars.put(NAME, dates=[SUNDAY])
+    clock.advance(timedelta(seconds=2))
+    beat.run_until_idle()
+
+    [record] = [each for each in caplog.records if each.event == "calendar_in_force"]
+    assert (record.calendar, record.version, record.after) == (NAME, 2, timedelta(seconds=2))

@@ -1,0 +1,102 @@
+"""calendars list, show, put and delete; calendars in next, in files of schedules."""
+
+from datetime import date
+
+import pytest
+
+from celery_dynbeat import Cron
+
+NAME = "holidays"
+OWNER = ("--owner", "user:42")
+DATES = "2026-11-22  # Sunday\n\n# comment\n2026-11-23\n"
+USING = Cron("0 12 * * *").excluding(calendar=NAME)
+
+
+@pytest.fixture
+def dates_file(tmp_path):
+    path = tmp_path / "dates.txt"
+    path.write_text(DATES)
+    return str(path)
+
+
+def test_put_reads_dates_from_a_file(shown, as_json, dynbeat, dates_file):
+    [text] = shown("calendars", "put", NAME, "--dates-file", dates_file, "--actor", "alice")
+
+    assert text == "calendar 'holidays': version 1, 2 dates"
+    info = dynbeat.calendars.get(NAME)
+    assert (info.dates, info.updated_by) == ((date(2026, 11, 22), date(2026, 11, 23)), "alice")
+    assert as_json("calendars", "show", NAME) == [info.to_dict()]
+    lines = shown("calendars", "show", NAME)
+    assert lines[:3] == [
+        "calendar holidays: version 1, 2 dates",
+        "  2026-11-22 Sun",
+        "  2026-11-23 Mon",
+    ]
+    [row] = shown("calendars", "list")
+    assert row.split("\t")[:5] == [NAME, "2 dates", "sat,sun", "", "1"]
+
+
+def test_put_takes_a_trigger_and_a_weekend(shown, dynbeat, mine):
+    shown("calendars", "put", NAME, "--trigger", "0 0 * * mon", "--weekend", "fri")
+    mine.create("n", task="t", trigger=USING)
+    [text] = shown("calendars", "put", NAME, "--trigger", "0 0 * * tue", "--weekend", "")
+
+    assert text.endswith("; 1 schedules wait for a plan")
+    assert dynbeat.calendars.get(NAME).weekend == ()
+
+
+def test_a_wrong_line_and_a_missing_source_are_usage_errors(refused, tmp_path):
+    path = tmp_path / "dates.txt"
+    path.write_text("2026-11-22\ntomorrow\n")
+
+    status, error = refused("calendars", "put", NAME, "--dates-file", str(path))
+    assert (status, "line 2 of" in error, "'tomorrow'" in error) == (2, True, True)
+    assert refused("calendars", "put", NAME)[0] == 2
+    path.write_text("")
+    status, error = refused("calendars", "put", NAME, "--dates-file", str(path))
+    assert (status, "allow_empty" in error) == (1, True)
+
+
+def test_delete_refuses_a_calendar_in_use(shown, refused, dynbeat, mine):
+    dynbeat.calendars.put(NAME, dates=[date(2026, 11, 22)])
+    mine.create("n", task="t", trigger=USING)
+
+    status, error = refused("calendars", "delete", NAME)
+    assert (status, "is used by 1 schedules" in error) == (1, True)
+    mine.delete("n")
+    assert shown("calendars", "delete", NAME) == ["deleted calendar 'holidays'"]
+    status, error = refused("calendars", "show", NAME)
+    assert (status, "`dynbeat calendars list`" in error) == (1, True)
+
+
+def test_next_names_the_calendar_that_takes_a_day(shown, dynbeat, mine):
+    dynbeat.calendars.put(NAME, dates=[date(2026, 11, 22)])
+    mine.create("n", task="t", trigger=USING)
+
+    rows = [line.split("\t") for line in shown("next", "n", *OWNER, "--count", "3")]
+
+    assert [(row[0][:10], row[3]) for row in rows] == [
+        ("2026-11-21", ""),
+        ("2026-11-22", "calendar holidays"),
+        ("2026-11-23", ""),
+    ]
+
+
+def test_files_of_schedules_carry_the_name(shown, refused, dynbeat, mine, tmp_path):
+    dynbeat.calendars.put(NAME, dates=[date(2026, 11, 22)])
+    mine.create("n", task="t", trigger=USING)
+    mine.create("m", task="t", trigger=USING)
+    path = tmp_path / "schedules.yaml"
+    path.write_text("\n".join(shown("export", *OWNER)))
+
+    assert "holidays" in path.read_text()
+    assert shown("apply", str(path), "--dry-run")
+    mine.delete("n")
+    mine.delete("m")
+    dynbeat.calendars.delete(NAME)
+    status, error = refused("apply", str(path))
+    assert status == 1
+    assert error.count("calendar 'holidays': there is no calendar with this name") == 2
+    dynbeat.calendars.put(NAME, dates=[date(2026, 11, 22)])
+    shown("apply", str(path))
+    assert mine.get("n").trigger == USING.in_zone("UTC")
