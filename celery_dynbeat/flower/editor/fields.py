@@ -28,6 +28,7 @@ _KIND_LABELS = {
     "solar": "Solar event",
     "any_of": "Any of several triggers (JSON)",
     "excluding": "Trigger with exclusions (JSON)",
+    "on_business_day": "Trigger on business days (JSON)",
 }
 
 

@@ -7,8 +7,9 @@ from zoneinfo import ZoneInfo
 
 from celery_dynbeat.api.typed_text import parse_duration, parse_instant
 from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.common.text import shorten
+from celery_dynbeat.common.text import load_json, shorten
 from celery_dynbeat.triggers import Every, Once, Trigger, kind_of, parse_trigger
+from celery_dynbeat.triggers.base import MAX_COMPOSITE_LENGTH
 from celery_dynbeat.triggers.solar import EVENTS
 from celery_dynbeat.triggers.zones import load_zone
 
@@ -27,8 +28,17 @@ def detected_kind(text: str) -> str:
     if text.startswith("["):
         return "any_of"
     if text.startswith("{"):
-        return "excluding"
+        return "on_business_day" if _has_direction(text) else "excluding"
     return "solar" if text[:40].partition(" ")[0].lower() in EVENTS else kind_of(text)
+
+
+def _has_direction(text: str) -> bool:
+    """Return whether the text is a JSON object with the direction of business days."""
+    try:
+        data = load_json(text[:MAX_COMPOSITE_LENGTH])
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(data, dict) and "direction" in data
 
 
 def trigger_of(

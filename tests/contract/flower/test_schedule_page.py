@@ -1,7 +1,7 @@
 """The page of one schedule, its charts, and skips."""
 
 import re
-from datetime import timedelta
+from datetime import date, timedelta
 from html import unescape
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -47,6 +47,23 @@ def test_the_page_shows_alert_rules_and_only_the_host_of_the_ping_url(dynbeat, m
     assert "<dt>ping_url</dt><dd>https://hc-ping.com/...</dd>" in text
     assert "5f0c-token" not in text
     assert "<h2>Alerts</h2>" not in pages.get(url("plain")).text
+
+
+def test_the_page_names_the_calendars_and_what_they_take(dynbeat, mine, pages):
+    dynbeat.calendars.put("holidays", dates=[date(2026, 11, 23)])
+    mine.create("n", task="t", trigger=DAILY.excluding(calendar="holidays"))
+    mine.create("m", task="t", trigger=DAILY.on_business_day("next", calendar="holidays"))
+
+    text = unescape(pages.get(url()).text)
+
+    assert "<dt>Calendars</dt><dd>holidays</dd>" in text
+    taken = text.partition('datetime="2026-11-23T00:00:00+00:00"')[2].partition("</tr>")[0]
+    assert "calendar holidays" in taken
+    assert "Unskip" not in taken
+    moved = unescape(pages.get(url("m")).text)
+    assert "calendar holidays: moves to 2026-11-24 09:00 (Asia/Seoul)" in moved
+    for name in ("n", "m"):
+        assert "holidays" in pages.get(url(name, page="edit")).text
 
 
 def test_the_page_shows_the_end_of_a_pause(mine, pages):

@@ -29,7 +29,8 @@ def command_lines():
 @pytest.mark.parametrize("line", command_lines())
 def test_the_command_accepts_the_line(line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("schedules.yaml").touch()
+    for name in ("schedules.yaml", "holidays-de.txt", "holidays-at.ics"):
+        Path(name).touch()
     command: click.Command = dynbeat
     words = shlex.split(line)
     context = click.Context(command)

@@ -81,7 +81,7 @@ def arguments_of(example, command, *, folder):
 
 
 def existing(folder, word):
-    if not word.endswith((".yaml", ".json")):
+    if not word.endswith((".yaml", ".json", ".txt", ".ics")):
         return word
     (folder / word).touch()
     return str(folder / word)
