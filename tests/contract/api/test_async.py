@@ -217,6 +217,44 @@ async def call_each_of_both(call, run_id):
     assert (await call("delete_many", tag="y")).matched == 0
 
 
+async def call_each_of_group(of_group, run_id):
+    assert not list(await of_group("list"))
+    assert (await of_group("count")).count == 0
+    assert (await of_group("hold", actor="alice")).owner == "user:42/"
+    assert len(await of_group("holds")) == len(await of_group("release", actor="alice"))
+    assert (await of_group("usage")).schedules == 0
+    assert await of_group("set_quiet_hours", ["22:00-07:00"]) == 0
+    assert len(await of_group("quiet_hours")) == 1
+    assert await of_group("clear_quiet_hours") == 0
+    assert (await of_group("forecast")).schedules == 0
+    assert not list(await of_group("runs"))
+    assert (await of_group("count_runs")).count == 0
+    with pytest.raises(RunNotFoundError):
+        await of_group("get_run", run_id)
+    assert {each.owner for each in await of_group("changes")} == {"user:42/"}
+    assert list(await of_group("alerts")) == []
+    with pytest.raises(AlertNotFoundError):
+        await of_group("acknowledge_alert", 1)
+    with pytest.raises(AlertNotFoundError):
+        await of_group("snooze_alert", 1, until=None)
+    assert await of_group("delete_owners", erase_history=True, expected=0) == 0
+    assert of_group.missing == set()
+
+
+async def call_each_of_calendars(calendars, mine):
+    made = await calendars("put", "holidays", dates=[START.date()])
+    assert await calendars("get", "holidays") == made
+    assert [each.name for each in await calendars("list")] == ["holidays"]
+    trigger = MINUTELY.excluding(calendar="holidays")
+    await mine("create", "dated", task="t", trigger=trigger)
+    assert (await mine("get", "dated")).next_run_at > START + timedelta(hours=1)
+    with pytest.raises(CalendarInUseError):
+        await calendars("delete", "holidays")
+    await mine("delete", "dated")
+    await calendars("delete", "holidays")
+    assert calendars.missing == set()
+
+
 def test_each_call_works(database_url):
     async def main():
         async with async_application(database_url) as dynbeat:
@@ -236,42 +274,8 @@ def test_each_call_works(database_url):
             await every("alert_targets")
             assert (await mine("usage")).schedules == 1
             assert (await every("usage", "user:42")).schedules == 1
-            of_group = Caller(dynbeat.schedules.for_group("user:42/"))
-            assert not list(await of_group("list"))
-            assert (await of_group("count")).count == 0
-            assert (await of_group("hold", actor="alice")).owner == "user:42/"
-            assert len(await of_group("holds")) == len(await of_group("release", actor="alice"))
-            assert (await of_group("usage")).schedules == 0
-            assert await of_group("set_quiet_hours", ["22:00-07:00"]) == 0
-            assert len(await of_group("quiet_hours")) == 1
-            assert await of_group("clear_quiet_hours") == 0
-            assert (await of_group("forecast")).schedules == 0
-            assert not list(await of_group("runs"))
-            assert (await of_group("count_runs")).count == 0
-            with pytest.raises(RunNotFoundError):
-                await of_group("get_run", run_id)
-            assert {each.owner for each in await of_group("changes")} == {"user:42/"}
-            assert list(await of_group("alerts")) == []
-            with pytest.raises(AlertNotFoundError):
-                await of_group("acknowledge_alert", 1)
-            with pytest.raises(AlertNotFoundError):
-                await of_group("snooze_alert", 1, until=None)
-            assert await of_group("delete_owners", erase_history=True, expected=0) == 0
-            assert of_group.missing == set()
-
-            calendars = Caller(dynbeat.calendars)
-            made = await calendars("put", "holidays", dates=[START.date()])
-            assert await calendars("get", "holidays") == made
-            assert [each.name for each in await calendars("list")] == ["holidays"]
-            trigger = MINUTELY.excluding(calendar="holidays")
-            await mine("create", "dated", task="t", trigger=trigger)
-            assert (await mine("get", "dated")).next_run_at > START + timedelta(hours=1)
-            with pytest.raises(CalendarInUseError):
-                await calendars("delete", "holidays")
-            await mine("delete", "dated")
-            await calendars("delete", "holidays")
-            assert calendars.missing == set()
-
+            await call_each_of_group(Caller(dynbeat.schedules.for_group("user:42/")), run_id)
+            await call_each_of_calendars(Caller(dynbeat.calendars), mine)
             assert every.missing == mine.missing == set()
 
     asyncio.run(main())
