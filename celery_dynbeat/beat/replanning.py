@@ -110,7 +110,10 @@ def _needs_plan(row: Row, now: datetime) -> bool:
         return False
     if row.error is not None:
         return UnusableCalendarError.is_named_in(row.error)
-    return row.next_run_at is not None and row.next_fire_at > now
+    if row.next_run_at is None or row.next_fire_at is None:
+        # Unplanned, finished, or damaged by SQL: the claim quarantines the latter.
+        return False
+    return bool(row.next_fire_at > now)
 
 
 def _note_in_force(session: Session, calendar: Row, *, now: datetime) -> None:

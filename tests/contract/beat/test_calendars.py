@@ -3,6 +3,7 @@
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
+from sqlalchemy import event
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import AnyOf, Cron, Once
@@ -351,3 +352,45 @@ def test_an_event_says_that_the_version_is_in_force(calendars, mine, beat, clock
 
     [record] = [each for each in caplog.records if each.event == "calendar_in_force"]
     assert (record.calendar, record.version, record.after) == (NAME, 2, timedelta(seconds=2))
+
+
+def test_a_row_that_sql_damaged_delays_no_other(calendars, dynbeat, mine, beat):
+    mine.create("n", task="t", trigger=USING)
+    mine.create("m", task="t", trigger=USING)
+    execute(dynbeat, "UPDATE dynbeat_schedule SET next_fire_at = NULL WHERE name = 'n'")
+    calendars.put(NAME, dates=[SATURDAY])
+    beat.run_until_idle()
+
+    assert mine.get("m").next_run_at == at(SUNDAY)
+    assert calendars.get(NAME).waiting_schedules.count == 0
+
+
+def test_a_beat_without_calendars_reads_none(dynbeat, mine, beat, clock, sent):
+    """Not even the module of their tables is needed for a schedule that uses none."""
+    statements = []
+    engine = dynbeat.context.database.engine
+    mine.create("n", task="t", trigger=DAILY)
+    beat.run_until_idle()
+    event.listen(engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
+    clock.advance(4 * HOUR)
+    beat.run_until_idle()
+
+    assert sent_days(sent) == [SATURDAY]
+    found = [each for each in statements if "calendar" in each]
+    # One search for any calendar, in the interval of maintenance.
+    assert len(found) == 1
+    assert "schedule_calendar" not in found[0]
+
+
+def test_a_claim_reads_all_calendars_in_one_statement(calendars, dynbeat, mine, beat, clock):
+    calendars.put("other", dates=[NEVER])
+    both = DAILY.excluding(calendar=[NAME, "other"])
+    mine.create_many([{"name": f"n{n}", "task": "t", "trigger": both} for n in range(5)])
+    beat.run_until_idle()
+    statements = []
+    engine = dynbeat.context.database.engine
+    event.listen(engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
+    clock.advance(3 * HOUR)
+    beat.tick()
+
+    assert len([each for each in statements if "definition" in each]) == 1
