@@ -8,10 +8,10 @@
 A crash loses at most a batch that is not committed: its links still have the older version. Beats
 skip the rows that others have locked. These schedules come in a later round.
 
-A schedule needs no plan if the next plan uses the present days anyway: it is paused or unplanned,
-or its next fire time has passed, as that of a due or held one has. Then only its link changes. So
-does that of a finished schedule. A schedule in quarantine stays there, unless its calendars were
-the reason.
+Only the link changes if the next plan uses the present days anyway: the schedule is paused or
+unplanned, or its next fire time has passed. The next fire time of a due or held schedule has
+passed. Only the link of a finished schedule changes. A schedule in quarantine stays there, unless
+its calendars were the reason.
 """
 
 from collections.abc import Sequence
@@ -97,7 +97,7 @@ def _replan(
 def _plan(
     session: Session, rows: Sequence[Row], *, now: datetime, settings: Settings
 ) -> Sequence[int]:
-    """Plan those of the locked rows that need it. Return the ids of the rows that are done."""
+    """Plan the locked rows that need it. Return the ids of the rows that are done."""
     needing = [row for row in rows if _needs_plan(row, now)]
     decisions = replan_rows(session, needing, now=now, settings=settings)
     write_plans(session, [each for each in decisions if each.is_change], now=now, settings=settings)

@@ -33,8 +33,8 @@ class CalendarDays:
     """The days of one version of a calendar.
 
     The days are ``dates``, and each day on which ``trigger`` fires. ``weekend`` are the days of the
-    week that are no business days, Monday is 0. It counts only for business days. ``id`` and
-    ``version`` are those of the stored calendar.
+    week that are no business days, Monday is 0. It counts only for business days. The stored
+    calendar has ``id`` and ``version``.
 
     Equal by content. The hash needs only the name and the version, because there can be thousands
     of dates.
