@@ -199,8 +199,16 @@ CALLS = {
     ),
     "owner zone": (
         lambda mine, value: mine.set_timezone(value),
-        lambda mine, value: mine.set_quiet_hours([value]),
         [*ANY, "", "../../etc/passwd", "UTC\x00", "\ud800", "Europe"],
+    ),
+    "quiet window": (
+        lambda mine, value: mine.set_quiet_hours([value]),
+        [*ANY, "", "22:00", "22:00-07:00\x00", "\ud800 22:00-07:00", "mon-\ud800 1:00-2:00"],
+    ),
+    "quiet windows": (lambda mine, value: mine.set_quiet_hours(value), [*ANY, "22:00-07:00", []]),
+    "quiet policy": (
+        lambda mine, value: mine.set_quiet_hours(["22:00-07:00"], policy=value),
+        [*ANY, "", "\ud800"],
     ),
     "hold reason": (lambda mine, value: mine.hold(reason=value), [*ANY, "\x00", "\ud800"]),
     "hold until": (

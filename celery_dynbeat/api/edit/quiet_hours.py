@@ -18,7 +18,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.api.calls import Calls
-from celery_dynbeat.api.checks import invalid
+from celery_dynbeat.api.checks import copy_as, invalid
 from celery_dynbeat.api.columns import ScheduleColumns
 from celery_dynbeat.api.edit import audit, owner_zone
 from celery_dynbeat.api.results.quiet_hours import QuietHoursInfo
@@ -133,13 +133,14 @@ def _checked(windows: object, policy: object) -> QuietRule:
     rule = "must be a list of QuietHours, or of texts such as 'mon-fri 22:00-07:00'"
     if isinstance(windows, (str, QuietHours, Mapping)) or not isinstance(windows, Iterable):
         raise invalid("windows", windows, rule)
-    given: list[QuietHours] = []
-    for each in windows:
-        if len(given) == MAX_WINDOWS:
-            raise invalid("windows", given, f"has too many windows, at most {MAX_WINDOWS}")
-        given.append(each if isinstance(each, QuietHours) else QuietHours.from_text(each))
-    if not given:
-        raise invalid("windows", given, "has no window; call clear_quiet_hours() to remove all")
+    listed = copy_as(list, "windows", windows)
+    if len(listed) > MAX_WINDOWS:
+        raise invalid("windows", listed, f"has too many windows, at most {MAX_WINDOWS}")
+    if not listed:
+        raise invalid("windows", listed, "has no window; call clear_quiet_hours() to remove all")
+    given = [
+        each if isinstance(each, QuietHours) else QuietHours.from_text(each) for each in listed
+    ]
     checked = QuietRule(given, str(policy))
     resolved([checked], timezone="UTC")
     return checked
