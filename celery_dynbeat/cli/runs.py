@@ -108,7 +108,7 @@ def _arguments(invocation: Invocation, run: RunInfo) -> dict[str, Any]:
     """Return what is known of the arguments that the run was sent with."""
     if not was_started(run.status, run.attempt):
         return {}
-    found = invocation.calls.run_arguments(run.id)
+    found = invocation.schedules.for_owner(run.owner).run_arguments(run.id)
     if found.unknown is not None:
         return {"args": None, "kwargs": None, "arguments": found.unknown}
     return {"args": found.args, "kwargs": found.kwargs}

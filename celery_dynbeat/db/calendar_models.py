@@ -47,7 +47,7 @@ class Calendar(Base):
 class ScheduleCalendar(Base):
     """A schedule whose trigger names a calendar.
 
-    ``planned_version`` is the version of the calendar with which the schedule was last planned. A
+    ``planned_with`` is the version of the calendar with which the schedule was last planned. A
     lower one than the version of the calendar means that beat plans the schedule again.
     """
 
@@ -59,7 +59,7 @@ class ScheduleCalendar(Base):
     calendar_id: Mapped[int] = mapped_column(
         BigId, ForeignKey("dynbeat_calendar.id", ondelete="RESTRICT"), primary_key=True
     )
-    planned_version: Mapped[int]
+    planned_with: Mapped[int]
 
 
 CALENDARS = cast("Table", Calendar.__table__)

@@ -215,7 +215,7 @@ _partial("ix_dynbeat_slot_expires_at", Slot.expires_at, where=Slot.expires_at.is
 Index(
     "ix_dynbeat_schedule_calendar_planned",
     ScheduleCalendar.calendar_id,
-    ScheduleCalendar.planned_version,
+    ScheduleCalendar.planned_with,
     ScheduleCalendar.schedule_id,
 )
 

@@ -133,7 +133,7 @@ def count_schedules(
     """
     found = select(literal(1)).where(_LINK.calendar_id == calendar_id)
     if below is not None:
-        found = found.where(_LINK.planned_version < below)
+        found = found.where(_LINK.planned_with < below)
     counted = select(func.count()).select_from(found.limit(limit).subquery())
     return session.scalar(counted, bind_arguments={"mapper": ScheduleCalendar}) or 0
 
@@ -151,7 +151,7 @@ def link(
         links = delete(ScheduleCalendar).where(ScheduleCalendar.schedule_id.in_(ids))
         execute_dml(session, links)
     rows = [
-        {"schedule_id": schedule_id, "calendar_id": days.id, "planned_version": days.version}
+        {"schedule_id": schedule_id, "calendar_id": days.id, "planned_with": days.version}
         for schedule_id, used in given
         for days in used
     ]
@@ -171,7 +171,7 @@ def not_in_force(session: Session, *, limit: int) -> Sequence[Row]:
 
 def _not_in_force(*columns: Any) -> Select[Any]:
     older = select(literal(1)).where(
-        _LINK.calendar_id == _CALENDAR.id, _LINK.planned_version < _CALENDAR.version
+        _LINK.calendar_id == _CALENDAR.id, _LINK.planned_with < _CALENDAR.version
     )
     return select(*columns).where(or_(_CALENDAR.in_force_at.is_(None), older.exists()))
 
@@ -196,7 +196,7 @@ def link_unlinked(
         {
             "schedule_id": schedule_id,
             "calendar_id": locked[name].id,
-            "planned_version": locked[name].version,
+            "planned_with": locked[name].version,
         }
         for schedule_id, names in given
         for name in names
@@ -216,7 +216,7 @@ def waiting_ids(
     A key is the planned version and the id of the schedule. They come in this order, after the key
     ``after``.
     """
-    planned, schedule_id = _LINK.planned_version, _LINK.schedule_id
+    planned, schedule_id = _LINK.planned_with, _LINK.schedule_id
     statement = select(planned, schedule_id).where(
         _LINK.calendar_id == calendar_id,
         planned < version,
@@ -239,14 +239,14 @@ def set_planned(
     older = select(_LINK.schedule_id).where(
         _LINK.calendar_id == calendar_id,
         _LINK.schedule_id.in_(schedule_ids),
-        _LINK.planned_version < version,
+        _LINK.planned_with < version,
     )
     free = session.scalars(older.with_for_update(skip_locked=True)).all()
     if free:
         links = update(ScheduleCalendar).where(
             ScheduleCalendar.calendar_id == calendar_id, ScheduleCalendar.schedule_id.in_(free)
         )
-        execute_dml(session, links.values(planned_version=version))
+        execute_dml(session, links.values(planned_with=version))
     return len(free)
 
 

@@ -164,7 +164,7 @@ def test_a_link_of_an_old_version_that_commits_later_is_planned(
     calendars.put(NAME, dates=[SATURDAY])
     beat.run_until_idle()
     assert calendars.get(NAME).in_force_at is not None
-    execute(dynbeat, "UPDATE dynbeat_schedule_calendar SET planned_version = 1")
+    execute(dynbeat, "UPDATE dynbeat_schedule_calendar SET planned_with = 1")
     execute(
         dynbeat,
         "UPDATE dynbeat_schedule SET next_fire_at = :at, next_run_at = :at",

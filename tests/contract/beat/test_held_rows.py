@@ -201,7 +201,7 @@ class Site:
             status = {run.id: run.status for run in runs}
             alerts = {(alert.name, alert.kind) for alert in of(Alert)}
             holds = of(Hold)
-            linked = select(ScheduleCalendar.planned_version, Calendar).join(Calendar)
+            linked = select(ScheduleCalendar.planned_with, Calendar).join(Calendar)
             linked = session.execute(linked.where(Calendar.name == owner[:1])).all()
         first = {name: status[self.runs[owner, name].run_id] for name in STARTED}
         origins = {run.origin for run in runs}

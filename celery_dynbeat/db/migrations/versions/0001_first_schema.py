@@ -691,10 +691,10 @@ def _create_calendar() -> None:
             sa.ForeignKey("dynbeat_calendar.id", ondelete="RESTRICT"),
             primary_key=True,
         ),
-        sa.Column("planned_version", sa.Integer(), nullable=False),
+        sa.Column("planned_with", sa.Integer(), nullable=False),
     )
     _create_index(
         "ix_dynbeat_schedule_calendar_planned",
         "dynbeat_schedule_calendar",
-        ["calendar_id", "planned_version", "schedule_id"],
+        ["calendar_id", "planned_with", "schedule_id"],
     )
