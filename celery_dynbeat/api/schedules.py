@@ -52,7 +52,7 @@ class Schedules(SharedCalls, AlertTargetCalls, MoveCalls):
         reason: str | None = None,
         session: Session | None = None,
     ) -> int:
-        """Delete all schedules and holds of ``owner``, and return the number of schedules.
+        """Delete all schedules, holds and quiet hours of ``owner``; return the number of schedules.
 
         The runs of these schedules that have not started are revoked. The history is kept until it
         is pruned.

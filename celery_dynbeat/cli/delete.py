@@ -25,7 +25,7 @@ from celery_dynbeat.common.text import counted, described_owner, is_group
 @click.option(
     "--all-of-owner",
     is_flag=True,
-    help="Delete all schedules and holds of the owner, or of a group such as org:7/.",
+    help="Delete all schedules, holds and quiet hours of the owner, or of a group such as org:7/.",
 )
 @filter_options
 @click.option(

@@ -85,6 +85,8 @@ def _not_fired_yet(facts: Facts) -> Finding:
             "If beat has ended, start it: `celery -A your_app beat`. Otherwise read its log.",
         )
     when = "" if at is None else f" It runs {format_distance(at, now=facts.now)}."
+    if facts.quiet and facts.next_fire_at and facts.quiet.skips(facts.next_fire_at):
+        when = " Its next fire time is in the quiet hours of its owner, and will not be sent."
     return Finding(Cause.NOT_FIRED_YET, f"It has had no fire time yet.{when}")
 
 

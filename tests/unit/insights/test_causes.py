@@ -262,6 +262,14 @@ CASES = [
     ),
     ({}, Cause.NOT_FIRED_YET, "It has had no fire time yet. It runs in 60 min."),
     (
+        {"quiet": SKIPPING, "next_fire_at": START + MINUTE},
+        Cause.NOT_FIRED_YET,
+        (
+            "It has had no fire time yet. Its next fire time is in the quiet hours of its owner,"
+            " and will not be sent."
+        ),
+    ),
+    (
         {"runs": [run("pending", ago=MINUTE)], "beats": [replace(BEAT, outages=[OUTAGE])]},
         Cause.NOT_PUBLISHED,
         (
