@@ -125,8 +125,8 @@ def pause(
 ) -> None:
     """Pause a locked schedule and revoke its runs that have not started, except requested ones.
 
-    ``next_fire_at`` stays unchanged: a resume records the fire times missed since then. Beat
-    resumes the schedule at ``until``; None: only a call does.
+    ``next_fire_at`` stays unchanged, so that a resume records the fire times missed since then.
+    Beat resumes the schedule at ``until``. None means that only a call resumes it.
     """
     row.enabled, row.paused_reason, row.paused_until = False, reason, until
     row.next_run_at = row.held_at = None

@@ -150,8 +150,8 @@ def gap_before(zone: ZoneInfo, instant: datetime) -> Gap | None:
 def next_wall(zone: ZoneInfo, instant: datetime) -> datetime:
     """Return the first wall time, in whole seconds, that ``zone`` has not shown up to ``instant``.
 
-    In the second pass of a fold it is the end of the fold. ``instant`` is a whole second. The clock
-    may skip the wall time.
+    In the second pass of a fold it is the end of the fold. ``instant`` is a whole second. The
+    result can lie in a gap, which means that the clock skips it.
     """
     local = instant.astimezone(zone)
     fold = fold_at(zone, instant) if local.fold else None

@@ -86,11 +86,11 @@ def new_row(
 ) -> ScheduleColumns:
     """Return the columns of a new schedule with its next fire time.
 
-    ``clock`` has the zone of a trigger that names none. The trigger uses ``calendars``. With
+    A trigger that names no zone uses the zone in ``clock``. The trigger uses ``calendars``. With
     ``enabled=False`` in ``given`` the schedule is paused. ``progress`` is the progress in another
-    scheduler, None without one. Without ``is_limited`` any task and interval is accepted; beat
-    applies these limits, too. Raises InvalidScheduleError if a field is invalid or the schedule
-    never fires, and InvalidTriggerError for an invalid trigger.
+    scheduler. None means that no other scheduler has run it. Without ``is_limited`` any task and
+    interval is accepted, but beat still applies these limits. Raises InvalidScheduleError if a
+    field is invalid or the schedule never fires, and InvalidTriggerError for an invalid trigger.
     """
     pause_reason, pause_end = _pause_reason(given), _given_pause_end(given, now=now)
     fields = {key: value for key, value in given.items() if key not in _PAUSE_FIELDS}
@@ -217,9 +217,9 @@ def change(
 ) -> None:
     """Apply ``given`` to a locked row. If no value differs, the row does not change.
 
-    ``timezone`` is the zone of a trigger in ``given`` that names none. With ``resume`` the row is
-    also enabled, and its next fire time is set from now. Unless it ``notifies``, the caller
-    notifies beat. Raises InvalidScheduleError and InvalidTriggerError.
+    A trigger in ``given`` that names no zone uses ``timezone``. With ``resume`` the row is enabled,
+    and its next fire time is set from now. With ``notifies=False`` the caller notifies beat. Raises
+    InvalidScheduleError and InvalidTriggerError.
     """
     trigger = None
     if "trigger" in given:
@@ -395,9 +395,10 @@ def pause(
     now: datetime,
     until: datetime | None = None,
 ) -> None:
-    """Pause a locked row and revoke its runs that have not started, except manual runs.
+    """Pause a locked row and revoke its unstarted runs, except manual runs and reruns.
 
-    Beat resumes it at ``until``; None: only a resume ends the pause.
+    Beat resumes the schedule at ``until``. None means that only a call of ``resume`` ends the
+    pause.
     """
     # A manual run of a paused schedule is linked to the pause.
     _set_traced(context, row, version=row.version + 1)
@@ -413,7 +414,7 @@ def resume(
 ) -> None:
     """Resume a locked row from now. A one-off whose instant passed is finished.
 
-    Unless it ``notifies``, the caller notifies beat.
+    With ``notifies=False`` the caller notifies beat.
     """
     if row.enabled and row.error is None:
         return
@@ -432,8 +433,9 @@ def resume(
 def rename(context: Context, session: Session, row: Schedule, *, name: str, now: datetime) -> None:
     """Give a locked row another name. Its fire times do not change, but the delays of jitter do.
 
-    The name is part of the key of hashes. So a trigger with an ``H`` gets the values of the old key
-    in its text. Raises ScheduleExistsError, and InvalidScheduleError for a row of beat_schedule.
+    The name is part of the hash key. To keep its fire times, a trigger with an ``H`` gets the
+    values of the old key in its text. Raises ScheduleExistsError, and InvalidScheduleError for a
+    row of beat_schedule.
     """
     if name == row.name:
         return
@@ -466,7 +468,7 @@ def spec_without_hashes(row: Schedule) -> str:
 def delete(context: Context, session: Session, row: Schedule, *, now: datetime) -> None:
     """Delete a locked row and revoke all its runs that have not started.
 
-    The fire times that skip() took out and that have not passed leave no row in the history.
+    The rows of future fire times that ``skip()`` removed are deleted from the history.
     """
     audit.deleted(context, session, [row], now=now)
     if row.skipped_until is not None and row.skipped_until > now:
@@ -510,7 +512,7 @@ def _set_traced(context: Context, row: Schedule, *, version: int) -> None:
 
 
 def add_manual_run(context: Context, session: Session, row: Schedule, *, now: datetime) -> Run:
-    """Record a pending run that is overdue already, so that any beat publishes it at once."""
+    """Record a pending run that is already overdue, so that any beat publishes it at once."""
     check_task_allowed(context.settings, owner=row.owner, task=row.task)
     # The microsecond of a fire time is reserved for the run that beat creates for it.
     scheduled_for = now + MICROSECOND if _is_fire_time(context, session, row, now) else now

@@ -1,4 +1,4 @@
-"""The fields of a schedule: their types, and the checks that turn them into columns.
+"""The fields of a schedule: their types, and the functions that check and convert them to columns.
 
 Each error names the argument, the value, the rule and the fix.
 """

@@ -4,9 +4,10 @@ dynbeat_owner_limits sets them by owner, and by group of owners. A create locks 
 groups and owners whose number of schedules is limited, in the order of their names, and then counts
 their schedules. So two creates at the same time cannot exceed a limit.
 
-dynbeat_min_interval is checked on the next SAMPLE fire times, as beat would compute them. For a
-cron expression that takes about 10 ms. So a minimum that follows from the text is tried first, and
-measured intervals are cached. A later fire time that is too close is skipped by beat (planning).
+dynbeat_min_interval is checked against the next SAMPLE fire times, which are computed in the same
+way as beat computes them. For a cron expression this check takes about 10 ms. A minimum that
+follows from the text is therefore tried first, and measured intervals are cached. If a later fire
+time is too close, beat skips it (planning).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -66,9 +67,9 @@ def check_trigger(
     now: datetime,
     any_interval: bool = False,
 ) -> None:
-    """Raise InvalidScheduleError if ``trigger``, that of the columns, would exceed a limit.
+    """Raise InvalidScheduleError if ``trigger`` would exceed a limit. It is the columns' trigger.
 
-    With ``any_interval`` only its cost is limited.
+    With ``any_interval`` only the cost of the trigger is limited.
     """
     settings, owner = context.settings, columns.owner
     minimum = settings.min_interval
@@ -129,7 +130,8 @@ def allowed_tasks_of(settings: Settings, owner: str) -> "Sequence[Limit]":
 def max_schedules_of(settings: Settings, owner: str) -> "Sequence[Limit]":
     """Return the limits on the number of schedules of ``owner``: of its groups, then its own.
 
-    The application itself (owner ``""``) has no limit. A group has its own and those of its groups.
+    The application itself (owner ``""``) has no limit. A group has its own limit and the limits of
+    its groups.
     """
     from celery_dynbeat.common.owner_limits import default_max_schedules  # noqa: PLC0415
 

@@ -67,9 +67,11 @@ def plan_continued(
     calendars: Calendars,
     now: datetime,
 ) -> None:
-    """Set the first fire time after ``after``, the last one that another scheduler has processed.
+    """Set the next fire time to the first one after ``after``.
 
-    It may have passed: it is then due at once. Raises InvalidScheduleError if none is left.
+    Fire times up to ``after`` have already been processed, here or by another scheduler. If the
+    next fire time has passed, the schedule is due at once. Raises InvalidScheduleError if no fire
+    time is left.
     """
     spec = spec_from_row(row, context.settings, calendars)
     fire_at = None if has_reached_max_runs(row) else first_fire(spec, now=after)

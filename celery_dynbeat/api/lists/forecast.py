@@ -60,7 +60,7 @@ THOROUGH, QUICK = Effort(200_000, 2_000_000, 300_000), Effort(20_000, 200_000, 6
 
 
 def whole_bins(since: datetime, until: datetime, per: str) -> Bins:
-    """Return the minutes or hours of a span. Raises InvalidScheduleError."""
+    """Return the whole minutes or hours that cover the span. Raises InvalidScheduleError."""
     width = WIDTHS[per]
     start = _EPOCH + (since - _EPOCH) // width * width
     count = -((start - until) // width)

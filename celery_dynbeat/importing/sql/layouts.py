@@ -15,7 +15,8 @@ class Layout:
     - ``ends_at_expiry``: ``expires`` stops the schedule. Otherwise only its messages expire.
     - ``runs_at_start``: without a last run, a crontab and a solar schedule run at ``start_time``.
     - ``naive_is_local``: instants without a zone are in the zone of the Celery application.
-    - ``crontab_zone``: the zone of a crontab that names none; None is that of the application.
+    - ``crontab_zone``: the zone of a crontab that names no zone. None means the zone of the
+      application.
     """
 
     package: str

@@ -76,7 +76,7 @@ def table_source(
 ) -> TableSource:
     """Return the schedules in the database ``url``.
 
-    ``zone`` is that of instants without one; None means the default of the package.
+    Instants that name no zone are in ``zone``. None means the default zone of the package.
     """
     app_timezone = str(context.app.timezone)
     naive = zone or (app_timezone if layout.naive_is_local else "UTC")

@@ -368,10 +368,10 @@ def revoke_unstarted(
     keep_requested: bool = False,
     except_ids: Sequence[str] = (),
 ) -> int:
-    """Move the pending, sent and retrying runs of the schedules to revoked: a cancel wins.
+    """Revoke the pending, sent and retrying runs of the schedules, and return their number.
 
-    The schedules must be locked. Runs in ``except_ids`` stay unchanged, and with ``keep_requested``
-    manual runs and reruns, too. Returns the number of revoked runs.
+    The schedules must be locked. Runs in ``except_ids`` stay unchanged. With ``keep_requested``,
+    manual runs and reruns stay unchanged.
     """
     statement = (
         update(Run)

@@ -57,8 +57,8 @@ def of_rows(
 ) -> Mapping[int, Sequence[datetime]]:
     """Return the skipped fire times that the plans of the schedules need, by schedule id.
 
-    These are the ones from ``next_fire_at`` or ``now`` on, whichever is earlier. A schedule without
-    any is left out; if all are, no query is made.
+    A plan needs the skipped fire times from ``next_fire_at`` or from ``now``, whichever is earlier.
+    A schedule without such fire times has no entry. If no schedule has any, no query is made.
     """
     spans = [span for row in rows if (span := _span(row, now)) is not None]
     found: defaultdict[int, list[datetime]] = defaultdict(list)
