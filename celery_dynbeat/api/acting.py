@@ -28,7 +28,7 @@ _blocks: ContextVar[tuple[Acting, ...]] = ContextVar("dynbeat_acting", default=(
 
 @contextmanager
 def acting_as(*, actor: str | None, reason: str | None) -> Iterator[None]:
-    """Do the edits of one call in the name of ``actor``. None means that of the innermost block.
+    """Do the edits of one call in the name of ``actor``. None means the innermost block's actor.
 
     Raises InvalidScheduleError.
     """

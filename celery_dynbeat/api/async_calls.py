@@ -1,6 +1,6 @@
 """The calls of AsyncDynbeat: each awaits the synchronous call of the same name.
 
-The functions are made here from those of ``Schedules`` and ``OwnerSchedules``, with their
+The functions are made here from the methods of ``Schedules`` and ``OwnerSchedules``, with their
 docstrings and signatures. ``async_calls.pyi`` has their types; `make docs` writes it.
 """
 

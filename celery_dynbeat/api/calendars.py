@@ -80,12 +80,12 @@ class Calendars(Calls):
         - Give exactly one of three. ``dates``: at most 2,000. ``trigger``: each day on which it
           fires; it combines no other triggers. ``ics``: the text of an iCalendar file, whose events
           become dates of the next 10 years. It needs the extra ``ics``.
-        - ``timezone`` is the zone of a trigger that names none, and of events at a time of day.
-          None: the zone of the days of each schedule; for events, their own zone.
+        - A ``trigger`` that names no zone uses ``timezone``, and so do events at a time of day.
+          None means the zone of the days of each schedule. For events, it means their own zone.
         - ``weekend``: the days of the week that are no business days. The default is
           ``["sat", "sun"]``.
-        - Without ``allow_empty`` a calendar without a day is refused: a wrong file must not put all
-          holidays back to work.
+        - Without ``allow_empty`` a calendar without a day is refused, so that a wrong file does not
+          turn all holidays into business days.
 
         A day that you add counts for each claim that begins after the commit. A day that you
         remove counts for a schedule when beat has planned it again. Beat begins within a second,

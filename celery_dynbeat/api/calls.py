@@ -20,7 +20,7 @@ class Calls:
 
     def __init__(self, context: Context, owner: str | None) -> None:
         self._context = context
-        #: None: all owners. A group ends with "/".
+        #: None means all owners. A group ends with "/".
         self._owner = owner
 
     def _write(

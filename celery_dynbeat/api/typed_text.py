@@ -21,7 +21,7 @@ _SHOWN_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60))
 
 @dataclass(frozen=True, slots=True)
 class TypedInstant:
-    """An instant as it was typed: with an offset, without one, or relative to now."""
+    """An instant as it was typed: with an offset, without an offset, or relative to now."""
 
     value: datetime | timedelta
 

@@ -215,9 +215,10 @@ def wants_pings(message: Any) -> bool:
 
 
 def retry_at_of(request: Any, *, now: datetime) -> datetime | None:
-    """Return when the run starts again whose attempt failed at ``now``; None: it does not.
+    """Return when the run whose attempt failed at ``now`` starts again, or None if it does not.
 
-    A run whose task replaced itself does not: other tasks of a chain or group may have run.
+    A run whose task replaced itself does not start again, because other tasks of a chain or group
+    may have run.
     """
     written, retries = _text_in(request, HEADER_RETRY, _RETRY_LENGTH), retries_of(request)
     if written is None or retries is None or HEADER_REPLACES in headers_of(request):

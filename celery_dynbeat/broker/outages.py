@@ -10,8 +10,8 @@ Two kinds of refusal open an outage:
   the outage.
 - Inexact: an error that may concern one message only (an exception of a router or of the task's
   own ``apply_async``, another error of a driver). Beat retries each run separately. Once another
-  run is accepted, new runs are recorded again, except those of recently refused schedules, whose
-  runs would accumulate.
+  run is accepted, new runs are recorded again, except runs of recently refused schedules, which
+  would accumulate.
 
 Either outage closes when FORGET_AFTER has passed after ``retry_at`` without a refusal.
 

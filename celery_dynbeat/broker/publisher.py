@@ -438,7 +438,7 @@ class Publisher:
             self._decline(run, reason, result, confirming)
             return False
         # kombu lists KeyError as a connection error of Redis. Here it means an unknown name, such
-        # as that of a compression.
+        # as the name of a compression.
         except (*self.broker_errors, ChannelError) as error:
             refusal = self._classify_broker_error(run, error)
             if refusal is None:
@@ -464,7 +464,7 @@ class Publisher:
         if isinstance(error, KeyError):
             return refusals.from_exception(run, error, self._sender)
         if self._broker.is_amqp and isinstance(error, ChannelError):
-            # An overridden method may use beat's channel, too. The driver reopens the channel
+            # An overridden method may also use beat's channel. The driver reopens the channel
             # immediately, so its state proves nothing.
             return None
         if not self._broker.is_amqp and refusals.names_queue(error):

@@ -63,7 +63,7 @@ def from_exception(run: OutgoingRun, error: Exception, sender: MessageSender) ->
         return _from_override(run, error, sender)
     if TOO_LARGE.search(str(error)):
         return Refusal(task, error, RowFault.YES)
-    # Built-in exceptions concern a value. Others come from a driver, such as that of SQS.
+    # Built-in exceptions concern a value. Others come from a driver, such as the SQS driver.
     concerns_value = type(error).__module__.partition(".")[0] in sys.stdlib_module_names
     scope = task if concerns_value else scope_of(run, sender)
     return Refusal(scope, error, RowFault.IF_OTHERS_ACCEPTED)

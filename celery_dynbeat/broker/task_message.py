@@ -95,7 +95,7 @@ class _SendOptions(NamedTuple):
 class MessageSender:
     """Sends the runs of one batch.
 
-    ``now`` is the clock for ``expires_after``. ``driver_type`` is that of the kombu transport.
+    ``now`` is the clock for ``expires_after``. ``driver_type`` comes from the kombu transport.
     Without ``tracer`` there are no traces.
     """
 

@@ -90,5 +90,5 @@ def set_node_name(name: str) -> None:
 
 
 def node_name() -> str | None:
-    """Return the name. A forked process has that of its parent until it sets another."""
+    """Return the name. A forked process has its parent's name until it sets another."""
     return None if _named is None else _named.name

@@ -69,7 +69,7 @@ class Recipient:
         return function
 
     def of(self, owner: str) -> Sequence[str] | NoticeTask | None:
-        """Return the Apprise URLs or the task for the notices of ``owner``; None: it gets none.
+        """Return the Apprise URLs or the task for the notices of ``owner``, or None for no notices.
 
         Raises RecipientError, and logs its reason at most once a minute.
         """

@@ -84,7 +84,7 @@ class Retry:
     def retry_at(
         self, *, retries: int, now: datetime, next_fire_at: datetime | None = None
     ) -> datetime | None:
-        """Return when a run starts again that failed at ``now``; None: it has failed for good.
+        """Return when a run that failed at ``now`` starts again, or None for a final failure.
 
         ``retries`` is how many retries the run has had. ``next_fire_at`` is the next fire time of
         its schedule, None if there is none.
@@ -106,7 +106,7 @@ def effective_retry(stored: object, default: Retry | None) -> Retry | None:
 
 
 def stored_retry(stored: object) -> Retry | None:
-    """Return the policy of the column ``retry``; None without one.
+    """Return the policy in the column ``retry``, or None if it has none.
 
     A policy that only SQL can have written, and that cannot be read, does not apply.
     """

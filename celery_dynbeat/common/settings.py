@@ -69,7 +69,7 @@ def urls(value: object) -> Mapping[str, tuple[str, ...]]:
 
 
 def urls_of(targets: Mapping[str, tuple[str, ...]], name: str) -> tuple[str, ...]:
-    """Return the URLs of a target; those of the default one if it has been removed."""
+    """Return the URLs of a target. A removed target has the URLs of the default target."""
     return targets.get(name, targets.get(DEFAULT_TARGET, ()))
 
 
@@ -198,7 +198,7 @@ def metrics_ports(value: object) -> MetricsPorts:
 
 
 def ports_in_force(ports: MetricsPorts) -> MetricsPorts:
-    """Return the ports of this process: those of DYNBEAT_METRICS_PORT, else ``ports``.
+    """Return the ports of this process: the ports in DYNBEAT_METRICS_PORT, else ``ports``.
 
     Raises ConfigurationError for an invalid value of the variable.
     """
@@ -420,15 +420,18 @@ def _setting(default: Any, check: Callable[[object], Any]) -> Any:
 class Settings:
     """The settings with their defaults. In the configuration each name starts with ``dynbeat_``.
 
-    A policy applies to schedules that do not set it. None means: no limit, no expiry, never pause,
-    no retry.
-    ``schema`` None: that of the connection. ``create_tables`` None: create tables on an embedded
-    database only. ``timezone`` unset: the time zone of the Celery application. ``application``
-    None: the application has no name. ``alerts`` None: on if a target of ``alert_urls`` has a URL,
-    or with a ``recipient``.
-    ``ping_hosts`` None: no ping URLs. ``expected_beats`` and ``expected_workers`` None: a node that
-    died and was not replaced is missing. ``capacity_per_minute`` None: what the workers have
-    started. ``metrics_forecast`` None: no such metric.
+    A policy applies to schedules that do not set it. None means no limit, no expiry, no pause after
+    failures or no retry. In other settings, None means:
+
+    - ``schema``: the schema of the connection.
+    - ``create_tables``: tables are created on an embedded database only.
+    - ``timezone``: the time zone of the Celery application.
+    - ``application``: the application has no name.
+    - ``alerts``: on if a target of ``alert_urls`` has a URL, or if there is a ``recipient``.
+    - ``ping_hosts``: no ping URLs are allowed.
+    - ``expected_beats``, ``expected_workers``: a node that died and was not replaced is missing.
+    - ``capacity_per_minute``: the number of runs that the workers have started.
+    - ``metrics_forecast``: the forecast metrics are not exported.
     """
 
     # No repr: they hold passwords, and some tracebacks show the repr of local variables.

@@ -80,7 +80,7 @@ class _Server(ThreadingWSGIServer):
         logger.debug("request of %s to the metrics failed: %r", client_address, sys.exception())
 
     def server_bind(self) -> None:
-        # Not that of HTTPServer: it looks up the name of the host, which can take seconds.
+        # Not HTTPServer.server_bind: it looks up the name of the host, which can take seconds.
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
         self.setup_environ()

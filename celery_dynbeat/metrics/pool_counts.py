@@ -142,7 +142,7 @@ class _Files:
             _allocate(self._paths[metric.kind])
             self._keys[identity] = _new_key(metric, labels, series, bound)
             if bound is not None:
-                # A bucket without a value must exist, too.
+                # A bucket without a value must also exist.
                 for each in _bounds(metric.buckets):
                     self._by_kind[metric.kind].read_value(_new_key(metric, labels, series, each))
         return self._keys[identity]

@@ -55,7 +55,7 @@ class BrokerNotifier:
         return BrokerListener(self._app, wake)
 
     def _after_commit(self, session: Session) -> None:
-        # The release of a savepoint calls this hook, too. Only the outermost commit counts.
+        # The release of a savepoint also calls this hook. Only the outermost commit counts.
         if session.in_nested_transaction() or not session.info.get(_PENDING):
             return
         session.info[_PENDING] = False

@@ -26,7 +26,7 @@ def is_recent(admitted_at: datetime, *, now: datetime) -> bool:
 
 
 class Used(NamedTuple):
-    """Used slots by the name of an owner or a group: unfinished runs, and those of a minute."""
+    """Used slots by the name of an owner or a group: unfinished runs, and runs of a minute."""
 
     running: Counter[str]
     starts: Counter[str]

@@ -45,7 +45,7 @@ class End(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertState:
-    """What is stored of an alert. ``id`` None: it is new."""
+    """The stored values of an alert. ``id`` is None for a new alert."""
 
     id: int | None = None
     opened_at: datetime
@@ -360,7 +360,7 @@ def _is_running_since(run: RunState, instant: datetime) -> bool:
 
 
 def last_activity(runs: Sequence[RunState], default: datetime) -> datetime:
-    """Return when a run last started or a fire time was skipped; ``default`` without one."""
+    """Return when a run last started or a fire time was skipped, or ``default`` if never."""
     starts = [run.started_at for run in runs if run.started_at is not None]
     skips = [run.created_at for run in runs if run.status == Status.SKIPPED]
     return max([*starts, *skips], default=default)
@@ -376,7 +376,8 @@ _COUNT_EVERY = (timedelta(seconds=10), timedelta(minutes=5))
 class CheckResult:
     """The result of the regular check of a schedule.
 
-    ``silent_for`` and ``run_count`` are None if they are no alert. ``is_frequent`` None: no rule.
+    ``silent_for`` and ``run_count`` are None if they cause no alert. ``is_frequent`` is None if
+    there is no rule for it.
     """
 
     due_at: datetime

@@ -107,10 +107,10 @@ def remainder_of(
 ) -> SkippedRemainder | None:
     """Return what a skipped row covers without ``removed``, or None if it does not cover them.
 
-    ``removed`` are consecutive fire times up to the row's newest. No other row of history lies
-    between them, except those of ``skip()``: ``by_call`` are the fire times up to the row's newest
-    that have such a row. The skipped row does not count them. Without ``is_of_trigger`` the row was
-    written before the trigger changed.
+    ``removed`` are consecutive fire times up to the row's newest one. Between them the history has
+    only rows that ``skip()`` wrote. ``by_call`` are the fire times of these rows up to the row's
+    newest one, which the skipped row does not count. Without ``is_of_trigger`` the row was written
+    before the trigger changed.
     """
     newest = row.scheduled_for
     if not is_of_trigger:

@@ -5,8 +5,8 @@
 
 The first run of a schedule is what ``plan`` decides when beat claims it; its recurrences follow as
 beat plans them. Schedules with an equal trigger and an equal next fire time are one group. The
-intervals of ``Every`` that begin at different seconds are one group, too, if each bin has the same
-number of them: they are counted without a loop over fire times.
+intervals of ``Every`` that begin at different seconds are also one group if each bin has the same
+number of fire times. They are counted without a loop over fire times.
 
 The groups with most schedules are computed first, with half of the steps. If the steps do not
 suffice for all others, a random sample of these is computed, and stands for the rest.

@@ -29,7 +29,7 @@ _BY_IMPORTANCE = (NoticeKind.CANNOT_RUN, NoticeKind.PAUSED, NoticeKind.FAILING)
 def opened(
     before: AlertState | None, after: AlertState, *, kind: AlertKind, due_at: datetime
 ) -> AlertState:
-    """Return an alert after its facts, with its notice. ``before`` None: the alert is new."""
+    """Return an alert after its facts, with its notice. ``before`` is None for a new alert."""
     if kind not in NOTICE_KINDS:
         return after
     if before is not None and before.recovered_at is None:
@@ -69,7 +69,7 @@ def _with(state: AlertState, notice: str | None, at: datetime | None) -> AlertSt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeState:
-    """An alert of a schedule, for the decision. ``recovered_at`` None: it is open."""
+    """An alert of a schedule, for the decision. ``recovered_at`` is None while it is open."""
 
     id: int
     kind: AlertKind
@@ -89,9 +89,9 @@ class Decision:
 
 
 def decide(alerts: Sequence[NoticeState], *, now: datetime) -> Decision | None:
-    """Return the notice about the alerts of one schedule; None: there is nothing to report.
+    """Return the notice about the alerts of one schedule, or None if there is nothing to report.
 
-    A recovery that has not lasted yet is left.
+    A recovery that has not yet lasted long enough is not reported.
     """
     openings = [each for each in alerts if each.notice == OwnerNotice.OPENED]
     known = [each for each in alerts if each.notice is not None]

@@ -156,10 +156,11 @@ def _merged(spans: Iterable[Span]) -> Sequence[Span]:
 
 
 def resolved(rules: Iterable[QuietRule], *, timezone: str) -> str | None:
-    """Return the text of what applies to the schedules of an owner, None without quiet hours.
+    """Return the quiet hours of an owner as text, or None if the owner has none.
 
-    ``rules`` are those of its groups and its own; ``timezone`` is the zone of the owner. Raises
-    InvalidScheduleError if all of them together leave no time in which a run can be sent.
+    ``rules`` are the rules of the owner's groups and the owner's own rules. ``timezone`` is the
+    zone of the owner. Raises InvalidScheduleError if all rules together leave no time in which a
+    run can be sent.
     """
     every = [*rules]
     quiet = _merged(span for rule in every for window in rule.windows for span in window.spans())
@@ -248,8 +249,8 @@ def _position(wall: datetime) -> timedelta:
 class Quiet:
     """The quiet hours of a schedule. Nothing is sent in ``windows``.
 
-    A fire time in ``skipping``, which is a part of them, is recorded as skipped. None: no window
-    has the policy "skip".
+    ``skipping`` is the part of ``windows`` with the policy "skip". A fire time in it is recorded as
+    skipped. None means that no window has this policy.
     """
 
     windows: Windows

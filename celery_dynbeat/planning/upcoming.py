@@ -48,8 +48,8 @@ def _iter_upcoming(
 def iter_run_times(spec: ScheduleSpec, fire_times: Iterable[datetime]) -> Iterator[datetime]:
     """Yield when the runs of these fire times are due, in order.
 
-    Fire times that quiet hours skip have no run. Unless ``catch_up`` is "all", those of one quiet
-    time have one run.
+    Fire times that quiet hours skip have no run. Unless ``catch_up`` is "all", all
+    fire times in one quiet time have one run.
     """
     before: datetime | None = None
     for fire_at in fire_times:

@@ -68,10 +68,11 @@ class HeartbeatWriter:
     ) -> bool:
         """Write a heartbeat if ``interval`` has passed since the last one or an argument changed.
 
-        ``error`` is what prevents progress, ``notifier`` how a beat receives notifications,
-        ``outages`` the report of what it cannot publish to. ``queues`` and ``tasks`` are the names
-        of those of a worker, as JSON arrays. Returns whether this call wrote to a row that already
-        belonged to this process: then no other process uses the node's name.
+        ``error`` is what prevents progress. ``notifier`` is how a beat receives notifications.
+        ``outages`` is the report of what it cannot publish to. ``queues`` and ``tasks`` are the
+        names of a worker's queues and tasks, as JSON arrays. Returns whether this call wrote to a
+        row that already belonged to this process. In this case, no other process uses the node's
+        name.
         """
         elapsed = None if self._written is None else time.monotonic() - self._written
         is_fresh = elapsed is not None and elapsed < self.interval.total_seconds()

@@ -58,8 +58,8 @@ class TaskNames:
     ) -> str | None:
         """Return why the task refuses the arguments, with its signature; None if it accepts them.
 
-        The check is the one of ``Task.apply_async``. None also when this process cannot check: an
-        unknown task, or ``typing=False``.
+        The check is the same as in ``Task.apply_async``. The result is also None if this process
+        cannot check: the task is unknown, or has ``typing=False``.
         """
         task = self._app.tasks[name] if name in self.known() else None
         check = getattr(task, "__header__", None)

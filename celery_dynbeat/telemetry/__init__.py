@@ -190,7 +190,7 @@ def _emit_in_transaction(session: Session, events: Sequence[object]) -> None:
 
 
 def _after_commit(session: Session) -> None:
-    # The release of a savepoint calls this hook, too. Only the outermost commit counts.
+    # The release of a savepoint also calls this hook. Only the outermost commit counts.
     if session.in_nested_transaction():
         return
     committed = session.get_transaction()

@@ -307,7 +307,7 @@ class ReplacedRunLost(RunLost):
 class RunUnpublishable(_Event):
     """A run has failed, because its message can never be sent.
 
-    Its schedule is quarantined, unless it was edited since. ``attempt`` is that of the message.
+    Its schedule is quarantined, unless it was edited since. ``attempt`` is in the message.
     """
 
     run_id: str
@@ -318,7 +318,7 @@ class RunUnpublishable(_Event):
 
 
 class RunDeclined(_Event):
-    """The application's own code did not send a run. ``attempt`` is that of the message."""
+    """The application's own code did not send a run. ``attempt`` is in the message."""
 
     run_id: str
     owner: str
@@ -561,8 +561,9 @@ class PingsDropped(_Event):
 class PingFailed(_Event):
     """A ping was not accepted, or its URL is not allowed.
 
-    ``host`` is the origin of the URL, None if it was not read. ``repeated``: the ping before it to
-    this host failed, too. Without ``owner`` and ``schedule`` the message is gone.
+    ``host`` is the origin of the URL, or None if the URL was not read. ``repeated`` says that the
+    previous ping to this host also failed. ``owner`` and ``schedule`` are None if the message is
+    gone.
     """
 
     run_id: str

@@ -24,7 +24,7 @@ def make_tracer() -> "RunTracer":
 
 
 def traced_columns(settings: "Settings", *, version: int) -> Mapping[str, Any]:
-    """Return the columns of a schedule that name the current span as that of its ``version``.
+    """Return the columns of a schedule that name the current span as the span of its ``version``.
 
     Empty if traces are off, without a span, and without OpenTelemetry: an edit needs no traces.
     """

@@ -65,7 +65,8 @@ class RunTracer:
         with suppressed():
             for run in outgoing:
                 continued, linked = known[run.run_id]
-                # Empty or that of the run: a span that is current in beat must not be the parent.
+                # An empty context, or the context of the run. A span that is current in beat must
+                # not be the parent.
                 parent = context_of(continued)
                 span = self._tracer.start_span(
                     f"{_operation(run, parent)} {run.task}",

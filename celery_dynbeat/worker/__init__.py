@@ -71,7 +71,7 @@ def set_note(request: Any, text: str) -> None:
 
 
 def note_of(request: Any) -> str | None:
-    """Return the text that the task of ``request`` noted, None without one."""
+    """Return the text that the task of ``request`` noted, or None if it noted none."""
     note = getattr(request, _NOTE, None)
     return (str(note) or None) if isinstance(note, _Note) else None
 

@@ -72,9 +72,9 @@ FIRST_DELAY, MAX_DELAY = 0.5, 30.0
 class Subject:
     """What the events say about the run of an outcome.
 
-    ``owner`` and ``schedule`` are None if the message is gone, ``task`` is then perhaps "".
-    ``duration`` is that of the body, None if this process did not run it. ``traceparent`` is the
-    trace that the message carries. ``pings``: the schedule may have a ping URL.
+    If the message is gone, ``owner`` and ``schedule`` are None, and ``task`` may be "".
+    ``duration`` is how long the body took, or None if this process did not run it. ``traceparent``
+    is the trace that the message carries. ``pings`` says that the schedule may have a ping URL.
     """
 
     task: str = ""

@@ -102,7 +102,7 @@ def _cronitor_request(url: PingUrl, ping: Ping) -> PingRequest:
 
 
 def _target(url: PingUrl, parameters: Mapping[str, str]) -> str:
-    """Return the URL with ``parameters``, which replace those of the same names."""
+    """Return the URL with ``parameters``, which replace parameters with the same names."""
     given = parse_qsl(url.query, keep_blank_values=True)
     others = [(name, value) for name, value in given if name not in parameters]
     # Not with the default port: some proxies do not know the host "hc-ping.com:443".

@@ -71,8 +71,8 @@ class PoolState:
     """What the pool executes at an instant.
 
     ``requests`` are the ids of Celery's requests that the pool has received and not finished.
-    ``pids`` are the ids of the living pool processes; None: the pool executes tasks in the main
-    process. ``executed`` are the process id and the run id in each slot.
+    ``pids`` are the ids of the living pool processes. None means that the pool executes tasks in
+    the main process. ``executed`` are the process id and the run id in each slot.
     """
 
     requests: Collection[str]
@@ -218,7 +218,7 @@ class Suspects:
         is_handled: Callable[[str], bool],
         at: float,
     ) -> list[str]:
-        """Replace the suspects by those of one check; return the ids of the dead runs.
+        """Replace the suspects by the suspects of one check, and return the ids of the dead runs.
 
         ``is_handled`` returns whether the main process executes a run or has buffered its outcome.
         """

@@ -269,7 +269,10 @@ class OutcomeSignals:
         is_last: bool = True,
         subject: Subject = UNKNOWN,
     ) -> None:
-        """Record an outcome of this node. ``at`` None is now, ``is_last`` that of the recorder."""
+        """Record an outcome of this node.
+
+        ``at`` None means now. ``is_last`` has the same meaning as for the recorder.
+        """
         outcome = Outcome(
             run_id=run_id,
             attempt=attempt,
@@ -426,7 +429,7 @@ class OutcomeSignals:
     def on_postrun(self, sender: Task, state: str | None, retval: Any = None, **_: Any) -> None:
         """Receive task_postrun, for outcomes without another signal."""
         run_id = run_id_of(sender.request)
-        # None: the guard refused the run, so this process did not start an attempt.
+        # None means that the guard refused the run, so this process did not start an attempt.
         attempt = admitted_attempt(sender.request)
         if run_id is None or attempt is None:
             return

@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 class SpawnedProcess:
     """Installs guard and recorder in each process that the pool of one worker node spawns.
 
-    ``engine``, ``clock`` and ``current_session`` are those of the application's Dynbeat.
+    ``engine``, ``clock`` and ``current_session`` come from the application's Dynbeat.
     ``pings`` and ``counts`` are None if the node sends no pings and exports no metrics.
     """
 

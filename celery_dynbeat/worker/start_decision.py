@@ -66,12 +66,15 @@ class StartDecision:
 class Delivery:
     """A message as it reached this process.
 
-    ``expected_attempt`` is the last attempt of the run when the message was sent; None: an old
-    version sent it. ``redelivered``: the broker delivers the message again, or with ``acks_late``
-    it is a copy that the guard published while the database was unreachable. ``replaces``: the
-    last attempt sent it by Task.replace(). ``expires_at`` None: the run does not expire.
-    ``worker`` is the name of this node, ``main_pid`` its main process, ``pid`` the process that
-    would execute the body. ``executes_here`` returns whether ``pid`` executes the run.
+    - ``expected_attempt`` is the last attempt of the run when the message was sent. None means that
+      an old version sent it.
+    - ``redelivered`` says that the broker delivers the message again, or that ``acks_late`` applies
+      and the guard published this copy while the database was unreachable.
+    - ``replaces`` says that the last attempt sent the message by Task.replace().
+    - ``expires_at`` is None if the run does not expire.
+    - ``worker`` is the name of this node, and ``main_pid`` is its main process. ``pid`` is the
+      process that would execute the body. ``executes_here`` returns whether ``pid`` executes the
+      run.
     """
 
     run_id: str
@@ -88,9 +91,9 @@ class Delivery:
 
 
 def usual_start(delivery: Delivery, *, now: datetime) -> attempts.AttemptStart | None:
-    """Return the start that suffices for most messages; None: ``decide_start`` must decide.
+    """Return the start that suffices for most messages, or None if ``decide_start`` must decide.
 
-    It must also decide if this start changes no row.
+    ``decide_start`` must also decide if this start changes no row.
     """
     expected, expires_at = delivery.expected_attempt, delivery.expires_at
     if expected is None or (expires_at is not None and expires_at <= now):

@@ -355,8 +355,8 @@ class TaskGuard:
             # the headers that assign it to this run.
             Task.apply_async(task, copy.args, copy.kwargs, **copy.options)
         except Exception as error:
-            # The broker is unreachable, too. With acks_late it delivers the message again; without,
-            # the sweep sends the run again.
+            # The broker is also unreachable. With acks_late it delivers the message again. Without
+            # acks_late, the sweep sends the run again.
             logger.warning("run %s not deferred: %s", run_id, type(error).__name__)
             raise Reject(error, requeue=True) from error
         owner, name = schedule_of(request)
@@ -424,7 +424,7 @@ def delivered_queue(delivery_info: Mapping[str, Any], queues: Iterable[Queue]) -
     original = _DELAY.sub("", key, count=1)
     if not key:
         return None
-    # The exchange of a delayed message is that of the delayed delivery.
+    # A delayed message has the exchange of the delayed delivery.
     is_delayed = original != key
 
     def has_name(queue: Queue) -> bool:

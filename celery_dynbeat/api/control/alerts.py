@@ -172,7 +172,7 @@ class AlertCalls(Calls):
             now = self._context.clock.now()
             new = change(alert, now)
             session.flush()
-            # None: alerts about nodes concern everything.
+            # Alerts about nodes concern everything, so they have no owner.
             whose = None if alert.schedule_id == NO_SCHEDULE else alert.owner
             edit = audit.Edit(owner=whose, name=alert.name, action=action, new=new)
             audit.record(self._context, session, [edit], now=now)

@@ -1,4 +1,4 @@
-"""Hold and release all schedules, or those of one owner or one group of owners.
+"""Hold and release all schedules, or the schedules of one owner or one group of owners.
 
 A hold is one row for each scope and actor. Holding and listing do not read schedules. Beat
 takes the due schedules of a held owner out of its index, and a release makes them due.
@@ -238,8 +238,8 @@ def _on_shorter(
 ) -> None:
     """Make the waiting schedules due at the end of the holds that are in force, and wake beat.
 
-    ``left`` are those of the owner, ``related`` the ends of those of its groups; and for a group,
-    also of the owners in it.
+    ``left`` are the holds of the owner. ``related`` are the ends of the holds of its groups. For a
+    group, ``related`` also has the ends of the holds of the owners and groups in it.
     """
     if owner is not None:
         own = [each.until_at or holds.NEVER for each in left]

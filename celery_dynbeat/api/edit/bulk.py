@@ -1,7 +1,7 @@
 """The edits of all schedules that match a filter.
 
     1. read    a page of the schedules that match, without locks
-    2. lock    those of the page that still match, in the order of their ids
+    2. lock    the schedules of the page that still match, in the order of their ids
     3. edit    each of them as the call for one schedule does, and report an error with its schedule
     4. commit  with one notification of beat, then the next page
 

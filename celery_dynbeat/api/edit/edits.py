@@ -261,7 +261,7 @@ def change(
 def check_changes(context: Context, given: Mapping[str, Any]) -> None:
     """Raise InvalidScheduleError for values of ``given`` that no schedule accepts.
 
-    The checks that depend on the schedule are those of ``change``.
+    ``change`` makes the checks that depend on the schedule.
     """
     fields = {key: value for key, value in given.items() if key != "trigger"}
     values = to_columns(merge_options({}, fields), limit=context.settings.max_payload_bytes)

@@ -278,7 +278,7 @@ def _check_size(values: Mapping[str, Any], current: Mapping[str, Any], limit: in
         raise payload_too_large(given[0], values[given[0]], size, limit)
 
 
-#: Fields that another function checks. Only create() accepts those of a pause.
+#: Fields that another function checks. Only create() accepts the fields of a pause.
 _OTHER_FIELDS = ("priority", "queue", "trigger")
 #: Names from other libraries, and fields that another call accepts.
 _HINTS = {

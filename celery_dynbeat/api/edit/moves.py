@@ -54,8 +54,8 @@ class MoveCalls(Calls):
 
         - Its runs, backfills and alerts belong to the new owner afterwards. The earlier edits stay
           in the audit of the old owner. The move is in the audit of both owners.
-        - If the schedule follows the time zone of its owner, it follows that of the new owner. If
-          the two zones differ, it is planned again from now, and nothing fires retroactively.
+        - If the schedule follows the time zone of its owner, it follows the new owner's time zone.
+          If the two zones differ, it is planned again from now, and nothing fires retroactively.
           Otherwise its next fire time stays the same. The quiet hours of the new owner apply.
         - A trigger with an ``H`` keeps its fire times, as after ``rename()``. The delays within
           ``jitter`` change.
@@ -168,7 +168,7 @@ def _follow(
         or row.jitter is not None
         or context.settings.jitter
     ):
-        # A hold of the old owner ends for this row. Beat finds those of the new owner.
+        # A hold of the old owner ends for this row. Beat finds the holds of the new owner.
         timing.apply_jitter(context, session, row)
         if row.next_run_at is not None:
             row.next_run_at = max(row.next_run_at, now)

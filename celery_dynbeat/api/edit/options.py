@@ -1,8 +1,8 @@
 """The options of apply_async that a schedule accepts.
 
 Options of a single message (task_id, eta, group ...) are rejected: they cannot repeat. A schedule
-has its own ``expires_after`` in place of ``expires``. The bounds are those of AMQP 0-9-1, so that
-no stored option is one that no broker accepts.
+has its own ``expires_after`` in place of ``expires``. The bounds come from AMQP 0-9-1, so that
+no option is stored that all brokers reject.
 """
 
 import difflib

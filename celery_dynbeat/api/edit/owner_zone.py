@@ -1,4 +1,4 @@
-"""What a new schedule gets from its owner: the zone of triggers without one, and quiet hours."""
+"""What a new schedule gets from its owner: the default zone of its trigger, and quiet hours."""
 
 from collections.abc import Collection, Mapping
 from typing import NamedTuple

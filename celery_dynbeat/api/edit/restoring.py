@@ -3,8 +3,8 @@
 The audit has what is needed:
 
     delete            all fields of the schedule; restore() creates it again, planned from now
-    update, restore   the old values of the changed fields; restore() sets those of this edit and of
-                      all later edits
+    update, restore   the old values of the changed fields; restore() sets the old values of this
+                      edit and of all later edits
 
 The audit has no ping URL, only its host. So a restore does not set ``ping_url``. A pause is state,
 not a field: a restore of an update neither pauses nor resumes.
@@ -225,7 +225,7 @@ def _instant(value: Any) -> datetime | None:
 
 
 def _trigger(change: Change, values: Mapping[str, Any]) -> Trigger | None:
-    """Return the trigger in the values of the audit, as ``create`` takes it; None without one."""
+    """Return the trigger in the values of the audit, in the form that ``create`` takes, or None."""
     given: Any = values.get("given_trigger") or values.get("trigger")
     if given is None:
         return None

@@ -97,7 +97,7 @@ def spec_without_skips(
 
 
 def plan_from(context: Context, session: Session, row: ScheduleRow, *, now: datetime) -> None:
-    """Set the first fire time after ``now``; a row without one is finished.
+    """Set the first fire time after ``now``. A row without a further fire time is finished.
 
     A row that has none only because of its calendars is quarantined. Raises InvalidTriggerError,
     which names the row, if its trigger cannot be read.

@@ -36,7 +36,7 @@ MAX_BINS = 1_440
 PAGE, SAMPLE_SIZE = 5_000, 2_000
 #: Owners whose holds one statement reads.
 OWNERS_PER_STATEMENT = 200
-#: A schedule that runs so soon may run while the pages are read, and is then in a later page, too.
+#: A schedule that runs so soon may run while the pages are read. A later page then repeats it.
 _SOON = timedelta(minutes=1)
 #: Of the last day, the spans whose runs are counted, and those that give the capacity.
 _DAY, _SPANS, _FULLEST, _MAX_STARTS = timedelta(days=1), 288, 3, 20_000
@@ -151,9 +151,10 @@ class _Reader:
         return self.made.count(steps=effort.steps, rng=rng, scale=scale or 1.0), is_cut
 
     def _add_sample(self, session: Session, rng: Random, *, limit: int) -> float | None:
-        """Add a sample of more than ``limit`` schedules. Return how many each of it stands for.
+        """Add a sample if more than ``limit`` schedules match.
 
-        None: read them all.
+        Returns how many schedules each schedule of the sample stands for. None means that the
+        caller must read all of them.
         """
         if not planned_runs.has_more_than(
             session, matching=self.matching, until=self.until, limit=limit

@@ -79,7 +79,7 @@ def page(
 
 
 def order_of(matching: ScheduleFilter, order: str | None) -> Order:
-    """Return the order that a caller gave, by default that of the state. It has an index."""
+    """Return the order that a caller gave, or the default order of the state. It has an index."""
     if order is None:
         order = "next_run_at" if matching.state == State.OVERDUE else "name"
     if checks.check_one_of("order", order, "name", "next_run_at") == "next_run_at":

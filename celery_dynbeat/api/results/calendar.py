@@ -18,7 +18,7 @@ class CalendarInfo(Info):
     """A snapshot of a shared calendar. Instants are aware and in UTC.
 
     - Its days are ``dates``, in order, or the days on which ``trigger`` fires.
-    - ``timezone`` is the zone of a trigger that names none. None: the zone of each schedule.
+    - A trigger that names no zone uses ``timezone``. None means the zone of each schedule.
     - ``weekend`` are the days of the week that are no business days, such as ``("sat", "sun")``.
     - ``in_force_at`` is when beat had planned the schedules with this ``version``, None until then.
     - ``schedules`` use the calendar, and ``waiting_schedules`` of them are not planned with this

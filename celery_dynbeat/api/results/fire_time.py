@@ -68,8 +68,8 @@ class Preview(Info):
     """When a schedule would fire.
 
     - ``name`` is None if the call gave none.
-    - ``trigger`` has the values that an ``H`` has in this schedule, and the zone of the owner if it
-      names none. ``description`` describes it in a sentence.
+    - ``trigger`` has the values that an ``H`` has in this schedule. If the given trigger names no
+      zone, it has the zone of the owner. ``description`` describes it in a sentence.
     - ``timezone`` is the zone of the owner.
     - ``calendar_effects`` are the fire times up to the last one shown that a calendar takes out or
       moves, at most 100.

@@ -53,7 +53,7 @@ class RequestInfo(Info):
         status = "running" if row.finished_at is None else "finished"
         special: dict[str, Any] = {
             "kind": str(row.kind),
-            # None: too many digits or levels for Python.
+            # None means that the value has too many digits or levels for Python.
             "statuses": tuple(row.statuses or ()),
             "status": "cancelled" if row.cancelled else status,
         }

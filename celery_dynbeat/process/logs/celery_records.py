@@ -17,7 +17,7 @@ _SECRET_KEYS = ("args", "kwargs", "return_value")
 _ENDS = {
     "celery.worker.consumer.consumer": (
         "The full contents of the message body was:",
-        # The error can contain the body, too.
+        # The error can also contain the body.
         "Can't decode message body:",
     ),
     "celery.worker.strategy": (" Task: {",),
