@@ -172,7 +172,7 @@ def _notes(invocation: Invocation, found: ForecastInfo) -> Iterator[str]:
 
 
 def _zone(invocation: Invocation, name: str) -> ZoneInfo:
-    """Return the time zone of the trigger, or else that of the owner."""
+    """Return the time zone of the trigger, or else the time zone of the owner."""
     trigger = invocation.mine.get(name).trigger
     zone = None if trigger is None else trigger.timezone
     return invocation.zone if zone is None else ZoneInfo(zone)

@@ -48,8 +48,8 @@ class Worker(NamedTuple):
 class Unserved:
     """A queue that no worker consumes, or a task that no worker has registered.
 
-    ``queue`` is that of the task. ``runs`` and ``schedules`` are their numbers in the sample.
-    ``urgent``: runs are waiting or will soon fail.
+    ``queue`` is the queue of the task. ``runs`` and ``schedules`` are their numbers in the sample.
+    ``urgent`` says that runs are waiting or will soon fail.
     """
 
     name: str

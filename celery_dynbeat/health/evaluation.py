@@ -12,7 +12,7 @@ Problems (unhealthy):
 
 Warnings (healthy):
 - one of several beats makes no progress
-- some beats or workers are missing, or the clock of one differs from that of the database
+- some beats or workers are missing, or the clock of one differs from the database's clock
 - processes write to several servers of a Galera cluster
 - no worker is alive, and no run waits
 - schedules are quarantined, or have a trigger that only a newer version supports
@@ -248,12 +248,12 @@ def _unreplaced(states: Sequence[tuple[Node, NodeState]]) -> Sequence[Node]:
 
 
 def clock_differs(node: Node) -> bool:
-    """Return whether the clock of the node's host differs much from that of the database."""
+    """Return whether the clock of the node's host differs much from the database's clock."""
     return abs(node.clock_offset or 0) > MAX_CLOCK_OFFSET.total_seconds()
 
 
 def clock_warning(nodes: Sequence[Node], *, now: datetime, limits: Limits) -> Problem | None:
-    """Return the warning about living nodes whose clock differs from that of the database."""
+    """Return the warning about living nodes whose clock differs from the database's clock."""
     differing = [
         f"{node.name} ({node.clock_offset:+.1f} s)"
         for node in nodes

@@ -111,7 +111,7 @@ class _Probe(Generic[T]):
 
 
 def _start(probe: Callable[[], T]) -> _Probe[T]:
-    # Not a ThreadPoolExecutor: it joins its threads at exit, also those of probes that hang.
+    # Not a ThreadPoolExecutor: it joins its threads at exit, even if a probe hangs.
     future: Future[T] = Future()
     started = time.monotonic()
     thread = Thread(target=_run, args=(future, probe), name="dynbeat-probe", daemon=True)

@@ -22,9 +22,9 @@ _TIMEOUTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueDepth:
-    """A queue and its messages that no worker has received; None if they are not known.
+    """A queue and its messages that no worker has received, or None if they are not known.
 
-    ``error`` is why, if the reason is that of this queue.
+    ``error`` is the reason if it concerns only this queue.
     """
 
     name: str

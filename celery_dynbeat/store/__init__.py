@@ -49,7 +49,8 @@ def rename_application(connection: Connection, *, name: str, now: datetime) -> N
 class TzState(NamedTuple):
     """The newest release of the tz database, and how far schedules are planned again with it.
 
-    ``after_id`` None: all are. ``again_id`` is the first one before it that was locked.
+    ``after_id`` is the id of the last schedule that was planned again, or None after the last one.
+    ``again_id`` is the first schedule before it that was locked.
     """
 
     release: str | None

@@ -42,7 +42,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class OwnerRows:
-    """The first rows of one owner, and the key after which there can be more; None: there are none.
+    """The first rows of one owner, and the key after which there can be more rows, or None.
 
     Each row has the columns of the key.
     """

@@ -182,10 +182,10 @@ def lock_of(session: Session, *, owner: str | None, now: datetime) -> Sequence[H
 
 @in_index_order
 def lock_related(session: Session, *, owner: str, now: datetime) -> Mapping[str, datetime]:
-    """Return the ends of the holds that a release of ``owner`` depends on, locked; by name.
+    """Lock the holds that a release of ``owner`` depends on, and return their ends by name.
 
-    These are the holds of its groups. For a group, also those of the owners and groups in it. Call
-    it before ``lock_of``: a group is locked before its owners.
+    These are the holds of the owner's groups. For a group, they include the holds of the owners and
+    groups in it. Call this function before ``lock_of``: a group is locked before its owners.
     """
     ends: dict[str, datetime] = {}
     conditions: list[ColumnElement[bool]] = []
@@ -374,7 +374,7 @@ def held_after(
 
 @in_index_order
 def lock_held(session: Session, ids: Collection[int]) -> Sequence[int]:
-    """Return those of the ids that belong to a held schedule, locked for this transaction.
+    """Return the ids that belong to a held schedule, locked for this transaction.
 
     Schedules that another transaction has locked are left out.
     """

@@ -1,8 +1,8 @@
 """Queries on nodes, one function each, and a sample of the work that beat sends.
 
 The health check compares the sample with the queues and tasks of the workers. Each query of the
-sample reads the start of an index up to a limit. Workers are the exception: their number is that of
-the processes within NODE_RETENTION.
+sample reads the start of an index up to a limit. Workers are the exception: all workers are read
+that ran within NODE_RETENTION.
 """
 
 from collections.abc import Sequence
@@ -43,9 +43,9 @@ NOTIFIER_FRESH_FOR = timedelta(hours=1)
 class NodeHeartbeat:
     """One heartbeat of a node: its last progress, and the error that prevents progress.
 
-    Instants are those of the database's clock. ``notifier`` is how a beat receives notifications.
+    Instants follow the database's clock. ``notifier`` is how a beat receives notifications.
     ``outages`` is the report of what it cannot publish to. ``clock_offset`` is in seconds.
-    ``queues`` and ``tasks`` are those of a worker, as JSON arrays.
+    ``queues`` and ``tasks`` belong to a worker, and are JSON arrays.
     """
 
     kind: NodeKind
@@ -129,7 +129,7 @@ def _started_after(now: datetime, *, worker: str) -> Any:
 def refresh(session: Session, *, heartbeat: NodeHeartbeat, with_names: bool = False) -> bool:
     """Write a heartbeat. Return False if the row is missing or belongs to another process.
 
-    The names of queues and tasks are long and rarely change: ``with_names`` writes them, too.
+    The names of queues and tasks are long and rarely change. ``with_names`` also writes them.
     Raises RowLockedError if another transaction has locked the row.
     """
     key = (heartbeat.kind, heartbeat.name)

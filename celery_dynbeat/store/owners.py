@@ -121,14 +121,14 @@ def count_unlocked(session: Session, owners: Collection[str]) -> Mapping[str, in
 
 
 class OwnerValues(NamedTuple):
-    """What the row of an owner or a group says about its schedules; None: nothing."""
+    """The values in the row of an owner or a group. None means that a value is not set."""
 
     timezone: str | None
     quiet_hours: Mapping[str, Any] | None
 
 
 def values_of(session: Session, owners: Collection[str]) -> Mapping[str, OwnerValues]:
-    """Return the values by owner or group, without locks; one without a row is left out."""
+    """Return the values by owner or group, without locks. Owners without a row are left out."""
     return _rows(session, owners, for_share=False)
 
 

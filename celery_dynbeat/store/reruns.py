@@ -118,7 +118,7 @@ def _matching(
     if matching.task is not None:
         statement = statement.where(Run.task == matching.task)
     if matching.owner is not None:
-        # Not the column alone: with it, PostgreSQL may read another index than that of the search.
+        # Not the column alone: with it, PostgreSQL may not read the index of the search.
         # SQLite gives the id of a deleted schedule to a new one, perhaps of another owner.
         statement = statement.where(func.coalesce(Run.owner, "") == matching.owner)
     return statement if last is None else statement.where(_until(matching, last))
@@ -163,7 +163,7 @@ def _has_newer() -> ColumnElement[bool]:
 def newest_by_ids(
     session: Session, ids: Sequence[str], *, statuses: Sequence[str]
 ) -> Sequence[Row]:
-    """Return those of the runs with one of ``statuses`` and without a newer rerun.
+    """Return the runs that have one of ``statuses`` and no newer rerun.
 
     They are without locks and in any order. ``ids`` have no limit.
     """

@@ -63,7 +63,7 @@ def reporting_errors(context: click.Context, *, as_json: bool) -> Iterator[None]
 
 
 def application_of(context: click.Context) -> str | None:
-    """Return the value of ``-A`` on the command line, None without one."""
+    """Return the value of ``-A`` on the command line, or None if it is not given."""
     given = context.find_root().params.get("app")
     return given if isinstance(given, str) else None
 

@@ -30,7 +30,7 @@ class Declaration:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredFile:
-    """The schedules of a file. ``owner`` is the one of the whole file, None if it has none."""
+    """The schedules of a file. ``owner`` is the owner of the whole file, or None."""
 
     owner: str | None
     schedules: Sequence[Declaration]

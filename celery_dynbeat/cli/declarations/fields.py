@@ -58,13 +58,13 @@ def arguments(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def pause_end(given: Mapping[str, Any]) -> datetime | None:
-    """Return the end of a declared pause, None without one. Raises InvalidScheduleError."""
+    """Return the end of a declared pause, or None if it has no end. Raises InvalidScheduleError."""
     until = given.get("paused_until")
     return None if until is None else _instant("paused_until", until)
 
 
 def trigger_of(given: object, *, timezone: object) -> Trigger:
-    """Return the trigger of a text or of an object; ``timezone`` is for one that names none."""
+    """Return the trigger of a text or an object. If it names no zone, it uses ``timezone``."""
     if isinstance(given, Mapping):
         spec = given.get("spec")
         # The spec of a combined trigger may be an object or a list, which people can read.
@@ -113,7 +113,7 @@ def declared(info: ScheduleInfo, *, with_owner: bool) -> dict[str, Any]:
     if with_owner:
         values["owner"] = info.owner
     values |= _declared_trigger(info)
-    # None: too many digits or levels for Python.
+    # None means that the value has too many digits or levels for Python.
     options = dict(info.options or {})
     values |= {key: options.pop(key) for key in OPTION_FIELDS if key in options}
     for field, default in DEFAULTS.items():

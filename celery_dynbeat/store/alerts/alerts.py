@@ -86,10 +86,10 @@ def lock_of(session: Session, schedule_ids: Sequence[int]) -> Sequence[Row]:
 
 @in_index_order
 def with_locked(session: Session, schedule_ids: Sequence[int]) -> set[int]:
-    """Return those of the schedules with an alert that another transaction has locked.
+    """Return the schedules with an alert that another transaction has locked.
 
-    A call that deletes a schedule locks its alerts, for example. The others are locked for this
-    transaction.
+    For example, a call that deletes a schedule locks its alerts. The other alerts are locked for
+    this transaction.
     """
     found = select(_ALERT.id, _ALERT.schedule_id).where(_ALERT.schedule_id.in_(schedule_ids))
     order = (_ALERT.schedule_id, _ALERT.kind)
@@ -119,9 +119,9 @@ def is_any_open_of(session: Session, schedule_id: int) -> bool:
 
 @in_index_order
 def oldest_check(session: Session) -> datetime | None:
-    """Return the oldest check of the open alerts of schedules, None without one.
+    """Return the oldest check of the open alerts of schedules, or None if no such alert is open.
 
-    Reads one row, and those of the alerts about nodes.
+    Reads one row, and the rows of the alerts about nodes.
     """
     oldest = force_index(select(_ALERT.checked_at), ALERTS, CHECKED_INDEX)
     oldest = oldest.where(_OPEN).order_by(_ALERT.checked_at, _ALERT.id)
@@ -130,7 +130,7 @@ def oldest_check(session: Session) -> datetime | None:
 
 
 def errors_of(session: Session, run_ids: Sequence[str]) -> Mapping[str, str]:
-    """Return the beginning of the errors of runs by their ids; runs without one are left out."""
+    """Return the beginning of the error of each run by its id. Runs without errors are left out."""
     if not run_ids:
         return {}
     run = RUNS.c
@@ -179,7 +179,7 @@ def page(
 ) -> Sequence[Row]:
     """Return up to ``limit`` alerts with an id above ``after``, in the order of their ids.
 
-    ``owner`` is not a group; None: of all owners. Each row has the ``Alert`` and columns of its
+    ``owner`` is not a group. None means all owners. Each row has the ``Alert`` and columns of its
     last message.
     """
     statement = _alerts().where(Alert.id > after)
@@ -213,7 +213,7 @@ def newest_recovered(session: Session, *, limit: int) -> Sequence[Row]:
 
 
 def lock_one(session: Session, *, owner: str | None, alert_id: int) -> Alert | None:
-    """Return an open alert, locked, of this owner or group if one is given. None: there is none."""
+    """Return an open alert, locked, or None. With ``owner``, it belongs to this owner or group."""
     statement: Any = select(Alert).where(Alert.id == alert_id, Alert.checked_at.is_not(None))
     if owner is not None:
         statement = statement.where(is_of(Alert.owner, owner))

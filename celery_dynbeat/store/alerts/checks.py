@@ -66,7 +66,7 @@ def _insert(session: Session, ids: Sequence[int], due_at: datetime) -> None:
 
 @in_index_order
 def next_due(session: Session) -> datetime | None:
-    """Return when the next check is due, None without one. Reads one row."""
+    """Return when the next check is due, or None if there is no check. Reads one row."""
     earliest = force_index(select(_CHECK.due_at), ALERT_CHECKS, _DUE_INDEX)
     found: datetime | None = session.scalar(earliest.order_by(_CHECK.due_at).limit(1))
     return found
@@ -152,5 +152,5 @@ def is_everything_held(session: Session, *, now: datetime) -> bool:
 
 
 def held_owners(session: Session, owners: Sequence[str], *, now: datetime) -> Any:
-    """Return those of the owners that have a hold in force."""
+    """Return the owners that have a hold in force."""
     return holds.ends_of(session, owners, now=now).keys() if owners else ()

@@ -5,13 +5,13 @@
                                              alerts
 
 ``store`` is a listener of transactions. The facts of an event join the transaction of the state
-change, so that neither is without the other. Those of one ``emit_on_commit`` whose schedules are
-known need one INSERT. Facts are stored only in sessions with LIMITS in their ``info``: those of a
-Context whose settings turn alerts on. A fact that cannot be stored is logged and dropped: the state
-change is more important.
+change, so that neither is without the other. All facts of one ``emit_on_commit`` whose schedules
+are known need one INSERT. Facts are stored only in sessions with LIMITS in their ``info``. A
+Context makes such sessions if its settings turn alerts on. A fact that cannot be stored is logged
+and dropped, because the state change is more important.
 
 A run is late by the time from when its schedule was due to its claim. After an outage a claim
-stores the MAX_FACTS latest runs. The other schedules are late, too, but open no alert unless the
+stores the MAX_FACTS latest runs. The other schedules are also late, but open no alert unless their
 next runs are late as well.
 """
 
@@ -53,7 +53,7 @@ _FACT, _RUN = ALERT_FACTS.c, RUNS.c
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """A run that is later or slower than this is a fact. None: no run is, by itself."""
+    """A run that is later or slower than this is a fact. None means that there is no such limit."""
 
     late_after: timedelta | None
     slow_after: timedelta | None
@@ -126,7 +126,7 @@ def _may_be_slow(event: events.RunEnded) -> bool:
 
 
 def _may_have_facts(event: object) -> bool:
-    """Return whether an event may be a fact. Most runs end without one, and without its cost."""
+    """Return whether an event may be a fact. Most runs end without a fact, and without its cost."""
     if isinstance(event, events.RunEnded):
         return event.status == Status.FAILED or _may_be_slow(event)
     return True

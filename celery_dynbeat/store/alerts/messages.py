@@ -48,8 +48,8 @@ _IS_NOTICE = AlertMessage.target.like(literal_column(f"'{NOTICE_TARGET}%'"))
 class Waiting(NamedTuple):
     """The unsent alerts of a target: since when the oldest waits.
 
-    ``opened_since`` is of those that opened, ``urgent_since`` of those with the severity "error".
-    None: there are none.
+    ``opened_since`` concerns alerts that opened. ``urgent_since`` concerns alerts with the severity
+    "error". None means that there are no such alerts.
     """
 
     target: str
@@ -209,7 +209,7 @@ def examples(session: Session, alert_ids: Sequence[int]) -> Mapping[int, Row[Any
 
 
 def mark_taken(session: Session, alert_ids: Sequence[int], *, message_id: int | None) -> None:
-    """Note that a message reports these alerts. None: their target has no URL."""
+    """Note that a message reports these alerts. None means that their target has no URL."""
     for ids in statements.in_parts(alert_ids, _IDS):
         taken = update(Alert).where(Alert.id.in_(ids))
         execute_dml(session, taken.values(unsent=None, unsent_at=None, message_id=message_id))

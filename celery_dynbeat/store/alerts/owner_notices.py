@@ -36,7 +36,7 @@ _STATE = (
 
 @in_index_order
 def next_due(session: Session) -> datetime | None:
-    """Return when the next notice can be sent; None without one. Reads one row."""
+    """Return when the next notice can be sent, or None if no notice waits. Reads one row."""
     waiting = select(Alert.owner_notice_at).where(Alert.owner_notice_at.is_not(None))
     return session.scalar(waiting.order_by(Alert.owner_notice_at, Alert.id).limit(1))
 
@@ -45,7 +45,7 @@ def next_due(session: Session) -> datetime | None:
 def due(session: Session, *, now: datetime, after: NoticeKey | None) -> Window:
     """Return owner, owner_notice_at and id of the notices that have been due the longest.
 
-    ``after``: the ones that follow the notice with this key. Locks nothing.
+    With ``after``, the result has the notices that follow this key. Locks nothing.
     """
     columns = (_ALERT.owner_notice_at, _ALERT.id)
     statement = select(_ALERT.owner, *columns).where(columns[0] <= now)

@@ -1,7 +1,7 @@
 """Queries on runs, one function each.
 
 Every transition of a run is a conditional UPDATE whose row count is checked. The transitions are
-listed in ``common.states``; those of a worker are in ``store.attempts``.
+listed in ``common.states``. The transitions that a worker makes are in ``store.runs.attempts``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -105,7 +105,7 @@ def mark_sent(
 
 
 def unmarked(session: Session, ids: Sequence[str]) -> Sequence[str]:
-    """Return those of the runs that have no ``sent_at``."""
+    """Return the ids of runs that have no ``sent_at``."""
     return session.scalars(select(Run.id).where(Run.id.in_(ids), Run.sent_at.is_(None))).all()
 
 
@@ -413,7 +413,7 @@ def detach_from_schedule(session: Session, condition: ColumnElement[bool]) -> No
 
 
 def lock_free(session: Session, ids: Sequence[str]) -> Sequence[str]:
-    """Return those of the ids whose run no other transaction has locked, locked."""
+    """Lock the runs that no other transaction has locked, and return their ids."""
     return session.scalars(_free(Run.id.in_(ids))).all() if ids else ()
 
 
@@ -481,7 +481,7 @@ def lock(session: Session, *, run_id: str, owner: str | None) -> Run | None:
 
 @in_index_order
 def lock_many(session: Session, ids: Sequence[str]) -> Sequence[Row[Any]]:
-    """Return id, schedule_id, owner and name of those of the runs that can be cancelled, locked."""
+    """Lock the runs that can be cancelled, and return their id, schedule_id, owner and name."""
     statement: Any = (
         select(Run.id, Run.schedule_id, Run.owner, Run.name)
         .where(Run.id.in_(ids), Run.status.in_(REVOKE.sources))

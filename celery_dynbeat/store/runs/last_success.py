@@ -21,7 +21,7 @@ MAX_ROWS = 10_000
 def read(session: Session, *, run_id: str, before: datetime) -> datetime | None:
     """Return the newest fire time ``before`` an instant whose run succeeded, or None.
 
-    The schedule is that of the run ``run_id``. MAX_ROWS rows of its history are searched.
+    The run ``run_id`` belongs to the schedule. The search covers MAX_ROWS rows of its history.
     """
     for limit in (FIRST_ROWS, MAX_ROWS):
         found: datetime | None = session.scalar(_statement(run_id, before=before, limit=limit))

@@ -13,6 +13,6 @@ _STATEMENT = (
 
 
 def read(session: Session, *, run_id: str) -> str | None:
-    """Return the URL, None without one or without the schedule. Reads two primary keys."""
+    """Return the URL, or None if the schedule has no URL or is gone. Reads two primary keys."""
     url: str | None = session.scalar(_STATEMENT, {"run": run_id})
     return url

@@ -194,6 +194,6 @@ def _in_id_span(matching: RunFilter) -> Sequence[ColumnElement[bool]]:
 def _with_status(matching: RunFilter) -> Sequence[ColumnElement[bool]]:
     if not matching.statuses:
         return []
-    # Literals: the planner must see that the condition implies that of a partial index.
+    # Literals: the planner must see that the condition implies the condition of a partial index.
     values = list(matching.statuses)
     return [Run.status.in_(bindparam("statuses", values, expanding=True, literal_execute=True))]

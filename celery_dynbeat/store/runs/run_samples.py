@@ -79,7 +79,7 @@ def failed(session: Session, *, since: datetime, limit: int) -> tuple[Sequence[s
     newest ``limit``. Elsewhere they are searched among the newest ``limit`` runs of any status.
     """
     of_span = [Run.id >= first_run_id(since)]
-    # Literals: the planner must see that the condition implies that of the index.
+    # Literals: the planner must see that the condition implies the condition of the index.
     statuses: Any = bindparam("statuses", list(UNSUCCESSFUL), expanding=True, literal_execute=True)
     is_failed = Run.status.in_(statuses)
     if capabilities_of(session.get_bind(Run).dialect).has_partial_indexes:

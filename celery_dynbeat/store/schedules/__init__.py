@@ -103,7 +103,7 @@ def calendars_of(session: Session, rows: "Iterable[TriggerColumns]") -> "Calenda
 
 
 def newest_id(session: Session) -> int:
-    """Return the largest id of a schedule, 0 without one."""
+    """Return the largest id of a schedule, or 0 if there is no schedule."""
     return session.scalar(select(func.max(Schedule.id))) or 0
 
 
@@ -188,9 +188,9 @@ def lock_id(session: Session, *, schedule_id: int, waits: bool = True) -> Schedu
 
 @in_index_order
 def locked_names(session: Session, *, owner: str, names: Iterable[str]) -> set[str]:
-    """Return those of the names whose schedule, or a run of it, another transaction has locked.
+    """Return the names of schedules that another transaction has locked, or that have a locked run.
 
-    The other schedules are locked for this transaction.
+    The other schedules in ``names`` are locked for this transaction.
     """
     named = select(Schedule.id, Schedule.name).where(
         Schedule.owner == owner, Schedule.name.in_(sorted(names))
@@ -224,7 +224,7 @@ def _named(owner: str, name: str) -> Select[Schedule]:
 def rename(session: Session, row: Schedule, *, name: str) -> None:
     """Give a locked row another name. Raises ScheduleExistsError if the owner has that name.
 
-    Its backfills and alerts get the name, too. Its runs keep the name under which they ran.
+    Its backfills and alerts also get the name. Its runs keep the name under which they ran.
     """
     owner, schedule_id = row.owner, row.id
     try:

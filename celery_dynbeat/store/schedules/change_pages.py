@@ -42,8 +42,9 @@ def page(
 ) -> Sequence[Change]:
     """Return up to ``limit`` matching changes, newest first, after the (changed_at, id) ``after``.
 
-    Each order is that of an index. A filter on the owner together with the actor, and one on the
-    action, read on until they find ``limit`` changes. The owner of the filter is not a group.
+    Each order is the order of an index. A filter on the owner together with the actor, and a filter
+    on the action, read on until they find ``limit`` changes. The owner of the filter is not a
+    group.
     """
     return session.scalars(_newest(select(Change), matching, after, limit)).all()
 

@@ -167,7 +167,7 @@ def _lock_due_statement(in_part: bool) -> Select[Any]:  # noqa: FBT001
 
 @in_index_order
 def lock_unplanned(session: Session, *, limit: int) -> Sequence[DueSchedule]:
-    """Return up to ``limit`` unplanned schedules, locked like those of ``lock_due``."""
+    """Return up to ``limit`` unplanned schedules, locked in the same way as in ``lock_due``."""
     return read(session, unplanned_statement(limit=limit), make=DueSchedule._make)
 
 
@@ -190,9 +190,9 @@ class EndedPause(NamedTuple):
 
 @in_index_order
 def lock_ended_pauses(session: Session, *, now: datetime, limit: int) -> Sequence[EndedPause]:
-    """Return up to ``limit`` schedules whose pause ends until ``now``, the earliest end first.
+    """Return up to ``limit`` schedules whose pause has ended at ``now``, the earliest end first.
 
-    They are locked like those of ``lock_due``.
+    They are locked in the same way as in ``lock_due``.
     """
     rows = read(session, ended_pauses_statement(now=now, limit=limit), make=tuple)
     size = len(DueSchedule._fields)
@@ -233,7 +233,7 @@ def earliest_end_of_pause() -> Any:
 
 @in_index_order
 def lock_by_ids(session: Session, schedule_ids: Collection[int]) -> Sequence[NamedRow]:
-    """Return the schedules with these ids, locked like those of ``lock_due``, due or not."""
+    """Return the schedules with these ids, due or not, locked as in ``lock_due``."""
     added = (_COLUMNS.enabled, _COLUMNS.error, _COLUMNS.next_run_at, _COLUMNS.finished_at)
     statement = _by_ids(schedule_ids, *_COLUMNS_TO_RUN, *added).order_by(_COLUMNS.id)
     return read(session, statement.with_for_update(skip_locked=True))
@@ -241,7 +241,7 @@ def lock_by_ids(session: Session, schedule_ids: Collection[int]) -> Sequence[Nam
 
 @in_index_order
 def existing_ids(session: Session, schedule_ids: Collection[int]) -> Sequence[int]:
-    """Return those of the ids that belong to a schedule, locked or not."""
+    """Return the ids that belong to a schedule, whether it is locked or not."""
     return session.scalars(_by_ids(schedule_ids, _COLUMNS.id)).all()
 
 
@@ -271,7 +271,7 @@ def _is_zoned(now: datetime) -> Sequence[ColumnElement[bool]]:
 
 @in_index_order
 def zoned_ids(session: Session, schedule_ids: Collection[int], *, now: datetime) -> Sequence[int]:
-    """Return those of the ids whose future run depends on a time zone, without locks."""
+    """Return the ids of schedules whose future run depends on a time zone, without locks."""
     return session.scalars(_by_ids(schedule_ids, _COLUMNS.id).where(*_is_zoned(now))).all()
 
 
@@ -279,9 +279,9 @@ def zoned_ids(session: Session, schedule_ids: Collection[int], *, now: datetime)
 def lock_zoned(
     session: Session, schedule_ids: Collection[int], *, now: datetime
 ) -> Sequence[DueSchedule]:
-    """Return those schedules whose future run depends on a time zone, in the order of their ids.
+    """Return the schedules whose future run depends on a time zone, in the order of their ids.
 
-    They are locked like those of ``lock_due``.
+    They are locked in the same way as in ``lock_due``.
     """
     zoned = _by_ids(schedule_ids, *_DUE_COLUMNS).where(*_is_zoned(now)).order_by(_COLUMNS.id)
     return read(session, zoned.with_for_update(skip_locked=True), make=DueSchedule._make)
@@ -399,7 +399,7 @@ class Watermark:
 
     Before them the index contains only dead entries, which the database cannot remove while a long
     transaction is open. A scan that starts at the watermark does not read them. Only a query
-    without a watermark finds an earlier instant that is committed later. None: not known.
+    without a watermark finds an earlier instant that is committed later. None means not known.
     """
 
     no_due_before: datetime | None = None

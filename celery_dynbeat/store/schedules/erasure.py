@@ -1,7 +1,7 @@
 """Queries that stop an owner and delete its history, one batch at a time.
 
-Each reads ids only, so it works for rows that Python cannot read. The history can also be that of
-all owners of a group.
+Each query reads ids only, so it works for rows that Python cannot read. The history can also belong
+to all owners of a group.
 """
 
 from collections.abc import Sequence

@@ -14,8 +14,8 @@ runs:
 Where beat corrects the schedule, the UPDATE that ends the run also sets its ``retry_at``
 (``deferred``). So a worker executes no statement more for a run that succeeds, and neither a rescue
 nor a heartbeat locks a schedule. No process waits for a schedule that an application has locked:
-the end gets a ``retry_at``, too. If the process dies after the end of a failed run, the next failed
-run corrects the column.
+the end then also gets a ``retry_at``. If the process dies after the end of a failed run, the next
+failed run corrects the column.
 """
 
 from collections import defaultdict

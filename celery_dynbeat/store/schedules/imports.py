@@ -61,7 +61,7 @@ class KeyPage:
 def tagged_page(session: Session, *, tag: str, after: Key | None) -> KeyPage:
     """Return the keys with the tag among the next PAGE_SIZE schedules after the key ``after``.
 
-    The order is that of the index of owner and name. A page can have no keys and a next page.
+    The order is the order of the index of owner and name. A page without keys can have a next page.
     """
     capabilities = capabilities_of(session.get_bind().dialect)
     key = Schedule.owner, Schedule.name

@@ -59,15 +59,15 @@ def overdue_schedules(session: Session, *, matching: ScheduleFilter) -> Late:
 
 @in_index_order
 def overdue_runs(session: Session, *, now: datetime) -> Late:
-    """Return the overdue runs; ``oldest_at`` by overdue_at."""
+    """Return the overdue runs. ``oldest_at`` is the earliest overdue_at."""
     return _unstarted(session, Run.overdue_at, Run.overdue_at <= now)
 
 
 @in_index_order
 def unstarted_runs(session: Session) -> Late:
-    """Return the runs that no worker has started; ``oldest_at`` by created_at.
+    """Return the runs that no worker has started.
 
-    ``oldest_at`` is that of the MAX_READ runs that are overdue next.
+    ``oldest_at`` is the earliest created_at of the MAX_READ runs that are overdue next.
     """
     # A run that has not started is in the index of overdue runs. So is one that waits for a retry.
     return _unstarted(session, Run.created_at, Run.status != Status.RETRYING)

@@ -19,7 +19,7 @@ from celery_dynbeat.store.schedules import lock
 
 
 class Moved(NamedTuple):
-    """The runs of a batch, and the fire time after which the next batch starts; None: no more."""
+    """The runs of a batch, and the fire time after which the next batch starts, if there is one."""
 
     ids: Sequence[str]
     last: datetime | None

@@ -78,7 +78,7 @@ class PlannedRows(NamedTuple):
 
 
 class PlannedPage(NamedTuple):
-    """Schedules that run next, and the key after which the next page starts; None: the last one."""
+    """Schedules that run next, and the key after which the next page starts, if there is one."""
 
     rows: Sequence[statements.Row]
     last_key: tuple[datetime, int] | None
@@ -137,7 +137,7 @@ def page(
 ) -> PlannedPage:
     """Return schedules with next_run_at < until after the key ``after``, earliest first.
 
-    Up to ``limit`` schedules are read, and those of them that match are returned. The first page of
+    Up to ``limit`` schedules are read, and the schedules that match are returned. The first page of
     an owner with up to MAX_SCANNED schedules has all of them. ``more`` names further columns.
     """
     condition = _in_span(None, until)
@@ -386,7 +386,7 @@ def _sample_intervals(
     matches = sum(row.is_match for row in pilots)
     if matches < _MIN_FOUND:
         return None
-    # Chosen by other draws than those of the sample, so the width adds no bias.
+    # Chosen by other draws than the sample, so the width adds no bias.
     width = max(1, round(width * _PILOTS / matches))
     drawn = read(min(size, _MAX_READ * matches // len(pilots), length // width), width)
     if not drawn or max(map(len, drawn)) >= _MAX_READ_OF_INTERVAL:
@@ -418,7 +418,7 @@ def _intervals(
 ) -> Iterator[Span]:
     """Draw intervals of ``width`` ids of the joined parts, one of each of ``count`` equal shares.
 
-    An interval across two parts has the gap between them, too: there are no rows in it.
+    An interval across two parts includes the gap between them, which has no rows.
     """
     ends = [*accumulate(end - start for start, end in parts)]
 

@@ -63,7 +63,7 @@ def recorded_outgoing_run(row: OverdueRun, *, settings: Settings) -> OutgoingRun
         settings,
         run_id=row.id,
         schedule_id=row.schedule_id,
-        # The fire time of a rerun is that of its original.
+        # A rerun has the fire time of its original run.
         scheduled_for=row.nominal_at or row.scheduled_for,
         origin=row.origin,
         # A run with an attempt has started in time, so it does not expire.

@@ -47,7 +47,7 @@ _ACTIVE = (
     Schedule.finished_at.is_(None),
     Schedule.error.is_(None),
 )
-#: The conditions of each state. Those of a rare state imply that of its index.
+#: The conditions of each state. The conditions of a rare state imply the condition of its index.
 _CONDITIONS: Mapping[State, Sequence[ColumnElement[bool]]] = {
     State.ACTIVE: _ACTIVE,
     State.HELD: _ACTIVE,

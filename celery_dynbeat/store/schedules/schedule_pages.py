@@ -117,9 +117,9 @@ def page(
 
 
 def _in_effect(session: Session, matching: ScheduleFilter) -> ScheduleFilter | None:
-    """Return the filter with regard to holds of everything and of groups; None: nothing matches.
+    """Return the filter, adapted to holds of everything and of groups; None if nothing matches.
 
-    A hold of everything makes each active schedule held, and none overdue.
+    With a hold of everything, each active schedule is held, and no schedule is overdue.
     """
     if matching.state not in {State.HELD, State.OVERDUE}:
         return matching
@@ -132,10 +132,10 @@ def _in_effect(session: Session, matching: ScheduleFilter) -> ScheduleFilter | N
 def lock_matching(
     session: Session, ids: Sequence[int], *, matching: ScheduleFilter
 ) -> Sequence[Schedule]:
-    """Return those of up to a thousand schedules that match now, locked, by id.
+    """Return the schedules in ``ids`` that match now, locked, in the order of their ids.
 
-    ``page`` returned the ids before. Rows that changed since then are compared as they are now.
-    Waits for a transaction that has locked one of them.
+    ``page`` returned the ids before, at most a thousand. Rows that changed since then are compared
+    as they are now. Waits for a transaction that has locked one of them.
     """
     in_effect = _in_effect(session, matching)
     if in_effect is None:
@@ -172,7 +172,7 @@ def _scan(session: Session, matching: ScheduleFilter, order: Order) -> _Scan:
         served = [*owner, state[0]]
         index = f"ix_dynbeat_schedule_{matching.state}"
         return _Scan(index, served, [*state[1:], *prefix, *filters], only)
-    # The names of one owner are a range of the index; those of a group are not.
+    # The names of one owner are a range of the index. The names of a group are not.
     unserved = [] if only is not None else prefix
     served = [*owner, *prefix] if only is not None else [*owner]
     return _Scan(_UNIQUE, served, [*state, *unserved, *filters], only)
@@ -348,7 +348,7 @@ def _held_names(session: Session, matching: ScheduleFilter, *, since: str | None
 
 
 def _held_of(session: Session, matching: ScheduleFilter, names: Sequence[str]) -> Sequence[str]:
-    """Return those of the names that have a hold in force, in their order."""
+    """Return the names that have a hold in force, in their order."""
     if not names:
         return []
     held: Any = force_index(select(Hold.owner), Hold, OWNER_INDEX)

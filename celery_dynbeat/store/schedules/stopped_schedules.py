@@ -22,7 +22,8 @@ MAX_HISTORY_READ = 100
 class FailingSchedule(NamedTuple):
     """A schedule that fires again, and whose last runs failed or were lost.
 
-    ``since`` is when the first of them ended. ``error`` is that of the last one, or None.
+    ``since`` is when the first of these runs ended. ``error`` is the error of the last one, or
+    None.
     """
 
     owner: str
