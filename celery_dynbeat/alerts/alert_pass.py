@@ -83,7 +83,7 @@ class AlertPass:
         self._delays = DelayCheck(self._subjects)
         self._nodes = NodeCheck(settings, every=DELAYS_EVERY)
         self._delays_at: datetime | None = None
-        # Each beat searches once for schedules that are older than the setting. None: no more.
+        # Each beat searches once for schedules that are older than the setting. None means no more.
         self._unchecked_after = None if settings.alert_silent_after is None else 0
 
     def run(self, *, rest: Callable[[float], bool] = _no_rest) -> None:

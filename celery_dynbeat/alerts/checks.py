@@ -219,7 +219,7 @@ class DelayCheck:
 
 
 def _last(window: Window) -> Row | None:
-    """Return the row after which the next window begins; None: it begins at the start."""
+    """Return the row after which the next window begins, or None for the start."""
     return window.rows[-1] if window.is_full and window.rows else None
 
 

@@ -29,7 +29,7 @@ class Example:
     """One alert of a group. Instants are in ISO format, in UTC.
 
     ``value`` is in seconds for late, slow and silent, a number of runs for frequent.
-    ``facts`` is how often the rule was broken since ``since``. ``progress`` is that of a late run.
+    ``facts`` is how often the rule was broken since ``since``. ``progress`` concerns a late run.
     ``still`` are the kinds of other alerts that are open after a recovery.
     """
 

@@ -71,7 +71,7 @@ def main() -> None:
     # Runs come before messages, on a machine that has no time for both.
     os.nice(NICENESS)
     task = json.load(sys.stdin)
-    # No record is printed: those of Apprise and urllib3 contain URLs.
+    # No record is printed, because records of Apprise and urllib3 contain URLs.
     logging.getLogger().addHandler(logging.NullHandler())
     # What a plug-in prints must not become part of the answer.
     with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as answer:
@@ -215,7 +215,7 @@ TITLE_LENGTH = 200
 #: Behind a character that begins a mention or markup, so that no service reads it as such.
 WORD_JOINER = "\u2060"
 #: Not inside a word, such as an e-mail address or send_mail. Only <, a mention of all people and a
-#: link of Markdown may begin there, too.
+#: link of Markdown may also begin there.
 _MARKUP = re.compile(
     r"((?<!\w)[@*_`~]|<|\](?=\()|@(?=everyone|here|channel|all\b)|:(?=//))", re.IGNORECASE
 )
@@ -371,7 +371,8 @@ def links(
 ) -> dict[str, str | None]:
     """Return the URLs of ``schedule`` and ``run`` in Flower, and the command ``explain``.
 
-    None: not known. An alert about beats and workers has the page of the nodes, and ``status``.
+    None means not known. An alert about beats and workers has the page of the nodes, and
+    ``status``.
     """
     pages = None if flower_url is None else f"{flower_url}/dynbeat"
     dynbeat = f"celery -A {shlex.quote(application or 'your_app')} dynbeat"

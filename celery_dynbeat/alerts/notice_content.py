@@ -73,7 +73,7 @@ class NoticeContent:
 
 
 def as_kwargs(notice: Notice) -> dict[str, Any]:
-    """Return the keyword arguments of a task, which a JSON webhook gets, too."""
+    """Return the keyword arguments of a task, which a JSON webhook also gets."""
     name = escape(" ".join(notice.schedule.split()))
     return {
         "owner": notice.owner,

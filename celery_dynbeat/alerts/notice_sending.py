@@ -18,7 +18,7 @@ from celery_dynbeat.common.settings import Settings
 #: Seconds that the function of the setting may take. The lease of the message must not end.
 RECIPIENT_TIMEOUT = 10.0
 NOT_IN_TIME = f"dynbeat_recipient did not return within {RECIPIENT_TIMEOUT:g} s"
-#: URLs, a task, or None: the owner gets no notices.
+#: URLs, a task, or None if the owner gets no notices.
 _Found: TypeAlias = Sequence[str] | NoticeTask | None
 _NAMESPACE = uuid.UUID("7c1f2f0c-5c55-4c39-8b1a-0f2b6b0d1c11")
 

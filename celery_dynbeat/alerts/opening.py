@@ -1,6 +1,6 @@
 """Evaluate the facts of a batch, and open or count the alerts that they are about.
 
-    lock facts, skipping those of other beats -> read their schedules -> apply -> delete the facts
+    lock facts that no other beat has locked -> read their schedules -> apply -> delete the facts
 
 This is one transaction. After a crash either all of it is written or nothing, and then any beat
 evaluates the same facts. A fact of a schedule that is deleted, or whose rules it does not break, is
@@ -97,7 +97,7 @@ def _ends(
         length = schedules[schedule_id].rules.after_failures
         if length is not None and length > 1:
             by_length[length].append(schedule_id)
-    # Facts may have waited: the runs that ended later are read, too.
+    # Facts may have waited, so the runs that ended later are also read.
     waited = Counter(row.schedule_id for row in rows)
     ends: dict[int, Collection[End]] = {}
     for length, ids in by_length.items():

@@ -57,7 +57,7 @@ class NoticeWriter:
         return self.database.read_in_transaction(owner_notices.next_due)
 
     def _next_owners(self, now: datetime, *, limit: int) -> Iterable[str]:
-        """Return up to ``limit`` owners whose notices are due, after those of the last pass.
+        """Return up to ``limit`` owners whose notices are due, after the owners of the last pass.
 
         Alerts that a caller keeps locked stay due: without ``after`` they would be all that is
         read.

@@ -140,7 +140,7 @@ def marked(urls: Iterable[str], marks: Collection[Any]) -> Collection[str]:
 
 
 def add_marks(marks: Sequence[Any], urls: Iterable[str]) -> Sequence[str]:
-    """Return ``marks`` with those of ``urls``, all with the same salt if possible."""
+    """Return ``marks`` and the marks of ``urls``, all with the same salt if possible."""
     salt = next(iter(_salts(marks)), None) or secrets.token_hex(_SALT_BYTES)
     kept = [mark for mark in marks if isinstance(mark, str)]
     return [*kept, *(_mark(url, salt) for url in urls)]

@@ -71,7 +71,7 @@ MAX_WARNED = 20
 #: When the last hold of everything ended, if there was none.
 _NO_HOLD = datetime.min.replace(tzinfo=UTC)
 
-#: Returns until when a new run is deferred because its queue is refused, or None: record it now.
+#: Returns until when a new run is deferred because its queue is refused, or None to record it now.
 OutageDelay = Callable[[OutgoingRun], datetime | None]
 #: By schedule id: the fire times that ``skip()`` took out.
 _Skipped = Mapping[int, Sequence[datetime]]
@@ -541,7 +541,7 @@ def _decide_due(
             late = _late_run(row, None, expected_at, now=now, late_since=late_since)
             return _Decision(row.owner, {"id": row.id, "next_run_at": until}, late=late)
     check_task_allowed(settings, owner=row.owner, task=row.task)
-    # SpecColumns has attributes that can be set, unlike those of a named tuple.
+    # SpecColumns has attributes that can be set, unlike the fields of a named tuple.
     spec = with_search_budget(spec_from_row(cast("SpecColumns", row), settings, calendars))
     spec = without(spec, skipped.get(row.id, ()))
     planned = plan(
@@ -606,7 +606,7 @@ def _late_run(
     now: datetime,
     late_since: datetime | None,
 ) -> events.LateRun | None:
-    """Return a run that was due at ``due_at`` if it is late. ``late_since`` None: never."""
+    """Return a run that was due at ``due_at`` if it is late. Without ``late_since``, it is not."""
     if late_since is None:
         return None
     late_by = now - max(due_at, late_since)

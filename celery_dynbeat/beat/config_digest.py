@@ -32,7 +32,7 @@ def digest_of(context: Context, rows: Sequence[ManagedRow]) -> str | None:
         # The representation leaves the names of the alert targets out.
         "settings": [repr(settings), sorted(settings.alert_urls)],
         "celery": [str(app.timezone), sorted(app.conf.accept_content)],
-        # Their order has no meaning, that of nested arguments has.
+        # The order of entries has no meaning, but the order of nested arguments has.
         "entries": sorted(context.beat_schedule.items(), key=lambda entry: str(entry[0])),
         "rows": sorted((row.name, row.version) for row in rows),
     }

@@ -279,8 +279,8 @@ class Dispatcher:
     """Makes passes.
 
     ``failpoint`` is called with the name of each point at which a crash matters. ``executor`` runs
-    the confirms; without one they run in the calling thread. ``poll_interval`` overrides the one of
-    the settings. Without ``tracer`` there are no traces.
+    the confirms. Without ``executor``, the confirms run in the calling thread. ``poll_interval``
+    overrides the setting. Without ``tracer`` there are no traces.
     """
 
     def __init__(

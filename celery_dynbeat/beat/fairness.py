@@ -83,7 +83,7 @@ class PlanningTime:
             self._other_ns += elapsed
 
     def costly_owners(self) -> frozenset[str]:
-        """Return the owners whose schedules take much longer to plan than those of others."""
+        """Return the owners whose schedules take much longer to plan than other schedules."""
         if self._costly_ns + self._other_ns < MIN_REPORTED_NS:
             return frozenset()
         return frozenset(owner for owner, ns in self._long_row_ns.items() if ns >= COSTLY_NS)

@@ -1,8 +1,8 @@
-"""Take schedules out of the due index: hold those of held owners, quarantine unusable ones.
+"""Take schedules out of the due index: hold schedules of held owners, quarantine unusable ones.
 
 A held schedule has ``held_at``, and its ``next_run_at`` is the end of the hold. So it leaves the
-start of the due index, and is due by itself when the hold ends. Its ``next_fire_at`` does not
-change: ``catch_up`` then decides about the fire times since then, as after downtime.
+start of the due index, and becomes due when the hold ends. Its ``next_fire_at`` does not change.
+After the hold, ``catch_up`` decides about the fire times since then, as after downtime.
 """
 
 from collections.abc import Mapping, Sequence
@@ -71,7 +71,7 @@ def review(session: Session, *, now: datetime, after: HeldKey | None) -> HeldKey
 
 
 def _free_overdue(session: Session, rows: Sequence[Row], *, now: datetime) -> None:
-    """Make those of the held schedules due that wait longer than the holds of their owners."""
+    """Make held schedules due that wait longer than the holds of their owners."""
     if not rows:
         return
     ends = holds.ends_of(session, {row.owner for row in rows}, now=now)

@@ -45,7 +45,7 @@ START = (-1, -1)
 class Replanned:
     """The result of one batch: the number of its links, and the position of the last one.
 
-    ``position`` None: the round of this calendar has ended.
+    ``position`` is None if the round of this calendar has ended.
     """
 
     handled: int
@@ -134,7 +134,7 @@ class Replanning:
         self._database, self._settings = database, settings
         #: By the id and the version of a calendar: the position in its present round.
         self._positions: dict[tuple[int, int], tuple[int, int]] = {}
-        #: None: no schedule waits.
+        #: None means that no schedule waits.
         self.next_at: datetime | None = None
 
     def run(self, now: datetime) -> int:

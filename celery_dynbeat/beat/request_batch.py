@@ -34,7 +34,7 @@ def wait(until: datetime) -> Batch:
 
 
 def exclusive_schedules(schedules: Mapping[int, Row], settings: Settings) -> Mapping[int, Row]:
-    """Return those of the schedules whose runs must not overlap."""
+    """Return the schedules whose runs must not overlap."""
     return {
         key: row for key, row in schedules.items() if (row.overlap or settings.overlap) != "allow"
     }

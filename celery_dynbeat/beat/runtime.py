@@ -112,7 +112,7 @@ class BeatRuntime:
     def _sync_again(self) -> None:
         newer = partial(nodes.has_newer_beat, name=self._name)
         if self._context.database.read(newer):
-            # That beat has tried, too. Its entries may be other ones.
+            # That beat has also tried. Its entries may differ.
             self._left_to_sync = ()
         else:
             self._sync(only=self._left_to_sync)

@@ -55,7 +55,7 @@ class DatabaseScheduler(Scheduler):
         self._runtime: BeatRuntime | None = None
         self._metrics: BeatMetrics | None = None
         self._has_started = False
-        # Celery's banner needs the transport, too, and would not say what to install.
+        # Celery's banner also needs the transport, and would not say what to install.
         BrokerConnection(app)
         super().__init__(app, *args, lazy=lazy, **kwargs)
         poll_interval = self._context.settings.poll_interval.total_seconds()
@@ -137,7 +137,7 @@ class DatabaseScheduler(Scheduler):
         return pause
 
     def _start_once(self) -> None:
-        """Start to count at the first pass: metrics must show a beat without a database, too."""
+        """Start to count at the first pass: metrics must also show a beat without a database."""
         if self._has_started:
             return
         ports = ports_in_force(self._context.settings.metrics_port).beat

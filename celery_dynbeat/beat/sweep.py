@@ -44,7 +44,7 @@ from celery_dynbeat.telemetry import emit_on_commit, events
 
 
 class Swept(NamedTuple):
-    """The number of overdue runs that were handled, and those of them to publish again."""
+    """The number of overdue runs that were handled, and the runs to publish again."""
 
     handled: int
     outgoing: Sequence[OutgoingRun]

@@ -1,7 +1,7 @@
 """The traces of the runs that a pass takes: which contexts it reads, and which it stores.
 
     claim, backfill     a new trace per run, linked to the edit of its schedule
-    rerun               the same, linked to the trace of the original run, too
+    rerun               the same, also linked to the trace of the original run
     sweep               the trace of the run continues. If none is stored, a new one
 
 A context is stored after the publish: a run that starts at once needs none. So the runs of a beat

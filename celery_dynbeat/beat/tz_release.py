@@ -104,7 +104,7 @@ def _changes(
 ) -> tuple[Sequence[Mapping[str, Any]], int | None]:
     """Return the changed columns of the rows, and the id of the first row that is not planned.
 
-    The planning time does not reach that row. None: all rows are planned.
+    The planning time does not reach that row. None means that all rows are planned.
     """
     skipped = skips.of_rows(session, rows, now=now)
     calendars = calendars_of(session, rows)

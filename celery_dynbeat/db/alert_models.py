@@ -55,7 +55,7 @@ class Alert(Base):
     """The last alert of one kind of a schedule: open, or recovered.
 
     The schedule NO_SCHEDULE has the alerts about beats and workers. Its owner and name are empty.
-    ``run_id`` and ``value`` are those of the last fact, ``fact_count`` the number of facts since
+    ``run_id`` and ``value`` come from the last fact. ``fact_count`` is the number of facts since
     ``opened_at``. ``unsent`` is what no message reports yet, since ``unsent_at``. The API deletes
     the alerts of a schedule with it, and beat deletes those that SQL by hand leaves.
     """
@@ -83,7 +83,7 @@ class Alert(Base):
     # When beat last checked whether the alert has recovered. NULL: it has. So the index of open
     # alerts contains no others, also on MySQL, which has no partial indexes.
     checked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    # An instant before opened_at is that of an earlier alert. Beat never writes it.
+    # An instant before opened_at belongs to an earlier alert. Beat never writes it.
     acknowledged_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     acknowledged_by: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
     # Until then no message reports the alert. Beat removes it when the time has passed.

@@ -4,7 +4,7 @@ SQLAlchemy runs synchronous code in a greenlet. There, each wait for the driver 
 task, and the event loop continues. So ``AsyncDatabase`` is ``Database`` with another driver: all
 its methods that use a connection must run in ``sqlalchemy.util.greenlet_spawn``.
 
-A cancellation, such as that of ``asyncio.timeout``, raises CancelledError at such a wait. Then
+A cancellation, for example by ``asyncio.timeout``, raises CancelledError at such a wait. Then
 SQLAlchemy closes the connection, and the server rolls back its transaction.
 
 psycopg and aiomysql have no read timeout for asyncio: the caller limits the time of a call.

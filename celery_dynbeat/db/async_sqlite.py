@@ -1,6 +1,6 @@
 """aiosqlite after a cancellation: each file is closed, and each lock is released.
 
-After a cancellation, such as that of ``asyncio.timeout``, aiosqlite 0.22 and sqlite3 can stay in
+After a cancellation, for example by ``asyncio.timeout``, aiosqlite 0.22 and sqlite3 can stay in
 three states:
 
     the thread opens the file later         the file stays open until a garbage collection

@@ -199,7 +199,7 @@ def disable_behind_poolers(engine: Engine, capabilities: Capabilities) -> None:
 def _is_pooled(connection: Any) -> bool:
     """Return whether a pooler is between the client and the server.
 
-    The process id that came at the start of the connection is then not that of the server.
+    The process id that came at the start of the connection is then not the server's process id.
     """
     connection.autocommit = True
     # Not the cursor's own context: the asynchronous one of SQLAlchemy 2.0 has none.

@@ -47,7 +47,7 @@ _OF_DJANGO = frozenset(
         *("init_command", "factory", "detect_types", "check_same_thread", "uri", "cursor_factory"),
     }
 )
-#: OPTIONS of PostgreSQL that a URL can have, too.
+#: OPTIONS of PostgreSQL that a URL can also have.
 _LIBPQ = ("sslmode", "sslrootcert", "sslcert", "sslkey", "connect_timeout", "options")
 
 
@@ -104,8 +104,8 @@ def check_access(alias: str) -> None:
 def check_own_connection(alias: str) -> None:
     """Raise an error in a test that must not use another connection to ``alias`` than Django's.
 
-    It is that of ``check_access``, and ConfigurationError in a TestCase: another connection would
-    not see its rows, and would leave rows for later tests.
+    Raises the errors of ``check_access``. Raises ConfigurationError in a TestCase, because another
+    connection would not see its rows, and would leave rows for later tests.
     """
     from django.db import connections  # noqa: PLC0415 - an extra
 
@@ -120,10 +120,10 @@ def check_own_connection(alias: str) -> None:
 
 
 async def check_own_connection_of_loop(alias: str) -> None:
-    """Do the same in an event loop, whose thread may not be that of the test."""
+    """Do the same in an event loop, whose thread may differ from the test's thread."""
     from asgiref.sync import sync_to_async  # noqa: PLC0415 - of Django
 
-    # While a loop runs, Django has other connections than the thread without one.
+    # While a loop runs, Django has other connections than the thread has without a loop.
     loop = asyncio.get_running_loop()
     asyncio._set_running_loop(None)  # noqa: SLF001 - documented for event loops
     try:
@@ -211,7 +211,7 @@ def address_in(database: Mapping[str, Any], *, alias: str = DEFAULT_ALIAS) -> Da
 
 @cache
 def _scheme_of(engine: str) -> str | None:
-    """Return the scheme for an ENGINE, of a backend that extends one of Django, too; else None."""
+    """Return the scheme for an ENGINE or None. The backend may extend one of Django's backends."""
     if engine in _SCHEMES:
         return _SCHEMES[engine]
     try:
@@ -223,7 +223,7 @@ def _scheme_of(engine: str) -> str | None:
 
 
 def _assuming(role: str, options: object) -> str:
-    """Return the options of libpq with which a connection has ``role``, as those of Django do."""
+    """Return the options of libpq with which a connection has ``role``, as Django's options do."""
     escaped = re.sub(r"([\\\s])", r"\\\1", role)
     return f"{options or ''} -c role={escaped}".strip()
 

@@ -266,7 +266,7 @@ class Database:
     @property
     def shown_url(self) -> str:
         """The URL without its password, for banners and logs."""
-        # The query of the URL can contain a password or a key, too.
+        # The query of the URL can also contain a password or a key.
         return self.engine.url.set(query={}).render_as_string(hide_password=True)
 
     @property
@@ -451,7 +451,7 @@ class Database:
 
     @cached_property
     def _transaction_engine(self) -> Engine:
-        # This engine shares the pool, too.
+        # This engine also shares the pool.
         capabilities = self.capabilities
         if self._shared is None and capabilities.configures_isolation:
             return self.engine

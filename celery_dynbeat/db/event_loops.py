@@ -6,8 +6,8 @@ Source: SQLAlchemy, "Using multiple asyncio event loops".
 
 At any time there are at most two pools. One belongs to a loop of the application, the other to a
 thread, which makes the calls of all further loops that run at the same time. So the number of
-connections does not grow with the number of loops, and a loop that ends after one call, as that of
-a request in a threaded WSGI server, does not open a connection.
+connections does not grow with the number of loops, and a loop that ends after one call, as the loop
+of a request in a threaded WSGI server, does not open a connection.
 
     the loop shuts down             its connections are closed, in the loop
     another loop, the last closed   its connections are closed without it; a new pool
@@ -109,7 +109,7 @@ class LoopPools:
 
     @property
     def dispatch(self) -> Any:
-        """The listeners of the engine. Each new pool has those of the template."""
+        """The listeners of the engine. Each new pool has the template's listeners."""
         return self._template.dispatch
 
     def connect(self) -> PoolProxiedConnection:
@@ -149,7 +149,7 @@ class LoopPools:
         return thread
 
     async def dispose_async(self) -> None:
-        """Close the idle connections, except those of another loop that is running."""
+        """Close the idle connections, except connections of another loop that is running."""
         with self._lock:
             left = self._leave_stopped()
             binding = self._bindings.get(asyncio.get_running_loop())

@@ -127,7 +127,7 @@ _partial(
     Schedule.id,
     where=Schedule.paused_until.is_not(None),
 )
-# Each order of changes() is that of an index. Prune reads the first.
+# Each order of changes() is the order of an index. Prune reads the first.
 Index("ix_dynbeat_change_changed_at", Change.changed_at, Change.id)
 _partial(
     "ix_dynbeat_change_actor",
@@ -160,7 +160,7 @@ _partial(
     Alert.id,
     where=Alert.owner_notice_at.is_not(None),
 )
-# The oldest unsent alerts of a target. Not a partial index: the targets are read from it, too.
+# The oldest unsent alerts of a target. Not a partial index: the targets are also read from it.
 Index("ix_dynbeat_alert_target", Alert.target, Alert.unsent_at, Alert.id)
 Index("ix_dynbeat_alert_owner", Alert.owner, Alert.id)
 # The open alerts of an owner by their ids.

@@ -235,7 +235,7 @@ class Run(Base):
     # The run whose fire time a rerun runs again. It may be pruned: not a foreign key.
     rerun_of: Mapped[str | None] = mapped_column(RunId)
     # The fire time of that run, which the task receives. scheduled_for is unique for a schedule,
-    # so that of a rerun is a free microsecond after it.
+    # so the scheduled_for of a rerun is a free microsecond after the fire time.
     nominal_at: Mapped[datetime | None] = mapped_column(RunInstant)
     # The W3C trace context of the first span of the run. Deferred: only beat reads it, with
     # dynbeat_traces.
@@ -390,7 +390,8 @@ class Application(Base):
     """The name of the application that the tables belong to. Its first beat writes the only row.
 
     A beat of another application does not start. ``beat_schedule`` is the digest of the entries of
-    Celery's ``beat_schedule`` and their rows when they last agreed; None: they must be written.
+    Celery's ``beat_schedule`` and their rows when they last agreed. None means that the rows must
+    be written.
     """
 
     __tablename__ = "dynbeat_application"
@@ -417,11 +418,11 @@ class Node(Base):
 
     ``seen_at`` is the last heartbeat: runs on this node are not lost. ``progressed_at`` is the last
     progress: a successful pass of beat, or an iteration of the worker's loop. ``error`` is what
-    prevents progress. ``notifier`` is how a beat receives notifications; None for a worker.
+    prevents progress. ``notifier`` is how a beat receives notifications. It is None for a worker.
     ``outages`` are the queues, exchanges and tasks that a beat cannot publish to, as
     ``celery_dynbeat.broker.outages`` reports them. ``clock_offset`` is the clock of the node's host
-    minus that of the database, in seconds. ``server`` is the server of a Galera cluster that
-    executed the last heartbeat; None without a cluster.
+    minus the database's clock, in seconds. ``server`` is the server of a Galera cluster that
+    executed the last heartbeat, or None without a cluster.
     """
 
     __tablename__ = "dynbeat_node"

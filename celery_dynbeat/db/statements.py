@@ -71,7 +71,7 @@ T = TypeVar("T")
 
 Rows = Sequence[Mapping[str, Any]]
 _Names = tuple[str, ...]
-#: A named tuple of the selected columns. Its attribute access is ten times as fast as that of
+#: A named tuple of the selected columns. Its attribute access is ten times as fast as with
 #: SQLAlchemy's rows, and beat reads each attribute several times.
 Row = Any
 Make = Callable[[Iterable[Any]], Row]

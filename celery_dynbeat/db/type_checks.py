@@ -5,11 +5,11 @@
     booleans     MySQL and SQLite store any number
     all others   SQLite stores values of any type and length in each column
 
-``dynbeat_run`` has only those of its numbers. Each start and each end of a run is an UPDATE of one
-row, and PostgreSQL took 13 percent longer for it with constraints on the instants. Its instants are
-a RunInstant, which reads such a value as an end of the calendar.
+``dynbeat_run`` has only the constraints on its numbers. Each start and each end of a run is an
+UPDATE of one row, and PostgreSQL took 13 percent longer for it with constraints on the instants.
+Its instants are a RunInstant, which reads such a value as an end of the calendar.
 
-The first migration calls ``type_checks``, too. A change here needs a migration that changes the
+The first migration also calls ``type_checks``. A change here needs a migration that changes the
 constraints, and the first migration then needs a copy of this module.
 """
 

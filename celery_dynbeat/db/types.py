@@ -6,7 +6,7 @@ others.
 
 The encoding of PostgreSQL is read when the tables are checked. A letter in an exception's text must
 not prevent the worker from recording how a task ended, so error texts are stored with escapes.
-Names and arguments are never escaped: they are the user's data. The database rejects the ones that
+Names and arguments are never escaped: they are the user's data. The database rejects text that
 its encoding cannot store.
 
 The MySQL dialect is imported inside functions: it takes 20 modules and a megabyte.

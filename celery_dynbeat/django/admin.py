@@ -154,7 +154,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
         return next((state for state, is_so in states.items() if is_so), "active")
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
-        """Return the schedule, None without one."""
+        """Return the schedule, or None if it does not exist."""
         # Django 4.2 passes numbers to the database that its type cannot hold.
         if object_id.isdecimal() and int(object_id[:MAX_TERM]) > BigIntegerField.MAX_BIGINT:
             return None
@@ -257,7 +257,7 @@ class RunAdmin(ReadOnlyAdmin):
         return False
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
-        """Return the run, None without one."""
+        """Return the run, or None if it does not exist."""
         run_id = _run_id(object_id)
         return None if run_id is None else super().get_object(request, run_id, from_field)
 

@@ -190,6 +190,6 @@ def _check_url(context: Context) -> None:
     """Raise ConfigurationError for invalid settings, or a database that cannot be found."""
     alias = alias_of(context.settings.database_url)
     is_shared = context.shared_engine is not None
-    # Django's test runner checks, too. There the alias may be the real database: do not use it.
+    # Django's test runner also checks. There the alias may be the real database: do not use it.
     if is_shared or alias is None or not django_databases.address_of(alias).is_tested:
         context.database.engine  # noqa: B018 - checks the URL and the driver

@@ -32,7 +32,7 @@ class BorrowedSqlite(Borrowed):
     """A connection of sqlite3 with the converters and functions of Django."""
 
     def create_function(self, *_: Any, **__: Any) -> None:
-        """Do nothing: SQLAlchemy's function REGEXP would replace that of Django."""
+        """Do nothing: SQLAlchemy's function REGEXP would replace Django's function."""
 
     def cursor(self, *_: Any, **__: Any) -> "SqliteCursor":
         """Return a cursor without Django's converters."""
@@ -83,7 +83,7 @@ class BorrowedPsycopg(Borrowed):
         del callback
 
     def cursor(self, *_: Any, **__: Any) -> Any:
-        """Return a cursor with the loaders of psycopg in place of those of Django."""
+        """Return a cursor with the loaders of psycopg in place of Django's loaders."""
         import psycopg  # noqa: PLC0415 - a project on SQLite does not install it
         from psycopg.types.datetime import TimestamptzLoader  # noqa: PLC0415
         from psycopg.types.json import JsonbLoader  # noqa: PLC0415

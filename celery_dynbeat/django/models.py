@@ -54,7 +54,7 @@ class Schedule(models.Model):
     updated_at = InstantField()
 
     class Meta:
-        """The order is that of an index, so that a page reads only its rows."""
+        """The order is the order of an index, so that a page reads only its rows."""
 
         managed = False
         db_table = "dynbeat_schedule"

@@ -143,7 +143,7 @@ def _engine(using: str, name: str) -> Engine:
 
 def _is_undone(context: ExceptionContext) -> bool:
     """Return whether a savepoint undoes the call that fails with this error."""
-    # After KeyboardInterrupt or a timeout of gevent, too, SQLAlchemy sends nothing more.
+    # SQLAlchemy sends nothing more, even after KeyboardInterrupt or a timeout of gevent.
     if context.connection is None or context.is_disconnect:
         return False
     sql = (context.statement or "").lstrip().upper()

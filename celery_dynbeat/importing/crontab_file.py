@@ -1,4 +1,4 @@
-"""The lines of a crontab file as a source. The rules are those of crontab(5) of Debian's cron.
+"""The lines of a crontab file as a source. The rules come from crontab(5) of Debian's cron.
 
 A line has no name. The schedule gets the start of its command as its name, with a number if several
 lines have the same one. So an edit of the time of a line updates its schedule.
@@ -60,8 +60,8 @@ class CrontabSource:
     """The lines of a crontab.
 
     ``task`` receives the command as its argument; without it each line is refused. With ``system``
-    the sixth field is a user, as in /etc/crontab. ``timezone`` is that of lines without CRON_TZ;
-    None is that of the owner.
+    the sixth field is a user, as in /etc/crontab. Lines without CRON_TZ use ``timezone``.
+    None means the owner's time zone.
     """
 
     lines: Iterable[str]

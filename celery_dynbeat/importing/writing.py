@@ -205,7 +205,7 @@ class Importer:
         *,
         now: datetime,
     ) -> _Wanted:
-        """Return the row that the schedule would become, checked like that of ``create()``.
+        """Return the row that the schedule would become, checked as in ``create()``.
 
         A disabled one may exceed a limit, with a note: it does not run.
         """
@@ -318,7 +318,7 @@ class Importer:
     def _within_quota(
         self, session: Session, rows: Sequence[ScheduleColumns]
     ) -> tuple[Sequence[ScheduleColumns], Mapping[str, str]]:
-        """Return the rows without those of owners beyond their quota, and why, by owner."""
+        """Return the rows of owners within their quota, and why other owners are refused."""
         refused: dict[str, str] = {}
         while True:
             rows = [row for row in rows if row.owner not in refused]
@@ -386,7 +386,7 @@ def _refuse_new(results: dict[tuple[str, str], Result], owner: str, reason: str)
 
 
 def clash(row: Schedule) -> str:
-    """Return why a schedule of this name is not that of the import."""
+    """Return why the schedule with this name does not come from the import."""
     if row.managed_by:
         return "beat keeps this entry of beat_schedule as a schedule itself"
     return (
@@ -416,7 +416,7 @@ def _done_until(progress: SourceProgress, row: Schedule, now: datetime) -> datet
 def _plan(
     context: Context, row: Schedule, trigger: Trigger, *, after: datetime, now: datetime
 ) -> None:
-    """Set the next fire time; a row without one is finished."""
+    """Set the next fire time. A row without a further fire time is finished."""
     try:
         timing.plan_continued(
             context, row, after=after, trigger=trigger, calendars=NO_CALENDARS, now=now

@@ -8,7 +8,7 @@
     beat.run_until_idle()
     assert [run.task for run in beat.publisher.sent] == ["mail.send_digest"]
 
-The passes are those of a real beat, on a real database. No broker is needed unless you pass a real
+The passes run as in a real beat, on a real database. No broker is needed unless you pass a real
 publisher. In pytest use the fixtures ``dynbeat_clock`` and ``dynbeat_beat`` (``plugin``).
 """
 

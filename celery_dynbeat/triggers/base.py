@@ -241,7 +241,7 @@ class Trigger(ABC):
 
     @property
     def timezone(self) -> str | None:
-        """Return the name of the zone whose wall clock the rule follows, or None without one."""
+        """Return the name of the zone whose wall clock the rule follows, or None for no zone."""
         return None
 
     @property

@@ -54,8 +54,8 @@ class Capabilities(ABC):
     has_writing_cte: ClassVar[bool] = False
     #: Whether the database supports LATERAL, arrays and ANY.
     has_lateral: ClassVar[bool] = False
-    #: Whether a query uses a partial index if its condition implies that of the index. SQLite
-    #: compares their texts.
+    #: Whether a query uses a partial index if its condition implies the index's condition. SQLite
+    #: compares the texts.
     has_partial_indexes: ClassVar[bool] = False
     #: Whether ORDER BY may begin with columns that the conditions fix (IS NULL, =). Without them,
     #: PostgreSQL does not use the index for IS NULL; with them, MariaDB sorts all rows.

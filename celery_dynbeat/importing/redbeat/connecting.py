@@ -9,7 +9,7 @@ from celery_dynbeat.importing.found import SourceError
 #: The scheme of RedBeat for a cluster. redis itself has none.
 _CLUSTER_SCHEME = "redis-cluster"
 _DEFAULT_NODE = {"host": "localhost", "port": 30001}
-#: Options of RedBeat that are not those of the client.
+#: Options of RedBeat that are not options of the client.
 _OWN_OPTIONS = frozenset(
     {
         *("retry_period", "cluster", "startup_nodes"),

@@ -131,7 +131,7 @@ def _object(field: str, text: str) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return the arguments with RedBeat's JSON of an instant as that of kombu, for the worker."""
+    """Return the arguments with RedBeat's instants in the JSON of kombu, for the worker."""
     # JSON has no other containers. A test for Mapping takes longer than the rest.
     if isinstance(value, list):
         return [_plain(each) for each in value]

@@ -29,7 +29,7 @@ class EntryReader:
     """Reads the entries below ``prefix``.
 
     ``url`` None means the Redis that RedBeat's own settings of ``app`` name, sentinels and clusters
-    included; it needs celery-redbeat. ``cluster`` means that the URL is that of a cluster. Raises
+    included; it needs celery-redbeat. ``cluster`` means that the URL belongs to a cluster. Raises
     SourceError, without the password of the URL.
     """
 

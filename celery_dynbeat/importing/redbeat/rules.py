@@ -1,7 +1,7 @@
 """RedBeat's JSON of a schedule becomes a trigger. Pure functions.
 
-The formats are those of ``redbeat/decoder.py``. A recurrence rule is stored with a fixed offset in
-place of its zone.
+``redbeat/decoder.py`` defines the formats. A recurrence rule is stored with a fixed offset in place
+of its zone.
 """
 
 from collections.abc import Iterable, Mapping

@@ -245,7 +245,7 @@ class TableReader:
         return table if has_key else None
 
     def _table(self, name: str, types: Mapping[str, Any]) -> Table | None:
-        """Return the table with those of the columns that exist, None if there is no table."""
+        """Return the table with the columns that exist, or None if there is no table."""
 
         def columns(connection: Connection) -> list[str]:
             found = inspect(connection)

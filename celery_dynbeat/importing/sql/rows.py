@@ -33,11 +33,11 @@ _DESCRIPTION_LENGTH = 1024
 
 @dataclass(frozen=True)
 class RowConverter:
-    """Converts rows of ``layout``. ``zone`` is that of instants without one."""
+    """Converts rows of ``layout``. Instants that name no zone are in ``zone``."""
 
     layout: Layout
     zone: ZoneInfo
-    #: The zone of a crontab that names none.
+    #: The zone of a crontab that names no zone.
     crontab_zone: str
 
     def found(self, row: Mapping[str, Any], *, now: datetime) -> Found:

@@ -207,7 +207,7 @@ def _last_pause(
     """Return who paused the schedule, and when, if the audit has it."""
     if schedule.enabled:
         return {}
-    # The name may be that of an earlier schedule, and SQL by hand can pause without an audit.
+    # An earlier schedule may have had the name, and SQL by hand can pause without an audit.
     changes = mine.changes(
         schedule.name, since=schedule.created_at, limit=_MAX_CHANGES, session=session
     )

@@ -23,7 +23,7 @@ WAITING = (Status.PENDING, Status.SENT)
 class NodeFact:
     """A beat or a worker.
 
-    ``queues`` and ``tasks`` are those of a worker; None means that they are not known.
+    ``queues`` and ``tasks`` belong to a worker. None means that they are not known.
     """
 
     name: str
@@ -52,8 +52,8 @@ class Facts:
     ``runs`` are the newest, newest fire time first; a future one was skipped by a call.
     ``unfinished`` are the oldest runs that have not ended, oldest first. ``queue`` is the queue of
     its messages, None if it is not known. ``refused_content`` is their content type if
-    ``accept_content`` of the application refuses it. ``default_overlap`` and ``default_jitter`` are
-    those of the settings. ``paused_by`` is the actor of the last pause, "" if it is not known.
+    ``accept_content`` of the application refuses it. ``default_overlap`` and ``default_jitter``
+    come from the settings. ``paused_by`` is the actor of the last pause, "" if it is not known.
     ``quiet`` are the quiet hours of its owner.
     """
 
@@ -79,12 +79,12 @@ class Facts:
 
     @property
     def overlap(self) -> str:
-        """The policy of the schedule, or that of the settings."""
+        """The policy of the schedule, or the default in the settings."""
         return self.schedule.overlap or self.default_overlap
 
     @property
     def jitter(self) -> timedelta:
-        """The jitter of the schedule, or that of the settings."""
+        """The jitter of the schedule, or the default in the settings."""
         return self.default_jitter if self.schedule.jitter is None else self.schedule.jitter
 
     @property

@@ -26,7 +26,7 @@ def row_rules(facts: Facts) -> Iterator[Finding]:
 
 
 def _waits_unread(facts: Facts) -> bool:
-    """Return whether the error is only that of reading the trigger here and now.
+    """Return whether the error comes only from reading the trigger here and now.
 
     Beat leaves a schedule whose kind of trigger it does not know to a newer beat.
     """

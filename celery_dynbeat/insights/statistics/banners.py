@@ -22,9 +22,9 @@ MAX_COUNTED = 100
 class Banners(Info):
     """What stops all schedules at ``now``.
 
-    ``held_owners`` are those with a hold, at most MAX_COUNTED: the first to be held come first.
-    ``last_beat_seen_at`` is the end or the last heartbeat of a beat. None: no beat ever ran, or
-    none for 30 days.
+    ``held_owners`` are the owners with a hold, at most MAX_COUNTED. The first to be held come
+    first. ``last_beat_seen_at`` is the end or the last heartbeat of a beat. None means that no beat
+    ran in the last 30 days.
     """
 
     now: datetime

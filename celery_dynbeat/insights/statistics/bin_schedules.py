@@ -54,7 +54,7 @@ def schedules_of_bin(
 ) -> BinSchedules:
     """Return up to ``limit`` schedules with runs in [start_at, end_at), those with most runs first.
 
-    The numbers are those of ``timeline`` with the same filter. Raises InvalidScheduleError.
+    The numbers agree with ``timeline`` for the same filter. Raises InvalidScheduleError.
     """
     checks.check_limit("limit", limit)
     start, end = check_window("start_at", start_at, "end_at", end_at)

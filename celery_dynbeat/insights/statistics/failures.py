@@ -22,7 +22,7 @@ MAX_RUNS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureGroup(Info):
-    """The failed and lost runs with the same task and error. ``error`` is that of the newest run.
+    """The failed and lost runs with the same task and error. ``error`` comes from the newest run.
 
     Errors whose first lines differ only in numbers and UUIDs are one. ``first_at`` and ``last_at``
     are fire times. ``key`` identifies the group, also in another call.

@@ -92,7 +92,7 @@ def count_past(
 def count_planned(
     session: Session, matching: ScheduleFilter, bins: Sequence[Span], *, now: datetime
 ) -> Sequence[PlannedCounts]:
-    """Return the number of schedules that run next in each bin from that of ``now`` on."""
+    """Return the number of schedules that run next in each bin, from the bin of ``now`` on."""
     passed = sum(span.end <= now for span in bins)
     ahead = [Span(*span) for span in bins[passed:]]
     if ahead and ahead[0].start <= now:

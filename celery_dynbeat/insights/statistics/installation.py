@@ -34,12 +34,12 @@ class Installation(Info):
 
     - ``beats`` and ``workers`` were seen within the last hour; at most 200 of each, the most
       recently seen first.
-    - ``lag_p50`` and ``lag_p99`` are those of the runs that were recorded in the last five minutes,
-      at most the newest 1,000. Manual runs, backfills and reruns have no lag.
+    - ``lag_p50`` and ``lag_p99`` concern the runs that were recorded in the last five minutes, at
+      most the newest 1,000. Manual runs, backfills and reruns have no lag.
     - ``dispatch_rate`` is the number of sent runs per second, of all beats, over the same runs. A
       run does not say which beat sent it.
-    - ``pending`` counts runs that no worker has started, ``resent`` those of them that are overdue:
-      beat sends them again.
+    - ``pending`` counts runs that no worker has started. ``resent`` counts the overdue ones among
+      them, which beat sends again.
     - ``holds_of_everything``, ``holds_of_owners`` and ``requests`` are those in force or in
       progress, the oldest first; at most 100 of each.
     """

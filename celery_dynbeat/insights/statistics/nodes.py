@@ -33,10 +33,10 @@ class NodeStatus(Info):
     - ``seen_at`` is the last heartbeat, ``progressed_at`` the last progress, ``stopped_at`` the
       regular end.
     - ``error`` is what prevents progress.
-    - ``notifier`` and ``outages`` are those of a beat. ``notifier`` is None for a worker.
-    - ``queues`` are those of a worker, None if they are not known.
-    - ``clock_offset`` is the clock of its host minus that of the database, in seconds, None if it
-      is not known. ``clock_differs`` says whether that is a warning: only of a living node.
+    - ``notifier`` and ``outages`` concern a beat. ``notifier`` is None for a worker.
+    - ``queues`` are the queues of a worker, or None if they are not known.
+    - ``clock_offset`` is the clock of its host minus the database's clock, in seconds, or None if
+      it is not known. ``clock_differs`` says whether that is a warning: only of a living node.
     """
 
     kind: str

@@ -20,8 +20,8 @@ from celery_dynbeat.store.runs.run_filters import UNSUCCESSFUL
 class OwnerUsage(Info):
     """The runs of an owner: their number, the failed or lost, and the skipped fire times.
 
-    They come from the newest 10,000 rows. The lag is that of runs that their schedules made, None
-    without one.
+    They come from the newest 10,000 rows. The lag covers runs that their schedules made, and is
+    None if there are no such runs.
     """
 
     runs: BoundedCount

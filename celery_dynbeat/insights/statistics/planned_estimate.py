@@ -1,4 +1,4 @@
-"""An estimate of the runs to come of many schedules, from those of a random sample."""
+"""An estimate of the runs to come of many schedules, from the runs of a random sample."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class PlannedEstimate(Info):
 
 
 class EstimatedCounts(NamedTuple):
-    """The runs to come in each bin. Without ``estimate`` they are those of all schedules."""
+    """The runs to come in each bin. Without ``estimate``, all schedules are counted."""
 
     counts: Sequence[PlannedCounts]
     estimate: PlannedEstimate | None
@@ -75,7 +75,7 @@ def estimate_planned(
     draws = [] if drawn is None else [*drawn.draws]
     rng.shuffle(draws)
     for stride in _STRIDES:
-        # The sample of a sample is random, too: that its runs are too many adds no bias.
+        # The sample of a sample is also random: that its runs are too many adds no bias.
         part = draws[::stride]
         rows = [row for each in part for row in each]
         if drawn is None or len(rows) < MIN_SAMPLE:
@@ -105,7 +105,7 @@ def estimate_planned(
 
 
 def _standard_error(totals: Sequence[int], frame: int) -> float:
-    """Return that of ``frame`` times the mean of draws without replacement."""
+    """Return the standard error of ``frame`` times the mean of draws without replacement."""
     if len(totals) < 2:  # noqa: PLR2004 - one draw has no deviation
         return inf
     share = min(len(totals) / frame, 1)

@@ -24,7 +24,7 @@ class RecentRun(Info):
       from its record.
     - ``queue_time`` is the time from the send to the start. None after a second attempt, whose
       start replaces the first one.
-    - ``duration`` is that of the last attempt, None while it is unfinished.
+    - ``duration`` is how long the last attempt took, or None while it is unfinished.
     - ``error`` has at most 200 characters.
     """
 
@@ -49,8 +49,9 @@ def recent_runs(
 ) -> Mapping[int, Sequence[RecentRun]]:
     """Return the last ``limit`` runs of each schedule, oldest first.
 
-    The result has each id of ``schedule_ids``. Fire times in the future that ``skip`` took out are
-    left out. One statement reads all runs on PostgreSQL, elsewhere those of 50 schedules.
+    The result has each id of ``schedule_ids``. Fire times in the future that ``skip`` removed are
+    left out. On PostgreSQL, one statement reads all runs. Elsewhere, it reads the runs of 50
+    schedules.
     """
     check_limit("limit", limit)
     ids = sorted(set(schedule_ids))

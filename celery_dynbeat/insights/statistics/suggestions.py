@@ -35,7 +35,7 @@ def tasks(
 ) -> Sequence[str]:
     """Return up to ``limit`` task names that begin with ``prefix``, in order.
 
-    They are the tasks that living workers registered and those of this application, without
+    They are the tasks that living workers registered and the tasks of this application, without
     Celery's own tasks.
     """
     _check(prefix, limit)

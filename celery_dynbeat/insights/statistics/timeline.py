@@ -55,7 +55,7 @@ class Timeline(Info):
 
     - ``rows`` are sorted by label. A schedule with several tags is in several rows. They are empty
       if ``is_histogram``.
-    - ``bins`` are those of a histogram, oldest first. The first begins at or before ``since``.
+    - ``bins`` are the bins of a histogram, oldest first. The first begins at or before ``since``.
     - ``is_cut``: the oldest past runs or the last future runs are left out of the rows.
     - ``planned_estimate``: how the runs to come are estimated, None if they are counted.
     - ``planned_is_first_only``: of each schedule only the next run is counted in the bins.
@@ -173,7 +173,7 @@ def future_runs(
 ) -> PlannedTicks | None:
     """Return the runs to come in [since, until).
 
-    None: more than MAX_FOLLOWED schedules run before ``until``.
+    None means that more than MAX_FOLLOWED schedules run before ``until``.
     """
     if until <= now:
         return PlannedTicks([], is_cut=False)

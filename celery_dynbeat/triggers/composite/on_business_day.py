@@ -105,7 +105,7 @@ class OnBusinessDay(Composite):
     direction: str
     calendar: str
     timezone: str | None
-    #: The days of the calendar, from ``resolved``. None: the calendar has not been read.
+    #: The days of the calendar, from ``resolved``. None means that they have not been read.
     days: CalendarDays | None = field(init=False)
 
     def __init__(

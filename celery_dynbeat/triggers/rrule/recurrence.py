@@ -78,7 +78,7 @@ class _Line:
 
 
 def parse_recurrence(text: str, *, timezone: str | None) -> Recurrence:
-    """Return the recurrence of a text. ``timezone`` is the zone if the text names none.
+    """Return the recurrence of a text. A text that names no zone uses ``timezone``.
 
     Case, blank lines, folded lines and the order of lines do not matter, and ``RRULE:`` may be
     missing. Raises ``InvalidTriggerError`` for the invalid part.
