@@ -119,7 +119,7 @@ def _move(
         return ScheduleInfo.of(row)
     with audit.recording(context, session, row, Action.MOVE, now=now):
         spec = edits.spec_without_hashes(row)
-        moves.move(session, row, to=to)
+        moves.move(session, row, to=to, now=now)
         row.trigger_spec = spec
         _follow(context, session, row, clock=clock, now=now)
         edits.touch(context, session, row, now=now)

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from sqlalchemy import select, update
+from sqlalchemy import delete, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.errors import ScheduleExistsError
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.common.text import EARLIEST
 from celery_dynbeat.db import statements
 from celery_dynbeat.db.engine import savepoint
@@ -46,9 +47,10 @@ def move_runs(
     return Moved(ids, rows[-1].scheduled_for if len(rows) == limit else None)
 
 
-def move(session: Session, row: Schedule, *, to: str) -> None:
+def move(session: Session, row: Schedule, *, to: str, now: datetime) -> None:
     """Give a locked row, its other runs, requests, slots and alerts to the owner ``to``.
 
+    The application itself has no limit, so its runs have no slots: those that wait are sent.
     Raises ScheduleExistsError if that owner has the name.
     """
     name, schedule_id = row.name, row.id
@@ -63,9 +65,8 @@ def move(session: Session, row: Schedule, *, to: str) -> None:
         raise ScheduleExistsError(owner=to, name=name) from error
     requests = update(Request).where(Request.schedule_id == schedule_id).values(owner=to)
     execute_dml(session, requests)
-    # Late imports: most processes that move a schedule have neither.
+    # A late import, here and below: most processes that move a schedule have no alerts or slots.
     from celery_dynbeat.db.alert_models import Alert  # noqa: PLC0415
-    from celery_dynbeat.db.slot_models import Slot  # noqa: PLC0415
 
     execute_dml(session, update(Alert).where(Alert.schedule_id == schedule_id).values(owner=to))
     # All of the history, because a run with any fire time can have ended since the batches.
@@ -80,6 +81,19 @@ def move(session: Session, row: Schedule, *, to: str) -> None:
             only_ended=False,
         )
         if moved.ids:
-            of_runs = update(Slot).where(Slot.run_id.in_(moved.ids))
-            execute_dml(session, of_runs.values(owner=to))
+            _move_slots(session, moved.ids, to=to, now=now)
         after = moved.last
+
+
+def _move_slots(session: Session, run_ids: Sequence[str], *, to: str, now: datetime) -> None:
+    from celery_dynbeat.db.slot_models import Slot  # noqa: PLC0415
+
+    of_runs = Slot.run_id.in_(run_ids)
+    if to:
+        execute_dml(session, update(Slot).where(of_runs).values(owner=to))
+        return
+    waiting = session.scalars(select(Slot.run_id).where(of_runs, Slot.admitted_at.is_(None))).all()
+    if waiting:
+        waits = Run.status == Status.PENDING, Run.overdue_at.is_(None)
+        execute_dml(session, update(Run).where(Run.id.in_(waiting), *waits).values(overdue_at=now))
+    execute_dml(session, delete(Slot).where(of_runs))

@@ -10,6 +10,7 @@ from celery_dynbeat import (
     Cron,
     Every,
     InvalidScheduleError,
+    Once,
     OwnerLimitError,
     RunNotFoundError,
     ScheduleExistsError,
@@ -24,8 +25,10 @@ from celery_dynbeat.db.models import Run, Schedule
 from celery_dynbeat.db.slot_models import Slot
 from celery_dynbeat.store import holds
 from celery_dynbeat.store.schedules import moves as store
+from celery_dynbeat.testing import ManualBeat
 from tests.security.lookalikes import everything
 from tests.support.applications import MINUTELY, START, execute, instants
+from tests.support.worker_stub import WorkerStub
 
 HOUR = timedelta(hours=1)
 
@@ -342,6 +345,32 @@ def test_the_arguments_of_a_run_before_the_move_are_not_guessed(dynbeat, mine, t
     theirs.update("n", kwargs={"a": 3})
 
     assert theirs.run_arguments(run.id).unknown
+
+
+@pytest.mark.parametrize("to", ["user:43", "g/b", "h/c", ""])
+def test_a_run_that_waits_for_a_slot_is_sent_after_the_move(limited, clock, to):
+    dynbeat = limited(owner_limits={"g/": {"max_running": 1}, "h/": {"max_running": 5}})
+    beat, worker = ManualBeat(dynbeat), WorkerStub(dynbeat)
+    worker.heartbeat()
+    old = dynbeat.schedules.for_owner("g/a")
+    old.create("first", task="t", trigger=Once(START + timedelta(seconds=10)))
+    old.create("n", task="t", trigger=Once(START + timedelta(seconds=20)))
+    for _ in range(2):
+        clock.advance(10)
+        beat.run_until_idle()
+    (first,) = beat.publisher.sent
+    worker.start(first)
+
+    move(dynbeat, owner="g/a", to=to)
+    worker.finish(first, Status.SUCCEEDED)
+    for _ in range(2):
+        clock.advance(60)
+        worker.heartbeat()
+        beat.run_until_idle()
+
+    assert [run.name for run in beat.publisher.sent] == ["first", "n"]
+    (run,) = dynbeat.schedules.runs(owner=to, name="n")
+    assert run.status == Status.SENT
 
 
 def test_an_owner_cannot_move_a_schedule():
