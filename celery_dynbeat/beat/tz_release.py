@@ -11,13 +11,16 @@ The row of the application has the release and the position, and each batch lock
 beats share the work, and a crash loses at most one batch. Only a newer release starts this: beats
 with different releases do not undo the work of each other.
 
+A fire time moves to the nearest one with the new release. If that one has passed, it is due at
+once, and ``catch_up`` decides. So a daily schedule neither loses the run of a day nor runs twice.
+
 A fire time that has passed is not moved: it is due, or it waits for a hold or for quiet hours. A
 schedule without a next run is planned by the release of the process that resumes it.
 """
 
 import logging
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple, cast
 
 from sqlalchemy.orm import Session
@@ -29,18 +32,22 @@ from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.planning import (
     Calendars,
+    ScheduleSpec,
     SpecColumns,
     spec_from_row,
     with_search_budget,
     without,
 )
-from celery_dynbeat.planning.plan import due_at, first_fire
+from celery_dynbeat.planning.plan import MICROSECOND, due_at
 from celery_dynbeat.store import TzState
 from celery_dynbeat.store.runs import skips
 from celery_dynbeat.store.schedules import calendars_of, due
 from celery_dynbeat.store.schedules.due import DueSchedule
 
 logger = logging.getLogger(__name__)
+
+#: A release moves a fire time back by at most this time.
+_LONGEST_MOVE = timedelta(days=1)
 
 
 class Batch(NamedTuple):
@@ -132,10 +139,10 @@ def _change(
     try:
         whole = spec_from_row(cast("SpecColumns", row), settings, calendars)
         spec = without(with_search_budget(whole), skipped)
-        # After the clock was set back, the last run may be later than now.
-        since = now if row.last_run_at is None else max(now, row.last_run_at)
-        fire_at = first_fire(spec, now=since, last_run_at=row.last_run_at)
-        next_run_at = None if fire_at is None else due_at(spec, fire_at, now=now)
+        before = cast("datetime", row.next_fire_at)
+        fire_at = _moved(spec, before, last_run_at=row.last_run_at)
+        # Not before now: beat reads the index from its watermark on.
+        next_run_at = None if fire_at is None else max(due_at(spec, fire_at, now=now), now)
     except InvalidTriggerError:
         # Beat quarantines it when it is due.
         return None
@@ -151,3 +158,25 @@ def _change(
         "next_run_at": next_run_at,
         "finished_at": finished_at,
     }
+
+
+def _moved(
+    spec: ScheduleSpec, before: datetime, *, last_run_at: datetime | None
+) -> datetime | None:
+    """Return the fire time that is the nearest to ``before``, up to ``end_at``, or None.
+
+    It is later than ``last_run_at``.
+    """
+    nearest = spec.trigger.next_after(before - MICROSECOND)
+    after = before - _LONGEST_MOVE
+    if spec.start_at is not None:
+        after = max(after, spec.start_at - MICROSECOND)
+    if last_run_at is not None:
+        after = max(after, last_run_at + max(spec.min_interval - MICROSECOND, timedelta(0)))
+    if nearest != before and after < before:
+        earlier = spec.trigger.latest_until(after=after, until=before)
+        if earlier is not None and (nearest is None or before - earlier < nearest - before):
+            nearest = earlier
+    if nearest is None or (spec.end_at is not None and nearest > spec.end_at):
+        return None
+    return nearest

@@ -111,6 +111,61 @@ def test_a_fire_time_that_skip_took_out_stays_out(dynbeat, mine, clock, beat):
     assert mine.get("n0").next_run_at == made.next_run_at + 24 * HOUR
 
 
+def plan_at_with_earlier_release(dynbeat, at):
+    sql = "UPDATE dynbeat_schedule SET next_fire_at = :at, next_run_at = :at"
+    execute(dynbeat, sql, at=at)
+    set_state(dynbeat, tz_release="2000a")
+
+
+@pytest.mark.parametrize(("catch_up", "status"), [("latest", "sent"), ("none", "skipped")])
+def test_a_fire_time_that_moves_into_the_past_is_sent_or_recorded(
+    dynbeat, mine, clock, beat, catch_up, status
+):
+    trigger = Cron("30 9 * * *", timezone=BERLIN)
+    mine.create("n", task="t", trigger=trigger, catch_up=catch_up)
+    # It is at 08:30 UTC with the new release, before the start of beat.
+    plan_at_with_earlier_release(dynbeat, START + 30 * MINUTE)
+
+    work(beat, clock)
+    clock.advance(HOUR)
+    beat.run_until_idle()
+
+    [run] = mine.runs()
+    assert (run.status, run.scheduled_for) == (status, START - 30 * MINUTE)
+    assert mine.get("n").next_run_at == START + 23 * HOUR + 30 * MINUTE
+
+
+def test_a_fire_time_that_moves_to_a_later_time_is_not_sent_twice_on_a_day(
+    dynbeat, mine, clock, beat
+):
+    mine.create("n", task="t", trigger=Cron("0 11 * * *", timezone=BERLIN))
+    # 11:00 was at 09:01 UTC, and is at 10:00 UTC with the new release.
+    plan_at_with_earlier_release(dynbeat, START + MINUTE)
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    plan_at_with_earlier_release(dynbeat, START + MINUTE + 24 * HOUR)
+
+    work(beat, clock)
+    clock.advance(2 * HOUR)
+    beat.run_until_idle()
+
+    assert [run.scheduled_for for run in mine.runs()] == [START + MINUTE]
+    assert mine.get("n").next_run_at == START + 25 * HOUR
+
+
+@one_database
+def test_a_fire_time_with_a_run_is_not_sent_again(dynbeat, mine, clock, beat):
+    mine.create("n", task="t", trigger=Cron("0 10 * * *", timezone=BERLIN))
+    execute(dynbeat, "UPDATE dynbeat_schedule SET last_run_at = :at", at=START)
+    # The nearest one is at START.
+    plan_at_with_earlier_release(dynbeat, START + 30 * MINUTE)
+
+    work(beat, clock)
+
+    assert list(mine.runs()) == []
+    assert mine.get("n").next_run_at == START + 24 * HOUR
+
+
 @one_database
 def test_the_first_beat_records_its_release_and_moves_nothing(dynbeat, mine, clock, beat):
     make_zoned(mine, 1)
