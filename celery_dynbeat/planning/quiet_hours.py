@@ -68,6 +68,8 @@ class QuietHours:
         _minutes_of("start", self.start)
         _minutes_of("end", self.end)
         _days_of(self.days)
+        # Without the blanks of "sat, sun", so that from_text() reads str() back.
+        object.__setattr__(self, "days", "".join(self.days.split()).lower())
 
     @classmethod
     def from_text(cls, text: object) -> "QuietHours":
@@ -127,12 +129,19 @@ class QuietRule(NamedTuple):
     policy: str = "after"
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> "QuietRule":
-        """Return the rule of a column. Raises InvalidScheduleError if SQL wrote another value."""
-        windows, policy = stored.get("windows"), stored.get("policy", "after")
-        if not isinstance(windows, list) or policy not in POLICIES:
-            raise _invalid("quiet_hours", stored, "is not what set_quiet_hours() writes")
-        return cls([QuietHours.from_text(each) for each in windows], policy)
+    def from_json(cls, owner: str, stored: Mapping[str, Any]) -> "QuietRule":
+        """Return the rule of the column of an owner or a group.
+
+        Raises InvalidScheduleError if SQL wrote another value.
+        """
+        try:
+            windows, policy = stored["windows"], stored.get("policy", "after")
+            if not isinstance(windows, list) or policy not in POLICIES:
+                raise ValueError(stored)  # noqa: TRY301
+            return cls([QuietHours.from_text(each) for each in windows], policy)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            rule = f"of {owner!r} is not what set_quiet_hours() writes; set it again"
+            raise _invalid("quiet_hours", stored, rule) from error
 
     def to_json(self) -> dict[str, Any]:
         """Return the value of the column."""

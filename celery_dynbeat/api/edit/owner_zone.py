@@ -75,11 +75,12 @@ def _completed(
 def _clock(context: Context, owner: str, known: Mapping[str, OwnerValues]) -> OwnerClock:
     own = known.get(owner)
     timezone = (own and own.timezone) or context.settings.timezone
-    found = [known[name] for name in (*groups_of(owner), owner) if name in known]
-    stored = [each.quiet_hours for each in found if each.quiet_hours is not None]
-    if not stored:
+    names = [name for name in (*groups_of(owner), owner) if name in known]
+    stored = [(name, known[name].quiet_hours) for name in names]
+    if all(value is None for _, value in stored):
         return OwnerClock(timezone)
     # A late import: few owners have quiet hours.
     from celery_dynbeat.planning.quiet_hours import QuietRule, resolved  # noqa: PLC0415
 
-    return OwnerClock(timezone, resolved(map(QuietRule.from_json, stored), timezone=timezone))
+    rules = [QuietRule.from_json(name, value) for name, value in stored if value is not None]
+    return OwnerClock(timezone, resolved(rules, timezone=timezone))

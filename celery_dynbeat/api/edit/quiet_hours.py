@@ -123,7 +123,7 @@ class QuietHoursCalls(Calls):
 
 
 def _info(owner: str, stored: Mapping[str, Any]) -> QuietHoursInfo:
-    rule = QuietRule.from_json(stored)
+    rule = QuietRule.from_json(owner, stored)
     return QuietHoursInfo(owner=owner, windows=tuple(rule.windows), policy=rule.policy)
 
 

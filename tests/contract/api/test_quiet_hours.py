@@ -390,6 +390,31 @@ def test_windows_of_group_and_owner_that_cover_the_week_are_refused(dynbeat):
 
 
 @one_database
+def test_days_with_blanks_and_capitals_are_stored_as_the_text_that_is_read_back(dynbeat):
+    group = dynbeat.schedules.for_group("org:7/")
+    group.set_quiet_hours([QuietHours("22:00", "07:00", days=" Sat, sun")])
+
+    member = dynbeat.schedules.for_owner("org:7/user:1")
+    assert member.create("n", task="t", trigger=Once(START + 18 * HOUR)).next_run_at == (
+        START + 22 * HOUR
+    )
+    [own] = group.quiet_hours()
+    assert [str(window) for window in own.windows] == ["sat,sun 22:00-07:00"]
+
+
+@pytest.mark.parametrize("windows", ['["x"]', "5", "[5]"])
+def test_a_value_that_sql_wrote_is_refused_with_the_name_of_its_owner(dynbeat, mine, windows):
+    mine.set_quiet_hours(DAY)
+    value = f'{{"windows": {windows}, "policy": "after"}}'
+    execute(dynbeat, "UPDATE dynbeat_owner SET quiet_hours = :value", value=value)
+
+    with pytest.raises(InvalidScheduleError, match="of 'user:42' is not what") as refused:
+        mine.create("n", task="t", trigger=MINUTELY)
+    assert refused.value.field == "quiet_hours"
+    mine.set_quiet_hours(DAY)
+    mine.create("n", task="t", trigger=MINUTELY)
+
+
 def test_the_same_windows_again_correct_a_schedule_that_sql_inserted(dynbeat, mine):
     mine.set_quiet_hours(DAY)
     mine.create("n", task="t", trigger=Cron("0 10 * * *"))
