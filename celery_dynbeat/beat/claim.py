@@ -632,7 +632,7 @@ def _change(row: DueSchedule, spec: ScheduleSpec, planned: Plan, now: datetime) 
 def _record(
     session: Session, decisions: Sequence[_Decision], *, now: datetime, settings: Settings
 ) -> AddedRuns:
-    """Insert the rows of history. Return the ids of those whose fire time had no row."""
+    """Insert the rows of history. Return the ids of rows whose fire time had no row before."""
     added = run_rows.add_runs(
         session,
         [record for each in decisions for record in each.records],

@@ -1,4 +1,4 @@
-"""Recognize a ``beat_schedule`` whose rows are as an earlier beat wrote them.
+"""Recognize a ``beat_schedule`` whose rows have not changed since an earlier beat wrote them.
 
 Writing them needs the API, a quarter of the modules of beat. The digest covers the entries, what
 decides how they become rows, and the versions of these rows: each edit of a row changes its
@@ -44,7 +44,7 @@ def digest_of(context: Context, rows: Sequence[ManagedRow]) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """Return what defines a schedule of an entry. Raises TypeError for unknown types."""
+    """Return what defines the schedule of an entry. Raises TypeError for unknown types."""
     if isinstance(value, timedelta):
         return ["timedelta", str(value)]
     if isinstance(value, Trigger):

@@ -175,7 +175,7 @@ class NoTraces:
 
 
 class _LazyAdmission:
-    """Looks for waiting runs now and then, and admits them by ``beat.admission`` once it sees one.
+    """Looks for waiting runs now and then. Once there is one, ``beat.admission`` admits them.
 
     Without a limit in the settings of this beat, runs may wait as well: the last limit was removed,
     or another process has one. Then the search is as frequent as maintenance.
@@ -393,7 +393,7 @@ class Dispatcher:
         return self._wait_after(pending, now)
 
     def _note_hold(self, pending: PendingWork, now: datetime) -> None:
-        """Note when a hold of everything ends: what it stopped is not late."""
+        """Note when a hold of everything ends. The runs that it stopped are not late."""
         if self._is_held and not pending.is_held:
             self._held_until = now
         self._is_held = pending.is_held

@@ -29,7 +29,7 @@ class Batch(NamedTuple):
 
 
 def wait(until: datetime) -> Batch:
-    """Return a batch of nothing. The request is due again at ``until``."""
+    """Return an empty batch. The request is due again at ``until``."""
     return Batch((), {"next_run_at": until})
 
 

@@ -1,4 +1,4 @@
-"""Which ended runs a batch of a rerun runs again.
+"""Select the ended runs that a batch of a rerun runs again.
 
     waiting runs, and the next runs that match -> lock their schedules -> record reruns
 

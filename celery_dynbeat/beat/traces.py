@@ -63,7 +63,7 @@ class RecordedTraces:
         )
 
     def _known(self, run: OutgoingRun) -> tuple[str | None, Sequence[str | None]]:
-        """Return the context that the trace of ``run`` continues, and those it is linked to."""
+        """Return the context that the trace of ``run`` continues, and the contexts of its links."""
         contexts = self._runs.get(run.run_id, _UNKNOWN)
         return contexts.own, (self._edits.get((run.schedule_id, run.version)), contexts.original)
 

@@ -97,7 +97,7 @@ def replan_batch(session: Session, *, now: datetime, settings: Settings, release
 
 
 def is_newer(release: str, other: str) -> bool:
-    """Return whether a release such as 2026b follows another one."""
+    """Return whether a release such as 2026b follows another release."""
     return _order(release) > _order(other)
 
 
@@ -135,7 +135,7 @@ def _change(
     now: datetime,
     settings: Settings,
 ) -> Mapping[str, Any] | None:
-    """Return the changed columns of a row, None if its next run stays."""
+    """Return the changed columns of a row, or None if its next run does not change."""
     try:
         whole = spec_from_row(cast("SpecColumns", row), settings, calendars)
         spec = without(with_search_budget(whole), skipped)

@@ -64,7 +64,7 @@ class TriggerColumns(Protocol):
 
     @property
     def timezone(self) -> str:
-        """The zone of the parts that name none."""
+        """The zone of the parts that name no zone."""
 
 
 class SpecColumns(Protocol):

@@ -234,10 +234,10 @@ def _counted(state: AlertState, facts: Sequence[Fact]) -> AlertState:
 def recovered(
     state: AlertState, *, now: datetime, reports: bool, rule_applies: bool = True
 ) -> AlertState:
-    """Return the alert recovered at ``now``. ``reports``: the rules want a message of it.
+    """Return the alert recovered at ``now``. With ``reports``, the rules want a message about it.
 
     An opening that no message has reported yet is still reported, without a second message. While
-    the alert is snoozed, nothing is.
+    the alert is snoozed, nothing is reported.
     """
     if _is_snoozed(state, now=now):
         return replace(state, recovered_at=now, unsent=None, unsent_at=None)

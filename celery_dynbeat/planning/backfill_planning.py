@@ -28,30 +28,27 @@ class SkippedRow(Protocol):
 
     @property
     def scheduled_for(self) -> datetime:
-        """The newest of them."""
+        """The newest fire time."""
 
     @property
     def fire_count(self) -> int:
-        """Their number."""
+        """The number of fire times."""
 
     @property
     def error(self) -> str | None:
-        """The reason why they were skipped."""
+        """The reason why the fire times were skipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedRemainder:
-    """What a skipped row still covers: ``newer`` fire times; ``older`` ones need a new row."""
+    """What a skipped row still covers: ``newer`` fire times. The ``older`` ones need a new row."""
 
     newer: int
     older: Skip | None
 
 
 class Selection(NamedTuple):
-    """The fire times of a batch: those that are ``done`` with it, and the ``missing`` ones of them.
-
-    A missing fire time has no run and gets one.
-    """
+    """The fire times that a batch has ``done``. The ``missing`` ones have no run and get one."""
 
     done: Sequence[datetime]
     missing: Sequence[datetime]

@@ -81,7 +81,7 @@ class NoticeState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """One notice about a schedule. ``until``: it has recovered since."""
+    """One notice about a schedule. ``until`` is when the schedule recovered, or None."""
 
     kind: NoticeKind
     since: datetime

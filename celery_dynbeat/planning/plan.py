@@ -214,9 +214,9 @@ def unskipped(spec: ScheduleSpec, fire_at: datetime) -> datetime | None:
 def is_exhausted(
     plain: ScheduleSpec, *, now: datetime, run_count: int, last_run_at: datetime | None
 ) -> bool:
-    """Return whether only its calendars leave a schedule without a fire time after ``now``.
+    """Return whether a schedule has no fire time after ``now`` only because of its calendars.
 
-    ``plain`` is its spec as if they had no days.
+    ``plain`` is the specification of the schedule as if its calendars had no days.
     """
     if plain.max_runs is not None and run_count >= plain.max_runs:
         return False
@@ -288,7 +288,7 @@ def plan(
 def _until_end(
     spec: ScheduleSpec, upcoming: datetime | None, decided_until: datetime
 ) -> datetime | None:
-    """Return the first fire time after ``decided_until``, ``upcoming`` if it is later."""
+    """Return the first fire time after ``decided_until``. It is ``upcoming`` if that is later."""
     if upcoming is None or upcoming <= decided_until:
         return next_fire(spec, decided_until)
     return upcoming if spec.end_at is None or upcoming <= spec.end_at else None

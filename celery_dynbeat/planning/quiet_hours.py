@@ -274,7 +274,7 @@ class Quiet:
         return instant if self.end(instant) == instant else self.windows.start(instant)
 
     def note(self, fire_at: datetime) -> str | None:
-        """Return what the quiet hours do to a fire time, None if nothing."""
+        """Return what the quiet hours do to a fire time, or None if they do nothing."""
         if self.skips(fire_at):
             return "in quiet hours: not sent"
         end = self.end(fire_at)

@@ -31,7 +31,7 @@ class RerunState:
 
 
 class RerunSelection(NamedTuple):
-    """The candidates that run again now, those that wait, and the number of the others."""
+    """The candidates that run again now, the candidates that wait, and the number of others."""
 
     chosen: Sequence[Any]
     waiting: Sequence[Any]

@@ -1,4 +1,4 @@
-"""The fire times that a schedule has ahead of it. Pure, as planning/plan.py."""
+"""The upcoming fire times of a schedule. Pure, like planning/plan.py."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime

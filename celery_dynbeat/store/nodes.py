@@ -201,7 +201,7 @@ def read_workers(
 
 @in_index_order
 def read_waiting(session: Session, *, with_arguments: bool) -> Sequence[Row[Any]]:
-    """Return what runs are sent with that no worker has started, those sent first, first.
+    """Return what unstarted runs are sent with, the first sent run first.
 
     The columns are task and options, and with ``with_arguments`` args and kwargs.
     """

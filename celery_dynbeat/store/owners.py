@@ -95,9 +95,9 @@ def with_rows(
 
 @in_index_order
 def count_schedules(session: Session, owners: Collection[str]) -> Mapping[str, int]:
-    """Return the number of schedules by locked owner or group; it may leave out a number of 0.
+    """Return the number of schedules by locked owner or group. A number of 0 may be left out.
 
-    All committed schedules count, also those newer than the caller's snapshot.
+    All committed schedules count, even schedules newer than the caller's snapshot.
     """
     latest = capabilities_of(session.get_bind().dialect).reading_latest
     counts: dict[str, int] = {}
@@ -135,7 +135,7 @@ def values_of(session: Session, owners: Collection[str]) -> Mapping[str, OwnerVa
 def lock_values(
     session: Session, owners: Collection[str], *, inserted: Collection[str] = ()
 ) -> Mapping[str, OwnerValues]:
-    """Return the values by owner or group; one without a row may be left out.
+    """Return the values by owner or group. Owners without a row may be left out.
 
     The rows of ``inserted`` are inserted if they do not exist. All rows are locked in share mode
     for this transaction: a change waits for its end.

@@ -186,7 +186,7 @@ def newest_of_family(session: Session, run: Run) -> Sequence[Run]:
 
 @in_index_order
 def rerun_of(session: Session, *, schedule_id: int, scheduled_for: datetime) -> str | None:
-    """Return ``rerun_of`` of the run with this instant, also if it is newer than the snapshot."""
+    """Return ``rerun_of`` of the run with this instant, even if it is newer than the snapshot."""
     run = select(Run.rerun_of).where(
         Run.schedule_id == schedule_id, Run.scheduled_for == scheduled_for
     )

@@ -87,7 +87,7 @@ def days_of(calendars: Mapping[str, CalendarDays], name: str) -> CalendarDays:
 
 
 def empty_calendars(names: Iterable[str]) -> Mapping[str, CalendarDays]:
-    """Return calendars of these names without any day: they take and move no fire time."""
+    """Return calendars with these names and without days, which exclude and move no fire time."""
     return {name: CalendarDays(name, weekend=frozenset()) for name in names}
 
 

@@ -156,7 +156,7 @@ def _runs_of(
 def fire_times_of(
     context: Context, session: Session, row: Schedule, *, count: int
 ) -> Sequence[FireTime]:
-    """Return the next ``count`` fire times of a row, with those that skip() took out."""
+    """Return the next ``count`` fire times of a row, including fire times that skip() removed."""
     now = context.clock.now()
     runs_at = _runs_of(context, session, row, count=count)
     skipped = skips.of_rows(session, [row], now=now).get(row.id, ())

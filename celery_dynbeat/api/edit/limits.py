@@ -117,7 +117,7 @@ def min_interval_of(settings: Settings, owner: str) -> "Limit":
 
 
 def allowed_tasks_of(settings: Settings, owner: str) -> "Sequence[Limit]":
-    """Return the patterns of the tasks of ``owner``; each of them must match. Empty: any task."""
+    """Return patterns that a task of ``owner`` must all match. An empty list allows any task."""
     from celery_dynbeat.common.owner_limits import default_allowed_tasks  # noqa: PLC0415
 
     if not owner:
@@ -128,7 +128,7 @@ def allowed_tasks_of(settings: Settings, owner: str) -> "Sequence[Limit]":
 
 
 def max_schedules_of(settings: Settings, owner: str) -> "Sequence[Limit]":
-    """Return the limits on the number of schedules of ``owner``: of its groups, then its own.
+    """Return the limits on the number of schedules: the limits of the groups, then of ``owner``.
 
     The application itself (owner ``""``) has no limit. A group has its own limit and the limits of
     its groups.

@@ -18,7 +18,7 @@ _YEAR, _MICROSECOND = timedelta(days=366), timedelta(microseconds=1)
 def warnings_of(
     spec: ScheduleSpec, trigger: Trigger, fire_times: Sequence[datetime], *, now: datetime
 ) -> Iterator[str]:
-    """Yield the warnings for a schedule; ``fire_times`` are its next ones, at least two if any.
+    """Yield the warnings for a schedule. ``fire_times`` are its next ones, at least two if any.
 
     ``trigger`` is as the user wrote it, with its zone.
     """

@@ -52,7 +52,7 @@ class QuietHoursCalls(Calls):
         return self._owner
 
     def quiet_hours(self, *, session: Session | None = None) -> Sequence[QuietHoursInfo]:
-        """Return the quiet hours that apply: of the groups, the largest first, then the own ones.
+        """Return the quiet hours of the groups, the largest group first, and then of the owner.
 
         >>> mine.quiet_hours()
         []

@@ -235,7 +235,7 @@ def _trigger(change: Change, values: Mapping[str, Any]) -> Trigger | None:
 
 
 def _check_not_passed(context: Context, row: ScheduleColumns, *, now: datetime) -> None:
-    """Raise InvalidScheduleError for a one-off that has passed, also within the grace."""
+    """Raise InvalidScheduleError for a one-off that has passed, even within the grace."""
     trigger = nominal(spec_from_row(row, context.settings).trigger)
     if isinstance(trigger, Once) and trigger.at <= now:
         rule = f"its instant has passed, it is {now} now, and a restore fires nothing retroactively"

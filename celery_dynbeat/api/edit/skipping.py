@@ -1,4 +1,4 @@
-"""Take single fire times out of a schedule, and put them back.
+"""Skip single fire times of a schedule, and restore them.
 
     skip      insert the row of history of the fire time; plan without it
     unskip    delete that row; plan with the fire time again
@@ -102,9 +102,9 @@ def unskip(
 
 
 def drop_invalid(context: Context, session: Session, row: ScheduleRow, *, now: datetime) -> None:
-    """Remove the skips of the future that are no fire times of a locked row after its edit.
+    """Remove future skips at instants that are not fire times of a locked row after its edit.
 
-    Raises InvalidScheduleError if the plans of the row are too costly with the other ones.
+    Raises InvalidScheduleError if the plans of the row are too costly with the remaining skips.
     """
     # The edit can still be refused. Its caller may commit, so the row must not be flushed.
     with session.no_autoflush:

@@ -77,7 +77,7 @@ class TimezoneCalls(OwnerCalls):
         reason: str | None = None,
         session: Session | None = None,
     ) -> int:
-        """Set the zone of the owner's triggers that name none; return how many schedules moved.
+        """Set the zone of the owner's triggers that name no zone; return how many schedules moved.
 
         ``zone`` is a ZoneInfo or a name from the tz database, such as ``"Asia/Seoul"``. None
         returns to ``dynbeat_timezone``. In the same transaction, the schedules that follow the zone

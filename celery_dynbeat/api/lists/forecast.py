@@ -82,7 +82,7 @@ def forecast(
     with_capacity: bool = True,
     session: Session | None = None,
 ) -> ForecastInfo:
-    """Return the runs in ``bins``, see ``ForecastCalls``."""
+    """Return the runs in ``bins``. ``ForecastCalls`` describes the result."""
     reader = _Reader(
         context,
         session,

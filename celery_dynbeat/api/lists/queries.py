@@ -98,7 +98,7 @@ def count(
     matching: ScheduleFilter,
     limit: int | None = None,
 ) -> BoundedCount:
-    """Return the number of matching schedules; of ``limit`` schedules that are read, if given."""
+    """Return the number of matching schedules. With ``limit``, it reads only so many schedules."""
     found, is_more = context.read_many(
         session, lambda session: schedule_pages.count(session, matching=matching, limit=limit)
     )

@@ -70,7 +70,7 @@ class _Version:
         return RunArguments(args=self.args, kwargs=self.kwargs)
 
     def is_result_of(self, edit: ChangeInfo) -> bool:
-        """Return whether the edit can have made this version: not if an edit is missing between.
+        """Return whether the edit can have made this version, with no missing edit in between.
 
         Without audit, the schedule can be deleted and another one created under its name.
         """

@@ -102,5 +102,5 @@ def as_row_id(part: Any) -> int:
 
 
 def as_schedule_id(part: Any) -> int:
-    """Return the id of the schedule of a run in a key; 0: it was deleted."""
+    """Return the id of the schedule of a run in a key. 0 means that the schedule was deleted."""
     return checks.check_integer("after", part, minimum=0, maximum=2**63 - 1)

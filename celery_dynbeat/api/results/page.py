@@ -55,7 +55,7 @@ def page_of(
     info: Callable[[Any], T],
     key: Callable[[T], Sequence[Any]],
 ) -> Page[T]:
-    """Return a page of the first ``limit`` rows. A row more says that there is a next page.
+    """Return a page of the first ``limit`` rows. One more row means that there is a next page.
 
     ``key`` returns the key of an item in the list's ``order``, for the cursor.
     """

@@ -193,7 +193,7 @@ def _columns(fact: NewFact) -> dict[str, Any]:
 
 
 def _latest(session: Session, facts: Sequence[NewFact]) -> Sequence[NewFact]:
-    """Return the facts without the late runs that no rule names, and those beyond MAX_FACTS."""
+    """Return the facts. Late runs that no rule names, or beyond MAX_FACTS, are left out."""
     asked = [fact.schedule_id for fact in facts if fact.own_rule is not None]
     named: set[int | None] = set()
     for ids in statements.in_parts(asked, _IDS):
@@ -209,7 +209,7 @@ def _latest(session: Session, facts: Sequence[NewFact]) -> Sequence[NewFact]:
 
 
 def _names_rule(rule: str) -> ColumnElement[bool]:
-    """Return the condition that the own rules of a schedule name ``rule``.
+    """Return the condition that the rules of the schedule itself name ``rule``.
 
     The column is compared as text: rules that Python cannot read do not matter here.
     """

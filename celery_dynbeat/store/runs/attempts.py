@@ -359,7 +359,7 @@ def requeue(session: Session, *, run_id: str, attempt: int, overdue_at: datetime
 def undo_start(
     session: Session, *, run_id: str, worker: str, pid: int | None, before: datetime
 ) -> bool:
-    """Move a run back to sent that this process started at or ``before`` an instant.
+    """Move a run that this process started at or ``before`` an instant back to sent.
 
     The process did not learn that its commit succeeded, so the task did not run. A later start by
     the same process stays. Beat resends the message, and the first message starts the run. A lost

@@ -40,7 +40,7 @@ def read_page(session: Session, *, after: str, before: str, limit: int) -> Seque
 
 @in_index_order
 def delete_finished(session: Session, ids: Sequence[str]) -> int:
-    """Delete the finished ones of the runs and return their number.
+    """Delete the runs that are finished, and return their number.
 
     Rows that another transaction has locked are skipped.
     """

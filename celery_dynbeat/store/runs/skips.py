@@ -1,4 +1,4 @@
-"""Queries on the fire times that ``skip()`` took out. Each has a row of history from then on."""
+"""Queries on the fire times that ``skip()`` removed. Each of them has a row of history."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -154,7 +154,7 @@ def get_id(session: Session, *, owner: str, schedule_id: int) -> Schedule | None
 
 
 def find_id(session: Session, *, owner: str | None, name: str | None) -> int | None:
-    """Return the id of a schedule. None if there is none, or without an owner or a name."""
+    """Return the id of a schedule, or None if it does not exist, or no owner or name is given."""
     if owner is None or name is None:
         return None
     named = select(Schedule.id).where(Schedule.owner == owner, Schedule.name == name)

@@ -127,7 +127,7 @@ def _is_before(key: tuple[datetime, int]) -> ColumnElement[bool]:
 
 
 def get(session: Session, *, change_id: int, owner: str | None) -> Change | None:
-    """Return a change, of this owner or group if one is given; None if there is none."""
+    """Return a change, or None. With ``owner``, it belongs to this owner or group."""
     statement = select(Change).where(Change.id == change_id)
     if owner is not None:
         statement = statement.where(is_of(Change.owner, owner))

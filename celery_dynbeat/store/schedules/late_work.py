@@ -33,7 +33,7 @@ class Late:
 
 @in_index_order
 def overdue_schedules(session: Session, *, matching: ScheduleFilter) -> Late:
-    """Return the schedules of the filter, whose state is overdue; ``oldest_at`` by next_run_at."""
+    """Return the overdue schedules that match. ``oldest_at`` is the earliest next_run_at."""
     if is_everything_held(session, matching):
         return Late()
     is_late = case((and_(*in_state(matching)), 1), else_=0).label("is_late")

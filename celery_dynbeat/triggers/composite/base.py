@@ -155,7 +155,7 @@ class Composite(Trigger):
         return resolved
 
     def check_size(self) -> None:
-        """Raise ``InvalidTriggerError`` for a too long spec, or one with too many calendars."""
+        """Raise ``InvalidTriggerError`` for a spec that is too long or has too many calendars."""
         size = len(self.spec)
         if size > MAX_COMPOSITE_LENGTH:
             limit = f"at most {MAX_COMPOSITE_LENGTH} are allowed"

@@ -156,7 +156,7 @@ class Excluding(Composite):
 
     @property
     def calendar_names(self) -> tuple[str, ...]:
-        """Return the names of the calendars, and of those that the trigger needs."""
+        """Return the names of the calendars, including the calendars that the trigger needs."""
         return tuple(sorted({*self.calendars, *self.trigger.calendar_names}))
 
     def resolved(self, calendars: Calendars) -> Trigger:

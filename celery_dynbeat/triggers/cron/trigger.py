@@ -123,7 +123,7 @@ class Cron(Trigger):
 
     @property
     def needs_zone(self) -> bool:
-        """Whether it names no zone."""
+        """Whether the trigger names no zone."""
         return self.timezone is None
 
     def in_zone(self, name: str) -> Trigger:
