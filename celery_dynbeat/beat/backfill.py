@@ -47,7 +47,7 @@ from celery_dynbeat.telemetry import emit_on_commit
 from celery_dynbeat.triggers import is_known
 from celery_dynbeat.triggers.base import PLAN_STEPS
 
-#: Fire times that skip() took out, among which the newest one of the others is searched.
+#: Fire times that skip() removed, among which the newest one of the others is searched.
 _MAX_EARLIER_SKIPS = 100
 
 
@@ -207,7 +207,7 @@ def _remainders(
 def _skipped_by_call(
     session: Session, schedule: Row, *, first: datetime, last: datetime
 ) -> Sequence[datetime]:
-    """Return the fire times that skip() took out. A backfill runs them like other skipped ones.
+    """Return the fire times that skip() removed. A backfill runs them like other skipped ones.
 
     They are those in [first, last], and some directly before ``first``.
     """

@@ -73,7 +73,7 @@ _NO_HOLD = datetime.min.replace(tzinfo=UTC)
 
 #: Returns until when a new run is deferred because its queue is refused, or None to record it now.
 OutageDelay = Callable[[OutgoingRun], datetime | None]
-#: By schedule id: the fire times that ``skip()`` took out.
+#: By schedule id: the fire times that ``skip()`` removed.
 _Skipped = Mapping[int, Sequence[datetime]]
 
 

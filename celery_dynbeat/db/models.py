@@ -129,7 +129,7 @@ class Schedule(Base):
     next_run_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     # When beat found the due schedule held. next_run_at is then the end of the hold.
     held_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    # No fire time after this instant is one that skip() took out. The row of history of a skipped
+    # skip() has removed no fire time after this instant. The row of history of a skipped
     # fire time exists before it passes.
     skipped_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
     last_run_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

@@ -142,9 +142,9 @@ class Forecast:
     ) -> None:
         """Add a schedule that beat claims at ``claim_at``: when it is due, or a hold ends.
 
-        ``skipped`` are the fire times that ``skip()`` took out. ``calendars`` has those that the
-        trigger uses. A schedule whose trigger cannot be
-        read has no runs: beat will quarantine it.
+        ``skipped`` are the fire times that ``skip()`` removed. ``calendars`` has the calendars that
+        the trigger uses. A schedule whose trigger cannot be read has no runs: beat will quarantine
+        it.
         """
         try:
             spec = spec_from_row(row, self._settings, calendars)

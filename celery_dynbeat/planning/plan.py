@@ -167,7 +167,7 @@ def due_at(spec: ScheduleSpec, fire_at: datetime, *, now: datetime) -> datetime:
 def _jittered(spec: ScheduleSpec, fire_at: datetime) -> datetime:
     if not spec.jitter:
         return fire_at
-    # Also if skip() took out the next one: it may return.
+    # Also if skip() removed the next one: it may return.
     next_at = nominal(spec.trigger).next_after(fire_at)
     longest = min(spec.jitter, (next_at or LATEST) - fire_at)
     digest = hashlib.blake2b(f"{spec.key}@{fire_at.isoformat()}".encode(), digest_size=8).digest()
@@ -199,9 +199,9 @@ def next_fire(spec: ScheduleSpec, after: datetime) -> datetime | None:
 
 
 def unskipped(spec: ScheduleSpec, fire_at: datetime) -> datetime | None:
-    """Return ``fire_at``, or the next fire time if it was taken out; None if none is left.
+    """Return ``fire_at``, or the next fire time if ``fire_at`` was removed. None if none is left.
 
-    ``skip()`` takes out a fire time. So does a day that was added to a calendar after the fire time
+    ``skip()`` removes a fire time. So does a day that was added to a calendar after the fire time
     was planned.
     """
     trigger = spec.trigger
@@ -301,7 +301,7 @@ def too_near(
 
     The runs are at the ``wanted`` fire times, and at ``last_run_at`` if ``fire_at`` directly
     follows it. Fire times after the newest wanted one have not passed: the pass of the
-    fire time that follows it reports them, unless ``skip()`` took out that fire time.
+    fire time that follows it reports them, unless ``skip()`` removed that fire time.
     """
     earlier = list(wanted if wanted and _precedes_skipped(spec, wanted[-1]) else wanted[:-1])
     if last_run_at is not None:
@@ -322,7 +322,7 @@ def too_near(
 
 
 def _precedes_skipped(spec: ScheduleSpec, fire_at: datetime) -> bool:
-    """Return whether ``skip()`` took out the fire time that would follow ``fire_at``."""
+    """Return whether ``skip()`` removed the fire time that would follow ``fire_at``."""
     trigger = spec.trigger
     if not (spec.min_interval and isinstance(trigger, SkippingTrigger)):
         return False

@@ -22,7 +22,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class CalendarEffect(NamedTuple):
-    """A fire time that a calendar takes out, or moves: ``moved_to`` is then its business day."""
+    """A fire time that a calendar removes, or moves: ``moved_to`` is then its business day."""
 
     at: datetime
     calendar: str

@@ -167,5 +167,5 @@ class SkippingTrigger(Trigger):
 
 
 def nominal(trigger: Trigger) -> Trigger:
-    """Return ``trigger`` with the fire times that ``skip()`` took out."""
+    """Return ``trigger`` with the fire times that ``skip()`` removed."""
     return trigger.trigger if isinstance(trigger, SkippingTrigger) else trigger

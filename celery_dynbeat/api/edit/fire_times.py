@@ -71,7 +71,7 @@ class FireTimeCalls(OwnerCalls):
         reason: str | None = None,
         session: Session | None = None,
     ) -> ScheduleInfo:
-        """Restore a fire time that ``skip`` took out, before it passes.
+        """Restore a fire time that ``skip`` removed, before it passes.
 
         A schedule that finished because of the skip continues. Raises ScheduleNotFoundError,
         StaleScheduleError, InvalidTriggerError, and InvalidScheduleError if ``fire_time`` has
@@ -103,10 +103,10 @@ class FireTimeCalls(OwnerCalls):
     ) -> Sequence[FireTime]:
         """Return the next ``count`` fire times.
 
-        Fire times that ``skip`` took out are left out. If ``with_skipped`` is true, they are
-        included and have ``is_skipped``, and so are those that a calendar takes out or moves, with
-        ``calendar``. ``count`` is at most 1,000. A paused or finished schedule has no other fire
-        times. During a hold and in quiet hours, the result contains the fire times after the
+        Fire times that ``skip`` removed are left out. If ``with_skipped`` is true, they are
+        included and have ``is_skipped``, and so are fire times that a calendar removes or moves,
+        with ``calendar``. ``count`` is at most 1,000. A paused or finished schedule has no other
+        fire times. During a hold and in quiet hours, the result contains the fire times after the
         current time. Raises ScheduleNotFoundError and InvalidTriggerError.
 
         >>> [str(each.at) for each in mine.upcoming("digest", count=2)]
@@ -142,7 +142,7 @@ def _runs_of(
 ) -> Sequence[datetime]:
     """Return the next ``count`` fire times of a row, within its span and ``max_runs``.
 
-    The fire times that skip() took out are left out.
+    The fire times that skip() removed are left out.
     """
     now = context.clock.now()
     held_at = _waiting_since(session, row, now=now)
@@ -180,7 +180,7 @@ def _taken_by_calendars(
     count: int,
     now: datetime,
 ) -> Mapping[datetime, FireTime]:
-    """Return the fire times before the last of ``runs_at`` that calendars take out or move."""
+    """Return the fire times before the last of ``runs_at`` that calendars remove or move."""
     if not runs_at or not calendar_names([row]):
         return {}
     # A late import: few triggers use calendars.

@@ -85,7 +85,7 @@ def plan_continued(
 def spec_without_skips(
     context: Context, session: Session, row: ScheduleRow, *, now: datetime
 ) -> ScheduleSpec:
-    """Return the spec of a row without the fire times that skip() took out.
+    """Return the spec of a row without the fire times that skip() removed.
 
     Raises InvalidTriggerError.
     """

@@ -26,11 +26,11 @@ class FireTime(Info):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalendarEffect(Info):
-    """A fire time of a preview that a calendar takes out, or moves to a business day.
+    """A fire time of a preview that a calendar removes, or moves to a business day.
 
     - ``at`` is aware and in UTC. ``local`` is ``at`` in the zone of the owner.
     - ``calendar`` is the name of the calendar.
-    - ``moved_to`` is the instant on the business day, None if the fire time is taken out.
+    - ``moved_to`` is the instant on the business day, None if the fire time is removed.
     """
 
     at: datetime
@@ -71,7 +71,7 @@ class Preview(Info):
     - ``trigger`` has the values that an ``H`` has in this schedule. If the given trigger names no
       zone, it has the zone of the owner. ``description`` describes it in a sentence.
     - ``timezone`` is the zone of the owner.
-    - ``calendar_effects`` are the fire times up to the last one shown that a calendar takes out or
+    - ``calendar_effects`` are the fire times up to the last one shown that a calendar removes or
       moves, at most 100.
     - ``warnings`` are sentences for the user. None of them prevents ``create()``.
     """

@@ -24,7 +24,7 @@ def schedule_row(session: Session, *, owner: str, name: str) -> Schedule:
 def upcoming_spec(
     context: Context, session: Session, row: Schedule, *, now: datetime
 ) -> ScheduleSpec | None:
-    """Return the spec of a row without the fire times that skip() took out.
+    """Return the spec of a row without the fire times that skip() removed.
 
     Its searches share the budget of one search. It is None if the trigger cannot be read.
     """

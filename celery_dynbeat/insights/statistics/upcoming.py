@@ -52,7 +52,7 @@ def next_fire_times(
     viewer_zone: ZoneInfo | None = None,
     session: Session | None = None,
 ) -> Sequence[NextFire]:
-    """Return the next ``count`` fire times, with those that ``skip`` took out.
+    """Return the next ``count`` fire times, including fire times that ``skip`` removed.
 
     ``viewer_zone`` None means the zone of the schedule. A schedule whose trigger cannot be read, or
     that is quarantined, has none. Raises ScheduleNotFoundError, and InvalidScheduleError for a
