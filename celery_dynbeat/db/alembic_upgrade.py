@@ -61,7 +61,7 @@ def _renamed(connection: Connection) -> Iterator[None]:
 
 @contextmanager
 def _in_schema(connection: Connection) -> Iterator[None]:
-    """Execute the statements of migrations, which name no schema, in that of this process."""
+    """Execute the statements of migrations, which name no schema, in the schema of this process."""
     schema = table_names().schema
     if schema is None:
         yield

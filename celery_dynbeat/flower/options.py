@@ -1,4 +1,4 @@
-"""The options that ``celery dynbeat flower`` adds to those of Flower.
+"""The options that ``celery dynbeat flower`` adds to Flower's options.
 
 They are Tornado options, as Flower's are: the command line, FLOWER_* environment variables and
 flowerconfig.py can set them.

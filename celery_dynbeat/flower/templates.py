@@ -19,7 +19,7 @@ from tornado.template import BaseLoader, Template
 from celery_dynbeat.common.text import escape
 
 FOLDER = Path(__file__).parent / "templates"
-#: A name with this prefix is that of a template of Flower.
+#: A name with this prefix means a template of Flower.
 FLOWER_PREFIX = "flower:"
 
 # What is inserted into Flower's templates. Its versions differ, so each place is found by a tag

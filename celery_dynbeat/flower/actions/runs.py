@@ -14,7 +14,7 @@ from celery_dynbeat.flower.base.action import ActionHandler, Confirmation
 from celery_dynbeat.flower.base.messages import Message
 from celery_dynbeat.flower.pages.run_filter import RunFilter, run_filter
 
-#: Runs of one form: those of the largest page.
+#: Runs of one form: as many as on the largest page.
 MAX_SELECTED = 100
 #: Runs that one request cancels.
 MAX_CANCELLED = 10_000

@@ -3,7 +3,7 @@
 POST save      303: saved; back to the page of the schedule
                409: someone else saved first; the form with both versions
                422: the form with the error at each field
-               200: the form with a preview, if the button was "Preview" or that of the picker
+               200: the form with a preview, if the button was "Preview" or the picker's
 POST preview   200: the preview as JSON, for the script of the form; it writes nothing
 """
 

@@ -147,7 +147,7 @@ class RestoreAction(ActionHandler):
 
 
 class SkipNextAction(ActionHandler):
-    """Skip one fire time: that of the field ``fire_time``, else the next one."""
+    """Skip one fire time: the value of the field ``fire_time``, else the next fire time."""
 
     def act(self) -> Message:
         """Skip it."""

@@ -3,7 +3,7 @@
 Host of a request   A page of another site can resolve its own name to the address of this Flower
                     (DNS rebinding). The browser then sees one site, but sends the name of the other
                     one as Host. An address cannot be rebound, so each address is accepted. Names
-                    are loopback names, the name of the machine, and those of the options.
+                    are loopback names, the name of the machine, and names in the options.
                     With a login, the browser has no credentials for the other name: without the
                     option, each name is accepted.
 """
@@ -101,7 +101,7 @@ def _own_names(options: Any) -> Iterator[str]:
 
 
 def _is_local(name: str) -> bool:
-    """Return whether a name is that of this machine for each resolver, or an address."""
+    """Return whether the name means this machine for each resolver, or is an address."""
     try:
         return bool(ip_address(name))
     except ValueError:

@@ -31,7 +31,7 @@ T = TypeVar("T")
 _OWN_FIELDS = frozenset({"_xsrf", "confirmed", "reason", "until", "until_at"})
 #: The choices of ``until`` -> after how many hours the effect ends.
 HOURS = {"1 h": 1, "4 h": 4, "24 h": 24}
-#: Digits of a number in a form: those of a row id.
+#: Digits of a number in a form: as many as in a row id.
 _MAX_DIGITS = 19
 #: Parts of a URL with which a browser leaves the folder of our pages.
 _ESCAPES = re.compile(r"\\|/(\.|%2e){1,2}([/?#]|$)", re.IGNORECASE)
@@ -104,7 +104,7 @@ class ActionHandler(PageHandler):
 
     @cached_property
     def until(self) -> datetime | None:
-        """The end that the confirmation asked for, None without one. Raises InvalidScheduleError.
+        """The end given in the confirmation, or None for no end. Raises InvalidScheduleError.
 
         A time without an offset is in the zone of the page.
         """

@@ -22,7 +22,7 @@ class Filter:
     label: str = ""
     end: str = ""
     dependent: str = ""
-    #: Whether an empty value is a filter, too: the owner "" is the application.
+    #: Whether an empty value is also a filter: the owner "" is the application.
     can_be_empty: bool = False
     is_time: bool = False
 

@@ -41,7 +41,7 @@ class SharedProbe:
         return found
 
     def last(self, *, max_age: float) -> Any:
-        """Return the result of the last ``max_age`` seconds; None without one."""
+        """Return a result from the last ``max_age`` seconds, or None if there is none."""
         probe, age = self._probe, time.monotonic() - self._probed_at
         if probe is None or not probe.done() or probe.exception() is not None or age > max_age:
             return None

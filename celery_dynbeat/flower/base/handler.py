@@ -64,7 +64,7 @@ class DynbeatHandler(BaseHandler):
     }
 
     def set_default_headers(self) -> None:
-        """Set our headers, and not those of Flower that let other sites read a page."""
+        """Set our headers, but not Flower's headers that let other sites read a page."""
         for name, value in self._HEADERS.items():
             self.set_header(name, value)
 

@@ -15,7 +15,7 @@ _CUT = " ..."
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A sentence for the person who changed something. ``kind`` is that of a Bootstrap alert."""
+    """A sentence for the person who changed something. ``kind`` names a kind of Bootstrap alert."""
 
     text: str
     kind: str = "success"

@@ -44,7 +44,7 @@ class PageHandler(DynbeatHandler):
 
     #: The item of the navigation bar: "schedules", "runs", "timeline", "alerts", "nodes".
     tab: ClassVar[str] = ""
-    #: The name of the route of this page, if it is not that of the item.
+    #: The name of the route of this page, if it differs from the route of the item.
     route: ClassVar[str] = ""
     #: The arguments that the page reads. Its links repeat them, and no others.
     arguments: ClassVar[frozenset[str]] = frozenset()
@@ -154,7 +154,7 @@ class PageHandler(DynbeatHandler):
         return xhtml_escape(value)
 
     def get_template_namespace(self) -> dict[str, Any]:
-        """Return the names of our templates and of those of Flower."""
+        """Return the names for our templates and for Flower's templates."""
         names: dict[str, Any] = super().get_template_namespace()
         return {**names, **_HELPERS, "url_prefix": self.application.options.url_prefix}
 

@@ -1,7 +1,7 @@
 """Links between the pages of a list. PURE.
 
 A page starts after a cursor, so a list has no page numbers. The way back is in the URL: ``after``
-is the cursor of this page, each ``back`` that of an earlier one, the oldest first.
+is the cursor of this page. Each ``back`` is the cursor of an earlier page, the oldest first.
 """
 
 from collections.abc import Callable, Sequence

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.text import shorten
 
-#: Schedules of one form: those of the largest page.
+#: Schedules of one form: as many as on the largest page.
 MAX_SELECTED = 100
 
 

@@ -1,4 +1,4 @@
-"""The time zone of a page: the viewer's, UTC, or that of each owner. PURE.
+"""The time zone of a page: the viewer's, UTC, or each owner's. PURE.
 
 ?zone=Asia/Seoul       this zone. A link that is sent to a colleague shows the same times
 ?zone=owner            the zone of each schedule

@@ -106,7 +106,7 @@ def _days(start_at: datetime, end_at: datetime, step: timedelta) -> Iterator[dat
     day = start_at.date()
     day -= (day - _EPOCH) % step
     while (at := _first_instant(day, start_at)).timestamp() <= end_at.timestamp():
-        # Samoa had no 30 December 2011: its start is that of the next day.
+        # Samoa had no 30 December 2011: it starts at the start of the next day.
         if at.timestamp() >= start_at.timestamp() and at.date() == day:
             yield at
         day += step
@@ -122,8 +122,8 @@ def _times(start_at: datetime, end_at: datetime, step: timedelta) -> Sequence[da
     """Return each instant whose wall time is a multiple of ``step`` since midnight."""
     zone, first, last = start_at.tzinfo, start_at.timestamp(), end_at.timestamp()
     end_at = end_at.astimezone(zone)
-    # The clock may show times before that of the start, or after that of the end. An axis of times
-    # is too short for two clock changes.
+    # The clock may show times before the start time, or after the end time. An axis of times is too
+    # short for two clock changes.
     shift = abs((end_at.utcoffset() or timedelta()) - (start_at.utcoffset() or timedelta()))
     wall = start_at.replace(tzinfo=None, fold=0) - shift
     stop = end_at.replace(tzinfo=None, fold=0) + shift

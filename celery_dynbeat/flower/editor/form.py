@@ -23,8 +23,8 @@ class EditorForm:
 
     - ``info`` is None for a new schedule. ``version`` is the one that the person edits.
     - ``seen`` are the texts of the form when it was opened.
-    - ``errors`` are by field; that of ``""`` belongs to the whole form.
-    - ``preview`` is None if there is none; ``no_preview`` says why.
+    - ``errors`` are by field. The error of ``""`` belongs to the whole form.
+    - ``preview`` is None if there is no preview, and ``no_preview`` says why.
     - ``reason`` is for the audit.
     """
 

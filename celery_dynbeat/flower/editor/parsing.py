@@ -28,7 +28,7 @@ _OPTIONS = ("queue", "priority")
 
 @dataclass(frozen=True, slots=True)
 class Parsing:
-    """What the texts mean: ``owner_zone`` is that of the owner, ``limit`` the size of payloads.
+    """The meaning of texts. ``owner_zone`` is the owner's zone. ``limit`` is the size of payloads.
 
     ``now`` is read only for a time such as ``2h``.
     """

@@ -17,7 +17,7 @@ COUNT = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewRow:
-    """A fire time. ``delay`` is that of jitter; ``remark`` a change of the clock, or a skip."""
+    """A fire time. ``delay`` comes from jitter. ``remark`` is a change of the clock, or a skip."""
 
     at: datetime
     delay: timedelta | None = None
@@ -26,7 +26,7 @@ class PreviewRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewView:
-    """The preview of a rule. ``viewer_zone`` is None if its clock is that of ``zone``."""
+    """The preview of a rule. ``viewer_zone`` is None if its clock equals the clock of ``zone``."""
 
     sentence: str
     zone: ZoneInfo

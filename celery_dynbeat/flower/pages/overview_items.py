@@ -40,8 +40,8 @@ def overview_items(
 ) -> Sequence[Item]:
     """Return the items from left to right. ``link`` gives the URL of a route with arguments.
 
-    ``late_after`` is when work that is overdue becomes a problem. ``problems`` has the codes of
-    those of the last health check.
+    ``late_after`` is when work that is overdue becomes a problem. ``problems`` has the
+    codes of the problems that the last health check found.
     """
     return [
         Item(

@@ -72,7 +72,7 @@ class RunFilter:
 
     @property
     def rerun_statuses(self) -> Sequence[str]:
-        """The statuses that run again: those of the filter, by default failed and lost."""
+        """The statuses that run again: the statuses in the filter, by default failed and lost."""
         if not self.statuses:
             return _UNSUCCESSFUL
         return [each for each in self.statuses if each in RERUNNABLE]

@@ -64,7 +64,7 @@ class _OfSchedule(PageHandler):
 
     @property
     def range(self) -> str:
-        """The time that the charts show, "" if the URL names none."""
+        """The time that the charts show, or "" if the URL names no time."""
         given = self.argument("range")
         return given if given in RANGES else ""
 

@@ -29,7 +29,7 @@ class LastRun:
 
     at: datetime
     status: str
-    #: The failed and lost runs since the last success, among those of the strip.
+    #: The failed and lost runs since the last success, among the runs of the strip.
     failures: str
     #: The first line of the error of the last ended run, None after a success.
     error: str | None

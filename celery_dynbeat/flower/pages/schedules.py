@@ -157,7 +157,7 @@ class SchedulesPage(ScheduleFilterHandler):
 
     @property
     def group(self) -> str:
-        """The group of owners that the filter names, "" without one."""
+        """The group of owners that the filter names, or "" if it names no group."""
         owner = self.search.owner
         return owner if owner is not None and is_group(owner) else ""
 

@@ -27,7 +27,7 @@ MAX_LENGTH = timedelta(weeks=5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeWindow:
-    """A window of time. ``name`` is that of its button, "" for a fixed window."""
+    """A window of time. ``name`` is the name of its button, "" for a fixed window."""
 
     name: str
     since: datetime

@@ -72,7 +72,7 @@ def downgrade() -> None:
 
 
 def _create_table(name: str, *items: Any) -> None:
-    """Create a table. Constraints without a name get that of the naming convention."""
+    """Create a table. Constraints without a name get a name by the naming convention."""
     columns = [item for item in items if isinstance(item, sa.Column)]
     checks = [check for each in columns for check in type_checks(each, table=name)]
     op.create_table(name, *items, *checks, mariadb_charset="utf8mb4", mysql_charset="utf8mb4")
