@@ -421,8 +421,8 @@ class Settings:
     """The settings with their defaults. In the configuration each name starts with ``dynbeat_``.
 
     A policy applies to schedules that do not set it. None means no limit, no expiry, no pause after
-    failures or no retry. Without ``timezone``, it is the time zone of the Celery application. In
-    other settings, None means:
+    failures or no retry. Without ``timezone``, the time zone of the Celery application
+    applies. In other settings, None means:
 
     - ``schema``: the schema of the connection.
     - ``create_tables``: tables are created on an embedded database only.

@@ -67,9 +67,9 @@ def check_trigger(
     now: datetime,
     any_interval: bool = False,
 ) -> None:
-    """Raise InvalidScheduleError if ``trigger`` would exceed a limit. It is the columns' trigger.
+    """Raise InvalidScheduleError if ``trigger`` would exceed a limit.
 
-    With ``any_interval`` only the cost of the trigger is limited.
+    ``columns`` contains the same trigger. With ``any_interval`` only its cost is limited.
     """
     settings, owner = context.settings, columns.owner
     minimum = settings.min_interval
