@@ -364,13 +364,16 @@ def _after_quiet_hours(
 
 
 def _quiet_skip(spec: ScheduleSpec, fire_at: datetime, until: datetime) -> Skip | None:
-    """Return the Skip for the fire times from ``fire_at`` to ``until`` that quiet hours skip."""
+    """Return the Skip for the fire times from ``fire_at`` to ``until`` that quiet hours skip.
+
+    The count is too low if the budget of the trigger does not suffice for all windows.
+    """
     if spec.quiet is None or spec.quiet.skipping is None:
         return None
     skipping, at = spec.quiet.skipping, spec.trigger.next_after(fire_at - MICROSECOND)
     found: list[Skip] = []
     for _ in range(COUNT_LIMIT):
-        if at is None or at > until:
+        if at is None or at > until or (found and not spec.trigger.has_spare_budget):
             break
         stop = min(skipping.changes_at(at) - MICROSECOND, until)
         skip = _skip(spec, at, stop, QUIET) if skipping.covers(at) else None

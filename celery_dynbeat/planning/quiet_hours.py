@@ -290,7 +290,8 @@ class Quiet:
 class AwakeTrigger(Trigger):
     """The fire times of ``trigger`` up to ``until`` that are not in ``skipping``. Never stored.
 
-    Later ones are not searched for: it is for the fire times that are due.
+    Later ones are not searched for: it is for the fire times that are due. A search of a costly
+    trigger over many windows ends early, as if the rest were in ``skipping``.
     """
 
     __slots__ = ("_skipping", "_trigger", "_until")
@@ -317,28 +318,34 @@ class AwakeTrigger(Trigger):
     def next_after(self, instant: datetime) -> datetime | None:
         """Return the first fire time strictly after ``instant``; any one after ``until``."""
         at = self._trigger.next_after(instant)
-        for _ in range(MAX_PASSED):
+        for number in range(MAX_PASSED):
             if at is None or at > self._until or not self._skipping.covers(at):
                 return at
+            if self._is_costly(number):
+                break
             at = self._trigger.next_after(self._skipping.end(at) - _MICROSECOND)
         return self._trigger.next_after(self._until)
 
     def latest_until(self, *, after: datetime, until: datetime) -> datetime | None:
         """Return the newest fire time in ``(after, until]``, or None when there is none."""
-        for _ in range(MAX_PASSED):
+        for number in range(MAX_PASSED):
             at = self._trigger.latest_until(after=after, until=until)
             if at is None or not self._skipping.covers(at):
                 return at
             until = self._skipping.start(at) - _MICROSECOND
-            if until <= after:
+            if until <= after or self._is_costly(number):
                 return None
         return None
+
+    def _is_costly(self, number: int) -> bool:
+        """Return whether a search ends after the window ``number``, the first of them is 0."""
+        return number > 0 and not self.has_spare_budget
 
     def count_until(self, *, after: datetime, until: datetime, limit: int) -> int:
         """Count the fire times in ``(after, until]``, at most up to ``limit``."""
         count, at = 0, self.next_after(after)
-        for _ in range(MAX_PASSED):
-            if at is None or at > until or count >= limit:
+        for number in range(MAX_PASSED):
+            if at is None or at > until or count >= limit or self._is_costly(number):
                 break
             stop = min(self._skipping.changes_at(at) - _MICROSECOND, until)
             count += 1 + self._trigger.count_until(after=at, until=stop, limit=limit - count - 1)

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import Cron, Every, InvalidScheduleError, Once, QuietHours
+from celery_dynbeat import AnyOf, Cron, Every, InvalidScheduleError, Once, QuietHours, RRule
 from celery_dynbeat.beat.claim import claim
 from celery_dynbeat.insights.explain.collect import explain
 from celery_dynbeat.insights.statistics.upcoming import next_fire_times
@@ -436,6 +436,29 @@ def test_a_damaged_text_quarantines_only_its_schedule(dynbeat, mine, clock, beat
 
     assert [run.name for run in sent] == ["good"]
     assert "quiet_hours" in mine.get("bad").error
+
+
+@one_database
+def test_costly_triggers_stay_valid_over_many_skipped_nights(mine, clock, beat):
+    triggers = {
+        "any": AnyOf(*(Cron(f"{n}-59/2 * * * *") for n in range(2)), Cron("*/7 3 * * *")),
+        "excluding": Cron("* * * * *").excluding(Cron("* 12 25 12 *")),
+        "night": AnyOf(*(Cron(f"{n}-59/9 0-5 * * *") for n in range(9))),
+        "rrule": RRule("FREQ=MINUTELY"),
+    }
+    for name, trigger in triggers.items():
+        mine.create(name, task="t", trigger=trigger)
+    mine.set_quiet_hours(["22:00-07:00"], policy="skip")
+
+    clock.advance(timedelta(days=60))
+    beat.run_until_idle()
+
+    assert {name: mine.get(name).error for name in triggers} == dict.fromkeys(triggers)
+    # The clock shows 09:00.
+    newest = {each.name: each.scheduled_for for each in beat.publisher.sent}
+    assert newest == dict.fromkeys(["any", "excluding", "rrule"], clock.now())
+    for name in triggers:
+        assert [run for run in mine.runs(name, status="skipped") if run.error == QUIET]
 
 
 def test_quiet_hours_cost_a_claim_no_statement(dynbeat, mine, clock):
