@@ -34,7 +34,7 @@ def wait(until: datetime) -> Batch:
 
 
 def exclusive_schedules(schedules: Mapping[int, Row], settings: Settings) -> Mapping[int, Row]:
-    """Return the schedules whose runs must not overlap."""
+    """Return which of the schedules must not have overlapping runs."""
     return {
         key: row for key, row in schedules.items() if (row.overlap or settings.overlap) != "allow"
     }

@@ -374,7 +374,7 @@ def held_after(
 
 @in_index_order
 def lock_held(session: Session, ids: Collection[int]) -> Sequence[int]:
-    """Return the ids that belong to a held schedule, locked for this transaction.
+    """Lock the held schedules among these ids for this transaction, and return their ids.
 
     Schedules that another transaction has locked are left out.
     """

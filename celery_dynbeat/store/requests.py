@@ -112,7 +112,7 @@ def unfinished(session: Session, *, limit: int) -> Sequence[Request]:
 def unfinished_run_ids(
     session: Session, ids: Sequence[str], *, started_after: datetime
 ) -> Sequence[str]:
-    """Return the ids of unfinished runs.
+    """Return the ``ids`` that belong to unfinished runs.
 
     Runs that started at ``started_after`` or earlier are left out.
     """
@@ -154,7 +154,7 @@ _FIRE_TIME_COLUMNS: tuple[Any, ...] = (
 def fire_times_with_run(
     session: Session, *, schedule_id: int, instants: Sequence[datetime]
 ) -> set[datetime]:
-    """Return the fire times that have a run. A skipped fire time has no run."""
+    """Return which of the fire times have a run. A skipped fire time has no run."""
     is_run = or_(Run.status != Status.SKIPPED, Run.attempt > 0)
     sent = (Run.schedule_id == schedule_id, is_run)
     at = Run.scheduled_for

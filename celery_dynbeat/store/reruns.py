@@ -163,7 +163,7 @@ def _has_newer() -> ColumnElement[bool]:
 def newest_by_ids(
     session: Session, ids: Sequence[str], *, statuses: Sequence[str]
 ) -> Sequence[Row]:
-    """Return the runs that have one of ``statuses`` and no newer rerun.
+    """Return which of the runs have one of ``statuses`` and no newer rerun.
 
     They are without locks and in any order. ``ids`` have no limit.
     """

@@ -86,7 +86,7 @@ def lock_of(session: Session, schedule_ids: Sequence[int]) -> Sequence[Row]:
 
 @in_index_order
 def with_locked(session: Session, schedule_ids: Sequence[int]) -> set[int]:
-    """Return the schedules with an alert that another transaction has locked.
+    """Return which of the schedules have an alert that another transaction has locked.
 
     For example, a call that deletes a schedule locks its alerts. The other alerts are locked for
     this transaction.

@@ -152,5 +152,5 @@ def is_everything_held(session: Session, *, now: datetime) -> bool:
 
 
 def held_owners(session: Session, owners: Sequence[str], *, now: datetime) -> Any:
-    """Return the owners that have a hold in force."""
+    """Return which of the owners have a hold in force."""
     return holds.ends_of(session, owners, now=now).keys() if owners else ()

@@ -105,7 +105,7 @@ def mark_sent(
 
 
 def unmarked(session: Session, ids: Sequence[str]) -> Sequence[str]:
-    """Return the ids of runs that have no ``sent_at``."""
+    """Return the ``ids`` of runs that have no ``sent_at``."""
     return session.scalars(select(Run.id).where(Run.id.in_(ids), Run.sent_at.is_(None))).all()
 
 

@@ -85,7 +85,7 @@ def _unfinished(schedule_ids: Sequence[int], *, limit: int) -> Select[Any]:
 
 @in_index_order
 def with_locked_runs(session: Session, schedule_ids: Sequence[int]) -> set[int | None]:
-    """Return the schedules with an unfinished run that another transaction has locked.
+    """Return which of the schedules have an unfinished run that another transaction has locked.
 
     The other unfinished runs of the schedules are locked for this transaction.
     """

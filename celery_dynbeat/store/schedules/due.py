@@ -241,7 +241,7 @@ def lock_by_ids(session: Session, schedule_ids: Collection[int]) -> Sequence[Nam
 
 @in_index_order
 def existing_ids(session: Session, schedule_ids: Collection[int]) -> Sequence[int]:
-    """Return the ids that belong to a schedule, whether it is locked or not."""
+    """Return which of the ids belong to a schedule, whether it is locked or not."""
     return session.scalars(_by_ids(schedule_ids, _COLUMNS.id)).all()
 
 
@@ -271,7 +271,7 @@ def _is_zoned(now: datetime) -> Sequence[ColumnElement[bool]]:
 
 @in_index_order
 def zoned_ids(session: Session, schedule_ids: Collection[int], *, now: datetime) -> Sequence[int]:
-    """Return the ids of schedules whose future run depends on a time zone, without locks."""
+    """Return which of the schedules have a future run that depends on a zone, without locks."""
     return session.scalars(_by_ids(schedule_ids, _COLUMNS.id).where(*_is_zoned(now))).all()
 
 
@@ -279,7 +279,7 @@ def zoned_ids(session: Session, schedule_ids: Collection[int], *, now: datetime)
 def lock_zoned(
     session: Session, schedule_ids: Collection[int], *, now: datetime
 ) -> Sequence[DueSchedule]:
-    """Return the schedules whose future run depends on a time zone, in the order of their ids.
+    """Return which of the schedules have a future run that depends on a time zone, by id.
 
     They are locked in the same way as in ``lock_due``.
     """

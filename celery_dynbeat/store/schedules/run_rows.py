@@ -149,7 +149,7 @@ def skipped_row(row: Any, skip: Skip, *, now: datetime) -> dict[str, Any]:
 
 
 def row_of_skip(row: Any, fire_at: datetime, *, now: datetime, reason: str) -> dict[str, Any]:
-    """Return the row of a future fire time that ``skip()`` removes of the schedule in ``row``.
+    """Return the row of a future fire time that ``skip()`` removes from the schedule in ``row``.
 
     It ends at the fire time, so that it is not pruned before.
     """

@@ -348,7 +348,7 @@ def _held_names(session: Session, matching: ScheduleFilter, *, since: str | None
 
 
 def _held_of(session: Session, matching: ScheduleFilter, names: Sequence[str]) -> Sequence[str]:
-    """Return the names that have a hold in force, in their order."""
+    """Return which of the names have a hold in force, in their order."""
     if not names:
         return []
     held: Any = force_index(select(Hold.owner), Hold, OWNER_INDEX)
