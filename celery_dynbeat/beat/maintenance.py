@@ -382,7 +382,7 @@ class Maintenance:
             return 0
         release = tz_release()
         state = self._database.read(lambda session: store.tz_state(session.connection()))
-        if release is None or state is None or state == (release, None, None):
+        if release is None or state is None or state == store.TzState(release):
             self._has_zones = False
             return 0
         # A late import: beat needs it after an upgrade.

@@ -4,8 +4,8 @@ A beat that starts with a newer release than the schedules were planned with pla
 
     newer release       -> record it, start at the first id
     a batch of ids      -> the schedules in it whose next fire time has changed, then the position
-    rows that are locked -> left out; after the last id, again from the first of them on
-    the last id         -> done
+    rows that are locked -> left out; their ids are stored
+    the last id         -> the rows that were locked, until none of them is
 
 The row of the application has the release and the position, and each batch locks it. So several
 beats share the work, and a crash loses at most one batch. Only a newer release starts this: beats
@@ -48,6 +48,8 @@ logger = logging.getLogger(__name__)
 
 #: A release moves a fire time back by at most this time.
 _LONGEST_MOVE = timedelta(days=1)
+#: Beat reads no further ids while so many schedules are locked.
+MAX_LOCKED = 1_000
 
 
 class Batch(NamedTuple):
@@ -72,20 +74,26 @@ def replan_batch(session: Session, *, now: datetime, settings: Settings, release
         state = TzState(release, after_id=0)
     if state.release != release or state.after_id is None:
         return Batch(0, is_done=True)
-    ids = due.ids_after(session, after=state.after_id, limit=settings.batch_size)
+    size = settings.batch_size
+    is_full = len(state.locked_ids) >= MAX_LOCKED
+    following = () if is_full else due.ids_after(session, after=state.after_id, limit=size)
+    is_end = len(following) < size
+    again = state.locked_ids[:size] if is_end else ()
+    ids = [*again, *following]
     rows = {row.id: row for row in due.lock_zoned(session, ids, now=now)}
     # Beat or an application has locked the others, or they need no new plan.
     locked = set(due.zoned_ids(session, ids, now=now)) - rows.keys()
     changes, unplanned = _changes(session, list(rows.values()), now=now, settings=settings)
     due.advance(session, changes)
-    reached = [each for each in ids if unplanned is None or each < unplanned]
-    after_id = reached[-1] if reached else state.after_id
-    again = [each for each in (state.again_id, *locked) if each is not None and each <= after_id]
-    new = TzState(release, after_id, min(again, default=None))
-    is_end = unplanned is None and len(ids) < settings.batch_size
-    if is_end:
-        new = TzState(release, min(again) - 1 if again else None)
-    store.set_tz_state(connection, new)
+    reached = {each for each in ids if unplanned is None or each < unplanned}
+    after_id = max((each for each in following if each in reached), default=state.after_id)
+    left = [each for each in ids if each <= after_id and (each in locked or each not in reached)]
+    locked_ids = (*state.locked_ids[len(again) :], *left)
+    is_end = is_end and unplanned is None
+    is_done = is_end and not is_full and not locked_ids
+    store.set_tz_state(
+        connection, TzState(release, None if is_done else after_id, tuple(locked_ids))
+    )
     if changes:
         logger.info(
             "%s schedules were planned again with release %s of the tz database",
@@ -93,7 +101,7 @@ def replan_batch(session: Session, *, now: datetime, settings: Settings, release
             release,
             extra={"event": Event.ZONES_REPLANNED, "schedules": len(changes), "release": release},
         )
-    return Batch(len(changes), is_done=is_end and new.after_id is None, is_waiting=is_end)
+    return Batch(len(changes), is_done=is_done, is_waiting=is_end)
 
 
 def is_newer(release: str, other: str) -> bool:

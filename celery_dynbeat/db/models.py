@@ -404,8 +404,8 @@ class Application(Base):
     tz_release: Mapped[str | None] = mapped_column(ExactText(16))
     # The id up to which beat has planned schedules again with this release. NULL: all.
     tz_after_id: Mapped[int | None] = mapped_column(BigId)
-    # The first schedule before this position that was locked.
-    tz_again_id: Mapped[int | None] = mapped_column(BigId)
+    # The schedules up to this id that were locked.
+    tz_locked_ids: Mapped[list[Any] | None] = mapped_column(Json("array"))
 
     __table_args__ = (
         CheckConstraint("id = 1", name="one_row"),

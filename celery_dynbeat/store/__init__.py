@@ -3,10 +3,11 @@
 It names the application. It has the digest of ``beat_schedule`` and the release of the tz database.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, CursorResult, select, update
 
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import APPLICATIONS
@@ -50,28 +51,36 @@ class TzState(NamedTuple):
     """The newest release of the tz database, and how far schedules are planned again with it.
 
     ``after_id`` is the id of the last schedule that was planned again, or None after the last one.
-    ``again_id`` is the first schedule before it that was locked.
+    ``locked_ids`` are the schedules up to it that were locked.
     """
 
     release: str | None
     after_id: int | None = None
-    again_id: int | None = None
+    locked_ids: Sequence[int] = ()
 
 
-_TZ_STATE = select(_COLUMNS.tz_release, _COLUMNS.tz_after_id, _COLUMNS.tz_again_id)
+_TZ_STATE = select(_COLUMNS.tz_release, _COLUMNS.tz_after_id, _COLUMNS.tz_locked_ids)
 
 
 def tz_state(connection: Connection) -> TzState | None:
     """Return the state, None before the first beat of an application with a name."""
-    row = connection.execute(_TZ_STATE.where(_COLUMNS.id == _ONLY_ROW)).one_or_none()
-    return None if row is None else TzState(*row)
+    return _tz_state_of(connection.execute(_TZ_STATE.where(_COLUMNS.id == _ONLY_ROW)))
 
 
 def lock_tz_state(connection: Connection) -> TzState | None:
     """Return the state, locked for this transaction; None if another transaction has locked it."""
     statement = _TZ_STATE.where(_COLUMNS.id == _ONLY_ROW).with_for_update(skip_locked=True)
-    row = connection.execute(statement).one_or_none()
-    return None if row is None else TzState(*row)
+    return _tz_state_of(connection.execute(statement))
+
+
+def _tz_state_of(result: CursorResult[Any]) -> TzState | None:
+    row: Any = result.one_or_none()
+    if row is None:
+        return None
+    release, after_id, locked_ids = row
+    # SQL by hand may write other values.
+    ids = tuple(each for each in locked_ids or () if type(each) is int)
+    return TzState(release, after_id, ids)
 
 
 def set_tz_state(connection: Connection, state: TzState) -> None:
@@ -79,6 +88,6 @@ def set_tz_state(connection: Connection, state: TzState) -> None:
     values = {
         "tz_release": state.release,
         "tz_after_id": state.after_id,
-        "tz_again_id": state.again_id,
+        "tz_locked_ids": list(state.locked_ids) or None,
     }
     connection.execute(update(APPLICATIONS).where(_COLUMNS.id == _ONLY_ROW).values(values))

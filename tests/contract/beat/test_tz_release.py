@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat import Cron, Every, Once, store
 from celery_dynbeat.beat import maintenance
+from celery_dynbeat.beat import tz_release as replanning
 from celery_dynbeat.beat.tz_release import is_newer
 from celery_dynbeat.common.settings import tz_release
 from celery_dynbeat.db.models import Schedule
@@ -229,11 +230,42 @@ def test_a_locked_schedule_delays_no_other_and_is_planned_later(limited, clock):
         holder.execute(select(Schedule).where(Schedule.name == "n1").with_for_update()).all()
         work(beat, clock)
         assert {row.name for row in mine.list() if row.next_run_at == WRONG} == {"n1"}
-        assert state_of(dynbeat).after_id == first.id
+        assert state_of(dynbeat).locked_ids == (first.id + 1,)
     engine.dispose()
 
     work(beat, clock)
     assert {row.next_run_at for row in mine.list()} == {first.next_run_at}
+    assert state_of(dynbeat) == TzState(tz_release())
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("max_locked", [1, 1_000])
+def test_a_locked_schedule_makes_beat_read_no_other_again(limited, clock, monkeypatch, max_locked):
+    dynbeat = limited(batch_size=10)
+    mine = dynbeat.schedules.for_owner("user:42")
+    made = make_zoned(mine, 40)
+    plan_with_earlier_release(dynbeat)
+    monkeypatch.setattr(replanning, "MAX_LOCKED", max_locked)
+    beat, positions = ManualBeat(dynbeat), []
+    engine = create_engine(dynbeat.context.database.engine.url, isolation_level="READ COMMITTED")
+
+    with Session(engine) as holder:
+        holder.execute(select(Schedule).where(Schedule.name == "n1").with_for_update()).all()
+        beat.tick()
+        for _ in range(20):
+            clock.advance(MINUTE)
+            beat.tick()
+            positions.append(state_of(dynbeat).after_id)
+    engine.dispose()
+
+    last = made[9 if max_locked == 1 else -1]
+    assert positions == sorted(positions)
+    assert state_of(dynbeat) == TzState(tz_release(), last.id, locked_ids=(made[1].id,))
+
+    for _ in range(9):
+        clock.advance(MINUTE)
+        beat.tick()
+    assert {row.next_run_at for row in mine.list()} == {made[0].next_run_at}
     assert state_of(dynbeat) == TzState(tz_release())
 
 

@@ -442,7 +442,7 @@ def _create_application() -> None:
         sa.Column("beat_schedule", ExactText(64)),
         sa.Column("tz_release", ExactText(16)),
         sa.Column("tz_after_id", BIG_ID),
-        sa.Column("tz_again_id", BIG_ID),
+        sa.Column("tz_locked_ids", Json("array"), nullable=True),
         sa.CheckConstraint("id = 1", name="one_row"),
         sa.CheckConstraint("name <> ''", name="name_given"),
     )
