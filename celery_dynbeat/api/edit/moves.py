@@ -1,11 +1,11 @@
 """``move``: give a schedule with its history to another owner.
 
-    1. check     the name, the limits and the time zone of the new owner, under the locks of step 3
+    1. schedule  check it, and give it to the new owner, with its unfinished runs, requests, slots
+                 and alerts
     2. history   give the ended runs to the new owner, BATCH_SIZE in each transaction
-    3. schedule  check again; give it the schedule, the other runs, the requests, slots and alerts
 
-A process that dies in between leaves the schedule with its owner, and a part of its history with
-the new one. The same call completes the move. In the caller's transaction the steps are one.
+A process that dies in between leaves a part of the history with the old owner. The same call
+completes the move. In the caller's transaction the steps are one.
 
 The call is one of all owners, not of ``for_owner()``: an owner could otherwise fill the quota of
 another owner, and run tasks in its name.
@@ -23,7 +23,11 @@ from celery_dynbeat.api.columns import ScheduleColumns
 from celery_dynbeat.api.edit import audit, edits, limits, owner_zone, timezones, timing
 from celery_dynbeat.api.edit.owner_zone import OwnerClock
 from celery_dynbeat.api.results import ScheduleInfo
-from celery_dynbeat.common.errors import InvalidTriggerError, ScheduleExistsError
+from celery_dynbeat.common.errors import (
+    InvalidTriggerError,
+    ScheduleExistsError,
+    ScheduleNotFoundError,
+)
 from celery_dynbeat.common.states import Action
 from celery_dynbeat.common.text import EARLIEST
 from celery_dynbeat.db.models import Schedule
@@ -62,8 +66,8 @@ class MoveCalls(Calls):
         - A hold of the old owner no longer applies. A hold of the new owner does.
         - Running and recorded runs continue. Their messages contain the name of the old owner.
 
-        If you do not pass ``session``, each batch of 1,000 ended runs commits, and then the
-        schedule moves. If the call fails, repeat it.
+        If you do not pass ``session``, the move of the schedule commits, and then each batch of
+        1,000 ended runs. If the call fails after that, repeat it: it moves the runs that are left.
 
         Raises ScheduleNotFoundError, StaleScheduleError, ScheduleExistsError if the new owner has a
         schedule with this name, and OwnerLimitError if it would exceed a limit. Raises
@@ -79,25 +83,27 @@ class MoveCalls(Calls):
             _move, self._context, owner=owner, name=name, to=to, expected_version=expected_version
         )
         with acting_as(actor=actor, reason=reason):
-            if session is None:
-                # Before the history moves: most errors are found here.
-                schedule_id = self._context.write(None, partial(work, only_checks=True)).id
-                _move_history(self._context, schedule_id=schedule_id, to=to)
-            return self._context.write(session, work)
+            if session is not None:
+                return self._context.write(session, partial(work, with_history=True))
+            moved = self._context.write(None, work)
+            after: datetime | None = EARLIEST
+            while after is not None:
+                batch = partial(_move_batch, schedule_id=moved.id, owner=owner, to=to, after=after)
+                after = self._context.write(None, batch)
+            return moved
 
 
-def _move_history(context: Context, *, schedule_id: int, to: str) -> None:
-    after: datetime | None = EARLIEST
-    while after is not None:
-        move = partial(
-            moves.move_runs,
-            schedule_id=schedule_id,
-            to=to,
-            after=after,
-            limit=BATCH_SIZE,
-            only_ended=True,
-        )
-        after = context.write(None, move).last
+def _move_batch(
+    session: Session, *, schedule_id: int, owner: str, to: str, after: datetime
+) -> datetime | None:
+    """Move a batch of the history. Return where the next one starts; None after the last one."""
+    row = schedules.lock_id(session, schedule_id=schedule_id)
+    if row is None or row.owner != to:
+        # It was deleted, or moved on: the owner of its history is unknown.
+        return None
+    return moves.move_ended(
+        session, schedule_id=schedule_id, owner=owner, to=to, after=after, limit=BATCH_SIZE
+    )
 
 
 def _move(
@@ -108,22 +114,35 @@ def _move(
     name: str,
     to: str,
     expected_version: int | None,
-    only_checks: bool = False,
+    with_history: bool = False,
 ) -> ScheduleInfo:
     # The owner before the schedule, in the order of all locks.
     clock = owner_zone.lock_new(context, session, to, needs_zone=True)
-    row = edits.lock(session, owner=owner, name=name, expected_version=expected_version)
-    now = context.clock.now()
-    _check(context, session, row, to=to, zone=clock.timezone, now=now)
-    if only_checks:
-        return ScheduleInfo.of(row)
-    with audit.recording(context, session, row, Action.MOVE, now=now):
-        spec = edits.spec_without_hashes(row)
-        moves.move(session, row, to=to, now=now)
-        row.trigger_spec = spec
-        _follow(context, session, row, clock=clock, now=now)
-        edits.touch(context, session, row, now=now)
+    try:
+        row = edits.lock(session, owner=owner, name=name, expected_version=expected_version)
+    except ScheduleNotFoundError:
+        row = _moved_before(session, owner=owner, name=name, to=to)
+    else:
+        now = context.clock.now()
+        _check(context, session, row, to=to, zone=clock.timezone, now=now)
+        with audit.recording(context, session, row, Action.MOVE, now=now):
+            spec = edits.spec_without_hashes(row)
+            moves.move(session, row, to=to, now=now)
+            row.trigger_spec = spec
+            _follow(context, session, row, clock=clock, now=now)
+            edits.touch(context, session, row, now=now)
+    after: datetime | None = EARLIEST if with_history else None
+    while after is not None:
+        after = _move_batch(session, schedule_id=row.id, owner=owner, to=to, after=after)
     return ScheduleInfo.of(row)
+
+
+def _moved_before(session: Session, *, owner: str, name: str, to: str) -> Schedule:
+    """Return the schedule, locked, if a call moved it and failed before all of its history."""
+    row = schedules.lock(session, owner=to, name=name)
+    if row is None or not moves.has_runs(session, schedule_id=row.id, owner=owner):
+        raise ScheduleNotFoundError(owner=owner, name=name)
+    return row
 
 
 def _check(

@@ -2,58 +2,77 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import ColumnElement, Select, delete, func, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.errors import ScheduleExistsError
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.common.text import EARLIEST
 from celery_dynbeat.db import statements
+from celery_dynbeat.db.dialects import OWN_TRANSACTION, capabilities_of
 from celery_dynbeat.db.engine import savepoint
 from celery_dynbeat.db.models import Request, Run, Schedule
 from celery_dynbeat.db.statements import force_index, in_index_order
-from celery_dynbeat.store.runs import FIRE_TIME_INDEX, MAX_IN_LIST, execute_dml
+from celery_dynbeat.store.runs import (
+    FIRE_TIME_INDEX,
+    MAX_IN_LIST,
+    UNFINISHED_INDEX,
+    execute_dml,
+)
 from celery_dynbeat.store.schedules import lock
 
 
-class Moved(NamedTuple):
-    """The runs of a batch, and the fire time after which the next batch starts, if there is one."""
+@in_index_order
+def move_ended(
+    session: Session, *, schedule_id: int, owner: str, to: str, after: datetime, limit: int
+) -> datetime | None:
+    """Give up to ``limit`` ended runs of ``owner`` to the owner ``to``, in the order of fire times.
 
-    ids: Sequence[str]
-    last: datetime | None
+    The first one is after the fire time ``after``. Return the last one; None if there are no more.
+    """
+    ended = Run.schedule_id == schedule_id, Run.scheduled_for > after, Run.finished_at.is_not(None)
+    statement = select(Run.id, Run.scheduled_for).where(*ended, _is_of(owner))
+    statement = force_index(statement, Run, FIRE_TIME_INDEX).order_by(Run.scheduled_for)
+    rows = session.execute(_latest(session, statement.limit(limit))).all()
+    _move_runs(session, [row.id for row in rows], owner=owner, to=to)
+    return rows[-1].scheduled_for if len(rows) == limit else None
+
+
+def _is_of(owner: str) -> ColumnElement[bool]:
+    # Not the column alone: with it, PostgreSQL may read the index of the owner.
+    return func.coalesce(Run.owner, "") == owner
+
+
+def _latest(session: Session, statement: Select[Any]) -> Select[Any]:
+    """Return the query of runs in a form that also sees runs newer than the caller's snapshot."""
+    if session.info.get(OWN_TRANSACTION):
+        # It has no snapshot, and must not wait for a lock.
+        return statement
+    return capabilities_of(session.get_bind(Run).dialect).reading_latest(statement)
+
+
+def _move_runs(session: Session, ids: Sequence[str], *, owner: str, to: str) -> None:
+    for part in statements.in_parts(ids, MAX_IN_LIST):
+        of_owner = Run.id.in_(part), Run.owner == owner
+        execute_dml(session, update(Run).where(*of_owner).values(owner=to))
 
 
 @in_index_order
-def move_runs(
-    session: Session, *, schedule_id: int, to: str, after: datetime, limit: int, only_ended: bool
-) -> Moved:
-    """Give up to ``limit`` runs after the fire time ``after`` to the owner ``to``, by fire time.
-
-    Runs that this owner has are passed over.
-    """
-    statement = select(Run.id, Run.scheduled_for).where(
-        Run.schedule_id == schedule_id, Run.scheduled_for > after, Run.owner != to
-    )
-    if only_ended:
-        statement = statement.where(Run.finished_at.is_not(None))
-    statement = force_index(statement, Run, FIRE_TIME_INDEX).order_by(Run.scheduled_for)
-    rows = session.execute(statement.limit(limit)).all()
-    ids = [row.id for row in rows]
-    for part in statements.in_parts(ids, MAX_IN_LIST):
-        execute_dml(session, update(Run).where(Run.id.in_(part)).values(owner=to))
-    return Moved(ids, rows[-1].scheduled_for if len(rows) == limit else None)
+def has_runs(session: Session, *, schedule_id: int, owner: str) -> bool:
+    """Return whether a schedule has runs that belong to ``owner``. It can read all of its runs."""
+    found = select(Run.id).where(Run.schedule_id == schedule_id, _is_of(owner)).limit(1)
+    return session.scalar(force_index(found, Run, FIRE_TIME_INDEX)) is not None
 
 
 def move(session: Session, row: Schedule, *, to: str, now: datetime) -> None:
-    """Give a locked row, its other runs, requests, slots and alerts to the owner ``to``.
+    """Give a locked row, its unfinished runs, requests, slots and alerts to the owner ``to``.
 
     The application itself has no limit, so its runs have no slots: those that wait are sent.
     Raises ScheduleExistsError if that owner has the name.
     """
-    name, schedule_id = row.name, row.id
+    name, owner, schedule_id = row.name, row.owner, row.id
     try:
         with savepoint(session):
             row.owner = to
@@ -69,20 +88,12 @@ def move(session: Session, row: Schedule, *, to: str, now: datetime) -> None:
     from celery_dynbeat.db.alert_models import Alert  # noqa: PLC0415
 
     execute_dml(session, update(Alert).where(Alert.schedule_id == schedule_id).values(owner=to))
-    # All of the history, because a run with any fire time can have ended since the batches.
-    after: datetime | None = EARLIEST
-    while after is not None:
-        moved = move_runs(
-            session,
-            schedule_id=schedule_id,
-            to=to,
-            after=after,
-            limit=MAX_IN_LIST,
-            only_ended=False,
-        )
-        if moved.ids:
-            _move_slots(session, moved.ids, to=to, now=now)
-        after = moved.last
+    unfinished = select(Run.id).where(Run.schedule_id == schedule_id, Run.finished_at.is_(None))
+    unfinished = force_index(unfinished.where(_is_of(owner)), Run, UNFINISHED_INDEX)
+    ids = session.scalars(_latest(session, unfinished)).all()
+    _move_runs(session, ids, owner=owner, to=to)
+    for part in statements.in_parts(ids, MAX_IN_LIST):
+        _move_slots(session, part, to=to, now=now)
 
 
 def _move_slots(session: Session, run_ids: Sequence[str], *, to: str, now: datetime) -> None:

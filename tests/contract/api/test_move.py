@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import create_engine, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import (
@@ -21,13 +21,13 @@ from celery_dynbeat.api import OwnerSchedules
 from celery_dynbeat.api.edit import moves
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.alert_models import Alert
-from celery_dynbeat.db.models import Run, Schedule
+from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.db.slot_models import Slot
 from celery_dynbeat.store import holds
 from celery_dynbeat.store.schedules import moves as store
 from celery_dynbeat.testing import ManualBeat
 from tests.security.lookalikes import everything
-from tests.support.applications import MINUTELY, START, execute, instants
+from tests.support.applications import MINUTELY, START, application, execute, instants
 from tests.support.worker_stub import WorkerStub
 
 HOUR = timedelta(hours=1)
@@ -131,45 +131,84 @@ def test_the_moved_schedule_continues_and_unfinished_runs_can_end(
     assert theirs.cancel_run(pending.id).status == Status.REVOKED
 
 
-def test_an_interrupted_move_can_be_repeated(dynbeat, with_history, theirs, monkeypatch):
+@pytest.mark.parametrize("within", [False, True], ids=["alone", "within a transaction"])
+def test_an_interrupted_move_can_be_repeated(dynbeat, with_history, theirs, monkeypatch, within):
     number = with_history.count_runs("n").count
-    original, calls = store.move_runs, []
+    interrupt_the_history(monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        move(dynbeat)
+    monkeypatch.undo()
+    assert theirs.get("n").enabled
+    assert 0 < theirs.count_runs().count < number
+
+    with Session(dynbeat.context.database.engine) as session:
+        given = {"session": session} if within else {}
+        # The version is that before the move.
+        moved = move(dynbeat, expected_version=1, **given)
+        session.commit()
+
+    assert moved == theirs.get("n")
+    assert theirs.count_runs().count == number
+    assert [each.action for each in theirs.changes("n")] == ["move"]
+    with pytest.raises(ScheduleNotFoundError):
+        move(dynbeat)
+
+
+def interrupt_the_history(monkeypatch):
+    """Let the second batch of ended runs fail."""
+    original, calls = store.move_ended, []
 
     def interrupted(*args, **given):
         calls.append(given)
-        if len(calls) == 3:
+        if len(calls) == 2:
             raise KeyboardInterrupt
         return original(*args, **given)
 
-    monkeypatch.setattr(store, "move_runs", interrupted)
+    monkeypatch.setattr(store, "move_ended", interrupted)
+
+
+def test_an_interrupted_move_leaves_the_rest_of_the_history_to_the_erasure_of_the_old_owner(
+    dynbeat, with_history, theirs, monkeypatch
+):
+    interrupt_the_history(monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         move(dynbeat)
-    assert with_history.get("n").enabled
-    assert 0 < theirs.count_runs().count < number
 
+    dynbeat.schedules.delete_owner(with_history.owner, erase_history=True)
+
+    assert {run.owner for run in theirs.runs("n")} == {"user:43"}
+
+
+def test_a_move_whose_schedule_was_edited_first_moves_no_history(dynbeat, with_history, theirs):
+    with_history.update("n", description="edited")
+
+    with pytest.raises(StaleScheduleError):
+        move(dynbeat, expected_version=1)
+
+    assert {run.owner for run in with_history.runs("n")} == {"user:42"}
+    assert theirs.runs() == []
+
+
+@pytest.mark.usefixtures("with_history")
+def test_the_later_of_two_moves_at_the_same_time_decides(dynbeat, monkeypatch):
+    original = store.move_ended
+
+    def moved_on(*args, **given):
+        monkeypatch.setattr(store, "move_ended", original)
+        last = original(*args, **given)
+        args[0].commit()
+        move(dynbeat, owner="user:43", to="user:44")
+        return last
+
+    monkeypatch.setattr(store, "move_ended", moved_on)
     move(dynbeat)
 
-    assert theirs.count_runs().count == number
-
-
-def test_a_run_that_ends_during_the_move_moves_with_it(
-    dynbeat, with_history, theirs, clock, monkeypatch
-):
-    number = with_history.count_runs("n").count
-    original = store.move_runs
-
-    def ending(session, **given):
-        moved = original(session, **given)
-        if moved.last is None and given["only_ended"]:
-            ended = {"status": Status.FAILED, "overdue_at": None, "finished_at": clock.now()}
-            session.execute(update(Run).where(Run.status == Status.SENT).values(ended))
-        return moved
-
-    monkeypatch.setattr(store, "move_runs", ending)
-    move(dynbeat)
-
-    assert theirs.count_runs().count == number
-    assert {each.name for each in with_history.runs()} == {"other"}
+    owners = {run.owner for run in dynbeat.schedules.for_owner("user:44").runs("n")}
+    assert owners == {"user:42", "user:44"}
+    assert dynbeat.schedules.for_owner("user:43").runs() == []
+    # The rest still belongs to the first owner. Its move is repeated to the last owner.
+    move(dynbeat, to="user:44")
+    assert {run.owner for run in dynbeat.schedules.runs(name="n")} == {"user:44"}
 
 
 @pytest.mark.parametrize(
@@ -371,6 +410,27 @@ def test_a_run_that_waits_for_a_slot_is_sent_after_the_move(limited, clock, to):
     assert [run.name for run in beat.publisher.sent] == ["first", "n"]
     (run,) = dynbeat.schedules.runs(owner=to, name="n")
     assert run.status == Status.SENT
+
+
+def test_runs_that_are_newer_than_the_snapshot_of_the_transaction_move(mariadb_url, clock):
+    engine = create_engine(mariadb_url, isolation_level="REPEATABLE READ")
+    with application(mariadb_url, engine=engine, clock=clock) as dynbeat:
+        dynbeat.context.prepare()
+        mine = dynbeat.schedules.for_owner("user:42")
+        mine.create("n", task="t", trigger=MINUTELY)
+        with Session(engine) as session:
+            assert mine.runs(session=session) == []
+            for _ in range(2):
+                clock.advance(60)
+                ManualBeat(dynbeat).run_until_idle()
+            ended = "UPDATE dynbeat_run SET status = 'lost', overdue_at = NULL, finished_at = :at"
+            execute(dynbeat, f"{ended} WHERE scheduled_for < :at", at=clock.now())
+            move(dynbeat, session=session)
+            session.commit()
+
+        assert mine.runs() == []
+        assert dynbeat.schedules.count_runs(owner="user:43").count == 2
+    engine.dispose()
 
 
 def test_an_owner_cannot_move_a_schedule():

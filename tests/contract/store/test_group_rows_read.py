@@ -142,12 +142,12 @@ def test_a_batch_of_a_move_reads_its_runs_and_no_others(dynbeat):
 
     def move(session):
         (schedule,) = dynbeat.schedules.list(session=session)
-        given = {"schedule_id": schedule.id, "to": "user:1", "after": EARLIEST, "limit": LIMIT}
-        return moves.move_runs(session, **given, only_ended=True)
+        given = {"schedule_id": schedule.id, "after": EARLIEST, "limit": LIMIT}
+        return moves.move_ended(session, owner="org:6/user:1", to="user:1", **given)
 
     with record_statements(dynbeat.context.database.engine) as statements:
-        found = dynbeat.context.database.run(move)
+        dynbeat.context.database.run(move)
 
-    assert len(found.ids) == LIMIT
+    assert dynbeat.schedules.count_runs(owner="user:1").count == LIMIT
     # The list of schedules, the ids, and the runs by their ids.
     assert 0 < sum(each.rows for each in statements) <= 4 * LIMIT
