@@ -73,7 +73,7 @@ class RerunCalls(Calls):
 
         def work(session: Session) -> RunInfo:
             run = _find_run(session, owner=self._owner, run_id=run_id)
-            new = RunInfo.of(_rerun(self._context, session, run))
+            new = RunInfo.of(_rerun(self._context, session, run, owner=self._owner))
             values = {"run_id": new.id, "rerun_of": run_id}
             edit = audit.Edit(owner=new.owner, name=new.name, action=Action.RERUN, new=values)
             audit.record(self._context, session, [edit], now=new.created_at)
@@ -252,12 +252,12 @@ def _find_run(session: Session, *, owner: str | None, run_id: str) -> Run:
     return run
 
 
-def _rerun(context: Context, session: Session, run: Run) -> Run:
+def _rerun(context: Context, session: Session, run: Run, *, owner: str | None) -> Run:
     """Record a pending rerun that is overdue already, so that any beat publishes it at once.
 
     Raises InvalidScheduleError if the run cannot run again now.
     """
-    row = _lock_schedule(session, run)
+    row = _lock_schedule(session, run, owner=owner)
     now = context.clock.now()
     _check_ended(run)
     check_task_allowed(context.settings, owner=row.owner, task=row.task)
@@ -271,8 +271,11 @@ def _rerun(context: Context, session: Session, run: Run) -> Run:
     return made
 
 
-def _lock_schedule(session: Session, run: Run) -> Schedule:
-    """Return the schedule of ``run``, locked, and read the run again under the lock."""
+def _lock_schedule(session: Session, run: Run, *, owner: str | None) -> Schedule:
+    """Return the schedule of ``run``, locked, and read the run again under the lock.
+
+    Raises RunNotFoundError if the schedule moved from ``owner`` to another owner.
+    """
     row = None
     if run.schedule_id is not None:
         row = schedules.lock_id(session, schedule_id=run.schedule_id)
@@ -280,6 +283,8 @@ def _lock_schedule(session: Session, run: Run) -> Schedule:
     if row is None or run.schedule_id is None:
         rule = f"schedule {run.name!r} was deleted: create() it, and call run_now()"
         raise checks.invalid("run_id", run.id, rule)
+    if owner is not None and row.owner != owner:
+        raise RunNotFoundError(owner=owner, run_id=run.id)
     return row
 
 

@@ -77,7 +77,8 @@ def _find(session: Session, request: Row, *, capacity: int) -> _Found:
     """Return the runs that wait, and then the next runs that match."""
     new, position = _search(session, request, capacity=capacity)
     ids = [*request.waiting_ids, *new]
-    newest = reruns.newest_by_ids(session, ids, statuses=request.statuses)
+    given = {"owner": request.owner, "statuses": request.statuses}
+    newest = reruns.newest_by_ids(session, ids, **given)
     by_id = {row.id: row for row in newest}
     candidates = [by_id[run_id] for run_id in ids if run_id in by_id]
     return _Found(candidates, len(ids) - len(candidates), position)
@@ -137,7 +138,8 @@ def _lock_schedules(
 def _recheck(session: Session, request: Row, selection: RerunSelection) -> RerunSelection:
     """Exclude the runs that got a rerun before this transaction locked their schedules."""
     ids = [each.id for each in selection.chosen]
-    newest = {row.id for row in reruns.newest_by_ids(session, ids, statuses=request.statuses)}
+    given = {"owner": request.owner, "statuses": request.statuses}
+    newest = {row.id for row in reruns.newest_by_ids(session, ids, **given)}
     chosen = [each for each in selection.chosen if each.id in newest]
     return selection._replace(chosen=chosen, excluded=selection.excluded + len(ids) - len(chosen))
 

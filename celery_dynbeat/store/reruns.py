@@ -161,14 +161,17 @@ def _has_newer() -> ColumnElement[bool]:
 
 @in_index_order
 def newest_by_ids(
-    session: Session, ids: Sequence[str], *, statuses: Sequence[str]
+    session: Session, ids: Sequence[str], *, owner: str | None, statuses: Sequence[str]
 ) -> Sequence[Row]:
     """Return which of the runs have one of ``statuses`` and no newer rerun.
 
-    They are without locks and in any order. ``ids`` have no limit.
+    They are without locks and in any order. ``ids`` have no limit. Runs that moved from ``owner``
+    to another owner are left out; None means any owner.
     """
     parts = [ids[at : at + MAX_IN_LIST] for at in range(0, len(ids), MAX_IN_LIST)]
     found = select(*_CANDIDATE_COLUMNS).where(Run.status.in_(statuses), ~_has_newer())
+    if owner is not None:
+        found = found.where(Run.owner == owner)
     return [row for part in parts for row in read(session, found.where(Run.id.in_(part)))]
 
 
