@@ -149,24 +149,29 @@ def _check(
     context: Context, session: Session, row: Schedule, *, to: str, zone: str, now: datetime
 ) -> None:
     """Raise an error if the owner ``to`` cannot have the locked schedule."""
+    spec = edits.spec_without_hashes(row)
     if row.managed_by:
         rule = f"{row.name!r} follows its entry in beat_schedule, which belongs to the application"
         raise checks.invalid("name", row.name, rule)
     if schedules.find_id(session, owner=to, name=row.name) is not None:
         raise ScheduleExistsError(owner=to, name=row.name)
-    values = {"owner": to, "timezone": zone if row.inherits_timezone else row.timezone}
+    values = {
+        "owner": to,
+        "timezone": zone if row.inherits_timezone else row.timezone,
+        "trigger_spec": spec,
+    }
     moved = ScheduleColumns.edited(row, values)
     with session.no_autoflush:
         calendars = schedules.calendars_of(session, [row])
-    limits.check(context, moved, trigger=_trigger_of(row), calendars=calendars, now=now)
+    limits.check(context, moved, trigger=_trigger_of(row, spec), calendars=calendars, now=now)
     limits.check_quota(context, session, {to: 1}, leaving=row.owner)
 
 
-def _trigger_of(row: Schedule) -> Trigger | None:
-    """Return the trigger of the row, None if it is damaged: such a row does not fire."""
+def _trigger_of(row: Schedule, spec: str) -> Trigger | None:
+    """Return the trigger of the row with this spec. None: it is damaged, and does not fire."""
     zone = None if row.inherits_timezone else row.timezone
     try:
-        return parse_trigger(row.trigger_kind, row.trigger_spec, timezone=zone)
+        return parse_trigger(row.trigger_kind, spec, timezone=zone)
     except InvalidTriggerError:
         return None
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, delete, func, select, update
+from sqlalchemy import ColumnElement, delete, func, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -45,7 +45,7 @@ def _is_of(owner: str) -> ColumnElement[bool]:
     return func.coalesce(Run.owner, "") == owner
 
 
-def _latest(session: Session, statement: Select[Any]) -> Select[Any]:
+def _latest(session: Session, statement: Any) -> Any:
     """Return the query of runs in a form that also sees runs newer than the caller's snapshot."""
     if session.info.get(OWN_TRANSACTION):
         # It has no snapshot, and must not wait for a lock.
@@ -87,7 +87,9 @@ def move(session: Session, row: Schedule, *, to: str, now: datetime) -> None:
     # A late import, here and below: most processes that move a schedule have no alerts or slots.
     from celery_dynbeat.db.alert_models import Alert  # noqa: PLC0415
 
-    execute_dml(session, update(Alert).where(Alert.schedule_id == schedule_id).values(owner=to))
+    # The application itself gets no notices.
+    values = {"owner": to} if to else {"owner": to, "owner_notice": None, "owner_notice_at": None}
+    execute_dml(session, update(Alert).where(Alert.schedule_id == schedule_id).values(values))
     unfinished = select(Run.id).where(Run.schedule_id == schedule_id, Run.finished_at.is_(None))
     unfinished = force_index(unfinished.where(_is_of(owner)), Run, UNFINISHED_INDEX)
     ids = session.scalars(_latest(session, unfinished)).all()

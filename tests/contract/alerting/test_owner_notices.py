@@ -529,3 +529,21 @@ def test_a_payload_of_a_newer_version_is_an_error_of_its_message_alone(notifying
     made.pass_time(INTERVAL)
 
     assert [row.error for row in rows(made)] == ["the message cannot be read: ValueError"]
+
+
+def test_the_application_gets_no_notice_about_a_schedule_that_moved_to_it(notifying):
+    asked = []
+
+    def recipient(owner):
+        asked.append(owner)
+        return [f"json://{owner.partition(':')[2]}"]
+
+    made = notifying(recipient=recipient)
+    made.mine.create("n", task="t", trigger=MINUTELY)
+    for _ in range(2):
+        made.end_run()
+    made.dynbeat.schedules.move("n", owner="user:42", to="")
+    for _ in range(8):
+        made.pass_time(DELAY)
+
+    assert "" not in asked

@@ -1,5 +1,6 @@
 """move() gives a schedule with its history to another owner."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -23,11 +24,13 @@ from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.alert_models import Alert
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.db.slot_models import Slot
+from celery_dynbeat.planning import key_for
 from celery_dynbeat.store import holds
 from celery_dynbeat.store.schedules import moves as store
 from celery_dynbeat.testing import ManualBeat
 from tests.security.lookalikes import everything
 from tests.support.applications import MINUTELY, START, application, execute, instants
+from tests.support.lock_waits import wait_for_lock_wait
 from tests.support.worker_stub import WorkerStub
 
 HOUR = timedelta(hours=1)
@@ -431,6 +434,65 @@ def test_runs_that_are_newer_than_the_snapshot_of_the_transaction_move(mariadb_u
         assert mine.runs() == []
         assert dynbeat.schedules.count_runs(owner="user:43").count == 2
     engine.dispose()
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_the_old_owner_cannot_rerun_a_run_while_it_moves(request, clock, kind):
+    with application(request.getfixturevalue(f"{kind}_url"), clock=clock) as dynbeat:
+        dynbeat.context.prepare()
+        mine = dynbeat.schedules.for_owner("user:42")
+        mine.create("n", task="t", trigger=MINUTELY)
+        clock.advance(60)
+        ManualBeat(dynbeat).run_until_idle()
+        ended = "UPDATE dynbeat_run SET status = 'failed', overdue_at = NULL, finished_at = :at"
+        execute(dynbeat, ended, at=clock.now())
+        (run,) = mine.runs()
+        engine = dynbeat.context.database.engine
+        with ThreadPoolExecutor() as pool, Session(engine) as session:
+            move(dynbeat, session=session)
+            rerun = pool.submit(mine.rerun, run.id)
+            wait_for_lock_wait(engine)
+            session.commit()
+            with pytest.raises(RunNotFoundError):
+                rerun.result()
+
+
+def test_a_request_of_the_old_owner_reruns_no_run_that_moved(dynbeat, mine, theirs, beat, clock):
+    worker = WorkerStub(dynbeat)
+    mine.create("n", task="t", trigger=MINUTELY, overlap="skip")
+    for _ in range(2):
+        clock.advance(60)
+        worker.heartbeat()
+        beat.run_until_idle()
+        worker.start(beat.publisher.sent[-1])
+        if len(beat.publisher.sent) == 1:
+            worker.finish(beat.publisher.sent[0], Status.FAILED)
+    mine.rerun_many(since=START)
+    beat.run_until_idle()
+
+    move(dynbeat)
+    worker.finish(beat.publisher.sent[1], Status.SUCCEEDED)
+    clock.advance(30)
+    worker.heartbeat()
+    beat.run_until_idle()
+
+    assert theirs.runs(origin="rerun") == []
+    assert [request.excluded for request in mine.requests()] == [1]
+
+
+def test_the_shortest_interval_is_that_of_the_h_that_the_schedule_keeps(limited):
+    trigger = Cron("H,30 * * * *", timezone="UTC")
+    minutes = {f"user:{n}": hashed_minute(trigger, f"user:{n}") for n in range(1000)}
+    near = next(owner for owner, minute in minutes.items() if minute == "29")
+    far = next(owner for owner, minute in minutes.items() if minute == "5")
+    limited().schedules.for_owner(near).create("n", task="t", trigger=trigger)
+
+    with pytest.raises(InvalidScheduleError, match="min_interval"):
+        limited(min_interval=600).schedules.move("n", owner=near, to=far)
+
+
+def hashed_minute(trigger, owner):
+    return trigger.hashed_by(key_for(owner, "n")).expression.partition(",")[0]
 
 
 def test_an_owner_cannot_move_a_schedule():
