@@ -59,7 +59,8 @@ class RestoreCalls(Calls):
         """Restore the state of a schedule before an edit. ``change_id`` is its id in ``changes()``.
 
         - The edit is a ``delete``: the schedule is created again, with a new id. It is planned from
-          now. Its earlier runs stay in the history under its name. ``run_count`` starts at 0.
+          now. Its earlier runs are not in ``runs(name)``, but in ``runs()``. ``run_count`` starts
+          at 0, and so does the ``COUNT`` of an ``RRule`` without ``DTSTART``. Skips are lost.
         - The edit is an ``update`` or a ``restore``: the fields that this edit and later edits
           changed get their values from before this edit. A pause does not change.
         - The audit contains only the host of a ``ping_url``. A restore does not set this field.
@@ -139,6 +140,10 @@ def _change(
     row = edits.lock(session, owner=owner, name=name, expected_version=expected_version)
     if row.managed_by:
         rule = f"{name!r} follows its entry in beat_schedule: change that entry"
+        raise checks.invalid("change_id", change.id, rule)
+    if row.created_at > change.changed_at:
+        # The audit was off, or the snapshot of the transaction is older.
+        rule = f"is an edit of an earlier schedule {name!r}: restore its 'delete', if there is one"
         raise checks.invalid("change_id", change.id, rule)
     if _before(session, change) != before:
         rule = f"{name!r} was edited at the same time: call restore() again"

@@ -365,3 +365,19 @@ def test_too_many_later_edits_are_refused(mine, monkeypatch):
     mine.run_now("n")
     with pytest.raises(InvalidScheduleError, match="later edits"):
         mine.restore(update)
+
+
+def test_an_edit_of_an_earlier_schedule_is_refused_also_if_the_audit_was_off(limited, clock):
+    mine = limited().schedules.for_owner("user:42")
+    unaudited = limited(audit=False).schedules.for_owner("user:42")
+    mine.create("n", task="t", trigger=MINUTELY, kwargs={"old": 1})
+    mine.update("n", kwargs={"old": 2})
+    change = mine.changes("n")[0]
+    clock.advance(1)
+    unaudited.delete("n")
+    unaudited.create("n", task="other", trigger=MINUTELY, kwargs={"new": 1})
+
+    with pytest.raises(InvalidScheduleError, match="earlier schedule"):
+        mine.restore(change.id)
+
+    assert mine.get("n").kwargs == {"new": 1}
