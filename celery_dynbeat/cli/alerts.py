@@ -3,11 +3,13 @@
 from collections.abc import Callable, Sequence
 
 import click
+from kombu.exceptions import OperationalError
 
 from celery_dynbeat.alerts.content import Content, Example, instant, only_example
 from celery_dynbeat.alerts.delivery import Delivered, DeliveryError, deliver
 from celery_dynbeat.alerts.notice_content import Notice, NoticeContent, as_kwargs
 from celery_dynbeat.api import AlertInfo, AlertTargetInfo
+from celery_dynbeat.api.checks import check_owner
 from celery_dynbeat.api.typed_text import TypedInstant
 from celery_dynbeat.cli.base.columns import Column, owner_column, time_column
 from celery_dynbeat.cli.base.command import command
@@ -16,6 +18,7 @@ from celery_dynbeat.cli.base.options import actor_options, combined
 from celery_dynbeat.cli.base.pages import pages
 from celery_dynbeat.cli.base.parameter_types import Instant, Number
 from celery_dynbeat.common.alert_kinds import AlertKind, NoticeKind, Severity, Unsent
+from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.recipients import NoticeTask, RecipientError
 from celery_dynbeat.common.settings import DEFAULT_TARGET
 from celery_dynbeat.common.text import MAX_PAGE_SIZE
@@ -159,6 +162,10 @@ def _test_recipient(invocation: Invocation, owner: str) -> None:
     context = invocation.dynbeat.context
     if not owner:
         invocation.refuse("the application itself, the owner '', gets no notices")
+    try:
+        check_owner(owner)
+    except InvalidScheduleError as error:
+        raise click.UsageError(str(error), invocation.context) from error
     if context.settings.recipient is None:
         invocation.refuse("dynbeat_recipient is not set: owners get no notices")
     try:
@@ -178,7 +185,12 @@ def _test_recipient(invocation: Invocation, owner: str) -> None:
         failures=None,
     )
     if isinstance(found, NoticeTask):
-        context.app.send_task(found.name, kwargs=as_kwargs(notice), retry=False, ignore_result=True)
+        kwargs = as_kwargs(notice)
+        try:
+            context.app.send_task(found.name, kwargs=kwargs, retry=False, ignore_result=True)
+        except (OSError, OperationalError) as error:
+            problem = f"the broker did not accept task {found.name}: {error}"
+            invocation.refuse(f"{problem}; check broker_url, and that the broker runs")
         invocation.output.done(
             f"owner {owner}: task {found.name} was sent",
             {"ok": True, "owner": owner, "task": found.name},

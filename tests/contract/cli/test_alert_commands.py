@@ -226,3 +226,29 @@ class TestTestAlert:
         assert lines[-1] == "owner user:42: 1 of 1 URLs accepted the message"
         assert sink.bodies[0]["title"] == lines[0].removeprefix("message: ")
         assert "has been failing since" in sink.bodies[0]["message"]
+
+
+@pytest.mark.parametrize("owner", ["org:7/", "x" * 300])
+def test_a_test_notice_to_an_invalid_owner_is_a_usage_error(command, set_recipient, owner):
+    asked = []
+    set_recipient(lambda each: asked.append(each) or "tell")
+
+    result = command("test-alert", "--owner", owner)
+
+    assert (result.exit_code, asked) == (2, [])
+
+
+def test_a_test_notice_that_the_broker_does_not_accept_is_reported(
+    command, set_recipient, dynbeat, monkeypatch
+):
+    def refuse(*_args, **_given):
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(dynbeat.app, "send_task", refuse)
+    set_recipient(lambda _: "tell")
+
+    result = command("test-alert", "--owner", "user:42")
+
+    assert result.exit_code == 1
+    assert "the broker did not accept task tell: " in result.stderr
+    assert "check broker_url" in result.stderr
