@@ -4,11 +4,12 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.alert_rules import AlertRules, EffectiveRules
-from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_ids import created_at
 from celery_dynbeat.common.settings import DEFAULT_TARGET, Settings
@@ -16,6 +17,9 @@ from celery_dynbeat.db.statements import Row
 from celery_dynbeat.planning.alerting import RunState, ScheduleState
 from celery_dynbeat.store.alerts import alerts
 from celery_dynbeat.store.runs import recent_runs
+
+if TYPE_CHECKING:
+    from celery_dynbeat.planning.quiet_hours import Quiet
 
 logger = logging.getLogger(__name__)
 
@@ -27,11 +31,12 @@ MAX_REMEMBERED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A schedule with the alert rules and the jitter that apply to it."""
+    """A schedule with the alert rules, the jitter and the quiet hours that apply to it."""
 
     row: Row
     rules: EffectiveRules
     jitter: timedelta
+    quiet: "Quiet | None" = None
 
     def existed_at(self, instant: datetime, *, now: datetime) -> bool:
         """Return whether what happened at an instant is about this schedule.
@@ -70,7 +75,7 @@ class Subjects:
         return DEFAULT_TARGET
 
     def _subject(self, row: Row) -> Subject:
-        return Subject(row, self._rules(row), self._jitter(row))
+        return Subject(row, self._rules(row), self._jitter(row), _quiet(row))
 
     def _jitter(self, row: Row) -> timedelta:
         return self._settings.jitter if row.jitter is None else timedelta(seconds=row.jitter)
@@ -104,6 +109,19 @@ class Subjects:
         )
 
 
+def _quiet(row: Row) -> "Quiet | None":
+    if row.quiet_hours is None:
+        return None
+    # A late import: few owners have quiet hours.
+    from celery_dynbeat.planning.quiet_hours import quiet_of  # noqa: PLC0415
+
+    try:
+        return quiet_of(row.quiet_hours)
+    except InvalidTriggerError:
+        # Beat quarantines the schedule when it is due.
+        return None
+
+
 def last_runs(
     session: Session, schedule_ids: Sequence[int], *, now: datetime, limit: int = RUNS_PER_SCHEDULE
 ) -> Mapping[int, Sequence[Row]]:
@@ -123,6 +141,7 @@ def schedule_state(subject: Subject, runs: Sequence[Row]) -> ScheduleState:
         failing_since=row.failing_since,
         next_run_at=row.next_run_at,
         jitter=subject.jitter,
+        quiet=subject.quiet,
         runs=[
             RunState(
                 status=run.status,

@@ -11,12 +11,15 @@ the last one of a recovered alert does not open it again, unless the clock was s
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from celery_dynbeat.common.alert_kinds import AlertKind, Unsent
 from celery_dynbeat.common.alert_rules import EffectiveRules
 from celery_dynbeat.common.settings import MIN_SLOW
 from celery_dynbeat.common.states import MIN_LATE, Status
+
+if TYPE_CHECKING:
+    from celery_dynbeat.planning.quiet_hours import Quiet
 
 #: ``failing_since`` is written soon after the end of a run. After this time it is trusted alone.
 FAILING_IS_WRITTEN = timedelta(minutes=10)
@@ -83,7 +86,7 @@ class RunState:
 class ScheduleState:
     """What recovery needs of a schedule. ``runs`` are its last runs, in any order.
 
-    A run may be claimed up to ``jitter`` after its fire time.
+    A run may be claimed up to ``jitter`` after its fire time, which ``quiet`` hours delay.
     """
 
     enabled: bool
@@ -91,6 +94,7 @@ class ScheduleState:
     failing_since: datetime | None
     next_run_at: datetime | None
     jitter: timedelta = timedelta(0)
+    quiet: "Quiet | None" = None
     runs: Sequence[RunState] = field(default=())
 
 
@@ -334,9 +338,14 @@ def _is_in_time(
         run.created_at > state.last_at
         and run.started_at is not None
         and run.started_at - run.created_at <= limit
-        and run.started_at - run.scheduled_for <= latest
+        and run.started_at - _end_of_quiet(schedule, run.scheduled_for) <= latest
         for run in runs
     )
+
+
+def _end_of_quiet(schedule: ScheduleState, instant: datetime) -> datetime:
+    """Return the instant, or the end of the quiet time around it."""
+    return instant if schedule.quiet is None else schedule.quiet.end(instant)
 
 
 def _is_fast(
@@ -426,8 +435,13 @@ def _check_silence(
     if is_held or not is_live(schedule):
         return now + limit, None
     last = max(since, last_activity(schedule.runs, since))
-    if now - last < limit:
-        return last + limit, None
+    silent_at = last + limit
+    # A run that quiet hours delay starts after their end.
+    end = _end_of_quiet(schedule, silent_at)
+    if end > silent_at:
+        silent_at = end + schedule.jitter
+    if now < silent_at:
+        return silent_at, None
     again_at = now + min(limit, MAY_START_WITHIN)
     return again_at, None if _may_start(schedule, now=now) else now - last
 

@@ -58,6 +58,7 @@ _SUBJECT: tuple[Any, ...] = (
     _SCHEDULE.failing_since,
     _SCHEDULE.next_run_at,
     _SCHEDULE.jitter,
+    _SCHEDULE.quiet_hours,
     _SCHEDULE.start_at,
     _SCHEDULE.created_at,
     _SCHEDULE.updated_at,
