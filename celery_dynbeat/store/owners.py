@@ -287,6 +287,13 @@ def lock_schedules(
     return read(session, statement)
 
 
+def lock_all_schedules(session: Session, *, owner: str, batch_size: int) -> None:
+    """Lock the schedules of an owner for this transaction, in the order of their names."""
+    after = (owner, "")
+    while rows := lock_schedules(session, owner=owner, after=after, limit=batch_size):
+        after = (rows[-1].owner, rows[-1].name)
+
+
 def replan(session: Session, changes: Sequence[Mapping[str, Any]]) -> None:
     """Update locked schedules by ``id``. All changes have the same columns."""
     if not changes:

@@ -136,9 +136,13 @@ def _change(context: Context, session: Session, *, owner: str, zone: str | None)
     timezone = zone or context.settings.timezone
     if before != timezone:
         _record(context, session, [_Move(owner, "", before)], timezone, now=context.clock.now())
-    moved = _replan_all(context, session, owner=owner, timezone=timezone)
     # The windows are on the clock of the zone.
-    if owner_zone.read(context, session, owner).quiet_hours is not None:
+    has_quiet_hours = owner_zone.read(context, session, owner).quiet_hours is not None
+    if has_quiet_hours:
+        # Before the schedules that follow the zone: all rows are locked in the order of names.
+        owners.lock_all_schedules(session, owner=owner, batch_size=BATCH_SIZE)
+    moved = _replan_all(context, session, owner=owner, timezone=timezone)
+    if has_quiet_hours:
         quiet_hours.apply(context, session, owner=owner)
     return moved
 

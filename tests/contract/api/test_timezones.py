@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import create_engine, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import (
@@ -21,6 +21,7 @@ from celery_dynbeat.api.acting import acting
 from celery_dynbeat.api.edit import timezones
 from celery_dynbeat.db.models import Owner
 from tests.support.applications import START, execute, instants
+from tests.support.lock_waits import wait_for_lock_wait
 from tests.support.suites import one_database
 
 HOUR = timedelta(hours=1)
@@ -398,3 +399,24 @@ def test_a_skip_stays_only_if_the_new_zone_yields_its_fire_time(mine):
     assert mine.get("hourly").next_run_at == hourly.next_run_at + HOUR
     assert [run.scheduled_for for run in mine.runs("hourly")] == [hourly.next_run_at]
     assert mine.runs("nine") == []
+
+
+@pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
+def test_a_change_with_quiet_hours_locks_schedules_in_the_order_of_their_names(dynbeat, mine):
+    mine.create("a", task="t", trigger=Cron("0 9 * * *", timezone="UTC"))
+    mine.create("b", task="t", trigger=NINE)
+    mine.set_quiet_hours(["22:00-07:00"])
+    moved = []
+    other = threading.Thread(target=lambda: moved.append(mine.set_timezone(SEOUL)))
+    engine = create_engine(dynbeat.context.database.engine.url, isolation_level="READ COMMITTED")
+
+    with Session(engine) as session:
+        mine.update("a", description="x", session=session)
+        other.start()
+        wait_for_lock_wait(dynbeat.context.database.engine)
+        mine.update("b", description="x", session=session)
+        session.commit()
+    other.join()
+    engine.dispose()
+
+    assert moved == [1]
