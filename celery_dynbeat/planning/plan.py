@@ -177,12 +177,19 @@ def _jittered(spec: ScheduleSpec, fire_at: datetime) -> datetime:
 
 def earliest_due(spec: ScheduleSpec, instant: datetime) -> datetime:
     """Return the earliest instant whose fire time can be due at ``instant``."""
-    earliest = instant - spec.jitter
     if spec.quiet is None:
-        return earliest
-    before = earliest - MICROSECOND
+        return instant - spec.jitter
+    # The delay of jitter can end in one quiet time, after it began at the end of another one.
+    return _start(spec, _start(spec, instant) - spec.jitter)
+
+
+def _start(spec: ScheduleSpec, instant: datetime) -> datetime:
+    """Return the start of the quiet time that lasts up to ``instant``, or ``instant``."""
+    if spec.quiet is None:
+        return instant
+    before = instant - MICROSECOND
     start = spec.quiet.start(before)
-    return earliest if start == before else start
+    return instant if start == before else start
 
 
 def following(spec: ScheduleSpec, fire_at: datetime) -> datetime | None:
@@ -454,7 +461,14 @@ def _oldest_allowed(spec: ScheduleSpec, now: datetime) -> datetime | None:
     if spec.catch_up == "none":
         limits.append(spec.grace)
     # Jitter and quiet hours delay a fire time on purpose. That delay does not count as late.
-    return earliest_due(spec, now - min(limits)) if limits else None
+    if not limits:
+        return None
+    oldest = now - min(limits)
+    start = _start(spec, oldest)
+    if spec.quiet is not None and start != oldest:
+        # The time before the quiet time and the time after it count together.
+        oldest = start - min(limits) + max(now - spec.quiet.end(oldest - MICROSECOND), timedelta(0))
+    return earliest_due(spec, oldest)
 
 
 def _too_old(spec: ScheduleSpec) -> str:

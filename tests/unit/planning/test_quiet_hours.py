@@ -204,6 +204,29 @@ def test_the_delay_of_a_window_does_not_count_as_late():
         assert late.skips[0].reason.startswith("missed")
 
 
+def test_jitter_into_a_window_and_the_window_do_not_count_as_late():
+    for number in range(20):
+        spec = ScheduleSpec(
+            trigger=Cron("50 21 * * *"),
+            key=str(number),
+            jitter=timedelta(minutes=30),
+            quiet=quiet(NIGHT),
+            catch_up="none",
+        )
+        due = due_at(spec, at("21:50"), now=at("21:00"))
+        assert decide(spec, fire_at=at("21:50"), now=due).send == (at("21:50"),)
+
+
+def test_the_time_before_a_window_and_the_time_after_it_count_as_late_together():
+    spec = ScheduleSpec(trigger=Cron("59 21 * * *"), quiet=quiet(NIGHT), catch_up="none")
+    spec = spec._replace(grace=timedelta(minutes=2))
+
+    # One minute passed before the window.
+    for late, sent in ((timedelta(0), 1), (MINUTE, 1), (MINUTE + timedelta(seconds=1), 0)):
+        made = decide(spec, fire_at=at("21:59"), now=at("07:00", 1) + late)
+        assert len(made.send) == sent, late
+
+
 def test_a_fire_time_from_before_a_window_waits_when_no_beat_could_send_it():
     hourly = every(60, quiet=quiet("22:30-07:00"))
 
