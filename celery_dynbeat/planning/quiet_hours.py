@@ -164,6 +164,16 @@ def _merged(spans: Iterable[Span]) -> Sequence[Span]:
     return merged
 
 
+def leaving_time(rules: Iterable[QuietRule]) -> Sequence[QuietRule]:
+    """Return the rules that apply: without each one that, with those before it, leaves no time."""
+    found: list[QuietRule] = []
+    for rule in rules:
+        every = [window for each in (*found, rule) for window in each.windows]
+        if _merged(span for window in every for span in window.spans()) != [(0, _WEEK)]:
+            found.append(rule)
+    return found
+
+
 def resolved(rules: Iterable[QuietRule], *, timezone: str) -> str | None:
     """Return the quiet hours of an owner as text, or None if the owner has none.
 

@@ -80,7 +80,7 @@ def _clock(context: Context, owner: str, known: Mapping[str, OwnerValues]) -> Ow
     if all(value is None for _, value in stored):
         return OwnerClock(timezone)
     # A late import: few owners have quiet hours.
-    from celery_dynbeat.planning.quiet_hours import QuietRule, resolved  # noqa: PLC0415
+    from celery_dynbeat.planning.quiet_hours import QuietRule, leaving_time, resolved  # noqa: PLC0415
 
     rules = [QuietRule.from_json(name, value) for name, value in stored if value is not None]
-    return OwnerClock(timezone, resolved(rules, timezone=timezone))
+    return OwnerClock(timezone, resolved(leaving_time(rules), timezone=timezone))

@@ -34,6 +34,7 @@ from celery_dynbeat.planning.quiet_hours import (
     POLICIES,
     QuietHours,
     QuietRule,
+    leaving_time,
     resolved,
 )
 from celery_dynbeat.process.context import Context
@@ -79,7 +80,8 @@ class QuietHoursCalls(Calls):
 
         - ``windows`` replace the present ones. Each is a ``QuietHours``, or a text such as
           ``"mon-fri 22:00-07:00"``. At most 50 are allowed. The clock of each owner's time zone
-          decides. The windows of an owner and of its groups apply together.
+          decides. The windows of an owner and of its groups apply together. Later windows of a
+          group have precedence: those of an owner do not apply while both leave no time.
         - With ``policy="after"`` a fire time in a window is sent when the quiet time ends.
           ``catch_up`` decides about several of them: ``"latest"`` sends the newest one.
         - With ``policy="skip"`` a fire time in a window is recorded as skipped.
@@ -148,7 +150,13 @@ def _checked(windows: object, policy: object) -> QuietRule:
 
 def _change(context: Context, session: Session, *, owner: str, rule: QuietRule | None) -> int:
     lock(session, owner)
-    before = owners.values_of(session, [owner])[owner].quiet_hours
+    names = groups_of(owner)
+    found = owners.values_of(session, [*names, owner])
+    before = found[owner].quiet_hours
+    if rule is not None:
+        stored = [(name, found[name].quiet_hours) for name in names if name in found]
+        groups = [QuietRule.from_json(name, value) for name, value in stored if value is not None]
+        resolved([*leaving_time(groups), rule], timezone="UTC")
     after = None if rule is None else rule.to_json()
     if before != after:
         owners.set_quiet_hours(session, owner=owner, quiet_hours=after)

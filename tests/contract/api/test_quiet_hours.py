@@ -377,15 +377,29 @@ def test_invalid_windows_are_refused_with_their_field(mine, arguments, field):
 
 
 @one_database
-def test_windows_of_group_and_owner_that_cover_the_week_are_refused(dynbeat):
+def test_an_owner_cannot_cover_the_week_with_the_windows_of_its_group(dynbeat):
+    mine, group = dynbeat.schedules.for_owner("g/a"), dynbeat.schedules.for_group("g/")
+    group.set_quiet_hours(["12:00-00:00"])
+
+    with pytest.raises(InvalidScheduleError, match="whole week"):
+        mine.set_quiet_hours(["00:00-12:00"])
+
+    assert [each.owner for each in mine.quiet_hours()] == ["g/"]
+
+
+def test_windows_of_an_owner_that_leave_no_time_with_its_group_do_not_apply(dynbeat):
     mine, group = dynbeat.schedules.for_owner("g/a"), dynbeat.schedules.for_group("g/")
     mine.create("n", task="t", trigger=MINUTELY)
     mine.set_quiet_hours(["00:00-12:00"])
+    assert mine.get("n").next_run_at == NOON
 
-    with pytest.raises(InvalidScheduleError, match="whole week"):
-        group.set_quiet_hours(["12:00-00:00"])
+    group.set_quiet_hours(["12:00-00:00"])
 
-    assert group.quiet_hours() == []
+    assert mine.get("n").next_run_at == START + MINUTE
+    assert mine.create("m", task="t", trigger=Cron("0 13 * * *")).next_run_at == START + 15 * HOUR
+    assert mine.timezone() == "UTC"
+    assert mine.preview(MINUTELY, count=1).fire_times[0].at == START + MINUTE
+    group.clear_quiet_hours()
     assert mine.get("n").next_run_at == NOON
 
 
