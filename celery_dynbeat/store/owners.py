@@ -127,9 +127,20 @@ class OwnerValues(NamedTuple):
     quiet_hours: Mapping[str, Any] | None
 
 
-def values_of(session: Session, owners: Collection[str]) -> Mapping[str, OwnerValues]:
-    """Return the values by owner or group, without locks. Owners without a row are left out."""
-    return _rows(session, owners, for_share=False)
+def values_of(
+    session: Session, owners: Collection[str], *, locked: Collection[str] = ()
+) -> Mapping[str, OwnerValues]:
+    """Return the values by owner or group, without new locks; owners without a row are left out.
+
+    The rows of ``locked`` exist, and this transaction has locked them. Their values are the newest
+    ones, also if the caller's snapshot is older.
+    """
+    if not locked or not _locks_gaps(session):
+        return _rows(session, owners, for_share=False)
+    newest = sorted(set(owners).intersection(locked))
+    found = dict(_rows(session, set(owners).difference(locked), for_share=False))
+    found.update(_rows(session, newest, for_share=True, exist=True))
+    return found
 
 
 def lock_values(
@@ -146,7 +157,7 @@ def lock_values(
         rows = [{"owner": owner} for owner in missing]
         if statements.insert_new(_connection(session), OWNERS, rows) != len(missing):
             # Another transaction has inserted some of them in the meantime.
-            found.update(_rows(session, missing, for_share=True))
+            found.update(_rows(session, missing, for_share=True, exist=True))
     return found
 
 
@@ -168,14 +179,14 @@ def set_quiet_hours(session: Session, *, owner: str, quiet_hours: Mapping[str, A
 
 
 def _rows(
-    session: Session, owners: Collection[str], *, for_share: bool
+    session: Session, owners: Collection[str], *, for_share: bool, exist: bool = False
 ) -> Mapping[str, OwnerValues]:
-    """Return the values of the owners and groups that have a row."""
+    """Return the values of the owners and groups that have a row. ``exist``: each of them has."""
     found: dict[str, OwnerValues] = {}
     for names in statements.in_parts(sorted(owners), _BATCH):
         statement = select(Owner.owner, Owner.timezone, Owner.quiet_hours)
         statement = statement.where(Owner.owner.in_(names))
-        if for_share and _locks_gaps(session):
+        if for_share and not exist and _locks_gaps(session):
             # Only rows that exist are locked, each by its key.
             existing = [owner for owner, *_ in session.execute(statement)]
             if not existing:

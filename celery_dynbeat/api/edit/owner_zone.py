@@ -50,16 +50,19 @@ def lock_many(
     return _completed(context, names, found)
 
 
-def read(context: Context, session: Session, owner: str) -> OwnerClock:
-    """Return the clock of ``owner``, without a lock."""
-    return read_many(context, session, [owner])[owner]
+def read(
+    context: Context, session: Session, owner: str, *, locked: Collection[str] = ()
+) -> OwnerClock:
+    """Return the clock of ``owner``, without a new lock. The rows of ``locked`` are locked."""
+    return read_many(context, session, [owner], locked=locked)[owner]
 
 
 def read_many(
-    context: Context, session: Session, names: Collection[str]
+    context: Context, session: Session, names: Collection[str], *, locked: Collection[str] = ()
 ) -> Mapping[str, OwnerClock]:
-    """Return the clocks by owner, without locks."""
-    return _completed(context, names, owners.values_of(session, _with_groups(names)))
+    """Return the clocks by owner, without new locks. The rows of ``locked`` are locked."""
+    found = owners.values_of(session, _with_groups(names), locked=locked)
+    return _completed(context, names, found)
 
 
 def _with_groups(names: Collection[str]) -> Collection[str]:

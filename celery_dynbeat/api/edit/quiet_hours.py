@@ -151,7 +151,7 @@ def _checked(windows: object, policy: object) -> QuietRule:
 def _change(context: Context, session: Session, *, owner: str, rule: QuietRule | None) -> int:
     lock(session, owner)
     names = groups_of(owner)
-    found = owners.values_of(session, [*names, owner])
+    found = owners.values_of(session, [*names, owner], locked=[*names, owner])
     before = found[owner].quiet_hours
     if rule is not None:
         stored = [(name, found[name].quiet_hours) for name in names if name in found]
@@ -183,10 +183,12 @@ def apply(context: Context, session: Session, *, owner: str) -> int:
     Also after a change of the owner's zone.
     """
     count, earliest = 0, None
+    locked = [*groups_of(owner), owner]
     after = (owner, "")
     while rows := owners.lock_schedules(session, owner=owner, after=after, limit=BATCH_SIZE):
         after = (rows[-1].owner, rows[-1].name)
-        clocks = owner_zone.read_many(context, session, {row.owner for row in rows})
+        whose = {row.owner for row in rows}
+        clocks = owner_zone.read_many(context, session, whose, locked=locked)
         # After the locks: beat may have advanced the rows while this transaction waited.
         now = context.clock.now()
         changing = [row for row in rows if row.quiet_hours != clocks[row.owner].quiet_hours]

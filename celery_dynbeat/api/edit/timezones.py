@@ -28,7 +28,7 @@ from celery_dynbeat.api.edit.audit import Edit
 from celery_dynbeat.api.edit.named import OwnerCalls
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.common.states import Action
-from celery_dynbeat.common.text import as_text
+from celery_dynbeat.common.text import as_text, groups_of
 from celery_dynbeat.db.statements import Row, format_error
 from celery_dynbeat.planning.plan import Skip
 from celery_dynbeat.process.context import Context
@@ -131,13 +131,15 @@ def _checked_zone(given: object) -> str | None:
 
 def _change(context: Context, session: Session, *, owner: str, zone: str | None) -> int:
     quiet_hours.lock(session, owner)
-    before = owner_zone.read(context, session, owner).timezone
+    locked = [*groups_of(owner), owner]
+    before = owner_zone.read(context, session, owner, locked=locked).timezone
     owners.set_timezone(session, owner=owner, timezone=zone)
     timezone = zone or context.settings.timezone
     if before != timezone:
         _record(context, session, [_Move(owner, "", before)], timezone, now=context.clock.now())
     # The windows are on the clock of the zone.
-    has_quiet_hours = owner_zone.read(context, session, owner).quiet_hours is not None
+    clock = owner_zone.read(context, session, owner, locked=locked)
+    has_quiet_hours = clock.quiet_hours is not None
     if has_quiet_hours:
         # Before the schedules that follow the zone: all rows are locked in the order of names.
         owners.lock_all_schedules(session, owner=owner, batch_size=BATCH_SIZE)
