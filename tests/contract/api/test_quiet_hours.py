@@ -7,7 +7,7 @@ from functools import partial
 from zoneinfo import ZoneInfo
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import create_engine, event, text
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import AnyOf, Cron, Every, InvalidScheduleError, Once, QuietHours, RRule
@@ -533,3 +533,36 @@ def test_a_night_across_a_clock_change_ends_on_the_clock_of_the_owner(mine, cloc
 
     local = made.next_run_at.astimezone(ZoneInfo("Europe/Berlin"))
     assert (local.day, local.hour, local.utcoffset()) == (28, 7, 2 * HOUR)
+
+
+@pytest.fixture
+def older(dynbeat):
+    """Give a session of the application, whose snapshot can be older than a change."""
+    if dynbeat.context.database.engine.dialect.name == "sqlite":
+        pytest.skip("a change waits for the snapshot")
+    engine = create_engine(dynbeat.context.database.engine.url)
+    with Session(engine) as session:
+        session.execute(text("SELECT count(*) FROM dynbeat_schedule")).all()
+        yield session
+    engine.dispose()
+
+
+def test_a_change_in_a_session_with_an_older_snapshot_writes_its_windows(mine, older):
+    mine.set_quiet_hours(["22:00-07:00"])
+    mine.set_quiet_hours(["23:00-07:00"])
+
+    mine.set_quiet_hours(["22:00-07:00"], session=older)
+    older.commit()
+
+    assert [str(window) for window in mine.quiet_hours()[0].windows] == ["22:00-07:00"]
+
+
+def test_a_change_in_a_session_with_an_older_snapshot_keeps_the_windows_of_groups(dynbeat, older):
+    group, member = dynbeat.schedules.for_group("org:7/"), dynbeat.schedules.for_owner("org:7/u")
+    member.create("n", task="t", trigger=Cron("0 10 * * *"))
+    group.set_quiet_hours(DAY)
+
+    member.set_quiet_hours(["22:00-07:00"], session=older)
+    older.commit()
+
+    assert member.get("n").next_run_at == NOON
