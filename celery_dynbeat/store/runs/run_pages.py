@@ -85,12 +85,15 @@ def page(session: Session, *, matching: RunFilter, after: Position | None, limit
 def _page_of_group(
     session: Session, matching: RunFilter, group: str, *, after: Position | None, limit: int
 ) -> RunRows:
-    is_first = after is None
-    is_sorted = after is not None and after.order == RunOrder.FIRE_TIME
-    if is_first and matching.is_unfinished:
-        is_sorted = _has_few_unfinished(session, matching)
-    if is_sorted:
+    was_sorted = after is not None and after.order == RunOrder.FIRE_TIME
+    can_be_sorted = matching.is_unfinished and (after is None or was_sorted)
+    if can_be_sorted and _has_few_unfinished(session, matching):
         return _sorted_page(session, matching, after=after, limit=limit)
+    place = None if after is None or was_sorted else Place.of(after.key)
+    if after is not None and was_sorted:
+        # There are many by now: continue in the first part.
+        owners = _owners_of(session, group, after="", limit=group_pages.MAX_OWNERS)
+        place = Place("", owners[-1] if owners else "", after.key)
 
     def read(owner: str, key: Key | None, number: int) -> OwnerRows:
         found = _scanned_page(
@@ -108,7 +111,7 @@ def _page_of_group(
         read=read,
         key_of=lambda row: _key_of(row, RunOrder.FIRE_TIME),
         descending=True,
-        place=None if after is None else Place.of(after.key),
+        place=place,
         limit=limit,
     )
     rows, last = _load(session, [row.id for row in found.rows]), found.last

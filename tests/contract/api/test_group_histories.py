@@ -17,6 +17,7 @@ from celery_dynbeat.store.schedules.schedule_filters import ScheduleFilter
 from celery_dynbeat.store.span_reads import Span
 from tests.contract.api.test_groups import GROUP, INNER, OTHERS, OWNERS
 from tests.support.applications import MINUTELY, START, execute
+from tests.support.executed_statements import record_statements
 
 MINUTES = 4
 
@@ -324,3 +325,26 @@ def test_a_cursor_leads_out_of_no_group(with_alerts, call):
     if cursor is not None:
         with pytest.raises(InvalidScheduleError, match="cursor of another list"):
             of_other(after=cursor)
+
+
+def test_a_list_of_unfinished_runs_that_became_many_reads_few_of_them(dynbeat, clock, monkeypatch):
+    if dynbeat.context.database.engine.dialect.name == "sqlite":
+        pytest.skip("SQLite does not count the rows that a statement reads")
+    monkeypatch.setattr(run_pages, "MAX_SCANNED", 20)
+    inner, outer = dynbeat.schedules.for_owner("o/a"), dynbeat.schedules.for_owner("p")
+    for owner, number in ((inner, 3), (outer, 0)):
+        owner.create("n", task="t", trigger=MINUTELY)
+        for _ in range(number):
+            owner.run_now("n")
+            clock.advance(1)
+    group = dynbeat.schedules.for_group("o/")
+    first = group.runs(status="pending", limit=2)
+    for _ in range(100):
+        outer.run_now("n")
+        clock.advance(1)
+
+    with record_statements(dynbeat.context.database.engine) as statements:
+        second = group.runs(status="pending", limit=2, after=first.cursor)
+
+    assert len({run.id for run in (*first, *second)}) == 3
+    assert sum(each.rows for each in statements) < 50
