@@ -41,7 +41,6 @@ from celery_dynbeat.planning import (
     calendar_names,
     max_run_time,
     spec_from_row,
-    spec_without_calendars,
     with_search_budget,
     without,
 )
@@ -49,9 +48,9 @@ from celery_dynbeat.planning.plan import (
     MICROSECOND,
     OutgoingRun,
     Plan,
+    blocked_fire,
     due_at,
     first_fire,
-    is_exhausted,
     plan,
     skip_missed,
 )
@@ -368,7 +367,7 @@ def _decide_unplanned(
     fire_at = first_fire(spec, now=since, last_run_at=row.last_run_at)
     change = _change(row, spec, Plan(next_fire_at=fire_at), now)
     decision = _Decision(row.owner, {**change, "trigger_kind": unlimited.trigger.kind}, missed)
-    return _unless_exhausted(decision, row, spec, now=now, settings=settings)
+    return _unless_exhausted(decision, row, spec, now=now)
 
 
 def _decide_again(
@@ -388,26 +387,33 @@ def _decide_again(
     missed = _missed_records(row, spec, since=now, now=now) if is_quarantined else ()
     is_change = is_quarantined or fire_at is None or fire_at != row.next_fire_at
     decision = _Decision(row.owner, change, missed, is_change=is_change)
-    return _unless_exhausted(decision, row, spec, now=now, settings=settings)
+    return _unless_exhausted(decision, row, spec, now=now)
 
 
 def _unless_exhausted(
-    decision: _Decision, row: DueSchedule, spec: ScheduleSpec, *, now: datetime, settings: Settings
+    decision: _Decision, row: DueSchedule, spec: ScheduleSpec, *, now: datetime
 ) -> _Decision:
     """Return ``decision``, or a quarantine if the calendars alone end the schedule."""
     change = decision.change
     if not spec.calendars or change["next_fire_at"] is not None:
         return decision
-    is_blocked = is_exhausted(
-        spec_without_calendars(cast("SpecColumns", row), settings),
+    blocked_at = blocked_fire(
+        spec,
+        since=row.next_fire_at or now,
         now=now,
         run_count=change["run_count"],
         last_run_at=change.get("last_run_at", row.last_run_at),
     )
-    if not is_blocked:
+    if blocked_at is None:
         return decision
     quarantined = quarantine_of(row, UnusableCalendarError(spec.calendars), now=now)
-    change = {**change, "finished_at": None, "error": quarantined.error}
+    # The plan that ends the quarantine records the fire times from this one on as missed.
+    change = {
+        **change,
+        "next_fire_at": blocked_at,
+        "finished_at": None,
+        "error": quarantined.error,
+    }
     return decision._replace(change=change, quarantined=quarantined)
 
 
@@ -579,7 +585,7 @@ def _decide_due(
         replaces=planned.replaces,
         late=late,
     )
-    return _unless_exhausted(decision, row, spec, now=now, settings=settings)
+    return _unless_exhausted(decision, row, spec, now=now)
 
 
 def _after_quiet_hours(row: DueSchedule, fire_at: datetime) -> datetime:

@@ -151,16 +151,6 @@ def _quiet(text: str) -> "Quiet":
     return quiet_of(text)
 
 
-def spec_without_calendars(columns: SpecColumns, settings: Settings) -> ScheduleSpec:
-    """Return the specification of the schedule in a row as if its calendars had no days."""
-    # A late import: few triggers use calendars.
-    from celery_dynbeat.triggers.calendar_days import empty_calendars  # noqa: PLC0415
-
-    spec = spec_from_row(columns, settings)
-    trigger = spec.trigger.resolved(empty_calendars(spec.calendars))
-    return spec._replace(trigger=trigger, calendars=())
-
-
 def key_for(owner: str, name: str) -> str:
     """Return the key that seeds the hashes of a schedule."""
     # A name cannot contain a line break, so no two schedules share a key.

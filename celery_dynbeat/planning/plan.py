@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from celery_dynbeat.common.text import LATEST
 from celery_dynbeat.planning import ScheduleSpec
-from celery_dynbeat.triggers.wrappers import SkippingTrigger, nominal
+from celery_dynbeat.triggers.wrappers import SkippingTrigger, nominal, unwrapped
 
 if TYPE_CHECKING:
     from celery_dynbeat.common.retry import Retry
@@ -211,23 +211,51 @@ def unskipped(spec: ScheduleSpec, fire_at: datetime) -> datetime | None:
     ``skip()`` removes a fire time. So does a day that was added to a calendar after the fire time
     was planned.
     """
-    trigger = spec.trigger
-    is_skipped = isinstance(trigger, SkippingTrigger) and fire_at in trigger.skipped
+    is_skipped = _is_skipped(spec, fire_at)
     if not is_skipped and spec.calendars:
-        is_skipped = nominal(trigger).next_after(fire_at - MICROSECOND) != fire_at
+        is_skipped = nominal(spec.trigger).next_after(fire_at - MICROSECOND) != fire_at
     return next_fire(spec, fire_at) if is_skipped else fire_at
 
 
-def is_exhausted(
-    plain: ScheduleSpec, *, now: datetime, run_count: int, last_run_at: datetime | None
-) -> bool:
-    """Return whether a schedule has no fire time after ``now`` only because of its calendars.
+def blocked_fire(
+    spec: ScheduleSpec,
+    *,
+    since: datetime,
+    now: datetime,
+    run_count: int,
+    last_run_at: datetime | None,
+) -> datetime | None:
+    """Return the first fire time from ``since`` on that the calendars alone have taken, or None.
 
-    ``plain`` is the specification of the schedule as if its calendars had no days.
+    The schedule has no fire time after ``now``. Fire times before its newest one have been decided,
+    and so have those that moved to it or to an earlier instant.
     """
-    if plain.max_runs is not None and run_count >= plain.max_runs:
-        return False
-    return first_fire(plain, now=now, last_run_at=last_run_at) is not None
+    if not spec.calendars or (spec.max_runs is not None and run_count >= spec.max_runs):
+        return None
+    # A late import: few triggers use calendars.
+    from celery_dynbeat.triggers.calendar_effects import effects_on  # noqa: PLC0415
+
+    after = min(since - MICROSECOND, now)
+    after = after if spec.start_at is None else max(after, spec.start_at - MICROSECOND)
+    trigger = nominal(spec.trigger)
+    decided = trigger.latest_until(after=after, until=now) if after < now else None
+    if last_run_at is not None:
+        last = min(last_run_at, now)
+        decided = max(decided or last, last + spec.min_interval - MICROSECOND, last)
+    after, until = max(after, decided or after), spec.end_at or LATEST
+    for effect in effects_on(unwrapped(trigger), after=after, until=until, limit=COUNT_LIMIT):
+        moved_to = effect.moved_to
+        if moved_to is None:
+            return effect.at
+        is_decided = (decided is not None and moved_to <= decided) or _is_skipped(spec, moved_to)
+        if not is_decided and moved_to <= until:
+            return effect.at
+    return None
+
+
+def _is_skipped(spec: ScheduleSpec, fire_at: datetime) -> bool:
+    """Return whether ``skip()`` removed ``fire_at``."""
+    return isinstance(spec.trigger, SkippingTrigger) and fire_at in spec.trigger.skipped
 
 
 def skip_missed(

@@ -34,6 +34,11 @@ class BudgetedTrigger(Trigger):
         self._searched_after = MIN_INSTANT
 
     @property
+    def trigger(self) -> Trigger:
+        """Return the trigger without the budget."""
+        return self._trigger
+
+    @property
     def spec(self) -> str:
         """Return the spec of the trigger."""
         return self._trigger.spec
@@ -169,3 +174,9 @@ class SkippingTrigger(Trigger):
 def nominal(trigger: Trigger) -> Trigger:
     """Return ``trigger`` with the fire times that ``skip()`` removed."""
     return trigger.trigger if isinstance(trigger, SkippingTrigger) else trigger
+
+
+def unwrapped(trigger: Trigger) -> Trigger:
+    """Return ``trigger`` with the fire times that ``skip()`` removed, and without a budget."""
+    trigger = nominal(trigger)
+    return trigger.trigger if isinstance(trigger, BudgetedTrigger) else trigger

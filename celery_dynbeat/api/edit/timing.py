@@ -19,15 +19,14 @@ from celery_dynbeat.planning import (
     Calendars,
     ScheduleSpec,
     spec_from_row,
-    spec_without_calendars,
     without,
 )
 from celery_dynbeat.planning.plan import (
     MICROSECOND,
     Skip,
+    blocked_fire,
     due_at,
     first_fire,
-    is_exhausted,
     run_at,
     skip_missed,
 )
@@ -104,22 +103,27 @@ def plan_from(context: Context, session: Session, row: ScheduleRow, *, now: date
     """
     with naming_schedule(row):
         spec = spec_without_skips(context, session, row, now=now)
-        fire_at = _first_fire(row, spec, now=now)
+        since, fire_at = row.next_fire_at, _first_fire(row, spec, now=now)
         _set_next_fire(row, spec, fire_at, now=now)
-        if fire_at is None and row.error is None and _is_exhausted(context, spec, row, now=now):
-            row.finished_at, row.error = None, format_error(UnusableCalendarError(spec.calendars))
+        if fire_at is not None or row.error is not None:
+            return
+        blocked_at = _blocked_fire(spec, row, since=since, now=now)
+        if blocked_at is not None:
+            row.finished_at, row.next_fire_at = None, blocked_at
+            row.error = format_error(UnusableCalendarError(spec.calendars))
             quarantined = events.ScheduleQuarantined(
                 schedule_id=row.id, owner=row.owner, schedule=row.name, error=row.error, at=now
             )
             emit_on_commit(session, quarantined)
 
 
-def _is_exhausted(context: Context, spec: ScheduleSpec, row: ScheduleRow, *, now: datetime) -> bool:
-    """Return whether only its calendars leave the row without a fire time."""
-    if not spec.calendars:
-        return False
-    plain = spec_without_calendars(row, context.settings)
-    return is_exhausted(plain, now=now, run_count=row.run_count, last_run_at=row.last_run_at)
+def _blocked_fire(
+    spec: ScheduleSpec, row: ScheduleRow, *, since: datetime | None, now: datetime
+) -> datetime | None:
+    """Return the first fire time from ``since`` on that only its calendars have taken, or None."""
+    return blocked_fire(
+        spec, since=since or now, now=now, run_count=row.run_count, last_run_at=row.last_run_at
+    )
 
 
 def replan(
@@ -196,7 +200,7 @@ def _never_fires(
     if row.end_at is not None and row.end_at <= now:
         rule = f"lies in the past, it is {_shown(row, now)} now: choose a later instant, or None"
         return invalid("end_at", row.end_at, rule)
-    if _is_exhausted(context, spec, row, now=now):
+    if _blocked_fire(spec, row, since=now, now=now) is not None:
         reason = str(UnusableCalendarError(spec.calendars))
     else:
         reason = _no_fire_reason(context, spec, row, now)

@@ -394,3 +394,59 @@ def test_a_claim_reads_all_calendars_in_one_statement(calendars, dynbeat, mine, 
     beat.tick()
 
     assert len([each for each in statements if "definition" in each]) == 1
+
+
+FRIDAY_AFTER, SATURDAY_AFTER = date(2026, 11, 27), date(2026, 11, 28)
+
+
+@pytest.mark.usefixtures("calendars")
+@pytest.mark.parametrize("end_at", [None, at(date(2026, 12, 31))])
+def test_a_one_off_that_moved_to_an_earlier_day_finishes_after_its_run(
+    mine, beat, clock, sent, end_at
+):
+    moved = Once(at(SATURDAY_AFTER)).on_business_day("previous", calendar=NAME)
+    mine.create("n", task="t", trigger=moved, end_at=end_at)
+    clock.advance(at(FRIDAY_AFTER) - START)
+    beat.run_until_idle()
+
+    assert sent_days(sent) == [FRIDAY_AFTER]
+    ended = mine.get("n")
+    assert (ended.error, ended.finished_at) == (None, clock.now())
+
+
+def test_a_one_off_that_an_edit_moves_into_the_past_is_not_finished(calendars, mine, beat, clock):
+    moved = Once(at(TUESDAY)).on_business_day("previous", calendar=NAME)
+    mine.create("n", task="t", trigger=moved)
+    clock.advance(at(MONDAY) + HOUR - START)
+    calendars.put(NAME, dates=[TUESDAY])
+    beat.run_until_idle()
+    assert mine.get("n").error.startswith("UnusableCalendarError: ")
+    calendars.put(NAME, dates=[NEVER])
+    beat.run_until_idle()
+
+    assert (mine.get("n").error, mine.get("n").next_run_at) == (None, at(TUESDAY))
+
+
+@pytest.mark.parametrize("trigger", [Once(at(SATURDAY)), DAILY])
+def test_a_claim_finishes_no_schedule_that_a_new_day_blocks(
+    calendars, dynbeat, mine, clock, beat, trigger
+):
+    end_at = at(SATURDAY) + HOUR
+    mine.create("n", task="t", trigger=trigger.excluding(calendar=NAME), end_at=end_at)
+    beat.run_until_idle()
+    calendars.put(NAME, dates=[SATURDAY])
+    clock.advance(3 * HOUR + timedelta(minutes=1))
+    # Only a claim: beat has planned nothing again.
+    with Session(dynbeat.context.database.engine) as session:
+        claim(session, now=clock.now(), settings=dynbeat.context.settings)
+        session.commit()
+
+    blocked = mine.get("n")
+    assert (blocked.finished_at, blocked.next_run_at) == (None, None)
+    assert blocked.error.startswith("UnusableCalendarError: ")
+    calendars.put(NAME, dates=[SUNDAY])
+    beat.run_until_idle()
+    # It has passed: nothing fires retroactively, and nothing is lost silently.
+    [run] = mine.runs()
+    assert (run.status, run.scheduled_for) == ("skipped", at(SATURDAY))
+    assert mine.get("n").error is None
