@@ -11,7 +11,7 @@ skip the rows that others have locked. These schedules come in a later round.
 Only the link changes if the next plan uses the present days anyway: the schedule is paused or
 unplanned, or its next fire time has passed. The next fire time of a due or held schedule has
 passed. Only the link of a finished schedule changes. A schedule in quarantine stays there, unless
-its calendars were the reason.
+its calendars were the reason. If it is paused as well, its error is removed: the resume plans it.
 """
 
 from collections.abc import Sequence
@@ -101,15 +101,25 @@ def _plan(
     needing = [row for row in rows if _needs_plan(row, now)]
     decisions = replan_rows(session, needing, now=now, settings=settings)
     write_plans(session, [each for each in decisions if each.is_change], now=now, settings=settings)
+    due.advance(session, [{"id": row.id, "error": None} for row in rows if _waits_for_resume(row)])
     unreached = {row.id for row in needing} - {each.change["id"] for each in decisions}
     return [row.id for row in rows if row.id not in unreached]
+
+
+def _waits_for_resume(row: Row) -> bool:
+    """Return whether the row is paused, and in quarantine for its calendars."""
+    return not row.enabled and _has_calendar_error(row)
+
+
+def _has_calendar_error(row: Row) -> bool:
+    return row.error is not None and UnusableCalendarError.is_named_in(row.error)
 
 
 def _needs_plan(row: Row, now: datetime) -> bool:
     if not row.enabled:
         return False
     if row.error is not None:
-        return UnusableCalendarError.is_named_in(row.error)
+        return _has_calendar_error(row)
     if row.next_run_at is None or row.next_fire_at is None:
         # Unplanned, finished, or damaged by SQL: the claim quarantines the latter.
         return False

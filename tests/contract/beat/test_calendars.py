@@ -450,3 +450,20 @@ def test_a_claim_finishes_no_schedule_that_a_new_day_blocks(
     [run] = mine.runs()
     assert (run.status, run.scheduled_for) == ("skipped", at(SATURDAY))
     assert mine.get("n").error is None
+
+
+def test_the_end_of_a_pause_plans_a_schedule_whose_calendar_was_corrected(
+    calendars, mine, beat, clock, sent
+):
+    mine.create("n", task="t", trigger=USING)
+    calendars.put(NAME, trigger=ALL_DAYS)
+    beat.run_until_idle()
+    assert mine.get("n").error is not None
+    mine.pause("n", until=START + HOUR)
+    calendars.put(NAME, dates=[SUNDAY])
+    beat.run_until_idle()
+    assert (mine.get("n").error, mine.get("n").enabled) == (None, False)
+    clock.advance(4 * HOUR)
+    beat.run_until_idle()
+
+    assert sent_days(sent) == [SATURDAY]
