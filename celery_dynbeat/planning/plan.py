@@ -211,10 +211,23 @@ def unskipped(spec: ScheduleSpec, fire_at: datetime) -> datetime | None:
     ``skip()`` removes a fire time. So does a day that was added to a calendar after the fire time
     was planned.
     """
-    is_skipped = _is_skipped(spec, fire_at)
-    if not is_skipped and spec.calendars:
-        is_skipped = nominal(spec.trigger).next_after(fire_at - MICROSECOND) != fire_at
-    return next_fire(spec, fire_at) if is_skipped else fire_at
+    is_removed = _is_skipped(spec, fire_at)
+    if not is_removed and spec.calendars:
+        is_yielded = nominal(spec.trigger).next_after(fire_at - MICROSECOND) == fire_at
+        is_removed = not is_yielded and _is_taken(spec, fire_at)
+    return next_fire(spec, fire_at) if is_removed else fire_at
+
+
+def _is_taken(spec: ScheduleSpec, fire_at: datetime) -> bool:
+    """Return whether a calendar is the reason that the trigger does not yield ``fire_at``.
+
+    Another release of the tz database can be the reason, too. Fire times that move to business days
+    count as taken.
+    """
+    # A late import: few triggers use calendars.
+    from celery_dynbeat.triggers.calendar_effects import taken_at  # noqa: PLC0415
+
+    return taken_at(unwrapped(spec.trigger), fire_at)
 
 
 def blocked_fire(

@@ -8,8 +8,9 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.triggers.base import SEARCH_STEPS, BudgetExceededError, SearchBudget, Trigger
-from celery_dynbeat.triggers.calendar_days import CalendarDays
+from celery_dynbeat.triggers.calendar_days import CalendarDays, empty_calendars
 from celery_dynbeat.triggers.composite.any_of import AnyOf
+from celery_dynbeat.triggers.composite.base import Composite
 from celery_dynbeat.triggers.composite.excluding import Excluding
 from celery_dynbeat.triggers.composite.on_business_day import (
     BusinessDays,
@@ -43,6 +44,25 @@ def effects_on(
     except BudgetExceededError:
         pass
     return found
+
+
+def taken_at(trigger: Trigger, instant: datetime) -> bool:
+    """Return whether ``trigger`` yields ``instant`` if its calendars have no days.
+
+    It is always true if the calendars can move fire times. ``trigger`` does not yield ``instant``
+    with the present days.
+    """
+    if _moves_fire_times(trigger):
+        return True
+    plain = trigger.resolved(empty_calendars(trigger.calendar_names))
+    return plain.next_after(instant - _MICROSECOND) == instant
+
+
+def _moves_fire_times(trigger: Trigger) -> bool:
+    if isinstance(trigger, OnBusinessDay):
+        return True
+    parts = trigger.parts if isinstance(trigger, Composite) else ()
+    return any(map(_moves_fire_times, parts))
 
 
 def _effects(

@@ -467,3 +467,18 @@ def test_the_end_of_a_pause_plans_a_schedule_whose_calendar_was_corrected(
     beat.run_until_idle()
 
     assert sent_days(sent) == [SATURDAY]
+
+
+@pytest.mark.usefixtures("calendars")
+def test_a_fire_time_planned_with_another_tz_release_is_sent(dynbeat, mine, beat, clock, sent):
+    mine.create("n", task="t", trigger=USING)
+    later = at(SATURDAY) + HOUR
+    execute(
+        dynbeat,
+        "UPDATE dynbeat_schedule SET next_fire_at = :at, next_run_at = :at",
+        at=later,
+    )
+    clock.advance(later - START)
+    beat.run_until_idle()
+
+    assert [run.scheduled_for for run in sent] == [later]
