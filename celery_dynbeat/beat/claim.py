@@ -306,19 +306,32 @@ def plan_rows(
 
 
 def replan_rows(
-    session: Session, rows: Sequence[DueSchedule], *, now: datetime, settings: Settings
+    session: Session,
+    rows: Sequence[DueSchedule],
+    *,
+    now: datetime,
+    settings: Settings,
+    since: Mapping[int, datetime],
 ) -> Sequence[_Decision]:
-    """Plan locked schedules again from ``now`` on, with the present days of their calendars.
+    """Plan locked schedules again, with the present days of their calendars.
 
-    Their next fire times have not passed. The quarantine for their calendars ends, if there is one
-    and they have a fire time. The result has no decision about a schedule that the planning time
-    does not reach.
+    Their next fire times have not passed. ``since`` has by id the instant from which a schedule is
+    planned: its fire times from then on are due. The quarantine for their calendars ends, if there
+    is one and they have a fire time; these are planned from ``now``. The result has no decision
+    about a schedule that the planning time does not reach.
     """
-    skipped = skips.of_rows(session, rows, now=now)
+    skipped = skips.of_rows(session, rows, now=min([now, *since.values()]))
     calendars = calendars_of(session, rows)
 
     def decide(row: DueSchedule) -> _Decision:
-        return _decide_again(row, now=now, settings=settings, skipped=skipped, calendars=calendars)
+        return _decide_again(
+            row,
+            now=now,
+            since=min(since[row.id], now),
+            settings=settings,
+            skipped=skipped,
+            calendars=calendars,
+        )
 
     return _decide_in_time(rows, decide, now=now, settings=settings)
 
@@ -374,6 +387,7 @@ def _decide_again(
     row: DueSchedule,
     *,
     now: datetime,
+    since: datetime,
     settings: Settings,
     skipped: _Skipped,
     calendars: Calendars,
@@ -381,9 +395,13 @@ def _decide_again(
     """Decide the next run of a schedule that has one, or that is quarantined for its calendars."""
     spec = with_search_budget(spec_from_row(cast("SpecColumns", row), settings, calendars))
     spec = without(spec, skipped.get(row.id, ()))
-    fire_at = first_fire(spec, now=now, last_run_at=row.last_run_at)
-    change = {**_change(row, spec, Plan(next_fire_at=fire_at), now), "error": None}
     is_quarantined = row.next_run_at is None
+    after = now if is_quarantined else since
+    fire_at = first_fire(spec, now=after, last_run_at=row.last_run_at)
+    change = {**_change(row, spec, Plan(next_fire_at=fire_at), now), "error": None}
+    if change["next_run_at"] is not None:
+        # Not before now: beat reads the index from its watermark on.
+        change["next_run_at"] = max(change["next_run_at"], now)
     missed = _missed_records(row, spec, since=now, now=now) if is_quarantined else ()
     is_change = is_quarantined or fire_at is None or fire_at != row.next_fire_at
     decision = _Decision(row.owner, change, missed, is_change=is_change)

@@ -1,8 +1,8 @@
 """Plan the schedules again whose calendars have changed, a batch in one transaction.
 
     put()            a new version of the calendar, and a notification
-    a batch          lock schedules that were planned with an older version, plan them from now on,
-                     note the new version in their links, commit
+    a batch          lock schedules that were planned with an older version, plan them from the
+                     edit on, note the new version in their links, commit
     no link is left  the calendar is in force: ``in_force_at``, and an event
 
 A crash loses at most a batch that is not committed: its links still have the older version. Beats
@@ -84,7 +84,7 @@ def _replan(
     rows = [row for row in due.lock_by_ids(session, ids) if is_known(row.trigger_kind)]
     # After the locks. A put() that commits later finds the links with this version.
     days = calendars_of(session, rows)
-    done = _plan(session, rows, now=now, settings=settings)
+    done = _plan(session, calendar, rows, now=now, settings=settings)
     # The trigger of a schedule that SQL by hand changed may not name the calendar any more.
     versions = {calendar.id: calendar.version, **{each.id: each.version for each in days.values()}}
     changed = {
@@ -95,11 +95,13 @@ def _replan(
 
 
 def _plan(
-    session: Session, rows: Sequence[Row], *, now: datetime, settings: Settings
+    session: Session, calendar: Row, rows: Sequence[Row], *, now: datetime, settings: Settings
 ) -> Sequence[int]:
     """Plan the locked rows that need it. Return the ids of the rows that are done."""
     needing = [row for row in rows if _needs_plan(row, now)]
-    decisions = replan_rows(session, needing, now=now, settings=settings)
+    # A fire time that passed after the edit, while no beat ran, is due. An edit plans from then on.
+    since = {row.id: max(calendar.updated_at, row.updated_at) for row in needing}
+    decisions = replan_rows(session, needing, now=now, settings=settings, since=since)
     write_plans(session, [each for each in decisions if each.is_change], now=now, settings=settings)
     due.advance(session, [{"id": row.id, "error": None} for row in rows if _waits_for_resume(row)])
     unreached = {row.id for row in needing} - {each.change["id"] for each in decisions}

@@ -234,7 +234,8 @@ def earliest_end_of_pause() -> Any:
 @in_index_order
 def lock_by_ids(session: Session, schedule_ids: Collection[int]) -> Sequence[NamedRow]:
     """Return the schedules with these ids, due or not, locked as in ``lock_due``."""
-    added = (_COLUMNS.enabled, _COLUMNS.error, _COLUMNS.next_run_at, _COLUMNS.finished_at)
+    names = ("enabled", "error", "next_run_at", "finished_at", "updated_at")
+    added = [_COLUMNS[name] for name in names]
     statement = _by_ids(schedule_ids, *_COLUMNS_TO_RUN, *added).order_by(_COLUMNS.id)
     return read(session, statement.with_for_update(skip_locked=True))
 

@@ -482,3 +482,23 @@ def test_a_fire_time_planned_with_another_tz_release_is_sent(dynbeat, mine, beat
     beat.run_until_idle()
 
     assert [run.scheduled_for for run in sent] == [later]
+
+
+@pytest.mark.parametrize("catch_up", ["all", "none"])
+def test_a_fire_time_on_a_removed_day_is_not_lost_in_an_outage(
+    calendars, mine, beat, clock, sent, catch_up
+):
+    calendars.put(NAME, dates=[SUNDAY])
+    mine.create("n", task="t", trigger=USING, catch_up=catch_up)
+    clock.advance(4 * HOUR)
+    beat.run_until_idle()
+    assert mine.get("n").next_run_at == at(MONDAY)
+    calendars.put(NAME, dates=[NEVER])
+    # Beat is down meanwhile.
+    clock.advance(DAY)
+    beat.run_until_idle()
+
+    assert (SUNDAY in sent_days(sent)) == (catch_up == "all")
+    statuses = {run.scheduled_for: run.status for run in mine.runs()}
+    assert (statuses[at(SUNDAY)] == "skipped") == (catch_up == "none")
+    assert mine.get("n").next_run_at == at(MONDAY)
