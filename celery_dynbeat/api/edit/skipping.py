@@ -59,7 +59,7 @@ def skip(
     _check_number(spec, sorted({fire_at, *(at for at in earlier if at > now)}))
     try:
         with naming_schedule(row):
-            near = _leave_out(row, spec, fire_at, earlier, now=now)
+            near = _leave_out(session, row, spec, fire_at, earlier, now=now)
         record = run_rows.row_of_skip(row, fire_at, now=now, reason=_text())
         added = runs.add(session, [record])
     except Exception:
@@ -94,7 +94,7 @@ def unskip(
             spec = without(spec_from_row(row, context.settings, calendars), others)
             _check_was_not_passed(row, spec, fire_at)
             if _is_next(row, spec, fire_at, now=now):
-                timing.move_to(row, spec, fire_at, now=now)
+                timing.move_to(session, row, spec, fire_at, now=now)
     except Exception:
         session.expire(row)
         raise
@@ -186,6 +186,7 @@ def _text() -> str:
 
 
 def _leave_out(
+    session: Session,
     row: Schedule,
     spec: ScheduleSpec,
     fire_at: datetime,
@@ -203,7 +204,7 @@ def _leave_out(
         return None
     near = too_near(without(spec, earlier), fire_at, (), row.last_run_at)
     after = without(spec, {*earlier, fire_at})
-    timing.move_to(row, after, next_fire(after, fire_at), now=now)
+    timing.move_to(session, row, after, next_fire(after, fire_at), now=now)
     return near
 
 

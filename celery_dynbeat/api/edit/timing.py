@@ -105,16 +105,32 @@ def plan_from(context: Context, session: Session, row: ScheduleRow, *, now: date
         spec = spec_without_skips(context, session, row, now=now)
         since, fire_at = row.next_fire_at, _first_fire(row, spec, now=now)
         _set_next_fire(row, spec, fire_at, now=now)
-        if fire_at is not None or row.error is not None:
-            return
-        blocked_at = _blocked_fire(spec, row, since=since, now=now)
-        if blocked_at is not None:
-            row.finished_at, row.next_fire_at = None, blocked_at
-            row.error = format_error(UnusableCalendarError(spec.calendars))
-            quarantined = events.ScheduleQuarantined(
-                schedule_id=row.id, owner=row.owner, schedule=row.name, error=row.error, at=now
-            )
-            emit_on_commit(session, quarantined)
+        _quarantine_blocked(session, row, spec, since=since, now=now)
+
+
+def _quarantine_blocked(
+    session: Session,
+    row: ScheduleRow,
+    spec: ScheduleSpec,
+    *,
+    since: datetime | None,
+    now: datetime,
+) -> None:
+    """Quarantine a row that has no fire time only because of its calendars, unless it is already.
+
+    ``since`` is the next fire time before the edit.
+    """
+    if row.next_fire_at is not None or row.error is not None:
+        return
+    blocked_at = _blocked_fire(spec, row, since=since, now=now)
+    if blocked_at is None:
+        return
+    row.finished_at, row.next_fire_at = None, blocked_at
+    row.error = format_error(UnusableCalendarError(spec.calendars))
+    quarantined = events.ScheduleQuarantined(
+        schedule_id=row.id, owner=row.owner, schedule=row.name, error=row.error, at=now
+    )
+    emit_on_commit(session, quarantined)
 
 
 def _blocked_fire(
@@ -155,9 +171,21 @@ def replan(
         row.finished_at = row.next_run_at = None
 
 
-def move_to(row: Schedule, spec: ScheduleSpec, fire_at: datetime | None, *, now: datetime) -> None:
-    """Set the next fire time; a paused or quarantined row stays out of the index."""
+def move_to(
+    session: Session,
+    row: Schedule,
+    spec: ScheduleSpec,
+    fire_at: datetime | None,
+    *,
+    now: datetime,
+) -> None:
+    """Set the next fire time; a paused or quarantined row stays out of the index.
+
+    A row that has none only because of its calendars is quarantined.
+    """
+    since = row.next_fire_at
     _set_next_fire(row, spec, fire_at, now=now)
+    _quarantine_blocked(session, row, spec, since=since, now=now)
     if not row.enabled or row.error is not None:
         row.finished_at = row.next_run_at = None
 

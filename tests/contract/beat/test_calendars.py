@@ -502,3 +502,23 @@ def test_a_fire_time_on_a_removed_day_is_not_lost_in_an_outage(
     statuses = {run.scheduled_for: run.status for run in mine.runs()}
     assert (statuses[at(SUNDAY)] == "skipped") == (catch_up == "none")
     assert mine.get("n").next_run_at == at(MONDAY)
+
+
+def test_skip_finishes_no_schedule_that_a_calendar_blocks(calendars, mine, beat):
+    calendars.put(NAME, dates=[SUNDAY, MONDAY])
+    mine.create("n", task="t", trigger=USING, end_at=at(MONDAY) + HOUR)
+    mine.skip("n", at(SATURDAY))
+    assert mine.get("n").finished_at is None
+    calendars.put(NAME, dates=[SUNDAY])
+    beat.run_until_idle()
+
+    assert (mine.get("n").error, mine.get("n").next_run_at) == (None, at(MONDAY))
+
+
+@pytest.mark.usefixtures("calendars")
+def test_skip_finishes_a_one_off_that_moved_to_an_earlier_day(mine):
+    moved = Once(at(SATURDAY_AFTER)).on_business_day("previous", calendar=NAME)
+    mine.create("n", task="t", trigger=moved)
+    mine.skip("n", at(FRIDAY_AFTER))
+
+    assert (mine.get("n").error, mine.get("n").finished_at) == (None, START)
