@@ -258,7 +258,7 @@ def _is_zoned(now: datetime) -> Sequence[ColumnElement[bool]]:
     in_zone = or_(
         and_(_COLUMNS.timezone != "UTC", _COLUMNS.trigger_kind.not_in(("once", "solar"))),
         # Their parts may name zones.
-        _COLUMNS.trigger_kind.in_(("any_of", "excluding")),
+        _COLUMNS.trigger_kind.in_(("any_of", "excluding", "on_business_day")),
         _COLUMNS.quiet_hours.is_not(None),
     )
     return (

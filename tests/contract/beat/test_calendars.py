@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import AnyOf, Cron, Once
-from celery_dynbeat.beat import replanning
+from celery_dynbeat import AnyOf, Cron, Once, store
+from celery_dynbeat.beat import maintenance, replanning
 from celery_dynbeat.beat.claim import claim
 from celery_dynbeat.store import calendars as calendars_store
 from celery_dynbeat.testing import ManualBeat
@@ -522,3 +522,24 @@ def test_skip_finishes_a_one_off_that_moved_to_an_earlier_day(mine):
     mine.skip("n", at(FRIDAY_AFTER))
 
     assert (mine.get("n").error, mine.get("n").finished_at) == (None, START)
+
+
+@pytest.mark.usefixtures("calendars")
+def test_a_new_tz_release_plans_business_days_of_parts_in_a_zone(dynbeat, mine, beat, clock):
+    with dynbeat.context.database.engine.begin() as connection:
+        store.record_application(connection, name="contract", now=START)
+    in_zone = Cron("0 9 * * *", timezone="Europe/Berlin")
+    trigger = in_zone.on_business_day("next", calendar=NAME, timezone="UTC")
+    made = mine.create("n", task="t", trigger=trigger)
+    execute(
+        dynbeat,
+        "UPDATE dynbeat_schedule SET next_fire_at = :at, next_run_at = :at",
+        at=START + 3 * DAY,
+    )
+    execute(dynbeat, "UPDATE dynbeat_application SET tz_release = '2000a'")
+    beat.tick()
+    for _ in range(3):
+        clock.advance(maintenance.FIRST_DELAY)
+        beat.run_until_idle()
+
+    assert mine.get("n").next_run_at == made.next_run_at
