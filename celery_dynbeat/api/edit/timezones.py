@@ -26,10 +26,15 @@ from celery_dynbeat.api.columns import ScheduleColumns, ScheduleRow
 from celery_dynbeat.api.edit import audit, owner_zone, quiet_hours, skipping, timing
 from celery_dynbeat.api.edit.audit import Edit
 from celery_dynbeat.api.edit.named import OwnerCalls
-from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
+from celery_dynbeat.common.errors import (
+    InvalidScheduleError,
+    InvalidTriggerError,
+    UnusableCalendarError,
+)
 from celery_dynbeat.common.states import Action
 from celery_dynbeat.common.text import as_text, groups_of
 from celery_dynbeat.db.statements import Row, format_error
+from celery_dynbeat.planning import calendar_names
 from celery_dynbeat.planning.plan import Skip
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import owners, runs
@@ -238,7 +243,11 @@ def _replan(context: Context, session: Session, row: ScheduleRow, *, now: dateti
     except (InvalidScheduleError, InvalidTriggerError) as error:
         if is_quarantined:
             return
-        row.error = format_error(error)
+        stored: Exception = error
+        if isinstance(error, InvalidTriggerError) and (names := calendar_names([row])):
+            # The next edit of a calendar may end the quarantine.
+            stored = UnusableCalendarError(sorted(names), f"it cannot be planned ({error})")
+        row.error = format_error(stored)
         row.next_fire_at = None
         quarantined = events.ScheduleQuarantined(
             schedule_id=row.id, owner=row.owner, schedule=row.name, error=row.error, at=now

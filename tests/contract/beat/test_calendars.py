@@ -534,7 +534,7 @@ def test_a_new_tz_release_plans_business_days_of_parts_in_a_zone(dynbeat, mine, 
     execute(
         dynbeat,
         "UPDATE dynbeat_schedule SET next_fire_at = :at, next_run_at = :at",
-        at=START + 3 * DAY,
+        at=made.next_run_at + HOUR,
     )
     execute(dynbeat, "UPDATE dynbeat_application SET tz_release = '2000a'")
     beat.tick()
@@ -543,3 +543,16 @@ def test_a_new_tz_release_plans_business_days_of_parts_in_a_zone(dynbeat, mine, 
         beat.run_until_idle()
 
     assert mine.get("n").next_run_at == made.next_run_at
+
+
+def test_a_schedule_that_is_too_costly_in_a_new_zone_recovers(calendars, mine, beat):
+    costly = AnyOf(*(Cron(f"{n} 12 * * *") for n in range(20))).excluding(calendar=NAME)
+    mine.create("n", task="t", trigger=costly)
+    calendars.put(NAME, trigger=ALL_DAYS)
+    # Beat has planned nothing again.
+    mine.set_timezone("Asia/Seoul")
+    assert mine.get("n").error.startswith("UnusableCalendarError: ")
+    calendars.put(NAME, dates=[SUNDAY])
+    beat.run_until_idle()
+
+    assert (mine.get("n").error, mine.get("n").next_run_at.date()) == (None, MONDAY)
