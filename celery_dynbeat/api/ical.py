@@ -10,7 +10,11 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from celery_dynbeat.api.checks import invalid
-from celery_dynbeat.common.errors import ConfigurationError, InvalidTriggerError
+from celery_dynbeat.common.errors import (
+    ConfigurationError,
+    InvalidScheduleError,
+    InvalidTriggerError,
+)
 from celery_dynbeat.triggers import RRule
 from celery_dynbeat.triggers.base import BudgetExceededError, SearchBudget
 from celery_dynbeat.triggers.zones import load_zone
@@ -41,8 +45,18 @@ def dates_of(ics: object, *, timezone: str | None, now: datetime) -> Iterator[da
 
     A date can occur more than once. Raises InvalidScheduleError with field ``"ics"``.
     """
-    events = _events(ics)
     zone = None if timezone is None else load_zone(timezone)
+    try:
+        yield from _dates(_events(ics), zone, now=now)
+    except InvalidScheduleError:
+        raise
+    # The parser reads a property late, and raises errors of many types for a malformed one.
+    except Exception as error:
+        reason = f"{type(error).__name__}: {str(error)[:200]}"
+        raise _refused(f"has an event that cannot be read: {reason}") from error
+
+
+def _dates(events: list[Any], zone: Any, *, now: datetime) -> Iterator[date]:
     first, last = (now - _PAST).date(), (now + HORIZON).date()
     replaced = {
         (str(event.get("uid")), _local(event["recurrence-id"].dt, zone).date())

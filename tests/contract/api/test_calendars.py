@@ -320,3 +320,17 @@ def test_the_events_of_a_file_become_dates(calendars):
     with pytest.raises(InvalidScheduleError) as raised:
         calendars.put(NAME, ics="x")
     assert raised.value.field == "ics"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["DTSTART;VALUE=DATE:20270229", "DTSTART:99991231T000000Z\r\nDURATION:P1000D"],
+)
+def test_a_malformed_event_is_refused_as_the_field_ics(calendars, line):
+    pytest.importorskip("icalendar", reason="the extra ics is not installed")
+    event = f"BEGIN:VEVENT\r\nUID:a\r\n{line}\r\nEND:VEVENT\r\n"
+    text = f"BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:x\r\n{event}END:VCALENDAR\r\n"
+
+    with pytest.raises(InvalidScheduleError) as raised:
+        calendars.put(NAME, ics=text)
+    assert raised.value.field == "ics"
