@@ -97,7 +97,7 @@ def get(session: Session, *, name: str) -> Calendar | None:
 
 def lock(session: Session, *, name: str) -> Calendar | None:
     """Return the calendar locked for this transaction, or None."""
-    statement = select(Calendar).where(Calendar.name == name).with_for_update()
+    statement = select(Calendar).where(Calendar.name == name).with_for_update(key_share=True)
     return session.scalars(statement.execution_options(populate_existing=True)).one_or_none()
 
 
@@ -184,7 +184,7 @@ def lock_free(session: Session, names: Collection[str]) -> Mapping[str, Row]:
     """
     by_name = select(_CALENDAR.id, _CALENDAR.name, _CALENDAR.version)
     by_name = by_name.where(_CALENDAR.name.in_(sorted(names))).order_by(_CALENDAR.id)
-    rows = read_rows(session, by_name.with_for_update(skip_locked=True))
+    rows = read_rows(session, by_name.with_for_update(skip_locked=True, key_share=True))
     return {row.name: row for row in rows}
 
 
@@ -258,7 +258,7 @@ def set_in_force(session: Session, *, calendar_id: int, version: int, now: datet
     free = select(_CALENDAR.id).where(
         _CALENDAR.id == calendar_id, _CALENDAR.version == version, _CALENDAR.in_force_at.is_(None)
     )
-    if session.scalar(free.with_for_update(skip_locked=True)) is None:
+    if session.scalar(free.with_for_update(skip_locked=True, key_share=True)) is None:
         return False
     row = update(Calendar).where(Calendar.id == calendar_id)
     execute_dml(session, row.values(in_force_at=now))

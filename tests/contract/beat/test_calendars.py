@@ -3,7 +3,7 @@
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, text
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import AnyOf, Cron, Once, store
@@ -556,3 +556,18 @@ def test_a_schedule_that_is_too_costly_in_a_new_zone_recovers(calendars, mine, b
     beat.run_until_idle()
 
     assert (mine.get("n").error, mine.get("n").next_run_at.date()) == (None, MONDAY)
+
+
+def test_an_edit_of_a_calendar_does_not_block_new_schedules(calendars, dynbeat, mine):
+    if dynbeat.context.database.engine.dialect.name != "postgresql":
+        pytest.skip("only PostgreSQL has locks that admit new links")
+    with Session(dynbeat.context.database.engine) as session:
+        calendars.put(NAME, dates=[MONDAY], session=session)
+        # It would wait for this transaction.
+        with Session(dynbeat.context.database.engine) as other:
+            other.execute(text("SET LOCAL lock_timeout = '1s'"))
+            mine.create("n", task="t", trigger=USING, session=other)
+            other.commit()
+        session.commit()
+
+    assert calendars.get(NAME).waiting_schedules.count == 1
