@@ -243,7 +243,7 @@ class Windows:
         end = self.end(instant)
         first = instant.replace(microsecond=0)
         outside, inside = int((first - _LONGEST).timestamp()), int(first.timestamp())
-        # The end of the span around an instant never gets earlier as time goes on.
+        # A later instant never has an earlier end of its span, so a binary search finds the start.
         while inside - outside > 1:
             middle = (inside + outside) // 2
             if self.end(datetime.fromtimestamp(middle, instant.tzinfo)) < end:

@@ -91,7 +91,7 @@ def erase_group(
 def _lock_groups(context: Context, session: Session | None, *, group: str) -> None:
     """Lock the rows of the groups in the caller's transaction: a group before its owners.
 
-    Without a session, each owner has a transaction of its own, and this does nothing.
+    Without a session, this does nothing: each owner is deleted in a separate transaction.
     """
     if session is None:
         return

@@ -124,9 +124,9 @@ def _move(
         row = _moved_before(session, owner=owner, name=name, to=to)
     else:
         now = context.clock.now()
-        _check(context, session, row, to=to, zone=clock.timezone, now=now)
+        spec = edits.spec_without_hashes(row)
+        _check(context, session, row, spec, to=to, zone=clock.timezone, now=now)
         with audit.recording(context, session, row, Action.MOVE, now=now):
-            spec = edits.spec_without_hashes(row)
             moves.move(session, row, to=to, now=now)
             row.trigger_spec = spec
             _follow(context, session, row, clock=clock, now=now)
@@ -146,10 +146,16 @@ def _moved_before(session: Session, *, owner: str, name: str, to: str) -> Schedu
 
 
 def _check(
-    context: Context, session: Session, row: Schedule, *, to: str, zone: str, now: datetime
+    context: Context,
+    session: Session,
+    row: Schedule,
+    spec: str,
+    *,
+    to: str,
+    zone: str,
+    now: datetime,
 ) -> None:
-    """Raise an error if the owner ``to`` cannot have the locked schedule."""
-    spec = edits.spec_without_hashes(row)
+    """Raise an error if ``to`` cannot have the locked schedule. ``spec`` is without hashes."""
     if row.managed_by:
         rule = f"{row.name!r} follows its entry in beat_schedule, which belongs to the application"
         raise checks.invalid("name", row.name, rule)

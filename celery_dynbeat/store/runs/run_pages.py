@@ -91,7 +91,7 @@ def _page_of_group(
         return _sorted_page(session, matching, after=after, limit=limit)
     place = None if after is None or was_sorted else Place.of(after.key)
     if after is not None and was_sorted:
-        # There are many by now: continue in the first part.
+        # Since the page before, too many runs became unfinished to sort them all.
         owners = _owners_of(session, group, after="", limit=group_pages.MAX_OWNERS)
         place = Place("", owners[-1] if owners else "", after.key)
 
