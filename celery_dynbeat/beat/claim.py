@@ -65,6 +65,8 @@ from celery_dynbeat.triggers import KINDS
 CATCH_UP_BATCH = 100
 #: In a full batch, a schedule whose new run replaces a locked run is due again after this time.
 LOCKED_RUN_PAUSE = timedelta(milliseconds=500)
+#: Most batches of unplanned schedules that one pass reads, if calendars are locked.
+MAX_UNPLANNED_BATCHES = 5
 #: Most schedules with an unsupported trigger that are reported.
 MAX_WARNED = 20
 #: When the last hold of everything ended, if there was none.
@@ -244,35 +246,49 @@ def _large_owners(decisions: Sequence[_Decision], batch_size: int) -> frozenset[
 
 
 def plan_unplanned(session: Session, *, now: datetime, settings: Settings) -> int:
-    """Plan the next run of a batch of unplanned schedules; return the size of the batch."""
-    rows = due.lock_unplanned(session, limit=settings.batch_size)
-    if not calendar_names(rows):
-        plans = plan_rows(session, rows, now=now, settings=settings)
-        write_plans(session, plans, now=now, settings=settings)
-        return len(rows)
-    return _plan_and_link(session, rows, now=now, settings=settings)
+    """Plan the next run of up to a batch of unplanned schedules; return their number."""
+    planned, locked = 0, frozenset[str]()
+    for _ in range(MAX_UNPLANNED_BATCHES):
+        limit = settings.batch_size - planned
+        rows = due.lock_unplanned(session, limit=limit, except_calendars=locked)
+        names = calendar_names(rows)
+        if not names:
+            plans = plan_rows(session, rows, now=now, settings=settings)
+            write_plans(session, plans, now=now, settings=settings)
+            return planned + len(rows)
+        number, waiting = _plan_and_link(session, rows, names, now=now, settings=settings)
+        planned, locked = planned + number, locked | waiting
+        if not waiting or planned >= settings.batch_size:
+            break
+        # The schedules of a locked calendar must not delay the others.
+    return planned
 
 
 def _plan_and_link(
-    session: Session, rows: Sequence[DueSchedule], *, now: datetime, settings: Settings
-) -> int:
-    """Plan unplanned schedules, and link them with the calendars of their triggers.
+    session: Session,
+    rows: Sequence[DueSchedule],
+    used: Collection[str],
+    *,
+    now: datetime,
+    settings: Settings,
+) -> tuple[int, frozenset[str]]:
+    """Plan unplanned schedules, and link them with the calendars ``used`` by their triggers.
 
     Those whose calendar another transaction has locked stay unplanned. Returns the number of the
-    others.
+    others, and the names of the locked calendars.
     """
     # A late import: few schedules use calendars.
     from celery_dynbeat.store import calendars  # noqa: PLC0415
 
-    names = {row.id: calendar_names([row]) for row in rows}
-    locked = calendars.lock_free(session, calendar_names(rows))
+    locked = calendars.lock_free(session, used)
     existing = calendars_of(session, rows)
-    waiting = existing.keys() - locked.keys()
+    waiting = frozenset(existing.keys() - locked.keys())
+    names = {row.id: calendar_names([row]) for row in rows}
     rows = [row for row in rows if names[row.id].isdisjoint(waiting)]
     plans = plan_rows(session, rows, now=now, settings=settings)
     write_plans(session, plans, now=now, settings=settings)
     calendars.link_unlinked(session, [(row.id, names[row.id]) for row in rows], locked)
-    return len(rows)
+    return len(rows), waiting
 
 
 def plan_rows(

@@ -166,15 +166,26 @@ def _lock_due_statement(in_part: bool) -> Select[Any]:  # noqa: FBT001
 
 
 @in_index_order
-def lock_unplanned(session: Session, *, limit: int) -> Sequence[DueSchedule]:
-    """Return up to ``limit`` unplanned schedules, locked in the same way as in ``lock_due``."""
-    return read(session, unplanned_statement(limit=limit), make=DueSchedule._make)
+def lock_unplanned(
+    session: Session, *, limit: int, except_calendars: Collection[str] = ()
+) -> Sequence[DueSchedule]:
+    """Return up to ``limit`` unplanned schedules, locked in the same way as in ``lock_due``.
+
+    Schedules whose trigger names one of ``except_calendars`` are left out.
+    """
+    statement = unplanned_statement(limit=limit, except_calendars=except_calendars)
+    return read(session, statement, make=DueSchedule._make)
 
 
-def unplanned_statement(*, limit: int) -> Select[Any]:
+def unplanned_statement(*, limit: int, except_calendars: Collection[str] = ()) -> Select[Any]:
     """Return the statement of ``lock_unplanned``, for EXPLAIN."""
     unplanned = force_index(select(*_DUE_COLUMNS), SCHEDULES, _UNPLANNED_INDEX)
     unplanned = unplanned.where(*_unplanned()).order_by(*_UNPLANNED).limit(limit)
+    for part in sorted(f'"{name}"' for name in except_calendars):
+        unplanned = unplanned.where(~_COLUMNS.trigger_spec.contains(part, autoescape=True))
+    if except_calendars:
+        # JSON can write the letters of a name as such escapes.
+        unplanned = unplanned.where(~_COLUMNS.trigger_spec.contains("\\u", autoescape=True))
     return unplanned.with_for_update(skip_locked=True)
 
 

@@ -571,3 +571,42 @@ def test_an_edit_of_a_calendar_does_not_block_new_schedules(calendars, dynbeat, 
         session.commit()
 
     assert calendars.get(NAME).waiting_schedules.count == 1
+
+
+def test_schedules_of_a_locked_calendar_do_not_delay_the_plans_of_others(limited, clock):
+    dynbeat = limited(batch_size=2)
+    if dynbeat.context.database.capabilities.embedded:
+        pytest.skip("SQLite has no row locks")
+    calendars, mine = dynbeat.calendars, dynbeat.schedules.for_owner("user:42")
+    for name in (NAME, "free", "also_locked"):
+        calendars.put(name, dates=[NEVER])
+    # An escape of JSON: the trigger names the calendar as well.
+    escaped = USING.spec.replace("holidays", "\\u0068olidays")
+    waiting = [(f"w{n}", USING.spec) for n in range(5)] + [("e", escaped)]
+    waiting += [(f"a{n}", DAILY.excluding(calendar="also_locked").spec) for n in range(3)]
+    others = [("free", DAILY.excluding(calendar="free").spec)]
+    for name, spec in [*waiting, *others]:
+        execute(
+            dynbeat,
+            "INSERT INTO dynbeat_schedule (owner, name, task, trigger_kind, trigger_spec)"
+            " VALUES ('user:42', :name, 't', 'excluding', :spec)",
+            name=name,
+            spec=spec,
+        )
+    mine.create("plain", task="t", trigger=DAILY)
+    execute(dynbeat, "UPDATE dynbeat_schedule SET next_run_at = NULL WHERE name = 'plain'")
+    beat = ManualBeat(dynbeat)
+
+    with Session(dynbeat.context.database.engine) as session:
+        for name in (NAME, "also_locked"):
+            calendars.put(name, dates=[SATURDAY], session=session)
+        beat.run_until_idle()
+        planned = {each.name for each in mine.list() if each.next_run_at is not None}
+        assert planned == {"free", "plain"}
+        assert {each.error for each in mine.list()} == {None}
+        session.commit()
+    clock.advance(timedelta(minutes=1))
+    beat.run_until_idle()
+
+    assert {each.next_run_at for each in mine.list()} == {at(SATURDAY), at(SUNDAY)}
+    assert calendars.get(NAME).schedules.count == 6
