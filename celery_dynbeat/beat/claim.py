@@ -228,7 +228,7 @@ def _decide_or_quarantine(
     except Exception as error:  # noqa: BLE001
         if isinstance(error, InvalidTriggerError) and (names := calendar_names([row])):
             # The next edit of a calendar may end the quarantine.
-            error = UnusableCalendarError(sorted(names), f"it cannot be planned ({error})")
+            error = UnusableCalendarError.from_trigger_error(sorted(names), error)
         quarantined = quarantine_of(row, error, now=now)
         change = {"id": row.id, "next_run_at": None, "error": quarantined.error}
         decision = _Decision(row.owner, change, quarantined=quarantined)

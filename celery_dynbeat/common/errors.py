@@ -89,14 +89,31 @@ class UnusableCalendarError(DynbeatError):
     it. ``names`` are the calendars.
     """
 
-    def __init__(self, names: Sequence[str], reason: str = "it has no fire time left") -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        reason: str = "it has no fire time left",
+        *,
+        fix: str = "remove days with dynbeat.calendars.put(), which plans the schedule again",
+    ) -> None:
         many = "calendars" if names[1:] else "calendar"
         super().__init__(
-            f"with the {many} {', '.join(names)}, {reason}: remove days with"
-            " dynbeat.calendars.put(), which plans the schedule again, or give it another trigger"
+            f"with the {many} {', '.join(names)}, {reason}: {fix}, or give it another trigger"
             " with update()",
         )
         self.names = tuple(names)
+
+    @classmethod
+    def from_trigger_error(
+        cls, names: Sequence[str], error: InvalidTriggerError
+    ) -> "UnusableCalendarError":
+        """Return the error of a schedule that uses the calendars and raises ``error``."""
+        reason = f"it cannot be planned ({error})"
+        if error.field != "calendar":
+            return cls(names, reason)
+        # A calendar is missing. put() of a new calendar searches for no schedules.
+        fix = "after put(), call resume() of the schedule, which plans it"
+        return cls(names, reason, fix=fix)
 
     @classmethod
     def is_named_in(cls, stored: str) -> bool:

@@ -225,6 +225,8 @@ def change(
     if "trigger" in given:
         trigger = as_trigger(context, given["trigger"]).resolved_at(now)
     calendars = used_calendars.read(session, trigger)
+    if trigger is None and (resume or row.error is not None):
+        calendars = used_calendars.read_existing(session, calendar_names([row]))
     is_linked = bool(calendars) or (trigger is not None and bool(calendar_names([row])))
     values = _changed_columns(
         context, row, given, trigger=trigger, timezone=timezone, calendars=calendars, now=now
@@ -419,6 +421,8 @@ def resume(
     if row.enabled and row.error is None:
         return
     missed = timing.missed_fire_times(context, session, row, now=now)
+    # Before the plan. A row that SQL by hand inserted may have no links.
+    calendars = used_calendars.read_existing(session, calendar_names([row]))
     row.enabled, row.paused_reason, row.paused_until, row.error = True, None, None, None
     try:
         timing.plan_from(context, session, row, now=now)
@@ -428,6 +432,8 @@ def resume(
         raise
     _record_missed(session, row, missed, now=now)
     touch(context, session, row, now=now, notifies=notifies)
+    if calendars:
+        used_calendars.link(session, [row], calendars, is_new=False)
 
 
 def rename(context: Context, session: Session, row: Schedule, *, name: str, now: datetime) -> None:

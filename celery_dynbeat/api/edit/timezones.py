@@ -246,7 +246,7 @@ def _replan(context: Context, session: Session, row: ScheduleRow, *, now: dateti
         stored: Exception = error
         if isinstance(error, InvalidTriggerError) and (names := calendar_names([row])):
             # The next edit of a calendar may end the quarantine.
-            stored = UnusableCalendarError(sorted(names), f"it cannot be planned ({error})")
+            stored = UnusableCalendarError.from_trigger_error(sorted(names), error)
         row.error = format_error(stored)
         row.next_fire_at = None
         quarantined = events.ScheduleQuarantined(

@@ -610,3 +610,30 @@ def test_schedules_of_a_locked_calendar_do_not_delay_the_plans_of_others(limited
 
     assert {each.next_run_at for each in mine.list()} == {at(SATURDAY), at(SUNDAY)}
     assert calendars.get(NAME).schedules.count == 6
+
+
+@pytest.mark.parametrize("call", ["resume", "update"])
+def test_the_error_of_a_missing_calendar_names_the_call_that_plans_the_schedule(
+    dynbeat, mine, beat, clock, call
+):
+    execute(
+        dynbeat,
+        "INSERT INTO dynbeat_schedule (owner, name, task, trigger_kind, trigger_spec)"
+        " VALUES ('user:42', 'n', 't', 'excluding', :spec)",
+        spec=USING.spec,
+    )
+    beat.run_until_idle()
+    error = mine.get("n").error
+    assert "there is no calendar with this name" in error
+    assert "after put(), call resume() of the schedule" in error
+
+    dynbeat.calendars.put(NAME, dates=[SATURDAY])
+    beat.run_until_idle()
+    assert mine.get("n").error == error
+    planned = mine.resume("n") if call == "resume" else mine.update("n", description="x")
+    assert (planned.error, planned.next_run_at) == (None, at(SUNDAY))
+    # It is linked: the next edit finds it.
+    dynbeat.calendars.put(NAME, dates=[SATURDAY, SUNDAY])
+    clock.advance(timedelta(minutes=1))
+    beat.run_until_idle()
+    assert mine.get("n").next_run_at == at(MONDAY)
