@@ -637,3 +637,42 @@ def test_the_error_of_a_missing_calendar_names_the_call_that_plans_the_schedule(
     clock.advance(timedelta(minutes=1))
     beat.run_until_idle()
     assert mine.get("n").next_run_at == at(MONDAY)
+
+
+def test_a_skip_does_not_follow_a_fire_time_that_an_edit_moves(calendars, mine, beat):
+    mine.create("n", task="t", trigger=Cron("0 12 * * sat").on_business_day("next", calendar=NAME))
+    mine.skip("n", at(MONDAY), reason="stocktaking")
+    next_week = at(MONDAY) + 7 * DAY
+    assert mine.get("n").next_run_at == next_week
+    calendars.put(NAME, dates=[MONDAY])
+    beat.run_until_idle()
+
+    # It fires, and the skip is still shown.
+    assert mine.get("n").next_run_at == at(TUESDAY)
+    shown = mine.upcoming("n", count=3, with_skipped=True)
+    assert [(each.at, each.is_skipped) for each in shown] == [
+        (at(SATURDAY), True),
+        (at(MONDAY), True),
+        (at(TUESDAY), False),
+    ]
+    assert "moves to" in shown[0].reason
+    assert "stocktaking" in shown[1].reason
+
+    # A correction of a wrong edit loses no skip.
+    calendars.put(NAME, dates=[NEVER])
+    beat.run_until_idle()
+    assert mine.get("n").next_run_at == next_week
+    mine.unskip("n", at(MONDAY))
+    assert mine.get("n").next_run_at == at(MONDAY)
+
+
+def test_a_skip_of_a_fire_time_that_an_edit_has_moved_can_be_removed(calendars, mine, beat):
+    mine.create("n", task="t", trigger=Cron("0 12 * * sat").on_business_day("next", calendar=NAME))
+    mine.skip("n", at(MONDAY))
+    calendars.put(NAME, dates=[MONDAY])
+    beat.run_until_idle()
+    mine.unskip("n", at(MONDAY))
+
+    assert mine.get("n").next_run_at == at(TUESDAY)
+    mine.skip("n", at(TUESDAY))
+    assert mine.get("n").next_run_at == at(MONDAY) + 7 * DAY
