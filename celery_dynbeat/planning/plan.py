@@ -221,8 +221,7 @@ def unskipped(spec: ScheduleSpec, fire_at: datetime) -> datetime | None:
 def _is_taken(spec: ScheduleSpec, fire_at: datetime) -> bool:
     """Return whether a calendar is the reason that the trigger does not yield ``fire_at``.
 
-    Another release of the tz database can be the reason, too. Fire times that move to business days
-    count as taken.
+    Another release of the tz database can be the reason as well.
     """
     # A late import: few triggers use calendars.
     from celery_dynbeat.triggers.calendar_effects import taken_at  # noqa: PLC0415

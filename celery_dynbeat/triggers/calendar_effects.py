@@ -13,13 +13,16 @@ from celery_dynbeat.triggers.composite.any_of import AnyOf
 from celery_dynbeat.triggers.composite.base import Composite
 from celery_dynbeat.triggers.composite.excluding import Excluding
 from celery_dynbeat.triggers.composite.on_business_day import (
+    MAX_SHIFT,
     BusinessDays,
+    Direction,
     OnBusinessDay,
     moved_to,
 )
 from celery_dynbeat.triggers.zones import LocalDay, day_around, load_zone
 
 _MICROSECOND = timedelta(microseconds=1)
+_LONGEST_SHIFT = timedelta(days=MAX_SHIFT + 1)
 
 
 class CalendarEffect(NamedTuple):
@@ -47,22 +50,40 @@ def effects_on(
 
 
 def taken_at(trigger: Trigger, instant: datetime) -> bool:
-    """Return whether ``trigger`` yields ``instant`` if its calendars have no days.
+    """Return whether calendars are the reason that ``trigger`` does not yield ``instant``.
 
-    It is always true if the calendars can move fire times. ``trigger`` does not yield ``instant``
-    with the present days.
+    ``trigger`` yields the instant with some days of its calendars. It does not if the instant was
+    planned with another release of the tz database.
     """
-    if _moves_fire_times(trigger):
+    if not trigger.calendar_names:
+        return False
+    if isinstance(trigger, OnBusinessDay):
+        return _can_move_to(trigger, instant)
+    parts = trigger.parts if isinstance(trigger, Composite) else ()
+    if any(taken_at(part, instant) for part in parts):
         return True
     plain = trigger.resolved(empty_calendars(trigger.calendar_names))
     return plain.next_after(instant - _MICROSECOND) == instant
 
 
-def _moves_fire_times(trigger: Trigger) -> bool:
-    if isinstance(trigger, OnBusinessDay):
+def _can_move_to(rule: OnBusinessDay, instant: datetime) -> bool:
+    """Return whether a fire time of the trigger is at ``instant``, or can move to it."""
+    zone = load_zone(rule.timezone or "UTC")
+    day = day_around(zone, instant)
+    after, until = day.start - _MICROSECOND, day.end - _MICROSECOND
+    if rule.direction == Direction.NEXT:
+        after -= _LONGEST_SHIFT
+    else:
+        until += _LONGEST_SHIFT
+    try:
+        return any(
+            instant in {at, moved_to(zone, at, day.date)}
+            for _, fire_times in _days(rule.trigger, zone, after, until, SearchBudget(SEARCH_STEPS))
+            for at in fire_times
+        )
+    except BudgetExceededError:
+        # Not known. Do not send a run on a day that may be a holiday.
         return True
-    parts = trigger.parts if isinstance(trigger, Composite) else ()
-    return any(map(_moves_fire_times, parts))
 
 
 def _effects(

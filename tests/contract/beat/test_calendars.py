@@ -469,10 +469,16 @@ def test_the_end_of_a_pause_plans_a_schedule_whose_calendar_was_corrected(
     assert sent_days(sent) == [SATURDAY]
 
 
+MOVED = DAILY.on_business_day("next", calendar=NAME)
+
+
 @pytest.mark.usefixtures("calendars")
-def test_a_fire_time_planned_with_another_tz_release_is_sent(dynbeat, mine, beat, clock, sent):
-    mine.create("n", task="t", trigger=USING)
-    later = at(SATURDAY) + HOUR
+@pytest.mark.parametrize("trigger", [USING, MOVED, MOVED.excluding(calendar=NAME)])
+def test_a_fire_time_planned_with_another_tz_release_is_sent(
+    dynbeat, mine, beat, clock, sent, trigger
+):
+    mine.create("n", task="t", trigger=trigger)
+    later = mine.get("n").next_run_at + HOUR
     execute(
         dynbeat,
         "UPDATE dynbeat_schedule SET next_fire_at = :at, next_run_at = :at",
@@ -482,6 +488,24 @@ def test_a_fire_time_planned_with_another_tz_release_is_sent(dynbeat, mine, beat
     beat.run_until_idle()
 
     assert [run.scheduled_for for run in sent] == [later]
+
+
+@pytest.mark.parametrize("edited", [{"dates": [MONDAY]}, {"dates": [NEVER], "weekend": ["sat"]}])
+def test_a_claim_does_not_send_a_fire_time_that_an_edit_has_moved(
+    calendars, dynbeat, mine, clock, edited
+):
+    sundays = Cron("0 12 * * sun").on_business_day("next", calendar=NAME)
+    mine.create("n", task="t", trigger=sundays)
+    assert mine.get("n").next_run_at == at(MONDAY)
+    clock.advance(2 * DAY + 4 * HOUR)
+    calendars.put(NAME, **edited)
+    # Only a claim: beat has planned nothing again.
+    with Session(dynbeat.context.database.engine) as session:
+        claim(session, now=clock.now(), settings=dynbeat.context.settings)
+        session.commit()
+
+    assert mine.runs() == []
+    assert mine.get("n").next_run_at in {at(TUESDAY), at(SUNDAY) + 7 * DAY}
 
 
 @pytest.mark.parametrize("catch_up", ["all", "none"])
