@@ -10,7 +10,7 @@ Calendars belong to the application. The schedules of each owner can use them by
 
 import json
 from collections.abc import Iterable, Mapping
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -40,6 +40,8 @@ from celery_dynbeat.triggers.zones import zone_name
 
 #: Dates of one calendar.
 MAX_DATES = 2_000
+#: A file is the same if its days from this time ago on are, and the stored days reach so far ahead.
+_COMPARED_PAST, _LEAST_AHEAD = timedelta(days=365), timedelta(days=9 * 365)
 #: The order of the pages, as their cursors name it.
 _BY_NAME = "calendar_name"
 #: Triggers that combine others. Each step of a search would search them.
@@ -79,7 +81,8 @@ class Calendars(Calls):
         - ``name``: 1 to 100 of the characters a-z, 0-9, ``.``, ``_`` and ``-``.
         - Give exactly one of three. ``dates``: at most 2,000. ``trigger``: each day on which it
           fires; it combines no other triggers. ``ics``: the text of an iCalendar file, whose events
-          become dates of the next 10 years. It needs the extra ``ics``.
+          become dates of the next 10 years. It needs the extra ``ics``. For a year, the same file
+          changes nothing.
         - A ``trigger`` that names no zone uses ``timezone``, and so do events at a time of day.
           None means the zone of the days of each schedule. For events, it means their own zone.
         - ``weekend``: the days of the week that are no business days. The default is
@@ -209,7 +212,7 @@ def _put(
         assert row is not None  # noqa: S101 - inserted above, or by another transaction
         if is_new:
             _record(context, session, Action.PUT_CALENDAR, new=_audited(row))
-    if all(getattr(row, key) == value for key, value in values.items()):
+    if _is_same(row, values, now=now):
         return row
     before = _audited(row)
     for key, value in {**values, **by}.items():
@@ -222,6 +225,32 @@ def _put(
     if is_used:
         context.notifier.notify(session)
     return row
+
+
+def _is_same(row: Calendar, values: Mapping[str, Any], *, now: datetime) -> bool:
+    if any(getattr(row, key) != value for key, value in values.items() if key != "definition"):
+        return False
+    stored, given = row.definition, values["definition"]
+    return stored == given or _is_same_file(stored, given, now=now)
+
+
+def _is_same_file(stored: str, given: str, *, now: datetime) -> bool:
+    """Return whether both definitions are of files with the same days, as far as both reach.
+
+    The stored one must still reach far ahead. Otherwise the days of events that repeat move on with
+    each call, and beat would plan the schedules again each time.
+    """
+    try:
+        old, new = json.loads(stored), json.loads(given)
+        first, until = (now - _COMPARED_PAST).date().isoformat(), old["until"]
+        reaches_far = "until" in new and until >= (now + _LEAST_AHEAD).date().isoformat()
+        days, others = (
+            [day for day in each["dates"] if first <= day <= until] for each in (old, new)
+        )
+    # No file, or SQL by hand has damaged it.
+    except (ValueError, KeyError, TypeError):
+        return False
+    return reaches_far and days == others
 
 
 def _definition(
@@ -242,9 +271,11 @@ def _definition(
         return {"trigger": _trigger_json(context, trigger, now=now)}
     if ics is not None:
         # A late import: it needs an optional package.
-        from celery_dynbeat.api.ical import dates_of  # noqa: PLC0415
+        from celery_dynbeat.api.ical import HORIZON, dates_of  # noqa: PLC0415
 
-        dates = dates_of(ics, timezone=zone, now=now)
+        days = _checked_dates(dates_of(ics, timezone=zone, now=now))
+        until = (now + HORIZON).date().isoformat()
+        return {"dates": [day.isoformat() for day in days], "until": until}
     return {"dates": [day.isoformat() for day in _checked_dates(dates)]}
 
 

@@ -28,8 +28,8 @@ class Calendar(Base):
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
     name: Mapped[str] = mapped_column(ExactText(CALENDAR_NAME_LENGTH), unique=True)
-    # A JSON object with "dates" or "trigger". Not JSON: no query searches in it, and a process
-    # parses each text once.
+    # A JSON object with "trigger", or with "dates". The dates of a file reach to "until".
+    # Not JSON: no query searches in it, and a process parses each text once.
     definition: Mapped[str] = mapped_column(Text)
     # The zone of the trigger. NULL: each schedule reads the trigger in the zone of its days.
     timezone: Mapped[str | None] = mapped_column(ExactText(64))

@@ -334,3 +334,37 @@ def test_a_malformed_event_is_refused_as_the_field_ics(calendars, line):
     with pytest.raises(InvalidScheduleError) as raised:
         calendars.put(NAME, ics=text)
     assert raised.value.field == "ics"
+
+
+def test_the_same_file_changes_nothing_for_a_year(calendars, clock):
+    pytest.importorskip("icalendar", reason="the extra ics is not installed")
+
+    def file(month_and_day: str) -> str:
+        event = f"DTSTART;VALUE=DATE:2020{month_and_day}\nRRULE:FREQ=YEARLY"
+        return f"BEGIN:VCALENDAR\nBEGIN:VEVENT\nUID:1\n{event}\nEND:VEVENT\nEND:VCALENDAR\n"
+
+    christmas = file("1225")
+    made = calendars.put(NAME, ics=christmas)
+    assert made.dates[-1] == date(2035, 12, 25)
+    for _ in range(10):
+        clock.advance(timedelta(days=36))
+        assert calendars.put(NAME, ics=christmas) == made
+
+    assert calendars.put(NAME, ics=christmas, weekend=["fri"]).version == 2
+    assert calendars.put(NAME, ics=file("1224"), weekend=["fri"]).version == 3
+    assert calendars.put(NAME, ics=christmas).version == 4
+    clock.advance(timedelta(days=380))
+    extended = calendars.put(NAME, ics=christmas)
+    assert (extended.version, extended.dates[-1]) == (5, date(2037, 12, 25))
+    # Other days are a change.
+    assert calendars.put(NAME, dates=extended.dates[:-1]).version == 6
+
+
+def test_a_file_whose_stored_form_sql_damaged_is_stored_again(calendars, dynbeat):
+    pytest.importorskip("icalendar", reason="the extra ics is not installed")
+    event = "BEGIN:VEVENT\nUID:1\nDTSTART;VALUE=DATE:20261225\nEND:VEVENT"
+    text = f"BEGIN:VCALENDAR\n{event}\nEND:VCALENDAR\n"
+    calendars.put(NAME, ics=text)
+    for number, damaged in enumerate(("x", "[]", '{"until":1,"dates":[]}', '{"until":"3000"}')):
+        execute(dynbeat, "UPDATE dynbeat_calendar SET definition = :damaged", damaged=damaged)
+        assert calendars.put(NAME, ics=text).version == number + 2
