@@ -265,7 +265,7 @@ class _LazyReplanning:
     def _imported(self) -> "Replanning":
         from celery_dynbeat.beat.replanning import Replanning  # noqa: PLC0415
 
-        return Replanning(database=self._database, settings=self._settings)
+        return Replanning(database=self._database, settings=self._settings, interval=self._interval)
 
 
 def _recorded_traces(tracer: "RunTracer") -> "RecordedTraces":

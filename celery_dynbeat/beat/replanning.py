@@ -8,6 +8,9 @@
 A crash loses at most a batch that is not committed: its links still have the older version. Beats
 skip the rows that others have locked. These schedules come in a later round.
 
+A link with an older version can commit after the calendar is in force. The links are searched for
+that once in an interval, because this reads the links of each calendar.
+
 Only the link changes if the next plan uses the present days anyway: the schedule is paused or
 unplanned, or its next fire time has passed. The next fire time of a due or held schedule has
 passed. Only the link of a finished schedule changes. A schedule in quarantine stays there, unless
@@ -142,19 +145,21 @@ def _note_in_force(session: Session, calendar: Row, *, now: datetime) -> None:
 class Replanning:
     """Plans the schedules of changed calendars, some in each pass of one beat."""
 
-    def __init__(self, *, database: Database, settings: Settings) -> None:
-        self._database, self._settings = database, settings
+    def __init__(self, *, database: Database, settings: Settings, interval: timedelta) -> None:
+        self._database, self._settings, self._interval = database, settings, interval
         #: By the id and the version of a calendar: the position in its present round.
         self._positions: dict[tuple[int, int], tuple[int, int]] = {}
+        #: The next pass looks at the calendars after this id.
+        self._after_id = 0
+        #: When the links of all calendars are searched. Without a late link, once in an interval.
+        self._late_links_at: datetime | None = None
         #: None means that no schedule waits.
         self.next_at: datetime | None = None
 
     def run(self, now: datetime) -> int:
         """Plan a batch of schedules again, and return their number."""
-        find = partial(calendars.not_in_force, limit=MAX_CALENDARS)
-        found = self._database.read(find)
+        found = self._find(now)
         positions: dict[tuple[int, int], tuple[int, int]] = {}
-        self.next_at = now + LOCKED_PAUSE if found else None
         handled = 0
         for calendar in found:
             key = (calendar.id, calendar.version)
@@ -164,11 +169,34 @@ class Replanning:
                 handled, position = handled + batch.handled, batch.position
             if position is not None:
                 positions[key] = position
-        if positions:
+        has_more = len(found) == MAX_CALENDARS
+        if positions or has_more:
             # The rest follows at once.
             self.next_at = now
+        else:
+            self.next_at = now + LOCKED_PAUSE if found or self._after_id else None
+        if not positions:
+            self._after_id = found[-1].id if has_more else 0
         self._positions = positions
         return handled
+
+    def _find(self, now: datetime) -> Sequence[Row]:
+        """Return the calendars that are not in force, with late links if it is time for these."""
+        at = self._late_links_at
+        # An instant far after ``now``: the clock was set back.
+        searches_links = at is None or not now < at <= now + self._interval
+        find = partial(
+            calendars.not_in_force,
+            after=self._after_id,
+            limit=MAX_CALENDARS,
+            with_late_links=searches_links,
+        )
+        found = self._database.read(find)
+        if searches_links:
+            has_late = any(each.in_force_at is not None for each in found)
+            is_all = len(found) < MAX_CALENDARS
+            self._late_links_at = now + self._interval if is_all and not has_late else None
+        return found
 
     def _replan(self, calendar: Row, *, after: tuple[int, int], now: datetime) -> Replanned:
         settings = self._settings.for_pass()

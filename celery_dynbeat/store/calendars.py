@@ -16,7 +16,7 @@ from datetime import date, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, delete, func, insert, literal, or_, select, update
+from sqlalchemy import ColumnElement, delete, func, insert, literal, or_, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.calendar_models import CALENDARS, LINKS, Calendar, ScheduleCalendar
@@ -159,21 +159,24 @@ def link(
         session.execute(insert(LINKS), rows, bind_arguments={"mapper": ScheduleCalendar})
 
 
-def not_in_force(session: Session, *, limit: int) -> Sequence[Row]:
-    """Return up to ``limit`` calendars whose version is not in force for all schedules.
+def not_in_force(
+    session: Session, *, after: int, limit: int, with_late_links: bool
+) -> Sequence[Row]:
+    """Return up to ``limit`` calendars whose version is not in force, with ids after ``after``.
 
-    The rows have ``id``, ``name``, ``version``, ``updated_at`` and ``in_force_at``.
+    A link with an older version can commit after the calendar is in force. Such calendars are found
+    only ``with_late_links``, which searches the links of each calendar. The rows have ``id``,
+    ``name``, ``version``, ``updated_at`` and ``in_force_at``.
     """
     names = ("id", "name", "version", "updated_at", "in_force_at")
-    columns = [_CALENDAR[name] for name in names]
-    return read_rows(session, _not_in_force(*columns).order_by(_CALENDAR.id).limit(limit))
-
-
-def _not_in_force(*columns: Any) -> Select[Any]:
-    older = select(literal(1)).where(
-        _LINK.calendar_id == _CALENDAR.id, _LINK.planned_with < _CALENDAR.version
-    )
-    return select(*columns).where(or_(_CALENDAR.in_force_at.is_(None), older.exists()))
+    found: ColumnElement[bool] = _CALENDAR.in_force_at.is_(None)
+    if with_late_links:
+        older = select(literal(1)).where(
+            _LINK.calendar_id == _CALENDAR.id, _LINK.planned_with < _CALENDAR.version
+        )
+        found = or_(found, older.exists())
+    statement = select(*(_CALENDAR[name] for name in names)).where(_CALENDAR.id > after, found)
+    return read_rows(session, statement.order_by(_CALENDAR.id).limit(limit))
 
 
 def lock_free(session: Session, names: Collection[str]) -> Mapping[str, Row]:

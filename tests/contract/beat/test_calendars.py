@@ -700,3 +700,65 @@ def test_a_skip_of_a_fire_time_that_an_edit_has_moved_can_be_removed(calendars, 
     assert mine.get("n").next_run_at == at(TUESDAY)
     mine.skip("n", at(TUESDAY))
     assert mine.get("n").next_run_at == at(MONDAY) + 7 * DAY
+
+
+@pytest.mark.usefixtures("calendars")
+def test_notifications_do_not_search_the_links_of_all_calendars(dynbeat, mine, beat, clock):
+    mine.create("n", task="t", trigger=USING)
+    beat.run_until_idle()
+    statements = []
+    engine = dynbeat.context.database.engine
+    event.listen(engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
+    interval = dynbeat.context.settings.node_timeout / maintenance.RESCUES_PER_NODE_TIMEOUT
+
+    def searches() -> tuple[int, int]:
+        of_calendars = [each for each in statements if "in_force_at IS NULL" in each]
+        return len(of_calendars), len([each for each in of_calendars if "EXISTS" in each])
+
+    for _ in range(5):
+        beat.run_until_idle()
+    assert searches() == (5, 0)
+    clock.advance(interval)
+    for _ in range(3):
+        beat.run_until_idle()
+    assert searches() == (8, 1)
+
+
+def test_a_late_link_is_planned_while_notifications_arrive(calendars, dynbeat, mine, beat, clock):
+    mine.create("n", task="t", trigger=USING)
+    calendars.put(NAME, dates=[SATURDAY])
+    beat.run_until_idle()
+    execute(dynbeat, "UPDATE dynbeat_schedule_calendar SET planned_with = 1")
+    interval = dynbeat.context.settings.node_timeout / maintenance.RESCUES_PER_NODE_TIMEOUT
+    for _ in range(5):
+        clock.advance(interval / 4)
+        beat.run_until_idle()
+
+    assert calendars.get(NAME).waiting_schedules.count == 0
+
+
+def test_locked_schedules_of_many_calendars_do_not_delay_the_other_calendars(
+    calendars, dynbeat, mine, beat, monkeypatch, clock
+):
+    if dynbeat.context.database.capabilities.embedded:
+        pytest.skip("SQLite has no row locks")
+    monkeypatch.setattr(replanning, "MAX_CALENDARS", 2)
+    names = ["a", "b", "c", "d"]
+    for name in names:
+        calendars.put(name, dates=[NEVER])
+        mine.create(name, task="t", trigger=DAILY.excluding(calendar=name))
+    beat.run_until_idle()
+    for name in names:
+        calendars.put(name, dates=[SATURDAY])
+
+    with Session(dynbeat.context.database.engine) as session:
+        for name in ("a", "b"):
+            mine.update(name, description="locked", session=session)
+        clock.advance(timedelta(minutes=1))
+        beat.run_until_idle()
+        assert {name for name in names if calendars.get(name).in_force_at} == {"c", "d"}
+        session.rollback()
+    clock.advance(replanning.LOCKED_PAUSE)
+    beat.run_until_idle()
+
+    assert {each.next_run_at for each in mine.list()} == {at(SUNDAY)}
