@@ -35,7 +35,11 @@ from celery_dynbeat.db.calendar_models import Calendar
 from celery_dynbeat.db.engine import savepoint
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import calendars
+from celery_dynbeat.triggers import Trigger
+from celery_dynbeat.triggers.base import PLAN_STEPS, BudgetExceededError, SearchBudget
 from celery_dynbeat.triggers.calendar_days import WEEKDAY_NAMES, WEEKEND, check_name, weekend_text
+from celery_dynbeat.triggers.composite.on_business_day import MAX_SHIFT
+from celery_dynbeat.triggers.wrappers import check_preparation, too_many_steps
 from celery_dynbeat.triggers.zones import zone_name
 
 #: Dates of one calendar.
@@ -113,6 +117,7 @@ class Calendars(Calls):
             dates=dates,
             trigger=trigger,
             ics=ics,
+            name=name,
             zone=zone,
             now=self._context.now(session),
         )
@@ -259,16 +264,17 @@ def _definition(
     dates: Iterable[date] | None,
     trigger: TriggerLike | None,
     ics: str | bytes | None,
+    name: str,
     zone: str | None,
     now: datetime,
 ) -> dict[str, Any]:
     """Return the definition as its row stores it."""
     given = {"dates": dates, "trigger": trigger, "ics": ics}
-    names = [name for name, value in given.items() if value is not None]
-    if len(names) != 1:
-        raise checks.invalid("dates", names, "give exactly one of dates, trigger and ics")
+    kinds = [kind for kind, value in given.items() if value is not None]
+    if len(kinds) != 1:
+        raise checks.invalid("dates", kinds, "give exactly one of dates, trigger and ics")
     if trigger is not None:
-        return {"trigger": _trigger_json(context, trigger, now=now)}
+        return {"trigger": _trigger_json(context, trigger, name=name, zone=zone, now=now)}
     if ics is not None:
         # A late import: it needs an optional package.
         from celery_dynbeat.api.ical import HORIZON, dates_of  # noqa: PLC0415
@@ -279,12 +285,34 @@ def _definition(
     return {"dates": [day.isoformat() for day in _checked_dates(dates)]}
 
 
-def _trigger_json(context: Context, given: TriggerLike, *, now: datetime) -> Mapping[str, Any]:
+def _trigger_json(
+    context: Context, given: TriggerLike, *, name: str, zone: str | None, now: datetime
+) -> Mapping[str, Any]:
     trigger = edits.as_trigger(context, given).resolved_at(now)
     if trigger.kind in _COMBINED:
         rule = "must be a plain trigger: a calendar cannot combine triggers or use calendars"
         raise checks.invalid("trigger", trigger, rule)
+    if trigger.needs_budget:
+        placed = trigger.anchored_at(now).hashed_by(name).in_zone(zone or "UTC")
+        _check_cost(placed, given=trigger, now=now)
     return trigger.to_json()
+
+
+def _check_cost(trigger: Trigger, *, given: Trigger, now: datetime) -> None:
+    """Raise InvalidScheduleError if a plan cannot ask for each day of the longest move.
+
+    This may take half of beat's budget for a plan, as the searches of a schedule in ``limits``.
+    """
+    budget = SearchBudget(PLAN_STEPS // 2)
+    try:
+        check_preparation(trigger, trigger.preparation_steps)
+        for number in range(MAX_SHIFT + 1):
+            trigger.next_within(now + timedelta(days=number), budget)
+    except BudgetExceededError:
+        error = too_many_steps(trigger, budget, task=f"to search {MAX_SHIFT + 1} days")
+        raise checks.invalid("trigger", given, str(error)) from None
+    except InvalidTriggerError as error:
+        raise checks.invalid("trigger", given, str(error)) from error
 
 
 def _checked_dates(given: object) -> tuple[date, ...]:

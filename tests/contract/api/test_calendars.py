@@ -20,6 +20,11 @@ DAILY = Cron("0 12 * * *")
 USING = DAILY.excluding(calendar=NAME)
 #: START is 21 November 2026, a Saturday.
 SUNDAY, MONDAY, TUESDAY = (date(2026, 11, day) for day in (22, 23, 24))
+#: Each search looks for the few occurrences of 20 rules in a common minute of a year.
+COSTLY = "DTSTART:20200101T000000Z\n" + "\n".join(
+    f"RRULE:FREQ=SECONDLY;INTERVAL={999_983 - n};BYMONTH=1;BYMONTHDAY=1;BYHOUR=0;BYMINUTE=0"
+    for n in range(20)
+)
 
 
 def at(day: date) -> datetime:
@@ -81,6 +86,7 @@ def test_a_calendar_can_be_a_trigger(calendars, mine):
         ({"dates": []}, "dates"),
         ({"trigger": DAILY.excluding(MONDAY)}, "trigger"),
         ({"trigger": USING}, "trigger"),
+        ({"trigger": COSTLY}, "trigger"),
         ({"dates": [MONDAY], "weekend": "sat"}, "weekend"),
         ({"dates": [MONDAY], "weekend": ["saturday"]}, "weekend"),
         (
@@ -368,3 +374,8 @@ def test_a_file_whose_stored_form_sql_damaged_is_stored_again(calendars, dynbeat
     for number, damaged in enumerate(("x", "[]", '{"until":1,"dates":[]}', '{"until":"3000"}')):
         execute(dynbeat, "UPDATE dynbeat_calendar SET definition = :damaged", damaged=damaged)
         assert calendars.put(NAME, ics=text).version == number + 2
+
+
+def test_the_error_of_a_costly_trigger_names_the_limit(calendars):
+    with pytest.raises(InvalidScheduleError, match="too costly, to search 32 days takes more than"):
+        calendars.put(NAME, trigger=COSTLY)
