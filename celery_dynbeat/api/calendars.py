@@ -46,6 +46,8 @@ from celery_dynbeat.triggers.zones import zone_name
 MAX_DATES = 2_000
 #: A file is the same if its days from this time ago on are, and the stored days reach so far ahead.
 _COMPARED_PAST, _LEAST_AHEAD = timedelta(days=365), timedelta(days=9 * 365)
+#: Tries to insert a calendar that other calls create and delete at the same time.
+_MAX_ATTEMPTS = 3
 #: The order of the pages, as their cursors name it.
 _BY_NAME = "calendar_name"
 #: Triggers that combine others. Each step of a search would search them.
@@ -208,15 +210,7 @@ def _put(
 ) -> Calendar:
     """Write the calendar and return its locked row."""
     by = {"updated_at": now, "updated_by": current_actor().actor}
-    row = calendars.lock(session, name=name)
-    if row is None:
-        # No schedule uses it: it is in force.
-        new = {"name": name, "version": 1, "created_at": now, "in_force_at": now}
-        is_new = calendars.add(session, {**new, **values, **by})
-        row = calendars.lock(session, name=name)
-        assert row is not None  # noqa: S101 - inserted above, or by another transaction
-        if is_new:
-            _record(context, session, Action.PUT_CALENDAR, new=_audited(row))
+    row = calendars.lock(session, name=name) or _add(context, session, name, {**values, **by})
     if _is_same(row, values, now=now):
         return row
     before = _audited(row)
@@ -230,6 +224,22 @@ def _put(
     if is_used:
         context.notifier.notify(session)
     return row
+
+
+def _add(context: Context, session: Session, name: str, values: Mapping[str, Any]) -> Calendar:
+    """Insert the calendar, unless another transaction just has. Return its locked row."""
+    # No schedule uses it: it is in force.
+    now = values["updated_at"]
+    new = {"name": name, "version": 1, "created_at": now, "in_force_at": now, **values}
+    for _ in range(_MAX_ATTEMPTS):
+        is_new = calendars.add(session, new)
+        row = calendars.lock(session, name=name)
+        if row is not None:
+            if is_new:
+                _record(context, session, Action.PUT_CALENDAR, new=_audited(row))
+            return row
+        # Another transaction has inserted the row, and one has deleted it since.
+    raise checks.invalid("name", name, "other calls create and delete it now: repeat the call")
 
 
 def _is_same(row: Calendar, values: Mapping[str, Any], *, now: datetime) -> bool:

@@ -3,6 +3,7 @@
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
+from sqlalchemy import event, text
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import (
@@ -379,3 +380,40 @@ def test_a_file_whose_stored_form_sql_damaged_is_stored_again(calendars, dynbeat
 def test_the_error_of_a_costly_trigger_names_the_limit(calendars):
     with pytest.raises(InvalidScheduleError, match="too costly, to search 32 days takes more than"):
         calendars.put(NAME, trigger=COSTLY)
+
+
+@pytest.mark.parametrize("deletions", [1, 9])
+def test_a_calendar_that_is_deleted_during_its_put_is_created_again(calendars, dynbeat, deletions):
+    engine = dynbeat.context.database.engine
+    if engine.dialect.name != "postgresql":
+        pytest.skip("only PostgreSQL lets another transaction delete the row of the conflict")
+    left = deletions
+
+    def is_insert(given):
+        return left and not given[0].info.get("other") and "INTO dynbeat_calendar" in given[2]
+
+    def other(statement):
+        with engine.connect() as connection:
+            connection.info["other"] = True
+            connection.execute(text(statement))
+            connection.commit()
+            del connection.info["other"]
+
+    def create(*given):
+        if is_insert(given):
+            other("INSERT INTO dynbeat_calendar (name, definition) VALUES ('holidays', '{}')")
+
+    def delete(*given):
+        nonlocal left
+        if is_insert(given):
+            other("DELETE FROM dynbeat_calendar")
+            left -= 1
+
+    event.listen(engine, "before_cursor_execute", create)
+    event.listen(engine, "after_cursor_execute", delete)
+    if deletions == 1:
+        assert calendars.put(NAME, dates=[MONDAY]).version == 1
+        assert calendars.get(NAME).dates == (MONDAY,)
+    else:
+        with pytest.raises(InvalidScheduleError, match="repeat the call"):
+            calendars.put(NAME, dates=[MONDAY])
