@@ -6,6 +6,7 @@ They become schedules of the application itself (owner ""), one transaction for 
     removed entry  -> its row is deleted
     invalid entry  -> refused: its name, the error and the fix are logged. If an earlier form of it
                       has a row, the row is paused until the entry is valid again
+    no calendar    -> refused in the same way, and tried again until its calendar exists
 
 An invalid entry does not affect the other entries.
 """
@@ -27,7 +28,12 @@ from celery_dynbeat.api.edit.fields import FIELD_DEFAULTS
 from celery_dynbeat.api.edit.owner_zone import OwnerClock
 from celery_dynbeat.beat.config_digest import digest_of
 from celery_dynbeat.celery_schedules import trigger_of, without_zone
-from celery_dynbeat.common.errors import DynbeatError, InvalidScheduleError, ScheduleExistsError
+from celery_dynbeat.common.errors import (
+    DynbeatError,
+    InvalidScheduleError,
+    InvalidTriggerError,
+    ScheduleExistsError,
+)
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.states import Action
 from celery_dynbeat.common.text import suggestion
@@ -42,17 +48,20 @@ from celery_dynbeat.triggers import Trigger
 
 logger = logging.getLogger(__name__)
 
+#: Names of entries, with the error of an entry whose calendar does not exist.
+LeftOut = Mapping[str, str | None]
 #: The actor of these edits in the audit.
 ACTOR = "beat_schedule"
 _CELERY_KEYS = frozenset({"task", "schedule", "args", "kwargs", "options", "relative"})
 _KNOWN_KEYS = _CELERY_KEYS | FIELD_DEFAULTS.keys()
 
 
-def sync(context: Context, *, only: Collection[str] | None = None) -> Collection[str]:
+def sync(context: Context, *, only: LeftOut | None = None) -> LeftOut:
     """Make the managed schedules match the application's ``beat_schedule``, in one transaction.
 
-    Return the names that were left out, because other transactions have locked their schedules. A
-    later call has them as ``only``, unless a beat has started since, which may have other entries.
+    Return the names that were left out. Other transactions have locked their schedules, or their
+    calendars do not exist; then the value is the error, which is logged once. A later call has them
+    as ``only``, unless a beat has started since, which may have other entries.
     """
     entries = {name: entry for name, entry in context.beat_schedule.items() if entry is not None}
     converted = {name: convert(context, entry) for name, entry in entries.items()}
@@ -75,8 +84,8 @@ def _sync(
     session: Session,
     converted: Mapping[str, dict[str, Any] | Exception],
     *,
-    only: Collection[str] | None,
-) -> Collection[str]:
+    only: LeftOut | None,
+) -> LeftOut:
     # The owner before the schedules, in the order of all locks.
     triggers = [each["trigger"] for each in converted.values() if isinstance(each, dict)]
     needs_zone = any(each.needs_zone for each in triggers)
@@ -87,28 +96,30 @@ def _sync(
         converted = {name: converted[name] for name in converted.keys() & set(only)}
     locked = schedules.locked_names(session, owner="", names=managed)
     removed = managed - converted.keys() - locked
-    for name in sorted(removed):
-        row = schedules.lock(session, owner="", name=name)
-        if row is not None:
-            edits.delete(context, session, row, now=context.clock.now())
+    _delete(context, session, removed)
     written = refused = 0
+    missing: dict[str, str] = {}
     for name, fields in converted.items():
         if name in locked:
             continue
-        if isinstance(fields, Exception):
-            error: Exception | None = fields
-        else:
-            try:
-                error = _write(context, session, name, fields, clock=clock)
-            # The row was made through the API, or by a beat that has started at the same time.
-            except RowLockedError:
-                locked.add(name)
-                continue
+        error = (
+            fields
+            if isinstance(fields, Exception)
+            else _write(context, session, name, fields, clock=clock)
+        )
         if error is None:
             written += 1
+        elif isinstance(error, RowLockedError):
+            locked.add(name)
         else:
             refused += 1
-            _refuse(context, session, name, error)
+            if _has_missing_calendar(error):
+                missing[name] = str(error)
+            if name not in missing or (only or {}).get(name) != missing[name]:
+                _refuse(context, session, name, error)
+    left = {**dict.fromkeys(locked), **missing}
+    if only is not None and not written and not removed:
+        return left
     logger.info(
         "entries of beat_schedule: %s written, %s removed",
         written,
@@ -119,17 +130,31 @@ def _sync(
     is_complete = only is None and not locked and not refused
     digest = digest_of(context, schedules.managed_rows(session)) if is_complete else None
     record_beat_schedule(session.connection(), digest)
-    return locked
+    return left
+
+
+def _delete(context: Context, session: Session, names: Collection[str]) -> None:
+    for name in sorted(names):
+        row = schedules.lock(session, owner="", name=name)
+        if row is not None:
+            edits.delete(context, session, row, now=context.clock.now())
+
+
+def _has_missing_calendar(error: Exception) -> bool:
+    return isinstance(error, InvalidTriggerError) and error.field == "calendar"
 
 
 def _write(
     context: Context, session: Session, name: str, fields: Mapping[str, Any], *, clock: OwnerClock
-) -> DynbeatError | None:
-    """Write the row of an entry. Return the error if the entry is refused, else None."""
+) -> Exception | None:
+    """Write the row of an entry. Return the error if the entry is refused, else None.
+
+    It is RowLockedError if the API or a beat that has started at the same time has made the row.
+    """
     try:
         with context.rejecting_unstorable():
             _upsert_or_retry(context, session, name, fields, clock=clock)
-    except DynbeatError as error:
+    except (DynbeatError, RowLockedError) as error:
         return error
     return None
 

@@ -5,7 +5,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from shlex import quote
@@ -30,6 +30,7 @@ from celery_dynbeat.store.schedules import managed_rows
 
 if TYPE_CHECKING:
     from celery_dynbeat.alerts.threads import AlertThreads
+    from celery_dynbeat.beat.config_sync import LeftOut
     from celery_dynbeat.notify import Listener
 
 logger = logging.getLogger(__name__)
@@ -88,9 +89,9 @@ class BeatRuntime:
         self._is_frozen = False
         logger.info("beat started", extra={"event": Event.BEAT_STARTED})
 
-    def _sync(self, *, only: Collection[str] | None = None) -> None:
-        """Write ``beat_schedule``. Schedules that an application has locked are tried again."""
-        self._left_to_sync: Collection[str] = ()
+    def _sync(self, *, only: "LeftOut | None" = None) -> None:
+        """Write ``beat_schedule``. Entries that were left out are tried again."""
+        self._left_to_sync: LeftOut = {}
         if only is not None or not self._context.database.read(self._is_synced):
             # A late import: it edits schedules with the API, a quarter of the modules of beat.
             from celery_dynbeat.beat import config_sync  # noqa: PLC0415
@@ -113,7 +114,7 @@ class BeatRuntime:
         newer = partial(nodes.has_newer_beat, name=self._name)
         if self._context.database.read(newer):
             # That beat has also tried. Its entries may differ.
-            self._left_to_sync = ()
+            self._left_to_sync = {}
         else:
             self._sync(only=self._left_to_sync)
 

@@ -52,7 +52,8 @@ def check_exist(session: Session, names: Iterable[str], found: Calendars) -> Non
 
         known = calendars.names(session, limit=_MAX_NAMED + 1)
         listed = ", ".join(known[:_MAX_NAMED]) + (", ..." if known[_MAX_NAMED:] else "")
-        rule = f"known are {listed}" if known else "create it with dynbeat.calendars.put()"
+        fix = "create it with dynbeat.calendars.put()"
+        rule = f"{fix}, known are {listed}" if known else fix
         message = f"calendar {missing[0]!r}: there is no calendar with this name; {rule}"
         raise InvalidTriggerError(message, field="calendar")
 

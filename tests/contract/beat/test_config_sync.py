@@ -293,9 +293,9 @@ def test_a_second_try_for_a_locked_schedule_changes_no_other(dynbeat, start, own
     own.create("newer", task="t", trigger=MINUTELY)
     execute(dynbeat, "UPDATE dynbeat_schedule SET managed_by = 'config' WHERE name = 'newer'")
 
-    assert left == {"locked"}
+    assert left == {"locked": None}
     assert own.get("locked").task == "t"
-    assert config_sync.sync(dynbeat.context, only=left) == set()
+    assert config_sync.sync(dynbeat.context, only=left) == {}
     assert [(row.name, row.task) for row in own.list()] == [("locked", "changed"), ("newer", "t")]
 
 
@@ -314,9 +314,9 @@ def test_an_application_that_holds_a_schedule_with_the_name_of_an_entry_delays_n
         holder.rollback()
     holding.dispose()
 
-    assert (left, waits) == ({"taken"}, [])
+    assert (left, waits) == ({"taken": None}, [])
     assert {row.name for row in own.list()} == {"taken", "free"}
-    assert config_sync.sync(dynbeat.context, only=left) == set()
+    assert config_sync.sync(dynbeat.context, only=left) == {}
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
@@ -462,3 +462,27 @@ def test_without_a_name_of_the_application_each_start_writes_the_entries(
         start_beat(**CALENDAR)
 
         assert is_written(lambda: start_beat(**CALENDAR))
+
+
+def test_an_entry_is_planned_when_its_calendar_is_put(start, own, dynbeat, caplog):
+    daily = Cron("0 12 * * *").excluding(calendar="holidays")
+    start(n=ENTRY, other=ENTRY)
+    dynbeat.app.conf.beat_schedule = {"n": {"task": "t", "schedule": daily}, "other": ENTRY}
+    left = config_sync.sync(dynbeat.context)
+
+    [record] = [each for each in caplog.records if each.levelname == "ERROR"]
+    assert "beat_schedule['n'] is refused" in record.getMessage()
+    assert "calendar 'holidays': there is no calendar with this name" in record.getMessage()
+    assert "create it with dynbeat.calendars.put()" in record.getMessage()
+    assert (own.get("n").enabled, own.get("other").enabled) == (False, True)
+
+    # The same error is logged once.
+    caplog.clear()
+    left = config_sync.sync(dynbeat.context, only=left)
+    assert (list(left), caplog.records) == (["n"], [])
+
+    dynbeat.calendars.put("holidays", dates=[START.date()])
+    assert config_sync.sync(dynbeat.context, only=left) == {}
+    assert own.get("n").next_run_at == START + timedelta(days=1, hours=3)
+    # It is linked.
+    assert dynbeat.calendars.get("holidays").schedules.count == 1
