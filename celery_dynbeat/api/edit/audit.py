@@ -108,6 +108,9 @@ def recording(
     after = _columns(row)
     if after["version"] != before["version"]:
         changed = {name for name in before if not is_same(before[name], after[name])}
+        if "given_trigger" in changed:
+            # restore() sets the zone that the trigger had, also if the owner's zone was the same.
+            changed.add("trigger")
         old, new = _readable(_values(before, changed)), _values(after, changed)
         if row.name != name:
             old, new = {"name": name, **old}, {"name": row.name, **new}

@@ -29,7 +29,7 @@ from celery_dynbeat.db.models import Change
 from celery_dynbeat.planning import spec_from_row
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store.schedules import change_pages
-from celery_dynbeat.triggers import Once, Trigger, parse_trigger
+from celery_dynbeat.triggers import Once, Trigger
 from celery_dynbeat.triggers.wrappers import nominal
 
 #: Edits after the restored one that a call reads.
@@ -150,9 +150,6 @@ def _change(
         raise checks.invalid("change_id", change.id, rule)
     now = context.clock.now()
     values = _fields(before)
-    if trigger is None and "given_trigger" in before:
-        # Only the zone of the owner was no longer followed: the trigger had that zone.
-        trigger = parse_trigger(row.trigger_kind, row.trigger_spec, timezone=row.timezone)
     if trigger is not None:
         values["trigger"] = trigger
         columns = edits.trigger_columns(trigger, timezone=zone, now=now)

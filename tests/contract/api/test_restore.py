@@ -173,6 +173,20 @@ def test_a_restored_trigger_follows_the_zone_of_its_owner_only_if_it_did(mine, s
         assert restored.inherits_timezone == info.inherits_timezone
 
 
+@pytest.mark.parametrize("zone", ["Asia/Seoul", None])
+def test_a_restored_trigger_has_its_zone_after_the_owner_moved_to_another(mine, zone):
+    mine.set_timezone("Asia/Seoul")
+    first = mine.create("n", task="t", trigger=Cron("0 9 * * *", timezone=zone))
+    mine.update("n", trigger=Cron("0 9 * * *", timezone=None if zone else "Asia/Seoul"))
+    mine.set_timezone("Europe/Berlin")
+
+    restored = mine.restore(last(mine, "update"))
+
+    assert restored.given_trigger == first.given_trigger
+    assert restored.timezone == (zone or "Europe/Berlin")
+    assert restored.inherits_timezone == first.inherits_timezone
+
+
 def test_a_restore_of_an_update_keeps_a_pause_and_its_ping_url(limited):
     dynbeat = limited(ping_hosts=["hc.example"])
     mine = dynbeat.schedules.for_owner("user:42")
