@@ -4,14 +4,21 @@ No index has the rows of all owners of a group in the order of a list. So a list
 first MAX_OWNERS owners that have rows, by name, then the following ones. Within a part the rows of
 its owners are merged in the order of the list. A page ends with its part at the latest, and can be
 shorter than its limit.
+
+Owners can get their first rows between two pages. A part that has begun keeps its first and last
+name, so it then reads more than MAX_OWNERS owners. No page repeats or misses a row.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from celery_dynbeat.common.errors import InvalidScheduleError
+
 #: Owners of one part. A page reads the first rows of each of them.
 MAX_OWNERS = 50
+#: Owners of a part that has begun. Only an old cursor of a group that grew fast meets this limit.
+MAX_RESUMED_OWNERS = 1_000
 Key: TypeAlias = tuple[Any, ...]
 #: Returns up to a number of owners above an owner that have rows, by name.
 Owners: TypeAlias = Callable[[str, int], Sequence[str]]
@@ -72,13 +79,19 @@ def page(
     place: Place | None,
     limit: int,
 ) -> GroupRows:
-    """Return up to ``limit`` rows of the part at ``place``, in the order of their keys."""
+    """Return up to ``limit`` rows of the part at ``place``, in the order of their keys.
+
+    Raises InvalidScheduleError if the part of the place has more than MAX_RESUMED_OWNERS owners.
+    """
     place = place or Place("")
     found = owners(place.after, MAX_OWNERS + 1)
-    part = found[:MAX_OWNERS]
-    if place.key is not None:
+    if place.key is None:
+        part = found[:MAX_OWNERS]
+        last = part[-1] if part else place.last
+    else:
+        found, last = _resumed(owners, found, place), place.last
         # Owners above the last one belong to the next part.
-        part = [owner for owner in part if owner <= place.last]
+        part = [owner for owner in found if owner <= last]
     of_owners = [read(owner, place.key, len(part)) for owner in part]
     rows = sorted((row for each in of_owners for row in each.rows), key=key_of, reverse=descending)
     ends = [each.end for each in of_owners if each.end is not None]
@@ -90,11 +103,25 @@ def page(
     if len(rows) > limit:
         rows = rows[:limit]
         end = key_of(rows[-1])
-    last = part[-1] if part else place.last
     if end is not None:
         return GroupRows(rows, Place(place.after, last, end))
     is_last = not found or found[-1] <= last
     return GroupRows(rows, None if is_last else Place(last))
+
+
+def _resumed(owners: Owners, found: Sequence[str], place: Place) -> Sequence[str]:
+    """Return all owners of a part that has begun. ``found`` are the first ones of them."""
+    resumed = block = list(found)
+    while len(block) > MAX_OWNERS and block[-1] <= place.last:
+        if len(resumed) > MAX_RESUMED_OWNERS:
+            msg = (
+                f"after: since the previous page, more than {MAX_RESUMED_OWNERS:,} owners were"
+                " added to the group; list it again from the first page"
+            )
+            raise InvalidScheduleError(msg, field="after")
+        block = list(owners(block[-1], MAX_OWNERS + 1))
+        resumed = [*resumed, *block]
+    return resumed
 
 
 def _is_until(key: Key, end: Key, *, descending: bool) -> bool:

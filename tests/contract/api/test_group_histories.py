@@ -83,22 +83,47 @@ def test_a_larger_group_is_listed_in_parts(schedules, monkeypatch, limit):
     assert [run for page in pages for run in page] == [*first, *second]
 
 
-def test_an_owner_that_appears_between_two_pages_hides_no_run(schedules, monkeypatch):
+@pytest.mark.parametrize("call", ["runs", "changes", "alerts"])
+def test_owners_that_appear_between_two_pages_repeat_and_hide_no_row(
+    with_alerts, dynbeat, monkeypatch, call
+):
+    monkeypatch.setattr(group_pages, "MAX_OWNERS", 3)
+    listed = getattr(with_alerts.for_group(GROUP), call)
+    expected = {row.id for page in all_pages(listed) for row in page}
+    page, found, new = listed(limit=1), [], []
+    while True:
+        found += page
+        if page.cursor is None:
+            break
+        if len(new) < 12:
+            for last in "09":
+                new.append(owner := f"org:7/{len(new):02}{last}")
+                (schedule,) = with_alerts.create_many(
+                    [{"owner": owner, "name": "x", "task": "t", "trigger": MINUTELY}]
+                )
+                with_alerts.for_owner(owner).run_now("x")
+                add_alerts(dynbeat, [schedule])
+        page = listed(limit=1, after=page.cursor)
+
+    ids = [row.id for row in found]
+    assert expected <= set(ids)
+    assert len(ids) == len(set(ids))
+
+
+def test_a_cursor_of_a_group_that_grew_by_many_owners_is_refused(schedules, monkeypatch):
     monkeypatch.setattr(group_pages, "MAX_OWNERS", 2)
+    monkeypatch.setattr(group_pages, "MAX_RESUMED_OWNERS", 4)
     of_group = schedules.for_group(GROUP)
-    expected = {run.id for run in of_group.runs(limit=1_000)}
-    expected |= {run.id for page in all_pages(of_group.runs) for run in page}
-    page = of_group.runs(limit=3)
-    found = {run.id for run in page}
-    for owner in ("org:7/aa", "org:7/ab"):
-        schedules.create_many([{"owner": owner, "name": "x", "task": "t", "trigger": MINUTELY}])
-        schedules.for_owner(owner).run_now("x")
+    cursor = of_group.runs(limit=1).cursor
+    for number in range(5):
+        mine = schedules.for_owner(f"org:7/0{number}")
+        mine.create("x", task="t", trigger=MINUTELY)
+        mine.run_now("x")
 
-    while page.cursor is not None:
-        page = of_group.runs(limit=3, after=page.cursor)
-        found |= {run.id for run in page}
+    with pytest.raises(InvalidScheduleError, match="more than 4 owners") as caught:
+        of_group.runs(limit=1, after=cursor)
 
-    assert expected <= found
+    assert caught.value.field == "after"
 
 
 @pytest.mark.parametrize("scanned", [3, 10_000])
@@ -208,15 +233,19 @@ def test_the_edits_of_a_group_are_those_of_its_owners_and_its_own(
 @pytest.fixture
 def with_alerts(schedules, dynbeat):
     """Give an open and a recovered alert to each owner."""
+    add_alerts(dynbeat, [schedules.for_owner(owner).list()[0] for owner in (*OWNERS, *OTHERS)])
+    return schedules
+
+
+def add_alerts(dynbeat, schedules):
     with Session(dynbeat.context.database.engine) as session, session.begin():
-        for owner in (*OWNERS, *OTHERS):
-            (schedule, _) = schedules.for_owner(owner).list()
+        for schedule in schedules:
             for kind in (AlertKind.FAILED, AlertKind.LATE):
                 is_open = kind is AlertKind.FAILED
                 session.add(
                     Alert(
                         schedule_id=schedule.id,
-                        owner=owner,
+                        owner=schedule.owner,
                         name=schedule.name,
                         kind=kind,
                         opened_at=START,
@@ -226,7 +255,6 @@ def with_alerts(schedules, dynbeat):
                         recovered_at=None if is_open else START,
                     )
                 )
-    return schedules
 
 
 @pytest.mark.parametrize("limit", [1, 3, 100])
