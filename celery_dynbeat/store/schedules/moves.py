@@ -84,18 +84,35 @@ def move(session: Session, row: Schedule, *, to: str, now: datetime) -> None:
         raise ScheduleExistsError(owner=to, name=name) from error
     requests = update(Request).where(Request.schedule_id == schedule_id).values(owner=to)
     execute_dml(session, requests)
-    # A late import, here and below: most processes that move a schedule have no alerts or slots.
-    from celery_dynbeat.db.alert_models import Alert  # noqa: PLC0415
-
-    # The application itself gets no notices.
-    values = {"owner": to} if to else {"owner": to, "owner_notice": None, "owner_notice_at": None}
-    execute_dml(session, update(Alert).where(Alert.schedule_id == schedule_id).values(values))
+    _move_alerts(session, schedule_id, to=to, now=now)
     unfinished = select(Run.id).where(Run.schedule_id == schedule_id, Run.finished_at.is_(None))
     unfinished = force_index(unfinished.where(_is_of(owner)), Run, UNFINISHED_INDEX)
     ids = session.scalars(_latest(session, unfinished)).all()
     _move_runs(session, ids, owner=owner, to=to)
     for part in statements.in_parts(ids, MAX_IN_LIST):
         _move_slots(session, part, to=to, now=now)
+
+
+def _move_alerts(session: Session, schedule_id: int, *, to: str, now: datetime) -> None:
+    """Give the alerts of a schedule to ``to``, which has got no notice about them.
+
+    An open alert is reported to ``to``. An alert that has recovered is not, unless its opening was
+    not reported to the old owner. The application itself gets no notices.
+    """
+    # A late import, here and below: most processes that move a schedule have no alerts or slots.
+    from celery_dynbeat.common.alert_kinds import OwnerNotice  # noqa: PLC0415
+    from celery_dynbeat.db.alert_models import Alert  # noqa: PLC0415
+
+    no_notice = {"owner_notice": None, "owner_notice_at": None}
+    of_schedule = update(Alert).where(Alert.schedule_id == schedule_id)
+    execute_dml(session, of_schedule.values({"owner": to} if to else {"owner": to, **no_notice}))
+    if to:
+        was_reported = Alert.owner_notice.in_([OwnerNotice.REPORTED, OwnerNotice.RECOVERED])
+        ended = of_schedule.where(was_reported, Alert.recovered_at.is_not(None))
+        execute_dml(session, ended.values(no_notice))
+        is_open = of_schedule.where(was_reported, Alert.recovered_at.is_(None))
+        opened = {"owner_notice": OwnerNotice.OPENED.value, "owner_notice_at": now}
+        execute_dml(session, is_open.values(opened))
 
 
 def _move_slots(session: Session, run_ids: Sequence[str], *, to: str, now: datetime) -> None:

@@ -547,3 +547,52 @@ def test_the_application_gets_no_notice_about_a_schedule_that_moved_to_it(notify
         made.pass_time(DELAY)
 
     assert "" not in asked
+
+
+def failing(made):
+    """Make a schedule of OWNER that fails, and send the notice."""
+    made.mine.create("n", task="t", trigger=MINUTELY)
+    for _ in range(2):
+        made.end_run()
+    made.pass_time(DELAY)
+    made.pass_time(DELAY)
+    assert received(made) == [("42", "failing")]
+    made.sent.clear()
+
+
+def received(made):
+    return [
+        (urls[0].removeprefix("json://"), each["kind"]) for urls, sent in made.sent for each in sent
+    ]
+
+
+def test_a_new_owner_of_a_failing_schedule_gets_its_notice_and_the_notice_of_its_end(notifying):
+    made = notifying()
+    failing(made)
+
+    made.dynbeat.schedules.move("n", owner=OWNER, to="user:43")
+    made.pass_time(DELAY)
+    made.pass_time(DELAY)
+    assert received(made) == [("43", "failing")]
+    made.end_run(Status.SUCCEEDED, after=INTERVAL)
+    for _ in range(3):
+        made.pass_time(INTERVAL)
+
+    assert received(made) == [("43", "failing"), ("43", "works_again")]
+
+
+def test_a_new_owner_gets_no_notice_of_the_end_of_a_failure_before_the_move(notifying):
+    made = notifying()
+    failing(made)
+    made.end_run(Status.SUCCEEDED)
+
+    made.dynbeat.schedules.move("n", owner=OWNER, to="user:43")
+    for _ in range(3):
+        made.pass_time(INTERVAL)
+    assert received(made) == []
+    for _ in range(2):
+        made.end_run()
+    made.pass_time(DELAY)
+    made.pass_time(DELAY)
+
+    assert received(made) == [("43", "failing")]

@@ -157,13 +157,13 @@ def test_an_interrupted_move_can_be_repeated(dynbeat, with_history, theirs, monk
         move(dynbeat)
 
 
-def interrupt_the_history(monkeypatch):
-    """Let the second batch of ended runs fail."""
+def interrupt_the_history(monkeypatch, batch=2):
+    """Let a batch of ended runs fail."""
     original, calls = store.move_ended, []
 
     def interrupted(*args, **given):
         calls.append(given)
-        if len(calls) == 2:
+        if len(calls) == batch:
             raise KeyboardInterrupt
         return original(*args, **given)
 
@@ -212,6 +212,54 @@ def test_the_later_of_two_moves_at_the_same_time_decides(dynbeat, monkeypatch):
     # The rest still belongs to the first owner. Its move is repeated to the last owner.
     move(dynbeat, to="user:44")
     assert {run.owner for run in dynbeat.schedules.runs(name="n")} == {"user:44"}
+
+
+@pytest.mark.parametrize("status", [Status.SUCCEEDED, Status.FAILED])
+def test_a_run_that_ends_between_the_steps_of_a_move_belongs_to_the_new_owner(
+    dynbeat, with_history, theirs, beat, clock, sent, monkeypatch, status
+):
+    number, worker = with_history.count_runs("n").count, WorkerStub(dynbeat)
+    sent.clear()
+    clock.advance(60)
+    beat.run_until_idle()
+    (run,) = (run for run in sent if (run.name, run.scheduled_for) == ("n", clock.now()))
+    assert worker.start(run)
+
+    interrupt_the_history(monkeypatch, batch=1)
+    with pytest.raises(KeyboardInterrupt):
+        move(dynbeat)
+    monkeypatch.undo()
+    worker.finish(run, status)
+    move(dynbeat)
+
+    ended = theirs.get_run(run.run_id)
+    assert (ended.status, ended.finished_at) == (status, clock.now())
+    assert (theirs.get("n").failing_since is None) == (status == Status.SUCCEEDED)
+    assert theirs.count_runs().count > number
+    assert with_history.runs("n") == []
+
+
+@pytest.mark.parametrize("last", ["user:42", "user:44"])
+def test_a_second_move_while_history_is_left_keeps_each_run(
+    dynbeat, with_history, monkeypatch, last
+):
+    number = with_history.count_runs("n").count
+    interrupt_the_history(monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        move(dynbeat)
+    monkeypatch.undo()
+
+    move(dynbeat, owner="user:43", to=last)
+    if last == "user:44":
+        # The first move cannot be completed any more: its new owner does not have the schedule.
+        with pytest.raises(ScheduleNotFoundError):
+            move(dynbeat)
+        left = dynbeat.schedules.count_runs(owner="user:42", name="n").count
+        assert 0 < left < number
+        move(dynbeat, to="user:44")
+
+    assert {run.owner for run in dynbeat.schedules.runs(name="n")} == {last}
+    assert dynbeat.schedules.for_owner(last).count_runs("n").count == number
 
 
 @pytest.mark.parametrize(
