@@ -449,6 +449,24 @@ class AsyncGroupSchedules:
         after: str | None = None,
         session: AnyAsyncSession | None = None,
     ) -> Page[AlertInfo]: ...
+    async def cancel_run(
+        self,
+        run_id: str,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> RunInfo: ...
+    async def cancel_runs(
+        self,
+        name: str | None = None,
+        *,
+        limit: int = 10000,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+        **matching: Unpack[RunFilter],
+    ) -> int: ...
     async def changes(
         self,
         name: str | None = None,
@@ -475,6 +493,17 @@ class AsyncGroupSchedules:
         session: AnyAsyncSession | None = None,
         **matching: Unpack[RunFilter],
     ) -> BoundedCount: ...
+    async def delete_many(
+        self,
+        *,
+        expected: int | None = None,
+        everything: bool = False,
+        progress: Progress | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+        **matching: Unpack[ScheduleFilter],
+    ) -> BulkResult: ...
     async def delete_owners(
         self,
         *,
@@ -516,6 +545,18 @@ class AsyncGroupSchedules:
         session: AnyAsyncSession | None = None,
         **matching: Unpack[ScheduleFilter],
     ) -> Page[ScheduleInfo]: ...
+    async def pause_many(
+        self,
+        *,
+        until: datetime | timedelta | None = None,
+        expected: int | None = None,
+        everything: bool = False,
+        progress: Progress | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+        **matching: Unpack[ScheduleFilter],
+    ) -> BulkResult: ...
     async def quiet_hours(
         self, *, session: AnyAsyncSession | None = None
     ) -> Sequence[QuietHoursInfo]: ...
@@ -527,6 +568,17 @@ class AsyncGroupSchedules:
         reason: str | None = None,
         session: AnyAsyncSession | None = None,
     ) -> Sequence[HoldInfo]: ...
+    async def resume_many(
+        self,
+        *,
+        expected: int | None = None,
+        everything: bool = False,
+        progress: Progress | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+        **matching: Unpack[ScheduleFilter],
+    ) -> BulkResult: ...
     async def runs(
         self,
         name: str | None = None,
@@ -554,6 +606,18 @@ class AsyncGroupSchedules:
         reason: str | None = None,
         session: AnyAsyncSession | None = None,
     ) -> AlertInfo: ...
+    async def update_many(
+        self,
+        changes: Changes,
+        *,
+        expected: int | None = None,
+        everything: bool = False,
+        progress: Progress | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+        **matching: Unpack[ScheduleFilter],
+    ) -> BulkResult: ...
     async def usage(
         self, owner: str | None = None, *, session: AnyAsyncSession | None = None
     ) -> Usage: ...

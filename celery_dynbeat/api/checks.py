@@ -77,8 +77,8 @@ def check_owner(value: object, *, field: str = "owner") -> str:
     owner = check_name(field, value, empty=True)
     if is_group(owner):
         rule = (
-            f"must not end with {GROUP_END!r}, as the name of a group does; the calls of"
-            " for_group() concern all owners that begin with it"
+            f"must not end with {GROUP_END!r}, as the name of a group does: name one owner;"
+            " for_group() has the calls that accept a group"
         )
         raise invalid(field, owner, rule)
     return owner

@@ -42,8 +42,8 @@ class ScheduleFilter(TypedDict, total=False):
 class RunFilter(TypedDict, total=False):
     """The filter of runs. A key that is omitted or None matches any value.
 
-    - ``owner``: the runs of this owner. Lists and counts also accept a group, such as ``"org:7/"``.
-      The calls of one owner accept only that owner, and the calls of a group only owners in it.
+    - ``owner``: the runs of this owner, or of a group such as ``"org:7/"``. The calls of one owner
+      accept only that owner, and the calls of a group only owners in it.
     - ``status``: one status, or several.
     - ``task``: the exact name of a task.
     - ``origin``: the origin, such as ``"manual"``.
@@ -78,7 +78,8 @@ class ChangeFilter(TypedDict, total=False):
 class RequestFilter(TypedDict, total=False):
     """The filter of requests. A key that is omitted or None matches any value.
 
-    - ``owner``: the requests of this owner. The calls of one owner accept only that owner.
+    - ``owner``: the requests of this owner, not of a group. The calls of one owner accept only that
+      owner.
     - ``kind``: ``"backfill"`` or ``"rerun"``.
     """
 

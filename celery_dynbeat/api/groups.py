@@ -7,7 +7,9 @@ from celery_dynbeat.api.acting import acting_as
 from celery_dynbeat.api.calls import Progress
 from celery_dynbeat.api.control import erasure
 from celery_dynbeat.api.control.alerts import AlertCalls
+from celery_dynbeat.api.control.cancelling import CancelCalls
 from celery_dynbeat.api.control.holds import HoldCalls
+from celery_dynbeat.api.edit.bulk import BulkCalls
 from celery_dynbeat.api.edit.quiet_hours import QuietHoursCalls
 from celery_dynbeat.api.lists.changes import ChangeCalls
 from celery_dynbeat.api.lists.forecast_calls import ForecastCalls
@@ -19,8 +21,10 @@ from celery_dynbeat.process.context import Context
 
 
 class GroupSchedules(
+    BulkCalls,
     HoldCalls,
     AlertCalls,
+    CancelCalls,
     ListCalls,
     RunCalls,
     ChangeCalls,

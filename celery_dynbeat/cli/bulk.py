@@ -12,7 +12,7 @@ from celery_dynbeat.cli.base.options import combined
 from celery_dynbeat.cli.base.progress import progress
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.states import State
-from celery_dynbeat.common.text import counted
+from celery_dynbeat.common.text import counted, described_owner
 
 #: The options, for an error.
 FILTER_OPTIONS = "--state, --tag, --task or --name-prefix"
@@ -32,7 +32,7 @@ all_option = click.option(
     "--all",
     "everything",
     is_flag=True,
-    help="Select all schedules of the owner, or of all owners.",
+    help="Select all schedules of the owner, of the group, or of all owners.",
 )
 _WORDS = {"state": "the state", "tag": "the tag", "task": "the task", "name_prefix": "the prefix"}
 _PARTICIPLES = {"pause": "paused", "resume": "resumed", "delete": "deleted"}
@@ -77,7 +77,7 @@ def edit_many(
     expected = None
     if not invocation.yes:
         filters = {name: value for name, value in matching.items() if name != "everything"}
-        found = invocation.calls.count(**filters)
+        found = invocation.group_calls.count(**filters)
         what = f"{found} {'schedule' if str(found) == '1' else 'schedules'}{which}"
         if not found.count and found.exact and invocation.can_ask:
             nothing = _as_dict(BulkResult(), done)
@@ -102,7 +102,7 @@ def _which(invocation: Invocation, matching: Mapping[str, Any]) -> str:
     parts = [f"{_WORDS[name]} {value!r}" for name, value in matching.items() if name in _WORDS]
     words = f" with {', '.join(parts)}" if parts else ""
     owner = invocation.owner
-    return f"{words} of {'all owners' if owner is None else f'owner {owner!r}'}"
+    return f"{words} of {'all owners' if owner is None else described_owner(owner)}"
 
 
 def _report(invocation: Invocation, result: BulkResult, which: str, done: str) -> None:

@@ -11,7 +11,7 @@ from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import actor_options, owners_option, yes_option
 from celery_dynbeat.cli.base.parameter_types import Instant, Number, RunId
 from celery_dynbeat.common.states import REVOKE, Origin
-from celery_dynbeat.common.text import MAX_CANCELLED, counted
+from celery_dynbeat.common.text import MAX_CANCELLED, counted, described_owner
 
 
 @command(
@@ -19,6 +19,7 @@ from celery_dynbeat.common.text import MAX_CANCELLED, counted
     examples=(
         "cancel 01a203ec-f449-7a5a-aa02-b03ca0cb18fc",
         "cancel --all --name digest --owner user:42 --reason 'wrong template'",
+        "cancel --all --owner org:7/ --reason 'contract ended'",
         "cancel --all --all-owners --task mail.send --since 2h --yes",
     ),
 )
@@ -63,8 +64,9 @@ def cancel(invocation: Invocation, *, run_ids: Sequence[str], is_all: bool, **fi
     if is_all:
         _cancel_all(invocation, **filters)
         return
+    calls = invocation.group_calls if invocation.owner_given else invocation.schedules
     for run_id in run_ids:
-        run = invocation.run_calls.cancel_run(run_id)
+        run = calls.cancel_run(run_id)
         invocation.output.done(f"cancelled run {run.id} of schedule {run.name!r}", run.to_dict())
 
 
@@ -72,7 +74,8 @@ def _cancel_all(
     invocation: Invocation, *, status: Sequence[str], limit: int, **filters: Any
 ) -> None:
     filters |= {name: invocation.instant(filters[name]) for name in ("since", "until")}
-    whose = "all owners" if invocation.owner is None else f"owner {invocation.owner!r}"
+    owner = invocation.owner
+    whose = "all owners" if owner is None else described_owner(owner)
     given = [f"{name} {value}" for name, value in filters.items() if value is not None]
     words = f" with {', '.join(given)}" if given else ""
     statuses = tuple(status) or REVOKE.sources
@@ -84,7 +87,7 @@ def _cancel_all(
             return
         most = f", at most {limit:,} of them" if not found.exact or found.count > limit else ""
         invocation.confirm(f"Cancel {runs} of {whose}{words}{most}?")
-    number = invocation.calls.cancel_runs(status=statuses, limit=limit, **filters)
+    number = invocation.group_calls.cancel_runs(status=statuses, limit=limit, **filters)
     more = "; more may match: repeat the command" if number == limit else ""
     invocation.output.done(f"cancelled {counted(number, 'run')}{more}", _done(number))
 

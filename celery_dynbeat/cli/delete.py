@@ -57,7 +57,7 @@ def delete(
     if erase_history and not all_of_owner:
         raise click.UsageError("--erase-history needs --all-of-owner")
     if matching:
-        edit_many(invocation, "delete", invocation.calls.delete_many, matching)
+        edit_many(invocation, "delete", invocation.group_calls.delete_many, matching)
         return
     if invocation.all_owners:
         raise click.UsageError(f"--all-owners needs a filter: {FILTER_OPTIONS}")

@@ -32,6 +32,7 @@ _options = combined(
     examples=(
         "pause digest --owner user:42 --reason 'ticket 12'",
         "pause --tag newsletter --all-owners --reason 'the mail server moves'",
+        "pause --all --owner org:7/ --reason 'unpaid'",
         "pause digest --owner user:42 --until 2d",
     ),
 )
@@ -58,7 +59,7 @@ def pause(
     """
     matching = select(invocation, name, filters, everything=everything)
     if matching is not None or name is None:
-        call = partial(invocation.calls.pause_many, until=invocation.instant(until))
+        call = partial(invocation.group_calls.pause_many, until=invocation.instant(until))
         edit_many(invocation, "pause", call, matching or {})
         return
     info = invocation.mine.pause(name, until=invocation.instant(until), reason=invocation.reason)
@@ -85,7 +86,7 @@ def resume(
     """
     matching = select(invocation, name, filters, everything=everything)
     if matching is not None or name is None:
-        edit_many(invocation, "resume", invocation.calls.resume_many, matching or {})
+        edit_many(invocation, "resume", invocation.group_calls.resume_many, matching or {})
         return
     info = invocation.mine.resume(name)
     invocation.output.done(

@@ -4,6 +4,7 @@ import inspect
 import itertools
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -102,6 +103,8 @@ def public(kind):
 #: Calls of a group, which must not reach owners outside it.
 OF_GROUP = {"runs", "count_runs", "changes", "alerts", "list", "count", "usage", "forecast"}
 CHANGING_GROUP = {"hold", "release", "acknowledge_alert", "snooze_alert", "delete_owners"}
+CHANGING_GROUP |= {"pause_many", "resume_many", "update_many", "delete_many"}
+CHANGING_GROUP |= {"cancel_run", "cancel_runs"}
 
 
 def test_each_call_of_a_group_is_covered():
@@ -482,6 +485,18 @@ def test_a_group_reads_and_changes_no_owner_outside_it(dynbeat, beat, clock):
     for run in dynbeat.schedules.runs():
         with pytest.raises(RunNotFoundError):
             of_group.get_run(run.id)
+        with pytest.raises(RunNotFoundError):
+            of_group.cancel_run(run.id)
+    assert of_group.cancel_runs() == 0
+    for change in (
+        of_group.pause_many,
+        of_group.resume_many,
+        partial(of_group.update_many, {"queue": "other"}),
+        of_group.delete_many,
+    ):
+        assert change(everything=True).matched == change(task="t").matched == 0
+        with pytest.raises(InvalidScheduleError):
+            change(owner=OUTSIDE[0])
     for alert in dynbeat.schedules.alerts():
         with pytest.raises(AlertNotFoundError):
             of_group.acknowledge_alert(alert.id)

@@ -197,7 +197,8 @@ class BulkCalls(Calls):
     def _edit_all(
         self, session: Session | None, work: "_Work", given: Mapping[str, Any]
     ) -> BulkResult:
-        in_scope, expected = self._in_scope(ScheduleFilter, given), work.expected
+        in_scope = self._in_scope(ScheduleFilter, given, accepts_group=True)
+        expected = work.expected
         _check_selection(given, everything=work.everything)
         if expected is not None:
             checks.check_integer("expected", expected, minimum=0, maximum=MAX_EXPECTED)

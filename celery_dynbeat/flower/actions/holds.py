@@ -5,7 +5,6 @@ A form without the field ``owner`` means everything: ``""`` is the application i
 
 from celery_dynbeat.api.control.holds import HoldCalls
 from celery_dynbeat.api.results import HoldInfo
-from celery_dynbeat.common.text import is_group
 from celery_dynbeat.flower.base.action import ActionHandler, Confirmation
 from celery_dynbeat.flower.base.fragments import local_time
 from celery_dynbeat.flower.base.messages import Message
@@ -22,10 +21,7 @@ class _OfOwner(ActionHandler):
     @property
     def scope(self) -> HoldCalls:
         """The calls of everything, of the group or of the owner that the form names."""
-        if self.owner is None:
-            return self.schedules
-        is_of_group = is_group(self.owner)
-        return self.schedules.for_group(self.owner) if is_of_group else self.for_owner(self.owner)
+        return self.calls_of(self.owner)
 
     @property
     def whose(self) -> str:

@@ -7,7 +7,6 @@ run=ID ...    the selected runs
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from celery_dynbeat.api import OwnerSchedules, Schedules
 from celery_dynbeat.common.errors import DynbeatError, InvalidScheduleError
 from celery_dynbeat.common.text import counted
 from celery_dynbeat.flower.base.action import ActionHandler, Confirmation
@@ -54,10 +53,6 @@ class RunsAction(ActionHandler):
             zone=self.zone.common,
             now=self.dynbeat.context.clock.now(),
         )
-
-    def calls(self, matching: RunFilter) -> OwnerSchedules | Schedules:
-        """Return the calls of the owner of the filter, or those across owners."""
-        return self.schedules if matching.owner is None else self.for_owner(matching.owner)
 
     def each(self, call: Callable[[str], object]) -> Message:
         """Call ``call`` with each selected run, and return what succeeded and what did not.
@@ -114,7 +109,7 @@ class RerunAction(RunsAction):
             return self.question(counted(count, "run"), details=self._DETAILS)
         matching = self._rerunnable()
         statuses = " and ".join(matching.rerun_statuses)
-        calls, chosen = self.calls(matching), matching.rerun_statuses
+        calls, chosen = self.calls_of(matching.owner), matching.rerun_statuses
         matched = calls.count_runs(**matching.arguments(status=chosen))
         every = calls.count_runs(**matching.arguments(status=None))
         details = (
@@ -130,7 +125,9 @@ class RerunAction(RunsAction):
             return self.each(self.schedules.rerun)
         matching = self._rerunnable()
         assert matching.since is not None  # noqa: S101 - _rerunnable() checks it
-        info = self.calls(matching).rerun_many(
+        owner = matching.owner
+        calls = self.schedules if owner is None else self.for_owner(owner)
+        info = calls.rerun_many(
             since=matching.since,
             until=matching.until,
             status=matching.rerun_statuses,
@@ -164,7 +161,7 @@ class CancelAction(RunsAction):
             return self.question(counted(len(self.ids), "run"), details=self._DETAILS)
         matching = self._cancellable()
         arguments = matching.arguments(status=matching.cancel_statuses)
-        matched = self.calls(matching).count_runs(**arguments)
+        matched = self.calls_of(matching.owner).count_runs(**arguments)
         return self.question(f"{matched} matching runs", details=self._DETAILS)
 
     def act(self) -> Message:
@@ -173,7 +170,7 @@ class CancelAction(RunsAction):
             return self.each(self.schedules.cancel_run)
         matching = self._cancellable()
         arguments = matching.arguments(status=matching.cancel_statuses)
-        count = self.calls(matching).cancel_runs(**arguments, limit=MAX_CANCELLED)
+        count = self.calls_of(matching.owner).cancel_runs(**arguments, limit=MAX_CANCELLED)
         more = (
             " More runs can match. Cancel again to include them." if count == MAX_CANCELLED else ""
         )

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.states import RERUNNABLE, Status
-from celery_dynbeat.common.text import shorten
+from celery_dynbeat.common.text import is_group, shorten
 from celery_dynbeat.flower.base.instants import given_instant
 
 #: The quick choices of the page: durations back from now.
@@ -58,6 +58,8 @@ class RunFilter:
         """Return why not all runs of the filter can run again; None if they can."""
         if self.since is None:
             return "Choose a period, for example 24 h."
+        if self.owner is not None and is_group(self.owner):
+            return "A rerun of all runs needs one owner, not a group."
         if self.origin is not None:
             return "A rerun of all runs cannot filter by origin."
         if not self.rerun_statuses:

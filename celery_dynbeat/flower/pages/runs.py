@@ -3,7 +3,6 @@
 import asyncio
 from typing import Any
 
-from celery_dynbeat.api import OwnerSchedules, Schedules
 from celery_dynbeat.api.results import BoundedCount, Page, RunInfo
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.states import Status
@@ -108,10 +107,7 @@ class RunsPage(PageHandler):
     def _page(self, matching: RunFilter) -> Page[RunInfo]:
         place = self.place
         arguments = matching.arguments(limit=place.size, after=place.after)
-        return self._calls(matching).runs(**arguments)
+        return self.calls_of(matching.owner).runs(**arguments)
 
     def _total(self, matching: RunFilter) -> BoundedCount:
-        return self._calls(matching).count_runs(**matching.arguments())
-
-    def _calls(self, matching: RunFilter) -> OwnerSchedules | Schedules:
-        return self.schedules if matching.owner is None else self.for_owner(matching.owner)
+        return self.calls_of(matching.owner).count_runs(**matching.arguments())

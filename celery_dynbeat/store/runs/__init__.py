@@ -471,10 +471,16 @@ def execute_dml(session: Session, statement: Any, values: Mapping[str, Any] | No
 
 @in_index_order
 def lock(session: Session, *, run_id: str, owner: str | None) -> Run | None:
-    """Return a run of ``owner``, locked for this transaction, or None. ``owner`` None means any."""
+    """Return a run of an owner or a group, locked for this transaction, or None.
+
+    ``owner`` None means any.
+    """
     statement = select(Run).where(Run.id == run_id)
     if owner is not None:
-        statement = statement.where(Run.owner == owner)
+        # A late import: a worker does not need it.
+        from celery_dynbeat.store.owners import is_of  # noqa: PLC0415
+
+        statement = statement.where(is_of(Run.owner, owner))
     latest = statement.with_for_update().execution_options(populate_existing=True)
     return session.scalars(latest).one_or_none()
 

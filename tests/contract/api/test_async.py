@@ -231,6 +231,12 @@ async def call_each_of_group(of_group, run_id):
     assert (await of_group("count_runs")).count == 0
     with pytest.raises(RunNotFoundError):
         await of_group("get_run", run_id)
+    with pytest.raises(RunNotFoundError):
+        await of_group("cancel_run", run_id)
+    assert await of_group("cancel_runs") == 0
+    for name, *given in (("pause_many",), ("resume_many",), ("update_many", {"queue": "q"})):
+        assert (await of_group(name, *given, everything=True)).matched == 0
+    assert (await of_group("delete_many", everything=True)).matched == 0
     assert {each.owner for each in await of_group("changes")} == {"user:42/"}
     assert list(await of_group("alerts")) == []
     with pytest.raises(AlertNotFoundError):

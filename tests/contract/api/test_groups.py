@@ -7,11 +7,13 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import Every, HeldByOthersError, InvalidScheduleError
+from celery_dynbeat import Every, HeldByOthersError, InvalidScheduleError, RunNotFoundError
+from celery_dynbeat.api.control import cancelling
+from celery_dynbeat.api.edit import bulk
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.store import holds
 from celery_dynbeat.testing import ManualBeat
-from tests.support.applications import MINUTELY
+from tests.support.applications import MINUTELY, START
 
 GROUP, INNER = "org:7/", "org:7/team:1/"
 #: The owners of the group, by code point.
@@ -102,9 +104,56 @@ def test_the_owner_of_a_filter_must_lie_in_the_group(schedules):
         schedules.for_owner("org:7/a").list(owner=GROUP)
 
 
-def test_a_cancel_of_runs_accepts_no_group(schedules):
-    with pytest.raises(InvalidScheduleError, match="must not end with '/'"):
-        schedules.cancel_runs(owner=GROUP)
+@pytest.mark.parametrize("batch", [3, 500])
+@pytest.mark.parametrize("within", ["for_group", "owner"])
+def test_the_edits_of_many_and_a_cancel_reach_the_owners_of_the_group_and_no_others(
+    schedules, monkeypatch, within, batch
+):
+    monkeypatch.setattr(bulk, "BATCH_SIZE", batch)
+    monkeypatch.setattr(cancelling, "BATCH_SIZE", batch)
+    calls, how = schedules, {"owner": GROUP}
+    if within == "for_group":
+        calls, how = schedules.for_group(GROUP), {"everything": True}
+    for owner in (*OWNERS, *OTHERS):
+        schedules.for_owner(owner).run_now("x")
+    others = {owner: list(schedules.for_owner(owner).list()) for owner in OTHERS}
+
+    of_runs = {"owner": GROUP} if within == "owner" else {}
+    assert calls.cancel_runs("y", **of_runs) == 0
+    assert calls.cancel_runs("x", **of_runs) == len(OWNERS)
+    assert {run.owner for run in schedules.runs(status="revoked")} == set(OWNERS)
+    assert calls.pause_many(**how, expected=2 * len(OWNERS)).changed == 2 * len(OWNERS)
+    assert calls.resume_many(**how).changed == 2 * len(OWNERS)
+    assert calls.update_many({"queue": "slow"}, **how).changed == 2 * len(OWNERS)
+    with pytest.raises(InvalidScheduleError) as caught:
+        calls.delete_many(**how, expected=1)
+    assert caught.value.field == "expected"
+    assert calls.delete_many(**how).changed == 2 * len(OWNERS)
+
+    assert schedules.count(owner=GROUP).count == 0
+    assert {owner: list(schedules.for_owner(owner).list()) for owner in OTHERS} == others
+    assert schedules.count_runs(status="pending").count == len(OTHERS)
+
+
+def test_a_run_of_the_group_is_cancelled_by_its_id(schedules):
+    of_group = schedules.for_group(GROUP)
+    inside, outside = (schedules.for_owner(each).run_now("x") for each in ("org:7/z", "org:70/a"))
+
+    assert of_group.cancel_run(inside.id).status == "revoked"
+    with pytest.raises(RunNotFoundError, match="group 'org:7/'"):
+        of_group.cancel_run(outside.id)
+    assert schedules.get_run(outside.id).status == "pending"
+
+
+def test_a_call_that_accepts_no_group_says_so(schedules):
+    for call in (
+        lambda: schedules.requests(owner=GROUP),
+        lambda: schedules.rerun_many(owner=GROUP, since=START - timedelta(hours=1)),
+        lambda: schedules.for_owner(GROUP),
+    ):
+        with pytest.raises(InvalidScheduleError, match="name one owner") as caught:
+            call()
+        assert caught.value.field == "owner"
 
 
 @pytest.mark.parametrize("group", ["", "org:7", 7, "x" * 300 + "/"])

@@ -66,3 +66,31 @@ def test_the_errors_of_a_group_are_counted(as_json):
 def test_the_forecast_of_a_group_counts_its_owners(as_json):
     (found,) = as_json("next", *GROUP, "--per-hour")
     assert found["schedules"] == 2
+
+
+def test_the_schedules_and_the_runs_of_a_group_are_changed_and_no_others(shown, refused, dynbeat):
+    ids = [dynbeat.schedules.for_owner(each).run_now("n").id for each in (*OWNERS, "org:70/a")]
+
+    assert shown("cancel", ids[0], *GROUP)
+    status, error = refused("cancel", ids[2], *GROUP)
+    assert (status, "group 'org:7/' has no run" in error) == (1, True)
+    assert shown("cancel", "--all", *GROUP, "--yes") == ["cancelled 1 run"]
+    (text,) = shown("pause", "--all", *GROUP, "--yes")
+    assert text == "paused 2 schedules of group 'org:7/'"
+    (text,) = shown("resume", "--state", "paused", *GROUP, "--yes")
+    assert text == "resumed 2 schedules with the state 'paused' of group 'org:7/'"
+    (text,) = shown("delete", "--task", "t", *GROUP, "--yes")
+    assert text == "deleted 2 schedules with the task 't' of group 'org:7/'"
+
+    (left,) = dynbeat.schedules.list()
+    assert (left.owner, left.enabled) == ("org:70/a", True)
+    assert dynbeat.schedules.get_run(ids[2]).status == "pending"
+
+
+@pytest.mark.parametrize(
+    "words", [("requests",), ("rerun", "--since", "1h", "--yes"), ("show", "n")]
+)
+def test_a_command_that_accepts_no_group_says_so(refused, words):
+    status, error = refused(*words, *GROUP)
+
+    assert (status, "name one owner" in error) == (1, True)

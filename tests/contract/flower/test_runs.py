@@ -179,6 +179,22 @@ def test_waiting_runs_of_a_filter_are_cancelled(made, mine, pages):
     assert (change.actor, change.reason) == ("alice", "wrong")
 
 
+def test_the_runs_of_a_group_are_listed_and_cancelled(made, dynbeat, pages):
+    inside = [*made(1, "sent", owner="org:7/a"), *made(1, "sent", owner="org:7/b")]
+    outside = made(1, "sent", owner="org:70/a")
+
+    text = pages.get(f"{PAGE}?owner=org:7/&since=24h").text
+    assert sorted(shown(text)) == sorted(inside)
+    assert "A rerun of all runs needs one owner, not a group." in text
+    form = {"all": "yes", "owner": "org:7/", "next": PAGE, "confirmed": "yes", "since": "24h"}
+    pages.post("/dynbeat/rerun_runs", form)
+    assert list(dynbeat.schedules.requests()) == []
+    pages.post("/dynbeat/cancel_runs", form)
+
+    revoked = {run.id for run in dynbeat.schedules.runs(status="revoked")}
+    assert (revoked, dynbeat.schedules.get_run(outside[0]).status) == (set(inside), "sent")
+
+
 @pytest.mark.parametrize("ids", [[], ["x"], ["0" * 36], [str(n) for n in range(101)]])
 def test_a_wrong_selection_changes_nothing(dynbeat, pages, ids):
     answer = pages.post("/dynbeat/cancel_runs", {"run": ids, "confirmed": "yes"})
