@@ -6,6 +6,7 @@ from typing import Any
 from celery_dynbeat.api import ForecastInfo, ForecastPeak
 from celery_dynbeat.api.lists.forecast import QUICK, WIDTHS, forecast
 from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.common.text import is_group
 from celery_dynbeat.flower.base import fragments
 from celery_dynbeat.flower.base.chips import Filter
 from celery_dynbeat.flower.base.page import PageHandler
@@ -51,6 +52,7 @@ class TimelinePage(PageHandler):
             lengths=list(LENGTHS),
             groups=GROUPS,
             group_by=self.argument("group") or GROUPS[0],
+            is_of_group=is_group(self.argument("owner")),
             **values,
         )
 

@@ -12,7 +12,7 @@ from celery_dynbeat.api.results import Info
 from celery_dynbeat.store.schedules import planned_runs, window_runs
 from celery_dynbeat.store.schedules.planned_runs import PlannedCounts
 from celery_dynbeat.store.schedules.schedule_filters import ScheduleFilter
-from celery_dynbeat.store.schedules.window_runs import WindowCounts, span_of
+from celery_dynbeat.store.schedules.window_runs import WindowCounts, group_of, span_of
 from celery_dynbeat.store.span_reads import Span
 
 MAX_BINS = 400
@@ -79,12 +79,13 @@ def count_past(
     """Return the counts of the runs in each bin until ``now``."""
     past = [span for span in bins if span.start < now]
     spans = [span_of(matching, start, min(end, now)) for start, end in past]
+    is_filtered = matching.task is not None or group_of(matching) is not None
     counts = _count(
         lambda some, limit: window_runs.count_in_spans(
             session, matching=matching, spans=some, limit=limit
         ),
         spans,
-        _reads(matching, PAST_READS, is_filtered=matching.task is not None),
+        _reads(matching, PAST_READS, is_filtered=is_filtered),
     )
     return [*counts, *[WindowCounts()] * (len(bins) - len(past))]
 

@@ -3,8 +3,10 @@
     up to MAX_SCHEDULES and MAX_MARKS   a row for each owner, task or tag
     more in the window                  bins of time; schedules_of_bin() names the schedules of one
 
-Without an owner, a past run belongs to the window in which it was recorded. With an owner it
-belongs to the window of its fire time. This differs for late runs, reruns and backfills.
+Without an owner, or with a group, a past run belongs to the window in which it was recorded. With
+an owner it belongs to the window of its fire time. This differs for late runs, reruns and
+backfills. No index has the runs of a group by time. The bounds then apply to the runs of all
+owners, and those of the group are counted.
 """
 
 from collections.abc import Sequence

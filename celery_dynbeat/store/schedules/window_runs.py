@@ -1,6 +1,7 @@
-"""Runs of a window of time, of all owners or of one.
+"""Runs of a window of time, of all owners, of a group or of one owner.
 
     of all owners    by the time of their record, which their id begins with: primary key
+    of a group       the same; a filter on the rows, as no index has the runs of a group by time
     of one owner     by fire time: (owner, scheduled_for)
 
 A run is recorded when its fire time has come. Rows that ``skip()`` wrote ahead of a fire time are
@@ -32,9 +33,11 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.run_ids import first_run_id
 from celery_dynbeat.common.states import Status
+from celery_dynbeat.common.text import is_group
 from celery_dynbeat.db.dialects import Capabilities, capabilities_of
 from celery_dynbeat.db.models import Run, Schedule
 from celery_dynbeat.db.statements import force_index, in_index_order
+from celery_dynbeat.store.owners import is_of
 from celery_dynbeat.store.runs.run_filters import OWNER_INDEX, UNSUCCESSFUL
 from celery_dynbeat.store.runs.skips import is_by_call
 from celery_dynbeat.store.schedules.schedule_filters import ScheduleFilter
@@ -79,17 +82,27 @@ def bounded_window(
 
 def span_of(matching: ScheduleFilter, since: datetime, until: datetime) -> Span:
     """Return the span of the key of a window."""
-    if matching.owner is not None:
+    if is_by_fire_time(matching):
         return Span(since, until)
     return Span(first_run_id(since), first_run_id(until))
 
 
+def is_by_fire_time(matching: ScheduleFilter) -> bool:
+    """Return whether the key is the fire time: of one owner."""
+    return matching.owner is not None and not is_group(matching.owner)
+
+
+def group_of(matching: ScheduleFilter) -> str | None:
+    """Return the group that the filter names; None for one owner or for all."""
+    return None if is_by_fire_time(matching) else matching.owner
+
+
 def _key(matching: ScheduleFilter) -> Any:
-    return Run.id if matching.owner is None else Run.scheduled_for
+    return Run.scheduled_for if is_by_fire_time(matching) else Run.id
 
 
 def _in_window(window: RunWindow, *columns: Any) -> Select[Any]:
-    of_owner = window.matching.owner is not None
+    of_owner = is_by_fire_time(window.matching)
     return _in_span(*window.span, *columns, of_owner=of_owner).params(owner=window.matching.owner)
 
 
@@ -104,12 +117,20 @@ def _in_span(start: Any, end: Any, *columns: Any, of_owner: bool) -> Select[Any]
 
 
 def _matches(session: Session, matching: ScheduleFilter) -> Sequence[ColumnElement[bool]]:
-    """Return the conditions on task and tag."""
+    """Return the conditions on group, task and tag."""
     conditions = [] if matching.task is None else [and_(Run.task == matching.task)]
+    group = group_of(matching)
+    if group is not None:
+        conditions.append(_is_in(Run.owner, group))
     if matching.tag is not None:
         capabilities = capabilities_of(session.get_bind(Run).dialect)
         conditions.append(_has_tag(Run.schedule_id, matching.tag, capabilities))
     return conditions
+
+
+def _is_in(owner: Any, group: str) -> ColumnElement[bool]:
+    # Not the column alone: with it, PostgreSQL may read the index of the owner.
+    return is_of(func.coalesce(owner, ""), group)
 
 
 def _has_tag(schedule_id: Any, tag: str, capabilities: Capabilities) -> ColumnElement[bool]:
@@ -170,7 +191,11 @@ def count_in_spans(
     """Count the runs of each span of the key; up to ``limit`` rows of each are read."""
     capabilities = capabilities_of(session.get_bind(Run).dialect)
     query = _WindowCounts(
-        matching.owner is not None, matching.task is not None, matching.tag, capabilities
+        is_by_fire_time(matching),
+        group_of(matching),
+        matching.task is not None,
+        matching.tag,
+        capabilities,
     )
     values = {"owner": matching.owner, "task": matching.task, "row_limit": limit}
     rows = read_spans(session, query, spans, key=_key(matching), values=values)
@@ -186,6 +211,7 @@ class _WindowCounts:
     """The SELECT that counts the runs of a span. The filter applies to the rows that it reads."""
 
     of_owner: bool
+    group: str | None
     of_task: bool
     tag: str | None
     capabilities: Capabilities
@@ -193,6 +219,7 @@ class _WindowCounts:
     def __call__(self, number: Any, start: Any, end: Any) -> Select[Any]:
         columns: list[Any] = [Run.status, *([Run.task] if self.of_task else [])]
         columns += [Run.schedule_id] if self.tag is not None else []
+        columns += [Run.owner] if self.group is not None else []
         limited = _in_span(start, end, *columns, of_owner=self.of_owner).limit(
             bindparam("row_limit", type_=Integer)
         )
@@ -210,6 +237,8 @@ class _WindowCounts:
         found: list[ColumnElement[bool]] = [true()]
         if self.of_task:
             found.append(read.c.task == bindparam("task", type_=Run.task.type))
+        if self.group is not None:
+            found.append(_is_in(read.c.owner, self.group))
         if self.tag is not None:
             found.append(_has_tag(read.c.schedule_id, self.tag, self.capabilities))
         return found

@@ -76,6 +76,28 @@ def test_a_filter_leaves_the_other_schedules_out(dynbeat, mine, pages):
         assert [each.text for each in marks(chart, "dynbeat-row-label")] == ["user:42"]
 
 
+@pytest.mark.parametrize("is_histogram", [False, True])
+def test_the_past_runs_of_a_group_are_shown(dynbeat, clock, pages, monkeypatch, is_histogram):
+    owners = ("org:7/a", "org:7/b", "org:70/a")
+    for owner in owners:
+        dynbeat.schedules.for_owner(owner).create("n", task="t", trigger=MINUTELY)
+    clock.advance(MINUTE)
+    ManualBeat(dynbeat).run_until_idle()
+    clock.advance(timedelta(seconds=1))
+    if is_histogram:
+        monkeypatch.setattr(timeline, "MAX_MARKS", 0)
+
+    text = pages.get(f"{PAGE}?window=15m&owner=org:7/").text
+    chart = chart_of(text)
+
+    assert "searches a limited number of past runs of all owners" in text
+    if is_histogram:
+        assert "2 ran (0 failed)" in "".join(chart.itertext())
+    else:
+        assert [each.text for each in marks(chart, "dynbeat-row-label")] == list(owners[:2])
+        assert len(marks(chart, "dynbeat-bar")) == 2
+
+
 def test_many_schedules_are_a_histogram_that_shows_a_herd(dynbeat, pages):
     new = {"task": "t", "trigger": Every(timedelta(hours=2), anchor=START)}
     dynbeat.schedules.create_many(

@@ -50,7 +50,7 @@ BEFORE = {
 SCHEDULES = """
     INSERT INTO dynbeat_schedule
         (owner, name, task, trigger_kind, trigger_spec, tags, next_fire_at, next_run_at)
-    SELECT CONCAT('user:', n % 3), CONCAT('n', n), CONCAT('t', n % 7), 'cron', '0 0 * * *',
+    SELECT CONCAT('user/', n % 3), CONCAT('n', n), CONCAT('t', n % 7), 'cron', '0 0 * * *',
         CASE WHEN n % 100 = 1 THEN '["vip"]' ELSE '[]' END{json}, {at}, {at}
     FROM {sequence}
 """
@@ -58,11 +58,12 @@ SCHEDULES = """
 RUNS = """
     INSERT INTO dynbeat_run
         (id, schedule_id, owner, name, task, scheduled_for, created_at, finished_at, status)
-    SELECT {id}, CASE WHEN n % 2 = 0 THEN 1 ELSE n END, 'user:1', CONCAT('n', n % 2 * n), 't1',
+    SELECT {id}, CASE WHEN n % 2 = 0 THEN 1 ELSE n END, 'user/1', CONCAT('n', n % 2 * n), 't1',
         {at}, {at}, {at}, CASE WHEN n % 10 = 0 THEN 'failed' ELSE 'succeeded' END
     FROM {sequence}
 """
-FILTERS = [{}, {"owner": "user:1"}, {"task": "t1"}, {"tag": "vip"}, {"owner": "few"}]
+FILTERS = [{}, {"owner": "user/1"}, {"task": "t1"}, {"tag": "vip"}, {"owner": "few"}]
+FILTERS += [{"owner": "org/"}, {"owner": "user/"}]
 WINDOWS = [(-HOUR, HOUR), (-24 * HOUR, 0 * HOUR), (-48 * HOUR, 48 * HOUR), (14 * HOUR, 16 * HOUR)]
 
 
@@ -105,7 +106,7 @@ def rows_of(statements, call):
 
 def calls(dynbeat):
     """Yield a name, the call, and the most spans that one of its statements reads."""
-    context, schedule = dynbeat.context, {"owner": "user:1", "name": "n1"}
+    context, schedule = dynbeat.context, {"owner": "user/1", "name": "n1"}
     zone = ZoneInfo("Asia/Seoul")
     yield "calendar", lambda: calendar(context, zone=zone, **schedule), 7 * 26 + 29
     yield "run_times", lambda: run_times(context, **schedule), 60

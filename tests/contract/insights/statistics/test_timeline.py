@@ -29,7 +29,8 @@ MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 MILLISECOND = timedelta(milliseconds=1)
 NOW = START + timedelta(hours=3, seconds=30)
 FILTERS = [{}, {"owner": "user:1"}, {"task": "report"}, {"tag": "vip"}]
-FILTERS.append({"owner": "user:2", "task": "report", "tag": "vip"})
+FILTERS += [{"owner": "org/"}, {"owner": "org/", "task": "report", "tag": "vip"}]
+FILTERS.append({"owner": "org/a", "task": "report", "tag": "vip"})
 
 
 def every(minutes):
@@ -43,19 +44,19 @@ SCHEDULES = {
         "tags": ["vip"],
     },
     ("user:1", "hourly"): {"trigger": Cron("7 * * * *"), "task": "report"},
-    ("user:2", "ten"): {
+    ("org/a", "ten"): {
         "trigger": Every(10 * MINUTE, anchor=START),
         "task": "report",
         "tags": ["vip", "x"],
     },
-    ("user:2", "few"): {"trigger": every(7), "task": "sync", "max_runs": 40},
-    ("user:2", "ending"): {
+    ("org/a", "few"): {"trigger": every(7), "task": "sync", "max_runs": 40},
+    ("org/a", "ending"): {
         "trigger": every(9),
         "task": "report",
         "end_at": START + 4 * HOUR,
     },
-    ("user:3", "later"): {"trigger": Cron("0 15 * * *"), "task": "report", "tags": ["x"]},
-    ("user:3", "paused"): {"trigger": Every(MINUTE), "task": "sync", "enabled": False},
+    ("org/b", "later"): {"trigger": Cron("0 15 * * *"), "task": "report", "tags": ["x"]},
+    ("org/b", "paused"): {"trigger": Every(MINUTE), "task": "sync", "enabled": False},
 }
 
 
@@ -95,7 +96,7 @@ def future(dynbeat, now):
 def matches(key, *, owner=None, task=None, tag=None):
     fields = SCHEDULES[key]
     return (
-        owner in {None, key[0]}
+        (owner in {None, key[0]} or (owner == "org/" and key[0].startswith(owner)))
         and task in {None, fields["task"]}
         and (tag is None or tag in fields.get("tags", ()))
     )
