@@ -17,7 +17,7 @@ from celery_dynbeat.common.errors import InvalidScheduleError
 
 #: Owners of one part. A page reads the first rows of each of them.
 MAX_OWNERS = 50
-#: Owners of a part that has begun. Only an old cursor of a group that grew fast meets this limit.
+#: Owners of a part that has begun. Only the cursor of a group that grew fast meets this limit.
 MAX_RESUMED_OWNERS = 1_000
 Key: TypeAlias = tuple[Any, ...]
 #: Returns up to a number of owners above an owner that have rows, by name.
@@ -115,8 +115,8 @@ def _resumed(owners: Owners, found: Sequence[str], place: Place) -> Sequence[str
     while len(block) > MAX_OWNERS and block[-1] <= place.last:
         if len(resumed) > MAX_RESUMED_OWNERS:
             msg = (
-                f"after: since the previous page, more than {MAX_RESUMED_OWNERS:,} owners were"
-                " added to the group; list it again from the first page"
+                f"after: the rest of the list has more than {MAX_RESUMED_OWNERS:,} owners, because"
+                " it grew after the previous page; list the group again from the first page"
             )
             raise InvalidScheduleError(msg, field="after")
         block = list(owners(block[-1], MAX_OWNERS + 1))

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 from sqlalchemy import ColumnElement, and_, case, func, literal, or_, select
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.common.text import end_of_group
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import RUNS, Run
 from celery_dynbeat.db.statements import force_index, in_index_order
@@ -91,9 +92,9 @@ def _page_of_group(
         return _sorted_page(session, matching, after=after, limit=limit)
     place = None if after is None or was_sorted else Place.of(after.key)
     if after is not None and was_sorted:
-        # Since the page before, too many runs became unfinished to sort them all.
-        owners = _owners_of(session, group, after="", limit=group_pages.MAX_OWNERS)
-        place = Place("", owners[-1] if owners else "", after.key)
+        # Since the page before, too many runs became unfinished to sort them all. All owners are
+        # one part: a later part would repeat the runs of the sorted pages.
+        place = Place("", end_of_group(group), after.key)
 
     def read(owner: str, key: Key | None, number: int) -> OwnerRows:
         found = _scanned_page(

@@ -355,6 +355,22 @@ def test_a_cursor_leads_out_of_no_group(with_alerts, call):
             of_other(after=cursor)
 
 
+def test_a_list_of_unfinished_runs_that_became_many_repeats_and_hides_no_run(
+    schedules, monkeypatch
+):
+    monkeypatch.setattr(group_pages, "MAX_OWNERS", 2)
+    of_group, expected = schedules.for_group(GROUP), 2 * MINUTES * len(OWNERS)
+    page = of_group.runs(status="sent", limit=3)
+    found = [run.id for run in page]
+    monkeypatch.setattr(run_pages, "MAX_SCANNED", 5)
+
+    while page.cursor is not None:
+        page = of_group.runs(status="sent", limit=3, after=page.cursor)
+        found += [run.id for run in page]
+
+    assert len(found) == len(set(found)) == expected
+
+
 def test_a_list_of_unfinished_runs_that_became_many_reads_few_of_them(dynbeat, clock, monkeypatch):
     if dynbeat.context.database.engine.dialect.name == "sqlite":
         pytest.skip("SQLite does not count the rows that a statement reads")
