@@ -1,12 +1,14 @@
 """The days of an iCalendar file (RFC 5545), for a shared calendar.
 
-Each event becomes the dates on which it takes place, up to 10 years ahead. An event of a whole day
-has dates without a zone. An event at a time of day has the dates of the given zone, by default of
-its own.
+Each event becomes the dates on which it takes place, up to 10 years ahead. An event repeats on the
+clock of its own zone, the TZID of DTSTART. If the caller names a zone, each occurrence at a time of
+day then has the dates of that zone. Whole days, and times without a zone, are the same everywhere.
 """
 
-from collections.abc import Iterator
-from datetime import UTC, date, datetime, time, timedelta
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Any
 
 from celery_dynbeat.api.checks import invalid
@@ -15,6 +17,7 @@ from celery_dynbeat.common.errors import (
     InvalidScheduleError,
     InvalidTriggerError,
 )
+from celery_dynbeat.common.text import LAST_YEAR
 from celery_dynbeat.triggers import RRule
 from celery_dynbeat.triggers.base import BudgetExceededError, SearchBudget
 from celery_dynbeat.triggers.zones import load_zone
@@ -37,7 +40,12 @@ _PAST = timedelta(days=366)
 STEPS = 2_000_000
 # The steps of a rule that repeats within a day would not suffice.
 _RULES = frozenset({"DAILY", "WEEKLY", "MONTHLY", "YEARLY"})
-_DAY = timedelta(days=1)
+_WITHIN_DAY = ("BYHOUR", "BYMINUTE", "BYSECOND")
+_DAY, _MICROSECOND = timedelta(days=1), timedelta(microseconds=1)
+#: The parser drops a malformed property. Without one of these, an event has other days.
+_NEEDED = frozenset(
+    {"DTSTART", "DTEND", "DURATION", "RRULE", "RDATE", "EXDATE", "RECURRENCE-ID", "SEQUENCE"}
+)
 
 
 def dates_of(ics: object, *, timezone: str | None, now: datetime) -> Iterator[date]:
@@ -56,28 +64,17 @@ def dates_of(ics: object, *, timezone: str | None, now: datetime) -> Iterator[da
         raise _refused(f"has an event that cannot be read: {reason}") from error
 
 
-def _dates(events: list[Any], zone: Any, *, now: datetime) -> Iterator[date]:
+def _dates(events: list[Any], zone: tzinfo | None, *, now: datetime) -> Iterator[date]:
     first, last = (now - _PAST).date(), (now + HORIZON).date()
-    replaced = {
-        (str(event.get("uid")), _local(event["recurrence-id"].dt, zone).date())
-        for event in events
-        if "recurrence-id" in event
-    }
     left, budget = MAX_OCCURRENCES, SearchBudget(STEPS)
-    for event in events:
-        if str(event.get("status", "")).upper() == "CANCELLED":
-            continue
-        key = None if "recurrence-id" in event else str(event.get("uid"))
-        length = _length(event, zone)
-        for start in _starts(event, zone, since=first, until=last, budget=budget):
+    for event, left_out in _series(events):
+        occurrences = event.occurrences(left_out, since=first, until=last, budget=budget)
+        for start, length in occurrences:
             left -= 1
             if left < 0:
                 rule = f"has more than {MAX_OCCURRENCES:,} occurrences: use a trigger for them"
                 raise _refused(rule)
-            if (key, start.date()) in replaced:
-                continue
-            days = (start.date() + number * _DAY for number in range(length))
-            yield from (day for day in days if first <= day <= last)
+            yield from (day for day in event.days(start, length, zone) if first <= day <= last)
 
 
 def _events(ics: object) -> list[Any]:
@@ -98,95 +95,207 @@ def _events(ics: object) -> list[Any]:
     if len(events) > MAX_EVENTS:
         raise _refused(f"must have at most {MAX_EVENTS:,} events, not {len(events):,}")
     for event in events:
-        if getattr(event.get("dtstart"), "dt", None) is None:
-            raise _refused(f"event {str(event.get('uid'))[:80]!r} has no DTSTART")
+        _check(event)
     return events
 
 
-def _starts(
-    event: Any, zone: Any, *, since: date, until: date, budget: SearchBudget
-) -> Iterator[datetime]:
-    """Yield the wall times at which the event begins, of occurrences from ``since`` to ``until``.
+def _check(event: Any) -> None:
+    for name, reason in event.errors:
+        if name in _NEEDED:
+            raise _refused_event(event, f"has {name} that cannot be read: {str(reason)[:200]}")
+    if getattr(event.get("dtstart"), "dt", None) is None:
+        raise _refused_event(event, "has no DTSTART")
+    if "exrule" in event:
+        raise _refused_event(event, "has EXRULE, which RFC 5545 dropped: list the dates as EXDATE")
+    if "recurrence-id" in event and "uid" not in event:
+        rule = "has RECURRENCE-ID without UID: give it the UID of the event that it changes"
+        raise _refused_event(event, rule)
+    if "recurrence-id" in event and "RANGE" in event["recurrence-id"].params:
+        rule = (
+            "changes all later occurrences (RANGE): end the rule of the first event with UNTIL,"
+            " and write a second event with the changed rule and another UID"
+        )
+        raise _refused_event(event, rule)
 
-    Earlier ones can be among them.
+
+def _series(events: list[Any]) -> Iterator[tuple["_Event", Collection[datetime]]]:
+    """Yield each event, and the moments of its occurrences that are removed or replaced.
+
+    An event with RECURRENCE-ID replaces one occurrence of the event with its UID. Of two versions
+    of an event, the one with the higher SEQUENCE counts.
     """
-    start = _local(event["dtstart"].dt, zone)
-    left_out = {*_instants(event, "exdate", zone)}
-    own = {start, *_instants(event, "rdate", zone)} - left_out
-    yield from (at for at in own if at.date() <= until)
-    for rule in _listed(event.get("rrule")):
-        for at in _occurrences(_text(rule, start, zone), since=since, until=until, budget=budget):
-            if at not in own and at not in left_out:
-                yield at
+    versions = defaultdict[Any, list[_Event]](list)
+    for number, source in enumerate(events):
+        event = _Event.of(source)
+        # Without a UID, each is a separate event.
+        uid = str(source["uid"]) if "uid" in source else number
+        versions[uid, event.replaces].append(event)
+    series = defaultdict[Any, dict[Any, list[_Event]]](dict)
+    for (uid, replaced), found in versions.items():
+        newest = max(event.sequence for event in found)
+        series[uid][replaced] = [event for event in found if event.sequence == newest]
+    for changes in series.values():
+        for event in changes.pop(None, ()):
+            removed = set(map(event.moment, _values(event.source, "exdate")))
+            for at in [at for at in changes if event.moment(at) in removed]:
+                del changes[at]
+            yield event, removed.union(map(event.moment, changes))
+        yield from ((event, ()) for found in changes.values() for event in found)
 
 
-def _instants(event: Any, name: str, zone: Any) -> Iterator[datetime]:
-    for each in _listed(event.get(name)):
-        for at in each.dts:
-            # A period begins at its first instant.
-            yield _local(at.dt[0] if isinstance(at.dt, tuple) else at.dt, zone)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Event:
+    """An event on the clock of its zone. Wall times are naive."""
+
+    source: Any
+    start: datetime
+    length: timedelta
+    #: The zone of a time of day. None: whole days, or times without a zone.
+    home: tzinfo | None
+    is_whole_day: bool
+
+    @classmethod
+    def of(cls, source: Any) -> "_Event":
+        start = source["dtstart"].dt
+        is_whole_day = not isinstance(start, datetime)
+        end = getattr(source.get("dtend"), "dt", None)
+        if end is None:
+            lasting = getattr(source.get("duration"), "dt", None)
+            end = start + (lasting or (_DAY if is_whole_day else timedelta()))
+        home = None if is_whole_day else start.tzinfo
+        begin = _wall(start, home)
+        length = _wall(end, home) - begin
+        return cls(source=source, start=begin, length=length, home=home, is_whole_day=is_whole_day)
+
+    @property
+    def replaces(self) -> date | None:
+        """Return which occurrence of another event this event replaces."""
+        replaced: date | None = getattr(self.source.get("recurrence-id"), "dt", None)
+        return replaced
+
+    @property
+    def sequence(self) -> int:
+        """Return the number of the version."""
+        return int(self.source.get("sequence", 0))
+
+    def wall(self, at: date) -> datetime:
+        """Return a time of the file as a wall time. A date means the occurrence on this date."""
+        if not isinstance(at, datetime):
+            return datetime.combine(at, self.start.time())
+        return datetime.combine(at.date(), time()) if self.is_whole_day else _wall(at, self.home)
+
+    def moment(self, at: date) -> datetime:
+        """Return what identifies an occurrence: its instant, or its wall time without a zone."""
+        wall = self.wall(at)
+        if self.home is None:
+            return wall
+        # icalendar 5 uses the zones of pytz.
+        localize = getattr(self.home, "localize", None)
+        return (localize(wall) if localize else wall.replace(tzinfo=self.home)).astimezone(UTC)
+
+    def occurrences(
+        self, left_out: Collection[datetime], *, since: date, until: date, budget: SearchBudget
+    ) -> Iterator[tuple[datetime, timedelta]]:
+        """Yield the wall time and the length of each occurrence from ``since`` to ``until``.
+
+        Others can be among them.
+        """
+        if str(self.source.get("status", "")).upper() == "CANCELLED":
+            return
+        seen = {*left_out}
+        for start, length in self._all(since=since, until=until, budget=budget):
+            moment = self.moment(start)
+            if moment not in seen:
+                seen.add(moment)
+                yield start, length
+
+    def _all(
+        self, *, since: date, until: date, budget: SearchBudget
+    ) -> Iterator[tuple[datetime, timedelta]]:
+        if self.replaces is not None:
+            # Some programs copy the rule of the other event.
+            yield self.start, self.length
+            return
+        for at in _values(self.source, "rdate"):
+            begin, end = at if isinstance(at, tuple) else (at, self.length)
+            start = self.wall(begin)
+            yield start, end if isinstance(end, timedelta) else self.wall(end) - start
+        rules = [rule for rule in _listed(self.source.get("rrule")) if rule]
+        limits = [self._limit(rule) for rule in rules]
+        # Some programs delete an event with an UNTIL before its start.
+        if not limits or self.moment(self.start) <= max(limits):
+            yield self.start, self.length
+        for rule, limit in zip(rules, limits, strict=True):
+            text = f"DTSTART:{self.start:%Y%m%dT%H%M%S}Z\nRRULE:{self._without_limit(rule)}"
+            for start in self._walls(text, since=since, until=until, budget=budget):
+                if self.moment(start) > limit:
+                    break
+                yield start, self.length
+
+    def _limit(self, rule: Any) -> datetime:
+        """Return the last moment of a rule. A date as UNTIL contains its whole day."""
+        last = [
+            at if isinstance(at, datetime) else datetime.combine(at, time.max)
+            for at in _listed(rule.get("UNTIL"))
+            # A later time may have no instant.
+            if at.year < LAST_YEAR
+        ]
+        never = datetime.max.replace(tzinfo=None if self.home is None else UTC)
+        return min(map(self.moment, last), default=never)
+
+    def _without_limit(self, rule: Any) -> str:
+        frequency = str(next(iter(_listed(rule.get("FREQ"))), "")).upper()
+        if frequency not in _RULES or any(part in rule for part in _WITHIN_DAY):
+            what = "has a rule that repeats within a day; events must repeat by days at most"
+            raise _refused_event(self.source, what)
+        parts = {key: value for key, value in rule.items() if key.upper() != "UNTIL"}
+        # Some programs write COUNT=-1 for a rule without COUNT.
+        if any(int(count) < 0 for count in _listed(rule.get("COUNT"))):
+            parts.pop("COUNT")
+        return str(type(rule)(parts).to_ical().decode())
+
+    def _walls(
+        self, text: str, *, since: date, until: date, budget: SearchBudget
+    ) -> Iterator[datetime]:
+        # Two days more: another zone can be a day ahead or behind. An earlier event has ended.
+        start = datetime.combine(since, time(), UTC) - (MAX_EVENT_DAYS + 2) * _DAY
+        end = datetime.combine(until, time.max, UTC) + 2 * _DAY
+        try:
+            # Not dateutil: it takes a second for a rule that no day matches. The wall times are
+            # searched as times in UTC, which skips none.
+            cursor = RRule(text).cursor(budget)
+            at = cursor.next_after(start)
+            while at is not None and at <= end:
+                yield at.replace(tzinfo=None)
+                at = cursor.next_after(at)
+        except InvalidTriggerError as error:
+            what = f"has a rule that cannot be read: {str(error)[:200]}"
+            raise _refused_event(self.source, what) from error
+        except BudgetExceededError:
+            raise _refused("has rules that are too costly: leave some of the events out") from None
+
+    def days(self, start: datetime, length: timedelta, zone: tzinfo | None) -> Iterator[date]:
+        """Yield the dates of an occurrence in ``zone``; None means the event's own zone."""
+        # The end is no part of an event: at midnight, or at the start of the next whole day.
+        ends = [start, max(start + length - _MICROSECOND, start)]
+        if zone is not None and self.home is not None:
+            ends = [self.moment(at).astimezone(zone) for at in ends]
+        first, last = (at.date() for at in ends)
+        days = (last - first).days + 1
+        if days > MAX_EVENT_DAYS:
+            raise _refused_event(self.source, f"lasts {days} days, at most {MAX_EVENT_DAYS}")
+        yield from (first + number * _DAY for number in range(days))
 
 
-def _text(rule: Any, start: datetime, zone: Any) -> str:
-    """Return the rule as text, with its wall times as if they were in UTC."""
-    parts = {str(key).upper(): value for key, value in rule.items()}
-    frequency = str(next(iter(_listed(parts.get("FREQ"))), "")).upper()
-    if frequency not in _RULES or not {"BYHOUR", "BYMINUTE", "BYSECOND"}.isdisjoint(parts):
-        raise _refused("has a rule that repeats within a day; events must repeat by days at most")
-    limits = [_local(at, zone) for at in _listed(parts.get("UNTIL"))]
-    plain = type(rule)({key: value for key, value in rule.items() if str(key).upper() != "UNTIL"})
-    written = plain.to_ical().decode()
-    if limits:
-        # A date as the limit contains all of its day.
-        last = min(limits)
-        last = last if last.time() > time() else datetime.combine(last.date(), time.max)
-        written = f"{written};UNTIL={last:%Y%m%dT%H%M%SZ}"
-    return f"DTSTART:{start:%Y%m%dT%H%M%SZ}\nRRULE:{written}"
+def _values(source: Any, name: str) -> Iterator[Any]:
+    for each in _listed(source.get(name)):
+        yield from (at.dt for at in each.dts)
 
 
-def _occurrences(
-    text: str, *, since: date, until: date, budget: SearchBudget
-) -> Iterator[datetime]:
-    # An event that began earlier has ended.
-    start = datetime.combine(since, time(), UTC) - (MAX_EVENT_DAYS + 1) * _DAY
-    end = datetime.combine(until, time.max, UTC)
-    try:
-        # Not dateutil: it takes a second for a rule that no day matches.
-        cursor = RRule(text).cursor(budget)
-        at = cursor.next_after(start)
-        while at is not None and at <= end:
-            yield at.replace(tzinfo=None)
-            at = cursor.next_after(at)
-    except InvalidTriggerError as error:
-        raise _refused(f"has a rule that cannot be read: {str(error)[:200]}") from error
-    except BudgetExceededError:
-        raise _refused("has rules that are too costly: leave some of the events out") from None
-
-
-def _length(event: Any, zone: Any) -> int:
-    """Return the number of days on which one occurrence takes place."""
-    start = event["dtstart"].dt
-    end = getattr(event.get("dtend"), "dt", None)
-    if end is None:
-        lasting = getattr(event.get("duration"), "dt", None)
-        end = start + (lasting or (timedelta() if isinstance(start, datetime) else _DAY))
-    # The end is not a part of the event: at midnight, or at the start of the next whole day.
-    local = _local(start, zone)
-    last = max(_local(end, zone) - timedelta(microseconds=1), local)
-    days = (last.date() - local.date()).days + 1
-    if days > MAX_EVENT_DAYS:
-        uid = str(event.get("uid"))[:80]
-        raise _refused(f"event {uid!r} lasts {days} days, at most {MAX_EVENT_DAYS}")
-    return days
-
-
-def _local(at: date, zone: Any) -> datetime:
-    """Return the wall time of a date or an instant in the zone, without a zone."""
+def _wall(at: date, home: tzinfo | None) -> datetime:
     if not isinstance(at, datetime):
         return datetime.combine(at, time())
-    if at.tzinfo is None or zone is None:
-        return at.replace(tzinfo=None)
-    return at.astimezone(UTC).astimezone(zone).replace(tzinfo=None)
+    return (at if at.tzinfo is None or home is None else at.astimezone(home)).replace(tzinfo=None)
 
 
 def _listed(value: Any) -> list[Any]:
@@ -197,3 +306,8 @@ def _listed(value: Any) -> list[Any]:
 
 def _refused(rule: str) -> Exception:
     return invalid("ics", "the file", rule)
+
+
+def _refused_event(source: Any, rule: str) -> Exception:
+    name = str(source.get("uid") or source.get("summary", ""))[:80]
+    return _refused(f"event {name!r} {rule}")
