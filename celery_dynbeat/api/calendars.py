@@ -9,8 +9,9 @@ Calendars belong to the application. The schedules of each owner can use them by
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
+from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -286,13 +287,17 @@ def _definition(
     if trigger is not None:
         return {"trigger": _trigger_json(context, trigger, name=name, zone=zone, now=now)}
     if ics is not None:
-        # A late import: it needs an optional package.
-        from celery_dynbeat.api.ical import HORIZON, dates_of  # noqa: PLC0415
-
-        days = _checked_dates(dates_of(ics, timezone=zone, now=now))
-        until = (now + HORIZON).date().isoformat()
-        return {"dates": [day.isoformat() for day in days], "until": until}
+        return context.compute(partial(_of_file, ics, zone=zone, now=now))
     return {"dates": [day.isoformat() for day in _checked_dates(dates)]}
+
+
+def _of_file(ics: str | bytes, *, zone: str | None, now: datetime) -> dict[str, Any]:
+    # A late import: it needs an optional package.
+    from celery_dynbeat.api.ical import HORIZON, dates_of  # noqa: PLC0415
+
+    days = _checked_dates(dates_of(ics, timezone=zone, now=now))
+    until = (now + HORIZON).date().isoformat()
+    return {"dates": [day.isoformat() for day in days], "until": until}
 
 
 def _trigger_json(
@@ -325,7 +330,7 @@ def _check_cost(trigger: Trigger, *, given: Trigger, now: datetime) -> None:
         raise checks.invalid("trigger", given, str(error)) from error
 
 
-def _checked_dates(given: object) -> tuple[date, ...]:
+def _checked_dates(given: object) -> Sequence[date]:
     """Return the different dates in order."""
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise checks.invalid("dates", given, "must be an iterable of dates")

@@ -22,6 +22,7 @@ from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.db import TableNames, models
 from celery_dynbeat.db.async_engine import AsyncDatabase, check_asynchronous
+from celery_dynbeat.db.compat import await_
 from celery_dynbeat.process.context import Context
 
 T = TypeVar("T")
@@ -57,6 +58,10 @@ class AsyncContext(Context):
             return AsyncDatabase(engine=self._async_engine, session_info=info)
         options = settings.engine_options
         return AsyncDatabase(settings.database_url, engine_options=options, session_info=info)
+
+    def compute(self, work: Callable[[], T]) -> T:
+        """Return ``work()`` from a thread. Other tasks of the event loop continue."""
+        return await_(asyncio.to_thread(work))
 
     async def call(self, session: object, work: Callable[[Session | None], T]) -> T:
         """Return ``work(session)``; ``session`` is the caller's AsyncSession or None.

@@ -204,6 +204,10 @@ class Context:
         with in_use(self._to_join(session)):
             return self.clock.now()
 
+    def compute(self, work: Callable[[], T]) -> T:
+        """Return ``work()``, which takes long and reads no database."""
+        return work()
+
     def write(self, session: Session | None, work: Callable[[Session], T]) -> T:
         """Return ``work(session)``, in the caller's transaction or in a new one that is committed.
 

@@ -287,6 +287,39 @@ def test_each_call_works(database_url):
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("joins", [False, True], ids=["alone", "in a session"])
+def test_a_calendar_file_is_read_in_a_thread(sqlite_url, monkeypatch, joins):
+    icalendar = pytest.importorskip("icalendar", reason="the extra ics is not installed")
+    event = "BEGIN:VEVENT\r\nUID:a\r\nDTSTART;VALUE=DATE:20261123\r\nEND:VEVENT\r\n"
+    text = f"BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:x\r\n{event}END:VCALENDAR\r\n"
+    read = icalendar.Calendar.from_ical
+    reading, loop_continues = threading.Event(), threading.Event()
+
+    def read_slowly(*args, **named):
+        reading.set()
+        # Only another task of the event loop sets it.
+        assert loop_continues.wait(20)
+        return read(*args, **named)
+
+    monkeypatch.setattr(icalendar.Calendar, "from_ical", read_slowly)
+
+    async def main():
+        async with (
+            async_application(sqlite_url) as dynbeat,
+            AsyncSession(async_engine(dynbeat)) as session,
+        ):
+            joined = {"session": session} if joins else {}
+            call = asyncio.create_task(dynbeat.calendars.put("c", ics=text, **joined))
+            assert await asyncio.to_thread(reading.wait, 20)
+            loop_continues.set()
+            assert len((await call).dates) == 1
+            with pytest.raises(InvalidScheduleError) as raised:
+                await dynbeat.calendars.put("c", ics="x", **joined)
+            assert raised.value.field == "ics"
+
+    asyncio.run(main())
+
+
 def test_a_cancelled_call_leaves_no_transaction_and_no_connection(database_url):
     """The lock of another transaction holds the call; ``database_url`` checks at the end."""
 
