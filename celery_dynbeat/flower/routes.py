@@ -23,6 +23,7 @@ from celery_dynbeat.flower.actions.schedules import (
 )
 from celery_dynbeat.flower.base import static_files
 from celery_dynbeat.flower.pages.alerts import AlertsPage
+from celery_dynbeat.flower.pages.calendars import CalendarPage, CalendarsPage
 from celery_dynbeat.flower.pages.editor import EditPage, NewPage
 from celery_dynbeat.flower.pages.errors import ErrorsPage
 from celery_dynbeat.flower.pages.home import HomePage
@@ -51,6 +52,8 @@ def routes() -> Sequence[url]:
         _route("schedule", SchedulePage),
         _route("schedule_charts", ScheduleCharts),
         _route("owner", OwnerPage),
+        _route("calendars", CalendarsPage),
+        _route("calendar", CalendarPage),
         _route("runs", RunsPage),
         _route("errors", ErrorsPage),
         _route("run", RunPage, path="/(.+)"),

@@ -20,6 +20,7 @@ from sqlalchemy import ColumnElement, delete, func, insert, literal, or_, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.calendar_models import CALENDARS, LINKS, Calendar, ScheduleCalendar
+from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.db.statements import Row, in_index_order, insert_new
 from celery_dynbeat.db.statements import read as read_rows
 from celery_dynbeat.store.runs import execute_dml
@@ -208,6 +209,21 @@ def link_unlinked(
     if rows:
         connection = session.connection(bind_arguments={"mapper": ScheduleCalendar})
         insert_new(connection, LINKS, rows)
+
+
+@in_index_order
+def first_schedules(session: Session, *, name: str, limit: int) -> Sequence[Schedule]:
+    """Return up to ``limit`` schedules that use a calendar.
+
+    Those that were planned with the oldest version come first.
+    """
+    calendar_id = select(_CALENDAR.id).where(_CALENDAR.name == name).scalar_subquery()
+    linked = select(_LINK.schedule_id).where(_LINK.calendar_id == calendar_id)
+    in_order = linked.order_by(_LINK.planned_with, _LINK.schedule_id).limit(limit)
+    ids = session.scalars(in_order, bind_arguments={"mapper": ScheduleCalendar}).all()
+    rows = session.scalars(select(Schedule).where(Schedule.id.in_(ids)))
+    found = {row.id: row for row in rows}
+    return [found[each] for each in ids if each in found]
 
 
 @in_index_order

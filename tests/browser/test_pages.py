@@ -1,8 +1,11 @@
 """Each page in a real browser: its look, its accessibility, its errors."""
 
+from datetime import date
+
 import pytest
 
-from tests.support.browsers import NARROW
+from celery_dynbeat import Cron
+from tests.support.browsers import NARROW, WIDE
 from tests.support.flower_server import VERSIONS
 
 #: The pages, and the items of the navigation bar that they belong to.
@@ -38,6 +41,40 @@ def test_a_page_is_accessible_and_fits_each_width_and_theme(browser, flower, pag
     browser.screenshot(f"{page}-narrow")
     assert browser.overflow() == 0
     assert browser.driver.execute_script(CUT, ".db-overview") == 0
+
+
+def test_the_calendars_are_accessible_and_fit_each_width_and_theme(browser, flower, page_site):
+    calendars, mine = page_site.dynbeat.calendars, page_site.mine
+    calendars.put("holidays-de", dates=[date(2200, 12, day) for day in (24, 25, 26)])
+    calendars.put("sundays", trigger="0 0 * * sun", timezone="Europe/Berlin")
+    trigger = Cron("0 9 * * *").excluding(calendar="sundays")
+    mine.create("digest", task="mail.send_digest", trigger=trigger)
+    browser.log_in(f"{flower.url}/dynbeat/schedules", ALICE)
+
+    browser.find("a", text="Calendars").click()
+    look(browser, "calendars")
+    browser.find("a[data-row-link]", text="sundays").click()
+    browser.find("h1", text="sundays")
+    look(browser, "calendar")
+    browser.find("a[data-row-link]", text="digest").click()
+    browser.find("dd a", text="sundays")
+
+    mine.delete("digest")
+    calendars.delete("sundays")
+    calendars.delete("holidays-de")
+
+
+def look(browser, name):
+    """Check the accessibility and the width of a page, and take its screenshots."""
+    browser.find(".db-overview-items")
+    for theme in ("light", "dark"):
+        browser.prefer(theme)
+        assert browser.accessibility_errors() == []
+        browser.screenshot(f"{name}-{theme}")
+    browser.resize(NARROW)
+    browser.screenshot(f"{name}-narrow")
+    assert browser.overflow() == 0
+    browser.resize(WIDE)
 
 
 def test_the_chips_of_long_filters_wrap_in_a_narrow_window(browser, flower):

@@ -56,7 +56,7 @@ def test_the_page_names_the_calendars_and_what_they_take(dynbeat, mine, pages):
 
     text = unescape(pages.get(url()).text)
 
-    assert "<dt>Calendars</dt><dd>holidays</dd>" in text
+    assert '<dt>Calendars</dt><dd><a href="/dynbeat/calendar?name=holidays">holidays</a>' in text
     taken = text.partition('datetime="2026-11-23T00:00:00+00:00"')[2].partition("</tr>")[0]
     assert "calendar holidays" in taken
     assert "Unskip" not in taken

@@ -12,6 +12,7 @@ from celery_dynbeat.insights.statistics import run_times as run_times_module
 from celery_dynbeat.insights.statistics import timeline as timeline_module
 from celery_dynbeat.insights.statistics.bin_schedules import schedules_of_bin
 from celery_dynbeat.insights.statistics.calendar import calendar
+from celery_dynbeat.insights.statistics.calendar_schedules import calendar_schedules
 from celery_dynbeat.insights.statistics.histogram import Reads
 from celery_dynbeat.insights.statistics.run_times import run_times
 from celery_dynbeat.insights.statistics.timeline import timeline
@@ -94,7 +95,13 @@ def fill(dynbeat, kind):
     )
     run_id = f"CAST({run_id} AS uuid)" if json else run_id
     execute(dynbeat, RUNS.format(sequence=sequence, id=run_id, at=before.format("n * 6")))
-    for table in ("dynbeat_schedule", "dynbeat_run"):
+    dynbeat.calendars.put("holidays", trigger="@yearly")
+    links = "SELECT id, (SELECT MIN(id) FROM dynbeat_calendar), 1 FROM dynbeat_schedule"
+    execute(
+        dynbeat,
+        f"INSERT INTO dynbeat_schedule_calendar (schedule_id, calendar_id, planned_with) {links}",
+    )
+    for table in ("dynbeat_schedule", "dynbeat_run", "dynbeat_schedule_calendar"):
         execute(dynbeat, f"ANALYZE {'' if json else 'TABLE'} {table}")
 
 
@@ -109,6 +116,7 @@ def calls(dynbeat):
     context, schedule = dynbeat.context, {"owner": "user/1", "name": "n1"}
     zone = ZoneInfo("Asia/Seoul")
     yield "calendar", lambda: calendar(context, zone=zone, **schedule), 7 * 26 + 29
+    yield "calendar_schedules", lambda: calendar_schedules(context, name="holidays"), 1
     yield "run_times", lambda: run_times(context, **schedule), 60
     yield "next_fire_times", lambda: next_fire_times(context, **schedule), 1
     for (since, until), given in ((window, given) for window in WINDOWS for given in FILTERS):
