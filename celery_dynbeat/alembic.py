@@ -7,7 +7,7 @@ does not contain. Write in the application's ``env.py``:
 
     context.configure(..., include_name=include_name)
 
-With ``dynbeat_table_prefix``, give the prefix: ``include_name=excluding(prefix="billing_")``.
+If you use ``dynbeat_table_prefix``, pass the prefix: ``include_name=excluding(prefix="billing_")``.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ PREFIX = "dynbeat_"
 
 
 def excluding(prefix: str) -> Callable[[str | None, str, Mapping[str, str | None]], bool]:
-    """Return a function as ``include_name``, for tables with this ``dynbeat_table_prefix``.
+    """Return a function like ``include_name`` for tables with this ``dynbeat_table_prefix``.
 
     All tables whose name begins with the prefix are excluded. Do not use it for other tables.
     """

@@ -106,7 +106,7 @@ def _is_of_peer(thing: object) -> bool:
 
 
 def _zone(given: crontab) -> str | None:
-    """Return the zone of a crontab or of its application, None without an application."""
+    """Return the zone of a crontab or of its application, or None without an application."""
     # tz is a cached property. Unset, it falls back to the current application, so it is not read.
     known = "tz" in vars(given) or given._app is not None  # noqa: SLF001 - app falls back too
     return str(given.tz) if known else None
@@ -149,7 +149,7 @@ def _crontab_of(trigger: Cron, *, app: Celery) -> crontab:
     if unsupported:
         raise _refusal(trigger, f"a crontab does not support {unsupported}")
     if not same_clock(load_zone(zone), app.timezone):
-        rule = f"a crontab is in the zone of its application, {app.timezone}; give the Cron that"
+        rule = f"a crontab is in the zone of its application; give the Cron {app.timezone}"
         raise _refusal(trigger, rule)
     any_day = trigger.day_or and _is_either(fields) and (fields.day.full or fields.weekday.full)
     return crontab(

@@ -106,9 +106,9 @@ __all__ = [
 
 
 class EventSignal(Signal):  # type: ignore[misc]  # Celery has no types
-    """A signal that sends each event of one type, or those for which ``selects`` is true.
+    """A signal that sends the events of one type, or only those for which ``selects`` is true.
 
-    It listens to events only after a receiver was connected.
+    It listens to events only after a receiver has been connected.
     """
 
     def __init__(
@@ -119,13 +119,13 @@ class EventSignal(Signal):  # type: ignore[misc]  # Celery has no types
         self._selects = selects
 
     def connect(self, *args: Any, **kwargs: Any) -> Any:
-        """Connect a receiver, as ``Signal.connect``."""
+        """Connect a receiver, like ``Signal.connect``."""
         connected = super().connect(*args, **kwargs)
         subscribe(self._forward, self._event_type, in_context=True)
         return connected
 
     def disconnect(self, *args: Any, **kwargs: Any) -> Any:
-        """Disconnect a receiver, as ``Signal.disconnect``."""
+        """Disconnect a receiver, like ``Signal.disconnect``."""
         disconnected = super().disconnect(*args, **kwargs)
         if not self.receivers:
             unsubscribe(self._forward, self._event_type)

@@ -60,8 +60,8 @@ CONSUMER_STEP = "celery_dynbeat.worker.bootsteps:ProgressStep"
 class Dynbeat:
     """The schedules of a Celery application. Create one in the module that defines the app.
 
-    - It adds two things to each worker of the application: the guard, which lets each run start
-      once, and the recorder of outcomes.
+    - A Dynbeat adds two things to each worker of the application: the guard, which lets each run
+      start once, and the recorder of outcomes.
     - ``engine`` is an SQLAlchemy engine to share. Without it, dynbeat creates its own engine from
       dynbeat_database_url.
     - ``clock`` replaces the clock of the database, for tests.
@@ -70,10 +70,10 @@ class Dynbeat:
       or run in a separate one if the function returns None. For Django, use
       ``celery_dynbeat.django.current_session``.
 
-    It connects and reads settings only when it is first used. Raises ConfigurationError if ``app``
-    is not a Celery application, if ``engine`` is asynchronous or not an engine, or if
-    ``current_session`` is not a function. A call raises it if the function returns something other
-    than a session, or a session for another database.
+    A Dynbeat connects to the database and reads settings only when it is first used. Raises
+    ConfigurationError if ``app`` is not a Celery application, if ``engine`` is asynchronous or not
+    an engine, or if ``current_session`` is not a function. A call raises the same error if the
+    function returns something other than a session, or a session for another database.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Dynbeat:
 
     @cached_property
     def calendars(self) -> "Calendars":
-        """The shared calendars of the application, which triggers name."""
+        """The shared calendars of the application. Triggers refer to them by name."""
         # A late import, as above.
         from celery_dynbeat.api.calendars import Calendars  # noqa: PLC0415
 
@@ -138,8 +138,8 @@ class Dynbeat:
         """Record ``actor`` and ``reason`` in the audit of each edit in the block.
 
         ``actor``, such as the name of a user, has at most 255 characters, and ``reason`` has at
-        most 1,024. Blocks can be nested, and each thread and each asyncio task has its own. Raises
-        InvalidScheduleError with field ``"actor"`` or ``"reason"``.
+        most 1,024. Blocks can be nested. Each thread and each asyncio task has its own actor and
+        reason. Raises InvalidScheduleError with field ``"actor"`` or ``"reason"``.
         """
         # A late import, as above.
         from celery_dynbeat.api.acting import acting  # noqa: PLC0415

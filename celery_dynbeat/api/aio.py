@@ -54,14 +54,15 @@ class AsyncDynbeat:
 
     @cached_property
     def calendars(self) -> AsyncCalendars:
-        """The shared calendars of the application, which triggers name."""
+        """The shared calendars of the application. Triggers refer to them by name."""
         return AsyncCalendars(self.context)
 
     @staticmethod
     def acting(*, actor: str, reason: str = "") -> AbstractContextManager[None]:
         """Record ``actor`` and ``reason`` in the audit of each edit in the block.
 
-        Like ``Dynbeat.acting``, this is a plain ``with`` block. Each asyncio task has its own.
+        Like ``Dynbeat.acting``, this is a plain ``with`` block. Each asyncio task has its own actor
+        and reason.
         """
         return Dynbeat.acting(actor=actor, reason=reason)
 

@@ -66,7 +66,7 @@ class _AsyncCalls:
 
 @_awaiting(SharedCalls)
 class AsyncSharedCalls(_AsyncCalls):
-    """The calls that an owner and all owners have, awaited."""
+    """The asynchronous calls that exist both for one owner and for all owners."""
 
 
 @_awaiting(OwnerSchedules)
@@ -97,11 +97,11 @@ class AsyncSchedules(AsyncSharedCalls):
         super().__init__(context, Schedules(context))
 
     def for_owner(self, owner: str) -> AsyncOwnerSchedules:
-        """Return the schedules of ``owner``, as ``Schedules.for_owner``. It is not awaited."""
+        """Return the schedules of ``owner``, like ``Schedules.for_owner``. It is not awaited."""
         return AsyncOwnerSchedules(self._context, self._calls.for_owner(owner))
 
     def for_group(self, group: str) -> AsyncGroupSchedules:
-        """Return the schedules of ``group``, as ``Schedules.for_group``. It is not awaited."""
+        """Return the schedules of ``group``, like ``Schedules.for_group``. It is not awaited."""
         return AsyncGroupSchedules(self._context, self._calls.for_group(group))
 
 

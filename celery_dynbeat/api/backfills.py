@@ -136,7 +136,7 @@ def _count_error(row: Schedule, since: datetime, until: datetime, count: int) ->
     if count:
         rule = (
             f"there are more than {MAX_FIRE_TIMES} fire times up to {until}, the limit of one"
-            " backfill: split the span, and create one backfill after the other"
+            " backfill: split the span, and create the backfills one after another"
         )
     else:
         anchor = row.start_at or row.anchor_at or row.created_at
@@ -150,8 +150,8 @@ def _count_error(row: Schedule, since: datetime, until: datetime, count: int) ->
 
 def _cost_error(since: datetime, until: datetime, found: Sequence[datetime]) -> Exception:
     rule = (
-        f"to find the fire times up to {until} takes more than {PLAN_STEPS} steps: split the span,"
-        f" for example after the first {len(found)}, at {found[-1]}, and create one backfill after"
-        " the other"
+        f"finding the fire times up to {until} takes more than {PLAN_STEPS} steps: split the span, "
+        f"for example after the first {len(found)}, at {found[-1]}, and create the backfills one "
+        "after another"
     )
     return checks.invalid("since", since, rule)

@@ -58,6 +58,6 @@ class Calls:
                 checks.check_owner(owner)
         if self._owner is not None and owner is not None and not is_in(owner, self._owner):
             whose = described_owner(self._owner)
-            rule = f"these are the calls of {whose}: call for_owner() with the other"
+            rule = f"is outside the scope of these calls, {whose}: call for_owner() with it"
             raise checks.invalid("owner", owner, rule)
         return {**matching, "owner": self._owner if owner is None else owner}

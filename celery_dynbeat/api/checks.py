@@ -52,7 +52,7 @@ def invalid(field: str, value: object, rule: str) -> InvalidScheduleError:
 def check_name(field: str, value: object, *, empty: bool = False) -> str:
     """Return ``value`` if it is a valid name, owner or task: 1 to 255 printable characters.
 
-    With ``empty`` the empty string is valid too.
+    If ``empty`` is true, the empty string is also valid.
     """
     if not isinstance(value, str):
         example = ", such as 'user:42'" if field in {"owner", "to"} else ""
@@ -152,8 +152,8 @@ def _min_bytes(value: Any) -> int:
 def payload_too_large(field: str, value: Any, size: object, limit: int) -> InvalidScheduleError:
     """Return the error for a payload of more than ``limit`` bytes."""
     rule = (
-        f"args, kwargs and options are {size} bytes as JSON, dynbeat_max_payload_bytes allows"
-        f" {limit}: store large data elsewhere and pass its key"
+        f"args, kwargs and options are {size} bytes as JSON, but dynbeat_max_payload_bytes"
+        f" allows {limit}: store large data elsewhere and pass its key"
     )
     return invalid(field, value, rule)
 
@@ -208,7 +208,7 @@ def check_run_id(field: str, value: Any) -> str:
 def check_version(field: str, value: Any) -> int:
     """Return ``value`` if it can be the version of a schedule."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
-        raise invalid(field, value, "must be the number that was read as .version of the schedule")
+        raise invalid(field, value, "must be a number that you read as .version of the schedule")
     return value
 
 

@@ -13,7 +13,7 @@ StatusFilter: TypeAlias = str | Collection[str]
 
 
 class OwnerFilter(TypedDict, total=False):
-    """The filter of calls that only an owner, or a group of owners, limits."""
+    """The filter of calls that can be limited only to an owner or to a group of owners."""
 
     owner: str | None
 

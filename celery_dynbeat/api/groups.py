@@ -75,7 +75,7 @@ class GroupSchedules(
         if not isinstance(erase_history, bool):
             raise checks.invalid("erase_history", erase_history, "must be True or False")
         if progress is not None and not callable(progress):
-            raise checks.invalid("progress", progress, "must be a function of one number")
+            raise checks.invalid("progress", progress, "must be a function that takes one number")
         if expected is not None:
             self._check_number(session, expected)
         delete = erasure.erase_group if erase_history else erasure.delete_group

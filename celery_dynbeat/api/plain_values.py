@@ -16,7 +16,7 @@ _MAX_INTEGER = 2**63
 
 
 def copy_plain(value: Any) -> tuple[Any] | None:
-    """Return a copy of ``value`` in a tuple, None if the value needs the round trip."""
+    """Return a copy of ``value`` in a tuple, or None if the value needs the round trip."""
     copy = _copy(value, _LEVELS)
     return None if copy is _OTHER else (copy,)
 

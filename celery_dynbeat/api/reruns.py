@@ -245,7 +245,7 @@ def _new_row(matching: RerunFilter, *, total: int, batch_size: int) -> Request:
 
 
 def _find_run(session: Session, *, owner: str | None, run_id: str) -> Run:
-    """Return the run; ``owner`` None means any owner. Raises RunNotFoundError."""
+    """Return the run; ``owner=None`` means any owner. Raises RunNotFoundError."""
     run = runs.get(session, run_id=run_id)
     if run is None or (owner is not None and run.owner != owner):
         raise RunNotFoundError(owner=owner, run_id=run_id)

@@ -70,7 +70,7 @@ class Schedules(SharedCalls, AlertTargetCalls, MoveCalls):
         if not isinstance(erase_history, bool):
             raise checks.invalid("erase_history", erase_history, "must be True or False")
         if progress is not None and not callable(progress):
-            raise checks.invalid("progress", progress, "must be a function of one number")
+            raise checks.invalid("progress", progress, "must be a function that takes one number")
         with acting_as(actor=actor, reason=reason):
             if not erase_history:
                 return erasure.delete(self._context, session, owner=owner)

@@ -115,8 +115,8 @@ def _retry_value(name: str, text: str) -> object:
         return int(text) if text.isdecimal() and len(text) < _MAX_DIGITS else float(text)
     except ValueError:
         raise ValueError(
-            f"{shorten(text)} is no number: write how many retries, such as 3, or arguments of"
-            " Retry, such as 'times=3, delay=5m, factor=2'"
+            f"{shorten(text)} is not a number: write how many retries, such as 3, or arguments of "
+            "Retry, such as 'times=3, delay=5m, factor=2'"
         ) from None
 
 

@@ -15,8 +15,8 @@ def lazy_exports(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` of ``package``.
 
-    ``names`` maps each module of the package to its exported names. The modules are attributes,
-    too.
+    ``names`` maps each module of the package to its exported names. The modules are also
+    attributes.
     """
     modules = {name: module for module, exported in names.items() for name in exported}
     children = {module.partition(".")[0]: module for module in names}

@@ -1,4 +1,4 @@
-"""When a schedule's state is an alert: the own rules of a schedule, and those that apply."""
+"""The rules that decide when an alert opens: a schedule's own rules, and the rules in effect."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -39,7 +39,7 @@ class EffectiveRules:
 
     @property
     def needs_checks(self) -> bool:
-        """Whether no event tells of the alert, so that the schedule needs regular checks."""
+        """Whether no event reports the alert, so that the schedule needs regular checks."""
         return self.silent_after is not None or self.frequent_above is not None
 
 
@@ -86,7 +86,7 @@ class AlertRules:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "AlertRules":
-        """Return the rules of a dict: the output of ``to_json``, or the arguments as a dict.
+        """Return the rules in a dict, which is the output of ``to_json`` or contains arguments.
 
         Raises InvalidScheduleError.
         """

@@ -99,7 +99,8 @@ class DatabaseClock:
         return self._monotonic() - self._sync_tried > RESYNC_INTERVAL.total_seconds()
 
     def _resynchronise(self, base: tuple[datetime, float]) -> tuple[datetime, float]:
-        # Before the reading, so that other threads and asyncio tasks do not read the clock as well.
+        # Before the reading, so that no other thread or asyncio task reads the clock at the same
+        # time.
         self._sync_tried = self._monotonic()
         try:
             return self._synchronise()

@@ -33,7 +33,7 @@ class InvalidTriggerError(DynbeatError, ValueError):
 
 
 class UnresolvedCalendarError(DynbeatError, RuntimeError):
-    """A search for fire times of a trigger whose calendars have not been read.
+    """A search for fire times needs the days of calendars that have not been read.
 
     ``names`` are the calendars. It is an error of the calling code, not of the trigger.
     """
@@ -68,7 +68,7 @@ class CalendarNotFoundError(DynbeatError, LookupError):
 class CalendarInUseError(DynbeatError):
     """A calendar cannot be deleted, because ``schedules`` schedules name it.
 
-    There are more than that many if ``is_exact`` is false.
+    If ``is_exact`` is false, there are more.
     """
 
     def __init__(self, *, name: str, schedules: int, is_exact: bool) -> None:
@@ -85,8 +85,8 @@ class CalendarInUseError(DynbeatError):
 class UnusableCalendarError(DynbeatError):
     """A schedule cannot be planned with the present days of its calendars.
 
-    Beat stores it in the row of the schedule. The plan after the next edit of a calendar removes
-    it. ``names`` are the calendars.
+    Beat stores the error in the row of the schedule, and removes it when it plans the schedule
+    after the next edit of a calendar. ``names`` are the calendars.
     """
 
     def __init__(
@@ -249,7 +249,7 @@ class HeldByOthersError(DynbeatError):
 class OwnerLimitError(DynbeatError):
     """A call would create more schedules than a limit allows.
 
-    ``owner`` is the owner of the new schedules. ``limit_owner`` is whose limit it is: the owner, or
+    ``owner`` is the owner of the new schedules. ``limit_owner`` is the owner that has the limit, or
     one of its groups, such as ``"org:7/"``. It has ``used`` schedules, the call would create
     ``wanted`` more, and it may have at most ``limit``. ``setting`` is the name of the setting.
     """

@@ -1,4 +1,4 @@
-"""Limits by plan: what ``dynbeat_owner_limits`` says about an owner and about its groups. PURE.
+"""The limits that ``dynbeat_owner_limits`` sets for an owner and for its groups. PURE.
 
 A group is the first part of an owner, up to a "/": owner ``"org:7/user:42"`` is in group
 ``"org:7/"``. The setting is asked for the owner and for each group of the owner.
@@ -118,7 +118,7 @@ LimitFunction: TypeAlias = Callable[[str], "OwnerLimits | Mapping[str, Any] | No
 
 
 class Limit(NamedTuple):
-    """One value of a limit: whose it is, and the setting that it comes from."""
+    """One value of a limit, the owner or group that has it, and the setting that contains it."""
 
     value: Any
     owner: str
@@ -131,7 +131,7 @@ class Limit(NamedTuple):
 
     @property
     def named(self) -> str:
-        """The setting, and whose limit it is if the setting has several."""
+        """The setting, and the owner or group that has the limit if the setting has several."""
         of = f" of {self.whose}" if self.setting.startswith(SETTING) else ""
         return f"{self.setting}{of}"
 
@@ -166,11 +166,11 @@ class LimitsByOwner:
         return OwnerLimits.of(self._given(name))
 
     def max_schedules(self, owner: str, *, default: int | None) -> Sequence[Limit]:
-        """Return the limits on the schedules of ``owner``: of its groups, then its own."""
+        """Return the limits on the schedules of ``owner``: first of its groups, then its own."""
         return self._counts(owner, "max_schedules", default_max_schedules(owner, default))
 
     def max_running(self, owner: str, *, default: int | None) -> Sequence[Limit]:
-        """Return the limits on the runs of ``owner`` that have a slot: of its groups, then own."""
+        """Return the limits on runs of ``owner`` with a slot: first of its groups, then its own."""
         return self._counts(owner, "max_running", _default_max_running(owner, default))
 
     def max_starts(self, owner: str, *, default: int | None) -> Sequence[Limit]:
@@ -211,7 +211,7 @@ class LimitsByOwner:
         return _LimitsOfPass(self)
 
     def _values(self, owner: str, field: str) -> Sequence[Limit]:
-        """Return the values of ``field``: of the groups from the largest, then of the owner."""
+        """Return the values of ``field``, first of the largest group and at last of the owner."""
         names = [*groups_of(owner), owner]
         return [Limit(getattr(self.of(name), field), name, f"{SETTING}: {field}") for name in names]
 

@@ -1,4 +1,4 @@
-"""The setting ``dynbeat_recipient``: who gets the notices of an owner about its schedules."""
+"""The setting ``dynbeat_recipient``, which says who gets the notices to an owner."""
 
 import logging
 import sys

@@ -19,8 +19,8 @@ MAX_DELAY = timedelta(days=36_525)
 class Retry:
     """When a failed run starts again, under the same id as a new attempt.
 
-    - ``times`` is the largest number of retries of a run, from 0 to 100; 0 means none. Celery's own
-      retries of the task count.
+    - ``times`` is the largest number of retries of a run, from 0 to 100; 0 means none. Retries that
+      the task itself requests also count.
     - ``delay`` is the time from the failure to the first retry, at least 1 second. Each retry
       multiplies it by ``factor``, from 1 to 100, up to ``max_delay``. Without ``max_delay``, there
       is no upper bound. Durations are timedeltas or numbers of seconds.
@@ -54,7 +54,7 @@ class Retry:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Retry":
-        """Return the policy of a dict: the output of ``to_json``, or the arguments as a dict.
+        """Return the policy in a dict, which is the output of ``to_json`` or contains arguments.
 
         Raises InvalidScheduleError.
         """
@@ -64,7 +64,7 @@ class Retry:
                 rule = f"there is no such argument; {suggestion(name, known)}"
                 raise _invalid(str(name)[:40], value[name], rule)
         if "times" not in value:
-            message = "retry: times is missing: add how many retries a run has at most"
+            message = "retry: times is missing: add the largest number of retries of a run"
             raise InvalidScheduleError(message, field="retry")
         return cls(**value)
 
@@ -87,7 +87,7 @@ class Retry:
         """Return when a run that failed at ``now`` starts again, or None for a final failure.
 
         ``retries`` is how many retries the run has had. ``next_fire_at`` is the next fire time of
-        its schedule, None if there is none.
+        its schedule, or None if there is none.
         """
         if retries >= self.times:
             return None
@@ -101,7 +101,7 @@ class Retry:
 
 
 def effective_retry(stored: object, default: Retry | None) -> Retry | None:
-    """Return the policy of a schedule from its column ``retry``, NULL: ``dynbeat_retry``."""
+    """Return the policy in the column ``retry``, or ``dynbeat_retry`` if the column is NULL."""
     return default if stored is None else stored_retry(stored)
 
 

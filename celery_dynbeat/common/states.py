@@ -115,7 +115,7 @@ REQUEUE = _transition((Status.RUNNING,), Status.SENT)
 #: A worker did not execute a run that it may have marked as running. The run is ``lost`` if the
 #: worker could not say so before it counted as dead.
 UNDO_START = _transition(OWNED, Status.SENT)
-#: An attempt ends. The attempt of a ``lost`` run can end too: its worker was only slow.
+#: An attempt ends. The attempt of a ``lost`` run can also end, if its worker was only slow.
 FINISH = _transition(
     OWNED,
     *(Status.SUCCEEDED, Status.FAILED, Status.RETRYING, Status.REVOKED, Status.SKIPPED),

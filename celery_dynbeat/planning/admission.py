@@ -52,7 +52,7 @@ def free_slots(caps: Caps, used: Used, *, most: int) -> int:
 
 
 def full_limit(caps: Caps, used: Used) -> Limit | None:
-    """Return the limit for which a run of the owner waits, None if it has a free slot."""
+    """Return the limit for which a run of the owner waits, or None if it has a free slot."""
     for limits, counts in ((caps.running, used.running), (caps.starts, used.starts)):
         for limit in limits:
             if counts[limit.owner] >= limit.value:

@@ -186,7 +186,7 @@ class Forecast:
         return _Series(spec, fire_at, claim_at, skipped)
 
     def _steps(self, spec: ScheduleSpec, left: int | None, fire_at: datetime) -> _Steps | None:
-        """Return the steps of an ``Every`` of elapsed time, None for another trigger."""
+        """Return the steps of an ``Every`` of elapsed time, or None for another trigger."""
         trigger = spec.trigger
         if not isinstance(trigger, Every) or not trigger.interval or trigger.anchor is None:
             return None

@@ -1,4 +1,4 @@
-"""Decide which notices an owner gets about its schedules: pure functions.
+"""Decide which notices an owner gets about its schedules. These are pure functions.
 
     alert opens     --opened-->     OPENED, due after dynbeat_alert_delay
     alert recovers  --recovered-->  RECOVERED, due when it has lasted, if the opening was reported
@@ -51,8 +51,9 @@ def recovered(
 ) -> AlertState:
     """Return a recovered alert with its notice.
 
-    ``reports``: its rules want the recovery to be reported. An opening that waits for its notice is
-    reported even without. ``rule_applies`` False: no notice reports the alert.
+    If ``reports`` is true, the rules of the alert want its recovery to be reported. An opening that
+    waits for its notice is always reported. If ``rule_applies`` is false, no notice reports the
+    alert.
     """
     if not rule_applies:
         return _with(state, None, None)

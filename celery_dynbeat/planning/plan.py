@@ -1,4 +1,4 @@
-"""Decide which fire times of a schedule become runs: pure functions of an instant.
+"""Decide which fire times of a schedule become runs. These are pure functions of an instant.
 
 No function here reads a clock, a table or a setting. The rules come from "Time" and "Policies" of
 docs/explanation/design.md.
@@ -6,8 +6,9 @@ docs/explanation/design.md.
     due fire times -> quiet hours -> catch_up -> wanted -> overlap -> send, buffered
                    -> skipped                -> missed            -> overlapped
 
-Nothing is sent in quiet hours. A fire time in them is due at their end (``run_at``). Then those in
-a window with the policy "skip" are recorded as skipped, and ``catch_up`` decides about the others.
+Nothing is sent in quiet hours. A fire time in quiet hours is due at their end (``run_at``). At that
+time, fire times in a window with the policy "skip" are recorded as skipped, and ``catch_up``
+decides about the others.
 """
 
 import hashlib
@@ -45,12 +46,12 @@ _Instants = tuple[datetime, ...]
 class OutgoingRun(NamedTuple):
     """A run that beat sends, with the columns of its schedule that the message needs.
 
-    ``version`` is the schedule's version when its row was read. ``expires_at`` None means that the
+    ``version`` is the schedule's version when its row was read. ``expires_at=None`` means that the
     run may start at any time. ``attempt`` and ``retries`` count the attempts and retries that the
     run has had. ``unstarted_since`` is when the run was first sent, if no worker has started it.
-    ``origin`` is a value of ``db.models.Origin``. ``pings``: workers ping the URL of the schedule.
-    ``retry`` None means that a failed run does not start again. ``next_fire_at`` is known if that
-    policy needs it.
+    ``origin`` is a value of ``db.models.Origin``. ``pings`` is true if workers ping the URL of the
+    schedule. ``retry=None`` means that a failed run does not start again. ``next_fire_at`` is known
+    if that policy needs it.
     """
 
     run_id: str
@@ -91,7 +92,7 @@ class Plan(NamedTuple):
 
     The fire times in ``send`` become runs that are sent now. Those in ``buffered`` become runs that
     wait until the previous run has ended. ``replaces`` means that the previous runs are cancelled.
-    ``next_fire_at`` None means that the schedule has finished.
+    ``next_fire_at=None`` means that the schedule has finished.
     """
 
     send: _Instants = ()
@@ -110,7 +111,7 @@ class _CatchUp(NamedTuple):
     """The fire times that ``catch_up`` wants to send, and those that were missed.
 
     All fire times up to ``decided_until`` are decided. Later ones stay due for the next pass.
-    ``upcoming`` is the first fire time after it, None if it was not searched for.
+    ``upcoming`` is the first fire time after it, or None if it was not searched for.
     """
 
     wanted: _Instants

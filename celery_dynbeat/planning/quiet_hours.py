@@ -29,7 +29,7 @@ POLICIES = ("after", "skip")
 #: Windows of one owner or group.
 MAX_WINDOWS = 50
 _WHOLE_WEEK = (
-    "cover the whole week, with the windows of groups: no run would ever be sent; leave some out"
+    "with the windows of groups, cover the whole week, so no run would be sent; leave some out"
 )
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DAY, _WEEK = 24 * 60, 7 * 24 * 60
@@ -73,7 +73,7 @@ class QuietHours:
 
     @classmethod
     def from_text(cls, text: object) -> "QuietHours":
-        """Return the window of a text such as ``"mon-fri 22:00-07:00"`` or ``"22:00-07:00"``.
+        """Return the window in a text such as ``"mon-fri 22:00-07:00"`` or ``"22:00-07:00"``.
 
         Raises InvalidScheduleError.
         """
@@ -220,7 +220,7 @@ class Windows:
     def end(self, instant: datetime) -> datetime:
         """Return the first instant from ``instant`` on that no span covers.
 
-        Near the end of the calendar it is ``instant``.
+        Near the end of the calendar, it returns ``instant`` itself.
         """
         try:
             return self.changes_at(instant) if self.covers(instant) else instant
@@ -284,7 +284,7 @@ class Quiet:
         return instant if self.end(instant) == instant else self.windows.start(instant)
 
     def note(self, fire_at: datetime) -> str | None:
-        """Return what the quiet hours do to a fire time, or None if they do nothing."""
+        """Return a note if quiet hours skip or delay the run of a fire time, or else None."""
         if self.skips(fire_at):
             return "in quiet hours: not sent"
         end = self.end(fire_at)
@@ -300,8 +300,9 @@ class Quiet:
 class AwakeTrigger(Trigger):
     """The fire times of ``trigger`` up to ``until`` that are not in ``skipping``. Never stored.
 
-    Later ones are not searched for: it is for the fire times that are due. A search of a costly
-    trigger over many windows ends early, as if the rest were in ``skipping``.
+    It is for due fire times, so it does not search for later ones. If the trigger is costly and
+    many windows follow each other, the search stops early. It then treats the remaining fire times
+    as skipped.
     """
 
     __slots__ = ("_skipping", "_trigger", "_until")

@@ -14,8 +14,8 @@ delivers events to their listeners: at once, or with the transaction that they r
 
 A caller builds an event only if ``has_listeners`` of its type is true. Without listeners, an event
 costs one look-up. An error of a listener is logged and affects neither the caller nor other
-listeners, except an error of the database in a listener of the transaction: it is raised, as that
-of each other statement of the transaction.
+listeners, except an error of the database in a listener of the transaction. This error is raised,
+like an error of any other statement of the transaction.
 
 Listeners belong to the process. A forked process inherits them.
 """
@@ -77,8 +77,9 @@ def subscribe(
     """Call ``listener`` with each event of these types.
 
     ``key`` identifies it; None means the listener itself. If the key has a listener already, as in
-    a forked process, nothing changes. ``in_context``: it runs code of the application, which may
-    ask for the present task, or a library that adds the context of the present task.
+    a forked process, nothing changes. ``in_context`` is true if the listener runs code of the
+    application, which may ask for the current task, or a library that adds the context of the
+    current task.
     """
     _add(_listeners, listener, event_types, key=key)
     if in_context:
@@ -86,7 +87,7 @@ def subscribe(
 
 
 def unsubscribe(key: Hashable, *event_types: type) -> None:
-    """Call the listener with this key no more for these types."""
+    """Stop calling the listener with this key for these types."""
     _remove(_listeners, key, event_types)
     _remove(_context_listeners, key, event_types)
 
@@ -108,7 +109,7 @@ def subscribe_in_transaction(
 
 
 def unsubscribe_in_transaction(key: Hashable, *event_types: type) -> None:
-    """Call the listener with this key no more for these types."""
+    """Stop calling the listener with this key for these types."""
     _remove(_transaction_listeners, key, event_types)
 
 
@@ -155,7 +156,7 @@ def emit_on_commit(session: Session, *events: object) -> None:
     """Call the listeners of the transaction now, and all others after the commit of ``session``.
 
     After the commit the session has returned its connection to the pool, so a listener may call the
-    API. After a rollback, of a savepoint too, nothing is delivered.
+    API. After a rollback, even of a savepoint, nothing is delivered.
     """
     _emit_in_transaction(session, events)
     heard = [event for event in events if type(event) in _listeners]

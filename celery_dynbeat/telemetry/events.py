@@ -1,4 +1,4 @@
-"""What happens to a run, a schedule, a hold, a pass or an alert: one frozen dataclass each.
+"""What happens to a run, a schedule, a hold, a pass or an alert, as frozen dataclasses.
 
 The code of a transition builds an event only if ``has_listeners`` is true for its type, and emits
 it once (``telemetry``). ``schedule`` is the name of the schedule. Instants are aware and
@@ -89,7 +89,10 @@ class SentRun(_Event):
 
 
 class SentRuns(Sequence[SentRun]):
-    """The sent runs of a batch, in the order of the messages. Built when a listener reads them."""
+    """The sent runs of a batch, in the order of the messages.
+
+    They are built when a listener reads them.
+    """
 
     def __init__(self, build: Callable[[], Sequence[SentRun]]) -> None:
         self._build: Callable[[], Sequence[SentRun]] | None = build
@@ -150,7 +153,7 @@ class FireTimesSkipped(_Event):
 
 
 class RunStarted(_Event):
-    """A worker starts an attempt. ``waited`` is the time since its message was sent, if known.
+    """A worker starts an attempt. ``waited`` is the time since its message was sent, or None.
 
     ``pings`` is true if the schedule may have a ping URL.
     """
@@ -225,7 +228,7 @@ class RunEnded(_Event):
 class RunNotTerminated(_Event):
     """A run that a newer run replaces continues: this kind of pool cannot terminate it.
 
-    ``repeated``: this worker has reported it of another run.
+    ``repeated`` is true if this worker has already reported this for another run.
     """
 
     run_id: str
@@ -301,7 +304,7 @@ class RunLost(_Event):
 
 
 class ReplacedRunLost(RunLost):
-    """The worker of a run died that a newer run was to replace. The run is revoked."""
+    """The worker of a run died, and a newer run was to replace that run. The run is revoked."""
 
 
 class RunUnpublishable(_Event):
@@ -331,7 +334,7 @@ class RunDeclined(_Event):
 class LateRun(_Event):
     """The oldest due run of a schedule, and how late it is. Jitter and holds do not count.
 
-    Without ``run_id`` the run is not made yet, because its queue is refused.
+    Without ``run_id``, the run does not exist yet, because its queue is refused.
     """
 
     run_id: str | None
@@ -386,7 +389,7 @@ class TriggerUnsupported(_Event):
 
 
 class OwnerCostly(_Event):
-    """The schedules of an owner take long to plan. The other owners come first for a time."""
+    """The schedules of an owner take a long time to plan. Other owners come first for some time."""
 
     owner: str
     second_for: timedelta
@@ -405,7 +408,10 @@ class PausesEnded(_Event):
 
 
 class CalendarInForce(_Event):
-    """All schedules of a calendar are planned with its ``version``, ``after`` the edit."""
+    """All schedules of a calendar are planned with its ``version``.
+
+    ``after`` is the time since the edit.
+    """
 
     calendar: str
     version: int
@@ -413,7 +419,10 @@ class CalendarInForce(_Event):
 
 
 class TerminationFailed(_Event):
-    """``count`` runs that newer runs replace continue. ``repeated``: for the same reason again."""
+    """``count`` runs continue although newer runs replace them.
+
+    ``repeated`` is true if the previous failure had the same reason.
+    """
 
     count: int
     reason: str

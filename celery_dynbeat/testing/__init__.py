@@ -8,8 +8,9 @@
     beat.run_until_idle()
     assert [run.task for run in beat.publisher.sent] == ["mail.send_digest"]
 
-The passes run as in a real beat, on a real database. No broker is needed unless you pass a real
-publisher. In pytest use the fixtures ``dynbeat_clock`` and ``dynbeat_beat`` (``plugin``).
+The passes are the same as in a real beat, and use a real database. No broker is needed unless you
+pass a real publisher. In pytest use the fixtures ``dynbeat_clock`` and ``dynbeat_beat``
+(``plugin``).
 """
 
 from typing import TYPE_CHECKING

@@ -86,9 +86,9 @@ class ManualBeat(Generic[P]):
         )
 
     def tick(self) -> timedelta:
-        """Make one pass, and return how long beat could sleep after it. Zero: more may be due.
+        """Make one pass, and return how long beat could sleep after it.
 
-        Raises the errors of the publisher and of the database.
+        Zero means that more may be due. Raises the errors of the publisher and of the database.
         """
         self._context.prepare()
         # A test may change rows without a notification.

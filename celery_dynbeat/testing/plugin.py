@@ -63,7 +63,7 @@ def dynbeat_beat(
     from celery_dynbeat.testing.overriding import delete_rows, override
 
     with override(dynbeat_instance, database=dynbeat_database, clock=dynbeat_clock):
-        # Before the rows are deleted: ManualBeat rejects a database that is no test database.
+        # Before the rows are deleted: ManualBeat rejects a database that is not a test database.
         beat = ManualBeat(dynbeat_instance, run_tasks=True)
         delete_rows(dynbeat_instance)
         yield beat

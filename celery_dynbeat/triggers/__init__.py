@@ -82,7 +82,7 @@ _BEGINNING_LENGTH = 200
 def parse_trigger(kind: str, spec: str, *, timezone: str | None = None) -> Trigger:
     """Return the trigger of a database row: the inverse of ``Trigger.kind`` and ``Trigger.spec``.
 
-    Case and spaces may differ, because people write rows by hand too. Only rules of the wall clock
+    Case and spaces may differ, because people also write rows by hand. Only rules of the wall clock
     use ``timezone``.
 
     Raises ``InvalidTriggerError``, and no other error, for any text.

@@ -257,8 +257,8 @@ class Trigger(ABC):
         (``PT5M``, ``P1D``, ``R/2026-01-31T09:00:00Z/P1M``), an instant (``2026-11-21T09:00:00Z``),
         or the lines of a recurrence rule (``FREQ=WEEKLY;BYDAY=MO``).
 
-        ``Trigger.from_text`` returns a trigger of any kind, but ``Cron.from_text`` only a ``Cron``.
-        Raises ``InvalidTriggerError``.
+        ``Trigger.from_text`` accepts triggers of any kind. ``Cron.from_text`` accepts only a
+        ``Cron``. Raises ``InvalidTriggerError``.
         """
         return cls._checked_kind(load_parser("text")(text), text)
 
@@ -411,8 +411,8 @@ class Trigger(ABC):
 
         A fire time on another day moves to the same wall time of the ``"next"`` or ``"previous"``
         business day. The days of ``calendar``, the name of a shared calendar, and its weekend are
-        not business days. The days are days of ``timezone``, by default of this trigger's zone,
-        else of UTC. Raises ``InvalidTriggerError``.
+        not business days. The days are in ``timezone``, or else in this trigger's zone, or else in
+        UTC. Raises ``InvalidTriggerError``.
         """
         make = load_class("on_business_day")
         trigger: Trigger = make(self, direction, calendar=calendar, timezone=timezone)
@@ -426,9 +426,9 @@ class Trigger(ABC):
     def resolved(self, calendars: Calendars) -> "Trigger":  # noqa: ARG002 - few name calendars
         """Return this trigger with the days of its calendars.
 
-        Without them a trigger that names calendars can be compared, described and stored. A search
-        for its fire times raises ``UnresolvedCalendarError``. Raises ``InvalidTriggerError`` if a
-        calendar is missing.
+        Without these days, a trigger that names calendars can be compared, described and stored,
+        but a search for its fire times raises ``UnresolvedCalendarError``. Raises
+        ``InvalidTriggerError`` if a calendar is missing.
         """
         return self
 

@@ -32,12 +32,12 @@ def check_name(name: object) -> str:
 class CalendarDays:
     """The days of one version of a calendar.
 
-    The days are ``dates``, and each day on which ``trigger`` fires. ``weekend`` are the days of the
-    week that are no business days, Monday is 0. It counts only for business days. The stored
-    calendar has ``id`` and ``version``.
+    The days are ``dates``, and each day on which ``trigger`` fires. ``weekend`` contains the days
+    of the week that are not business days, where Monday is 0. Only ``on_business_day`` uses it.
+    ``id`` and ``version`` identify the stored calendar.
 
-    Equal by content. The hash needs only the name and the version, because there can be thousands
-    of dates.
+    Two objects with the same content are equal. The hash needs only the name and the version,
+    because there can be thousands of dates.
     """
 
     name: str

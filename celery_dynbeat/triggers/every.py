@@ -57,7 +57,7 @@ class CalendarSteps:
         object.__setattr__(self, "wall", wall_at(self.zone, self.anchor))
 
     def at(self, index: int) -> datetime | None:
-        """Return the instant of a step, None past LATEST. Step 0 is the anchor."""
+        """Return the instant of a step, or None past LATEST. Step 0 is the anchor."""
         if index == 0:
             return self.anchor
         try:
@@ -198,7 +198,7 @@ class Every(Trigger):
         return duration if self.anchor is None else f"R/{format_instant(self.anchor)}/{duration}"
 
     def next_after(self, instant: datetime) -> datetime | None:
-        """Return the first fire time strictly after ``instant``, None past LATEST."""
+        """Return the first fire time strictly after ``instant``, or None past LATEST."""
         instant = utc(instant, field="instant")
         if self.anchor is not None and instant < self.anchor:
             return self.anchor

@@ -31,7 +31,7 @@ from celery_dynbeat.triggers.base import (
 _EARLIEST, _LATEST = datetime(1900, 1, 1, tzinfo=UTC), datetime(2999, 1, 1, tzinfo=UTC)
 _EPOCH = datetime(1899, 12, 31, 12, tzinfo=UTC)
 _DAY = timedelta(days=1)
-# Each event happens at least once a year at every place, at the poles too.
+# Each event happens at least once a year at every place, including the poles.
 _MAX_DAYS = 400
 # One event takes half a millisecond to compute.
 _EVENT_STEPS, _DAY_STEPS = 8 * LOOKUP_STEPS, 2 * LOOKUP_STEPS
@@ -188,7 +188,7 @@ def _search_steps(instant: datetime, fire_time: datetime | None) -> int:
 
 @lru_cache(maxsize=8192)
 def _fire_time(trigger: Solar, day: int) -> datetime | None:
-    """Return the fire time of a solar day, None when there is none."""
+    """Return the fire time of a solar day, or None when there is none."""
     at = _event_on(trigger, day)
     if at is None:
         return None
@@ -201,7 +201,7 @@ def _fire_time(trigger: Solar, day: int) -> datetime | None:
 
 @lru_cache(maxsize=8192)
 def _event_on(trigger: Solar, day: int) -> float | None:
-    """Return when the event happens on a solar day, None if it does not.
+    """Return when the event happens on a solar day, or None if it does not.
 
     The day lasts from antitransit to antitransit.
     """

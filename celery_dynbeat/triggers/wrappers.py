@@ -86,12 +86,13 @@ class BudgetedTrigger(Trigger):
 
 
 def too_many_steps(
-    trigger: Trigger, budget: SearchBudget, *, task: str = "to plan it"
+    trigger: Trigger, budget: SearchBudget, *, task: str = "planning it"
 ) -> InvalidTriggerError:
     """Return the error for a trigger whose searches need more steps than ``budget`` has."""
     rule = (
-        f"too costly, {task} takes more than {budget.limit:.0f} steps: combine fewer triggers,"
-        " exclude fewer days, choose rules that fire more often, or make several schedules"
+        f"too costly, because {task} takes more than {budget.limit:.0f} steps: combine fewer"
+        " triggers, exclude fewer days, choose rules that fire more often, or make several"
+        " schedules"
     )
     return InvalidTriggerError(f"{trigger.kind} {shorten(trigger.spec)}: {rule}", field="spec")
 
@@ -100,9 +101,9 @@ def check_preparation(trigger: Trigger, steps: int) -> None:
     """Raise ``InvalidTriggerError`` for ``trigger`` if ``steps`` exceed PREPARATION_STEPS."""
     if steps > PREPARATION_STEPS:
         rule = (
-            f"too costly, its recurrence rules take {steps} steps to count through and prepare, at"
-            f" most {PREPARATION_STEPS} in all: set UNTIL instead of COUNT, combine fewer rules, or"
-            " make several schedules"
+            f"too costly, because its recurrence rules take {steps} steps to count through and"
+            f" prepare, but the limit is {PREPARATION_STEPS}: set UNTIL instead of COUNT, combine"
+            " fewer rules, or make several schedules"
         )
         raise InvalidTriggerError(f"{trigger.kind} {shorten(trigger.spec)}: {rule}", field="spec")
 

@@ -88,7 +88,7 @@ def describe_instant(instant: datetime, timezone: str | None = None) -> str:
 
 
 def fixed_offset(zone: tzinfo) -> timedelta | None:
-    """Return the offset of a zone whose clock has never changed, None for any other."""
+    """Return the offset of a zone whose clock has never changed, or None for any other."""
     # Without an instant, a zone returns an offset only if it has a single one.
     return zone.utcoffset(None)
 
@@ -126,7 +126,7 @@ def end_of_offset(zone: ZoneInfo, start: datetime, stop: datetime) -> datetime:
 
 
 def fold_at(zone: ZoneInfo, instant: datetime) -> Fold | None:
-    """Return the fold whose wall times ``zone`` shows at ``instant``, None outside a fold."""
+    """Return the fold whose wall times ``zone`` shows at ``instant``, or None outside a fold."""
     local = instant.astimezone(zone)
     before, after = _offsets(local)
     if before <= after:

@@ -135,7 +135,7 @@ def test_slightly_and_far_too_large_payloads_have_the_same_error(populated):
         rejection = attempt(mine.update, "n", args=["x" * length])
 
         assert rejection.field == "args"
-        assert f"{expected} as JSON, dynbeat_max_payload_bytes allows 65536" in str(rejection)
+        assert f"{expected} as JSON, but dynbeat_max_payload_bytes allows 65536" in str(rejection)
 
 
 def test_invalid_arguments_are_rejected_in_pairs_too(populated):

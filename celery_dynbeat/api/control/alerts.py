@@ -1,4 +1,4 @@
-"""List alerts, acknowledge and snooze them, and what their targets got.
+"""List, acknowledge and snooze alerts, and show what became of their messages.
 
 Beat opens and ends alerts, and sends messages.
 """
@@ -50,9 +50,10 @@ class AlertCalls(Calls):
         """Return one page of up to ``limit`` alerts, in the order of their ids.
 
         If ``only_open`` is false, the page also contains alerts from which the schedule has
-        recovered. ``after`` is the ``cursor`` of the previous page. ``limit`` is at most 1,000.
-        The alerts of a group are listed in parts: of the first 50 owners that have alerts, by name,
-        then of the next ones. A page ends with its part. Raises InvalidScheduleError.
+        recovered. ``after`` is the ``cursor`` of the previous page. ``limit`` is at most 1,000. The
+        alerts of a group are listed in parts: first the alerts of the 50 owners that come first by
+        name and have alerts, and then the alerts of the next owners. A page ends with its part.
+        Raises InvalidScheduleError.
         """
         check_limit("limit", limit)
         if self._owner is not None and is_group(self._owner):

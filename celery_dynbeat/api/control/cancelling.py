@@ -89,8 +89,8 @@ class CancelCalls(Calls):
 
         - ``name`` and the filters are the same as in ``runs()``. If you pass none of them, all such
           runs in the scope are cancelled.
-        - ``status`` is one or several of ``pending``, ``sent`` and ``retrying``. The default is
-          all.
+        - ``status`` is one or several of ``pending``, ``sent`` and ``retrying``. The default is all
+          three.
         - ``limit`` is the largest number of runs to cancel, up to 100,000. If the call returns this
           number, more runs may match. In that case, repeat the call.
 
@@ -122,7 +122,7 @@ def _check_statuses(status: StatusFilter | None) -> Sequence[str]:
             rule = "to end running runs, call Celery's app.control.revoke(ids, terminate=True)"
             raise checks.invalid("status", str(each), rule)
         if each not in REVOKE.sources:
-            rule = f"has no run to cancel: give some of {', '.join(REVOKE.sources)}"
+            rule = f"only runs in {', '.join(REVOKE.sources)} can be cancelled"
             raise checks.invalid("status", str(each), rule)
     return statuses or REVOKE.sources
 

@@ -48,9 +48,9 @@ class HoldCalls(Calls):
         - After the hold, ``catch_up`` decides which missed fire times are sent, as after downtime.
         - A schedule's own pause does not change.
         - ``until`` is an aware datetime in the future. ``reason`` has at most 1,024 characters.
-        - Each actor has at most one hold each of the owner, of the group, and of everything. A
-          second call by the same actor changes the reason and the end of the hold. The owner is
-          held while a hold of the owner, of one of its groups, or of everything is in force.
+        - Each actor can have one hold of an owner, one of a group, and one of everything. A second
+          call by the same actor changes the reason and the end of the hold. The owner is held while
+          a hold of the owner, of one of its groups, or of everything is in force.
 
         The cost does not depend on the number of schedules. A batch that beat has claimed before
         the commit is still sent. Raises InvalidScheduleError.
@@ -81,8 +81,8 @@ class HoldCalls(Calls):
     ) -> Sequence[HoldInfo]:
         """End the actor's hold of the owner, or of everything, and return the ended holds.
 
-        If ``all_actors`` is true, the holds of all actors end. The release of an owner ends no hold
-        of everything or of a group, and the release of everything ends no hold of an owner. If
+        If ``all_actors`` is true, the holds of all actors end. Releasing an owner does not end a
+        hold of everything or of a group. Releasing everything does not end a hold of an owner. If
         there is no such hold, the returned list is empty. Raises HeldByOthersError if only other
         actors have a hold.
 

@@ -47,7 +47,7 @@ _TRIGGER_COLUMNS = ("trigger_kind", "trigger_spec", "timezone")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """One edit. ``owner`` None means everything, ``name`` "" the owner.
+    """One edit. ``owner=None`` means everything, and ``name=""`` means the owner.
 
     ``old`` and ``new`` are the changed fields, ready for JSON. ``reason`` is used if the caller's
     ``acting`` block gives none.

@@ -35,8 +35,9 @@ from celery_dynbeat.triggers import Trigger
 
 #: Schedules that one transaction locks and edits.
 BATCH_SIZE = 500
-#: The largest ``expected``: their ids are in memory.
+#: The largest value of ``expected``, because the ids of the schedules are in memory.
 MAX_EXPECTED = 1_000_000
+_PROGRESS_RULE = "must be a function that takes one number"
 
 #: Edits a locked row at an instant, in the time zone of its owner. Returns whether the row changed.
 _EditRow = Callable[[Session, Schedule, datetime, str], bool]
@@ -203,7 +204,7 @@ class BulkCalls(Calls):
         if expected is not None:
             checks.check_integer("expected", expected, minimum=0, maximum=MAX_EXPECTED)
         if work.progress is not None and not callable(work.progress):
-            raise checks.invalid("progress", work.progress, "must be a function of one number")
+            raise checks.invalid("progress", work.progress, _PROGRESS_RULE)
         matching = queries.filter_of(self._context, **in_scope, session=session)
         batches = _batches(self._context, session, matching)
         if expected is not None:
@@ -221,8 +222,8 @@ class BulkCalls(Calls):
 class _Work:
     """What a call does with each schedule, and the arguments of the call.
 
-    ``trigger`` is the new one, None if it does not change. ``notifies``: the edit can make a
-    schedule due earlier.
+    ``trigger`` is the new one, or None if it does not change. ``notifies`` is true if the edit can
+    make a schedule due earlier.
     """
 
     edit: _EditRow
@@ -250,7 +251,7 @@ def _check_selection(given: Mapping[str, Any], *, everything: bool) -> None:
         rule = f"the call has no filter: give one of {names}, or everything=True"
         raise checks.invalid("everything", everything, rule)
     if is_filtered and everything:
-        rule = "everything=True and a filter exclude each other: leave one out"
+        rule = "everything=True and a filter cannot be combined: leave one out"
         raise checks.invalid("everything", everything, rule)
 
 

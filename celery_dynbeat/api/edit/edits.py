@@ -360,7 +360,7 @@ def _record_missed(session: Session, row: Schedule, skip: Skip | None, *, now: d
 
 
 def pause_end(until: object, *, now: datetime, field: str = "until") -> datetime | None:
-    """Return the instant at which a pause ends, None if only a resume ends it.
+    """Return the instant at which a pause ends, or None if only a resume ends it.
 
     A duration counts from ``now``. Raises InvalidScheduleError unless the instant is in the future.
     """
@@ -558,7 +558,7 @@ def _is_fire_time(context: Context, session: Session, row: Schedule, instant: da
 
 
 def _pause_reason(given: Mapping[str, Any]) -> str | None:
-    """Return the reason why a new schedule is paused, None if it is not paused."""
+    """Return the reason why a new schedule is paused, or None if it is not paused."""
     enabled = given.get("enabled", True)
     if not isinstance(enabled, bool):
         raise invalid("enabled", enabled, "must be True or False")

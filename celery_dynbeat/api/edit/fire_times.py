@@ -39,9 +39,9 @@ class FireTimeCalls(OwnerCalls):
 
         ``fire_time`` is an aware datetime in the future that the trigger yields between
         ``start_at`` and ``end_at``. The call writes a history row for it, a run with status
-        ``"skipped"`` that names ``actor`` and ``reason``. The schedule may be paused, and a fire
-        time beyond ``max_runs`` can be skipped. A second call for the same fire time changes
-        nothing. A schedule has at most 100 skipped fire times in the future.
+        ``"skipped"`` that names ``actor`` and ``reason``. You can also skip a fire time of a paused
+        schedule, or one beyond ``max_runs``. A second call for the same fire time changes nothing.
+        A schedule has at most 100 skipped fire times in the future.
 
         Raises ScheduleNotFoundError, StaleScheduleError, InvalidTriggerError and
         InvalidScheduleError. If ``fire_time`` is not a fire time, the error names the nearest ones.
@@ -103,11 +103,12 @@ class FireTimeCalls(OwnerCalls):
     ) -> Sequence[FireTime]:
         """Return the next ``count`` fire times.
 
-        Fire times that ``skip`` removed are left out. If ``with_skipped`` is true, they are
-        included and have ``is_skipped``, and so are fire times that a calendar removes or moves,
-        with ``calendar``. ``count`` is at most 1,000. A paused or finished schedule has no other
-        fire times. During a hold and in quiet hours, the result contains the fire times after the
-        current time. Raises ScheduleNotFoundError and InvalidTriggerError.
+        Fire times that ``skip`` removed are left out. If ``with_skipped`` is true, the result
+        includes them, with ``is_skipped`` set. It then also includes the fire times that a calendar
+        removes or moves, with the name of the calendar. ``count`` is at most 1,000. For a paused or
+        finished schedule, the result contains no other fire times. During a hold and in quiet
+        hours, the result contains the fire times after the current time. Raises
+        ScheduleNotFoundError and InvalidTriggerError.
 
         >>> [str(each.at) for each in mine.upcoming("digest", count=2)]
         ['2026-01-06 09:00:00+00:00', '2026-01-07 09:00:00+00:00']

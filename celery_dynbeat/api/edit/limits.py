@@ -208,8 +208,8 @@ def check_quota(
 
 def _quota_error(owner: str, limit: "Limit", *, used: int, wanted: int) -> OwnerLimitError:
     msg = (
-        f"{limit.whose} has {used} schedules and would create {wanted} more, {limit.setting} ="
-        f" {limit.value}: delete schedules (paused and finished ones count too), or raise the"
+        f"{limit.whose} has {used} schedules and would create {wanted} more, but {limit.setting} ="
+        f" {limit.value}: delete schedules (paused and finished schedules also count), or raise the"
         " setting"
     )
     return OwnerLimitError(
@@ -226,7 +226,7 @@ def _quota_error(owner: str, limit: "Limit", *, used: int, wanted: int) -> Owner
 def _interval_error(limit: "Limit", shortest: timedelta, *, given: Trigger) -> InvalidScheduleError:
     rule = (
         f"two of its next {SAMPLE} fire times are {format_seconds(shortest)} apart,"
-        f" {limit.named} = {format_seconds(limit.value)}: choose a trigger that fires"
+        f" but {limit.named} = {format_seconds(limit.value)}: choose a trigger that fires"
         " less often, or lower the setting (0: no limit)"
     )
     return invalid("trigger", given, rule)

@@ -1,4 +1,4 @@
-"""``create_many``: the rows, each planned in the zone of its owner."""
+"""The rows of ``create_many``, each planned in the zone of its owner."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -52,8 +52,9 @@ class CreateManyCalls(Calls):
     ) -> Sequence[ScheduleInfo]:
         """Create either all schedules or none, and return them in the same order.
 
-        Beat is notified once. The schedules of ``for_owner(owner)`` need no ``owner``. With the
-        calls of ``Schedules``, a schedule without an ``owner`` belongs to the application itself.
+        Beat is notified once. A schedule needs no ``owner`` if you call
+        ``for_owner(owner).create_many()``. If you call ``create_many()`` of ``Schedules``, a
+        schedule without an ``owner`` belongs to the application itself.
 
         Raises ScheduleExistsError if a name exists or occurs twice, and OwnerLimitError if an owner
         would exceed its limit. Raises InvalidScheduleError or InvalidTriggerError, with the index
@@ -207,7 +208,7 @@ class NewRows:
     def _owner_of(self, new: Mapping[str, Any]) -> str:
         owner = checks.check_owner(new.get("owner", self._owner or ""))
         if self._owner is not None and owner != self._owner:
-            rule = f"these are the calls of owner {self._owner!r}: call for_owner() with the other"
+            rule = f"is outside the scope of these calls, {self._owner!r}: call for_owner() with it"
             raise checks.invalid("owner", owner, rule)
         return owner
 

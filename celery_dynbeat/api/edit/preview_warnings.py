@@ -136,7 +136,7 @@ def _same_second(cron: Cron) -> Iterator[str]:
 
 
 def _hashed_text(expression: str, fields: CronExpression) -> str | None:
-    """Return the expression with an ``H`` for the minute, None if the minute has several values."""
+    """Return the expression with ``H`` as its minute, or None if it fires in several minutes."""
     minute, *rest = expression.split()
     if len(fields.minute.values) == 1:
         return " ".join(["H", *rest])

@@ -1,4 +1,4 @@
-"""Preview what a schedule would fire. Web forms call it while someone types: nothing is written."""
+"""Preview when a schedule would fire. Web forms call it while a user types. Nothing is written."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta

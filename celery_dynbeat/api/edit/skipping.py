@@ -46,7 +46,7 @@ def skip(
     Raises InvalidScheduleError and InvalidTriggerError.
     """
     if row.finished_at is not None:
-        rule = f"the schedule has finished, at {row.finished_at}: it fires no more"
+        rule = f"the schedule finished at {row.finished_at} and has no more fire times"
         raise invalid("fire_time", fire_at, rule)
     _check_is_future(fire_at, now)
     earlier = skips.of_rows(session, [row], now=now).get(row.id, ())
@@ -68,7 +68,7 @@ def skip(
         raise
     if not added:
         session.expire(row)
-        rule = "the schedule has a run for it already; see runs()"
+        rule = "the schedule already has a run for this fire time; see runs()"
         raise invalid("fire_time", fire_at, rule)
     if near is not None:
         runs.add(session, [run_rows.skipped_row(row, near, now=now)])
@@ -134,7 +134,7 @@ def _skipped_until(row: ScheduleRow, skipped: Collection[datetime], *, now: date
 
 def _check_is_future(fire_at: datetime, now: datetime) -> None:
     if fire_at <= now:
-        rule = f"has passed or is due, it is {now} now: only a fire time in the future can change"
+        rule = f"has passed or is due (it is {now} now): you can only change a future fire time"
         raise invalid("fire_time", fire_at, rule)
 
 

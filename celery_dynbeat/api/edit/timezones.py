@@ -9,8 +9,8 @@ A change plans each schedule that follows the zone again, as an edit of its trig
     no fire time   -> finished
     cannot be planned in the new zone, such as an exclusion that leaves no fire time -> quarantined
 
-The owner's row is locked exclusively first. So the change waits for transactions that create
-schedules in the old zone, and then changes their rows too.
+The owner's row is locked exclusively first. The change therefore waits for transactions that create
+schedules in the old zone. It then also changes the rows that they created.
 """
 
 from collections.abc import Iterator, Sequence
@@ -82,7 +82,7 @@ class TimezoneCalls(OwnerCalls):
         reason: str | None = None,
         session: Session | None = None,
     ) -> int:
-        """Set the zone of the owner's triggers that name no zone; return how many schedules moved.
+        """Set the zone of the owner's triggers without a zone. Return how many schedules changed.
 
         ``zone`` is a ZoneInfo or a name from the tz database, such as ``"Asia/Seoul"``. None
         returns to ``dynbeat_timezone``. In the same transaction, the schedules that follow the zone

@@ -153,7 +153,7 @@ def replan(
 ) -> None:
     """Set the next fire time after an edit; a paused row stays out of the index.
 
-    ``trigger`` is the caller's, None if the caller gave none. ``is_new_trigger`` means that it
+    ``trigger`` is the caller's, or None if the caller gave none. ``is_new_trigger`` means that it
     differs from the stored one: a one-off may then have passed recently. Raises
     InvalidScheduleError if the schedule never fires.
     """

@@ -46,9 +46,10 @@ class ChangeCalls(Calls):
           because the call reads the changes since that instant until ``limit`` of them match.
         - ``after`` is the ``cursor`` of the previous page. ``limit`` is at most 1,000.
 
-        The edits of a group are listed in parts: the first 50 owners that have edits, by name, then
-        the next ones. The name of the group comes first, for the edits of the group itself. Each
-        part is ordered by time, and a page ends with its part. Raises InvalidScheduleError.
+        The edits of a group are listed in parts: first the edits of the 50 owners that come first
+        by name and have edits, and then the edits of the next owners. The group itself counts as
+        the first owner. Each part is ordered by time, and a page ends with its part. Raises
+        InvalidScheduleError.
 
         >>> _ = mine.update("digest", jitter=5, actor="alice", reason="too many at nine")
         >>> [(change.action, change.actor) for change in mine.changes("digest")]

@@ -246,7 +246,7 @@ class _Queues:
         self._found: dict[tuple[str, str], str | None] = {}
 
     def of(self, row: Any) -> str | None:
-        """Return the queue of a row, None if it is not known."""
+        """Return the queue of a row, or None if it is not known."""
         if self._has_functions:
             return self._queue(row, args=row.args or (), kwargs=row.kwargs or {})
         key = (row.task, json.dumps(row.options) if row.options else "")

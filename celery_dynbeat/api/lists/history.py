@@ -79,7 +79,8 @@ class RunCalls(Calls):
 
         The runs of all owners are ordered by their creation, so a backfill's run for a past fire
         time counts as new. A row of ``skip()`` is created before its fire time. If you pass
-        ``since`` for all owners, the row must also have been created after that instant.
+        ``since`` for all owners, the row is only returned if it was also created after that
+        instant.
 
         A page reads at most 10,000 runs. If few of these runs match, the page has a cursor but
         fewer than ``limit`` runs, or none. The history ends when the cursor is None. If all

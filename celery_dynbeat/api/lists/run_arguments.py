@@ -1,9 +1,10 @@
 """The arguments that a run was sent with.
 
-A run stores no arguments. Each message has those that the schedule has when beat publishes it, for
-the first time or again, until a worker starts the run. So they are known if no edit changed them
-from the record of the run to its last start. Each edit writes the version before and after it: a
-chain of versions without a gap, back from the present schedule or its deletion, has all edits.
+A run stores no arguments. Each message carries the arguments that the schedule has when beat
+publishes the message. Beat can publish it several times until a worker starts the run. The
+arguments are therefore known if no edit changed them between the record of the run and its last
+start. Each edit writes the version before and after it. A chain of versions without a gap, back
+from the present schedule or its deletion, contains all edits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,9 +38,9 @@ class RunArgumentCalls(Calls):
     def run_arguments(self, run_id: str, *, session: Session | None = None) -> RunArguments:
         """Return the arguments that a run was sent with.
 
-        They are derived from the audit, as a run stores no arguments. If they cannot be known, the
-        result says why: an edit is missing in the audit, for example. Raises RunNotFoundError, also
-        for the run of an owner outside the scope.
+        A run stores no arguments, so the call derives them from the audit. If this is not possible,
+        the result says why, for example because the audit lacks an edit. Raises RunNotFoundError,
+        also for a run whose owner is outside the scope of the calls.
 
         >>> run = mine.run_now("digest")
         >>> mine.run_arguments(run.id).unknown
@@ -90,7 +91,7 @@ class _Version:
 
 
 def schedule_of(context: Context, run: RunInfo) -> ScheduleInfo | None:
-    """Return the schedule of a run, None if it was deleted. It may have another name now."""
+    """Return the schedule of a run, or None if it was deleted. It may have another name now."""
     return context.read(None, lambda session: _schedule(session, run))
 
 
@@ -123,7 +124,7 @@ def _derived(
 ) -> RunArguments:
     recorded_at = run.created_at - _CLOCK_ERROR
     started_at = (run.started_at or run.finished_at or now) + _CLOCK_ERROR
-    # Others are no edits of the schedule, such as a manual run.
+    # Others are not edits of the schedule, such as a manual run.
     edits = [each for each in newest if "version" in {**(each.before or {}), **(each.after or {})}]
     if schedule is not None:
         version = _Version(number=schedule.version, args=schedule.args, kwargs=schedule.kwargs)

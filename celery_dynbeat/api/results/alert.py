@@ -18,7 +18,8 @@ class AlertInfo(Info):
     - ``kind`` is a value of ``AlertKind``. ``severity`` is ``"error"`` or ``"warning"``.
     - ``fact_count`` is how often the rule has been broken since ``opened_at``. The last time was
       ``last_at``.
-    - ``value`` is by how many seconds the last run was late or slow, or a number of runs or nodes.
+    - ``value`` is the number of seconds by which the last run was late or slow, or a number of runs
+      or nodes.
     - ``owner`` and ``schedule`` of an alert about beats or workers are empty.
     - ``target`` is the name of the target that gets the messages.
     - ``recovered_at`` is None while the alert is open.

@@ -19,10 +19,12 @@ class CalendarInfo(Info):
 
     - Its days are ``dates``, in order, or the days on which ``trigger`` fires.
     - A trigger that names no zone uses ``timezone``. None means the zone of each schedule.
-    - ``weekend`` are the days of the week that are no business days, such as ``("sat", "sun")``.
-    - ``in_force_at`` is when beat had planned the schedules with this ``version``, None until then.
-    - ``schedules`` use the calendar, and ``waiting_schedules`` of them are not planned with this
-      version yet. Both are at most 10,000, and None in a list.
+    - ``weekend`` are the days of the week that are not business days, such as ``("sat", "sun")``.
+    - ``in_force_at`` is when beat finished planning the schedules with this ``version``, or None
+      until then.
+    - ``schedules`` is the number of schedules that use the calendar. ``waiting_schedules`` is the
+      number of them that are not planned with this version yet. Both are at most 10,000. In a list
+      of calendars, both are None.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What the API returns for fire times to come, and for a preview."""
+"""What the API returns for upcoming fire times, and for a preview."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from celery_dynbeat.triggers import Trigger
 class FireTime(Info):
     """An upcoming fire time. ``at`` is aware and in UTC.
 
-    If ``is_skipped`` is true, ``skip()`` or a calendar took it out. ``reason`` then says who
-    skipped it and why, such as ``"skipped by alice@example.com: public holiday"``. ``calendar`` is
-    the name of the calendar that took it out or moved it to a business day, or None.
+    If ``is_skipped`` is true, ``skip()`` or a calendar took the fire time out. ``reason`` then says
+    who skipped it and why, such as ``"skipped by alice@example.com: public holiday"``. ``calendar``
+    is the name of the calendar that took it out or moved it to a business day, or None.
     """
 
     at: datetime
@@ -30,7 +30,8 @@ class CalendarEffect(Info):
 
     - ``at`` is aware and in UTC. ``local`` is ``at`` in the zone of the owner.
     - ``calendar`` is the name of the calendar.
-    - ``moved_to`` is the instant on the business day, None if the fire time is removed.
+    - ``moved_to`` is the instant on the business day, or None if the calendar removes the fire
+      time.
     """
 
     at: datetime
@@ -50,7 +51,8 @@ class PreviewedFireTime(Info):
     - ``at`` is aware and in UTC. ``run_at`` is ``at`` after quiet hours, plus the delay by jitter,
       or None if quiet hours skip the fire time.
     - ``local`` is ``at`` in the zone of the owner. ``to_dict`` keeps its offset.
-    - ``note`` says how a clock change or quiet hours affect the fire time, or is None if none does.
+    - ``note`` says how a clock change or quiet hours affect the fire time, or is None if neither
+      does.
     """
 
     at: datetime

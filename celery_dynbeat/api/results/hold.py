@@ -27,7 +27,7 @@ class HoldInfo(Info):
     until_at: datetime | None
 
     def covers(self, fire_time: datetime) -> bool:
-        """Return whether the hold stops a fire time to come, unless it is released before."""
+        """Return whether the hold, if it is not released early, stops a future fire time."""
         return self.until_at is None or fire_time < self.until_at
 
     @classmethod

@@ -66,7 +66,7 @@ def page_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundedCount(Info):
-    """A number of schedules or runs. If ``exact`` is false, there are at least ``count``.
+    """A number of schedules or runs. If ``exact`` is false, it is a lower bound.
 
     Its text is ``"123"``, or ``"10,000+"`` if it is not exact.
     """

@@ -12,7 +12,7 @@ from celery_dynbeat.planning.quiet_hours import QuietHours
 class QuietHoursInfo(Info):
     """The quiet hours of an owner or a group.
 
-    ``policy`` is ``"after"`` or ``"skip"``. In ``to_dict`` each window is text, such as
+    ``policy`` is ``"after"`` or ``"skip"``. In ``to_dict``, each window is a text, such as
     ``"mon-fri 22:00-07:00"``.
     """
 

@@ -10,8 +10,9 @@ from celery_dynbeat.api.results.base import Info
 class RunArguments(Info):
     """The arguments that a run was sent with.
 
-    If ``unknown`` is not None, they are not known, and it is a sentence that says why. ``args`` and
-    ``kwargs`` are then None. SQL by hand can write any JSON.
+    If the arguments are not known, ``unknown`` is a sentence that says why, and ``args`` and
+    ``kwargs`` are None. Otherwise, ``unknown`` is None. ``args`` and ``kwargs`` can be any JSON,
+    because SQL by hand can write any JSON.
     """
 
     args: Any = None

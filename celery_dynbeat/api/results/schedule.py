@@ -118,8 +118,8 @@ class ScheduleInfo(Info):
         """The most important state of this snapshot.
 
         It is the first that applies of ``"quarantined"``, ``"finished"``, ``"paused"``, ``"held"``
-        (became due during the hold), ``"failing"`` and ``"active"``. Only ``list(state="overdue")``
-        finds overdue schedules, because this state depends on the time.
+        (if it became due during the hold), ``"failing"`` and ``"active"``. Only
+        ``list(state="overdue")`` finds overdue schedules, because this state depends on the time.
         """
         states = {
             State.QUARANTINED: self.error is not None,
@@ -157,7 +157,7 @@ def _tags(stored: Any) -> Sequence[str]:
 
 
 def _alerts(stored: object) -> AlertRules | None:
-    """Return the readable rules, None without any."""
+    """Return the readable rules, or None without any."""
     rules = stored_rules(stored)
     return None if rules == AlertRules() else rules
 

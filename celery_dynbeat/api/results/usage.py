@@ -10,8 +10,8 @@ from celery_dynbeat.api.results.base import Info
 class LimitUsage(Info):
     """How many schedules or runs a limit counts, and how many it allows.
 
-    ``owner`` is whose limit it is: the owner, or a group such as ``"org:7/"``. ``setting`` is where
-    the limit comes from, as in an OwnerLimitError.
+    ``owner`` is the owner that has the limit, or the group, such as ``"org:7/"``. ``setting`` names
+    the setting that contains the limit, as in an OwnerLimitError.
     """
 
     _PROPERTIES = ("remaining",)

@@ -51,15 +51,16 @@ class AnyOf(Composite):
     triggers: tuple[Trigger, ...]
 
     def __init__(self, *parts: Trigger, triggers: Iterable[Trigger] = ()) -> None:
-        # The field name is an argument too, for dataclasses.replace.
+        # The field name is also an argument, for dataclasses.replace.
         parts = (*parts, *triggers)
         _check(parts)
         different = _flat(parts)
         count = sum(map(_leaves, different))
         if len(different) < _MIN_TRIGGERS or count > _MAX_TRIGGERS:
             message = (
-                f"AnyOf has {count} different triggers; it must have {_MIN_TRIGGERS} to"
-                f" {_MAX_TRIGGERS}: use a single trigger as it is, make several schedules of more"
+                f"AnyOf has {count} different triggers; it must have {_MIN_TRIGGERS} to "
+                f"{_MAX_TRIGGERS}: use a single trigger without AnyOf, and split more triggers "
+                "into several schedules"
             )
             raise InvalidTriggerError(message, field="triggers")
         object.__setattr__(self, "triggers", different)
@@ -108,7 +109,7 @@ class AnyOf(Composite):
     def shortest_interval(self, *, after: datetime, sample: int = SAMPLE) -> timedelta | None:
         """Return the shortest interval between two of the next ``sample`` fire times.
 
-        The fire times of each part are sampled too: a part may begin long after the others.
+        The fire times of each part are also sampled: a part may begin long after the others.
         """
         after = utc(after, field="after")
         share = max(sample // len(self.triggers), _MIN_SAMPLE)

@@ -124,7 +124,7 @@ class Composite(Trigger):
                 if isinstance(part, Composite):
                     part.require_fire_time(budget)
         except BudgetExceededError:
-            raise too_many_steps(self, budget, task="to find its first fire time") from None
+            raise too_many_steps(self, budget, task="finding its first fire time") from None
         return self
 
     def require_fire_time(self, budget: SearchBudget) -> None:

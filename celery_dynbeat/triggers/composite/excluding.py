@@ -90,7 +90,7 @@ class Excluding(Composite):
     triggers: tuple[Trigger, ...]
     timezone: str | None
     calendars: tuple[str, ...]
-    #: The days of each calendar, from ``resolved``. Empty: the calendars have not been read.
+    #: The days of each calendar, from ``resolved``. It is empty until the calendars are read.
     days: "tuple[CalendarDays, ...]" = field(init=False)
 
     def __init__(
@@ -102,7 +102,7 @@ class Excluding(Composite):
         triggers: Iterable[Trigger] = (),
         calendars: Iterable[str] = (),
     ) -> None:
-        # The field names are arguments too, for dataclasses.replace.
+        # The field names are also arguments, for dataclasses.replace.
         what = (*what, *dates, *triggers)
         _check_types(trigger, what)
         names = _calendar_names(calendars)
@@ -277,7 +277,9 @@ def _check_types(trigger: object, what: Iterable[object]) -> None:
         raise InvalidTriggerError(message, field="trigger")
     for exclusion in what:
         if isinstance(exclusion, datetime):
-            raise _refusal(exclusion, "days are excluded, not instants; give each its .date()")
+            raise _refusal(
+                exclusion, "days are excluded, not instants; pass .date() of the datetime"
+            )
         if not isinstance(exclusion, date | Trigger):
             raise _refusal(exclusion, "it must be a datetime.date or a trigger, each an argument")
 

@@ -67,7 +67,7 @@ _DAY, _HOUR, _MICROSECOND = timedelta(days=1), timedelta(hours=1), timedelta(mic
 
 
 class Direction(StrEnum):
-    """To which business day a fire time moves."""
+    """The business day to which a fire time moves: the next or the previous one."""
 
     NEXT = "next"
     PREVIOUS = "previous"
@@ -77,16 +77,16 @@ class Direction(StrEnum):
 class OnBusinessDay(Composite):
     """Fire when ``trigger`` fires, but on business days. ``Trigger.on_business_day`` builds it.
 
-    A business day is neither a day of the calendar nor of its weekend. A fire time on another day
-    moves to the same wall time of the next or the previous business day. Two fire times that meet
-    become one. If the clock skips the wall time, it moves to the first instant after it. If the
-    clock repeats the wall time, it moves to the first one. If no business day lies within 31 days,
-    the fire time is dropped. After 800 days with dropped fire times in a row, there is no further
-    fire time.
+    A business day is a day that is neither in the calendar nor in its weekend. A fire time on
+    another day moves to the same wall time of the next or the previous business day. Two fire times
+    that move to the same instant become one. If the clock skips the wall time on that day, the fire
+    time moves to the first instant after the gap. If the clock repeats the wall time, the fire time
+    moves to its first occurrence. If no business day lies within 31 days, the fire time is dropped.
+    After 800 days with dropped fire times in a row, there is no further fire time.
 
-    The days are days of ``timezone``, by default of the trigger's zone, else of UTC. A trigger
-    without a zone gets the zone of its schedule (or ``dynbeat_timezone``) when it is stored. The
-    trigger fires at most 24 times a day, and has no exclusions: exclude days from the result.
+    The days are in ``timezone``, or else in the trigger's zone, or else in UTC. A trigger without a
+    zone gets the zone of its schedule (or ``dynbeat_timezone``) when it is stored. The trigger
+    fires at most 24 times a day, and has no exclusions: exclude days from the result.
 
     Raises ``InvalidTriggerError`` with field ``"direction"``, ``"calendar"``, ``"timezone"`` or
     ``"trigger"``.
@@ -282,7 +282,7 @@ class BusinessDays:
         return known
 
     def target(self, day: date) -> date | None:
-        """Return the business day to which the fire times of ``day`` move, None if none is near."""
+        """Return the business day to which fire times of ``day`` move, or None if none is near."""
         return next((at for at in self._ahead(day, self._step) if self.includes(at)), None)
 
     def first_moved(self, day: date) -> date:
@@ -294,7 +294,7 @@ class BusinessDays:
         return self._end_of_gap(day, _DAY) if self._step < timedelta() else day
 
     def _end_of_gap(self, day: date, step: timedelta) -> date:
-        """Return the last of the days after ``day``, in steps, that are no business days."""
+        """Return the last of the days after ``day``, in steps, that are not business days."""
         last = day
         for at in islice(self._ahead(day, step), 1, None):
             if self.includes(at):

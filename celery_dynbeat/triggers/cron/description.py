@@ -45,7 +45,7 @@ def describe_cron(expression: CronExpression, *, day_or: bool) -> str:
 
 
 def _times_of_day(expression: CronExpression) -> str | None:
-    """Return ``09:00 and 17:30``, None if there are more than 6 times a day."""
+    """Return ``09:00 and 17:30``, or None if there are more than 6 times a day."""
     seconds = _seconds_off_minute(expression)
     hours, minutes = expression.hour.values, expression.minute.values
     clock_fields = (expression.hour, expression.minute, expression.second)

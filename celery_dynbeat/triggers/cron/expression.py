@@ -64,7 +64,7 @@ class MonthDay:
     nearest: bool
 
     def on(self, month: Month) -> int | None:
-        """Return the day in ``month``, None if the month has no such day."""
+        """Return the day in ``month``, or None if the month has no such day."""
         day = month.length - self.number if self.from_end else self.number
         if not 1 <= day <= month.length:
             return None
@@ -79,7 +79,7 @@ class NthWeekday:
     week: int
 
     def on(self, month: Month) -> int | None:
-        """Return the day in ``month``, None if the month has no such day."""
+        """Return the day in ``month``, or None if the month has no such day."""
         first = 1 + (self.weekday - month.weekday(1)) % 7
         if self.week == LAST_WEEK:
             return first + (month.length - first) // 7 * 7
@@ -279,7 +279,7 @@ def _values(item: str, field: FieldRange, text: str) -> list[int]:
 def _range(low: int, high: int, step: int, field: FieldRange) -> list[int]:
     """Return the values from ``low`` to ``high``. If ``low`` is higher, they wrap at the end."""
     if field is WEEKDAY and low > high:
-        # "7-2" begins on Sunday 0. In "fri-sun" Sunday is 0 too, but ends the range.
+        # "7-2" begins on Sunday 0. In "fri-sun" Sunday is also 0, but ends the range.
         low %= 7
     length = high - low if low <= high else high - low + field.size
     return [

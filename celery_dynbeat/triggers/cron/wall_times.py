@@ -21,7 +21,7 @@ from celery_dynbeat.triggers.cron.expression import (
 
 #: 29 February falls on its day of the week again after 40 years at the latest (2072 to 2112).
 MAX_YEARS_BETWEEN = 48
-#: In these years every date falls on every day of the week, 29 February too.
+#: In these years every date, including 29 February, falls on every day of the week.
 _EVERY_CALENDAR = range(2001, 2029)
 _ANY = CronField("*", (), full=True)
 # Not the h of "thu".

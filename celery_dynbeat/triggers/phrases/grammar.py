@@ -44,7 +44,7 @@ def take_phrase(reader: PhraseReader, zones: Zones) -> Trigger:
 
 
 def _take_interval(reader: PhraseReader, zone: str | None) -> Trigger | None:
-    """Return the trigger for ``every 5 minutes``, None if the phrase is no interval."""
+    """Return the trigger for ``every 5 minutes``, or None if the phrase is not an interval."""
     start = reader.position
     amounts = _take_interval_amounts(reader)
     if amounts and not reader.next:
@@ -88,7 +88,7 @@ def _interval(amounts: Mapping[str, float], zone: str | None) -> Trigger:
 
 
 def _take_delay(reader: PhraseReader) -> Trigger | None:
-    """Return the trigger for ``in 40 hours``, None if the phrase is no delay."""
+    """Return the trigger for ``in 40 hours``, or None if the phrase is not a delay."""
     if not reader.take("in"):
         return None
     amounts = _take_amounts(reader)
@@ -157,7 +157,7 @@ def _take_required_days(reader: PhraseReader) -> CronDays | date:
     if days is not None:
         return days
     if reader.next:
-        raise PhraseError(f"{shorten(reader.next)} is no interval and no day")
+        raise PhraseError(f"{shorten(reader.next)} is neither an interval nor a day")
     raise PhraseError("add the days, as in 'daily at 9' or 'monday and thursday at 9'")
 
 
@@ -176,7 +176,7 @@ def _once(day: date, times: list[time], zone: str | None) -> Trigger:
 
 @dataclass(frozen=True, slots=True)
 class _Clock:
-    """A time of day. ``half`` is am, pm or "" of its text, None of noon and midnight."""
+    """A time of day. ``half`` is am, pm or "" of its text, or None of noon and midnight."""
 
     at: time
     half: str | None
@@ -200,7 +200,7 @@ def take_times(reader: PhraseReader, *, at_required: bool = True) -> list[time]:
 
 
 def cron_expressions(times: Sequence[time], days: CronDays) -> list[str]:
-    """Return cron expressions that fire at ``times`` on ``days``: one if one is enough."""
+    """Return cron expressions that fire at ``times`` on ``days``, if possible only one."""
     hours, minutes, seconds = (
         sorted({getattr(at, unit) for at in times}) for unit in ("hour", "minute", "second")
     )
@@ -228,9 +228,9 @@ def _take_clock(reader: PhraseReader) -> _Clock | None:
     half = match["half"] or reader.take("am", "pm")
     hour, minute, second = (int(match[unit] or 0) for unit in ("hour", "minute", "second"))
     if half and not 1 <= hour <= _NOON:
-        raise PhraseError(f"{match[0]} is no time: with am or pm the hours are 1 to 12")
+        raise PhraseError(f"{match[0]} is not a time: with am or pm, the hours are 1 to 12")
     if hour > _MAX_HOUR or max(minute, second) > _MAX_MINUTE:
-        raise PhraseError(f"{match[0]} is no time: times are 0:00 to 23:59")
+        raise PhraseError(f"{match[0]} is not a time: times are 0:00 to 23:59")
     if half:
         hour = hour % _NOON + (_NOON if half == "pm" else 0)
     return _Clock(time(hour, minute, second), half)

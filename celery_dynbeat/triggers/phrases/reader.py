@@ -51,7 +51,7 @@ _DECIMAL = re.compile(r"[0-9]{1,6}\.[0-9]{1,6}")
 
 
 class PhraseError(Exception):
-    """A text is no phrase of the grammar. Callers see ``InvalidTriggerError``."""
+    """A text is not a phrase of the grammar. Callers see ``InvalidTriggerError``."""
 
 
 def split_words(text: str) -> list[str]:

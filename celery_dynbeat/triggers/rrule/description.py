@@ -44,7 +44,7 @@ def _describe_rule(rule: RecurrenceRule, start: datetime | None) -> str:
 
 
 def _describe_dates(rule: RecurrenceRule, start: datetime | None) -> str | None:
-    """Return ``every 2 weeks on Monday``, None if there are no words for it."""
+    """Return ``every 2 weeks on Monday``, or None if there are no words for it."""
     if rule.byweekno or rule.byyearday:
         return None
     if rule.freq is Freq.YEARLY:
@@ -83,7 +83,7 @@ def _month_names(months: Sequence[int]) -> str:
 
 
 def _describe_month_days(rule: RecurrenceRule, start: datetime | None) -> str | None:
-    """Return ``on the last Friday``, None if there are no words for it."""
+    """Return ``on the last Friday``, or None if there are no words for it."""
     days, weekdays = rule.bymonthday, rule.byday
     if start and not days and not weekdays:
         days = (start.day,)
@@ -112,7 +112,7 @@ def _describe_numbered_weekdays(rule: RecurrenceRule) -> str | None:
 
 
 def _describe_times(rule: RecurrenceRule, start: datetime | None) -> str | None:
-    """Return `` at 09:00``, "" for a unit shorter than a day, None for more than 6 times."""
+    """Return `` at 09:00``, "" for a unit shorter than a day, or None for more than 6 times."""
     if rule.freq >= Freq.HOURLY:
         return None if rule.byhour or rule.byminute or rule.bysecond else ""
     if start is None and rule.byhour and not rule.byminute:

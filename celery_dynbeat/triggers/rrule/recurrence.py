@@ -178,7 +178,7 @@ def _parse_dates(
         for value in line.value.split(","):
             moment = _parse_moment(value, field)
             if "T" not in value and dtstart and dtstart.time() != dtstart.time().min:
-                reason = f"DTSTART has a time, so this needs it too: {value}T{dtstart:%H%M%S}"
+                reason = f"DTSTART has a time, so this needs one: {value}T{dtstart:%H%M%S}"
                 raise invalid_part(field, value, reason)
             if line.tzid is not None and moment.tzinfo is not None:
                 raise invalid_part(field, value, "has a TZID and a Z; leave one of them out")

@@ -252,7 +252,7 @@ def _parse_count(parts: dict[str, str]) -> int | None:
         return None
     if "UNTIL" in parts:
         raise invalid_part(
-            "count", parts["COUNT"], "COUNT and UNTIL exclude each other; choose one"
+            "count", parts["COUNT"], "COUNT and UNTIL cannot be combined; choose one"
         )
     text = parts["COUNT"]
     if not _DIGITS.fullmatch(text) or not 1 <= int(text) <= MAX_COUNT:

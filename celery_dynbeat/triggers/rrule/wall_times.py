@@ -41,7 +41,7 @@ _DAYS_PER_STEP, _UNITS_PER_STEP = 16, 8192
 
 
 class _EmptySpan(NamedTuple):
-    """A span without wall times. ``end`` is the first wall time after it, None if there is none.
+    """A span without wall times. ``end`` is the first wall time after it, or None if there is none.
 
     A search from ``begin`` takes ``steps``.
     """

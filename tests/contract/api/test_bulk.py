@@ -162,7 +162,7 @@ def test_a_call_without_a_filter_is_refused(dynbeat, mine, call):
             with pytest.raises(InvalidScheduleError, match="everything=True") as raised:
                 call(calls, **filters)
             assert raised.value.field == "everything"
-        with pytest.raises(InvalidScheduleError, match="exclude each other"):
+        with pytest.raises(InvalidScheduleError, match="cannot be combined"):
             call(calls, everything=True, tag="x")
         with pytest.raises(InvalidScheduleError, match="True or False"):
             call(calls, everything="yes", tag="x")

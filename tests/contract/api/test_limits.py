@@ -68,7 +68,7 @@ def test_a_trigger_below_the_minimum_interval_is_rejected(limited, write, trigge
     ("trigger", "fields", "shown"),
     [
         (Every(299), {}, "trigger = 'Every 4 minutes 59 seconds': two of its next 200"),
-        (Every(0.5), {}, "fire times are 0.5 s apart, dynbeat_min_interval = 300 s"),
+        (Every(0.5), {}, "fire times are 0.5 s apart, but dynbeat_min_interval = 300 s"),
         (Cron("0,4 9 * * *"), {}, "trigger = 'At 09:00 and 09:04 every day, UTC': two"),
         (AnyOf(DAILY, Cron("1 9 * * *")), {}, "or at 09:01 every day, UTC'"),
         (Once(START - timedelta(hours=3)), {}, "its instant passed 3 h ago"),

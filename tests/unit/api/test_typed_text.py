@@ -81,8 +81,8 @@ def test_a_retry_policy_is_a_number_or_arguments(text, policy):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "'' is no number: write how many retries, such as 3"),
-        ("often", "'often' is no number"),
+        ("", "'' is not a number: write how many retries, such as 3"),
+        ("often", "'often' is not a number"),
         ("3, times=4", "times is given twice"),
         ("delay=5m", "times is missing"),
         ("3, delay=soon", "'soon' is not a duration"),

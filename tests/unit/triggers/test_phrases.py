@@ -153,14 +153,14 @@ def test_an_invalid_cron_expression_keeps_its_own_error():
 @pytest.mark.parametrize(
     ("words", "rule"),
     [
-        ("sometimes", "'sometimes' is no interval and no day"),
+        ("sometimes", "'sometimes' is neither an interval nor a day"),
         ("", "add the days"),
         ("at 9", "add the days"),
         ("daily", "add a time of day"),
         ("daily at", "write the time of day"),
         ("daily at 9:5", "write the time of day"),
-        ("daily at 24:00", "24:00 is no time"),
-        ("daily at 9:60", "9:60 is no time"),
+        ("daily at 24:00", "24:00 is not a time"),
+        ("daily at 9:60", "9:60 is not a time"),
         ("daily at 13 pm", "hours are 1 to 12"),
         ("daily at 9 and 10 pm", "am or pm after each"),
         ("daily at 1, 2, 3, 4, 5, 6 and 7", "at most 6"),

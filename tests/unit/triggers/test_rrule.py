@@ -212,7 +212,7 @@ DAILY = "DTSTART:20260105T090000Z\nRRULE:FREQ=DAILY"
         ("FREQ=DAILY;INTERVAL=1E3", "interval", "from 1"),
         ("FREQ=DAILY;INTERVAL=9999999999", "interval", "from 1"),
         ("FREQ=DAILY;COUNT=1001", "count", "UNTIL, or the schedule's max_runs"),
-        ("FREQ=DAILY;COUNT=5;UNTIL=20270101T000000Z", "count", "exclude each other"),
+        ("FREQ=DAILY;COUNT=5;UNTIL=20270101T000000Z", "count", "cannot be combined"),
         ("FREQ=DAILY;UNTIL=tomorrow", "until", "20260105T090000"),
         ("FREQ=DAILY;UNTIL=20260230T000000Z", "until", "this time does not exist"),
         (f"{DAILY};UNTIL=20250101T000000Z", "until", "before DTSTART"),

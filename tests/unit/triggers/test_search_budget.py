@@ -173,7 +173,7 @@ def test_all_searches_of_a_plan_share_one_budget():
     with pytest.raises(InvalidTriggerError) as refusal:
         rule.trigger.next_after(NOW + 60 * SECOND)
 
-    assert "too costly, to plan it takes more than 1000 steps" in str(refusal.value)
+    assert "too costly, because planning it takes more than 1000 steps" in str(refusal.value)
     assert "or make several schedules" in str(refusal.value)
 
 
