@@ -92,7 +92,7 @@ def edit_many(
         if error.field != "expected":
             raise
         invocation.refuse(
-            f"another number of schedules matches than the {expected:,} that were counted; nothing"
+            f"the number of matching schedules is no longer {expected:,}; nothing"
             " was changed: repeat the command"
         )
     _report(invocation, result, which, done)

@@ -92,7 +92,7 @@ def changes(
     first.
     """
     if name is not None and invocation.owner is None:
-        raise click.UsageError("NAME and --all-owners exclude each other", invocation.context)
+        raise click.UsageError("NAME and --all-owners cannot be combined", invocation.context)
     filters |= {
         "actor": by,
         "since": invocation.instant(since),

@@ -58,4 +58,4 @@ def errors(
     )
     invocation.show(COLUMNS, found.groups)
     if not found.exact:
-        invocation.output.note("there can be more: only the newest 10,000 runs were searched")
+        invocation.output.note("there may be more: only the newest 10,000 runs were searched")

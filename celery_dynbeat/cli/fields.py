@@ -143,7 +143,7 @@ def trigger_from(invocation: Invocation, given: dict[str, Any]) -> Trigger | Non
         return None
     if len(chosen) > 1:
         names = " and ".join(f"--{name}" for name in chosen)
-        raise click.UsageError(f"{names} exclude each other: a schedule has one trigger")
+        raise click.UsageError(f"{names} cannot be combined: a schedule has one trigger")
     ((name, value),) = chosen.items()
     try:
         trigger = _trigger(invocation, name, value, timezone)
@@ -151,7 +151,9 @@ def trigger_from(invocation: Invocation, given: dict[str, Any]) -> Trigger | Non
         option = "timezone" if timezone is not None and error.field == "timezone" else name
         raise click.BadParameter(str(error), param_hint=f"--{option}") from None
     if timezone is not None and trigger.timezone is None and name != "once":
-        raise click.UsageError(f"--{name} {value} follows no wall clock: leave --timezone out")
+        raise click.UsageError(
+            f"--{name} {value} does not depend on a time zone: leave --timezone out"
+        )
     return trigger
 
 

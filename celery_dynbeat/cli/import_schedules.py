@@ -426,7 +426,7 @@ def _show_left_over(invocation: Invocation, importer: "Importer", *, back: bool)
             names.append(name)
     if count:
         rest = ", ..." if count > len(names) else ""
-        rule = "they still run; delete those that shall not"
+        rule = "they still run; delete the schedules that must not run"
         if back:
             rule = "the other scheduler does not run them"
         invocation.output.note(

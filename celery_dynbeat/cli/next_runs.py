@@ -158,16 +158,14 @@ def _notes(invocation: Invocation, found: ForecastInfo) -> Iterator[str]:
     if found.sampled < 1:
         yield f"an estimate: computed from {found.sampled:.1%} of {found.schedules:,} schedules"
     if found.incomplete:
-        yield f"at least: the triggers of {found.incomplete:,} schedules are too costly to follow"
+        yield f"lower bound: the triggers of {found.incomplete:,} schedules are too costly to count"
     if found.is_cut:
-        yield "at least: not all schedules were read"
+        yield "lower bound: not all schedules were read"
     for peak in found.spikes:
-        owners = ", ".join(
-            f"{each.owner or '(the application)'} {each.runs:,}" for each in peak.owners
-        )
+        owners = ", ".join(f"{each.owner or '(application)'} {each.runs:,}" for each in peak.owners)
         yield (
-            f"warning: {invocation.time(peak.start_at)}: {peak.runs:,} runs in a {found.per}, the"
-            f" workers can start {found.capacity:,}; largest owners: {owners}"
+            f"warning: {invocation.time(peak.start_at)}: {peak.runs:,} runs in a {found.per}, but"
+            f" the workers can start {found.capacity:,}; largest owners: {owners}"
         )
 
 

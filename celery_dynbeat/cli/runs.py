@@ -64,7 +64,7 @@ def runs(
     50 owners come first, by name.
     """
     if name is not None and invocation.owner is None:
-        raise click.UsageError("NAME and --all-owners exclude each other", invocation.context)
+        raise click.UsageError("NAME and --all-owners cannot be combined", invocation.context)
     filters |= {
         "status": status or None,
         "since": invocation.instant(since),

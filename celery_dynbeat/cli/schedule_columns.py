@@ -11,7 +11,7 @@ def _trigger(schedule: ScheduleInfo) -> Any:
 
 
 def _zone(schedule: ScheduleInfo) -> str | None:
-    """Return the time zone that the trigger follows, None if it follows no wall clock."""
+    """Return the time zone that the trigger follows, or None if it follows no wall clock."""
     return None if schedule.trigger is None else schedule.trigger.timezone
 
 

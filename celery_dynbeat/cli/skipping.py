@@ -51,5 +51,5 @@ def unskip(invocation: Invocation, *, name: str, fire_time: TypedInstant) -> Non
     at = invocation.instant(fire_time)
     assert at is not None  # noqa: S101 - FIRE_TIME is required
     info = invocation.mine.unskip(name, at)
-    text = f"{invocation.label(name)}: put back {invocation.time(at)}{invocation.when(info)}"
+    text = f"{invocation.label(name)}: restored {invocation.time(at)}{invocation.when(info)}"
     invocation.output.done(text, info.to_dict())

@@ -70,7 +70,7 @@ def update(
         if stored is not None and stored.timezone is not None:
             trigger = trigger.in_zone(stored.timezone)
     if both := sorted(changes.keys() & set(clear)):
-        raise click.UsageError(f"--clear {both[0]} and its option exclude each other")
+        raise click.UsageError(f"--clear {both[0]} and its option cannot be combined")
     changes |= {field: _CLEARED[field] for field in clear if field != "timezone"}
     if trigger is not None:
         changes["trigger"] = trigger

@@ -44,7 +44,7 @@ define(
 
 
 def unknown_option(arguments: Iterable[str]) -> str | None:
-    """Return an error for the first unknown ``--dynbeat-*`` argument, None if there is none.
+    """Return an error for the first unknown ``--dynbeat-*`` argument, or None if there is none.
 
     Flower ignores unknown options. A misspelt ``--dynbeat-hide-arguments`` would show arguments.
     """

@@ -83,7 +83,7 @@ def _common(context: click.Context, given: dict[str, Any]) -> dict[str, Any]:
     common["owner_given"] = source not in {None, ParameterSource.DEFAULT}
     if common.get("all_owners"):
         if common["owner_given"]:
-            raise click.UsageError("--owner and --all-owners exclude each other", context)
+            raise click.UsageError("--owner and --all-owners cannot be combined", context)
         common["owner"] = None
     return common
 

@@ -119,8 +119,8 @@ def _not_found(context: click.Context, error: ScheduleNotFoundError) -> str:
     near = difflib.get_close_matches(error.name, names, n=3)
     meant = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     return (
-        f"{_owner(error.owner)} has no schedule named {error.name!r}; {meant}`dynbeat list` shows"
-        " those that exist, with --owner those of another owner"
+        f"{_owner(error.owner)} has no schedule named {error.name!r}; {meant}`dynbeat list` shows "
+        "existing schedules, and with --owner the schedules of another owner"
     )
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class Invocation:
     """One command line. It connects at its first use of the database.
 
-    ``owner`` None means all owners.
+    ``owner=None`` means all owners.
     """
 
     context: click.Context
@@ -146,7 +146,9 @@ class Invocation:
         if cursor is not None:
             self.output.note(f"there are more: add --all, or --after {cursor}")
         elif not count and name is None and self.owner == "" and self.output.on_terminal:
-            self.output.note("These are of the application itself: --all-owners lists all.")
+            self.output.note(
+                "This list is for the application itself: --all-owners lists all owners."
+            )
 
     @property
     def can_ask(self) -> bool:

@@ -31,7 +31,7 @@ class Output:
 
     as_json: bool = False
     no_color: bool = False
-    #: The value of ``-A``, None if another program calls the command.
+    #: The value of ``-A``, or None if another program calls the command.
     application: str | None = None
 
     @property

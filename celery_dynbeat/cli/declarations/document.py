@@ -44,7 +44,7 @@ class DeclaredFile:
 def declared_file(source: Source, *, owner: str | None) -> DeclaredFile:
     """Return the schedules of a file.
 
-    ``owner`` is the only owner that the file may name, None for any. Raises DeclarationError.
+    ``owner`` is the only owner that the file may name, or None for any. Raises DeclarationError.
     """
     document = source.value
     if not isinstance(document, Mapping):

@@ -29,7 +29,7 @@ class Exported:
 def file_lines(
     schedules: Iterable[ScheduleInfo], *, owner: str | None, as_json: bool, result: Exported
 ) -> Iterator[str]:
-    """Yield the parts of the file. ``owner`` is the only owner, None for several.
+    """Yield the parts of the file. ``owner`` is the only owner, or None for several.
 
     ``result`` counts while the parts are read. A finished schedule never fires again, so ``apply``
     would refuse it. A damaged trigger cannot be written.

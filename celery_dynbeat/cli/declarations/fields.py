@@ -89,7 +89,7 @@ def _in_zone(trigger: Trigger, timezone: object) -> Trigger:
         raise InvalidScheduleError(f"timezone = {shorten(timezone)}: {rule}", field="timezone")
     zoned = Trigger.from_json({**trigger.to_json(), "timezone": timezone})
     if zoned.timezone is None:
-        rule = f"a trigger of the kind {trigger.kind!r} follows no wall clock; leave timezone out"
+        rule = f"a trigger of kind {trigger.kind!r} has no time zone; leave timezone out"
         raise InvalidScheduleError(f"timezone = {shorten(timezone)}: {rule}", field="timezone")
     return zoned
 

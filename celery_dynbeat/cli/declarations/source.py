@@ -61,7 +61,7 @@ def read(text: str, *, file: str) -> Source:
 
     Raises DeclarationError.
     """
-    # The mark that some editors write at the start of a file. It is no part of JSON.
+    # The mark that some editors write at the start of a file. It is not a part of JSON.
     text = text.removeprefix("\ufeff")
     if _JSON_OBJECT.match(text):
         return Source(file, _read_json(text, file), _json_lines(text))
@@ -178,7 +178,7 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - the type of PyYAML's attribute
 
 
-#: Name, pattern and first characters of the scalars that are no strings.
+#: Name, pattern and first characters of the scalars that are not strings.
 _SCALARS = (
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
     ("null", r"~|null|Null|NULL|", "~nN\0"),

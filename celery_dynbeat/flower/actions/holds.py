@@ -67,4 +67,4 @@ class ReleaseAction(_OfOwner):
 
 def owner_label(owner: str) -> str:
     """Return an owner for a sentence."""
-    return owner or "(the application)"
+    return owner or "(application)"

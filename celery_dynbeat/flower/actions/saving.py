@@ -119,7 +119,7 @@ class FormAction(EditorHandler, ActionHandler):
         return replace(form, texts={**form.texts, "kind": kind, "rule": rule})
 
     def previewed(self) -> EditorForm:
-        """Return the form with a preview. Required fields that are still empty are no errors."""
+        """Return the form with a preview. Required fields that are still empty are not errors."""
         form = self.typed_form()
         if self.field("do") == "pick":
             form = self.with_picked(form)

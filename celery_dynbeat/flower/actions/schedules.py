@@ -166,9 +166,9 @@ class SkipNextAction(ActionHandler):
 
 
 def fire_time(given: str) -> datetime | None:
-    """Return the fire time that the viewer saw: another one can be the next meanwhile.
+    """Return the fire time that the viewer saw. In the meantime, another one can be the next one.
 
-    Raises InvalidScheduleError for a text that is no instant.
+    Raises InvalidScheduleError for a text that is not an instant.
     """
     try:
         return datetime.fromisoformat(given) if given else None
@@ -178,14 +178,14 @@ def fire_time(given: str) -> datetime | None:
 
 
 class UnskipAction(ActionHandler):
-    """Take back the skip of the field ``fire_time``."""
+    """Undo the skip of the fire time in the field ``fire_time``."""
 
     def act(self) -> Message:
-        """Take it back."""
+        """Undo the skip."""
         [key, *_] = selection.decode(self.fields("schedule"))
         fire_at = fire_time(self.field("fire_time"))
         if fire_at is None:
-            msg = "fire_time is missing. It names the skipped fire time"
+            msg = "fire_time is missing; pass the skipped fire time"
             raise InvalidScheduleError(msg, field="fire_time")
         info = self.for_owner(key.owner).unskip(key.name, fire_at)
         return Message(f"“{key}” runs again at {local_time(fire_at, self.zone.of(info.timezone))}.")

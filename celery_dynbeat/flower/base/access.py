@@ -35,7 +35,7 @@ def has_login(options: Any) -> bool:
 
 
 def why_read_only(options: Any) -> str | None:
-    """Return why the schedule pages change nothing, None if they may."""
+    """Return why the schedule pages change nothing, or None if they may."""
     # Flower has the option since 2.1.
     if getattr(options, "read_only", False):
         return "Flower runs in read-only mode (--read-only)"
@@ -64,7 +64,7 @@ def basic_auth_name(authorization: str) -> str:
 
 
 def why_wrong_hosts(entries: Iterable[str]) -> str | None:
-    """Return an error for the first entry of ``--dynbeat-allowed-hosts`` that is no host."""
+    """Return an error for the first entry of ``--dynbeat-allowed-hosts`` that is not a host."""
     for entry in entries:
         if entry != _ANY_HOST and _parsed(entry) is None:
             return (
@@ -75,7 +75,7 @@ def why_wrong_hosts(entries: Iterable[str]) -> str | None:
 
 
 def why_wrong_host(host: str, protocol: str, options: Any) -> str | None:
-    """Return why a request with this Host is refused, None for a Host of this Flower."""
+    """Return why a request with this Host is refused, or None for a Host of this Flower."""
     entries = options.dynbeat_allowed_hosts
     if _ANY_HOST in entries or (not entries and has_login(options)):
         return None
@@ -109,7 +109,7 @@ def _is_local(name: str) -> bool:
 
 
 def _parsed(host: str) -> tuple[str, str | None] | None:
-    """Return the name in lower case and the port, None for text that is no host."""
+    """Return the name in lower case and the port, or None for text that is not a host."""
     match = _HOST.fullmatch(host.strip().lower())
     if match is None:
         return None

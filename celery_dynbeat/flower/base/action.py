@@ -45,7 +45,7 @@ class Confirmation:
     #: The label of the button.
     button: str
     details: Sequence[str] = ()
-    #: What the action does besides, in one or two sentences.
+    #: What else the action does, in one or two sentences.
     effect: str = ""
     #: Whether the button is red.
     is_destructive: bool = True

@@ -32,20 +32,20 @@ class PageError:
 
 
 def page_error(error: BaseException | None) -> PageError | None:
-    """Return what a page shows for an error of the API, None for any other error.
+    """Return what a page shows for an error of the API, or None for any other error.
 
     The error of a driver can contain a host or a statement. Only the log shows it.
     """
     if isinstance(error, DynbeatError):
         return PageError(_status(error), str(error))
     if isinstance(error, ActionTimeoutError):
-        text = "The database did not answer in time. Check if the action took effect."
+        text = "The database did not answer in time. Check whether the action took effect."
         return PageError(HTTPStatus.SERVICE_UNAVAILABLE, text)
     if isinstance(error, TimeoutError):
         text = "The database did not answer in time. Try again, or narrow the filter."
         return PageError(HTTPStatus.SERVICE_UNAVAILABLE, text)
     if isinstance(error, SQLAlchemyError):
-        text = "The database cannot be used. The log of Flower has the error."
+        text = "The database cannot be used. The log of Flower contains the error."
         return PageError(HTTPStatus.SERVICE_UNAVAILABLE, text)
     return None
 

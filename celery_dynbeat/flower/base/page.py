@@ -30,7 +30,7 @@ _LISTS = frozenset({"back", "status"})
 #: ``size``, also unknown ones. With another invalid argument, a list has no rows.
 MAX_VALUE = MAX_LENGTH
 _MAX_VALUES = {"zone": 64, "size": 8}
-#: Arguments with a rule of their own: a search, and cursors.
+#: Arguments that have separate rules: a search, and cursors.
 _UNBOUNDED = frozenset({"q", "after", "back"})
 #: What Flower's ``render`` passes to its templates.
 _HELPERS = dict(getmembers(flower_template, isfunction))

@@ -79,8 +79,9 @@ def _value(match: re.Match[str], key: str, can_be_empty: str) -> str:
         is_valid = bool(value)
         if "*" in value:
             msg = (
-                f"{_cut(match.group())}: * is not a wildcard. A name matches by its beginning;"
-                ' owner, task and tag are exact. Write quotes for the character, as in "a*".'
+                f"{_cut(match.group())}: * is not a wildcard. A search for a name finds"
+                " all names that begin with it. An owner, task or tag must match exactly. To search"
+                ' for an asterisk, write quotes, as in "a*".'
             )
             raise SearchError(msg)
     if not is_valid:
@@ -102,9 +103,10 @@ def _second_value(key: str, first: str, second: str, *, is_text: bool) -> Search
     if is_text:
         together = term(key, _cut(f"{first} {second}"))
         return SearchError(
-            f"Two values for {key}. If it contains white space, write quotes: {together}"
+            f"There are two values for {key}. If a value contains white space, put it in quotes:"
+            f" {together}"
         )
-    return SearchError(f"{key}: is given twice. A search has one value for each key.")
+    return SearchError(f"{key}: occurs twice. A search can contain each key only once.")
 
 
 def _cut(text: str) -> str:

@@ -21,7 +21,7 @@ VIEWER_COOKIE = "dynbeat_viewer_zone"
 
 @dataclass(frozen=True, slots=True)
 class ViewZone:
-    """The zone in which a page shows times. ``zone`` None means the zone of each owner."""
+    """The zone in which a page shows times. ``zone=None`` means the zone of each owner."""
 
     zone: ZoneInfo | None
     #: The zone of the browser.
@@ -60,7 +60,7 @@ def view_zone(*, argument: str, choice: str, viewer: str) -> ViewZone:
 
 
 def known_zone(name: str) -> ZoneInfo | None:
-    """Return a time zone, None if there is none of this name."""
+    """Return a time zone, or None if there is none of this name."""
     try:
         return load_zone(name)
     except InvalidTriggerError:

@@ -24,7 +24,7 @@ _MIN_COLUMNS_OF_LABEL = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalendarCell:
-    """A day. ``total`` counts all its runs, ``planned`` the fire times still to come."""
+    """A day. ``total`` counts all its runs, ``planned`` the fire times that have not passed."""
 
     day: date
     total: int

@@ -181,7 +181,7 @@ def _add_tick(track: Element, tick: TimelineTick, scale: TimeScale) -> None:
 
 
 def add_tick_shape(mark: Element, *, x: float) -> None:
-    """Append the shape of a fire time to come at the fraction ``x`` of the width."""
+    """Append the shape of an upcoming fire time at the fraction ``x`` of the width."""
     place = add(mark, "svg", x=percent(x), y=0, overflow="visible")
     height = _TRACK_HEIGHT - _FLAG_HEIGHT - 3
     add(place, "rect", x=-2, y=_FLAG_HEIGHT + 1.5, width=4, height=height, rx=1)

@@ -12,7 +12,7 @@ _AUDITED = {**dict.fromkeys(RULE_FIELDS, "trigger"), "queue": "options", "priori
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConflictRow:
-    """A field with different texts. ``change`` is the last edit of it, None if there is none.
+    """A field with different texts. ``change`` is the last edit of it, or None if there is none.
 
     ``is_edited`` means that the viewer edited it, so that saving replaces the stored text.
     """

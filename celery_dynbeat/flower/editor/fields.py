@@ -57,22 +57,30 @@ POLICIES: Sequence[Policy] = (
     Policy(
         "overlap", "Overlap", "choice", "What to do if the previous run is unfinished.", OVERLAPS
     ),
-    Policy("max_run_time", "Max run time", "duration", "Longer runs do not count as an overlap."),
     Policy(
-        "expires_after", "Expires after", "duration", "A run that has not started by then expires."
+        "max_run_time",
+        "Max run time",
+        "duration",
+        "Runs that take longer no longer count for overlap.",
+    ),
+    Policy(
+        "expires_after",
+        "Expires after",
+        "duration",
+        "A run expires if it has not started within this time.",
     ),
     Policy("on_lost", "On lost", "choice", "What to do if the worker of a run dies.", ON_LOST),
     Policy(
         "pause_after_failures",
         "Pause after failures",
         "count",
-        "Failed runs in a row. 0 means never.",
+        "Pauses after this many failed runs in a row. 0 means never.",
     ),
     Policy(
         "retry",
         "Retry",
         "retry",
-        "For failed runs: 3, or times=3, delay=5m, factor=2. 0 means never.",
+        "Retries of a failed run, such as 3, or times=3, delay=5m, factor=2. 0 means none.",
     ),
 )
 #: Field -> its label, in the order of the form.

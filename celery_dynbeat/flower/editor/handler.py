@@ -120,7 +120,8 @@ class EditorHandler(PageHandler):
         view = preview_of(shown, viewer=self.zone.viewer)
         if remaining != 0:
             return view
-        empty = f"It already has {getattr(info, 'run_count', 0)} runs, so max runs ends it."
+        run_count = getattr(info, "run_count", 0)
+        empty = f"The schedule already has {run_count} runs, so max runs ends it."
         return replace(view, rows=(), empty=empty)
 
     def _stored_preview(
@@ -160,12 +161,12 @@ def _why_no_trigger(info: ScheduleInfo | None) -> str:
 
 
 def _remaining_runs(info: ScheduleInfo | None, max_runs: int | None) -> int | None:
-    """Return how many runs are left, None for no limit."""
+    """Return how many runs are left, or None for no limit."""
     if max_runs is None or info is None:
         return max_runs
     return max(0, max_runs - info.run_count)
 
 
 def gone(error: ScheduleNotFoundError) -> str:
-    """Return the error of a form whose schedule was deleted meanwhile."""
+    """Return the error of a form whose schedule was deleted in the meantime."""
     return f"The schedule {error.name!r} was deleted in the meantime. Saving creates it again."

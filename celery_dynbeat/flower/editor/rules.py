@@ -92,7 +92,7 @@ def _check_zone(trigger: Trigger, kind: str, text: str, timezone: str) -> None:
     if bare.needs_zone or timezone in (bare.timezone, trigger.timezone):
         return
     if bare.timezone is None:
-        reason = "the rule follows no wall clock; leave the zone empty"
+        reason = "the rule does not depend on a time zone; leave the zone empty"
     else:
         reason = f"the rule names the zone {bare.timezone} itself; leave the zone empty"
     raise InvalidTriggerError(f"time zone {timezone!r}: {reason}", field="timezone")

@@ -119,11 +119,11 @@ class ProblemsFragment(_HealthHandler):
 
 def _rate_line(minutes: Sequence[MinuteCount]) -> str:
     values = [float(each.count) for each in minutes]
-    return sparkline(values, label="Sent runs of each minute in the last hour", width=120)
+    return sparkline(values, label="Runs sent per minute in the last hour", width=120)
 
 
 def _lag_line(minutes: Sequence[MinuteLag]) -> str:
     values = [None if each.p99 is None else each.p99.total_seconds() for each in minutes]
     known = max(chain([0.0], (value for value in values if value is not None)))
-    label = f"Lag of each minute in the last hour, 99th percentile, at most {known:.3g} s"
+    label = f"Lag per minute in the last hour, 99th percentile, at most {known:.3g} s"
     return sparkline(values, label=label, width=120)

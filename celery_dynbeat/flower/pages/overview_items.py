@@ -111,7 +111,7 @@ def _counts_chart(found: Overview) -> str:
     values = [minute.count for minute in found.failed_by_minute]
     if not any(values):
         return ""
-    return sparkline(values, label="Failed runs of each minute", width=_SPARKLINE_WIDTH)
+    return sparkline(values, label="Failed runs per minute", width=_SPARKLINE_WIDTH)
 
 
 def _lag_chart(found: Overview) -> str:
@@ -120,4 +120,4 @@ def _lag_chart(found: Overview) -> str:
     ]
     if values.count(None) == len(values):
         return ""
-    return sparkline(values, label="Lag p99 of each minute", width=_SPARKLINE_WIDTH)
+    return sparkline(values, label="Lag p99 per minute", width=_SPARKLINE_WIDTH)

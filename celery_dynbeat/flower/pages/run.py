@@ -94,7 +94,7 @@ def _draw(step: run_steps.Step) -> str:
 
 
 class RunLinkData(PageHandler):
-    """The URL of a run, for Flower's page of its task: ``{"url": null}`` if it is no run."""
+    """The URL of a run, for Flower's page of its task: ``{"url": null}`` if it is not a run."""
 
     tab = "runs"
 

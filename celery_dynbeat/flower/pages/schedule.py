@@ -200,7 +200,7 @@ class ScheduleCharts(_OfSchedule):
         }
         today = now.astimezone(zone).date()
         return {
-            "calendar": heat_map(list(cells), today=today, label="Runs of each day"),
+            "calendar": heat_map(list(cells), today=today, label="Runs per day"),
             "only_failed": only_failed,
             "charts": charts,
             "ranges": RANGE_LABELS,

@@ -31,7 +31,7 @@ class LastRun:
     status: str
     #: The failed and lost runs since the last success, among the runs of the strip.
     failures: str
-    #: The first line of the error of the last ended run, None after a success.
+    #: The first line of the error of the last ended run, or None after a success.
     error: str | None
 
 
@@ -56,7 +56,7 @@ class ScheduleRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What decides about the state of a row besides the schedule."""
+    """What decides about the state of a row in addition to the schedule."""
 
     now: datetime
     #: A schedule with an earlier next_run_at is overdue.
@@ -105,7 +105,7 @@ def state_of(info: ScheduleInfo, situation: Situation) -> str:
 
 
 def last_run(runs: Sequence[RecentRun]) -> LastRun | None:
-    """Return the newest run, None if there are only skipped fire times."""
+    """Return the newest run, or None if there are only skipped fire times."""
     newest = next((run for run in reversed(runs) if was_started(run.status, run.attempt)), None)
     if newest is None:
         return None

@@ -129,7 +129,7 @@ class SchedulesPage(ScheduleFilterHandler):
         return self.with_filter(state=state or None, order=order or None)
 
     def with_order(self, order: str) -> str | None:
-        """Return the URL of the list in another order, None if it has no such order."""
+        """Return the URL of the list in another order, or None if it has no such order."""
         if order == BY_NEXT_RUN and self.state and self.state not in TIMED:
             return None
         return self.with_filter(order=order)

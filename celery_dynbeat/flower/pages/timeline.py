@@ -58,7 +58,7 @@ class TimelinePage(PageHandler):
 
     def _filter(self) -> dict[str, Any]:
         given = {name: self.argument(name) for name in GROUPS}
-        # The owner "" is the application, and an empty field of the form is no filter.
+        # The owner "" is the application, and an empty field of the form is not a filter.
         return {name: value for name, value in given.items() if value}
 
     def _read(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class TimelinePage(PageHandler):
 
 
 class ForecastFragment(PageHandler):
-    """The busiest minutes to come, which the page loads later: a forecast can take a second."""
+    """The busiest upcoming minutes. The page loads them later: a forecast can take a second."""
 
     tab = "timeline"
     # All requests share one forecast, in a separate thread.

@@ -85,7 +85,7 @@ class Marks:
 
 
 #: The labels of rows without a name.
-_UNNAMED = {"owner": "(the application)", "task": "(no task)", "tag": "(no tag)"}
+_UNNAMED = {"owner": "(application)", "task": "(no task)", "tag": "(no tag)"}
 
 
 def listed(rows: list[Row]) -> list[tuple[datetime, PastRun | FutureRun]]:

@@ -49,4 +49,4 @@ def test_a_search_that_ends_early_is_said(command, fail, monkeypatch):
     fail("b")
     monkeypatch.setattr(run_pages, "MAX_SCANNED", 1)
 
-    assert "there can be more" in command("errors").stderr
+    assert "there may be more" in command("errors").stderr

@@ -64,7 +64,7 @@ def test_a_group_is_held_and_released(shown, as_json, dynbeat):
     [
         (("hold", "--reason", "x"), 2, "give --owner OWNER or --all-owners"),
         (("hold", "--all-owners"), 2, "Missing option '--reason'"),
-        (("hold", *OWNER, "--all-owners", "--reason", "x"), 2, "exclude each other"),
+        (("hold", *OWNER, "--all-owners", "--reason", "x"), 2, "cannot be combined"),
         (("hold", *OWNER, "--reason", "x", "--until", "2020-01-01T00:00Z"), 1, "later than now"),
         (("release", "--all-owners"), 1, "there is no hold of everything"),
         (("release",), 2, "give --owner OWNER or --all-owners"),

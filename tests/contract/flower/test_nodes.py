@@ -94,7 +94,7 @@ def test_the_application_and_everything_are_different(dynbeat, pages):
 
     [hold] = dynbeat.schedules.holds()
     assert hold.owner == ""
-    assert "(the application) is held" in pages.get(PAGE).text
+    assert "(application) is held" in pages.get(PAGE).text
 
 
 def test_a_release_ends_the_holds_of_all_actors_of_one_scope(dynbeat, pages):

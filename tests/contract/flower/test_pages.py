@@ -140,7 +140,7 @@ def test_an_action_that_times_out_says_that_it_may_be_carried_out(dynbeat, serve
         release.set()
 
     assert (started.is_set(), answer.status) == (True, 503)
-    assert "Check if the action took effect" in answer.text
+    assert "Check whether the action took effect" in answer.text
     assert 'href="/dynbeat/nodes">Back</a>' in answer.text
 
 

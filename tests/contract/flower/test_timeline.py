@@ -53,7 +53,7 @@ def test_past_runs_are_bars_and_fire_times_to_come_are_ticks(dynbeat, mine, cloc
 @pytest.mark.parametrize(
     ("group", "labels"),
     [
-        ("owner", ["(the application)", "user:42"]),
+        ("owner", ["(application)", "user:42"]),
         ("task", ["a", "b"]),
         ("tag", ["(no tag)", "vip"]),
     ],

@@ -53,7 +53,7 @@ def test_a_text_is_a_search(text, search):
         ('name:"a"b', "The quotes in"),
         ('a"b', "The quotes in"),
         ("task:report.*", "* is not a wildcard"),
-        ("tag:vip tag:trial", "tag: is given twice"),
+        ("tag:vip tag:trial", "tag: occurs twice"),
         ("daily report", 'name:"daily report"'),
         ("owner:", 'Write owner:"" for the application itself'),
         ("task:", "task: has no value."),

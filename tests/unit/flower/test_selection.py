@@ -83,7 +83,7 @@ def test_an_error_of_the_database_ends_the_loop_and_shows_no_details():
 
     assert message.text == (
         "Deleted 1 of 3 schedules. “b of user:1”: The database cannot be used. The log of Flower"
-        " has the error. 1 schedule not tried."
+        " contains the error. 1 schedule not tried."
     )
 
 

@@ -52,7 +52,10 @@ def test_the_preview_counts_the_runs_that_are_left(pages, mine, beat, clock):
         beat.run_until_idle()
 
     assert preview(pages, open_form(pages, "n"), max_runs="4")["html"].count("<tr>") == 3
-    assert "It already has 2 runs" in preview(pages, open_form(pages, "n"), max_runs="2")["html"]
+    assert (
+        "The schedule already has 2 runs"
+        in preview(pages, open_form(pages, "n"), max_runs="2")["html"]
+    )
 
 
 @pytest.mark.usefixtures("digest")
