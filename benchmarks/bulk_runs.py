@@ -11,7 +11,7 @@ from benchmarks.bulk_schedules import connect_without_timeout
 ROWS_PER_TRANSACTION = 500_000
 #: The runs belong to the schedules of all owners except the application.
 _SCHEDULES = "FROM dynbeat_schedule WHERE owner <> ''"
-#: A round is one run of each schedule. Ids are UUIDs of version 7, as those of celery_dynbeat.
+#: A round is one run of each schedule. Ids are UUIDs of version 7, as in celery_dynbeat.
 _INSERT_ROUNDS = f"""
 INSERT INTO dynbeat_run
   (id, schedule_id, owner, name, task, scheduled_for, status, attempt,

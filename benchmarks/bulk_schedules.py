@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
-#: A mix like that of users: a fixed cron, a wildcard cron and two intervals.
+#: A mix as users have it: a fixed cron, a wildcard cron and two intervals.
 _INSERT = """
 INSERT INTO dynbeat_schedule
   (owner, name, task, trigger_kind, trigger_spec, next_fire_at, next_run_at)

@@ -68,8 +68,8 @@ NOISE_OF_RANGE = 1.5
 #: processor times. The most must still show a doubling.
 MIN_NOISE, MIN_TIME_NOISE, MAX_TIME_NOISE = 0.05, 0.3, 0.4
 #: The same code cost PostgreSQL 1.3 to 2.6 times its baseline on one machine: its processes share
-#: the caches of the processor with beat and the worker, and those of the baseline do not. So only
-#: three times the cost is certain to fail.
+#: the caches of the processor with beat and the worker, and the baseline has the caches alone. So
+#: only three times the cost is certain to fail.
 DATABASE_NOISE = 0.95
 #: A worker writes the end of a run with the start of the next, or by itself on a slow machine: one
 #: statement or two.

@@ -76,7 +76,7 @@ def read_statements(engine: Engine) -> Sequence[Statement]:
 def transactions(engine: Engine) -> int:
     """Return the number of transactions that the database has ended, this one included.
 
-    PostgreSQL adds those of a connection within a second after the connection is idle.
+    PostgreSQL adds the statements of a connection within a second after the connection is idle.
     """
     query = """
         SELECT xact_commit + xact_rollback FROM pg_stat_database

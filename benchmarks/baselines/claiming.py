@@ -1,7 +1,7 @@
 """F2: claim, advance and record rows with hand-written statements of psycopg, without planning.
 
-Each batch of 1,000 is one transaction on celery_dynbeat's tables. The result is that of beat: the
-schedule has its next fire time, and its run is pending.
+Each batch of 1,000 is one transaction on celery_dynbeat's tables. The result is the same as for
+beat: the schedule has its next fire time, and its run is pending.
 """
 
 import time

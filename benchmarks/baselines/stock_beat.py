@@ -42,7 +42,7 @@ class Start:
 def measure(site: Site, *, libraries: Sequence[str] = ()) -> Start:
     """Start stock beat with one entry that is due at once, then stop it. Redis only.
 
-    It imports ``libraries``, too. Its message goes to a separate queue, which is empty afterwards.
+    It also imports ``libraries``. Its message goes to a separate queue, which is empty afterwards.
     """
     entry = {"task": "noop", "schedule": DAY, "options": {"queue": QUEUE}}
     config: dict[str, Any] = {

@@ -99,7 +99,7 @@ def order(number: int) -> Sequence[str]:
 
 
 def compare(rounds: Sequence[Mapping[str, Lags]], name: str, share: float) -> Compared:
-    """Return the percentile ``share`` of variant ``name`` next to that of the baseline."""
+    """Return the percentile ``share`` of variant ``name`` next to the one of the baseline."""
     return Compared(
         [percentile(each[name], share) for each in rounds],
         [percentile(each[WITHOUT], share) for each in rounds],

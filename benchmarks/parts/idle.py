@@ -32,7 +32,7 @@ POLLED_TABLES = ("dynbeat_schedule", "dynbeat_run", "dynbeat_request")
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Resources of one idle beat: its processor seconds, those of its connections, its memory."""
+    """Resources of an idle beat: processor seconds of beat and of its connections, and memory."""
 
     schedules: int
     cpu_seconds: float
@@ -108,7 +108,7 @@ def _idling(bench: Bench, count: int) -> Iterator[_Beat]:
         engine = dynbeat.context.database.engine
         fill(engine, count)
         counts = statement_counts.count_from_now(engine)
-        # Close the connections of this process, so that only those of beat stay open.
+        # Close the connections of this process, so that only beat's connections stay open.
         engine.dispose()
         with beat(site.config()) as process:
             yield _Beat(count, process, engine, counts=counts)

@@ -1,6 +1,6 @@
 """Measure the memory of one beat through ten bursts; the baseline is F5, stock beat.
 
-F5 here imports the libraries of a database, too: the bound is on what this package adds to them.
+F5 here also imports the libraries of a database: the bound is on what this package adds to them.
 """
 
 import time

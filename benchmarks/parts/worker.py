@@ -1,7 +1,7 @@
 """Measure no-op tasks in a worker with guard and recorder; the baseline is F4, plain workers.
 
-The messages are those of real runs, as beat sends them. The four workers alternate, so that noise
-affects them equally.
+The messages are the messages of real runs, as beat sends them. The four workers alternate, so that
+noise affects them equally.
 """
 
 import statistics

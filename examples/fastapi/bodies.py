@@ -9,7 +9,7 @@ from rules import Rule
 
 
 def _path_segment(name: str) -> str:
-    # The name is a part of paths, where "." and ".." have a meaning of their own.
+    # The name is a part of paths, where "." and ".." have a special meaning.
     if "/" in name or not name.strip("."):
         raise PydanticCustomError("name", "must not contain / and must not consist of dots")
     return name

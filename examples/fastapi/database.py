@@ -32,7 +32,7 @@ class Base(DeclarativeBase):
 
 
 class Reminder(Base):
-    """What a user wants to be told. When is the schedule of the same owner and name."""
+    """A text that a user wants to receive. The schedule with the same owner and name says when."""
 
     __tablename__ = "reminder"
     __table_args__ = (UniqueConstraint("user", "name"),)

@@ -76,10 +76,11 @@ class WordsRule(BaseModel):
     text: Annotated[str, Field(min_length=1, max_length=200)]
 
     def trigger(self, zone: ZoneInfo) -> Trigger:
-        """Return the trigger. Only a date needs the zone: other rules follow that of the user."""
+        """Return the trigger. Only a date needs ``zone``: other rules follow the user's zone."""
         trigger = Trigger.from_words(self.text, date_timezone=str(zone))
         if trigger.kind == "rrule":
-            # Its fire times can take the event loop ten times as long as those of a Cron.
+            # Its fire times can occupy the event loop ten times as long as the fire times of a
+            # Cron.
             raise InvalidTriggerError("Write words or a cron expression.", field="trigger")
         return trigger
 

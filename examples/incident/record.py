@@ -10,7 +10,7 @@ of the page. The page is the script:
   lines up to the next command.
 - ``<!-- worker NAME QUEUE -->`` starts a worker, ``<!-- crm up -->`` repairs the CRM, and
   ``<!-- wait SECONDS -->`` waits.
-- The id in a command stands for a failed run: it is replaced by that of this incident.
+- The id in a command stands for a failed run. It is replaced by the id in this incident.
 """
 
 import os

@@ -48,7 +48,7 @@ class Demo:
         self._shown: set[str] = set()
 
     def clear(self) -> None:
-        """Delete the schedules of the three users, also those of an earlier demo."""
+        """Delete the schedules of the three users, including schedules of an earlier demo."""
         for owner in OWNERS:
             self.all.delete_owner(owner)
 

@@ -61,7 +61,7 @@ DATABASES = {
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 32_768
 USE_TZ = True
-# Also the zone of rules that name none, for users without a zone of their own.
+# This is also the zone of rules that name none, for users who have not set a zone.
 TIME_ZONE = "UTC"
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "reports"

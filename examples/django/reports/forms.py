@@ -29,7 +29,7 @@ class ReportForm(forms.Form):
         """Return the trigger. An error of the rule is shown at its field."""
         mine = self._schedules
         try:
-            # Only a date needs the zone: other rules follow that of the owner.
+            # Only a date needs the zone: other rules follow the zone of the owner.
             trigger = Trigger.from_words(self.cleaned_data["rule"], date_timezone=mine.timezone())
             mine.preview(trigger, count=1)
         except (InvalidTriggerError, InvalidScheduleError, OwnerLimitError) as error:

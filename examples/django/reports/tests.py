@@ -1,4 +1,4 @@
-"""``python manage.py test``: the schedules are in Django's test database, too."""
+"""``python manage.py test``: the schedules are also in Django's test database."""
 
 from http import HTTPStatus
 
