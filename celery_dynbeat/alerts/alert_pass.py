@@ -127,7 +127,7 @@ class AlertPass:
 
     def _check_delays(self, now: datetime) -> None:
         last = self._delays_at
-        # A ``now`` before the last time: the clock was set back.
+        # A ``now`` before the last time means that the clock was set back.
         if last is not None and timedelta(0) <= now - last < DELAYS_EVERY:
             return
         self._check_nodes(now)

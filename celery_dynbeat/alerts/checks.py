@@ -69,7 +69,7 @@ _NEED_RUNS = frozenset(
 def add_missing_checks(session: Session, *, after: int, now: datetime) -> int | None:
     """Add the checks of the next schedules, which may be older than ``dynbeat_alert_silent_after``.
 
-    Return the id after which the next call continues, None if all schedules have one.
+    Return the id after which the next call continues, or None if all schedules have one.
     """
     return checks.add_missing(session, after=after, limit=WINDOW, due_at=now)
 

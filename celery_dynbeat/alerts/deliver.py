@@ -1,10 +1,11 @@
 """Render one message and deliver it: ``python -m celery_dynbeat.alerts.deliver``.
 
-Standard input is a ``Task`` as JSON. The URLs are not arguments: other users of the machine can
-read those. Standard output is a JSON object in each line. The first one has ``title`` and ``body``,
-or ``error`` if the message cannot be rendered. The others come as soon as a URL has a result: its
-number as ``url``, and ``error``: null if it accepted the message, else a text that says why not and
-does not contain the URL. So a URL that does not answer does not hide the result of another one.
+Standard input is a ``Task`` as JSON. The URLs are not arguments, because other users of the machine
+can read arguments. Standard output is a JSON object in each line. The first object has ``title``
+and ``body``, or ``error`` if the message cannot be rendered. Each further object is written as soon
+as a URL has a result. It has the number of the URL as ``url``, and ``error``. ``error`` is null if
+the URL accepted the message. Otherwise it is a text with the reason that does not contain the URL.
+A URL that does not answer therefore does not hide the result of another URL.
 
 Jinja2 renders title and body. A folder of the operator may replace ``title.txt.j2`` and
 ``body.txt.j2``. A template gets

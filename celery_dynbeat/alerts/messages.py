@@ -114,7 +114,7 @@ class Messages:
 
     def _prune(self, now: datetime) -> None:
         """Delete old messages, at most PRUNED each PRUNE_EVERY."""
-        # A ``now`` before the last time: the clock was set back.
+        # A ``now`` before the last time means that the clock was set back.
         if self._pruned_at is not None and timedelta(0) <= now - self._pruned_at < PRUNE_EVERY:
             return
         # The rate limit needs the newest message.

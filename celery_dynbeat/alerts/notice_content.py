@@ -32,8 +32,8 @@ _ENDED = (NoticeKind.WORKS_AGAIN, NoticeKind.CAN_RUN_AGAIN)
 class Notice:
     """What happened to one schedule. Instants are in ISO format, in UTC.
 
-    ``until``: it has recovered since. ``failures``: how many in a row paused it. ``time_zone`` is
-    the zone of the owner.
+    ``until`` is when it recovered. ``failures`` is the number of failures in a row that paused it.
+    ``time_zone`` is the zone of the owner.
     """
 
     owner: str

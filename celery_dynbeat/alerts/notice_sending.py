@@ -25,9 +25,9 @@ _NAMESPACE = uuid.UUID("7c1f2f0c-5c55-4c39-8b1a-0f2b6b0d1c11")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where a message goes. No destinations and no ``error``: its owner gets no notices.
+    """Where a message goes. Without destinations and ``error``, its owner gets no notices.
 
-    ``is_logged``: the error is logged already.
+    ``is_logged`` is true if the error is already logged.
     """
 
     destinations: Sequence[str]

@@ -38,7 +38,7 @@ from celery_dynbeat.telemetry import emit_on_commit, events, has_listeners
 
 #: Facts that one transaction evaluates. Smaller ones cost more in total, and delay beat more.
 BATCH = 200
-#: Rows besides the ended runs that a streak may contain: skipped and unfinished ones.
+#: Rows in addition to the ended runs that a streak may contain: skipped and unfinished ones.
 STREAK_MARGIN = 20
 #: Rows of history that one query of streaks reads.
 MAX_STREAK_ROWS = 20_000

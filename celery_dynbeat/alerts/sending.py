@@ -60,8 +60,8 @@ _SALT_BYTES, _HASH_BYTES = 16, 16
 class Result:
     """The errors of a try, and the marks of the URLs that have accepted the message so far.
 
-    ``is_unwanted``: the message has no recipient, and was not sent. ``is_logged``: the errors are
-    logged already.
+    ``is_unwanted`` is true if the message has no recipient and was not sent. ``is_logged`` is true
+    if the errors are already logged.
     """
 
     delivered: Sequence[Any]
@@ -155,7 +155,7 @@ def deliver_left(
 ) -> Result:
     """Deliver to the destinations that have not accepted the message yet.
 
-    ``are_secret``: they are marked by slow hashes, else by their names.
+    If ``are_secret`` is true, they are marked by slow hashes, and otherwise by their names.
     """
     marks = message["delivered"]
     accepted = set(marked(destinations, marks)) if are_secret else set(map(str, marks))

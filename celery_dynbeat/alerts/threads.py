@@ -111,7 +111,7 @@ class AlertThread:
 
 
 class AlertThreads:
-    """The threads of beat ``node``: one evaluates. With targets, another one sends messages."""
+    """The threads of beat ``node``. One evaluates, and with targets, another sends messages."""
 
     def __init__(
         self,

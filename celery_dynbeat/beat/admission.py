@@ -73,7 +73,7 @@ class Admission:
     def run(self, now: datetime) -> int:
         """Admit runs if it is time; return their number."""
         at = self._next_at
-        # An instant far after ``now``: the clock was set back.
+        # An instant far after ``now`` means that the clock was set back.
         if at is not None and now < at <= now + self._idle_interval:
             return 0
         done = Pass(0, is_waiting=False, after="")
@@ -154,7 +154,8 @@ def _slots_in_use(
     found: defaultdict[str, list[AdmittedSlot]] = defaultdict(list)
     old: list[int] = []
     for slot in slots.admitted(session, locked):
-        # An owner without waiting runs needs its recent starts as well: its next run counts them.
+        # An owner without waiting runs also needs its recent starts, because its next run counts
+        # them.
         counts = is_recent(slot.admitted_at, now=now) and settings.caps_of(slot.owner).starts
         if slot.has_ended and not counts:
             old.append(slot.id)

@@ -208,7 +208,7 @@ class _LazyAdmission:
     def run(self, now: datetime) -> int:
         """Admit waiting runs if it is time; return their number."""
         at = self._next_at
-        # An instant far after ``now``: the clock was set back.
+        # An instant far after ``now`` means that the clock was set back.
         is_due = at is None or not now < at <= now + self._interval
         if self._admission is None and is_due:
             self._next_at = now + self._interval
@@ -250,7 +250,7 @@ class _LazyReplanning:
     def run(self, now: datetime) -> int:
         """Plan schedules of changed calendars again if it is time; return their number."""
         at = self._next_at
-        # An instant far after ``now``: the clock was set back.
+        # An instant far after ``now`` means that the clock was set back.
         if at is not None and now < at <= now + self._interval:
             return 0
         self._next_at = now + self._interval

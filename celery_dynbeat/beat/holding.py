@@ -57,7 +57,7 @@ def review(session: Session, *, now: datetime, after: HeldKey | None) -> HeldKey
 
     SQL by hand can delete a hold. So can a release in a transaction whose snapshot is older than
     the claim that held the schedule. Up to REVIEWED held schedules after the key ``after`` are
-    compared. Return the key of the last one, None after the last held schedule. Schedules without
+    compared. Return the key of the last one, or None at the end. Schedules without
     a next run are no longer held.
     """
     holds.delete_expired(session, now=now, limit=REVIEWED)

@@ -79,7 +79,7 @@ LOWEST_ID = "00000000-0000-0000-0000-000000000000"
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """The result of one batch. The next one starts after ``last_id``, None at the end."""
+    """The result of one batch. The next one starts after ``last_id``, or None at the end."""
 
     deleted: int
     last_id: str | None
@@ -305,7 +305,7 @@ class Maintenance:
         self._has_zones = True
 
     def settle_recent(self, now: datetime) -> int:
-        """Correct the schedules of runs that ended lately; return the number of these runs."""
+        """Correct the schedules of runs that ended recently; return the number of these runs."""
         return self._settle(now, since=now - RECENT)
 
     def _settle(self, now: datetime, *, since: datetime | None = None) -> int:
@@ -319,7 +319,7 @@ class Maintenance:
 
     def rescue(self, now: datetime) -> int:
         """Rescue and resend runs if it is time; return how many runs were changed."""
-        # A ``now`` before the last time: the clock was set back.
+        # A ``now`` before the last time means that the clock was set back.
         if self._rescued_at is not None and timedelta(0) <= now - self._rescued_at < self._interval:
             return 0
         rescued = self._rescue_runs(now)

@@ -14,7 +14,8 @@ that once in an interval, because this reads the links of each calendar.
 Only the link changes if the next plan uses the present days anyway: the schedule is paused or
 unplanned, or its next fire time has passed. The next fire time of a due or held schedule has
 passed. Only the link of a finished schedule changes. A schedule in quarantine stays there, unless
-its calendars were the reason. If it is paused as well, its error is removed: the resume plans it.
+its calendars were the reason. If it is also paused, its error is removed, because the resume plans
+it.
 """
 
 from collections.abc import Sequence

@@ -125,7 +125,7 @@ class BeatRuntime:
         try:
             pause = self.dispatcher.run_pass()
         except SQLAlchemyError:
-            # The heartbeat would fail as well.
+            # The heartbeat would also fail.
             raise
         except Exception as error:
             self._beat(error=error_summary(error))

@@ -6,7 +6,7 @@ A run is overdue in these states:
   broker was unreachable, or its confirm was lost. A manual run is overdue when it is created.
 - ``pending`` because its queue is refused or its router raises: overdue when the next try is due.
 - ``pending`` and buffered under ``overlap="buffer_one"``: the worker that ends the previous run
-  makes it overdue at once. The sweep checks it as well, because that worker may die.
+  makes it overdue at once. The sweep also checks it, because that worker may die.
 - ``sent`` for longer than dynbeat_resend_after: the broker lost its queue, or the queue is long. If
   both messages arrive, the guard lets one start.
 - ``retrying`` after a failure, by the retry policy of its schedule: overdue when the retry is due.

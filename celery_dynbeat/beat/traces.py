@@ -44,7 +44,7 @@ class RecordedTraces:
         """Read the trace contexts that the traces of ``outgoing`` continue or are linked to.
 
         In the transaction that takes the runs: after its commit, the runs are published without
-        another statement. ``may_have_traces``: the runs are not new, or are reruns.
+        another statement. ``may_have_traces`` is true if the runs are reruns or are not new.
         """
         if not outgoing:
             return

@@ -9,7 +9,7 @@ A beat that starts with a newer release than the schedules were planned with pla
 
 The row of the application has the release and the position, and each batch locks it. So several
 beats share the work, and a crash loses at most one batch. Only a newer release starts this: beats
-with different releases do not undo the work of each other.
+with different releases do not undo each other's work.
 
 A fire time moves to the nearest one with the new release. If that one has passed, it is due at
 once, and ``catch_up`` decides. So a daily schedule neither loses the run of a day nor runs twice.

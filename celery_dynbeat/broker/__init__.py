@@ -160,7 +160,7 @@ def attempt_of(request: Any) -> int | None:
 
 
 def retries_of(request: Any) -> int | None:
-    """Return Celery's count of retries, or None if it is no count."""
+    """Return Celery's count of retries, or None if it is not a count."""
     return _count_of(request.retries or 0)
 
 

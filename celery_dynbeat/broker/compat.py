@@ -52,7 +52,7 @@ else:
 
 
 def pipeline_of(batch: Any) -> Any | None:
-    """Return the redis-py pipeline of a batch that contains a message, None without a pipeline."""
+    """Return the redis-py pipeline of the batch with a message, or None without a pipeline."""
     session = getattr(getattr(batch, "state", None), "session", None)
     pipeline = getattr(session, "pipeline", None)
     return pipeline if hasattr(pipeline, "command_stack") else None

@@ -1,4 +1,4 @@
-"""Outages of queues, exchanges and tasks, and when beat retries each.
+"""Outages of queues, exchanges and tasks, and when beat retries them.
 
     closed --refusal--> open: runs stay pending --accepted, or FORGET_AFTER passed--> closed
                         |  retry_at: after 1, 2, 4 ... seconds, at most MAX_PAUSE apart
@@ -74,10 +74,10 @@ class Scope(NamedTuple):
 class Outage:
     """A scope that is refused since ``since`` and not retried before ``retry_at``.
 
-    ``tries`` counts the tries, not the runs. ``exact``: the broker named the queue or exchange.
-    ``accepted_at`` is the last time another run of an inexact outage was accepted. ``schedules``
-    holds the last refusal of each schedule id. ``trials`` new runs were published since the try
-    whose ``retry_at`` is ``trials_since``.
+    ``tries`` counts the tries, not the runs. ``exact`` is true if the broker named the queue or
+    exchange. ``accepted_at`` is the last time another run of an inexact outage was accepted.
+    ``schedules`` holds the last refusal of each schedule id. ``trials`` new runs were published
+    since the try whose ``retry_at`` is ``trials_since``.
     """
 
     scope: Scope
@@ -160,8 +160,8 @@ class Outages:
             return outage
         self._open[scope] = outage
         logger.error(
-            "publishing fails for %s: %s; its runs stay pending and are retried every %s s or more"
-            " often",
+            "publishing fails for %s: %s; its runs stay pending and are retried at least every "
+            "%s s",
             scope,
             outage.error,
             MAX_PAUSE.seconds,
@@ -209,7 +209,7 @@ class Outages:
         An exact outage permits one new run after each ``retry_at`` as a trial, so that it closes
         although all its pending runs were revoked. An inexact outage permits MAX_TRIALS runs
         without delay. Beat retries the pending runs first. If only they are at fault, all other
-        runs would otherwise wait as long as they do. ``certain``: a trial would fail.
+        runs would otherwise wait as long as they do. ``certain`` is true if a trial would fail.
         """
         outage = self._open.get(scope)
         if outage is None:

@@ -56,9 +56,10 @@ NOT_CONFIRMED = "the broker did not confirm the message: the queue is full, or h
 class PublishResult:
     """The result of each run of a batch, by run id.
 
-    ``sent``: the broker accepted it. ``refused``: it can never be sent, with the error.
-    ``delayed``: not to be tried before this instant. ``declined``: an overridden method did not
-    send it, with the reason. ``unknown``, or in no field: the broker may have accepted it.
+    The broker accepted the runs in ``sent``. The runs in ``refused`` can never be sent; the value
+    is the error. The runs in ``delayed`` must not be tried before the given instant. An overridden
+    method did not send the runs in ``declined``; the value is the reason. The broker may have
+    accepted the runs in ``unknown``, and the runs in no field.
     """
 
     sent: list[str] = field(default_factory=list)
@@ -266,7 +267,7 @@ class Publisher:
         return ready, suspect
 
     def _scope(self, run: OutgoingRun, result: PublishResult) -> Scope | None:
-        """Return the destination of ``run``, None if the router raised and the run is delayed."""
+        """Return the destination of ``run``, or None if the router failed and delayed it."""
         try:
             return self._sender.scope(run)
         except RoutingError as error:

@@ -42,7 +42,7 @@ class RowFault(Enum):
 
 
 class Refusal(NamedTuple):
-    """Why a run was refused. ``exact``: the broker named the queue or exchange of ``scope``."""
+    """Why a run was refused. ``exact`` is true if the broker named the queue or exchange."""
 
     scope: Scope
     error: BaseException

@@ -137,7 +137,7 @@ class MessageSender:
 
     @contextmanager
     def in_batch(self, batch: Any) -> Iterator[None]:
-        """Send runs in a batch of kombu, None if kombu has no batches."""
+        """Send runs in a batch of kombu, or None if kombu has no batches."""
         # One instant for all messages: kombu sends them together, at the end.
         self._batch, self._batch_sent_at = batch, self._now().isoformat()
         try:
@@ -473,7 +473,7 @@ def is_overridden(app: Celery, task: Task | None) -> bool:
 def is_from(module: str, method: Any) -> bool:
     """Return whether ``module`` defines the function or method, so that none replaces it."""
     # A comparison with the attribute of Celery's class fails: a library may have replaced that one.
-    # ``__module__`` fails too: functools.wraps copies it.
+    # ``__module__`` also fails: functools.wraps copies it.
     function = getattr(method, "__func__", method)
     return isinstance(function, FunctionType) and function.__globals__.get("__name__") == module
 

@@ -32,7 +32,7 @@ _PER_TABLE = frozenset({"ix_", "uq_"})
 
 @dataclass(frozen=True, slots=True)
 class TableNames:
-    """The schema of the tables, None for the connection's own, and the prefix of their names."""
+    """The schema of the tables, or None for the connection's own, and the prefix of their names."""
 
     schema: str | None = None
     prefix: str = PREFIX

@@ -27,7 +27,7 @@ def migrate(connection: Connection, revision: str = "head") -> None:
 
 
 def sql(url: URL, *, start: str | None) -> str:
-    """Return the statements that ``migrate`` executes from revision ``start``, None without tables.
+    """Return the statements of ``migrate`` from revision ``start``, or None without tables.
 
     Only the dialect of ``url`` is used.
     """

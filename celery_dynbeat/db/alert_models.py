@@ -80,8 +80,9 @@ class Alert(Base):
     recovered_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     unsent: Mapped[str | None] = mapped_column(ExactText(16))
     unsent_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    # When beat last checked whether the alert has recovered. NULL: it has. So the index of open
-    # alerts contains no others, also on MySQL, which has no partial indexes.
+    # When beat last checked whether the alert has recovered. NULL means that it has recovered. The
+    # index of open alerts therefore contains no others, even on MySQL, which has no partial
+    # indexes.
     checked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     # An instant before opened_at belongs to an earlier alert. Beat never writes it.
     acknowledged_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -129,7 +130,7 @@ class AlertCheck(Base):
 class AlertMessage(Base):
     """A message to the URLs of one target, or with the notices to one owner.
 
-    ``next_try_at`` NULL: it was sent or dropped, or its owner has no recipient.
+    ``next_try_at`` is NULL if the message was sent or dropped, or if its owner has no recipient.
     """
 
     __tablename__ = "dynbeat_alert_message"

@@ -95,7 +95,7 @@ class _EndsStatements(sqlite3.Connection):
 
 
 def _ending_statements(factory: Any) -> Callable[..., sqlite3.Connection]:
-    """Return ``factory`` with the methods of _EndsStatements, or itself if it is no class."""
+    """Return ``factory`` with the methods of _EndsStatements, or itself if it is not a class."""
     if not isinstance(factory, type):
         given: Callable[..., sqlite3.Connection] = factory
         return given

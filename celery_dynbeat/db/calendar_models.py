@@ -20,8 +20,8 @@ class Calendar(Base):
     """A shared calendar of the application. Triggers name it, and beat reads its days.
 
     An edit that changes the days increments ``version``. Beat then plans the schedules that use the
-    calendar again. ``in_force_at`` is when beat had planned all of them with this version; NULL:
-    beat has not finished.
+    calendar again. ``in_force_at`` is when beat finished planning all of them with this version, or
+    NULL until then.
     """
 
     __tablename__ = "dynbeat_calendar"
@@ -31,9 +31,10 @@ class Calendar(Base):
     # A JSON object with "trigger", or with "dates". The dates of a file reach to "until".
     # Not JSON: no query searches in it, and a process parses each text once.
     definition: Mapped[str] = mapped_column(Text)
-    # The zone of the trigger. NULL: each schedule reads the trigger in the zone of its days.
+    # The zone of the trigger. NULL means that each schedule reads the trigger in the zone of its
+    # days.
     timezone: Mapped[str | None] = mapped_column(ExactText(64))
-    # Days of the week that are no business days: "sat,sun". "": none.
+    # Days of the week that are not business days: "sat,sun". "": none.
     weekend: Mapped[str] = mapped_column(ExactText(32), server_default="sat,sun")
     version: Mapped[int] = mapped_column(server_default="1")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())

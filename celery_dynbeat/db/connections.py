@@ -280,7 +280,7 @@ class SingleStatements:
         if self._keeps and not self._kept and not self._others:
             self._kept.append((connection, time.monotonic()))
             if self._others:
-                # It began to wait meanwhile.
+                # It began to wait in the meantime.
                 self.return_kept()
         else:
             connection.close()

@@ -55,7 +55,7 @@ _LIBPQ = ("sslmode", "sslrootcert", "sslcert", "sslkey", "connect_timeout", "opt
 class DatabaseAddress:
     """The address of a database. ``connect_args`` are arguments of its driver that the URL lacks.
 
-    ``is_tested``: Django's ``setup_test_environment()`` is in force.
+    ``is_tested`` is true while Django's ``setup_test_environment()`` is in force.
     """
 
     url: URL

@@ -375,9 +375,9 @@ class Database:
         ``work`` may run several times, so it must have no effect outside the transaction. Raises
         what ``work`` raises, or the last database error.
 
-        ``asynchronous_commit``: if ``work`` calls a function in index order, and the database is
-        PostgreSQL, the commit does not wait for the disk. A crash of the server may then undo the
-        transaction, but no transaction that committed before another one that was not undone.
+        With ``asynchronous_commit``, the commit does not wait for the disk if the database is
+        PostgreSQL and ``work`` calls a function in index order. A crash of the server may then undo
+        the transaction, but no transaction that committed before another one that was not undone.
         """
         return self._repeat(
             lambda: self._once(work, autocommit=False, asynchronous_commit=asynchronous_commit)
@@ -554,7 +554,7 @@ class Database:
 
 
 def embedded_file(url: URL) -> Path | None:
-    """Return the file of an embedded database, None for a server or a database in memory."""
+    """Return the file of an embedded database, or None for a server or a database in memory."""
     if not is_embedded(url.get_backend_name()):
         return None
     name = url.database or ":memory:"

@@ -97,28 +97,29 @@ class Schedule(Base):
     timezone: Mapped[str] = mapped_column(ExactText(64), server_default="UTC")
     # The trigger names no time zone: `timezone` follows the owner's.
     inherits_timezone: Mapped[bool] = mapped_column(server_default=false())
-    # The quiet hours of the owner and its groups, as planning.quiet_hours reads them. NULL: none.
+    # The quiet hours of the owner and its groups, as planning.quiet_hours reads them, or NULL.
     quiet_hours: Mapped[str | None] = mapped_column(Text)
-    # The anchor of an interval that has none in its spec. NULL: start_at, else created_at.
+    # The anchor of an interval that has none in its spec. NULL means start_at, or else created_at.
     anchor_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     enabled: Mapped[bool] = mapped_column(server_default=true())
     paused_reason: Mapped[str | None] = mapped_column(Text)
-    # When beat resumes the paused schedule. NULL: it stays paused until resume().
+    # When beat resumes the paused schedule. NULL means that it stays paused until resume().
     paused_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
     start_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     end_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     max_runs: Mapped[int | None]
     run_count: Mapped[int] = mapped_column(BigInteger, server_default="0")
-    # NULL: the setting dynbeat_catch_up applies.
+    # NULL means that the setting dynbeat_catch_up applies.
     catch_up: Mapped[str | None] = mapped_column(ExactText(16))
-    # These four are in seconds. NULL, here and below: the setting of the same name applies.
+    # These four are in seconds. Here and below, NULL means that the setting of the same name
+    # applies.
     catch_up_window: Mapped[float | None] = mapped_column(Double)
     expires_after: Mapped[float | None] = mapped_column(Double)
     jitter: Mapped[float | None] = mapped_column(Double)
     max_run_time: Mapped[float | None] = mapped_column(Double)
     overlap: Mapped[str | None] = mapped_column(ExactText(16))
     on_lost: Mapped[str | None] = mapped_column(ExactText(16))
-    # 0: never, independent of the setting.
+    # 0 means never, regardless of the setting.
     pause_after_failures: Mapped[int | None]
     # The retry policy, as Retry.to_json returns it.
     retry: Mapped[dict[str, Any] | None] = mapped_column(Json("object"))
@@ -133,7 +134,8 @@ class Schedule(Base):
     # fire time exists before it passes.
     skipped_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
     last_run_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    # When the first of the last failed or lost runs ended. NULL: the last ended run succeeded.
+    # When the first run of the current series of failed or lost runs ended. NULL means that the
+    # last ended run succeeded.
     failing_since: Mapped[datetime | None] = mapped_column(UtcDateTime)
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     error: Mapped[str | None] = mapped_column(LongText)
@@ -141,7 +143,8 @@ class Schedule(Base):
     tags: Mapped[list[str]] = mapped_column(
         Json("array", is_searched=True), server_default=EMPTY_LIST
     )
-    # The own alert rules, as AlertRules.to_json returns them. NULL: the settings apply.
+    # The schedule's own alert rules, as AlertRules.to_json returns them. NULL means that the
+    # settings apply.
     alerts: Mapped[dict[str, Any] | None] = mapped_column(Json("object"))
     # Where a worker reports the start and the end of each run. It can contain a token.
     ping_url: Mapped[str | None] = mapped_column(Text)
@@ -338,7 +341,7 @@ class Request(Base):
 
 
 class Hold(Base):
-    """A temporary stop of all schedules of an owner. ``owner`` NULL: of all schedules.
+    """A temporary stop of all schedules of an owner, or of all schedules if ``owner`` is NULL.
 
     Several holds of an owner can exist. The last release, or ``until_at``, ends the stop.
     """
@@ -350,7 +353,7 @@ class Hold(Base):
     actor: Mapped[str] = mapped_column(ExactText(NAME_LENGTH), server_default="")
     reason: Mapped[str] = mapped_column(ExactText(1024), server_default="")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
-    # NULL: until release().
+    # NULL means until release().
     until_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
@@ -380,9 +383,10 @@ class Owner(Base):
     __tablename__ = "dynbeat_owner"
 
     owner: Mapped[str] = mapped_column(ExactText(NAME_LENGTH), primary_key=True)
-    # The time zone of triggers that name none. NULL: the setting dynbeat_timezone applies.
+    # The time zone of triggers that name none. NULL means that the setting dynbeat_timezone
+    # applies.
     timezone: Mapped[str | None] = mapped_column(ExactText(64))
-    # The quiet hours of the owner or the group, as QuietRule.to_json returns them. NULL: none.
+    # The quiet hours of the owner or the group, as QuietRule.to_json returns them, or NULL.
     quiet_hours: Mapped[dict[str, Any] | None] = mapped_column(Json("object"))
 
 
@@ -402,7 +406,7 @@ class Application(Base):
     beat_schedule: Mapped[str | None] = mapped_column(ExactText(64))
     # The newest release of the tz database that a beat had, such as "2026b".
     tz_release: Mapped[str | None] = mapped_column(ExactText(16))
-    # The id up to which beat has planned schedules again with this release. NULL: all.
+    # The id up to which beat has planned schedules again with this release. NULL means all.
     tz_after_id: Mapped[int | None] = mapped_column(BigId)
     # The schedules up to this id that were locked.
     tz_locked_ids: Mapped[list[Any] | None] = mapped_column(Json("array"))
@@ -439,8 +443,8 @@ class Node(Base):
     outages: Mapped[str | None] = mapped_column(LongText)
     clock_offset: Mapped[float | None] = mapped_column(Double)
     server: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
-    # JSON arrays: the queues that a worker consumes, and the names of its tasks. NULL: not known.
-    # Only the health check reads them, and they are long.
+    # JSON arrays: the queues that a worker consumes, and the names of its tasks. NULL means that
+    # they are not known. Only the health check reads them, and they are long.
     queues: Mapped[str | None] = mapped_column(LongText, deferred=True)
     tasks: Mapped[str | None] = mapped_column(LongText, deferred=True)
     # When the node deregistered. A redelivered run of it starts without the node timeout.

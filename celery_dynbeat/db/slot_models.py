@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Slot(Base):
     """A run of an owner whose runs are limited. Beat deletes the row after the end of the run.
 
-    ``admitted_at`` NULL: the run waits. It is then ``pending`` without ``overdue_at``.
+    While ``admitted_at`` is NULL, the run waits. It is then ``pending`` without ``overdue_at``.
     """
 
     __tablename__ = "dynbeat_slot"
@@ -28,7 +28,7 @@ class Slot(Base):
     owner: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
     # A backfill or a rerun of many made the run: other runs of the owner come first.
     is_requested: Mapped[bool] = mapped_column(server_default=false())
-    # The waiting run expires at this instant. NULL: it does not expire, or it was admitted.
+    # When the waiting run expires. NULL means that it does not expire, or that it was admitted.
     expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     admitted_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 

@@ -55,7 +55,7 @@ from celery_dynbeat.db.dialects import Capabilities, capabilities_of
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.db.types import MYSQL, as_utc, escape_unstorable
 
-#: A NUL in JSON. An escaped backslash before these characters matches too, which is harmless.
+#: A NUL in JSON. An escaped backslash before these characters also matches, which is harmless.
 _NUL = r"\u0000"
 
 #: Rows in one statement. Driver and server hold several copies of each row and its payload.

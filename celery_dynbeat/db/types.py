@@ -234,7 +234,7 @@ def _in_utc(value: datetime | None) -> datetime | None:
 class RunInstant(UtcDateTime):
     """An instant of a run. Before EARLIEST it reads as EARLIEST, after LATEST as LATEST.
 
-    So does infinity in PostgreSQL. A text in SQLite that is no instant reads as EARLIEST.
+    So does infinity in PostgreSQL. A text in SQLite that is not an instant reads as EARLIEST.
     """
 
     cache_ok = True

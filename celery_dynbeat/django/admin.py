@@ -94,17 +94,17 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         return UnsortedChangeList
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Return False: the API creates."""
+        """Return False, because only the API creates schedules."""
         del request
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return False: a form would not validate as the API does."""
+        """Return False, because a form would not validate as the API does."""
         del request, obj
         return False
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
-        """Return False: a lookup in the URL could read the whole table."""
+        """Return False, because a lookup in the URL could read the whole table."""
         # Django 4.2 passes no request.
         del lookup, value, request
         return False
@@ -252,7 +252,7 @@ class RunAdmin(ReadOnlyAdmin):
     search_help_text = "An owner, or the id of a run"
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return False: beat prunes the history."""
+        """Return False, because beat prunes the history."""
         del request, obj
         return False
 

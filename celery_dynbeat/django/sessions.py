@@ -92,7 +92,7 @@ class _Session(Session):
 
 
 def _registered(connection: Any) -> "_Session | None":
-    """Return the session that ends with the present savepoint of Django, None if there is none."""
+    """Return the session that ends with Django's present savepoint, or None if there is none."""
     savepoints = set(connection.savepoint_ids)
     for at, callback, *_ in reversed(connection.run_on_commit):
         session = getattr(callback, "__self__", None)

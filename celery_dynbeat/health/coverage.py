@@ -26,8 +26,8 @@ SOON = timedelta(hours=1)
 class Work(NamedTuple):
     """A run or a schedule of the sample. ``queue`` is None if it is not known.
 
-    ``is_run``: a run waits. Otherwise a schedule is due, ``is_soon`` says whether within an hour.
-    ``is_known``: this application has the task.
+    If ``is_run`` is true, it is a run that waits. Otherwise, it is a schedule, and ``is_soon`` says
+    whether it is due within an hour. ``is_known`` is true if this application has the task.
     """
 
     task: str
@@ -38,7 +38,7 @@ class Work(NamedTuple):
 
 
 class Worker(NamedTuple):
-    """The queues and the tasks of a worker, None if they are not known."""
+    """The queues and the tasks of a worker, or None if they are not known."""
 
     queues: frozenset[str] | None
     tasks: frozenset[str] | None
@@ -61,7 +61,7 @@ class Unserved:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What no worker serves, most runs first, None if it is not known."""
+    """What no worker serves, most runs first, or None if it is not known."""
 
     queues: Sequence[Unserved] | None = None
     tasks: Sequence[Unserved] | None = None
@@ -131,7 +131,7 @@ def read(
     )
     if not rows or len(rows) > nodes.MAX_WORKERS:
         return Coverage()
-    # Beat imports them too. The queue of a task is in its definition.
+    # Beat also imports them. The queue of a task is in its definition.
     app.loader.import_default_modules()
     workers = [Worker(reported_names(row.queues), reported_names(row.tasks)) for row in set(rows)]
     return compare(list(_sample(session, app, now)), workers)

@@ -40,7 +40,7 @@ from celery_dynbeat.health.problem import Problem
 from celery_dynbeat.health.stopped_work import stopped_warnings, unserved_problems
 from celery_dynbeat.store.health import MAX_NAMED, MAX_NODES, Tables
 
-#: A node that stopped counts for so many node timeouts: its successor starts meanwhile.
+#: A node that stopped counts for so many node timeouts: its successor starts in the meantime.
 RESTART_TIMEOUTS = 2
 #: A larger offset of a node's clock is a warning.
 MAX_CLOCK_OFFSET = timedelta(seconds=5)
@@ -69,9 +69,10 @@ ALIVE = (NodeState.STARTING, NodeState.WORKING, NodeState.NO_PROGRESS)
 class Limits:
     """For how long a state may last before it is a problem.
 
-    ``node_timeout``: a node without a heartbeat, or without progress. ``lag``: a due schedule, or
-    no worker. ``overdue``: an overdue run. ``expected`` is the number of nodes of each kind, None
-    without an expectation.
+    ``node_timeout`` limits how long a node may send no heartbeat or make no progress. ``lag``
+    limits how long a schedule may be due, and how long no worker may be alive. ``overdue`` limits
+    how long a run may be overdue. ``expected`` is the expected number of nodes of each kind, or
+    None.
     """
 
     node_timeout: timedelta
@@ -130,7 +131,7 @@ class HealthReport:
     """The state of an installation at ``now``, by the clock of the database.
 
     ``misconfigured`` is the error that prevented the probes. ``tables`` is None if they could not
-    be read. ``application`` is the name of the application that runs the probes, None if it has
+    be read. ``application`` is the name of the application that runs the probes, or None if it has
     none. ``coverage`` is what no worker serves.
     """
 
@@ -187,7 +188,7 @@ class MissingNodes:
         text += "" if self.expected is None else f", expected: {self.expected}"
         if self.died:
             text += f"; died without a replacement: {', '.join(map(_died, self.died[:MAX_NAMED]))}"
-        hint = f"start the missing {kinds}: the log or the host of each says why it ended"
+        hint = f"start the missing {kinds}; the log or the host of each one shows why it ended"
         if self.expected is not None:
             hint += f"; or correct dynbeat_expected_{kinds}"
         return Problem(_MISSING[self.kind], text, hint)
@@ -283,8 +284,8 @@ def servers_warning(
     return Problem(
         "several_servers",
         f"several servers of a Galera cluster are in use: {named}",
-        "give all processes one address, of a proxy that uses one server at a time: a row lock is"
-        " known to its server only. After a failover, wait for the next heartbeats",
+        "give all processes the address of one proxy that uses one server at a time, because a "
+        "row lock is known only to its server. After a failover, wait for the next heartbeats",
     )
 
 
@@ -400,7 +401,7 @@ class _TableChecks:
         for node, state in self._beats:
             if state in ALIVE:
                 return _beat_failing(node)
-        hint = "start one: `celery -A your_app beat`; the log of the last one says why it ended"
+        hint = "start one: `celery -A your_app beat`; the log of the last beat shows why it ended"
         return Problem("no_beat", "no beat is alive: no schedule runs", hint)
 
     def _late(self) -> Iterator[Problem]:
@@ -415,8 +416,8 @@ class _TableChecks:
         overdue = _age(self._tables.overdue_since, self._now)
         if overdue > self._limits.overdue:
             text = (
-                f"overdue runs: {self._tables.overdue}; the oldest for"
-                f" {_format_seconds(overdue)} (limit {_format_seconds(self._limits.overdue)})"
+                f"overdue runs: {self._tables.overdue}; the oldest has been overdue for "
+                f"{_format_seconds(overdue)} (limit {_format_seconds(self._limits.overdue)})"
             )
             yield Problem("runs_overdue", text, "read beat's log: no beat resends these runs")
 
@@ -445,10 +446,12 @@ def _config_warnings(tables: Tables, *, application: str | None) -> Iterator[Pro
     """Yield the warnings about beat_schedule and the name of the application."""
     if tables.refused.count:
         text = f"invalid entries of beat_schedule: {tables.refused}; their schedules are paused"
-        hint = "correct the entries and restart beat; its log has the reasons (config_refused)"
+        hint = "correct the entries and restart beat; its log shows the reasons (config_refused)"
         yield Problem("entries_refused", text, hint)
     if None not in {application, tables.application} and application != tables.application:
-        text = f"the tables belong to application {tables.application!r}, this is {application!r}"
+        text = (
+            f"the tables belong to application {tables.application!r}, but this is {application!r}"
+        )
         hint = (
             f"give {application!r} its own database or schema, or set dynbeat_application ="
             f" {tables.application!r}: a beat of {application!r} refuses to start"
@@ -457,11 +460,11 @@ def _config_warnings(tables: Tables, *, application: str | None) -> Iterator[Pro
 
 
 def _beat_failing(node: Node) -> Problem:
-    text = f"beat {node.name} is alive and makes no progress"
+    text = f"beat {node.name} is alive but makes no progress"
     return Problem(
         "beat_failing",
         text if node.error is None else f"{text}: {node.error}",
-        "fix the cause in the error and in its log; if both show none, restart it",
+        "fix the cause that the error and its log show; if they show none, restart the beat",
     )
 
 
@@ -476,10 +479,10 @@ def _notifier_fallback(node: Node) -> Problem:
 
 def _publishing_fails(reported: outages.ReportedOutage) -> Problem:
     text = (
-        f"runs wait: since {reported.since} publishing fails"
-        f" for {reported.kind} {reported.name!r}: {reported.error}"
+        f"runs of {reported.kind} {reported.name!r} are waiting: publishing has failed since"
+        f" {reported.since}: {reported.error}"
     )
-    then = "beat then sends the runs itself"
+    then = "beat then sends the runs"
     if reported.kind == outages.Kind.TASK:
         hint = (
             "correct task_routes, the receivers of before_task_publish, the task's own apply_async"
@@ -487,7 +490,7 @@ def _publishing_fails(reported: outages.ReportedOutage) -> Problem:
         )
         return Problem("publish_failed", text, f"{hint}; {then}")
     hints = (hint for code, hint in _AMQP_HINTS.items() if f"({code})" in reported.error)
-    hint = next(hints, "fix the cause in the error")
+    hint = next(hints, "fix the cause that the error names")
     return Problem("queue_refused", text, f"{hint}; {then}")
 
 

@@ -100,7 +100,7 @@ class _Probe(Generic[T]):
     def result(self, timeout: float, fallback: Callable[[str], T]) -> T:
         """Return the result, or ``fallback(error)`` for an error.
 
-        A probe that has no result ``timeout`` seconds after its start is an error too.
+        It is also an error if a probe has no result ``timeout`` seconds after its start.
         """
         remaining = max(0.0, timeout - (time.monotonic() - self.started))
         try:

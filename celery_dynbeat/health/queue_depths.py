@@ -34,7 +34,7 @@ class QueueDepth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueDepths:
-    """The queues. ``is_cut``: there are more. ``error``: why none is known."""
+    """The queues. ``is_cut`` is true if there are more. ``error`` is why no depth is known."""
 
     queues: Sequence[QueueDepth]
     is_cut: bool

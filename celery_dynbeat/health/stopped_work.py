@@ -39,18 +39,18 @@ def stopped_warnings(tables: Tables) -> Iterator[Problem]:
     if tables.failing.count:
         text = f"schedules whose last runs all failed: {tables.failing}"
         hint = (
-            "`celery -A your_app dynbeat errors` counts the errors, `celery -A your_app dynbeat"
-            " list --all-owners --state failing` has the schedules: correct the task or its"
-            " arguments, or pause the schedule"
+            "`celery -A your_app dynbeat errors` counts the errors, `celery -A your_app dynbeat "
+            "list --all-owners --state failing` lists the schedules; correct the task or its "
+            "arguments, or pause the schedule"
         )
         yield Problem("schedules_failing", text, hint)
     if tables.holds.count:
-        # Those of everything come first.
+        # Holds of everything come first.
         owner = tables.holds_first[0].owner
         text = f"holds in force: {tables.holds}"
         text += "; no schedule runs" if owner is None else ""
         hint = (
-            f"`{release_command(owner)}` ends that of"
+            f"`{release_command(owner)}` ends the hold of"
             f" {'everything' if owner is None else described_owner(owner)}; without --all-actors it"
             " ends only your own hold"
         )

@@ -22,7 +22,7 @@ from celery_dynbeat.importing.conversion import in_zone
 from celery_dynbeat.importing.found import Converted, Found, SourceError
 from celery_dynbeat.process.context import Context
 
-#: Errors of a file that another process writes, or that is no file of shelve.
+#: Errors of a file that another process writes, or that is not a file of shelve.
 _UNREADABLE: tuple[type[Exception], ...] = (
     *(*dbm.error, OSError, EOFError, KeyError, AttributeError, ImportError),
     *(pickle.UnpicklingError, TypeError, ValueError),

@@ -18,16 +18,18 @@ from celery_dynbeat.triggers.zones import load_zone, offset_at
 
 DRIFT = Note(
     "drift",
-    "an interval counts from the last run before the import, and then in equal steps; the old"
-    " scheduler counted each one from the moment of the send before, and so drifted",
+    "an interval counts from the last run before the import, in equal steps; the old scheduler "
+    "counted each interval from the previous send, and therefore drifted",
 )
 SOLAR = Note("solar", "the same events to the second; near the poles at most one per solar day")
 EXPIRY = Note(
     "expire_seconds",
-    "a message expires this long after its run was recorded, also if a beat sends it again;"
-    " the old scheduler counted from each send",
+    "a message expires this long after its run was recorded, even if a beat sends it again; the "
+    "old scheduler counted from each send",
 )
-ONE_OFF = Note("one-off", "after its run the schedule is finished, and can be pruned; not disabled")
+ONE_OFF = Note(
+    "one-off", "after its run, the schedule is finished instead of disabled, and can be pruned"
+)
 _MONTHS = 12
 
 

@@ -123,7 +123,8 @@ class CrontabSource:
         self, line: "_Line", environment: Mapping[str, str]
     ) -> tuple[Converted, tuple[Note, ...]]:
         if self.task is None:
-            raise Inexpressible("a command is no task: --task names a task that receives it")
+            msg = "a command is not a task: pass --task with a task that receives the command"
+            raise Inexpressible(msg)
         timezone = environment.get("CRON_TZ", self.timezone)
         trigger = _trigger(line.when, timezone)
         command = _command(line.command)
@@ -133,7 +134,7 @@ class CrontabSource:
             kwargs["user"] = line.user
         notes = [_ENVIRONMENT_NOTE] if kept else []
         if timezone is None:
-            rule = "the line is in the time zone of the owner; cron used that of its host"
+            rule = "the line is in the time zone of the owner; cron used the time zone of its host"
             notes.append(Note("time zone", f"{rule} (--timezone)"))
         elif changes_clocks(timezone):
             notes.append(clock_note(trigger, before="cron"))

@@ -55,7 +55,7 @@ class Source(Protocol):
         """The name of the scheduler, such as ``django-celery-beat``."""
 
     def count(self) -> int | None:
-        """Return the number of schedules, None if the source does not know it."""
+        """Return the number of schedules, or None if the source does not know it."""
 
     def pages(self) -> Iterator[list[Found]]:
         """Yield all schedules, a page at a time. Raises SourceError."""

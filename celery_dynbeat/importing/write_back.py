@@ -195,5 +195,5 @@ def _counted_from(row: Schedule, now: datetime) -> datetime | None:
 
 
 def _conflict(result: Result) -> Result:
-    reason = "it has changed in the other scheduler meanwhile: repeat the command"
+    reason = "it has changed in the other scheduler in the meantime: repeat the command"
     return replace(result, outcome=Outcome.SKIP, trigger="", reason=reason)

@@ -68,7 +68,7 @@ class DatabaseGauges:
             yield from self._forecast_gauge()
 
     def _forecast_gauge(self) -> Iterator[Family]:
-        """Yield the gauge of the runs to come, if it is switched on and known."""
+        """Yield the gauge of the upcoming runs, if it is switched on and known."""
         span = self._context.settings.metrics_forecast
         if span is None:
             return

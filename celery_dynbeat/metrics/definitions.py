@@ -80,9 +80,9 @@ DISPATCHED = _counter(
 )
 RESENT = _counter("dynbeat_runs_resent_total", "Runs sent again by the sweep", BEAT)
 RETRIES_RESENT = _counter(
-    "dynbeat_retries_resent_total", "Retries sent again: the broker lost them", BEAT
+    "dynbeat_retries_resent_total", "Retries sent again because the broker lost them", BEAT
 )
-SKIPPED = _counter("dynbeat_runs_skipped_total", "Fire times that policy skipped", BEAT, "reason")
+SKIPPED = _counter("dynbeat_runs_skipped_total", "Fire times that a policy skipped", BEAT, "reason")
 LAG = _histogram(
     "dynbeat_lag_seconds",
     "Time from the fire time to the publish of its run",
@@ -118,7 +118,7 @@ ALERT_MESSAGES_SENT = _counter(
     "dynbeat_alert_messages_sent_total", "Messages about alerts that were sent", BEAT
 )
 ALERT_MESSAGES_DROPPED = _counter(
-    "dynbeat_alert_messages_dropped_total", "Messages about alerts that were given up", BEAT
+    "dynbeat_alert_messages_dropped_total", "Messages about alerts that were dropped", BEAT
 )
 STARTED = _counter(
     "dynbeat_runs_started_total", "Attempts of runs that started", WORKER, "task", "queue"
@@ -148,7 +148,10 @@ REFUSED = _counter(
 )
 PINGS_DROPPED = _counter("dynbeat_pings_dropped_total", "Pings of runs that were not sent", WORKER)
 LOST = _counter(
-    "dynbeat_runs_lost_total", "Runs marked lost: their worker died", BEAT_AND_WORKER, "task"
+    "dynbeat_runs_lost_total",
+    "Runs marked as lost because their worker died",
+    BEAT_AND_WORKER,
+    "task",
 )
 RESCUED = _counter(
     "dynbeat_runs_rescued_total", "Runs sent again after their worker died", BEAT_AND_WORKER, "task"
@@ -160,12 +163,12 @@ CLOCK_OFFSET = _gauge(
 #: Read from the database at a scrape.
 DUE_SCHEDULES = _gauge("dynbeat_due_schedules", "Schedules that are due", DATABASE)
 OLDEST_DUE = _gauge(
-    "dynbeat_oldest_due_age_seconds", "For how long the oldest due schedule is due", DATABASE
+    "dynbeat_oldest_due_age_seconds", "How long the oldest due schedule has been due", DATABASE
 )
 OVERDUE_RUNS = _gauge("dynbeat_overdue_runs", "Runs that beat must send again", DATABASE)
 OLDEST_OVERDUE = _gauge(
     "dynbeat_oldest_overdue_run_age_seconds",
-    "For how long the oldest overdue run is overdue",
+    "How long the oldest overdue run has been overdue",
     DATABASE,
 )
 UNFINISHED_RUNS = _gauge("dynbeat_unfinished_runs", "Runs that have not ended", DATABASE, "status")

@@ -75,7 +75,7 @@ class _Server(ThreadingWSGIServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log nothing at the default level: a client that goes away is no error of this process."""
+        """Log nothing at the default level: a lost client is not an error of this process."""
         del request
         logger.debug("request of %s to the metrics failed: %r", client_address, sys.exception())
 

@@ -58,7 +58,7 @@ class BeatMetrics:
 class WorkerMetrics:
     """The metrics of a worker. The constructor connects the receivers, before the pool forks.
 
-    ``forks``: child processes of the worker count as well.
+    If ``forks`` is true, child processes of the worker also count.
     """
 
     def __init__(self, context: Context, *, ports: Sequence[int], forks: bool) -> None:
@@ -76,7 +76,7 @@ class WorkerMetrics:
         folder = Path(shared)
         # Raises OSError if there is no such folder.
         folder.stat()
-        # The application's own MultiProcessCollector then shows these files too.
+        # The application's own MultiProcessCollector then also shows these files.
         return PoolCounts(folder, name=f"worker-{os.getpid()}")
 
     def start(self) -> None:

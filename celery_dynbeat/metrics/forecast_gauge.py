@@ -1,4 +1,4 @@
-"""The gauge of the runs to come, for autoscalers. Imported only with ``dynbeat_metrics_forecast``.
+"""The gauge of the upcoming runs, for autoscalers. Imported only with ``dynbeat_metrics_forecast``.
 
 One forecast serves all scrapes within MAX_AGE seconds. If it does not end within TIMEOUT seconds,
 the gauge is absent, and a later scrape has it.
@@ -42,7 +42,7 @@ class ForecastGauge:
         self._runs = CachedCall(self._forecast, timeout=timeout, max_age=max_age)
 
     def value(self) -> Mapping[str, float] | None:
-        """Return the runs by queue, None if they are not known."""
+        """Return the runs by queue, or None if they are not known."""
         return self._runs.result()
 
     def _forecast(self) -> Mapping[str, float] | None:

@@ -177,14 +177,14 @@ def _allocate(path: Path) -> None:
         size = os.fstat(descriptor).st_size
         (used,) = struct.unpack("i", os.pread(descriptor, 4, 0)) if size else (0,)
         if not size or 2 * used > size:
-            # MmapedDict doubles the length too.
+            # MmapedDict also doubles the length.
             os.posix_fallocate(descriptor, 0, max(2 * size, _FIRST_SIZE))
     finally:
         os.close(descriptor)
 
 
 def _locked(path: Path) -> FileIO | None:
-    """Return the open file with the lock of this process, None if another process has it."""
+    """Return the open file with the lock of this process, or None if another process has it."""
     file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "rb")
     with suppress(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

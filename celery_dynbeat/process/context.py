@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Returns the session of the present transaction of the application, None outside a transaction.
+#: Returns the session of the present transaction of the application, or None outside a transaction.
 CurrentSession = Callable[[], object]
 
 
@@ -283,7 +283,7 @@ class Context:
 
 
 def _name_of(main: object) -> str | None:
-    """Return the name in Celery's ``app.main``; None if it is no name of an application."""
+    """Return the name in Celery's ``app.main``; None if it is not a name of an application."""
     try:
         # ``Celery(__name__)`` in a script names no application.
         return None if main == "__main__" else application_name(main)

@@ -17,7 +17,7 @@ _ONLY_ROW = 1
 
 
 def application_name(connection: Connection) -> str | None:
-    """Return the name of the application that the tables belong to, None before its first beat."""
+    """Return the name of the application that owns the tables, or None before its first beat."""
     return connection.scalar(select(_COLUMNS.name).where(_COLUMNS.id == _ONLY_ROW))
 
 
@@ -63,7 +63,7 @@ _TZ_STATE = select(_COLUMNS.tz_release, _COLUMNS.tz_after_id, _COLUMNS.tz_locked
 
 
 def tz_state(connection: Connection) -> TzState | None:
-    """Return the state, None before the first beat of an application with a name."""
+    """Return the state, or None before the first beat of an application with a name."""
     return _tz_state_of(connection.execute(_TZ_STATE.where(_COLUMNS.id == _ONLY_ROW)))
 
 

@@ -28,7 +28,7 @@ Owners: TypeAlias = Callable[[str, int], Sequence[str]]
 class Place:
     """Where a page starts: in the part of the owners above ``after`` up to ``last``, after ``key``.
 
-    ``key`` None is the start of a part, whose owners are not known yet.
+    ``key=None`` is the start of a part, whose owners are not known yet.
     """
 
     after: str

@@ -159,9 +159,9 @@ def _latest_ends(rows: Sequence[Row]) -> Mapping[Any, datetime]:
 
 @in_index_order
 def end_of(session: Session, *, owner: str | None, now: datetime) -> datetime | None:
-    """Return when the holds of the owner end, None if no hold is in force.
+    """Return when the holds of the owner end, or None if no hold is in force.
 
-    The holds of its groups and of everything count. ``owner`` None means only the holds of
+    The holds of its groups and of everything count. ``owner=None`` means only the holds of
     everything. ``NEVER`` is a hold without an end.
     """
     ends: list[datetime] = []
@@ -267,7 +267,7 @@ def move_held(
 ) -> None:
     """Make the held schedules of an owner due at ``end``, the end of its holds.
 
-    ``end`` None means that no hold is in force: they are due at ``now``. Schedules that are due
+    ``end=None`` means that no hold is in force: they are due at ``now``. Schedules that are due
     earlier do not change. The rows are read in the order of their names, in parts. Unless it
     ``waits``, schedules that another transaction has locked are left out.
     """

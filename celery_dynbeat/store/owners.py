@@ -181,7 +181,7 @@ def set_quiet_hours(session: Session, *, owner: str, quiet_hours: Mapping[str, A
 def _rows(
     session: Session, owners: Collection[str], *, for_share: bool, exist: bool = False
 ) -> Mapping[str, OwnerValues]:
-    """Return the values of the owners and groups that have a row. ``exist``: each of them has."""
+    """Return the values of the owners and groups with a row. With ``exist``, all have one."""
     found: dict[str, OwnerValues] = {}
     for names in statements.in_parts(sorted(owners), _BATCH):
         statement = select(Owner.owner, Owner.timezone, Owner.quiet_hours)
@@ -215,7 +215,7 @@ def delete_row(session: Session, *, owner: str) -> None:
 
 
 def timezone_of(session: Session, *, owner: str) -> str | None:
-    """Return the owner's time zone, None if it has none."""
+    """Return the owner's time zone, or None if it has none."""
     return session.scalar(select(Owner.timezone).where(Owner.owner == owner))
 
 

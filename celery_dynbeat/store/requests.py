@@ -65,7 +65,7 @@ def lock_unfinished_backfill(session: Session, *, schedule_id: int) -> Request |
 def get(
     session: Session, *, request_id: int, owner: str | None, for_update: bool = False
 ) -> Request | None:
-    """Return a request of ``owner``, or None. ``owner`` None means any request."""
+    """Return a request of ``owner``, or None. ``owner=None`` means any request."""
     statement = select(Request).where(Request.id == request_id)
     if owner is not None:
         statement = statement.where(Request.owner == owner)

@@ -46,7 +46,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RerunFilter:
-    """The runs that a request names. ``owner``, ``name`` and ``task`` None mean any.
+    """The runs that a request names. ``owner``, ``name`` and ``task=None`` mean any.
 
     ``schedule_id`` is the id of the schedule of this owner and name. Runs that began or ended after
     ``requested_at`` do not match.

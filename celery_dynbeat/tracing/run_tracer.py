@@ -107,7 +107,7 @@ class RunTracer:
                     otel_context.detach(token)
 
     def published(self, failures: Mapping[str, str]) -> None:
-        """End the publish spans of a batch. ``failures``: why runs were not sent, by run id."""
+        """End the publish spans of a batch. ``failures`` has the reason for each unsent run id."""
         for run_id in tuple(self._publishing):
             self._end_publishing(run_id, failures.get(run_id))
         self._roots.clear()

@@ -183,7 +183,7 @@ def emit_paused(
     now: datetime,
     failures: int | None = None,
 ) -> None:
-    """Report a pause with the commit. ``failures``: how many runs in a row were its cause."""
+    """Report a pause with the commit. ``failures`` is the number of failures that caused it."""
     if has_listeners(events.SchedulePaused):
         event = events.SchedulePaused(
             schedule_id=row.id,

@@ -1,4 +1,4 @@
-"""How the pool processes of a worker report to its main process: by a socket, and by shared memory.
+"""The socket and the shared memory by which pool processes report to the main process of a worker.
 
 A forked process inherits both. A spawned process receives them with its arguments.
 
@@ -10,8 +10,8 @@ When it loses the broker connection, it drops the requests that a pool process h
 accepted yet, although the process may have started them. So each process writes its run to its
 slot: 44 bytes of memory, no system call.
 
-``SkipRun`` is here as well. The main process unpickles it, and a task module imports no other code
-of the worker for it. So is the note that a task leaves on its request.
+``SkipRun``, and the note that a task leaves on its request, are also in this module. The main
+process unpickles a ``SkipRun``, and a task module that uses it imports no other code of the worker.
 """
 
 import os
@@ -60,7 +60,7 @@ _NOTE = "dynbeat_note"
 
 
 class _Note(str):
-    """A note on a request. A header of a message becomes an attribute too, and is no note."""
+    """A note on a request. Headers of a message also become attributes, but they are not notes."""
 
     __slots__ = ()
 
@@ -79,7 +79,8 @@ def note_of(request: Any) -> str | None:
 class PoolChannel(Generic[T]):
     """Carries items of one type. The main process creates it before its pool forks.
 
-    ``send_timeout``: seconds that ``send`` waits while the buffer is full; 0 means not at all.
+    ``send_timeout`` is the number of seconds that ``send`` waits while the buffer is full. With 0,
+    it does not wait.
     """
 
     def __init__(self, *, send_timeout: float = SEND_TIMEOUT) -> None:

@@ -204,7 +204,7 @@ def _spawns(worker: Any) -> bool:
 
 
 class ReportedNames(NamedTuple):
-    """JSON arrays of sorted names, None if the list is too long."""
+    """JSON arrays of sorted names, or None if the list is too long."""
 
     queues: str | None
     tasks: str | None

@@ -1,4 +1,4 @@
-"""What a task can know about the run that executes it."""
+"""The information that a task can read about the run that executes it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -47,9 +47,10 @@ class CurrentRun:
     def last_success_at(self) -> datetime | None:
         """The newest earlier fire time of the schedule whose run succeeded, in UTC.
 
-        None if there is none, if the schedule was deleted, or if the run is older than
-        dynbeat_history_retention or 10,000 runs. Manual runs count. The value is read from the
-        database when it is first used, which raises SQLAlchemyError if the database is unreachable.
+        It is None if no such run exists, if the schedule was deleted, or if the run is older than
+        dynbeat_history_retention or than the last 10,000 runs. Manual runs count. The value is read
+        from the database when it is first used, which raises SQLAlchemyError if the database is
+        unreachable.
         """
         return self._read_last_success()
 

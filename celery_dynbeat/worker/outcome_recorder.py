@@ -1,4 +1,4 @@
-"""Write how runs ended to the history; buffer outcomes while the database is unreachable.
+"""Write to the history how runs ended. Buffer outcomes while the database is unreachable.
 
     record -> written
         |       a success, and this process has just started one run after another
@@ -94,15 +94,14 @@ class Outcome:
     """How an attempt ended. ``attempt`` is None if the reporter does not know its number.
 
     ``started`` False: the worker dropped a message without starting the run; ``attempt`` is the
-    attempt that the message follows.
-    ``status`` sent: the broker was asked to redeliver the message; ``resend_at`` is required. With
-    ``started`` False: process ``pid`` does not execute the run, even if its row is ``running``.
-    ``status`` retrying: ``retry_at`` is when the next attempt starts, if it is known.
-    ``sent_by_beat``: beat sends that attempt at ``retry_at``; else Celery has sent it.
-    ``status`` running: the attempt continues though it was to be terminated; ``error`` says why.
-    ``awaited``: another run of the schedule may wait for this one to end.
-    ``note`` is the text that the task gave to ``note()``.
-    ``subject`` is for events. It is not written.
+    attempt that the message follows. ``status`` sent: the broker was asked to redeliver the
+    message; ``resend_at`` is required. With ``started`` False: process ``pid`` does not execute the
+    run, even if its row is ``running``. ``status`` retrying: ``retry_at`` is when the next attempt
+    starts, if it is known. If ``sent_by_beat`` is true, beat sends that attempt at ``retry_at``.
+    Otherwise, Celery has sent it. ``status`` running: the attempt continues though it was to be
+    terminated; ``error`` says why. ``awaited`` is true if another run of the schedule may wait for
+    this one to end. ``note`` is the text that the task gave to ``note()``. ``subject`` is for
+    events. It is not written.
     """
 
     run_id: str
@@ -138,7 +137,8 @@ class Outcome:
 class _Delayed:
     """An outcome that the next start writes, and the event to emit then.
 
-    ``until`` is an instant of the monotonic clock. ``is_taken``: a start is writing it.
+    ``until`` is an instant of the monotonic clock. ``is_taken`` is true while a start is writing
+    it.
     """
 
     outcome: Outcome
@@ -243,7 +243,7 @@ class Recorder:
         return True
 
     def _take_delayed(self) -> _Delayed | None:
-        """Return an outcome that no other start writes, None if there is none."""
+        """Return an outcome that no other start writes, or None if there is none."""
         if not self._delayed:
             return None
         with self._delay_lock:
@@ -322,7 +322,7 @@ class Recorder:
         )
 
     def flush(self) -> bool:
-        """Write the buffered outcomes in order; False if the database is still unreachable.
+        """Write the buffered outcomes in order. Return False if the database is still unreachable.
 
         Outcomes whose runs other transactions have locked stay in the buffer.
         """
@@ -516,7 +516,7 @@ def _in_ascii(outcome: Outcome) -> Outcome:
 
 
 def is_permanent(error: Exception) -> bool:
-    """Return whether no later attempt can execute the statement: it is no error of a connection."""
+    """Return whether the statement fails at each attempt. A connection error is not permanent."""
     if isinstance(error, DBAPIError):
         return isinstance(error, (DataError, IntegrityError))
     return isinstance(error, (ArithmeticError, StatementError, TypeError, ValueError))

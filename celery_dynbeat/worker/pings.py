@@ -8,7 +8,7 @@ waiting: so the exit or the kill of a pool process loses no ping, and no task wa
 
     start      the first attempt of a run was started
     success    the recorder has written that the run succeeded
-    fail       the recorder has written that the run failed. A retry is no failure
+    fail       the recorder has written that the run failed. A retry is not a failure
 
 While the database is unreachable, the outcome waits in the buffer of the recorder, and so does the
 ping. A run that is lost, revoked or expired sends nothing: its monitor reports that success is

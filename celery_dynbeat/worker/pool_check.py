@@ -25,7 +25,7 @@ How long it must stay a suspect depends on what can still end it:
         GRACE_SECONDS. A pool process may have the outcome in its buffer because the database was
         unreachable, or Celery is about to report the death.
 
-A run whose slot names a living pool process is no suspect, even if Celery has lost its request.
+A run whose slot names a living pool process is not a suspect, even if Celery has lost its request.
 
 The check does not decide between two attempts: each transition requires the attempt that was read.
 """

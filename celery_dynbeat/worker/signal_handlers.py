@@ -271,7 +271,7 @@ class OutcomeSignals:
     ) -> None:
         """Record an outcome of this node.
 
-        ``at`` None means now. ``is_last`` has the same meaning as for the recorder.
+        ``at=None`` means now. ``is_last`` has the same meaning as for the recorder.
         """
         outcome = Outcome(
             run_id=run_id,
@@ -343,7 +343,7 @@ class OutcomeSignals:
     ) -> None:
         """Record that an attempt failed: it ends the run, or beat starts the run again.
 
-        ``request`` None means that the message is gone, and with it the policy.
+        ``request=None`` means that the message is gone, and with it the policy.
         """
         at = self._context.now_or_host_time()
         retry_at = None
@@ -378,7 +378,7 @@ class OutcomeSignals:
     ) -> None:
         """Receive task_retry: the attempt ended, and Celery has sent the message of the next.
 
-        The main process sends this signal too, for a pool process that died. When it cancels the
+        The main process also sends this signal, for a pool process that died. When it cancels the
         tasks of a lost broker connection, it sends the signal and no message. ``TaskGuard`` does
         not number such an attempt, and the redelivery by the broker ends it.
         """

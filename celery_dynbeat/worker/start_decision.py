@@ -49,9 +49,9 @@ class StartAction(Enum):
 class StartDecision:
     """The action for a message. START: ``attempt`` is the number of the started attempt.
 
-    Else ``reason`` is why the run does not start. ``unfinished``: it has not ended, and another
-    message will end it. ``duplicate``: another message has started it. ``undecided``: the database
-    did not say whether it may start.
+    Otherwise, ``reason`` is why the run does not start. ``unfinished`` is true if the run has not
+    ended, and another message will end it. ``duplicate`` is true if another message has started it.
+    ``undecided`` is true if the database did not say whether it may start.
     """
 
     action: StartAction

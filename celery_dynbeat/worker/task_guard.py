@@ -150,7 +150,7 @@ class TaskGuard:
     """The guard of one worker node. Its pool processes inherit it when they are forked.
 
     Each pool process writes the run that it executes to ``slots``. ``main_pid`` is the id of the
-    main process, None for this process.
+    main process, or None for this process.
     """
 
     def __init__(
@@ -418,7 +418,7 @@ def delivered_queue(delivery_info: Mapping[str, Any], queues: Iterable[Queue]) -
     """Return the name of one of ``queues``, which the worker consumes; None if it is not clear.
 
     Celery passes on the exchange and the routing key of a message, not its queue. A routing key
-    such as ``reports.user.42`` has no bound on its values, so it is no label of a metric.
+    such as ``reports.user.42`` has no bound on its values, so it is not a label of a metric.
     """
     exchange, key = delivery_info.get("exchange") or "", delivery_info.get("routing_key") or ""
     original = _DELAY.sub("", key, count=1)

@@ -100,7 +100,7 @@ class Capabilities(ABC):
         return None
 
     def why_no_schema(self, name: str) -> str | None:
-        """Return why no schema can have this name, None if one can."""
+        """Return why no schema can have this name, or None if one can."""
         del name
         return None
 

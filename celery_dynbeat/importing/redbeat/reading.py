@@ -28,7 +28,7 @@ class Entry(NamedTuple):
 class EntryReader:
     """Reads the entries below ``prefix``.
 
-    ``url`` None means the Redis that RedBeat's own settings of ``app`` name, sentinels and clusters
+    ``url=None`` means the Redis that RedBeat's own settings of ``app`` name, sentinels and clusters
     included; it needs celery-redbeat. ``cluster`` means that the URL belongs to a cluster. Raises
     SourceError, without the password of the URL.
     """

@@ -75,7 +75,7 @@ def crontab_fields(schedule: Mapping[str, Any]) -> CrontabFields:
 
 
 def instant_of(value: Any) -> datetime | None:
-    """Return the instant of RedBeat's JSON of a datetime, None for None. Raises Inexpressible."""
+    """Return the instant in RedBeat's JSON of a datetime. None stays None. Raises Inexpressible."""
     if value is None:
         return None
     try:

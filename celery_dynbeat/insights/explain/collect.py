@@ -101,7 +101,7 @@ def _quiet_hours(session: Session, schedule: ScheduleInfo) -> Mapping[str, Any]:
 
 
 def quiet_of_run(context: Context, run: RunInfo) -> "Quiet | None":
-    """Return the present quiet hours of the schedule of a run, None without any."""
+    """Return the present quiet hours of the schedule of a run, or None without any."""
     schedule_id = run.schedule_id
     if schedule_id is None:
         return None

@@ -27,10 +27,9 @@ class NodeInfo(Info):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextFireTime(Info):
-    """A fire time to come. ``local`` is ISO 8601 text in the zone of the schedule.
+    """An upcoming fire time. ``local`` is ISO 8601 text in the zone of the schedule.
 
-    ``note`` says what a change of the clock does to it, that it is skipped, and by whom, or that a
-    hold in force stops it.
+    ``note`` says how a clock change affects it, who skipped it, or that a hold in force stops it.
     """
 
     at: datetime

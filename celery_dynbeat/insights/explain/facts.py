@@ -51,7 +51,7 @@ class Facts:
 
     ``runs`` are the newest, newest fire time first; a future one was skipped by a call.
     ``unfinished`` are the oldest runs that have not ended, oldest first. ``queue`` is the queue of
-    its messages, None if it is not known. ``refused_content`` is their content type if
+    its messages, or None if it is not known. ``refused_content`` is their content type if
     ``accept_content`` of the application refuses it. ``default_overlap`` and ``default_jitter``
     come from the settings. ``paused_by`` is the actor of the last pause, "" if it is not known.
     ``quiet`` are the quiet hours of its owner.

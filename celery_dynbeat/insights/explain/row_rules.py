@@ -87,7 +87,7 @@ def _unfinished(facts: Facts) -> str:
     run = facts.newest
     if run is None or run.finished_at is not None:
         return ""
-    return f" The run of {age_text(facts, run)} {story(facts, run)}."
+    return f" The run from {age_text(facts, run)} {story(facts, run)}."
 
 
 def hold_rules(facts: Facts) -> Iterator[Finding]:
@@ -143,15 +143,15 @@ def beat_rules(facts: Facts) -> Iterator[Finding]:
         because = f": {first_line(error)}" if error else ""
         yield Finding(
             Cause.BEAT_FAILING,
-            f"It does not run: beat {living[0].name} is alive and makes no progress{because}.",
-            "Fix the cause in the error and in beat's log.",
+            f"It does not run: beat {living[0].name} is alive but makes no progress{because}.",
+            "Fix the cause that the error and beat's log show.",
         )
     elif facts.is_late and facts.outage() is None and all(beat.error for beat in living):
         yield Finding(
             Cause.BEAT_FAILING,
             f"It does not run: the last pass of beat {living[0].name} failed:"
             f" {first_line(living[0].error).rstrip('.')}.",
-            "Fix the cause in the error. Beat then sends the run itself.",
+            "Fix the cause that the error names. Beat then sends the run.",
         )
     if facts.is_overdue and facts.schedule.next_run_at is not None:
         yield _overdue(facts, facts.age(facts.schedule.next_run_at))
@@ -167,7 +167,7 @@ def _no_beat(facts: Facts) -> Finding:
     return Finding(
         Cause.NO_BEAT,
         f"It does not run: no beat is alive{end}.",
-        "Start one: `celery -A your_app beat`. The log of the last one says why it ended.",
+        "Start one: `celery -A your_app beat`. The log of the last beat shows why it ended.",
     )
 
 
@@ -178,7 +178,7 @@ def _overdue(facts: Facts, age: timedelta) -> Finding:
         return Finding(
             Cause.NOT_PUBLISHED,
             f"{late}: beat cannot publish to {outage.kind} {outage.name!r}: {outage.error}.",
-            "Fix the cause in the error. Beat then sends the run itself.",
+            "Fix the cause that the error names. Beat then sends the run.",
         )
     return Finding(
         Cause.OVERDUE,

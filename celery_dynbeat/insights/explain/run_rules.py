@@ -12,7 +12,7 @@ from celery_dynbeat.insights.explain.findings import Cause, Finding, age_text, s
 from celery_dynbeat.insights.explain.runs import delay_reason, start_delay
 
 _ORIGINS: Mapping[str, str] = {
-    Origin.MANUAL: "manual run",
+    Origin.MANUAL: "manual run from",
     Origin.BACKFILL: "backfill of the fire time",
     Origin.RERUN: "rerun of the fire time",
 }
@@ -48,7 +48,7 @@ def _finished(facts: Facts) -> Finding:
     return Finding(
         Cause.FINISHED,
         f"It has finished: {why}{last}.",
-        "Give it another trigger, end_at or max_runs with update; `run` starts it once.",
+        "Give it another trigger, end_at or max_runs with update. `run` runs it once.",
     )
 
 
@@ -66,7 +66,7 @@ def unfinished_rules(facts: Facts) -> Iterator[Finding]:
     elif newest.status == Status.RETRYING:
         yield Finding(
             Cause.RETRYING,
-            f"The run of {age_text(facts, newest)} {story(facts, newest)}.",
+            f"The run from {age_text(facts, newest)} {story(facts, newest)}.",
             f"It starts again by itself. {_SHOW} has the traceback.".format(id=newest.id),
         )
 
@@ -97,7 +97,7 @@ def _pending(facts: Facts, run: RunInfo) -> Finding:
     if others and run.origin == Origin.SCHEDULE and facts.overlap == "buffer_one":
         return Finding(
             Cause.WAITS_FOR_PREVIOUS,
-            f"The run of {age_text(facts, run)} has waited for {since}: the previous run"
+            f"The run from {age_text(facts, run)} has waited for {since}: the previous run"
             f" {_blocker(facts, others[0])}.",
             "It starts when the previous run has ended.",
         )
@@ -108,7 +108,7 @@ def _pending(facts: Facts, run: RunInfo) -> Finding:
         most += " in a minute" if is_rate else ""
         return Finding(
             Cause.WAITS_FOR_SLOT,
-            f"The run of {age_text(facts, run)} has waited for {since} for a slot:"
+            f"The run from {age_text(facts, run)} has waited for {since} for a slot:"
             f" {described_owner(limit.owner)} may have {most} ({limit.setting}).",
             "It starts by itself when a slot is free. `usage` shows the slots in use.",
         )
@@ -120,8 +120,8 @@ def _pending(facts: Facts, run: RunInfo) -> Finding:
     )
     return Finding(
         Cause.NOT_PUBLISHED,
-        f"The run of {age_text(facts, run)} was recorded {since} ago, and {why}.",
-        "Fix the cause in the error, or read beat's log. Beat then sends the run itself.",
+        f"The run from {age_text(facts, run)} was recorded {since} ago, and {why}.",
+        "Fix the cause that the error names, or read beat's log. Beat then sends the run.",
     )
 
 
@@ -173,11 +173,11 @@ def _running(facts: Facts, run: RunInfo) -> Finding:
     if worker is not None and not worker.is_alive:
         return Finding(
             Cause.WORKER_SILENT,
-            f"The run of {age_text(facts, run)} {story(facts, run)}, and this worker has been"
+            f"The run from {age_text(facts, run)} {story(facts, run)}, and this worker has been"
             f" silent for {format_duration(facts.age(worker.seen_at))}.",
             "Beat marks the run as lost after dynbeat_node_timeout; on_lost decides what follows.",
         )
-    return Finding(Cause.RUNNING, f"The run of {age_text(facts, run)} {story(facts, run)}.")
+    return Finding(Cause.RUNNING, f"The run from {age_text(facts, run)} {story(facts, run)}.")
 
 
 def ended_rules(facts: Facts) -> Iterator[Finding]:
@@ -190,7 +190,7 @@ def ended_rules(facts: Facts) -> Iterator[Finding]:
             fix = f"Import the task's module where workers start. Then {_RERUN} runs it again."
         since = facts.schedule.failing_since
         streak = f" No run has succeeded for {format_duration(facts.age(since))}." if since else ""
-        sentence = f"The run of {age_text(facts, run)} {story(facts, run)}."
+        sentence = f"The run from {age_text(facts, run)} {story(facts, run)}."
         sentence += streak if cause is Cause.FAILED else ""
         yield Finding(cause, sentence, fix.format(id=run.id))
     if facts.is_finished:
@@ -200,7 +200,7 @@ def ended_rules(facts: Facts) -> Iterator[Finding]:
 
 def _skipped(facts: Facts, run: RunInfo) -> Finding:
     if was_started(run.status, run.attempt):
-        return Finding(Cause.SKIPPED, f"The run of {age_text(facts, run)} {story(facts, run)}.")
+        return Finding(Cause.SKIPPED, f"The run from {age_text(facts, run)} {story(facts, run)}.")
     sentence = f"The fire time {age_text(facts, run)} {story(facts, run)}"
     if not (run.error or "").startswith("overlap"):
         return Finding(Cause.SKIPPED, f"{sentence}.")
@@ -228,7 +228,7 @@ def _ran(facts: Facts, run: RunInfo) -> Finding:
     fix = "" if why is None else "Read the hints of `celery -A your_app dynbeat status`."
     cause = Cause.RAN if why is None else Cause.RAN_LATE
     if run.origin != Origin.SCHEDULE:
-        sentence = f"The {_ORIGINS[run.origin]} of {when} {story(facts, run)}."
+        sentence = f"The {_ORIGINS[run.origin]} {when} {story(facts, run)}."
     elif why is None:
         sentence = f"It ran {when} as planned, {shown}{_in_quiet_hours(facts, run)}."
     else:

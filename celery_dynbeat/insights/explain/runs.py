@@ -38,7 +38,7 @@ def first_line(text: str | None) -> str:
 
 
 def start_delay(run: RunInfo) -> timedelta | None:
-    """Return how long after its fire time the run started, None if it has not started.
+    """Return how long after its fire time the run started, or None if it has not started.
 
     A manual run and a rerun count from the call.
     """

@@ -20,7 +20,7 @@ RECOVERED_WITHIN = timedelta(hours=24)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertLists(Info):
-    """The open alerts, errors first and the newest first; ``exact`` False: there are others.
+    """The open alerts, errors first and the newest first. If ``exact`` is false, there are others.
 
     ``recovered`` are the last recoveries of 24 hours, at most 25, the newest first.
     """

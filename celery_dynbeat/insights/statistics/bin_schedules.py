@@ -98,7 +98,7 @@ def _planned(
     now: datetime,
     limit: int,
 ) -> tuple[Sequence[Any], bool]:
-    """Return the row of a schedule for each of its runs to come."""
+    """Return the row of a schedule for each of its upcoming runs."""
     ticks = future_runs(context, session, matching, start, end, now=now)
     if ticks is not None and not ticks.is_cut:
         return [row for _, row in ticks.ticks], False

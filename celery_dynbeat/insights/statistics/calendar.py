@@ -38,7 +38,7 @@ class CalendarDay(Info):
     - ``total`` is the number of rows in the history whose fire time lies in the day. ``failed`` of
       them failed or were lost, ``skipped`` of them were skipped. If ``total`` is not exact, all
       three are lower bounds.
-    - ``planned`` is the number of fire times of the day that are still to come. If it is not
+    - ``planned`` is the number of fire times of the day that have not passed. If it is not
       ``planned_exact``, there are at least that many.
     """
 

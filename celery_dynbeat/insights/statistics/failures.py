@@ -54,8 +54,8 @@ class FailedRun(Info):
 class Failures(Info):
     """The groups of a time, the largest first.
 
-    ``runs`` are the newest runs of the group that the call names, up to 100. ``exact`` False: the
-    search ended before it had read the whole time, so there can be more, older failures.
+    ``runs`` are the newest runs of the group that the call names, up to 100. If ``exact`` is false,
+    the search ended before it had read the whole time, so there can be more, older failures.
     """
 
     groups: Sequence[FailureGroup]

@@ -43,7 +43,7 @@ class Bin(Info):
     """The runs from ``start_at`` to before ``end_at``.
 
     - ``past`` is the number of runs without skipped ones. ``failed`` of them failed or were lost.
-    - ``planned`` is the number of runs to come. What is due counts in the bin of now.
+    - ``planned`` is the number of upcoming runs. What is due counts in the bin of now.
     - ``more`` means that the numbers are lower bounds.
     """
 

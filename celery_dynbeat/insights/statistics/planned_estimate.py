@@ -1,4 +1,4 @@
-"""An estimate of the runs to come of many schedules, from the runs of a random sample."""
+"""An estimate of the upcoming runs of many schedules, from the runs of a random sample."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from celery_dynbeat.store.span_reads import Span
 
 #: Schedules in a sample, and the fewest that an estimate needs.
 SAMPLE_SIZE, MIN_SAMPLE = 500, 10
-#: Runs to come of a sample that are computed. Each takes some microseconds.
+#: Upcoming runs of a sample that are computed. Each takes some microseconds.
 MAX_SAMPLED_TICKS = 40_000
 #: Each of so many draws is followed, until their runs are at most MAX_SAMPLED_TICKS.
 _STRIDES = (1, 3, 9, 27)
@@ -31,7 +31,7 @@ _STANDARD_ERRORS = 1.96
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedEstimate(Info):
-    """About ``runs`` runs to come, plus or minus ``error`` in 19 of 20 cases.
+    """About ``runs`` upcoming runs, plus or minus ``error`` in 19 of 20 cases.
 
     They are estimated from the fire times of ``sampled`` out of about ``schedules`` schedules.
     """
@@ -50,7 +50,7 @@ class PlannedEstimate(Info):
 
 
 class EstimatedCounts(NamedTuple):
-    """The runs to come in each bin. Without ``estimate``, all schedules are counted."""
+    """The upcoming runs in each bin. Without ``estimate``, all schedules are counted."""
 
     counts: Sequence[PlannedCounts]
     estimate: PlannedEstimate | None
@@ -64,7 +64,7 @@ def estimate_planned(
     *,
     now: datetime,
 ) -> EstimatedCounts | None:
-    """Estimate the runs to come in each bin, and in all bins together.
+    """Estimate the upcoming runs in each bin, and in all bins together.
 
     None if the fire times of a few schedules are too many, or if too few schedules match.
     """

@@ -30,7 +30,7 @@ from celery_dynbeat.triggers.base import SEARCH_STEPS, SearchBudget
 
 @dataclass(frozen=True, slots=True)
 class PlannedTicks:
-    """Instants at which schedules run, with the row of the schedule; ``is_cut``: there are more.
+    """Instants at which schedules run, with their rows. ``is_cut`` is true if there are more.
 
     A trigger that cannot be read has no fire time after the next one.
     """

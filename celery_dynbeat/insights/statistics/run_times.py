@@ -1,4 +1,4 @@
-"""How late a schedule runs and how long: by bucket of time, with its failures as points."""
+"""How late and how long a schedule runs, by bucket of time, with its failures as points."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -49,8 +49,8 @@ class TimesBucket(Info):
       can have more.
     - ``lag_p50`` and ``lag_max`` are the median and the maximum of the time from the fire time to
       the send. Manual runs, reruns and backfills have no lag.
-    - ``duration_p50`` and ``duration_max`` are those from start to end of the succeeded and failed
-      runs.
+    - ``duration_p50`` and ``duration_max`` are the median and the maximum of the time from start to
+      end of the succeeded and failed runs.
     - A time is None if no run has it.
     """
 
@@ -66,7 +66,7 @@ class TimesBucket(Info):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureDot(Info):
-    """A failed or lost run. ``at`` is its fire time, ``duration`` None if it did not start."""
+    """A failed or lost run. ``at`` is its fire time. ``duration`` is None if it did not start."""
 
     at: datetime
     run_id: str

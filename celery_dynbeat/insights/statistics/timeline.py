@@ -43,10 +43,10 @@ from celery_dynbeat.store.span_reads import Span
 MAX_SCHEDULES = 200
 #: Schedules whose fire times after the next one are in a histogram.
 MAX_FOLLOWED = 500
-#: Past runs and runs to come that the rows show. More of them overlap on any screen, and each
+#: Past runs and upcoming runs that the rows show. More of them overlap on any screen, and each
 #: takes a tenth of a millisecond to draw.
 MAX_MARKS = 1_000
-#: Runs to come that are counted one by one.
+#: Upcoming runs that are counted one by one.
 MAX_TICKS = 5_000
 MAX_WINDOW = timedelta(days=366)
 
@@ -59,7 +59,7 @@ class Timeline(Info):
       if ``is_histogram``.
     - ``bins`` are the bins of a histogram, oldest first. The first begins at or before ``since``.
     - ``is_cut``: the oldest past runs or the last future runs are left out of the rows.
-    - ``planned_estimate``: how the runs to come are estimated, None if they are counted.
+    - ``planned_estimate``: how the upcoming runs are estimated, or None if they are counted.
     - ``planned_is_first_only``: of each schedule only the next run is counted in the bins.
     """
 
@@ -157,7 +157,7 @@ def past_window(
     *,
     now: datetime,
 ) -> RunWindow | None:
-    """Return the window of the past runs, None if it lies in the future."""
+    """Return the window of the past runs, or None if it lies in the future."""
     end = min(until, now)
     if since >= end:
         return None
@@ -173,7 +173,7 @@ def future_runs(
     *,
     now: datetime,
 ) -> PlannedTicks | None:
-    """Return the runs to come in [since, until).
+    """Return the upcoming runs in [since, until).
 
     None means that more than MAX_FOLLOWED schedules run before ``until``.
     """

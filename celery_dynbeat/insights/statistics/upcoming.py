@@ -1,4 +1,4 @@
-"""The next fire times of a schedule, in two zones, with what a change of the clock does to them."""
+"""The next fire times of a schedule in two zones, with the effect of clock changes on them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,13 +19,14 @@ from celery_dynbeat.triggers.clock_notes import note_on
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextFire(Info):
-    """A fire time to come. ``at`` is in UTC.
+    """An upcoming fire time. ``at`` is in UTC.
 
     - ``local`` is the same instant in the zone of the schedule, ``viewer_local`` in the zone of the
       viewer. ``to_dict`` keeps their offsets.
-    - ``is_skipped`` means that ``skip`` or ``calendar`` took it out, ``skip_reason`` says by whom
-      and why.
-    - ``clock_note`` says what a change of the clock does to it, ``quiet_note`` what quiet hours do.
+    - ``is_skipped`` means that ``skip`` or ``calendar`` took it out. ``skip_reason`` says who did
+      it and why.
+    - ``clock_note`` says how a clock change affects it. ``quiet_note`` says how quiet hours affect
+      it.
     """
 
     at: datetime
@@ -54,7 +55,7 @@ def next_fire_times(
 ) -> Sequence[NextFire]:
     """Return the next ``count`` fire times, including fire times that ``skip`` removed.
 
-    ``viewer_zone`` None means the zone of the schedule. A schedule whose trigger cannot be read, or
+    ``viewer_zone=None`` means the zone of the schedule. A schedule whose trigger cannot be read, or
     that is quarantined, has none. Raises ScheduleNotFoundError, and InvalidScheduleError for a
     ``count`` beyond 1,000.
     """

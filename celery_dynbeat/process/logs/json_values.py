@@ -1,7 +1,7 @@
 """Any value as JSON that each parser reads, without a password of a URL.
 
 ``json.dumps`` writes NaN and lone surrogates, which strict parsers reject. It raises for other
-objects, for circular ones, for keys that are no strings and for integers of many digits.
+objects, for circular ones, for keys that are not strings and for integers of many digits.
 """
 
 import json

@@ -40,7 +40,7 @@ def add(session: Session, keys: Sequence[tuple[str, str]], *, due_at: datetime) 
 def add_missing(session: Session, *, after: int, limit: int, due_at: datetime) -> int | None:
     """Insert the missing rows of the next ``limit`` schedules whose ids are above ``after``.
 
-    Return the last of these ids, None if there are no more.
+    Return the last of these ids, or None if there are no more.
     """
     following = select(Schedule.id).where(Schedule.id > after).order_by(Schedule.id).limit(limit)
     ids = session.scalars(following).all()

@@ -62,7 +62,7 @@ class Limits:
 class NewFact(NamedTuple):
     """A fact to store. ``value`` is in seconds.
 
-    ``schedule_id`` None is the schedule of the run ``run_id``; a deleted schedule has no facts.
+    ``schedule_id=None`` is the schedule of the run ``run_id``; a deleted schedule has no facts.
     With ``own_rule`` the fact is stored only if the schedule's own alert rules name this rule.
     """
 

@@ -148,7 +148,8 @@ def lock_unsent(
 ) -> Sequence[Row[Any]]:
     """Return up to MAX_TAKEN unsent alerts of a target, locked, the oldest first.
 
-    Recoveries that have not lasted for ``damping`` are left. ``only_urgent``: openings of errors.
+    Recoveries that have not lasted for ``damping`` are left out. ``only_urgent`` selects openings
+    of errors.
 
     Alerts that another beat has locked are skipped. ``has_schedule`` is False if the schedule of an
     alert was deleted while a beat opened it.

@@ -157,7 +157,7 @@ def earliest_overdue_at(*, since: Any = None, until: Any) -> Any:
 class OverdueRun(NamedTuple):
     """An overdue run, with the columns of its schedule that its message needs.
 
-    ``pings``: the schedule has a ping URL, which only workers need.
+    ``pings`` is true if the schedule has a ping URL, which only workers need.
     """
 
     id: str

@@ -67,9 +67,9 @@ Parametrised: TypeAlias = tuple[Update, Mapping[str, Any]]
 class AttemptStart:
     """The start of an attempt of a run by a worker process. ``retries`` is Celery's count.
 
-    ``expected_attempt`` is the attempt that the message follows, 0 for the first. The number of
-    the started attempt is ``expected_attempt + 1``. ``replaces``: that attempt has ended, because
-    it sent the message in its place.
+    ``expected_attempt`` is the attempt that the message follows, 0 for the first. The number of the
+    started attempt is ``expected_attempt + 1``. ``replaces`` is true if that attempt has ended,
+    because it sent the message in its place.
     """
 
     run_id: str
@@ -84,10 +84,10 @@ class AttemptStart:
 class AttemptEnd:
     """How an attempt ended: succeeded, failed, revoked, or retrying until ``retry_at``.
 
-    ``sent_by_beat``: beat sends that retry; else Celery has sent it.
-    ``attempt`` None means the current attempt of this worker. The main process does not know the
-    number when it reports that a child has exited.
-    ``note`` None keeps the note of an earlier attempt.
+    If ``sent_by_beat`` is true, beat sends that retry. Otherwise, Celery has sent it.
+    ``attempt=None`` means the current attempt of this worker. The main process does not know the
+    number when it reports that a child has exited. ``note=None`` keeps the note of an earlier
+    attempt.
     """
 
     run_id: str
@@ -363,7 +363,7 @@ def undo_start(
 
     The process did not learn that its commit succeeded, so the task did not run. A later start by
     the same process stays. Beat resends the message, and the first message starts the run. A lost
-    run is sent again as well: its node was only silent.
+    run is also sent again: its node was only silent.
     """
     statement = (
         update(Run)

@@ -143,8 +143,8 @@ def _scan_of_all(session: Session, matching: RunFilter) -> Scan:
 def unfinished_scan(matching: RunFilter, *, has_schedule: bool = True) -> Scan:
     """Return how to read the unfinished runs that match, by schedule.
 
-    Only the unfinished runs are read. ``has_schedule`` False: those whose schedule was deleted.
-    NULL has another place in the order of each database.
+    Only unfinished runs are read. With ``has_schedule=False``, these are runs whose schedule was
+    deleted. NULL has another place in the order of each database.
     """
     is_null = Run.schedule_id.is_(None)
     of_schedule: ColumnElement[bool] = ~is_null if has_schedule else is_null

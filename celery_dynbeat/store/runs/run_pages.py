@@ -236,7 +236,7 @@ def _unfinished_scans(matching: RunFilter) -> Sequence[Scan]:
 
 
 def _load(session: Session, ids: Sequence[str]) -> Sequence[Run]:
-    """Return the runs in the order of ``ids``. Runs that were deleted meanwhile are left out."""
+    """Return the runs in the order of ``ids``. Runs that were just deleted are left out."""
     found = session.scalars(select(Run).where(Run.id.in_(ids))) if ids else ()
     by_id = {run.id: run for run in found}
     return [by_id[run_id] for run_id in ids if run_id in by_id]
@@ -251,7 +251,7 @@ def _scanned_page(
     columns: Sequence[Any] | None = None,
     most: int | None = None,
 ) -> RunRows:
-    """Return a page in the order of the index. ``columns`` None means whole runs.
+    """Return a page in the order of the index. ``columns=None`` means whole runs.
 
     It reads ``most`` runs, by default MAX_SCANNED, if the index does not serve all conditions.
     """
@@ -273,7 +273,7 @@ def _scanned_page(
 def _end_of_scan(
     session: Session, scan: Scan, served: Sequence[ColumnElement[bool]], most: int
 ) -> Key | None:
-    """Return the key of the last row that a page reads, None if the history ends before it."""
+    """Return the key of the last row that a page reads, or None if the history ends before it."""
     statement = _in_order(session, select(*_KEY_COLUMNS), scan).where(*served)
     row = session.execute(statement.offset(most - 1).limit(1)).one_or_none()
     return None if row is None else _key_of(row, scan.order)

@@ -18,7 +18,7 @@ _ORIGINAL = RUNS.alias("original")
 
 
 class RunContexts(NamedTuple):
-    """The trace contexts of a run and of the run that it runs again, None if not known."""
+    """The trace contexts of a run and of the run that it runs again, or None if not known."""
 
     own: str | None = None
     original: str | None = None

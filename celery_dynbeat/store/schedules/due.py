@@ -50,9 +50,9 @@ UNSUPPORTED_SEARCH_LIMIT = 500
 class DueSchedule(NamedTuple):
     """What beat needs to plan and publish the runs of a schedule: its columns, and what they say.
 
-    ``pings``: the schedule has a ping URL, which only workers need. Without ``next_run_at`` the
-    schedule is unplanned.
-    ``was_held``: a claim found it held. ``any_hold``: there is any hold at all, in force or not.
+    ``pings`` is true if the schedule has a ping URL, which only workers need. Without
+    ``next_run_at``, the schedule is unplanned. ``was_held`` is true if a claim found it held.
+    ``any_hold`` is true if any hold exists, in force or not.
     """
 
     id: int
@@ -423,12 +423,12 @@ NO_WATERMARK = Watermark()
 
 @dataclass(frozen=True, slots=True)
 class PendingWork:
-    """The earliest instant of each kind of work, None if there is none.
+    """The earliest instant of each kind of work, or None if there is none.
 
     During a hold of everything, ``next_run_at`` and ``request_at`` are not before its end, and
-    ``is_held`` is true. The next query may start at ``watermark``. ``has_deferred``: schedules of
-    ended runs must be corrected (``store.failing``). Beat resumes the first paused schedule at
-    ``pause_ends_at``.
+    ``is_held`` is true. The next query may start at ``watermark``. ``has_deferred`` is true if
+    schedules of ended runs must be corrected (``store.failing``). Beat resumes the first paused
+    schedule at ``pause_ends_at``.
     """
 
     next_run_at: datetime | None

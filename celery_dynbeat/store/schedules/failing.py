@@ -64,7 +64,7 @@ class FailedSchedule(NamedTuple):
 
 
 def schedule_of(session: Session, *, run_id: str) -> FailedSchedule | None:
-    """Return the schedule of a run, None if it was deleted."""
+    """Return the schedule of a run, or None if it was deleted."""
     statement = (
         select(Schedule.id, Schedule.failing_since, Schedule.pause_after_failures)
         .join(Run, Run.schedule_id == Schedule.id)

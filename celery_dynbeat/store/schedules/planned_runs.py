@@ -71,7 +71,7 @@ _COLUMNS = tuple(
 
 
 class PlannedRows(NamedTuple):
-    """Schedules that run next in a span. ``is_more``: others can exist."""
+    """Schedules that run next in a span. ``is_more`` is true if there can be others."""
 
     rows: Sequence[statements.Row]
     is_more: bool
@@ -85,7 +85,7 @@ class PlannedPage(NamedTuple):
 
 
 class PlannedCounts(NamedTuple):
-    """The number of schedules that run next in a span. ``is_more``: it is a lower bound."""
+    """The number of schedules that run next in a span. With ``is_more``, it is a lower bound."""
 
     planned: int = 0
     is_more: bool = False
@@ -211,7 +211,7 @@ def _is_small(session: Session, owner: str) -> bool:
 
 
 def _end_of_scan(session: Session, condition: Sequence[ColumnElement[bool]]) -> datetime | None:
-    """Return ``next_run_at`` of the last row to read, None if there are fewer."""
+    """Return ``next_run_at`` of the last row to read, or None if there are fewer."""
     statement = force_index(select(Schedule.next_run_at), Schedule, _DUE_INDEX).where(*condition)
     ordered = statement.order_by(*_DUE_ORDER)
     return session.scalar(ordered.offset(MAX_SCANNED - 1).limit(1))

@@ -95,7 +95,7 @@ def _outgoing(
 
 
 def _retry(row: DueSchedule | OverdueRun | Schedule, settings: Settings) -> "Retry | None":
-    """Return the policy that applies to the schedule in ``row``, None without a retry."""
+    """Return the policy that applies to the schedule in ``row``, or None without a retry."""
     if row.retry is None and settings.retry is None:
         return None
     # A late import: few schedules have a policy.

@@ -117,7 +117,7 @@ def has_owner(matching: ScheduleFilter) -> Sequence[ColumnElement[bool]]:
 
 
 def _end_of_prefix(prefix: str) -> str | None:
-    """Return the first text after all texts that begin with ``prefix``, None if there is none."""
+    """Return the first text after all texts that begin with ``prefix``, or None without one."""
     shorter = prefix.rstrip(chr(sys.maxunicode))
     if not shorter:
         return None

@@ -202,7 +202,7 @@ def _scanned_page(
 def _end_of_scan(
     session: Session, scan: _Scan, served: Sequence[ColumnElement[bool]], order: Order
 ) -> Key | None:
-    """Return the key of the last row that a page reads, None if the list ends before it."""
+    """Return the key of the last row that a page reads, or None if the list ends before it."""
     key = (getattr(Schedule, name) for name in KEYS[order])
     statement: Any = force_index(select(*key), Schedule, scan.index).where(*served)
     ordered = statement.order_by(*_columns(scan, order))

@@ -33,7 +33,7 @@ class FailingSchedule(NamedTuple):
 
 
 class HoldInForce(NamedTuple):
-    """A hold. ``owner`` None means all schedules, ``until`` None until its release."""
+    """A hold. ``owner=None`` means all schedules, and ``until=None`` means until its release."""
 
     owner: str | None
     actor: str
@@ -116,7 +116,10 @@ def read_failing(
 def read_holds(
     session: Session, *, now: datetime, limit: int, named: int
 ) -> tuple[int, Sequence[HoldInForce]]:
-    """Return the number of holds up to ``limit``, and the first ``named``: of everything first."""
+    """Return the number of holds up to ``limit``, and the first ``named``.
+
+    Holds of everything come first.
+    """
     rows = [
         *session.execute(holds_of_everything_statement(now=now, limit=limit)),
         *session.execute(holds_of_owners_statement(now=now, limit=limit)),

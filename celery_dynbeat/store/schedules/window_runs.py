@@ -51,7 +51,7 @@ MAX_SCANNED_WITH_TAG = 2_500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunWindow:
-    """The runs of a window that match; ``span`` is one of the key. ``is_cut``: older ones exist."""
+    """The matching runs of a window. ``span`` limits the key. ``is_cut``: older ones exist."""
 
     matching: ScheduleFilter
     span: Span
@@ -59,7 +59,7 @@ class RunWindow:
 
 
 class WindowCounts(NamedTuple):
-    """The numbers of runs, and of failed or lost ones. ``is_more``: they are lower bounds."""
+    """The numbers of runs, and of failed or lost ones. With ``is_more``, they are lower bounds."""
 
     runs: int = 0
     failed: int = 0

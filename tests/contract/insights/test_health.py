@@ -451,11 +451,12 @@ def test_holds_are_a_warning_with_who_and_why(dynbeat, mine, clock):
     assert codes(report, "warnings") == ["schedules_held"]
     assert "no schedule runs" in report["warnings"][0]["text"]
     assert (
-        "release --all-owners --all-actors` ends that of everything"
+        "release --all-owners --all-actors` ends the hold of everything"
         in (report["warnings"][0]["hint"])
     )
     assert (
-        "release --owner user:42 --all-actors` ends that of owner" in (later["warnings"][0]["hint"])
+        "release --owner user:42 --all-actors` ends the hold of owner"
+        in (later["warnings"][0]["hint"])
     )
     assert report["holds"]["count"] == {"count": 2, "more": False}
     assert report["holds"]["first"] == [

@@ -76,7 +76,7 @@ def test_a_line_that_cannot_be_expressed_is_refused_with_the_reason(line, reason
 def test_without_a_task_each_line_is_refused():
     (one,) = found("0 0 * * * /usr/bin/x\n", task=None)
 
-    assert "--task names a task" in one.refused
+    assert "pass --task with a task" in one.refused
 
 
 def test_a_time_zone_is_that_of_the_option_or_of_the_owner():

@@ -206,7 +206,7 @@ CASES = [
     (
         {"schedule": schedule(finished_at=START), "runs": [run("expired", error="x")]},
         Cause.EXPIRED,
-        "The run of 60 min ago expired before it started: x.",
+        "The run from 60 min ago expired before it started: x.",
     ),
     ({"beats": []}, Cause.NO_BEAT, "It does not run: no beat is alive."),
     (
@@ -227,7 +227,7 @@ CASES = [
     (
         {"beats": [replace(BEAT, state=NodeState.NO_PROGRESS, error="timeout")]},
         Cause.BEAT_FAILING,
-        "It does not run: beat beat@a is alive and makes no progress: timeout.",
+        "It does not run: beat beat@a is alive but makes no progress: timeout.",
     ),
     (
         {
@@ -273,8 +273,8 @@ CASES = [
         {"runs": [run("pending", ago=MINUTE)], "beats": [replace(BEAT, outages=[OUTAGE])]},
         Cause.NOT_PUBLISHED,
         (
-            "The run of 60 s ago was recorded 60 s ago, and beat cannot publish to queue 'celery':"
-            " (403) ACCESS_REFUSED."
+            "The run from 60 s ago was recorded 60 s ago, and beat cannot publish to queue"
+            " 'celery': (403) ACCESS_REFUSED."
         ),
     ),
     (
@@ -284,7 +284,7 @@ CASES = [
         },
         Cause.WAITS_FOR_PREVIOUS,
         (
-            "The run of 60 s ago has waited for 60 s: the previous run has been running for 118 s"
+            "The run from 60 s ago has waited for 60 s: the previous run has been running for 118 s"
             " on worker celery@a."
         ),
     ),
@@ -295,7 +295,7 @@ CASES = [
         },
         Cause.WAITS_FOR_SLOT,
         (
-            "The run of 60 s ago has waited for 60 s for a slot: owner 'user:42' may have 5"
+            "The run from 60 s ago has waited for 60 s for a slot: owner 'user:42' may have 5"
             " unfinished runs (dynbeat_max_running_per_owner)."
         ),
     ),
@@ -306,8 +306,8 @@ CASES = [
         },
         Cause.WAITS_FOR_SLOT,
         (
-            "The run of 60 s ago has waited for 60 s for a slot: group 'org:7/' may have 1 run in a"
-            " minute (dynbeat_owner_limits: max_starts_per_minute)."
+            "The run from 60 s ago has waited for 60 s for a slot: group 'org:7/' may have 1 run in"
+            " a minute (dynbeat_owner_limits: max_starts_per_minute)."
         ),
     ),
     (
@@ -375,7 +375,7 @@ CASES = [
         },
         Cause.PAUSED,
         (
-            "It does not run: alice paused it. The run of 60 s ago has been running for 58 s on"
+            "It does not run: alice paused it. The run from 60 s ago has been running for 58 s on"
             " worker celery@a."
         ),
     ),
@@ -384,7 +384,7 @@ CASES = [
         Cause.HELD,
         (
             "It does not run: everything has been held for 60 min by alice because of 'migration'."
-            " The run of 60 s ago has waited in its queue for 59 s."
+            " The run from 60 s ago has waited in its queue for 59 s."
         ),
     ),
     (
@@ -394,7 +394,7 @@ CASES = [
         },
         Cause.WAITS_FOR_PREVIOUS,
         (
-            "The run of 60 s ago has waited for 60 s: the previous run has been running for 118 s"
+            "The run from 60 s ago has waited for 60 s: the previous run has been running for 118 s"
             " on worker celery@a."
         ),
     ),
@@ -404,7 +404,7 @@ CASES = [
             "schedule": schedule(overlap="buffer_one"),
         },
         Cause.NOT_PUBLISHED,
-        "The run of 60 s ago was recorded 60 s ago, and no beat has published it.",
+        "The run from 60 s ago was recorded 60 s ago, and no beat has published it.",
     ),
     (
         {
@@ -442,20 +442,20 @@ CASES = [
     (
         {"runs": [run("running")]},
         Cause.RUNNING,
-        "The run of 60 min ago has been running for 60 min on worker celery@a.",
+        "The run from 60 min ago has been running for 60 min on worker celery@a.",
     ),
     (
         {"runs": [run("running")], "workers": [GONE]},
         Cause.WORKER_SILENT,
         (
-            "The run of 60 min ago has been running for 60 min on worker celery@a, and this worker"
-            " has been silent for 5 min."
+            "The run from 60 min ago has been running for 60 min on worker celery@a, and this"
+            " worker has been silent for 5 min."
         ),
     ),
     (
         {"runs": [run("retrying", error="ValueError: x")]},
         Cause.RETRYING,
-        "The run of 60 min ago failed and waits for its retry: ValueError: x.",
+        "The run from 60 min ago failed and waits for its retry: ValueError: x.",
     ),
     (
         {"runs": [run("skipped", ago=MINUTE, error=OVERLAP), run("running", ago=2 * MINUTE)]},
@@ -486,7 +486,7 @@ CASES = [
         {"runs": [run("skipped", attempt=1, error="no news", started_at=START - HOUR)]},
         Cause.SKIPPED,
         (
-            "The run of 60 min ago started 0 ms late on worker celery@a and skipped itself after"
+            "The run from 60 min ago started 0 ms late on worker celery@a and skipped itself after"
             " 3 s: no news."
         ),
     ),
@@ -494,7 +494,7 @@ CASES = [
         {"runs": [run("skipped", attempt=1, error=OVERLAP, started_at=START - HOUR)]},
         Cause.SKIPPED,
         (
-            "The run of 60 min ago started 0 ms late on worker celery@a and skipped itself after"
+            "The run from 60 min ago started 0 ms late on worker celery@a and skipped itself after"
             " 3 s: overlap: the previous run had not ended."
         ),
     ),
@@ -505,7 +505,7 @@ CASES = [
         },
         Cause.FAILED,
         (
-            "The run of 60 min ago started 2 s late on worker celery@a and failed after 1 s:"
+            "The run from 60 min ago started 2 s late on worker celery@a and failed after 1 s:"
             " ValueError: x. No run has succeeded for 3 h."
         ),
     ),
@@ -513,14 +513,14 @@ CASES = [
         {"runs": [run("lost", error="worker celery@a is gone")]},
         Cause.LOST,
         (
-            "The run of 60 min ago started 2 s late on worker celery@a and was lost after 1 s:"
+            "The run from 60 min ago started 2 s late on worker celery@a and was lost after 1 s:"
             " worker celery@a is gone."
         ),
     ),
     (
         {"runs": [run("expired", error="not started within expires_after")]},
         Cause.EXPIRED,
-        "The run of 60 min ago expired before it started: not started within expires_after.",
+        "The run from 60 min ago expired before it started: not started within expires_after.",
     ),
     ({"runs": [run()]}, Cause.RAN, "It ran 60 min ago as planned, 2 s late."),
     (
