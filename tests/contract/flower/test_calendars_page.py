@@ -53,6 +53,23 @@ def test_a_row_has_the_definition_of_a_calendar(dynbeat, put, pages):
     assert "<form" not in text.partition("<h1")[2]
 
 
+@pytest.mark.parametrize(
+    ("trigger", "timezone", "shown", "zone"),
+    [
+        (DAILY, None, "At 09:00 every day, UTC", "UTC"),
+        ("0 9 * * *", None, "At 09:00 every day", "of each schedule"),
+        ("0 9 * * *", "Asia/Seoul", "At 09:00 every day, Asia/Seoul", "Asia/Seoul"),
+    ],
+)
+def test_a_trigger_is_described_in_its_zone(put, pages, trigger, timezone, shown, zone):
+    put("c", trigger=trigger, timezone=timezone)
+
+    for path in (LIST, f"{PAGE}c"):
+        text = pages.get(path).text
+        assert f">{shown}\n<" in text
+        assert f">{zone}\n<" in text
+
+
 def test_the_list_has_pages(put, pages):
     for number in range(30):
         put(f"c{number:02}", dates=[TODAY])
