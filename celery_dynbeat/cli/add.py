@@ -60,11 +60,14 @@ def _show_only(invocation: Invocation, name: str, fields: Mapping[str, Any]) -> 
 
     with Session(invocation.dynbeat.context.database.engine) as session:
         info = invocation.mine.create(name, **fields, session=session)
-        fire_times = [each.at for each in invocation.mine.upcoming(name, session=session)]
+        fire_times = invocation.mine.upcoming(name, session=session)
     text = f"{invocation.label(name)} can be added"
-    times = "; next: ".join(["", *map(invocation.time, fire_times[:1])])
-    result = {**info.to_dict(), "id": None, "next": [each.isoformat() for each in fire_times]}
+    shown = [
+        ", ".join(filter(None, (invocation.time(each.at), each.quiet_note))) for each in fire_times
+    ]
+    times = "; next: ".join(["", *shown[:1]])
+    result = {**info.to_dict(), "id": None, "next": [each.at.isoformat() for each in fire_times]}
     invocation.output.done(f"{text}{times}", {**result, "dry_run": True})
     if not invocation.output.as_json:
-        for each in fire_times[1:]:
-            invocation.output.line(f"  then {invocation.time(each)}")
+        for each in shown[1:]:
+            invocation.output.line(f"  then {each}")

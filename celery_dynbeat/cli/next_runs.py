@@ -32,6 +32,11 @@ class _Row:
     held: str | None
 
     @property
+    def quiet(self) -> str | None:
+        """What quiet hours do to the fire time; None if they do nothing."""
+        return self.fire_time.quiet_note
+
+    @property
     def utc(self) -> str:
         """The fire time in UTC."""
         return plain(self.fire_time.at)
@@ -52,6 +57,7 @@ COLUMNS = (
     Column("distance"),
     Column("skipped", width=20, optional=True),
     Column("held", width=20, optional=True),
+    Column("quiet", width=20, optional=True),
 )
 #: A table has a column for each zone, without the fractions of a second of an anchor.
 _ON_TERMINAL = (time_column("fire_time", lambda row: row.fire_time.at), *COLUMNS[2:])
@@ -106,8 +112,9 @@ def next_runs(
     """List the next fire times of a schedule, or forecast runs.
 
     Fire times are shown in UTC and in the time zone of the trigger, or of the owner if the trigger
-    has none. The list includes skipped fire times, and fire times that a hold in force stops. A
-    paused or finished schedule has no other fire times.
+    has none. The list includes skipped fire times, and fire times that a hold in force stops. It
+    says when fire times in quiet hours are sent. A paused or finished schedule has no other fire
+    times.
 
     If you pass --per-minute or --per-hour, the command prints how many runs become due in each
     queue, including recurring runs. Notes say whether the numbers are an estimate. They also name

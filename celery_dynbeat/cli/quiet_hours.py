@@ -17,6 +17,12 @@ def _windows(item: QuietHoursInfo) -> str:
     return ", ".join(map(str, item.windows))
 
 
+def described(item: QuietHoursInfo, *, owner: str) -> str:
+    """Return the quiet hours that apply to ``owner`` as one line."""
+    group = "" if item.owner == owner else f" ({described_owner(item.owner)})"
+    return f"{_windows(item)}, {'then sent' if item.policy == 'after' else 'skipped'}{group}"
+
+
 COLUMNS = (
     owner_column(),
     Column("policy", width=6),

@@ -13,6 +13,7 @@ from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import name_argument, owner_option
 from celery_dynbeat.cli.base.parameter_types import Number
 from celery_dynbeat.cli.holds import described
+from celery_dynbeat.cli.quiet_hours import described as described_quiet_hours
 from celery_dynbeat.cli.schedule_columns import RUNS
 from celery_dynbeat.common.ping_urls import masked
 
@@ -53,9 +54,11 @@ def show(invocation: Invocation, *, name: str, count: int) -> None:
         "runs": [each.to_dict() for each in runs],
     }
     holds = "; ".join(described(each, invocation) for each in mine.holds())
+    quiet_hours = [described_quiet_hours(each, owner=info.owner) for each in mine.quiet_hours()]
     values = {
         "time_zone": invocation.zone.key,
         "held": holds,
+        "quiet_hours": "; ".join(quiet_hours),
         **_values(info, upcoming, timezone=invocation.zone.key),
     }
     shown = {key: value for key, value in values.items() if value not in _EMPTY}

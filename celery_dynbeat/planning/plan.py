@@ -446,10 +446,15 @@ def _apply_overlap(overlap: str, wanted: _Instants, *, unfinished: int, buffered
 def _apply_catch_up(
     spec: ScheduleSpec, fire_at: datetime, until: datetime, now: datetime, limit: int
 ) -> _CatchUp:
-    # Each run of cancel_previous would cancel the one before: only the newest is worth sending.
-    if spec.catch_up == "all" and spec.overlap != "cancel_previous":
+    if sends_all(spec):
         return _catch_up_all(spec, fire_at, until, now, limit)
     return _catch_up_newest(spec, fire_at, until, now)
+
+
+def sends_all(spec: ScheduleSpec) -> bool:
+    """Return whether ``catch_up`` sends all fire times that are due together, not the newest."""
+    # Each run of cancel_previous would cancel the one before: only the newest is worth sending.
+    return spec.catch_up == "all" and spec.overlap != "cancel_previous"
 
 
 def _catch_up_newest(

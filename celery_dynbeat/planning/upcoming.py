@@ -1,12 +1,21 @@
-"""The upcoming fire times of a schedule. Pure, like planning/plan.py."""
+"""The upcoming fire times of a schedule, and their runs. Pure, like planning/plan.py."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from itertools import islice
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from celery_dynbeat.planning import ScheduleSpec
-from celery_dynbeat.planning.plan import first_fire, following, run_at, unskipped
+from celery_dynbeat.planning.plan import (
+    MICROSECOND,
+    first_fire,
+    following,
+    run_at,
+    sends_all,
+    unskipped,
+)
+from celery_dynbeat.triggers import Trigger
+
+_SUPERSEDED = "in quiet hours: a newer fire time is sent instead"
 
 
 class ProgressColumns(Protocol):
@@ -19,36 +28,106 @@ class ProgressColumns(Protocol):
     run_count: int
 
 
+class PlannedFireTime(NamedTuple):
+    """An upcoming fire time, whether it becomes a run, and what quiet hours do to it.
+
+    ``quiet_note`` None means that they do nothing.
+    """
+
+    at: datetime
+    has_run: bool = True
+    quiet_note: str | None = None
+
+
 def iter_upcoming(
     spec: ScheduleSpec, row: ProgressColumns, *, after: datetime | None = None
-) -> Iterator[datetime]:
+) -> Iterator[PlannedFireTime]:
     """Yield the upcoming fire times of a row, within its span and ``max_runs``.
 
-    ``after`` leaves out the earlier ones, which are due or wait for a release. A paused, finished
-    or quarantined row has none. Raises InvalidTriggerError.
+    ``after`` leaves out the earlier ones, which are due, or wait for a release or for the end of
+    quiet hours. A paused, finished or quarantined row has none. Raises InvalidTriggerError.
     """
-    count = None if row.max_runs is None else max(row.max_runs - row.run_count, 0)
-    return islice(_iter_upcoming(spec, row, after), count)
-
-
-def _iter_upcoming(
-    spec: ScheduleSpec, row: ProgressColumns, after: datetime | None
-) -> Iterator[datetime]:
     if row.next_run_at is None or row.next_fire_at is None:
         # The schedule is paused, finished or quarantined.
         return
+    left = None if row.max_runs is None else max(row.max_runs - row.run_count, 0)
     fire_at = unskipped(spec, row.next_fire_at)
     if after is not None and row.next_fire_at <= after:
+        if left is not None:
+            left -= _waiting_runs(spec, row.next_fire_at, until=after, limit=left)
         fire_at = first_fire(spec, now=after, last_run_at=row.last_run_at)
-    while fire_at is not None and (spec.end_at is None or fire_at <= spec.end_at):
-        yield fire_at
-        fire_at = following(spec, fire_at)
+    yield from iter_planned(spec, fire_at, max_runs=left)
+
+
+def iter_planned(
+    spec: ScheduleSpec, fire_at: datetime | None, *, max_runs: int | None
+) -> Iterator[PlannedFireTime]:
+    """Yield the fire times from ``fire_at`` on, up to the last one that ``max_runs`` runs allow.
+
+    They are decided as beat decides them without downtime and without unfinished runs. Fire times
+    without a run do not count. Raises InvalidTriggerError.
+    """
+    left = max_runs
+    quiet_end = newest = None
+    while fire_at is not None and left != 0 and (spec.end_at is None or fire_at <= spec.end_at):
+        end = fire_at if spec.quiet is None else spec.quiet.end(fire_at)
+        if end != quiet_end:
+            # One search for all fire times of a quiet time.
+            quiet_end, newest = end, fire_at if end == fire_at else _newest(spec, fire_at, end)
+        planned = _planned(spec, fire_at, newest=newest)
+        yield planned
+        if planned.has_run:
+            left = None if left is None else left - 1
+            fire_at = following(spec, fire_at)
+        else:
+            fire_at = spec.trigger.next_after(fire_at)
+
+
+def _planned(spec: ScheduleSpec, fire_at: datetime, *, newest: datetime | None) -> PlannedFireTime:
+    """Return a fire time; ``newest`` is the newest one of its quiet time that is not skipped."""
+    if spec.quiet is None:
+        return PlannedFireTime(fire_at)
+    is_skipped = spec.quiet.skips(fire_at)
+    if not is_skipped and newest is not None and fire_at < newest and not sends_all(spec):
+        return PlannedFireTime(fire_at, has_run=False, quiet_note=_SUPERSEDED)
+    return PlannedFireTime(fire_at, has_run=not is_skipped, quiet_note=spec.quiet.note(fire_at))
+
+
+def _newest(spec: ScheduleSpec, fire_at: datetime, end: datetime) -> datetime | None:
+    """Return the newest fire time from ``fire_at`` to ``end`` that is not skipped, or None.
+
+    The fire times are in the quiet time that lasts up to ``end``, or at its end.
+    """
+    until = end if spec.end_at is None else min(end, spec.end_at)
+    return _sent(spec, until).latest_until(after=fire_at - MICROSECOND, until=until)
+
+
+def _sent(spec: ScheduleSpec, until: datetime) -> Trigger:
+    """Return the trigger without the fire times up to ``until`` that quiet hours skip."""
+    if spec.quiet is None or spec.quiet.skipping is None:
+        return spec.trigger
+    # A late import: few owners have quiet hours.
+    from celery_dynbeat.planning.quiet_hours import AwakeTrigger  # noqa: PLC0415
+
+    return AwakeTrigger(spec.trigger, spec.quiet.skipping, until=until)
+
+
+def _waiting_runs(spec: ScheduleSpec, fire_at: datetime, *, until: datetime, limit: int) -> int:
+    """Return how many runs of the fire times up to ``until`` wait for the end of quiet hours."""
+    end = until if spec.quiet is None else spec.quiet.end(until)
+    if end == until:
+        return 0
+    if sends_all(spec):
+        after = fire_at - MICROSECOND
+        return _sent(spec, until).count_until(after=after, until=until, limit=limit)
+    newest = _newest(spec, fire_at, end)
+    return int(newest is not None and newest <= until)
 
 
 def iter_run_times(spec: ScheduleSpec, fire_times: Iterable[datetime]) -> Iterator[datetime]:
     """Yield when the runs of these fire times are due, in order.
 
-    Fire times that quiet hours skip have no run. Unless ``catch_up`` is "all", all
+    Fire times that quiet hours skip have no run. If ``catch_up`` sends only the newest one, all
     fire times in one quiet time have one run.
     """
     before: datetime | None = None
@@ -56,6 +135,6 @@ def iter_run_times(spec: ScheduleSpec, fire_times: Iterable[datetime]) -> Iterat
         if spec.quiet is not None and spec.quiet.skips(fire_at):
             continue
         at = run_at(spec, fire_at)
-        if spec.quiet is None or spec.catch_up == "all" or at != before:
+        if spec.quiet is None or sends_all(spec) or at != before:
             yield at
         before = at

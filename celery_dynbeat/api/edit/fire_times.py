@@ -15,6 +15,7 @@ from celery_dynbeat.common.errors import ScheduleNotFoundError
 from celery_dynbeat.common.states import Action
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.planning import calendar_names, spec_from_row
+from celery_dynbeat.planning.plan import run_at
 from celery_dynbeat.planning.upcoming import iter_upcoming
 from celery_dynbeat.process.context import Context, naming_schedule
 from celery_dynbeat.store import holds, schedules
@@ -124,8 +125,7 @@ class FireTimeCalls(OwnerCalls):
                 raise ScheduleNotFoundError(owner=self.owner, name=name)
             if with_skipped:
                 return fire_times_of(self._context, session, row, count=count)
-            runs_at = _runs_of(self._context, session, row, count=count)
-            return [FireTime(at=at) for at in runs_at]
+            return _upcoming_of(self._context, session, row, count=count)
 
         return self._context.read_many(session, work)
 
@@ -138,9 +138,9 @@ class FireTimeCalls(OwnerCalls):
         audit.record(self._context, session, [edit], now=now)
 
 
-def _runs_of(
+def _upcoming_of(
     context: Context, session: Session, row: Schedule, *, count: int
-) -> Sequence[datetime]:
+) -> Sequence[FireTime]:
     """Return the next ``count`` fire times of a row, within its span and ``max_runs``.
 
     The fire times that skip() removed are left out.
@@ -151,7 +151,14 @@ def _runs_of(
         spec = timing.spec_without_skips(context, session, row, now=now)
         # Earlier fire times wait for the release, or for the end of quiet hours. Then catch_up
         # decides about them.
-        return list(islice(iter_upcoming(spec, row, after=held_at), count))
+        return [
+            FireTime(
+                at=each.at,
+                run_at=run_at(spec, each.at) if each.has_run else None,
+                quiet_note=each.quiet_note,
+            )
+            for each in islice(iter_upcoming(spec, row, after=held_at), count)
+        ]
 
 
 def fire_times_of(
@@ -159,37 +166,34 @@ def fire_times_of(
 ) -> Sequence[FireTime]:
     """Return the next ``count`` fire times of a row, including fire times that skip() removed."""
     now = context.clock.now()
-    runs_at = _runs_of(context, session, row, count=count)
+    upcoming = {each.at: each for each in _upcoming_of(context, session, row, count=count)}
     skipped = skips.of_rows(session, [row], now=now).get(row.id, ())
-    taken = _taken_by_calendars(context, session, row, runs_at, count=count, now=now)
-    first = sorted({*runs_at, *taken, *(at for at in skipped if at > now)})[:count]
+    taken = _taken_by_calendars(context, session, row, [*upcoming], count=count, now=now)
+    first = sorted({*upcoming, *taken, *(at for at in skipped if at > now)})[:count]
     reasons = skips.reasons(session, schedule_id=row.id, instants={*first}.intersection(skipped))
-    return [
-        taken[at]
-        if at in taken and at not in runs_at and at not in reasons
-        else FireTime(at=at, is_skipped=at in reasons, reason=reasons.get(at))
-        for at in first
-    ]
+    removed = {at: FireTime(at=at, is_skipped=True, reason=reasons[at]) for at in reasons}
+    found = {**taken, **upcoming, **removed}
+    return [found.get(at) or FireTime(at=at) for at in first]
 
 
 def _taken_by_calendars(
     context: Context,
     session: Session,
     row: Schedule,
-    runs_at: Sequence[datetime],
+    upcoming: Sequence[datetime],
     *,
     count: int,
     now: datetime,
 ) -> Mapping[datetime, FireTime]:
-    """Return the fire times before the last of ``runs_at`` that calendars remove or move."""
-    if not runs_at or not calendar_names([row]):
+    """Return the fire times before the last of ``upcoming`` that calendars remove or move."""
+    if not upcoming or not calendar_names([row]):
         return {}
     # A late import: few triggers use calendars.
     from celery_dynbeat.triggers.calendar_effects import effects_on  # noqa: PLC0415
 
     spec = spec_from_row(row, context.settings, schedules.calendars_of(session, [row]))
     after = now if spec.start_at is None else max(now, spec.start_at)
-    effects = effects_on(spec.trigger, after=after, until=runs_at[-1], limit=count)
+    effects = effects_on(spec.trigger, after=after, until=upcoming[-1], limit=count)
     return {
         each.at: FireTime(
             at=each.at,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -19,7 +20,8 @@ from celery_dynbeat.api.results.fire_time import CalendarEffect, Preview, Previe
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.retry import Retry, effective_retry
 from celery_dynbeat.planning import Calendars, ScheduleSpec, spec_from_row, with_search_budget
-from celery_dynbeat.planning.plan import due_at, following
+from celery_dynbeat.planning.plan import due_at
+from celery_dynbeat.planning.upcoming import PlannedFireTime, iter_planned
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.triggers import parse_trigger
 from celery_dynbeat.triggers.clock_notes import note_on
@@ -111,7 +113,7 @@ def _preview(
     found = _fire_times(with_search_budget(spec), row, count=max(count, _MIN_FOUND), now=now)
     trigger = parse_trigger(row.trigger_kind, row.trigger_spec, timezone=row.timezone)
     retry = effective_retry(row.retry, context.settings.retry)
-    fire_times = [at for at, _ in found]
+    fire_times = [each.at for each, _ in found]
     warnings = [
         *warnings_of(spec, trigger, fire_times, now=now),
         *retry_warnings(retry, fire_times),
@@ -130,42 +132,38 @@ def _preview(
         timezone=timezone,
         fire_times=tuple(_shown(spec, found[:count], timezone=timezone)),
         warnings=tuple(warnings),
-        calendar_effects=_calendar_effects(spec, found[:count], timezone=timezone, now=now),
+        calendar_effects=_calendar_effects(spec, fire_times[:count], timezone=timezone, now=now),
     )
 
 
 def _calendar_effects(
     spec: ScheduleSpec,
-    found: Sequence[tuple[datetime, datetime]],
+    fire_times: Sequence[datetime],
     *,
     timezone: str,
     now: datetime,
 ) -> Sequence[CalendarEffect]:
-    if not spec.calendars or not found:
+    if not spec.calendars or not fire_times:
         return ()
     # A late import: few triggers use calendars.
     from celery_dynbeat.triggers.calendar_effects import effects_on  # noqa: PLC0415
 
     zone = load_zone(timezone)
     after = now if spec.start_at is None else max(now, spec.start_at)
-    effects = effects_on(spec.trigger, after=after, until=found[-1][0], limit=MAX_COUNT)
+    effects = effects_on(spec.trigger, after=after, until=fire_times[-1], limit=MAX_COUNT)
     return tuple(CalendarEffect(**each._asdict(), local=_local(each.at, zone)) for each in effects)
 
 
 def _fire_times(
     spec: ScheduleSpec, row: ScheduleColumns, *, count: int, now: datetime
-) -> Sequence[tuple[datetime, datetime]]:
-    """Return up to ``count`` fire times, each with the instant of its run."""
-    if row.max_runs is not None:
-        count = min(count, row.max_runs)
-    found: list[tuple[datetime, datetime]] = []
-    fire_at = row.next_fire_at
+) -> Sequence[tuple[PlannedFireTime, datetime]]:
+    """Return up to ``count`` fire times, each with the instant at which a run is due."""
+    found: list[tuple[PlannedFireTime, datetime]] = []
     try:
-        while fire_at is not None and len(found) < count:
-            if spec.end_at is not None and fire_at > spec.end_at:
-                break
-            found.append((fire_at, max(due_at(spec, fire_at, now=now), now)))
-            fire_at = following(spec, fire_at)
+        planned = iter_planned(spec, row.next_fire_at, max_runs=row.max_runs)
+        for each in islice(planned, count):
+            at = max(due_at(spec, each.at, now=now), now)
+            found.append((each, at))
     except InvalidTriggerError:
         # The searches together took too many steps. The first one did not: create() accepts it.
         pass
@@ -173,22 +171,20 @@ def _fire_times(
 
 
 def _shown(
-    spec: ScheduleSpec, found: Sequence[tuple[datetime, datetime]], *, timezone: str
+    spec: ScheduleSpec, found: Sequence[tuple[PlannedFireTime, datetime]], *, timezone: str
 ) -> Sequence[PreviewedFireTime]:
     zone, shown, previous = load_zone(timezone), [], None
-    for fire_at, at in found:
-        is_skipped = spec.quiet is not None and spec.quiet.skips(fire_at)
-        notes = [note_on(spec.trigger, fire_at, previous=previous, timezone=timezone)]
-        notes += [] if spec.quiet is None else [spec.quiet.note(fire_at)]
+    for planned, at in found:
+        clock_note = note_on(spec.trigger, planned.at, previous=previous, timezone=timezone)
         shown.append(
             PreviewedFireTime(
-                at=fire_at,
-                run_at=None if is_skipped else at,
-                local=_local(fire_at, zone),
-                note="; ".join(filter(None, notes)) or None,
+                at=planned.at,
+                run_at=at if planned.has_run else None,
+                local=_local(planned.at, zone),
+                note="; ".join(filter(None, (clock_note, planned.quiet_note))) or None,
             )
         )
-        previous = fire_at
+        previous = planned.at
     return shown
 
 

@@ -16,12 +16,17 @@ class FireTime(Info):
     If ``is_skipped`` is true, ``skip()`` or a calendar took the fire time out. ``reason`` then says
     who skipped it and why, such as ``"skipped by alice@example.com: public holiday"``. ``calendar``
     is the name of the calendar that took it out or moved it to a business day, or None.
+
+    ``run_at`` is ``at`` after quiet hours, plus the delay by jitter, or None if no run is sent.
+    ``quiet_note`` says what quiet hours do to the fire time, or is None if they do nothing.
     """
 
     at: datetime
     is_skipped: bool = False
     reason: str | None = None
     calendar: str | None = None
+    run_at: datetime | None = None
+    quiet_note: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +54,8 @@ class PreviewedFireTime(Info):
     """A fire time of a preview.
 
     - ``at`` is aware and in UTC. ``run_at`` is ``at`` after quiet hours, plus the delay by jitter,
-      or None if quiet hours skip the fire time.
+      or None if no run is sent: quiet hours skip the fire time, or ``dynbeat_catch_up`` sends a
+      newer one of the same quiet time.
     - ``local`` is ``at`` in the zone of the owner. ``to_dict`` keeps its offset.
     - ``note`` says how a clock change or quiet hours affect the fire time, or is None if neither
       does.

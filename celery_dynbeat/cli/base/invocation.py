@@ -29,6 +29,9 @@ from celery_dynbeat.triggers.zones import load_zone
 if TYPE_CHECKING:
     from celery_dynbeat.api import GroupSchedules, OwnerSchedules, Schedules
 
+#: Fire times in which a sentence searches for one that quiet hours do not skip.
+_MOST_SKIPPED = 1_000
+
 
 @dataclass
 class Invocation:
@@ -103,7 +106,15 @@ class Invocation:
 
     def when(self, info: ScheduleInfo) -> str:
         """Return the end of a sentence: when the schedule runs next."""
-        return f"; next run {self.time(info.next_run_at)}" if info.next_run_at else ""
+        if info.next_run_at is None:
+            return ""
+        at: datetime | None = info.next_run_at
+        mine = self.schedules.for_owner(info.owner)
+        if any(each.policy == "skip" for each in mine.quiet_hours()):
+            # Beat claims the schedule earlier, to record the fire times that quiet hours skip.
+            upcoming = mine.upcoming(info.name, count=_MOST_SKIPPED)
+            at = next((each.run_at for each in upcoming if each.run_at), None)
+        return f"; next run {self.time(at)}" if at else "; quiet hours skip its next fire times"
 
     def load_zone(self, name: str) -> ZoneInfo:
         """Return a time zone. Raises UsageError for an unknown name."""

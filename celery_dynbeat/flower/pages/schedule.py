@@ -98,12 +98,13 @@ class SchedulePage(_OfSchedule):
         named: dict[str, Any] = {"owner": self.owner, "name": self.name}
         coming: dict[str, Any] = {"count": FIRE_TIMES, "viewer_zone": viewer}
         history: dict[str, Any] = {"limit": place.size, "after": place.after}
-        why, fire_times, runs, changes, holds = await asyncio.gather(
+        why, fire_times, runs, changes, holds, quiet_hours = await asyncio.gather(
             self.call(partial(explain, self.dynbeat, **named)),
             self.call(partial(next_fire_times, context, **named, **coming)),
             self.call(partial(self.mine.runs, self.name, **history)),
             self.call(partial(self.mine.changes, self.name, limit=CHANGES)),
             self.call(self.mine.holds),
+            self.call(self.mine.quiet_hours),
         )
         zone = self.zone.of(info.timezone)
         await self.render_page(
@@ -127,6 +128,7 @@ class SchedulePage(_OfSchedule):
             alert_rules=alert_rules(info, context.settings),
             alerts_enabled=context.settings.alerts_enabled,
             holds=holds,
+            quiet_hours=quiet_hours,
             own_holds=[hold for hold in holds if hold.owner == info.owner],
             group_holds=[hold for hold in holds if hold.owner not in {None, info.owner}],
         )

@@ -136,12 +136,12 @@ def _first_fire_times(
     """Return the first fire times between ``now`` and ``until``, and whether these are all."""
     found: list[datetime] = []
     try:
-        for fire_at in iter_upcoming(spec, row, after=now):
-            if fire_at >= until:
+        for each in iter_upcoming(spec, row, after=now):
+            if each.at >= until:
                 break
             if len(found) == MAX_PLANNED:
                 return found, False
-            found.append(fire_at)
+            found.append(each.at)
     except InvalidTriggerError:
         # The searches together take too many steps.
         return found, False

@@ -20,8 +20,9 @@ from celery_dynbeat.planning import (
     with_search_budget,
     without,
 )
-from celery_dynbeat.planning.plan import MICROSECOND, earliest_due
-from celery_dynbeat.planning.upcoming import iter_run_times, iter_upcoming
+from celery_dynbeat.planning.forecasting import MAX_CAUGHT_UP
+from celery_dynbeat.planning.plan import MICROSECOND, earliest_due, next_fire, plan, run_at
+from celery_dynbeat.planning.upcoming import iter_planned, iter_upcoming
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import schedules
 from celery_dynbeat.store.runs import skips
@@ -63,7 +64,7 @@ def planned_ticks(
     def ticks_of(row: Row) -> Iterator[tuple[datetime, Row]]:
         try:
             spec = partial(_spec, settings, row, calendars, skipped.get(row.id, ()), budget)
-            for at in _ticks(row, spec, now=now, since=since):
+            for at in _ticks(row, spec, now=now, since=since, until=until):
                 if at >= until:
                     return
                 if at >= since:
@@ -87,24 +88,49 @@ def _spec(
 
 
 def _ticks(
-    row: Row, make_spec: Callable[[], ScheduleSpec], *, now: datetime, since: datetime
+    row: Row,
+    make_spec: Callable[[], ScheduleSpec],
+    *,
+    now: datetime,
+    since: datetime,
+    until: datetime,
 ) -> Iterator[datetime]:
     first_at = max(row.next_run_at, now)
-    if row.quiet_hours is None:
-        yield first_at
+    if row.quiet_hours is not None:
+        yield from _quiet_ticks(row, make_spec(), first_at=first_at, since=since, until=until)
+        return
+    yield first_at
     # Only now: most schedules run once in a window, and need no trigger for it.
     spec = make_spec()
-    if spec.quiet is not None and not spec.quiet.skips(row.next_fire_at):
-        yield first_at
     after = first_at if row.held_at is not None else now
     if row.max_runs is None:
         # With max_runs the runs before the window count.
         after = max(after, earliest_due(spec, since) - MICROSECOND)
-    upcoming = iter_upcoming(spec, row, after=after)
+    upcoming: Iterator[datetime] = (each.at for each in iter_upcoming(spec, row, after=after))
     if row.max_runs is not None and row.next_fire_at is not None and row.next_fire_at <= after:
         # The first one is not among them.
         upcoming = islice(upcoming, max(row.max_runs - row.run_count - 1, 0))
-    for at in iter_run_times(spec, (each for each in upcoming if each != row.next_fire_at)):
-        # The run at the end of the present quiet time may stand for several fire times.
-        if spec.quiet is None or spec.catch_up == "all" or at > first_at:
-            yield at
+    yield from (run_at(spec, at) for at in upcoming if at != row.next_fire_at)
+
+
+def _quiet_ticks(
+    row: Row, spec: ScheduleSpec, *, first_at: datetime, since: datetime, until: datetime
+) -> Iterator[datetime]:
+    """Yield the ticks of a schedule with quiet hours that beat claims at ``first_at``."""
+    if spec.quiet is not None:
+        # A hold can end in quiet hours.
+        first_at = spec.quiet.end(first_at)
+    planned = plan(
+        spec, fire_at=row.next_fire_at, run_count=row.run_count, now=first_at, limit=MAX_CAUGHT_UP
+    )
+    yield from (first_at for _ in planned.runs)
+    left, fire_at = None, planned.next_fire_at
+    if row.max_runs is not None:
+        left = row.max_runs - row.run_count - len(planned.runs)
+    elif fire_at is not None:
+        fire_at = next_fire(spec, max(fire_at, earliest_due(spec, since)) - MICROSECOND)
+    for each in iter_planned(spec, fire_at, max_runs=left):
+        if each.at >= until:
+            return
+        if each.has_run:
+            yield max(run_at(spec, each.at), first_at)

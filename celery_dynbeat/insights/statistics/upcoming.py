@@ -12,7 +12,6 @@ from celery_dynbeat.api import Info, ScheduleInfo, checks
 from celery_dynbeat.api.edit.fire_times import fire_times_of
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.insights.statistics.subject import schedule_row
-from celery_dynbeat.planning import spec_from_row
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.triggers.clock_notes import note_on
 
@@ -82,7 +81,6 @@ def next_of_row(
     if schedule.error is not None or trigger is None:
         return []
     zone = ZoneInfo(schedule.timezone)
-    quiet = spec_from_row(row, context.settings).quiet
     previous: datetime | None = None
     found: list[NextFire] = []
     for each in fire_times_of(context, session, row, count=count):
@@ -95,7 +93,7 @@ def next_of_row(
             skip_reason=each.reason,
             calendar=each.calendar,
             clock_note=note,
-            quiet_note=None if quiet is None else quiet.note(each.at),
+            quiet_note=each.quiet_note,
         )
         found.append(fire)
         previous = each.at

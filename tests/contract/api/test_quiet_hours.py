@@ -288,6 +288,55 @@ def test_a_preview_shows_when_the_fire_times_of_a_window_are_sent(mine):
 
 
 @one_database
+@pytest.mark.parametrize("policy", ["after", "skip"])
+@pytest.mark.parametrize("catch_up", ["latest", "all"])
+@pytest.mark.parametrize("max_runs", [1, 3])
+def test_upcoming_with_max_runs_has_the_runs_that_beat_sends(
+    mine, clock, beat, policy, catch_up, max_runs
+):
+    mine.set_quiet_hours(DAY, policy=policy)
+    mine.create("n", task="t", trigger=HALF_HOURLY, catch_up=catch_up, max_runs=max_runs)
+
+    found = mine.upcoming("n", count=20)
+    runs = [each for each in found if each.run_at]
+    # A run that no worker starts is sent again.
+    sent = {at: minute for minute, at in reversed(run_until(clock, beat, NOON + HOUR))}
+
+    assert {(each.at - START) / MINUTE: (each.run_at - START) / MINUTE for each in runs} == sent
+    assert len(sent) == max_runs
+    assert mine.get("n").next_run_at is None
+    assert found[-1] == runs[-1]
+
+
+@one_database
+@pytest.mark.parametrize(
+    ("policy", "minutes", "note"),
+    [
+        ("after", [None, 180], "a newer fire time is sent instead"),
+        ("skip", [None, None, 240], "not sent"),
+    ],
+)
+def test_a_preview_counts_only_the_runs_for_max_runs(mine, policy, minutes, note):
+    mine.set_quiet_hours(DAY, policy=policy)
+
+    found = mine.preview("0,30 11,13 * * *", "n", count=9, max_runs=1).fire_times
+
+    assert [each.run_at and (each.run_at - START) / MINUTE for each in found] == minutes
+    assert found[0].note == f"in quiet hours: {note}"
+
+
+@one_database
+def test_a_waiting_run_counts_for_the_max_runs_of_upcoming(mine, clock, beat):
+    mine.create("n", task="t", trigger=Cron("30 9 * * *"), max_runs=1)
+    mine.set_quiet_hours(DAY)
+    clock.advance(HOUR)
+
+    assert list(mine.upcoming("n")) == []
+    assert run_until(clock, beat, NOON) == [(180, 30)]
+    assert mine.get("n").next_run_at is None
+
+
+@one_database
 def test_upcoming_fire_times_keep_their_instants_and_say_what_quiet_hours_do(dynbeat, mine):
     mine.create("n", task="t", trigger=Cron("0 10,13 * * *"))
     mine.set_quiet_hours(DAY)

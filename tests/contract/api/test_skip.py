@@ -63,7 +63,7 @@ def test_history_and_upcoming_say_who_skipped_and_why(dynbeat, mine):
             FireTime(at=when, is_skipped=True, reason=text)
             for when, text in zip(at(1, 2, 3), texts, strict=True)
         ),
-        FireTime(at=at(4)[0]),
+        FireTime(at=at(4)[0], run_at=at(4)[0]),
     ]
 
 

@@ -1,5 +1,6 @@
 """quiet-hours."""
 
+from celery_dynbeat import Cron
 from tests.support.applications import MINUTELY
 
 OWNER = ("--owner", "user:42")
@@ -36,3 +37,46 @@ def test_invalid_windows_are_refused(refused):
     status, error = refused("quiet-hours", *OWNER, "22:00-07:00", "--clear")
     assert status == 2
     assert "not both" in error
+
+
+def test_next_and_a_dry_run_say_what_quiet_hours_do(shown, as_json, mine):
+    mine.create("n", task="t", trigger=Cron("0 10,13 * * *"))
+    mine.set_quiet_hours(["09:30-12:00"])
+    sent = "in quiet hours: sent at 2026-11-21 12:00 UTC"
+
+    quiet = [line.split("\t")[-1] for line in shown("next", "n", *OWNER, "--count", "2")]
+    assert quiet == [sent, ""]
+    found = as_json("next", "n", *OWNER, "--count", "2")
+    assert [each["quiet_note"] for each in found] == [sent, None]
+    assert [each["run_at"][11:16] for each in found] == ["12:00", "13:00"]
+
+    mine.set_quiet_hours(["09:30-12:00"], policy="skip")
+    first, second, *_ = shown(
+        "add", "m", "--task", "t", *OWNER, "--cron", "0 10,13 * * *", "--dry-run"
+    )
+    assert first.endswith("2026-11-21 10:00:00 UTC, in 60 min, in quiet hours: not sent")
+    assert second == "  then 2026-11-21 13:00:00 UTC, in 4 h"
+
+
+def test_the_next_run_of_an_added_schedule_is_one_that_quiet_hours_do_not_skip(shown, mine):
+    mine.set_quiet_hours(["09:30-12:00"], policy="skip")
+    add = ("add", "--task", "t", *OWNER, "--cron")
+
+    (text,) = shown(*add, "0 10,13 * * *", "some")
+    assert text.endswith("; next run 2026-11-21 13:00:00 UTC, in 4 h")
+    (text,) = shown(*add, "0 10 * * *", "none")
+    assert text.endswith("; quiet hours skip its next fire times")
+
+
+def test_show_names_the_quiet_hours_of_the_owner_and_its_groups(shown, dynbeat):
+    mine = dynbeat.schedules.for_owner("org:7/a")
+    mine.create("n", task="t", trigger=MINUTELY)
+    assert not [line for line in shown("show", "n", "--owner", "org:7/a") if "quiet" in line]
+
+    mine.set_quiet_hours(["22:00-07:00", "sat,sun 00:00-00:00"])
+    dynbeat.schedules.for_group("org:7/").set_quiet_hours(["20:00-22:00"], policy="skip")
+
+    assert (
+        "quiet_hours\t20:00-22:00, skipped (group 'org:7/'); 22:00-07:00,"
+        " sat,sun 00:00-00:00, then sent"
+    ) in shown("show", "n", "--owner", "org:7/a")

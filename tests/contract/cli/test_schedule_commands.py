@@ -501,8 +501,8 @@ def test_next_has_the_time_in_utc_and_in_the_owners_zone(shown, mine):
     mine.create("n", task="t", trigger=MINUTELY)
 
     assert shown("next", "n", *OWNER, "--count", "2") == [
-        "2026-11-21T09:01:00Z\t2026-11-21 09:01:00+00:00 UTC\tin 60 s\t\t",
-        "2026-11-21T09:02:00Z\t2026-11-21 09:02:00+00:00 UTC\tin 2 min\t\t",
+        "2026-11-21T09:01:00Z\t2026-11-21 09:01:00+00:00 UTC\tin 60 s\t\t\t",
+        "2026-11-21T09:02:00Z\t2026-11-21 09:02:00+00:00 UTC\tin 2 min\t\t\t",
     ]
 
 
@@ -582,7 +582,7 @@ def test_times_are_in_the_zone_of_the_owner(shown, mine):
     (text,) = shown("add", "n", *TASK, *OWNER, "--cron", "0 9 * * *")
     assert text.endswith("2026-11-22 09:00:00+09:00 (2026-11-22 00:00:00 UTC), in 15 h")
     assert shown("next", "n", *OWNER, "--count", "1") == [
-        "2026-11-22T00:00:00Z\t2026-11-22 09:00:00+09:00 Asia/Seoul\tin 15 h\t\t"
+        "2026-11-22T00:00:00Z\t2026-11-22 09:00:00+09:00 Asia/Seoul\tin 15 h\t\t\t"
     ]
     shown("skip", "n", "2026-11-22T09:00", *OWNER)
     assert instants(mine.upcoming("n", count=1))[0].isoformat() == "2026-11-23T00:00:00+00:00"
@@ -594,7 +594,7 @@ def test_a_trigger_with_its_own_zone_is_shown_in_that_zone(shown, mine):
 
     assert "Asia/Seoul" in shown("list", *OWNER)[0].split("\t")
     assert shown("next", "n", *OWNER, "--count", "1") == [
-        "2026-11-22T00:00:00Z\t2026-11-22 09:00:00+09:00 Asia/Seoul\tin 15 h\t\t"
+        "2026-11-22T00:00:00Z\t2026-11-22 09:00:00+09:00 Asia/Seoul\tin 15 h\t\t\t"
     ]
 
 
@@ -634,8 +634,8 @@ def test_skip_and_unskip_a_fire_time(shown, as_json, refused, mine):
     assert text.startswith("schedule 'n' of owner 'user:42': skipped 2026-11-21 09:01:00 UTC, in")
     assert "; next run 2026-11-21 09:02:00 UTC" in text
     first, second = shown("next", "n", *OWNER, "--count", "2")
-    assert first.endswith("\tskipped by alice: holiday\t")
-    assert second.endswith("\t\t")
+    assert first.endswith("\tskipped by alice: holiday\t\t")
+    assert second.endswith("\t\t\t")
     assert as_json("next", "n", *OWNER, "--count", "1")[0]["is_skipped"]
     status, error = refused("skip", "n", "2026-11-21T09:01:30Z", *OWNER)
     assert (status, "the nearest are" in error) == (1, True)

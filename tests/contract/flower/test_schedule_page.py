@@ -66,6 +66,15 @@ def test_the_page_names_the_calendars_and_what_they_take(dynbeat, mine, pages):
         assert "holidays" in pages.get(url(name, page="edit")).text
 
 
+def test_the_page_names_the_quiet_hours_of_the_owner(mine, pages):
+    mine.create("n", task="t", trigger=DAILY)
+    assert "Quiet hours" not in pages.get(url()).text
+
+    mine.set_quiet_hours(["22:00-07:00"], policy="skip")
+
+    assert "<dt>Quiet hours</dt><dd>22:00-07:00, skipped</dd>" in pages.get(url()).text
+
+
 def test_the_page_shows_the_end_of_a_pause(mine, pages):
     mine.create("n", task="t", trigger=MINUTELY)
     assert "Paused until" not in pages.get(url()).text

@@ -1,7 +1,8 @@
 """Quiet hours: which instants are quiet, and what a plan sends, skips and delays."""
 
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import pairwise, takewhile
+from types import SimpleNamespace
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -12,7 +13,7 @@ from celery_dynbeat import Cron, Every, InvalidScheduleError, InvalidTriggerErro
 from celery_dynbeat.planning import ScheduleSpec
 from celery_dynbeat.planning.plan import COUNT_LIMIT, QUIET, Plan, Skip, due_at, plan, run_at
 from celery_dynbeat.planning.quiet_hours import QuietRule, quiet_of, resolved
-from celery_dynbeat.planning.upcoming import iter_run_times
+from celery_dynbeat.planning.upcoming import iter_planned, iter_run_times, iter_upcoming
 
 #: A Monday.
 START = datetime(2026, 11, 23, tzinfo=UTC)
@@ -296,7 +297,11 @@ def test_the_windows_of_groups_and_owner_apply_together_each_with_its_policy():
     found = quiet_of(resolved(rules, timezone="UTC"))
 
     assert found.end(at("20:30")) == at("02:00", 1)
+    # The policy "skip" has precedence where both cover a fire time.
     assert [found.skips(at(text)) for text in ("21:59", "22:30", "23:30")] == [False, True, True]
+    half_hourly = decide(every(30, quiet=found), fire_at=at("20:00"), now=at("02:00", 1))
+    assert half_hourly.send == (at("02:00", 1),)
+    assert next((skip.reason, skip.count) for skip in half_hourly.skips) == (QUIET, 8)
 
 
 def test_all_fire_times_of_one_window_are_due_together_with_one_delay():
@@ -369,3 +374,78 @@ def test_the_runs_ahead_are_one_for_each_window_and_none_for_skipped_fire_times(
     assert [*iter_run_times(after, hours)] == [at("21:00"), at("07:00", 1), at("08:00", 1)]
     assert [*iter_run_times(skip, hours)] == [at("21:00"), at("07:00", 1), at("08:00", 1)]
     assert len([*iter_run_times(after._replace(catch_up="all"), hours)]) == len(hours)
+
+
+LAST = START + 4 * DAY
+
+
+@st.composite
+def specs(draw):
+    """Give a schedule with quiet hours, of an owner and a group."""
+    rules = [
+        QuietRule(draw(some_windows), draw(st.sampled_from(["after", "skip"]))),
+        QuietRule(draw(some_windows), "after"),
+    ]
+    try:
+        found = quiet_of(resolved(rules, timezone="UTC"))
+    except InvalidScheduleError:
+        # They cover the whole week.
+        found = quiet(NIGHT)
+    return every(
+        draw(st.sampled_from([7, 45, 60, 240])),
+        quiet=found,
+        catch_up=draw(st.sampled_from(["latest", "none", "all"])),
+        overlap=draw(st.sampled_from(["allow", "cancel_previous"])),
+        max_runs=draw(st.none() | st.integers(1, 8)),
+        min_interval=draw(st.sampled_from([0, 20])) * MINUTE,
+        jitter=draw(st.sampled_from([0, 10])) * MINUTE,
+    )
+
+
+def passes(spec):
+    """Yield each run of a beat without downtime up to LAST, and when it is sent."""
+    fire_at, run_count = START, 0
+    while fire_at is not None and fire_at <= LAST:
+        now = due_at(spec, fire_at, now=fire_at)
+        made = plan(spec, fire_at=fire_at, run_count=run_count, now=now, limit=COUNT_LIMIT)
+        yield from ((each, now) for each in made.send if each <= LAST)
+        run_count += len(made.send)
+        fire_at = made.next_fire_at
+
+
+def until_last(planned):
+    return takewhile(lambda each: each.at <= LAST, planned)
+
+
+@given(spec=specs())
+def test_planned_fire_times_have_the_runs_that_beat_sends(spec):
+    planned = [*until_last(iter_planned(spec, START, max_runs=spec.max_runs))]
+
+    runs = [(each.at, run_at(spec, each.at)) for each in planned if each.has_run]
+    assert runs == [*passes(spec)]
+    assert all(each.quiet_note for each in planned if not each.has_run)
+
+
+@given(spec=specs(), minutes=st.integers(0, 2 * 24 * 60))
+def test_the_runs_that_wait_for_the_end_of_a_window_count_for_max_runs(spec, minutes):
+    # A longer interval than that of the trigger counts from the runs that wait.
+    spec, now = spec._replace(min_interval=timedelta(0)), START + minutes * MINUTE
+    sent = [(at, sent_at) for at, sent_at in passes(spec) if sent_at <= now]
+    if spec.quiet.end(now) == now or len(sent) == spec.max_runs:
+        return
+    fire_at = START
+    while due_at(spec, fire_at, now=fire_at) <= now:
+        fire_at = spec.trigger.next_after(fire_at)
+    row = SimpleNamespace(
+        next_fire_at=fire_at,
+        next_run_at=due_at(spec, fire_at, now=fire_at),
+        last_run_at=sent[-1][0] if sent else None,
+        max_runs=spec.max_runs,
+        run_count=len(sent),
+    )
+
+    upcoming = until_last(iter_upcoming(spec, row, after=now))
+
+    assert [each.at for each in upcoming if each.has_run] == [
+        at for at, _ in passes(spec) if at > now
+    ]

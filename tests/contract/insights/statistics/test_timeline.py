@@ -288,6 +288,32 @@ def test_jitter_delays_a_tick_as_beat_does(dynbeat, mine, beat, clock):
     assert ran == [1, 1, 1, 1]
 
 
+@one_database
+@pytest.mark.parametrize("policy", ["after", "skip"])
+def test_quiet_hours_move_and_remove_ticks_as_beat_does(dynbeat, mine, beat, clock, policy):
+    triggers = {
+        "half-hourly": Every(30 * MINUTE, anchor=START),
+        "at the end": Cron("30 9,12 * * *"),
+        "in windows only": Every(24 * HOUR, anchor=START + HOUR),
+    }
+    for name, trigger in triggers.items():
+        mine.create(name, task="t", trigger=trigger, max_runs=2)
+    mine.set_quiet_hours(["09:15-12:30"], policy=policy)
+    clock.advance(45 * MINUTE)
+    until = START + 4 * HOUR
+
+    found = timeline(dynbeat.context, since=clock.now(), until=until)
+    ticks = [(tick.at, tick.name) for tick in found.rows[0].ticks]
+
+    ran = []
+    while clock.now() < until - 30 * MINUTE:
+        clock.move_to(clock.now() + 15 * MINUTE)
+        before = len(beat.publisher.sent)
+        beat.run_until_idle()
+        ran += [(clock.now(), run.name) for run in beat.publisher.sent[before:]]
+    assert sorted(ticks) == sorted(ran)
+
+
 def test_more_runs_than_the_rows_show_are_counted_in_bins(dynbeat, now, monkeypatch):
     window = {"since": now - HOUR, "until": now + HOUR, "owner": "user:1"}
     whole = timeline(dynbeat.context, **window)
