@@ -31,7 +31,7 @@ def lock(context: Context, session: Session, owner: str, trigger: Trigger | None
 
 
 def lock_new(context: Context, session: Session, owner: str, *, needs_zone: bool) -> OwnerClock:
-    """Return the clock of ``owner`` for a new schedule, locked for this transaction."""
+    """Return the clock of ``owner`` for a new schedule or name, locked for this transaction."""
     zoned = [owner] if needs_zone else []
     return lock_many(context, session, [owner], zoned=zoned)[owner]
 

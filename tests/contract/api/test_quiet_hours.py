@@ -11,10 +11,12 @@ from sqlalchemy import create_engine, event, text
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import AnyOf, Cron, Every, InvalidScheduleError, Once, QuietHours, RRule
+from celery_dynbeat.api.edit import quiet_hours
 from celery_dynbeat.beat.claim import claim
 from celery_dynbeat.insights.explain.collect import explain
 from celery_dynbeat.insights.statistics.upcoming import next_fire_times
 from celery_dynbeat.planning.plan import QUIET
+from celery_dynbeat.store import owners
 from tests.support.applications import MINUTELY, START, application, execute, instants
 from tests.support.suites import one_database
 
@@ -571,6 +573,42 @@ def test_a_schedule_that_is_created_during_a_change_gets_the_windows(request, ki
         thread.join(10)
 
         assert mine.get("n").next_run_at == NOON
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+@pytest.mark.parametrize("whose", ["org:7/a", "org:7/"])
+def test_a_schedule_that_is_renamed_during_a_change_gets_the_windows(
+    request, kind, whose, monkeypatch
+):
+    with application(request.getfixturevalue(f"{kind}_url")) as dynbeat:
+        dynbeat.context.prepare()
+        mine = dynbeat.schedules.for_owner("org:7/a")
+        calls = mine if whose == mine.owner else dynbeat.schedules.for_group(whose)
+        calls.set_quiet_hours(["22:00-23:00"])
+        for name in ("m", "z"):
+            mine.create(name, task="t", trigger=Cron("0 10 * * *", timezone="UTC"))
+        renamed = threading.Event()
+
+        def rename():
+            mine.rename("z", "a")
+            renamed.set()
+
+        thread = threading.Thread(target=rename)
+        lock_schedules = owners.lock_schedules
+
+        def lock_after_rename(session, *, after, **given):
+            # After the first batch, which has "m".
+            if after[1] == "m":
+                thread.start()
+                renamed.wait(0.3)
+            return lock_schedules(session, after=after, **given)
+
+        monkeypatch.setattr(quiet_hours, "BATCH_SIZE", 1)
+        monkeypatch.setattr(owners, "lock_schedules", lock_after_rename)
+        calls.set_quiet_hours(DAY)
+        thread.join(10)
+
+        assert {row.name: row.next_run_at for row in mine.list()} == {"a": NOON, "m": NOON}
 
 
 @one_database
