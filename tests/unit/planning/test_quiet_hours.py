@@ -19,6 +19,7 @@ from celery_dynbeat.planning.upcoming import iter_planned, iter_run_times, iter_
 START = datetime(2026, 11, 23, tzinfo=UTC)
 HOUR, MINUTE, DAY = timedelta(hours=1), timedelta(minutes=1), timedelta(days=1)
 NAMES = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+EVERY_DAY = ",".join(NAMES)
 NIGHT = "22:00-07:00"
 ZONES = ("UTC", "Europe/Berlin", "Australia/Lord_Howe", "America/New_York", "Asia/Kathmandu")
 #: Clocks go forward or back in the days after each.
@@ -84,6 +85,52 @@ def test_the_end_and_the_start_are_those_of_a_search_minute_by_minute(
 
     assert found.end(instant) == end
     assert found.start(instant) == begin
+
+
+@pytest.mark.parametrize(
+    "windows",
+    [
+        {"22:00-02:30": EVERY_DAY, "02:30-03:00": "sun"},
+        {"00:00-01:00": EVERY_DAY, "12:00-00:00": "fri,sat"},
+    ],
+)
+@pytest.mark.parametrize(
+    ("zone", "changes_on"),
+    [
+        ("Europe/Berlin", (2026, 3, 29)),
+        ("America/New_York", (2026, 11, 1)),
+        # Half an hour.
+        ("Australia/Lord_Howe", (2026, 4, 5)),
+        # Two hours.
+        ("Antarctica/Troll", (2026, 10, 25)),
+        # Midnight does not exist.
+        ("America/Sao_Paulo", (2018, 11, 4)),
+        # A day does not exist.
+        ("Pacific/Apia", (2011, 12, 30)),
+    ],
+)
+def test_windows_cover_each_minute_of_two_weeks_around_a_change_of_the_clock(
+    zone, changes_on, windows
+):
+    windows = [QuietHours(*text.split("-"), days=days) for text, days in windows.items()]
+    found = quiet_of(resolved([QuietRule(windows)], timezone=zone)).windows
+    first = datetime(*changes_on, tzinfo=UTC) - 7 * DAY
+    minutes = [first + number * MINUTE for number in range(14 * 24 * 60)]
+    expected = [is_quiet(windows, zone, minute) for minute in minutes]
+
+    assert [found.covers(minute) for minute in minutes] == expected
+
+    edges = [
+        number for number in range(1, len(minutes)) if expected[number - 1] != expected[number]
+    ]
+    for begin, end in pairwise(edges):
+        for number in {begin, (begin + end) // 2, end - 1}:
+            assert found.changes_at(minutes[number]) == minutes[end]
+            if expected[number]:
+                assert found.end(minutes[number]) == minutes[end]
+                assert found.start(minutes[number]) == minutes[begin]
+            else:
+                assert found.end(minutes[number]) == minutes[number]
 
 
 @pytest.mark.parametrize(
