@@ -34,8 +34,8 @@ def usage(invocation: Invocation) -> None:
     elif found.limits or found.run_limits:
         invocation.show(COLUMNS, [*found.limits, *found.run_limits], hidden=())
         if found.waiting:
-            invocation.output.line(f"{counted(found.waiting, 'run')} waiting for a slot")
+            invocation.output.note(f"{counted(found.waiting, 'run')} waiting for a slot")
     else:
-        invocation.output.line(
+        invocation.output.note(
             f"owner {found.owner!r} has {counted(found.schedules, 'schedule')}, without a limit"
         )

@@ -23,8 +23,10 @@ def test_usage_has_a_row_for_each_limit(shown, as_json, dynbeat):
     ]
 
 
-def test_usage_of_a_group_and_of_the_application(shown):
+def test_usage_of_a_group_and_of_the_application(shown, command):
     assert shown("usage", "--owner", "org:7/") == [
         "org:7/\t1\t5\t4\tdynbeat_owner_limits: max_schedules"
     ]
-    assert shown("usage") == ["owner '' has 0 schedules, without a limit"]
+    # stdout has only rows.
+    assert shown("usage") == []
+    assert command("usage").stderr == "owner '' has 0 schedules, without a limit\n"
