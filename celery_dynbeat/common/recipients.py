@@ -99,7 +99,7 @@ class Recipient:
             return
         self._warned_at = now
         logger.warning(
-            "%s failed for %r: %s; its notice is tried again, correct the function",
+            "%s failed for %r: %s; correct the function",
             SETTING,
             owner,
             reason,

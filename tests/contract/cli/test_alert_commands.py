@@ -159,7 +159,7 @@ def set_recipient(dynbeat):
     return set_to
 
 
-def test_a_test_notice_without_a_recipient_is_refused(refused, set_recipient):
+def test_a_test_notice_without_a_recipient_is_refused(refused, set_recipient, caplog):
     assert "dynbeat_recipient is not set" in refused("test-alert", "--owner", "user:42")[1]
 
     set_recipient(lambda _owner: None)
@@ -167,6 +167,8 @@ def test_a_test_notice_without_a_recipient_is_refused(refused, set_recipient):
     assert "gets no notices" in refused("test-alert", "--owner", "")[1]
     set_recipient(lambda _owner: 1 / 0)
     assert "failed: ZeroDivisionError" in refused("test-alert", "--owner", "user:42")[1]
+    # The command does not try again.
+    assert caplog.messages[-1].endswith("ZeroDivisionError; correct the function")
     assert refused("test-alert", "billing", "--owner", "user:42")[0] == 2
 
 
