@@ -72,7 +72,8 @@ def stored_preview(
     """Return what the preview of a rule shows that was not edited: the real next fire times."""
     zone, rows, previous = _zone(trigger, owner_zone), [], None
     for each in fire_times:
-        note = note_on(trigger, each.at, previous=previous, timezone=owner_zone)
+        clock_note = note_on(trigger, each.at, previous=previous, timezone=owner_zone)
+        note = "; ".join(filter(None, (clock_note, each.quiet_note))) or None
         remark = each.reason or "skipped" if each.is_skipped else note
         rows.append(PreviewRow(at=each.at, remark=remark))
         previous = each.at
