@@ -62,8 +62,8 @@ class Dynbeat:
 
     - A Dynbeat adds two things to each worker of the application: the guard, which lets each run
       start once, and the recorder of outcomes.
-    - ``engine`` is an SQLAlchemy engine to share. Without it, dynbeat creates its own engine from
-      dynbeat_database_url.
+    - ``engine`` is an SQLAlchemy engine to share. If it is not given, dynbeat creates an engine
+      from dynbeat_database_url.
     - ``clock`` replaces the clock of the database, for tests.
     - ``current_session`` is a function without arguments that returns the SQLAlchemy session of the
       application's current transaction, or None. Calls without ``session=`` join that transaction,
@@ -98,7 +98,8 @@ class Dynbeat:
         app.dynbeat = self
         self._log_format = LogFormat(app)
         self._log_format.connect()
-        # By name: a process that only calls the API does not import the worker package.
+        # These are names, so that a process that only calls the API does not import the worker
+        # package.
         app.steps["worker"].add(WORKER_STEP)
         app.steps["consumer"].add(CONSUMER_STEP)
 

@@ -1,8 +1,8 @@
 """Who makes the edits of a block of code, and why: for the audit.
 
-A context variable: each thread and each asyncio task has its own value. A new task starts with the
-value of the task that creates it, and so does ``asyncio.to_thread``. A new thread starts with the
-default.
+A context variable has a separate value in each thread and each asyncio task. A new task starts with
+the value of the task that creates it, and so does ``asyncio.to_thread``. A new thread starts with
+the default.
 """
 
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ def acting(*, actor: str, reason: str = "") -> Iterator[None]:
     """Make ``actor`` and ``reason`` part of the audit of each edit in the block.
 
     ``actor`` has at most 255 characters, such as the name of a user. ``reason`` has at most 1,024.
-    Blocks can be nested: the inner actor and reason replace the outer ones. Raises
+    Blocks can be nested. The inner actor and reason replace the outer actor and reason. Raises
     InvalidScheduleError with field ``"actor"`` or ``"reason"``.
     """
     block = Acting(check_name("actor", actor, empty=True), check_text("reason", reason))
@@ -56,8 +56,8 @@ def acting(*, actor: str, reason: str = "") -> Iterator[None]:
     try:
         yield
     finally:
-        # Not reset(token): a framework may leave the block in another context, which has no token.
-        # A generator may end its block after a block that began later, or before it.
+        # reset(token) would fail, because a framework may leave the block in another context, which
+        # has no token. A generator may end its block after a block that began later, or before it.
         _blocks.set(tuple(each for each in _blocks.get() if each is not block))
 
 

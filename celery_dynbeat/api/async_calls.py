@@ -1,4 +1,4 @@
-"""The calls of AsyncDynbeat: each awaits the synchronous call of the same name.
+"""The calls of AsyncDynbeat, each of which awaits the synchronous call of the same name.
 
 The functions are made here from the methods of ``Schedules`` and ``OwnerSchedules``, with their
 docstrings and signatures. ``async_calls.pyi`` has their types; `make docs` writes it.
@@ -33,7 +33,10 @@ def _awaiting(kind: type) -> Callable[[C], C]:
 
 
 def _awaited(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that awaits ``call``; for an iterator, one that yields what it yields."""
+    """Return the asynchronous function for ``call``.
+
+    If ``call`` returns an iterator, the function yields the same items.
+    """
     signature = inspect.signature(call)
     returns = signature.return_annotation
 

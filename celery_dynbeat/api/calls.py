@@ -1,4 +1,4 @@
-"""What all calls of the API have in common: their scope, their filters, their audit."""
+"""The common parts of all calls of the API: their scope, filters and audit."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar

@@ -85,7 +85,7 @@ def check_owner(value: object, *, field: str = "owner") -> str:
 
 
 def copy_as(kind: Callable[[Any], T], field: str, value: Any) -> T:
-    """Return ``kind(value)``: a list or a dict with the content of the caller's object."""
+    """Return ``kind(value)``, which is a list or a dict with the content of the caller's object."""
     try:
         return kind(value)
     # The caller's class can raise any error.
@@ -121,8 +121,8 @@ def check_json(field: str, value: Any, *, limit: int | None = None) -> Any:
 def _count_values(field: str, value: Any, limit: int | None) -> int:
     """Return the number of values in ``value``, at all levels.
 
-    Stop as soon as a limit is exceeded: a small structure that contains the same part many times
-    serializes to a huge text.
+    Stop as soon as a limit is exceeded, because a small structure that contains the same part many
+    times serializes to a huge text.
     """
     level, depth, count, size = [value], 0, 0, 0
     while level:
@@ -249,7 +249,7 @@ def check_prefix(field: str, value: Any) -> str:
 
 
 def check_choices(field: str, value: Any, *choices: str) -> tuple[str, ...]:
-    """Return the choices in ``value``: one of ``choices``, several of them, or None for ()."""
+    """Return the choices in ``value``, which is one or several of ``choices``, or None for ()."""
     if value is None:
         return ()
     many = (value,) if isinstance(value, str) else copy_as(tuple, field, value)

@@ -58,7 +58,7 @@ class ScheduleColumns:
     description: str = ""
     tags: list[str] = field(default_factory=list)
     alerts: dict[str, Any] | None = None
-    # No repr: it can contain a token.
+    # Without a repr, because the value can contain a token.
     ping_url: str | None = field(default=None, repr=False)
     managed_by: str = ""
     version: int = 1

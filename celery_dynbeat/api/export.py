@@ -33,7 +33,7 @@ def lines(
     yield from _of_pages("change", calls.changes, session)
     yield from _of_pages("request", calls.requests, session)
     yield from _of_pages("alert", partial(calls.alerts, only_open=False), session)
-    # Not the pages of ``calls.holds``, which also has the holds of everything.
+    # The pages of ``calls.holds`` would also contain the holds of everything.
     yield from _of_table(context, "hold", partial(holds.page_of_owner, owner=owner), session)
 
 

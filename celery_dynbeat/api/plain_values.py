@@ -1,14 +1,15 @@
 """Copies of small plain values, without a round trip through JSON.
 
 Most payloads are a few short texts and numbers. For these the round trip returns the same value,
-and takes most of the time of a check. This module recognizes them. All other values, such as those
-of a subclass, a text with another letter than ASCII or a large number, need the round trip.
+and takes most of the time of a check. This module recognizes them. All other values need the round
+trip, such as values of a subclass, non-ASCII text, and large numbers.
 """
 
 from math import isfinite
 from typing import Any
 
-#: The number of nested lists and dicts, and of values in each. So a copy has at most 1,000 values.
+#: The number of nested lists and dicts, and of values in each. A copy therefore has at most 1,000
+#: values.
 _LEVELS = 2
 _MAX_VALUES = 32
 _MAX_LENGTH = 1_000
@@ -26,7 +27,7 @@ _OTHER = object()
 
 
 def _copy(value: Any, levels: int) -> Any:
-    # Not isinstance: a subclass can behave differently.
+    # isinstance would be wrong, because a subclass can behave differently.
     kind = type(value)
     if kind is str:
         return value if len(value) <= _MAX_LENGTH and value.isascii() else _OTHER

@@ -1,4 +1,4 @@
-"""Run ended runs again: one of them, or many in the background."""
+"""Run one ended run again, or many in the background."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -190,7 +190,7 @@ def _check_statuses(status: StatusFilter) -> tuple[str, ...]:
 
 
 def _with_schedule(session: Session, matching: RerunFilter) -> RerunFilter:
-    """Return the filter with the id of the schedule that it names, if it names one."""
+    """Return the filter with the id of its schedule, if it names a schedule."""
     if matching.owner is None or matching.name is None:
         return matching
     schedule_id = schedules.find_id(session, owner=matching.owner, name=matching.name)

@@ -1,4 +1,4 @@
-"""The calls that an owner and all owners have: each is defined once for both."""
+"""The calls for one owner that also exist for all owners. Each is defined once for both."""
 
 from celery_dynbeat.api.control.alerts import AlertCalls
 from celery_dynbeat.api.control.cancelling import CancelCalls

@@ -7,9 +7,9 @@ the runs, so a worker or a pool process that dies leaks no slot: the slot is fre
 lost. A run keeps its slot while it waits for a retry.
 
 Two beats never admit runs of one scope at the same time: each locks the row of the scope. After a
-crash before the commit the runs wait as before; after the commit the sweep of any beat sends them.
-An owner whose limits are not known, because a function of dynbeat_owner_limits fails, keeps its
-waiting runs: a release of all of them could not be undone.
+crash before the commit, the runs wait as before. After a crash that follows the commit, the sweep
+of any beat sends them. An owner whose limits are not known, because a function of
+dynbeat_owner_limits fails, keeps its waiting runs, because sending all of them could not be undone.
 
 Waiting runs are in no index that a claim or a sweep reads. One pass admits runs of a bounded number
 of owners, with one query for each owner that has a free slot.
@@ -34,14 +34,16 @@ from celery_dynbeat.store import runs, slots
 if TYPE_CHECKING:
     from celery_dynbeat.store.slots import AdmittedSlot, WaitingRun
 
-#: How often beat looks for free slots while runs wait.
+#: Beat looks for free slots at this interval while runs wait.
 INTERVAL = timedelta(milliseconds=500)
 NOW = timedelta(0)
-#: Owners with waiting runs that one pass reads, in total and for one group.
+#: The maximum number of owners with waiting runs that one pass reads, in total and for one group.
 MAX_OWNERS = 100
-#: Runs of one owner that one pass admits, and expired runs and ended slots that it ends.
+#: The maximum number of runs of one owner that one pass admits, of expired runs that it marks, and
+#: of slots that it frees.
 MAX_RUNS = 200
-#: Further waiting runs of an owner that are read: some may have been revoked or be locked.
+#: The number of further waiting runs of an owner that are read, because some may be revoked or
+#: locked.
 SPARE = 10
 
 
@@ -54,7 +56,7 @@ class Pass(NamedTuple):
 
 
 class Admission:
-    """Admits runs when it is time: after new runs, after a change, regularly while runs wait."""
+    """Admits runs after new runs, after a change, and regularly while runs wait."""
 
     def __init__(self, *, database: Database, settings: Settings, idle_interval: timedelta) -> None:
         self._database, self._settings = database, settings
@@ -77,7 +79,7 @@ class Admission:
         if at is not None and now < at <= now + self._idle_interval:
             return 0
         done = Pass(0, is_waiting=False, after="")
-        # A read first: without waiting runs, nothing is locked.
+        # Read before any lock, because nothing is locked if no run waits.
         if self._after or self._database.read(runs.has_waiting):
             work = partial(
                 admit_waiting, now=now, settings=self._settings.for_pass(), after=self._after
@@ -150,7 +152,7 @@ def _caps_of_group(
 def _slots_in_use(
     session: Session, locked: Mapping[str, str], *, settings: Settings, now: datetime
 ) -> Mapping[str, Sequence[tuple[str, datetime, bool]]]:
-    """Return the admitted slots by scope. Delete those that no limit counts any more."""
+    """Return the admitted slots by scope. Delete the slots that no limit counts any more."""
     found: defaultdict[str, list[AdmittedSlot]] = defaultdict(list)
     old: list[int] = []
     for slot in slots.admitted(session, locked):

@@ -1,10 +1,10 @@
-"""Which past fire times of its schedule a batch of a backfill runs.
+"""Select the past fire times that a batch of a backfill runs.
 
     next fire times -> those without a run -> record their runs, correct the skipped rows
 
 - Fire times from the schedule's next fire time on are left to the claim.
-- The backfill of a paused or quarantined schedule waits. So does one whose trigger this version
-  does not support, and one whose schedule another transaction has locked.
+- A backfill waits while its schedule is paused or quarantined, while another transaction has locked
+  the schedule, or if this version does not support the trigger.
 - A schedule whose trigger cannot be evaluated is quarantined. The backfill continues when the
   schedule is repaired.
 - All batches together have at most ``total`` fire times, as counted when the backfill was made.
@@ -47,7 +47,8 @@ from celery_dynbeat.telemetry import emit_on_commit
 from celery_dynbeat.triggers import is_known
 from celery_dynbeat.triggers.base import PLAN_STEPS
 
-#: Fire times that skip() removed, among which the newest one of the others is searched.
+#: The maximum number of fire times that skip() removed and that a search for the newest other one
+#: passes.
 _MAX_EARLIER_SKIPS = 100
 
 
@@ -84,7 +85,7 @@ def _run_batch(
     run_rows.check_payload(schedule)
     check_task_allowed(settings, owner=schedule.owner, task=schedule.task)
     whole = spec_from_row(schedule, settings, calendars_of(session, [schedule]))
-    # The row is locked, so each batch searches as long as one plan of a claim at most.
+    # The row is locked, so a batch searches no longer than one plan of a claim.
     spec = with_search_budget(whole)
     unfinished = unfinished_runs(session, request, started_after=now - spec.max_run_time)
     capacity = request.batch_size - len(unfinished)
@@ -92,7 +93,8 @@ def _run_batch(
         is_busy = busy_schedules(session, exclusive, now=now, settings=settings)
         capacity = 0 if is_busy else 1
     if capacity <= 0:
-        # Not BATCH_PAUSE: hundreds of waiting backfills would take all of beat's time.
+        # BATCH_PAUSE would be too short, because hundreds of waiting backfills would take all of
+        # beat's time.
         return wait(now + settings.poll_interval)
     window = _window(request, schedule, spec)
     if not window:
@@ -109,7 +111,7 @@ def _run_batch(
         "excluded": excluded,
         "unfinished_ids": [*unfinished, *(run.run_id for run in outgoing)],
         "after_at": selection.done[-1],
-        # If all fire times had runs, no run was made: continue without a pause.
+        # If all fire times already had runs, no run was created. Continue without a pause.
         "next_run_at": now + BATCH_PAUSE if outgoing else now,
     }
     is_last = created + excluded >= request.total or not fire_times(
@@ -175,10 +177,10 @@ def _remainders(
 ) -> Mapping[str, SkippedRemainder]:
     """Return what the skipped rows that cover ``missing`` still cover without them, by id.
 
-    A fire time can only be covered by the next row of history after it. A row for which that is too
-    costly to tell keeps its count.
+    A fire time can only be covered by the next row of history after it. A row keeps its count if
+    this is too costly to compute.
     """
-    # A count takes half of it, which suffices for COUNT_LIMIT fire times.
+    # A count takes half of the budget, which suffices for COUNT_LIMIT fire times.
     trigger = with_search_budget(spec, steps=2 * PLAN_STEPS // 3).trigger
     remainders: dict[str, SkippedRemainder] = {}
     left = missing
@@ -209,7 +211,7 @@ def _skipped_by_call(
 ) -> Sequence[datetime]:
     """Return the fire times that skip() removed. A backfill runs them like other skipped ones.
 
-    They are those in [first, last], and some directly before ``first``.
+    The result contains the fire times in [first, last], and some directly before ``first``.
     """
     if schedule.skipped_until is None:
         return ()
@@ -223,7 +225,7 @@ def _skipped_by_call(
 
 def _add_skipped(session: Session, schedule: Row, skip: Skip, now: datetime) -> None:
     record = run_rows.skipped_row(schedule, skip, now=now)
-    # The instant may have a row if the count came from another trigger. The count must be recorded
-    # in any case.
+    # The instant may already have a row if the count came from another trigger. The count must
+    # still be recorded.
     while not runs.add(session, [record]):
         record["scheduled_for"] -= MICROSECOND

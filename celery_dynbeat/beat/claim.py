@@ -3,17 +3,18 @@
     due rows, locked -> one Decision each -> insert the runs -> cancel replaced runs -> advance rows
 
 - After the commit, each due fire time has a ``pending`` run or is covered by a ``skipped`` row. The
-  schedules have their next fire times. After a rollback nothing has changed.
+  schedules have their next fire times. After a rollback, nothing has changed.
 - A schedule that cannot be planned is quarantined. The other schedules are not affected.
 - A due schedule whose owner is held gets no run and keeps its fire time (``beat.holding``).
 - A schedule with a trigger that this version does not support stays unchanged, for a newer beat.
   ``warn_unsupported`` reports it.
 
-Fairness: while more is due than fits into a batch, the owners with a large share of the previous
-batch come second. The other owners get up to half of the next batch first. So no owner waits for
-all runs of another owner, and each owner makes progress. Planning time is shared in the same way:
-owners whose schedules take long to plan come second, and a claim plans for a limited time. Rows
-that it does not reach stay unchanged. The commit unlocks them, and they are due for the next claim.
+Fairness: if more rows are due than fit into a batch, owners with a large share of the previous
+batch come second. The other owners get up to half of the next batch first. No owner therefore waits
+for all runs of another owner, and each owner makes progress. Planning time is shared in the same
+way: owners whose schedules take long to plan come second, and a claim plans for a limited time.
+Rows that the claim does not reach stay unchanged. The commit unlocks them, and they are due for the
+next claim.
 """
 
 from collections import Counter, defaultdict
@@ -61,7 +62,7 @@ from celery_dynbeat.store.schedules.run_rows import AddedRuns
 from celery_dynbeat.telemetry import emit, emit_on_commit, events, has_listeners
 from celery_dynbeat.triggers import KINDS
 
-#: With catch_up="all", most fire times of one schedule that one pass sends.
+#: The maximum number of fire times of one schedule that one pass sends with catch_up="all".
 CATCH_UP_BATCH = 100
 #: In a full batch, a schedule whose new run replaces a locked run is due again after this time.
 LOCKED_RUN_PAUSE = timedelta(milliseconds=500)
@@ -69,12 +70,12 @@ LOCKED_RUN_PAUSE = timedelta(milliseconds=500)
 MAX_UNPLANNED_BATCHES = 5
 #: Most schedules with an unsupported trigger that are reported.
 MAX_WARNED = 20
-#: When the last hold of everything ended, if there was none.
+#: The end of the last hold of everything, if there was none.
 _NO_HOLD = datetime.min.replace(tzinfo=UTC)
 
 #: Returns until when a new run is deferred because its queue is refused, or None to record it now.
 OutageDelay = Callable[[OutgoingRun], datetime | None]
-#: By schedule id: the fire times that ``skip()`` removed.
+#: The fire times that ``skip()`` removed, by schedule id.
 _Skipped = Mapping[int, Sequence[datetime]]
 
 
@@ -101,11 +102,11 @@ class Claimed:
 class _Decision(NamedTuple):
     """What a transaction writes for one schedule, and which of its runs are sent.
 
-    Without ``is_change`` the row has these values already.
+    If ``is_change`` is false, the row already has these values.
 
     ``change`` has the columns of its row. ``records`` are new rows of history. ``replaces`` means
     that the new run cancels the previous runs. ``late`` is the oldest run that is sent, if it is
-    late and a listener wants to know.
+    late and a listener uses late runs.
     """
 
     owner: str
@@ -149,7 +150,7 @@ def claim(
         settings=settings,
         overlap=overlap,
         skipped=skips.of_rows(session, rows, now=now),
-        # After the locks, so that a day counts from the commit of put() on.
+        # Read after the rows are locked, so that a day counts as soon as put() has committed.
         calendars=calendars_of(session, rows),
         outage_delay=outage_delay,
         late_since=(held_until or _NO_HOLD) if has_listeners(events.RunsLate) else None,
@@ -161,7 +162,7 @@ def claim(
     sending = sum(len(decision.outgoing) for decision in decisions)
     fills_batch = max(locked, sending) >= batch_size
     if fills_batch:
-        # They are the oldest: the next batches would consist of them alone.
+        # They are the oldest rows, so the next batches would consist of them alone.
         again_at = now + LOCKED_RUN_PAUSE
         decisions += [
             _Decision(row.owner, {"id": row.id, "next_run_at": again_at}) for row in replaces_locked
@@ -195,17 +196,17 @@ def _decide_rows(
 ) -> tuple[list[_Decision], bool]:
     """Decide about the rows that fit into the batch and its planning time.
 
-    The second result is true if the time did not suffice for a row of an owner that is not costly.
+    The second result is true if the time was too short for a row of an owner that is not costly.
     """
     decisions: list[_Decision] = []
     sending = 0
     is_out_of_time = False
     for row in rows:
         if sending >= batch_size:
-            # A backlog: the other rows stay due for the next pass.
+            # There is a backlog. The other rows stay due for the next pass.
             break
         if not planning_time.has_time_for(row.owner):
-            # Rows of costly owners alone must not delay backfills and pruning.
+            # If only rows of costly owners are left, they must not delay backfills and pruning.
             is_out_of_time = is_out_of_time or not planning_time.is_costly(row.owner)
             continue
         limit = min(batch_size - sending, CATCH_UP_BATCH)
@@ -222,7 +223,7 @@ def _decide_or_quarantine(
     try:
         decision = decide(row)
     except ImportError:
-        # This process cannot load a module that it needs. The row is not at fault.
+        # This process cannot load a module that it needs, so the row is not the cause.
         raise
     # Invalid text, a removed time zone, a bug in a trigger: only this row is affected.
     except Exception as error:  # noqa: BLE001
@@ -301,9 +302,9 @@ def plan_rows(
 ) -> Sequence[_Decision]:
     """Plan the next run of locked schedules that have none, for ``write_plans``.
 
-    ``resumed_at`` has by id the instant from which a schedule is planned; the others are planned
-    from ``now``. The fire times before it are recorded as skipped. The result has no decision about
-    a schedule that the planning time does not reach.
+    ``resumed_at`` contains, by id, the instant from which a schedule is planned. The other
+    schedules are planned from ``now``. The fire times before it are recorded as skipped. The result
+    has no decision about a schedule that the planning time does not reach.
     """
     skipped = skips.of_rows(session, rows, now=min([now, *resumed_at.values()]))
     calendars = calendars_of(session, rows)
@@ -331,10 +332,10 @@ def replan_rows(
 ) -> Sequence[_Decision]:
     """Plan locked schedules again, with the present days of their calendars.
 
-    Their next fire times have not passed. ``since`` has by id the instant from which a schedule is
-    planned: its fire times from then on are due. The quarantine for their calendars ends, if there
-    is one and they have a fire time; these are planned from ``now``. The result has no decision
-    about a schedule that the planning time does not reach.
+    Their next fire times have not passed. ``since`` contains, by id, the instant from which a
+    schedule is planned. Its fire times from this instant on are due. A schedule that is in
+    quarantine because of its calendars leaves it if it has a fire time, and is planned from
+    ``now``. The result has no decision about a schedule that the planning time does not reach.
     """
     skipped = skips.of_rows(session, rows, now=min([now, *since.values()]))
     calendars = calendars_of(session, rows)
@@ -408,7 +409,7 @@ def _decide_again(
     skipped: _Skipped,
     calendars: Calendars,
 ) -> _Decision:
-    """Decide the next run of a schedule that has one, or that is quarantined for its calendars."""
+    """Decide the next run of a schedule that has one, or that its calendars have quarantined."""
     spec = with_search_budget(spec_from_row(cast("SpecColumns", row), settings, calendars))
     spec = without(spec, skipped.get(row.id, ()))
     is_quarantined = row.next_run_at is None
@@ -416,7 +417,7 @@ def _decide_again(
     fire_at = first_fire(spec, now=after, last_run_at=row.last_run_at)
     change = {**_change(row, spec, Plan(next_fire_at=fire_at), now), "error": None}
     if change["next_run_at"] is not None:
-        # Not before now: beat reads the index from its watermark on.
+        # Not before now, because beat reads the index from its watermark on.
         change["next_run_at"] = max(change["next_run_at"], now)
     missed = _missed_records(row, spec, since=now, now=now) if is_quarantined else ()
     is_change = is_quarantined or fire_at is None or fire_at != row.next_fire_at
@@ -456,7 +457,8 @@ def _missed_records(
 ) -> Sequence[Mapping[str, Any]]:
     """Return the record of the fire times that passed while the row was not in the index.
 
-    SQL put such a row back, or its pause has ended. It has the next fire time from before.
+    Such a row is in the index again because manual SQL put it there, or because its pause has
+    ended. It still has its old next fire time.
     """
     if row.next_fire_at is None:
         return ()
@@ -494,7 +496,10 @@ def _lock_due(
     second: frozenset[str],
     since: datetime | None,
 ) -> Sequence[DueSchedule]:
-    """Lock up to ``limit`` due rows. The owners in ``second`` get what the others leave."""
+    """Lock up to ``limit`` due rows.
+
+    The owners in ``second`` get the places that the others leave.
+    """
     lock = partial(due.lock_due, session, now=now, since=since)
     if not second:
         return lock(limit=limit)
@@ -503,7 +508,7 @@ def _lock_due(
 
 
 class _OverlapState(NamedTuple):
-    """By schedule id: the number of runs that count for overlap, and of those that are buffered."""
+    """The numbers of runs that count for overlap and of buffered runs, by schedule id."""
 
     unfinished: Counter[int]
     buffered: Counter[int]
@@ -552,7 +557,7 @@ def _without_locked_runs(
 
 
 def _counts_for(row: DueSchedule, settings: Settings) -> timedelta:
-    """Return how long a started run counts. cancel_previous cancels a run of any age."""
+    """Return how long a started run counts. With cancel_previous, a run of any age counts."""
     if (row.overlap or settings.overlap) == "cancel_previous":
         return timedelta.max
     return max_run_time(row.max_run_time, settings)
@@ -590,7 +595,8 @@ def _decide_due(
         run_count=row.run_count,
         now=now,
         limit=limit,
-        # Not a subscript: a Counter computes the missing count in Python.
+        # ``get`` is faster than a subscript, for which a Counter computes a missing count in
+        # Python.
         unfinished=overlap.unfinished.get(row.id, 0),
         buffered=overlap.buffered.get(row.id, 0),
         last_run_at=row.last_run_at,
@@ -601,13 +607,14 @@ def _decide_due(
         )
         for at in planned.runs
     ]
-    # A buffered run is recorded like the others. The sweep publishes it when it need not wait.
+    # A buffered run is recorded like the others. The sweep publishes it when it no longer has to
+    # wait.
     overdue_at = now + settings.dispatch_timeout
     records = [run_rows.pending_row(run, now=now, overdue_at=overdue_at) for run in new]
     records += [run_rows.skipped_row(row, skip, now=now) for skip in planned.skips]
     outgoing = new[: len(planned.send)]
     late = None
-    # A hold makes no run late. A release sets next_run_at.
+    # A run is not late because of a hold. A release sets next_run_at.
     if outgoing and row.next_run_at is not None and not row.was_held:
         run_id = outgoing[0].run_id
         late = _late_run(row, run_id, row.next_run_at, now=now, late_since=late_since)
@@ -646,7 +653,10 @@ def _late_run(
     now: datetime,
     late_since: datetime | None,
 ) -> events.LateRun | None:
-    """Return a run that was due at ``due_at`` if it is late. Without ``late_since``, it is not."""
+    """Return a run that was due at ``due_at`` if it is late.
+
+    If ``late_since`` is None, no run is late.
+    """
     if late_since is None:
         return None
     late_by = now - max(due_at, late_since)
@@ -741,7 +751,7 @@ def _advance(session: Session, decisions: Sequence[_Decision], new: Collection[s
 def _without_present_runs(decision: _Decision, new: Collection[str]) -> Mapping[str, Any]:
     """Return the change of the row without the runs that existed before.
 
-    A fire time already has its run when the clock was set back.
+    If the clock was set back, a fire time can already have its run.
     """
     present = sum(
         record["status"] == Status.PENDING and record["id"] not in new
@@ -751,6 +761,6 @@ def _without_present_runs(decision: _Decision, new: Collection[str]) -> Mapping[
         return decision.change
     change = {**decision.change, "run_count": decision.change["run_count"] - present}
     if change["next_fire_at"] is None:
-        # The schedule may have runs left after all. The next pass plans it again.
+        # The schedule may still have runs left, so the next pass plans it again.
         change["finished_at"] = None
     return change

@@ -1,8 +1,8 @@
 """Recognize a ``beat_schedule`` whose rows have not changed since an earlier beat wrote them.
 
-Writing them needs the API, a quarter of the modules of beat. The digest covers the entries, what
-decides how they become rows, and the versions of these rows: each edit of a row changes its
-version.
+Writing the rows needs the API, which is a quarter of the modules of beat. The digest covers the
+entries, the values that decide how they become rows, and the versions of these rows. Each edit of a
+row changes its version.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ def digest_of(context: Context, rows: Sequence[ManagedRow]) -> str | None:
     app, settings = context.app, context.settings
     content = {
         "package": version("celery-dynbeat"),
-        # The representation leaves the names of the alert targets out.
+        # The representation does not contain the names of the alert targets.
         "settings": [repr(settings), sorted(settings.alert_urls)],
         "celery": [str(app.timezone), sorted(app.conf.accept_content)],
         # The order of entries has no meaning, but the order of nested arguments has.

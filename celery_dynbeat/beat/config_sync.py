@@ -126,7 +126,8 @@ def _sync(
         len(removed),
         extra={"event": Event.CONFIG_SYNCED, "written": written, "removed": len(removed)},
     )
-    # A refused entry is logged at each start. A part of the entries has no digest.
+    # A refused entry is logged at each start, so it must not be in a digest. A part of the entries
+    # has no digest.
     is_complete = only is None and not locked and not refused
     digest = digest_of(context, schedules.managed_rows(session)) if is_complete else None
     record_beat_schedule(session.connection(), digest)
@@ -197,7 +198,7 @@ def _managed_row(context: Context, session: Session, name: object) -> Schedule |
             row = schedules.lock(
                 session, owner="", name=checks.check_name("name", name), waits=False
             )
-    # A managed row is not locked.
+    # A locked row is treated like a row that is not managed.
     except (InvalidScheduleError, RowLockedError):
         return None
     return row if row is not None and row.managed_by == MANAGED_BY_CONFIG else None

@@ -38,9 +38,9 @@ from celery_dynbeat.store import runs
 logger = logging.getLogger(__name__)
 
 Call = Callable[[], None]
-#: ``close`` waits this many seconds for the last call.
+#: The number of seconds that ``close`` waits for the last call.
 CLOSE_TIMEOUT = 5.0
-#: A run is sent again after at most this time, however long it has waited in the queue.
+#: A run is sent again after at most this time, no matter how long it has waited in the queue.
 MAX_RESEND_AFTER = timedelta(days=1)
 
 
@@ -80,7 +80,7 @@ class Confirms:
         return bool(self._unconfirmed)
 
     def check(self) -> None:
-        """Raise the error of the last confirm if it has ended, once. Does not wait."""
+        """Raise the error of the last confirm once, if that confirm has ended. Does not wait."""
         self._executor.check()
 
     def result(self) -> None:
@@ -88,7 +88,7 @@ class Confirms:
         self._executor.result()
 
     def last_error(self) -> Exception | None:
-        """Wait for the last confirm; return its error, once."""
+        """Wait for the last confirm, and return its error once."""
         try:
             self._executor.result()
         # Any error: the caller raises it.
@@ -119,8 +119,8 @@ class Confirms:
 
         self._executor.submit(confirm)
         if published.delayed or any(run.overlap != "allow" for run in outgoing):
-            # The next poll must see when a delayed run is overdue. The next claim must not take a
-            # run whose sent_at is not yet written for a buffered one.
+            # The next poll must see when a delayed run is overdue. The next claim must not mistake
+            # a run whose sent_at is not yet written for a buffered run.
             self._executor.result()
 
     def _statements(
@@ -128,7 +128,8 @@ class Confirms:
     ) -> Callable[[Session], Sequence[_Unconfirmed]]:
         """Return the function that writes how the runs were published.
 
-        It holds their ids only: the runs need much memory. It returns what it could not write.
+        It keeps only their ids, because the runs need much memory. It returns the runs that it
+        could not write.
         """
         now = self._clock.now()
         declined = [run for run in outgoing if run.run_id in published.declined]
@@ -166,9 +167,9 @@ class Confirms:
         return bool(run.attempt or run.unstarted_since or age >= self._settings.dispatch_timeout)
 
     def start_again(self, now: datetime) -> None:
-        """Start to mark the runs as sent that were locked.
+        """Start to mark runs as sent that were locked before.
 
-        Pending runs that stay locked are left to the sweep.
+        Pending runs that are still locked are left to the sweep.
         """
         if not self._unconfirmed:
             return
@@ -190,20 +191,20 @@ class Confirms:
         resend_at = now + self._resend_after(run, now)
         if run.expires_at is None:
             return resend_at
-        # Soon after it expires: the broker may have dropped the message without a notice.
+        # Soon after it expires, because the broker may have dropped the message silently.
         return min(resend_at, run.expires_at + self._settings.dispatch_timeout)
 
     def _resend_after(self, run: OutgoingRun, now: datetime) -> timedelta:
-        """Return after how long the run is sent again: about as long as it has waited so far.
+        """Return the time until the run is sent again, which is about as long as it has waited.
 
-        Each message thus doubles the time to the next one, and copies do not fill a long queue.
+        Each message therefore doubles the time to the next one, so copies do not fill a long queue.
         """
         resend_after = self._settings.resend_after
         if run.unstarted_since is None:
             return resend_after
         waited = now - run.unstarted_since
         while resend_after < min(waited, MAX_RESEND_AFTER):
-            # Doubled in steps, so that many runs share one value and one UPDATE.
+            # The time doubles in steps, so that many runs share one value and one UPDATE.
             resend_after *= 2
         return resend_after
 
@@ -218,7 +219,7 @@ class Executor(Protocol):
         """Wait for the last call. Raises its error, once."""
 
     def check(self) -> None:
-        """Raise the error of the last call if it has ended, once. Does not wait."""
+        """Raise the error of the last call once, if that call has ended. Does not wait."""
 
     def close(self) -> None:
         """Accept no more calls and wait for the last one, up to CLOSE_TIMEOUT. Logs its error."""
@@ -242,9 +243,10 @@ class InlineExecutor:
 
 
 class BackgroundExecutor:
-    """Runs each call in one background thread. It is for calls that mostly wait.
+    """Runs each call in one background thread.
 
-    Not a ThreadPoolExecutor: the interpreter joins its threads at exit, also one that hangs.
+    It is intended for calls that mostly wait. A ThreadPoolExecutor is not suitable, because the
+    interpreter joins its threads at exit, even if one hangs.
     """
 
     def __init__(self) -> None:
@@ -256,7 +258,8 @@ class BackgroundExecutor:
         """Wait for the previous call, then start this one. Raises the error of the previous one."""
         self.result()
         if self._thread is None:
-            # A daemon thread: a server that does not respond must not block the exit.
+            # The thread is a daemon thread, because a server that does not respond must not block
+            # the exit.
             self._thread = Thread(target=self._work, name="dynbeat-confirm", daemon=True)
             self._thread.start()
         self._future = Future()
@@ -275,7 +278,7 @@ class BackgroundExecutor:
             future.result()
 
     def check(self) -> None:
-        """Raise the error of the last call if it has ended, once. Does not wait."""
+        """Raise the error of the last call once, if that call has ended. Does not wait."""
         if self._future is not None and self._future.done():
             self.result()
 
@@ -290,7 +293,8 @@ class BackgroundExecutor:
         if error is not None and not isinstance(error, Exception):
             raise error
         if error is not None:
-            # Beat stops in any case. The sweep publishes the runs again, and each starts once.
+            # Beat stops regardless. The sweep publishes the runs again, and each run starts only
+            # once.
             logger.warning(
                 "the last runs were not confirmed and may be sent again: %s: %s",
                 type(error).__name__,

@@ -4,16 +4,16 @@
                     -> sweep: take overdue runs (1 transaction) -> publish -> confirm
                     -> no backlog: a batch of a request, published and confirmed in the same way
 
-After a sleep that ended at a fire time or with a notification, the pass claims before it polls. If
-it claimed a row, the next pass polls. While the confirm of one batch runs in the background, the
-next batch is claimed, but not published. If a claim would need the result of the confirm, beat
-waits for it. Beat also waits for it before it sleeps.
+If the sleep ended at a fire time or with a notification, the pass claims before it polls. If it
+claimed a row, the next pass polls. While the confirm of one batch runs in the background, the next
+batch is claimed, but not published. If a claim would need the result of the confirm, beat waits for
+it. Beat also waits for it before it sleeps.
 
 After a crash:
 
 - before the commit: nothing has changed. The next pass of any beat claims the same rows.
-- the result of the commit is lost: nothing or everything is written. The unique key on (schedule,
-  fire time) makes a repeat harmless.
+- the result of the commit is lost: either nothing or everything is written. The unique key on
+  (schedule, fire time) makes a repeat harmless.
 - after the commit, before or during the publish: the runs are ``pending``, and the sweep publishes
   them.
 - after the publish, before the confirm: the runs are ``pending``, and their messages are sent. The
@@ -56,9 +56,9 @@ if TYPE_CHECKING:
     from celery_dynbeat.beat.traces import RecordedTraces
     from celery_dynbeat.tracing.run_tracer import RunTracer
 
-#: Poll again after this time when other beats have locked all rows that are due.
+#: Beat polls again after this time if other beats have locked all due rows.
 LOCKED_PAUSE = timedelta(milliseconds=50)
-#: Before any instant that a clock shows.
+#: An instant before any instant that a clock shows.
 _ALWAYS = datetime.min.replace(tzinfo=UTC)
 
 
@@ -86,18 +86,18 @@ class DuePoller:
         return self._watermark
 
     def reset(self) -> None:
-        """Make the next poll a full one: a row that is committed late may be due already."""
+        """Make the next poll a full poll, because a row that is committed late may be due."""
         self._watermark, self._full_poll_at, self._idle = due.NO_WATERMARK, None, None
 
     def on_change(self) -> None:
-        """Expect due rows now, and make the next poll a full one: a schedule has changed."""
+        """Expect due rows after a change of a schedule, and make the next poll a full poll."""
         self.reset()
         self._expected_at = _ALWAYS
 
     def expects_due(self, now: datetime) -> bool:
         """Return whether a schedule should be due, so that a claim without a poll is worth it.
 
-        True is returned once after each ``next_wait`` or ``on_change``.
+        The result is True once after each ``next_wait`` or ``on_change``.
         """
         expected_at, self._expected_at = self._expected_at, None
         return is_due(expected_at, now)
@@ -121,7 +121,7 @@ class DuePoller:
         return at is not None and at <= now < at + self._interval
 
     def next_wait(self, pending: due.PendingWork, now: datetime) -> timedelta:
-        """Return how long beat may sleep after a pass that found only ``pending``."""
+        """Return how long beat may sleep after a pass that has left only ``pending``."""
         earliest = pending.earliest()
         if is_due(earliest, now):
             return LOCKED_PAUSE
@@ -156,7 +156,10 @@ T = TypeVar("T", bound=_Taken)
 
 
 class NoTraces:
-    """No traces: nothing is read, recorded or stored. ``RecordedTraces`` has the same methods."""
+    """The traces of a beat without tracing, which reads, records and stores nothing.
+
+    ``RecordedTraces`` has the same methods.
+    """
 
     def begin(self) -> None:
         """Do nothing."""
@@ -175,10 +178,11 @@ class NoTraces:
 
 
 class _LazyAdmission:
-    """Looks for waiting runs now and then. Once there is one, ``beat.admission`` admits them.
+    """Looks for waiting runs from time to time.
 
-    Without a limit in the settings of this beat, runs may wait as well: the last limit was removed,
-    or another process has one. Then the search is as frequent as maintenance.
+    Once it finds one, ``beat.admission`` admits waiting runs. Runs may wait even if this beat's
+    settings contain no limit, because the last limit was removed or another process has one. In
+    this case, the search is as frequent as maintenance.
     """
 
     def __init__(self, database: Database, settings: Settings, *, idle_interval: timedelta) -> None:
@@ -193,7 +197,7 @@ class _LazyAdmission:
         self._admission: Admission | None = None
 
     def expect(self) -> None:
-        """Look for waiting runs in the next pass, if there can be a new one."""
+        """Look for waiting runs in the next pass if a new one is possible."""
         if self._admission is not None:
             self._admission.expect()
         elif self._settings.may_cap_runs:
@@ -225,7 +229,7 @@ class _LazyAdmission:
 
 
 class _LazyReplanning:
-    """Looks for a calendar now and then. Once there is one, ``beat.replanning`` does its work.
+    """Looks for a calendar from time to time. Once it finds one, ``beat.replanning`` does its work.
 
     A beat without calendars executes one short query in each interval of maintenance.
     """
@@ -329,8 +333,8 @@ class Dispatcher:
     def run_pass(self) -> timedelta:
         """Send a batch of due runs and return how long beat may sleep.
 
-        Raises the error of the database or the broker if one of them is unreachable. Nothing is
-        lost then: the next pass continues.
+        Raises the error of the database or the broker if one of them is unreachable. In this case
+        nothing is lost, because the next pass continues.
         """
         self._publisher.connect()
         try:
@@ -340,13 +344,13 @@ class Dispatcher:
             raise
 
     def reset_poller(self) -> None:
-        """Make the next poll a full one, as once in each dynbeat_poll_interval."""
+        """Make the next poll a full poll, as once in each dynbeat_poll_interval."""
         self._poller.reset()
         self._admission.expect()
         self._replanning.expect()
 
     def on_change(self) -> None:
-        """Make the next pass claim what is due, and the poll after it a full one."""
+        """Make the next pass claim due rows, and make the following poll a full poll."""
         self._poller.on_change()
         self._admission.expect()
         self._replanning.expect()
@@ -356,11 +360,11 @@ class Dispatcher:
         self._confirms.close()
 
     def note_outage(self) -> None:
-        """Note that the database was unreachable: the heartbeats of other nodes failed as well."""
+        """Note that the database was unreachable, so the heartbeats of all nodes failed."""
         self._maintenance.had_outage = True
 
     def _run_pass(self) -> timedelta:
-        # If the last confirm failed, the database may be unreachable: claim nothing.
+        # If the last confirm failed, the database may be unreachable, so claim nothing.
         self._confirms.check()
         now = self._clock.now()
         self._confirms.start_again(now)
@@ -369,7 +373,8 @@ class Dispatcher:
             return NOW
         pending = self._poller.poll(now)
         self._note_hold(pending, now)
-        # Before the unplanned schedules: the resumed ones are planned in the same transaction.
+        # This comes before the unplanned schedules, because resumed schedules are planned in the
+        # same transaction.
         handled = self._end_pauses(now) if is_due(pending.pause_ends_at, now) else 0
         handled += self._plan_unplanned(now) if pending.unplanned else 0
         if is_due(pending.next_run_at, now):
@@ -393,7 +398,7 @@ class Dispatcher:
         return self._wait_after(pending, now)
 
     def _note_hold(self, pending: PendingWork, now: datetime) -> None:
-        """Note when a hold of everything ends. The runs that it stopped are not late."""
+        """Note the end of a hold of everything, because the runs that it stopped are not late."""
         if self._is_held and not pending.is_held:
             self._held_until = now
         self._is_held = pending.is_held
@@ -467,14 +472,15 @@ class Dispatcher:
         def work(session: Session) -> T:
             taken = take(session)
             self._traces.read(session, taken.outgoing, may_have_traces=may_have_traces)
-            # A crash before the commit of a sweep, or of nothing, does not matter.
+            # A crash before the commit of a sweep does not matter, and neither does a crash if
+            # there is nothing to commit.
             if taken.handled and not is_sweep:
                 self._failpoint("recorded")
             return taken
 
         self._traces.begin()
-        # The confirm waits for the disk, and so does the start of a run in its worker. If a crash
-        # of the server undoes the claim, no run of it has started: its rows are due again, and the
+        # The confirm waits for the disk, as does the start of a run in its worker. If a crash of
+        # the server undoes the claim, none of its runs has started. Its rows are due again, and the
         # guard refuses a message without a row.
         taken = self._database.run(work, asynchronous_commit=kind is BatchKind.DUE)
         if taken.handled:
@@ -502,7 +508,8 @@ class Dispatcher:
     def _publish(self, outgoing: Sequence[OutgoingRun]) -> PublishResult:
         published = self._traces.publish(self._publisher, outgoing)
         self._failpoint("published")
-        # Before the confirm: if beat dies in between, the error is already on the schedule.
+        # Write the error before the confirm, so that the schedule has it even if beat dies in
+        # between.
         for run in (run for run in outgoing if run.run_id in published.refused):
             try:
                 self._quarantine(run, published.refused[run.run_id])

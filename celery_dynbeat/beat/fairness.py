@@ -1,12 +1,12 @@
 """Limit the planning time of one claim, and find the owners that come second in the next claim.
 
 Two resources of beat are counted by owner: the rows of a full batch, and the CPU time of planning.
-An owner with a large share still makes progress: the other owners get the first half of the next
-batch and their part of its planning time. So no owner waits for all schedules of another owner.
+The other owners get the first half of the next batch and their part of its planning time, so no
+owner waits for all schedules of another owner. An owner with a large share still makes progress.
 
 The cost of one plan is bounded (``search_budget``), so only the time must be shared. The clock is
-read after each row, which takes a third of a microsecond. A row of a plain trigger takes a hundred.
-Reading the CPU clock takes longer, so it is read after long rows only.
+read after each row, which takes a third of a microsecond, whereas a row with a plain trigger takes
+a hundred microseconds. Reading the CPU clock takes longer, so it is read only after long rows.
 """
 
 from collections import defaultdict
@@ -23,12 +23,13 @@ PLANNING_NS, PLANNING_NS_PER_ROW = 250_000_000, 500_000
 COSTLY_PLANNING_NS = 50_000_000
 #: An owner is costly if its long rows took COSTLY_NS in one claim. A long row takes COSTLY_ROW_NS.
 COSTLY_NS, COSTLY_ROW_NS = 5_000_000, 1_000_000
-#: A claim that planned for less than this reports no costly owner: it delays no other owner.
+#: A claim that planned for less than this time delays no owner, so it reports no costly owner.
 MIN_REPORTED_NS = 50_000_000
 #: A costly owner comes second for this long after the last claim that found it costly. Without it,
 #: the owner would come first in each burst, such as one every second.
 COSTLY_FOR = timedelta(seconds=10)
-#: Most costly owners that are remembered. Each is a parameter of a statement.
+#: The maximum number of costly owners that are remembered. Each of them is a parameter of a
+#: statement.
 _MAX_COSTLY_OWNERS = 100
 
 
@@ -99,7 +100,8 @@ class PlanningTime:
 class CostlyOwners:
     """The owners that two claims within ``COSTLY_FOR`` found costly.
 
-    One claim is not enough: a garbage collection or an import can fall on a row of any owner.
+    One claim is not enough, because a garbage collection or an import can happen during a row of
+    any owner.
     """
 
     def __init__(self) -> None:
@@ -107,9 +109,12 @@ class CostlyOwners:
         self._confirmed = frozenset[str]()
 
     def at(self, now: datetime) -> frozenset[str]:
-        """Return the costly owners. One expires ``COSTLY_FOR`` after the last claim found it so."""
+        """Return the costly owners.
+
+        An owner expires ``COSTLY_FOR`` after the last claim that found it costly.
+        """
         if self._until:
-            # An instant after ``now + COSTLY_FOR``: the clock was set back.
+            # An instant after ``now + COSTLY_FOR`` means that the clock was set back.
             self._until = {
                 owner: until
                 for owner, until in self._until.items()

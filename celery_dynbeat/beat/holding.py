@@ -1,8 +1,8 @@
 """Take schedules out of the due index: hold schedules of held owners, quarantine unusable ones.
 
-A held schedule has ``held_at``, and its ``next_run_at`` is the end of the hold. So it leaves the
-start of the due index, and becomes due when the hold ends. Its ``next_fire_at`` does not change.
-After the hold, ``catch_up`` decides about the fire times since then, as after downtime.
+A held schedule has ``held_at``, and its ``next_run_at`` is the end of the hold. It therefore leaves
+the start of the due index, and becomes due when the hold ends. Its ``next_fire_at`` does not
+change. After the hold, ``catch_up`` decides about the fire times since then, as after downtime.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,8 @@ from celery_dynbeat.store.schedules.due import DueSchedule
 from celery_dynbeat.telemetry import emit_on_commit, events, has_listeners
 from celery_dynbeat.telemetry.events import ScheduleQuarantined
 
-#: Held schedules that one maintenance compares with the holds, and expired holds that it deletes.
+#: The maximum number of held schedules that one maintenance compares with the holds, and of expired
+#: holds that it deletes.
 REVIEWED = 500
 
 #: The ``held_at`` and id of a held schedule.
@@ -55,14 +56,14 @@ def _until_sure(ends: holds.Ends, latest: datetime) -> Mapping[str, datetime]:
 def review(session: Session, *, now: datetime, after: HeldKey | None) -> HeldKey | None:
     """Delete expired holds, and make held schedules due that wait longer than their holds.
 
-    SQL by hand can delete a hold. So can a release in a transaction whose snapshot is older than
-    the claim that held the schedule. Up to REVIEWED held schedules after the key ``after`` are
-    compared. Return the key of the last one, or None at the end. Schedules without
-    a next run are no longer held.
+    A schedule waits longer than its hold if manual SQL has deleted the hold. The other cause is a
+    release in a transaction whose snapshot is older than the claim that held the schedule. This
+    compares up to REVIEWED held schedules after the key ``after``. It returns the key of the last
+    one, or None at the end. Schedules without a next run are no longer held.
     """
     holds.delete_expired(session, now=now, limit=REVIEWED)
     rows = holds.held_after(session, after=after, limit=REVIEWED)
-    # SQL by hand, or a process of an earlier version, ended the schedule and left held_at.
+    # Manual SQL or a process of an earlier version has ended the schedule, but left held_at.
     stopped = [row.id for row in rows if row.next_run_at is None]
     if stopped:
         holds.clear_held(session, holds.lock_held(session, stopped))
@@ -71,7 +72,7 @@ def review(session: Session, *, now: datetime, after: HeldKey | None) -> HeldKey
 
 
 def _free_overdue(session: Session, rows: Sequence[Row], *, now: datetime) -> None:
-    """Make held schedules due that wait longer than the holds of their owners."""
+    """Make held schedules due if they wait longer than the holds of their owners."""
     if not rows:
         return
     ends = holds.ends_of(session, {row.owner for row in rows}, now=now)

@@ -1,6 +1,6 @@
 """Run the periodic duties of beat that do not send due schedules.
 
-- When a poll finds them: correct the schedules of runs that ended (``settle_recent``).
+- When a poll finds them: correct the schedules of ended runs (``settle_recent``).
 - Four times in each dynbeat_node_timeout: rescue runs whose worker died, correct and pause the
   schedules of lost runs, resend retries that the broker lost, terminate replaced runs again, review
   holds, and warn of unsupported triggers.
@@ -20,14 +20,14 @@ the broker is unreachable                  -> the next rescue sends the request 
 the broker refuses the request             -> the reason is noted on the run
 the run continues after MAX_RETRIES        -> that is noted on the run
 
-No request is sent for a run with a note. The run ends by itself. Its successor was sent long
-before.
+No request is sent for a run with a note. Such a run ends without a request. Its successor was sent
+long before.
 
 Pruning: runs go after dynbeat_history_retention, changes after dynbeat_audit_retention. Run ids are
 ordered by time. A scan of the primary key therefore meets the oldest runs first and needs no
 additional index. A scan starts every SCAN_INTERVAL. Each batch reads and deletes at most BATCH_SIZE
-rows in a separate transaction, followed by a pause. So it delays due schedules only briefly. These
-rows stay, at any age:
+rows in a separate transaction, followed by a pause. A batch therefore delays due schedules only
+briefly. These rows stay, at any age:
 
 - runs that have not ended;
 - while the schedule is not finished, the run of its last fire time and newer ones: after the clock
@@ -71,9 +71,9 @@ BATCH_SIZE = 500
 IDLE_FACTOR = 20
 BATCH_PAUSE = timedelta(milliseconds=100)
 SCAN_INTERVAL = timedelta(minutes=10)
-#: The first scan after the start of beat waits this long: due schedules come first.
+#: After the start of beat, the first scan waits this long, because due schedules come first.
 FIRST_DELAY = timedelta(minutes=1)
-#: Less than every run id.
+#: This is less than every run id.
 LOWEST_ID = "00000000-0000-0000-0000-000000000000"
 
 
@@ -103,7 +103,8 @@ def _is_prunable(row: Row[Any], limit: datetime) -> bool:
     if row.finished_at is None or row.finished_at >= limit:
         return False
     if row.schedule_id is None or row.over_at is not None or row.origin in REQUESTED_ORIGINS:
-        # No trigger yields the instant of such a run. A finished schedule yields none at all.
+        # No trigger yields the instant of such a run. A finished schedule yields no instants at
+        # all.
         return True
     last = row.last_run_at or row.next_fire_at
     return last is not None and row.scheduled_for < last
@@ -141,7 +142,10 @@ class PruneCursor(PruneTimer):
         self._scan_started_at: datetime | None = None
 
     def prune(self, session: Session, *, now: datetime, older_than: timedelta) -> Pruned:
-        """Prune the batch at the cursor, without moving it: the transaction may be repeated."""
+        """Prune the batch at the cursor.
+
+        The cursor does not move, because the transaction may be repeated.
+        """
         return prune(session, now=now, older_than=older_than, after=self._after or LOWEST_ID)
 
     def advance(self, pruned: Pruned, *, now: datetime) -> None:
@@ -151,7 +155,7 @@ class PruneCursor(PruneTimer):
         if pruned.last_id is not None:
             self._scan_started_at, self.next_at = started_at, now + BATCH_PAUSE
             return
-        # A scan also reads the rows that stay. After a long scan the next one starts later.
+        # A scan also reads the rows that stay, so after a long scan, the next one starts later.
         self._scan_started_at = None
         self.next_at = now + max(SCAN_INTERVAL, IDLE_FACTOR * (now - started_at))
 
@@ -164,9 +168,9 @@ class ChangeTimer(PruneTimer):
         self.next_at = now + (BATCH_PAUSE if deleted == BATCH_SIZE else SCAN_INTERVAL)
 
 
-#: Requests for one run after the first one. The first one follows the claim.
+#: The maximum number of requests for one run after the first request, which follows the claim.
 MAX_RETRIES = 2
-#: After this many refusals in a row, one request is sent in REFUSAL_PAUSE seconds.
+#: After this many refusals in a row, beat sends one request every REFUSAL_PAUSE seconds.
 MAX_REFUSALS = 3
 REFUSAL_PAUSE = 300.0
 NOT_ENDED = (
@@ -273,7 +277,7 @@ def rescue_runs(
 
 
 def resend_retries(session: Session, *, now: datetime, settings: Settings) -> int:
-    """Make a batch of runs pending whose retry the broker has lost; return how many."""
+    """Make runs pending whose retry the broker has lost, in one batch; return their number."""
     before = now - settings.resend_after
     resent = unfinished.resend_retries(session, before=before, now=now, limit=settings.batch_size)
     if resent and has_listeners(events.RetriesResent):
@@ -350,7 +354,8 @@ class Maintenance:
         return ended.count
 
     def _terminate_again(self, now: datetime) -> None:
-        # Workers may have missed the first request, or beat died before it sent the request.
+        # Workers may have missed the first request, or beat may have died before it sent the
+        # request.
         before, limit = now - self._interval, self._settings.batch_size
         run_ids = self._database.read_in_transaction(
             partial(unfinished.cancelled_before, before=before, limit=limit)
@@ -374,9 +379,10 @@ class Maintenance:
         self._prune_changes(now)
 
     def replan_zones(self, now: datetime) -> int:
-        """Plan schedules again after a release of the tz database; return how many changed.
+        """Plan schedules again after a release of the tz database.
 
-        After the start of beat one read says whether there is a newer release.
+        Return the number of changed schedules. After the start of beat, one read shows whether
+        there is a newer release.
         """
         if not self._has_zones or not self._zones.is_due(now):
             return 0

@@ -1,11 +1,11 @@
-"""Resume the schedules whose pause has ended, a batch in one transaction.
+"""Resume the schedules whose pause has ended, one batch per transaction.
 
     pause(until=...) -> paused_until, in the index of the ends
     the end passes   -> enabled, planned from the end on, recorded in the audit as an edit of beat
 
-A fire time from the end on is not missed: if beat is late, it is due at once, and ``catch_up``
-decides about it as after downtime. Beats skip the rows that others have locked. A schedule that the
-planning time does not reach stays paused, with its end, until the next pass.
+A fire time at or after the end of the pause is not missed. If beat is late, it is due at once, and
+``catch_up`` decides about it as after downtime. Beats skip the rows that others have locked. A
+schedule that the planning time does not reach stays paused, with its end, until the next pass.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ ACTOR = "beat"
 def end_pauses(session: Session, *, now: datetime, settings: Settings) -> int:
     """Resume a batch of schedules whose pause has ended; return the number of changed rows."""
     ended = due.lock_ended_pauses(session, now=now, limit=settings.batch_size)
-    # SQL by hand may have resumed a schedule. A quarantined one stays quarantined.
+    # Manual SQL may have resumed a schedule. A quarantined schedule stays quarantined.
     plannable = [each for each in ended if not each.enabled and each.error is None]
     plans = plan_rows(
         session,

@@ -1,12 +1,12 @@
-"""Plan the schedules again whose calendars have changed, a batch in one transaction.
+"""Plan the schedules again whose calendars have changed, one batch per transaction.
 
     put()            a new version of the calendar, and a notification
     a batch          lock schedules that were planned with an older version, plan them from the
                      edit on, note the new version in their links, commit
     no link is left  the calendar is in force: ``in_force_at``, and an event
 
-A crash loses at most a batch that is not committed: its links still have the older version. Beats
-skip the rows that others have locked. These schedules come in a later round.
+A crash loses at most an uncommitted batch, whose links still have the older version. Beats skip the
+rows that others have locked. These schedules are planned in a later round.
 
 A link with an older version can commit after the calendar is in force. The links are searched for
 that once in an interval, because this reads the links of each calendar.
@@ -35,11 +35,11 @@ from celery_dynbeat.store.schedules import calendars_of, due
 from celery_dynbeat.telemetry import emit_on_commit, events, has_listeners
 from celery_dynbeat.triggers import is_known
 
-#: Schedules that one transaction locks and plans.
+#: The maximum number of schedules that one transaction locks and plans.
 BATCH_SIZE = 200
-#: Calendars that one pass looks at.
+#: The maximum number of calendars that one pass reads.
 MAX_CALENDARS = 50
-#: After a round that left out locked schedules, the next one begins after this time.
+#: After a round that left out locked schedules, the next round begins after this time.
 LOCKED_PAUSE = timedelta(seconds=1)
 #: A position before the first link of a calendar.
 START = (-1, -1)
@@ -64,7 +64,7 @@ def replan_batch(
     now: datetime,
     settings: Settings,
 ) -> Replanned:
-    """Plan the next batch of schedules of a calendar again, those after the position ``after``."""
+    """Plan a batch of schedules of a calendar again, beginning after the position ``after``."""
     waiting = partial(
         calendars.waiting_ids, session, calendar_id=calendar.id, version=calendar.version
     )
@@ -72,7 +72,7 @@ def replan_batch(
     handled = _replan(session, calendar, [key[1] for key in keys], now=now, settings=settings)
     if len(keys) == BATCH_SIZE:
         return Replanned(handled, keys[-1])
-    # Other transactions have locked those that are left.
+    # Other transactions have locked the remaining schedules.
     if not waiting(after=START, limit=1):
         _note_in_force(session, calendar, now=now)
     return Replanned(handled, None)
@@ -89,7 +89,7 @@ def _replan(
     # After the locks. A put() that commits later finds the links with this version.
     days = calendars_of(session, rows)
     done = _plan(session, calendar, rows, now=now, settings=settings)
-    # The trigger of a schedule that SQL by hand changed may not name the calendar any more.
+    # If manual SQL changed the trigger, it may no longer name the calendar.
     versions = {calendar.id: calendar.version, **{each.id: each.version for each in days.values()}}
     changed = {
         calendar_id: calendars.set_planned(session, done, calendar_id=calendar_id, version=version)
@@ -103,7 +103,8 @@ def _plan(
 ) -> Sequence[int]:
     """Plan the locked rows that need it. Return the ids of the rows that are done."""
     needing = [row for row in rows if _needs_plan(row, now)]
-    # A fire time that passed after the edit, while no beat ran, is due. An edit plans from then on.
+    # A fire time that passed after the edit, while no beat was running, is due. An edit of the
+    # schedule plans it from that edit on.
     since = {row.id: max(calendar.updated_at, row.updated_at) for row in needing}
     decisions = replan_rows(session, needing, now=now, settings=settings, since=since)
     write_plans(session, [each for each in decisions if each.is_change], now=now, settings=settings)
@@ -127,7 +128,8 @@ def _needs_plan(row: Row, now: datetime) -> bool:
     if row.error is not None:
         return _has_calendar_error(row)
     if row.next_run_at is None or row.next_fire_at is None:
-        # Unplanned, finished, or damaged by SQL: the claim quarantines the latter.
+        # The schedule is unplanned or finished, or manual SQL has damaged it. In the last case, the
+        # claim quarantines it.
         return False
     return bool(row.next_fire_at > now)
 
@@ -144,7 +146,7 @@ def _note_in_force(session: Session, calendar: Row, *, now: datetime) -> None:
 
 
 class Replanning:
-    """Plans the schedules of changed calendars, some in each pass of one beat."""
+    """Plans the schedules of changed calendars in one beat, some in each pass."""
 
     def __init__(self, *, database: Database, settings: Settings, interval: timedelta) -> None:
         self._database, self._settings, self._interval = database, settings, interval

@@ -29,7 +29,7 @@ class Batch(NamedTuple):
 
 
 def wait(until: datetime) -> Batch:
-    """Return an empty batch. The request is due again at ``until``."""
+    """Return an empty batch. Make the request due again at ``until``."""
     return Batch((), {"next_run_at": until})
 
 

@@ -8,8 +8,8 @@
   ends or has run for the maximum run time, as for overlap.
 - A schedule whose runs must not overlap gets one run at a time, while it has no unfinished run.
 - During a hold of everything or of the request's owner, nothing is recorded.
-- The schedules are locked, so that no two transactions make the same run.
-- A request with other ids or statuses than the API writes is cancelled.
+- The schedules are locked, so that no two transactions make the same run. - A request is cancelled
+  if it has ids or statuses that the API never writes.
 - A crash leaves what a crash of a claim leaves: nothing, or pending runs that the sweep publishes.
 """
 
@@ -39,7 +39,7 @@ _NEXT_BATCH: Mapping[str, Callable[..., Batch]] = {
 
 
 class RequestedRuns(NamedTuple):
-    """The number of requests that were handled, and the new runs to publish, all of one kind."""
+    """The number of handled requests, and the new runs to publish, all of one kind."""
 
     handled: int
     outgoing: Sequence[OutgoingRun] = ()
@@ -69,7 +69,7 @@ def _next_batch(session: Session, request: Row, *, now: datetime, settings: Sett
 
 
 def _check(request: Row) -> None:
-    """Raise UnusableRequestError for values that only SQL by hand writes."""
+    """Raise UnusableRequestError for values that only manual SQL writes."""
     for column in ("statuses", "waiting_ids", "unfinished_ids"):
         # Too many digits or levels: Json.
         if getattr(request, column) is None:

@@ -3,8 +3,8 @@
     waiting runs, and the next runs that match -> lock their schedules -> record reruns
 
 - If the runs of a schedule must not overlap, its ended runs wait while it has an unfinished run.
-  Runs of other schedules do not wait for them, unless MAX_WAITING runs of the request wait: then
-  it searches for no more.
+  Runs of other schedules do not wait for them, unless MAX_WAITING runs of the request wait. In that
+  case, the request does not search for more.
 - Excluded are runs that no longer match, that have a newer rerun, or whose schedule is deleted,
   paused or quarantined or must not run its task.
 - In a request for all owners, the runs of a held owner wait.
@@ -35,9 +35,9 @@ from celery_dynbeat.store.reruns import Position, RerunFilter
 from celery_dynbeat.store.schedules import due, run_rows
 from celery_dynbeat.transitions.reruns import Record, add_reruns, is_fire_time, rerun_record
 
-#: Runs of one request that wait for their schedules.
+#: The maximum number of runs of one request that wait for their schedules.
 MAX_WAITING = 1_000
-#: Runs that one batch searches for matching ones.
+#: The maximum number of runs that one batch searches.
 SEARCHED_PER_BATCH = 5_000
 #: The position at the end of the search. No run id is greater.
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
@@ -96,7 +96,7 @@ def _search(
     last = reruns.last_position(session, matching, after=after, limit=SEARCHED_PER_BATCH)
     found = reruns.find(session, matching, after=after, last=last, limit=limit)
     ids = [each.run_id for each in found]
-    # With as many as the limit, more runs may match before ``last``.
+    # If the limit was reached, more runs may match before ``last``.
     return ids, found[-1] if len(found) == limit else last
 
 
@@ -121,7 +121,10 @@ def _lock_schedules(
     now: datetime,
     settings: Settings,
 ) -> RerunState:
-    """Lock the schedules of the candidates. Return those that can run, and why others wait."""
+    """Lock the schedules of the candidates.
+
+    Return the schedules that can run, and the reasons why others wait.
+    """
     ids = sorted({each.schedule_id for each in candidates if each.schedule_id is not None})
     rows = due.lock_by_ids(session, ids)
     present = {row.id for row in rows}
@@ -150,7 +153,7 @@ def _can_run(row: Row, *, settings: Settings) -> bool:
     try:
         run_rows.check_payload(row)
         check_task_allowed(settings, owner=row.owner, task=row.task)
-    # A task that is not allowed, arguments that cannot be read: only this schedule is affected.
+    # The task is not allowed, or the arguments cannot be read. Only this schedule is affected.
     except (TypeError, ValueError):
         return False
     return True
@@ -167,7 +170,7 @@ def _record(
 ) -> Sequence[OutgoingRun]:
     if not selection.chosen:
         return []
-    # After the request: its search must not find them.
+    # Later than the request, because the search of the request must not find its reruns.
     created_at = max(now, request.created_at + MICROSECOND)
     overdue_at = now + settings.dispatch_timeout
     outgoing: list[OutgoingRun] = []
@@ -214,7 +217,7 @@ def _progress(
     if found.position is not None:
         values["after_at"], values["after_id"] = found.position
     elif not selection.waiting:
-        # Also those that had a newer rerun when the search came to them.
+        # This includes runs that had a newer rerun when the search reached them.
         values["excluded"] = max(0, request.total - values["created"])
         return {**values, "next_run_at": None, "finished_at": now}
     else:
@@ -225,6 +228,6 @@ def _progress(
 def _pause(selection: RerunSelection, settings: Settings) -> timedelta:
     if selection.chosen:
         return BATCH_PAUSE
-    # Not BATCH_PAUSE: hundreds of waiting requests would take all of beat's time. If nothing waits,
-    # only the search continues.
+    # BATCH_PAUSE would be too short, because hundreds of waiting requests would take all of beat's
+    # time. If nothing waits, only the search continues.
     return settings.poll_interval if selection.waiting else timedelta(0)

@@ -1,7 +1,7 @@
 """The message headers that identify a run, and the header names that are reserved.
 
-Anyone who can write to the broker can write any header. So this module alone reads headers, and
-returns each one typed and bounded, as it would be stored; or as if the header were missing.
+Anyone who can write to the broker can write any header. Only this module therefore reads headers.
+It returns each header typed and bounded, as it would be stored, or as if the header were missing.
 """
 
 import json
@@ -28,7 +28,8 @@ HEADER_ATTEMPT = "dynbeat_attempt"
 HEADER_SENT_AT = "dynbeat_sent_at"
 #: Only on runs that expire. The guard refuses a first start after this instant.
 HEADER_EXPIRES_AT = "dynbeat_expires_at"
-#: Only on what Task.replace() sends: the attempt that the message follows has ended.
+#: Only in a message from Task.replace(). It means that the attempt that the message follows has
+#: ended.
 HEADER_REPLACES = "dynbeat_replaces"
 #: Only on runs that another run may wait for. Workers check no waiting run without it.
 HEADER_OVERLAP = "dynbeat_overlap"
@@ -46,7 +47,7 @@ _CELERYS = frozenset(vars(Context)) | {
 #: The instant at which the guard last deferred the message. The name on the wire is an old one:
 #: workers of the previous version read it during a rolling upgrade.
 HEADER_DEFERRED_AT = "dynbeat_put_off_at"
-#: How many times the guard has deferred the message.
+#: The number of times that the guard has deferred the message.
 HEADER_DEFERRALS = "dynbeat_deferrals"
 
 #: Characters of an owner and of a name.
@@ -199,7 +200,7 @@ def instant_in(request: Any, header: str) -> datetime | None:
     try:
         instant = None if written is None else datetime.fromisoformat(written)
         return None if instant is None or instant.tzinfo is None else instant.astimezone(UTC)
-    # OverflowError: an offset leads out of the years 1 to 9999.
+    # OverflowError means that an offset leads out of the years 1 to 9999.
     except (ValueError, OverflowError):
         return None
 
@@ -210,7 +211,7 @@ def is_awaited(request: Any) -> bool:
 
 
 def wants_pings(message: Any) -> bool:
-    """Return whether the starts and ends of this run are to be reported to a ping URL."""
+    """Return whether to report the start and end of this run to a ping URL."""
     return HEADER_PING in headers_of(message)
 
 

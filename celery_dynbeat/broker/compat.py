@@ -1,4 +1,4 @@
-"""What older versions of Celery and kombu lack.
+"""Replacements for features that older versions of Celery and kombu lack.
 
 Each item names the version that has it. Delete the item when that version is the lower bound in
 ``pyproject.toml``. ``docs/reference/compatibility.md`` says what differs for the user.
@@ -28,7 +28,7 @@ __all__ = [
     "publish_batch",
 ]
 
-#: kombu 5.7. Without batches no operation raises it.
+#: kombu 5.7. If there are no batches, no operation raises it.
 BatchPublishError: type[Exception] = getattr(
     exceptions, "BatchPublishError", type("BatchPublishError", (exceptions.KombuError,), {})
 )

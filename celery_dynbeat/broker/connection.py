@@ -5,7 +5,7 @@ A broker or a network can stop responding without closing the connection. Theref
 - each response has a timeout, on Redis and on AMQP;
 - before a use, the connection pings Redis. On AMQP it reads the pending frames: connection close,
   ``connection.blocked`` (the broker is short of memory or disk space and reads nothing from
-  publishers), and heartbeats. A pass of beat skips this check if the last one is not older than
+  publishers), and heartbeats. A pass of beat skips this check if the last check is not older than
   PING_INTERVAL.
 """
 
@@ -91,7 +91,7 @@ class BrokerConnection:
         scheme = _scheme_of(self._app)
         try:
             if scheme in REDIS_SCHEMES:
-                # Without this package, kombu's transport raises an AttributeError.
+                # If this package is missing, kombu's transport raises an AttributeError.
                 import_module("redis")
             return self._configured_connection()
         except ImportError as error:
@@ -132,7 +132,10 @@ class BrokerConnection:
             )
 
     def abandon(self) -> None:
-        """Drop the connection without a close. A late response could be taken for another one."""
+        """Drop the connection without a close.
+
+        A late response could be mistaken for another response.
+        """
         abandoned, self.connection = self.connection, self._new_connection()
         self._checked_at = -math.inf
         self.blocked = False

@@ -2,11 +2,11 @@
 
 Celery and kombu build each message from its parts, which takes more processor time than all other
 steps of a run. Two runs of one task differ only in the id, the arguments and the headers of the
-run. So Celery and kombu build the first messages of a task, and ``copy_of`` reads the command that
-they added to the pipeline. Each later message is that command with other values.
+run. Celery and kombu therefore build the first messages of a task, and ``copy_of`` reads the
+command that they added to the pipeline. Each later message is that command with other values.
 
-kombu stores unacknowledged messages by their delivery tags. The tag of a copy is random, and then
-the id of the run: the id alone is not enough, because a run may be sent again.
+kombu stores unacknowledged messages by their delivery tags. The tag of a copy consists of random
+characters and the id of the run. The id alone is not enough, because a run may be sent again.
 
 A message is not copied if it shows that other parts may depend on the run: several commands, a time
 to live, compression, another serializer than JSON, Celery's protocol 1.
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 _encode = json.JSONEncoder().encode
 #: The parts of a message that kombu writes to Redis.
 _PARTS = {"body", "content-encoding", "content-type", "headers", "properties"}
-#: What differs between two runs, apart from the headers of the run.
+#: The parts of a message that differ between two runs, apart from the headers of the run.
 _ID_HEADERS, _REPR_HEADERS = ("id", "root_id"), ("argsrepr", "kwargsrepr")
 _ID_PROPERTY, _TAG_PROPERTY = "correlation_id", "delivery_tag"
 #: Headers and properties that depend on the time if they have a value.
@@ -29,7 +29,7 @@ _TIMES = ("eta", "expires", "expiration")
 
 
 class Pipeline(Protocol):
-    """A pipeline of redis-py: its commands with their options."""
+    """A pipeline of redis-py, with its commands and their options."""
 
     command_stack: list[tuple[tuple[Any, ...], Mapping[str, Any]]]
 

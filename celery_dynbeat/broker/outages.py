@@ -115,7 +115,7 @@ class Outage:
             self.schedules[schedule_id] = now
 
     def is_recently_refused(self, schedule_id: int, now: datetime) -> bool:
-        """Return whether a run of the schedule is pending: beat retries it every MAX_PAUSE."""
+        """Return whether a run of the schedule is pending, which beat retries every MAX_PAUSE."""
         refused_at = self.schedules.get(schedule_id)
         return refused_at is not None and abs(now - refused_at) < 2 * MAX_PAUSE
 

@@ -89,7 +89,7 @@ class PublishResult:
 def unsent(published: PublishResult) -> dict[str, str]:
     """Return why runs of a batch were not sent, by run id.
 
-    Without texts of exceptions, which can contain arguments.
+    The result does not contain texts of exceptions, which can contain arguments.
     """
     return {
         **dict.fromkeys(published.refused, "the message was refused"),
@@ -132,8 +132,8 @@ class RunPublisher(Protocol):
 class Publisher:
     """Publishes runs on its own broker connection, for one thread.
 
-    ``now`` is the clock for ``expires_after``. Beat passes the database's clock. ``tracer`` None:
-    no traces.
+    ``now`` is the clock for ``expires_after``. Beat passes the database's clock. If ``tracer`` is
+    None, there are no traces.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class Publisher:
 
     @property
     def broker_errors(self) -> tuple[type[BaseException], ...]:
-        """The exceptions that mean: the broker is unreachable or accepts no message."""
+        """The exceptions that mean that the broker is unreachable or accepts no messages."""
         connection = self._broker.connection
         errors = (*connection.connection_errors, OperationalError, BatchPublishError, OSError)
         # kombu reports the errors of a Redis that is full or loading as channel errors.
@@ -165,7 +165,7 @@ class Publisher:
     def connect(self) -> None:
         """Connect. Raise one of ``broker_errors`` after a few seconds.
 
-        The broker is checked at most ten times a second: beat calls this in each pass.
+        The broker is checked at most ten times per second, although beat calls this in each pass.
         """
         self._broker.connect(max_age=PING_INTERVAL)
 
@@ -228,7 +228,7 @@ class Publisher:
     def _abandoning_on_error(self) -> Iterator[None]:
         """Abandon the connection when an exception or a signal interrupts its use.
 
-        A blocked connection stays open: the broker reports on it when the block ends.
+        A blocked connection stays open, because the broker uses it to report the end of the block.
         """
         try:
             yield
@@ -287,7 +287,7 @@ class Publisher:
             result.delayed[run.run_id] = retry_at
 
     def _record_others_accepted(self, batch: Sequence[OutgoingRun], result: PublishResult) -> None:
-        """Record the accepted runs: they show that a refusal of others is about their rows."""
+        """Record the accepted runs: they show that the rows of other runs caused refusals."""
         sent = set(result.sent)
         for run in (run for run in batch if run.run_id in sent):
             self.outages.record_other_accepted(Scope(Kind.TASK, run.task), run.schedule_id)
@@ -492,13 +492,13 @@ class Publisher:
             message = f"the connection to the broker was lost while {run.task!r} was sent"
             raise OperationalError(message) from reason
         if run.run_id in self._sender.published_by_application:
-            # A second call after a channel error: the broker may have the first message.
+            # This is a second call after a channel error, so the broker may have the first message.
             result.unknown.add(run.run_id)
         else:
             result.declined[run.run_id] = str(reason)
 
     def _is_connection_alive(self) -> bool:
-        """Return whether beat's connection works, so that the error came from another one."""
+        """Return whether beat's connection works, so that another connection caused the error."""
         broker, connection = self._broker, self._broker.connection
         if not connection.connected:
             return False

@@ -35,7 +35,8 @@ class RowFault(Enum):
     NO = auto()
     #: Yes, if other runs of the scope are accepted while this run is refused.
     IF_OTHERS_ACCEPTED = auto()
-    #: Yes, after ``outages.MAX_TRIES``: the row names a queue or an exchange that is missing.
+    #: The row is the cause after ``outages.MAX_TRIES``. It names a queue or an exchange that is
+    #: missing.
     IF_PERSISTENT = auto()
     #: The row names a serializer that fails, or holds a payload that the broker cannot accept.
     YES = auto()
@@ -72,8 +73,8 @@ def from_exception(run: OutgoingRun, error: Exception, sender: MessageSender) ->
 def _from_override(run: OutgoingRun, error: Exception, sender: MessageSender) -> Refusal:
     """Classify an exception of a method that the application overrides.
 
-    Usually the row is not at fault: the method may raise for this row only, for example while
-    another message of it is queued.
+    Usually the row is not the cause. However, the method may raise an exception for this row only,
+    for example while another message of it is queued.
     """
     fault = RowFault.NO
     if isinstance(error, TypeError) and not sender.accepts_arguments(run):
@@ -135,7 +136,7 @@ def names_queue(error: BaseException | None) -> bool:
     """Return whether a broker without AMQP refused one queue: kombu's own 404, or Redis."""
     if isinstance(error, ChannelError):
         return True
-    # By name: the Redis driver may not be installed.
+    # Compared by name, because the Redis driver may not be installed.
     return type(error).__name__ == "NoPermissionError" or "WRONGTYPE" in str(error)
 
 

@@ -2,7 +2,7 @@
 
 ``app.control.revoke`` publishes through the application's producer pool. Its connections have no
 timeout, and it retries without limit. This module publishes the command once, with a timeout. On
-AMQP it does not declare the exchange, because that takes the ``configure`` right: the workers
+AMQP, it does not declare the exchange, because that requires the ``configure`` right. The workers
 declare it. It waits for the publisher confirm, so that a refusal is noticed.
 """
 
@@ -76,7 +76,7 @@ def _publish(
 
 
 def _refusal(app: Celery, error: BaseException) -> str | None:
-    """Return the reason when the error is about rights or missing workers, else None."""
+    """Return the reason if the error is about rights or missing workers, or else None."""
     exchange = app.control.mailbox.exchange.name
     code = getattr(error, "reply_code", None) or getattr(error, "code", None)
     if code == _ACCESS_REFUSED or type(error).__name__ == "NoPermissionError":

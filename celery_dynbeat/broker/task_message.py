@@ -11,8 +11,8 @@ library may replace these methods for all tasks. Beat then calls them with the r
 - It returns without such a message: the application decided not to send (NotPublishedError).
 - It raises: the publisher decides. Beat may call it again for the same run.
 
-If the call drops beat's headers, beat restores them. Without them no worker recognises the run: the
-task would run without the guard, and beat would send the run again.
+If the call drops beat's headers, beat restores them. Without these headers, no worker recognises
+the run. The task would then run without the guard, and beat would send the run again.
 """
 
 import threading
@@ -95,8 +95,8 @@ class _SendOptions(NamedTuple):
 class MessageSender:
     """Sends the runs of one batch.
 
-    ``now`` is the clock for ``expires_after``. ``driver_type`` comes from the kombu transport.
-    Without ``tracer`` there are no traces.
+    ``now`` is the clock for ``expires_after``. ``driver_type`` comes from the kombu transport. If
+    ``tracer`` is None, there are no traces.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class MessageSender:
         try:
             yield
         finally:
-            # Its pipeline is executed once: a later command would be lost.
+            # Its pipeline is executed only once, so a later command would be lost.
             self._batch, self._batch_sent_at = None, ""
 
     def send(self, producer: Producer, run: OutgoingRun) -> None:
@@ -215,7 +215,8 @@ class MessageSender:
     def _send_copy(self, producer: Producer, run: OutgoingRun) -> None:
         """Send a copy of the second message of the task in this batch, or build a message.
 
-        Not of the first message: in a batch of many tasks most copies would not be used.
+        Copies are not made from the first message, because in a batch of many tasks, most copies
+        would not be used.
         """
         pipeline, headers = pipeline_of(self._batch), self._headers(run)
         copy = self._copies.get(run.task)
@@ -367,7 +368,8 @@ class MessageSender:
         registered = self._app.tasks.get(run.task)
         try:
             routed = self._amqp.router.route(options, run.task, run.args, run.kwargs, registered)
-        # Without the wrapper, an OSError of a router would look like an error of the broker.
+        # If the error were not wrapped, an OSError of a router would look like an error of the
+        # broker.
         except Exception as error:
             raise RoutingError(f"task {run.task!r} cannot be routed") from error
         return _SendOptions(message, expires, routed)
@@ -390,9 +392,9 @@ class MessageSender:
     def queue(self, run: OutgoingRun) -> str | None:
         """Return the name or the alias of the queue of ``run``. Raises RoutingError.
 
-        None if it is not known: an overridden method may choose another one, and the bindings of
-        the broker choose the queues of an exchange. A queue that RabbitMQ delays is the queue that
-        finally receives the message.
+        The result is None if the queue is not known. An overridden method may choose another queue,
+        and the bindings of the broker choose the queues of an exchange. A queue that RabbitMQ
+        delays is the queue that finally receives the message.
         """
         if self.is_overridden(run.task) or self._route_scope(run).kind != Kind.QUEUE:
             return None
@@ -412,7 +414,8 @@ class MessageSender:
             for option in ("queue", "exchange")
         )
         key = routed.get("routing_key")
-        # As send_task_message does: without a routing key it ignores the exchange of a queue.
+        # send_task_message does the same. It ignores the exchange of a queue if there is no routing
+        # key.
         if exchange and (key or queue is None):
             return Scope(Kind.EXCHANGE, str(exchange), f"{key} {queue}")
         return Scope(Kind.QUEUE, str(queue or self._amqp.default_queue.name))
@@ -472,8 +475,8 @@ def is_overridden(app: Celery, task: Task | None) -> bool:
 
 def is_from(module: str, method: Any) -> bool:
     """Return whether ``module`` defines the function or method, so that none replaces it."""
-    # A comparison with the attribute of Celery's class fails: a library may have replaced that one.
-    # ``__module__`` also fails: functools.wraps copies it.
+    # A comparison with the attribute of Celery's class would fail, because a library may have
+    # replaced that attribute. ``__module__`` also fails: functools.wraps copies it.
     function = getattr(method, "__func__", method)
     return isinstance(function, FunctionType) and function.__globals__.get("__name__") == module
 
@@ -492,7 +495,8 @@ def apply_async(
 def accepts_arguments(task: Task | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Return whether ``task`` accepts the arguments, by the check of Task.apply_async.
 
-    True when this process cannot check: an unknown task, or ``typing=False``.
+    The result is True if this process cannot check them, because the task is unknown or has
+    ``typing=False``.
     """
     check = getattr(task, "__header__", None)
     if task is None or check is None or not task.typing:

@@ -64,9 +64,9 @@ NOTICE_KINDS: Mapping[AlertKind, NoticeKind] = {
     AlertKind.PAUSED: NoticeKind.PAUSED,
     AlertKind.QUARANTINED: NoticeKind.CANNOT_RUN,
 }
-#: The start of the target of a notice. No target of the settings contains a colon.
+#: The start of the target of a notice. The name of a target in the settings never contains a colon.
 NOTICE_TARGET = "owner:"
-#: What logs, metrics and lists show instead.
+#: Logs, metrics and lists show this name instead.
 OWNERS = "(owners)"
 
 
@@ -76,7 +76,7 @@ def notice_target(owner: str) -> str:
 
 
 def shown_target(target: str) -> str:
-    """Return the name of the target of a message; OWNERS for a notice."""
+    """Return the name of the target of a message, or OWNERS for a notice."""
     return OWNERS if target.startswith(NOTICE_TARGET) else target
 
 

@@ -12,9 +12,9 @@ from celery_dynbeat.common.text import shorten, suggestion
 if TYPE_CHECKING:
     from celery_dynbeat.common.settings import Settings
 
-#: Runs that ``frequent_above`` may count. Each evaluation reads so many rows.
+#: Runs that ``frequent_above`` may count. Each evaluation reads this many rows.
 MAX_RUNS = 10_000
-#: The present instant minus this duration is a date that each database can store.
+#: Each database can store the present instant minus this duration.
 MAX_DURATION = timedelta(days=36_525)
 #: The rules that are true or false, and those that are durations.
 FLAGS = ("lost", "quarantined", "paused", "recovered")
@@ -114,7 +114,7 @@ class AlertRules:
             **{name: getattr(settings, f"alert_{name}", None) for name in own if name != "to"},
             **{name: value for name, value in own.items() if value is not None},
         }
-        # A zero means never, independent of the settings. A flag stays a flag.
+        # Zero means never, regardless of the settings. A flag remains a flag.
         rules |= {name: None for name, value in rules.items() if not value and value is not False}
         return EffectiveRules(**rules)
 
@@ -122,7 +122,7 @@ class AlertRules:
 def stored_rules(stored: object) -> AlertRules:
     """Return the rules of the column ``alerts``.
 
-    Rules that only SQL can have written, and that cannot be read, do not apply.
+    Rules that cannot be read do not apply. Only manual SQL can write such rules.
     """
     if not stored or not isinstance(stored, Mapping):
         return AlertRules()

@@ -1,6 +1,7 @@
-"""The present instant, by the database's clock, and the delays between attempts.
+"""The present instant by the database's clock, and the delays between attempts.
 
-All processes that decide read the same clock. So hosts with wrong clocks agree on what is due.
+All processes that decide what is due read the same clock, so they agree even if the clocks of their
+hosts are wrong.
 """
 
 import random
@@ -44,11 +45,13 @@ class _Reading(NamedTuple):
 
 
 class DatabaseClock:
-    """The database's clock: read once a minute, and counted on by the monotonic clock in between.
+    """The database's clock.
+
+    It is read once a minute. Between two readings, the monotonic clock measures the time.
 
     ``read`` returns the database's time. ``DatabaseClock`` calls it at the first use and then once
-    a minute, up to READINGS times. A step of the system clock changes nothing. If a later call of
-    ``read`` fails, the clock continues from the last reading.
+    a minute, up to READINGS times. A step of the host's system clock has no effect. If a later call
+    of ``read`` fails, the clock continues from the last reading.
     """
 
     def __init__(
@@ -81,9 +84,10 @@ class DatabaseClock:
         return timedelta(seconds=self._monotonic() - self._stepped)
 
     def offset(self) -> timedelta | None:
-        """Return this host's clock minus the database's, without a reading; None before the first.
+        """Return this host's clock minus the database's, based on the last reading.
 
-        A step of the host's clock since the last reading is part of it.
+        The result is None before the first reading. It includes a step of the host's clock since
+        the last reading.
         """
         base = self._base
         if base is None:
@@ -120,7 +124,7 @@ class DatabaseClock:
             except Exception:  # noqa: BLE001
                 break
         self._detect_step(reading)
-        # The database read its clock at some point of the round trip: assume the middle.
+        # The database read its clock at an unknown point of the round trip. Assume the middle.
         base = self._base = reading.instant, (reading.before + reading.after) / 2
         self._sync_tried = self._monotonic()
         return base
@@ -143,7 +147,7 @@ _MAX_DOUBLINGS = 16
 
 
 class BackOff:
-    """Delays in seconds: ``first``, then twice the last one, up to ``maximum``.
+    """Delays in seconds, which begin with ``first`` and double up to ``maximum``.
 
     ``jitter`` is the largest share that is subtracted from a delay at random, from 0 to 1. It keeps
     processes that lost the same server from reconnecting at the same instant.

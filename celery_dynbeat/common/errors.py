@@ -85,8 +85,8 @@ class CalendarInUseError(DynbeatError):
 class UnusableCalendarError(DynbeatError):
     """A schedule cannot be planned with the present days of its calendars.
 
-    Beat stores the error in the row of the schedule, and removes it when it plans the schedule
-    after the next edit of a calendar. ``names`` are the calendars.
+    Beat stores the error in the row of the schedule. It removes the error when it plans the
+    schedule after the next edit of a calendar. ``names`` are the calendars.
     """
 
     def __init__(

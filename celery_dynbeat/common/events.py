@@ -78,7 +78,8 @@ class _Named(NamedTuple):
     name: str
 
 
-# A log formatter has no other way to it: the standard library creates formatters without arguments.
+# A log formatter cannot get the name in another way, because the standard library creates
+# formatters without arguments.
 _named: _Named | None = None
 
 
@@ -90,5 +91,5 @@ def set_node_name(name: str) -> None:
 
 
 def node_name() -> str | None:
-    """Return the name. A forked process has its parent's name until it sets another."""
+    """Return the name. A forked process has its parent's name until it sets a different one."""
     return None if _named is None else _named.name

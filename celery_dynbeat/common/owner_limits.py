@@ -1,16 +1,17 @@
 """The limits that ``dynbeat_owner_limits`` sets for an owner and for its groups. PURE.
 
 A group is the first part of an owner, up to a "/": owner ``"org:7/user:42"`` is in group
-``"org:7/"``. The setting is asked for the owner and for each group of the owner.
+``"org:7/"``. The limits of an owner are the limits that this setting gives to the owner and to each
+of its groups.
 
     max_schedules    each value applies: of the owner to its schedules, of a group to all of its
     min_interval     the longest of the values
     allowed_tasks    each value must allow the task
     max_running, max_starts_per_minute    as max_schedules, of runs
 
-A single setting, such as ``dynbeat_min_interval``, applies if the owner and its groups have no
-value. A setting per owner, such as ``dynbeat_max_schedules_per_owner``, applies if the owner has no
-value, also in a group with one.
+A setting for all owners, such as ``dynbeat_min_interval``, applies if neither the owner nor its
+groups have a value. A setting that counts per owner, such as ``dynbeat_max_schedules_per_owner``,
+applies if the owner has no value, even if one of its groups has a value.
 """
 
 import logging
@@ -137,7 +138,7 @@ class Limit(NamedTuple):
 
 
 class LimitsByOwner:
-    """The limits that the setting gives, by the name of an owner or a group.
+    """The limits that the setting gives to owners and groups, by name.
 
     ``given`` is a table, a function, or the dotted path of a function or a table. A path is
     imported at the first use: the module may import the application.
@@ -196,7 +197,10 @@ class LimitsByOwner:
 
     @property
     def may_cap_runs(self) -> bool:
-        """Whether an owner can have a limit on its runs. A function is not asked: it may."""
+        """Whether an owner can have a limit on its runs.
+
+        If the setting is a function, any owner may have one.
+        """
         if not isinstance(self._given, Mapping):
             return True
         return any(each.max_running or each.max_starts_per_minute for each in self._given.values())
@@ -207,11 +211,11 @@ class LimitsByOwner:
         return True
 
     def for_pass(self) -> "LimitsByOwner":
-        """Return the limits for one pass: each name is asked once, and no error is raised."""
+        """Return limits for one pass, which read each name only once and raise no error."""
         return _LimitsOfPass(self)
 
     def _values(self, owner: str, field: str) -> Sequence[Limit]:
-        """Return the values of ``field``, first of the largest group and at last of the owner."""
+        """Return the values of ``field``, from the largest group down to the owner."""
         names = [*groups_of(owner), owner]
         return [Limit(getattr(self.of(name), field), name, f"{SETTING}: {field}") for name in names]
 
@@ -219,8 +223,8 @@ class LimitsByOwner:
 class _LimitsOfPass(LimitsByOwner):
     """The limits while beat plans many schedules, or a page shows them.
 
-    A function that fails must not quarantine schedules. Then the single settings apply to the
-    owner, and a log record says so, at most once a minute.
+    A function that fails must not quarantine schedules. If it fails, the individual settings apply
+    to the owner, and at most one log record per minute reports this.
     """
 
     def __init__(self, limits: LimitsByOwner) -> None:
@@ -295,7 +299,10 @@ class Caps(NamedTuple):
 
     @property
     def scope(self) -> str:
-        """The largest group with a limit, else the owner: its slots are given one after another."""
+        """The largest group with a limit, or else the owner.
+
+        The slots of a scope are given one after another.
+        """
         return min((limit.owner for limit in (*self.running, *self.starts)), key=len)
 
 
@@ -307,7 +314,7 @@ def caps_of(
 ) -> Caps:
     """Return the limits on the runs of an owner or a group; the numbers are the defaults.
 
-    The application itself (owner ``""``) has none. Raises as ``LimitsByOwner.of`` does.
+    The application itself (owner ``""``) has no limits. Raises as ``LimitsByOwner.of`` does.
     """
     if not owner:
         return NO_CAPS

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from celery_dynbeat.triggers import CalendarDays
 
 T = TypeVar("T")
-#: By name, the calendars that some schedules use.
+#: The calendars that some schedules use, by name.
 Calendars = Mapping[str, "CalendarDays"]
 NO_CALENDARS: Calendars = MappingProxyType({})
 
@@ -64,7 +64,7 @@ class TriggerColumns(Protocol):
 
     @property
     def timezone(self) -> str:
-        """The zone of the parts that name no zone."""
+        """The zone of the parts that do not name a zone."""
 
 
 class SpecColumns(Protocol):
@@ -96,8 +96,8 @@ def calendar_names(rows: Iterable[TriggerColumns]) -> frozenset[str]:
     names = set[str]()
     for row in rows:
         spec = row.trigger_spec
-        # JSON can write each letter of a key as an escape. A test of the text costs far less than
-        # a look into the cache of the parsed triggers.
+        # JSON can write each letter of a key as an escape. Searching the text costs far less than
+        # reading the cache of the parsed triggers.
         if "calendar" in spec or "\\" in spec:
             try:
                 names.update(
@@ -113,9 +113,9 @@ def spec_from_row(
 ) -> ScheduleSpec:
     """Return the specification of the schedule in a row.
 
-    ``calendars`` has each calendar that the trigger uses. Without it, such a trigger cannot be
-    asked for fire times. Raises InvalidTriggerError when the trigger's text, its time zone or the
-    quiet hours are invalid, or a calendar is missing.
+    ``calendars`` has each calendar that the trigger uses. Without this argument, a trigger that
+    uses a calendar cannot compute fire times. Raises InvalidTriggerError when the trigger's text,
+    its time zone or the quiet hours are invalid, or a calendar is missing.
     """
     key = key_for(columns.owner, columns.name)
     trigger = parse_trigger(columns.trigger_kind, columns.trigger_spec, timezone=columns.timezone)
@@ -162,8 +162,8 @@ def with_search_budget(
 ) -> ScheduleSpec:
     """Return ``spec`` with a budget of ``steps`` that all later calls of its trigger share.
 
-    Several specs can share one ``budget``. A call that exceeds it raises InvalidTriggerError.
-    A trigger whose calls have a constant cost stays as it is.
+    Several specs can share one ``budget``. A call that exceeds it raises InvalidTriggerError. A
+    trigger whose calls have a constant cost is not changed.
     """
     if not spec.trigger.needs_budget:
         return spec
@@ -172,7 +172,7 @@ def with_search_budget(
 
 
 def without(spec: ScheduleSpec, skipped: Collection[datetime]) -> ScheduleSpec:
-    """Return ``spec`` without the fire times ``skipped``. Give it a search budget before."""
+    """Return ``spec`` without the fire times ``skipped``. Give ``spec`` a search budget first."""
     if not skipped:
         return spec
     return spec._replace(trigger=SkippingTrigger(spec.trigger, skipped))

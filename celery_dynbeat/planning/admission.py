@@ -1,8 +1,8 @@
 """Decide which waiting runs get a slot. PURE.
 
 The owners of a scope (a group with a limit, or one owner) take turns: each turn gives one slot to
-the next owner, by name, whose limits allow it. So no owner of a group waits for all runs of another
-one.
+the next owner, by name, whose limits allow it. No owner of a group therefore waits for all runs of
+another owner.
 """
 
 from collections import Counter, deque
@@ -20,13 +20,13 @@ MINUTE = timedelta(minutes=1)
 def is_recent(admitted_at: datetime, *, now: datetime) -> bool:
     """Return whether a start counts for max_starts_per_minute.
 
-    A much later instant does not count: the clock was set back.
+    A much later instant does not count, because the clock was set back.
     """
     return abs(now - admitted_at) < MINUTE
 
 
 class Used(NamedTuple):
-    """Used slots by the name of an owner or a group: unfinished runs, and runs of a minute."""
+    """The used slots of each owner and group, by name: unfinished runs, and runs of a minute."""
 
     running: Counter[str]
     starts: Counter[str]
@@ -72,8 +72,8 @@ def admit(
 ) -> Admission:
     """Give the free slots of one scope to its waiting runs.
 
-    ``waiting`` has the oldest waiting run ids of each owner. ``used`` counts the new slots
-    afterwards.
+    ``waiting`` contains the ids of the oldest waiting runs of each owner. Afterwards, ``used``
+    includes the new slots.
     """
     owners = sorted(waiting)
     turns = deque([o for o in owners if o > last_owner] + [o for o in owners if o <= last_owner])
@@ -82,7 +82,7 @@ def admit(
     while turns:
         owner = turns.popleft()
         if not left[owner] or not free_slots(caps[owner], used, most=1):
-            # The slots of this admission do not come back: the owner has no further turn.
+            # The slots of this admission are not freed during it, so the owner has no further turn.
             continue
         admitted.append(left[owner].popleft())
         names = (owner, *groups_of(owner))

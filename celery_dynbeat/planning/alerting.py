@@ -21,7 +21,8 @@ from celery_dynbeat.common.states import MIN_LATE, Status
 if TYPE_CHECKING:
     from celery_dynbeat.planning.quiet_hours import Quiet
 
-#: ``failing_since`` is written soon after the end of a run. After this time it is trusted alone.
+#: ``failing_since`` is written soon after the end of a run. After this time, ``failing_since``
+#: alone decides.
 FAILING_IS_WRITTEN = timedelta(minutes=10)
 #: The longest snooze of an alert.
 MAX_SNOOZE = timedelta(days=30)
@@ -73,7 +74,7 @@ class AfterFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
-    """What recovery needs of a run of a schedule."""
+    """The columns of a run that decide about a recovery."""
 
     status: str
     scheduled_for: datetime
@@ -84,7 +85,9 @@ class RunState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleState:
-    """What recovery needs of a schedule. ``runs`` are its last runs, in any order.
+    """The columns of a schedule that decide about a recovery.
+
+    ``runs`` are its last runs, in any order.
 
     A run may be claimed up to ``jitter`` after its fire time, which ``quiet`` hours delay.
     """
@@ -101,7 +104,7 @@ class ScheduleState:
 def completes_streak(ends: Collection[End], *, at: datetime, length: int) -> bool:
     """Return whether the last ``length`` runs that ended up to ``at`` have all failed.
 
-    Runs that ended at the same instant have no order: a failure counts as the later one.
+    Runs that ended at the same instant have no order, so a failure counts as the later one.
     """
     last = sorted(end for end in ends if end.at <= at)[-length:]
     return len(last) == length and all(end.failed for end in last)
@@ -110,7 +113,8 @@ def completes_streak(ends: Collection[End], *, at: datetime, length: int) -> boo
 def kinds_of(fact: Fact, rules: EffectiveRules, ends: Collection[End]) -> Sequence[AlertKind]:
     """Return the kinds of alerts that ``fact`` opens. ``ends`` are the last ends of the schedule.
 
-    A lost run counts as a failure of a streak. If one failure is a streak, it is only ``lost``.
+    A lost run counts as a failure of a streak. If a single failure is a streak, a lost run opens
+    only one alert.
     """
     kind, value = fact.kind, fact.value or 0.0
     if kind in (AlertKind.FAILED, AlertKind.LOST):
@@ -154,7 +158,8 @@ def after_facts(
     An alert that recovered less than ``damping`` ago continues: no message reports it again.
     """
     ordered = sorted(facts, key=lambda fact: fact.at)
-    # Behind the last fact, the clock was set back: instants then say nothing about the order.
+    # If ``now`` is before the last fact, the clock was set back, and instants do not show the
+    # order.
     if state is not None and state.recovered_at is not None and now >= state.last_at:
         ordered = [fact for fact in ordered if fact.at > state.last_at]
     if not ordered:
@@ -168,12 +173,14 @@ def after_facts(
 
 def end_of_wait(since: datetime, wait: timedelta, *, now: datetime) -> datetime:
     """Return when a message that waits since an instant can be sent."""
-    # An instant so far ahead: the clock was set back. Less can be the clock of another beat.
+    # The instant is so far ahead that the clock was set back. A smaller difference can be due to
+    # another beat's clock.
     return now if since > now + wait else since + wait
 
 
 def _is_snoozed(state: AlertState, *, now: datetime) -> bool:
-    # Far beyond the longest snooze: the clock was set back. A little beyond: clocks differ.
+    # An instant far beyond the longest snooze means that the clock was set back. An instant a
+    # little beyond it means that clocks differ.
     return state.snoozed_until is not None and now < state.snoozed_until <= now + 2 * MAX_SNOOZE
 
 
@@ -215,7 +222,10 @@ def _may_flap(
 
 
 def _continued(state: AlertState, facts: Sequence[Fact]) -> AlertState:
-    """Return a recovered alert that is open again. Its recovery is no longer reported."""
+    """Return a recovered alert that is open again.
+
+    The recovery of such an alert is no longer reported.
+    """
     is_reported = state.unsent != Unsent.OPENED
     return replace(
         _counted(state, facts),
@@ -238,7 +248,9 @@ def _counted(state: AlertState, facts: Sequence[Fact]) -> AlertState:
 def recovered(
     state: AlertState, *, now: datetime, reports: bool, rule_applies: bool = True
 ) -> AlertState:
-    """Return the alert recovered at ``now``. With ``reports``, the rules want a message about it.
+    """Return the alert recovered at ``now``.
+
+    If ``reports`` is true, the rules require a message about the alert.
 
     An opening that no message has reported yet is still reported, without a second message. While
     the alert is snoozed, nothing is reported.
@@ -253,7 +265,10 @@ def recovered(
 
 
 def applies(kind: AlertKind, rules: EffectiveRules) -> bool:
-    """Return whether the rules know this kind of alert. One that no longer applies is closed."""
+    """Return whether the rules know this kind of alert.
+
+    An alert whose rule no longer applies is closed.
+    """
     return {
         AlertKind.FAILED: rules.after_failures is not None,
         AlertKind.LOST: rules.lost,
@@ -318,7 +333,7 @@ def _last_end(runs: Sequence[RunState]) -> End | None:
         for run in runs
         if run.finished_at is not None and run.status in (Status.SUCCEEDED, *_FAILED)
     ]
-    # At the same instant, a success counts as the later one.
+    # If both ended at the same instant, a success counts as the later one.
     return max(ends, key=lambda end: (end.at, not end.failed), default=None)
 
 
@@ -332,7 +347,7 @@ def _is_in_time(
     runs = schedule.runs
     if any(run.status in _WAITING and now - run.created_at > limit for run in runs):
         return False
-    # From the fire time: a claim stores facts of only some of the runs that are late.
+    # Measured from the fire time, because a claim stores facts of only some of the late runs.
     latest = schedule.jitter + limit
     return any(
         run.created_at > state.last_at
@@ -377,7 +392,7 @@ def last_activity(runs: Sequence[RunState], default: datetime) -> datetime:
 
 #: A schedule that is due, or whose run is sent, for less than this may run at any moment.
 MAY_START_WITHIN = timedelta(minutes=1)
-#: How often ``frequent`` is checked: twice in its span, within these limits.
+#: ``frequent`` is checked twice in its span, within these limits.
 _COUNT_EVERY = (timedelta(seconds=10), timedelta(minutes=5))
 
 

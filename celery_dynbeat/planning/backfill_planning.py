@@ -4,9 +4,9 @@ A skipped fire time has no run. When a backfill makes a run for it, the fire tim
 row that covers it. That row keeps the newer fire times. The older ones get a separate row, so
 the counts still add up.
 
-A count that was bounded means "at least". It is used as it is: only that many fire times are known
-to have been skipped. So is a count from before the trigger changed: of its fire times only the
-newest is known.
+A bounded count means "at least". It is used without a correction, because only that many fire times
+are known to have been skipped. The same is true for a count from before the trigger changed,
+because only the newest of its fire times is known.
 """
 
 from collections.abc import Collection, Sequence
@@ -19,7 +19,7 @@ from celery_dynbeat.planning.plan import COUNT_LIMIT, MICROSECOND, Skip, followi
 from celery_dynbeat.triggers import Trigger
 from celery_dynbeat.triggers.wrappers import SkippingTrigger
 
-#: How far back the previous fire time is searched.
+#: How far back to search for the previous fire time.
 _LOOKBACK = timedelta(days=3660)
 
 
@@ -59,8 +59,8 @@ def fire_times(
 ) -> list[datetime]:
     """Return up to ``limit`` fire times with after < fire time < until, oldest first.
 
-    They are also within ``start_at`` and ``end_at`` of the schedule. Fewer are returned, but at
-    least one if there is one, when the search budget of ``spec`` has no spare steps left.
+    They are also within ``start_at`` and ``end_at`` of the schedule. If the search budget of
+    ``spec`` has no spare steps left, fewer are returned, but at least one if there is one.
     """
     if spec.end_at is not None:
         until = min(until, spec.end_at + MICROSECOND)
@@ -106,15 +106,15 @@ def remainder_of(
 
     ``removed`` are consecutive fire times up to the row's newest one. Between them the history has
     only rows that ``skip()`` wrote. ``by_call`` are the fire times of these rows up to the row's
-    newest one, which the skipped row does not count. Without ``is_of_trigger`` the row was written
-    before the trigger changed.
+    newest one, which the skipped row does not count. If ``is_of_trigger`` is false, the row was
+    written before the trigger changed.
     """
     newest = row.scheduled_for
     if not is_of_trigger:
         return _without_newest(row) if removed[-1] == newest else None
     trigger = SkippingTrigger(trigger, by_call) if by_call else trigger
     if trigger.next_after(newest - MICROSECOND) != newest:
-        # The row was written under another trigger. It covers no fire time of this one.
+        # The row was written for another trigger, so it covers no fire time of this trigger.
         return None
     limit = row.fire_count if trigger.counts_fast else min(row.fire_count, COUNT_LIMIT)
     newer = trigger.count_until(after=removed[-1], until=newest, limit=limit)

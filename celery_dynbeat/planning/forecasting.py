@@ -8,8 +8,9 @@ beat plans them. Schedules with an equal trigger and an equal next fire time are
 intervals of ``Every`` that begin at different seconds are also one group if each bin has the same
 number of fire times. They are counted without a loop over fire times.
 
-The groups with most schedules are computed first, with half of the steps. If the steps do not
-suffice for all others, a random sample of these is computed, and stands for the rest.
+The groups with the most schedules are computed first, with half of the steps. If the other half
+does not suffice for the remaining groups, a random sample of them is computed and represents the
+rest.
 """
 
 from collections import Counter, defaultdict
@@ -41,9 +42,9 @@ from celery_dynbeat.triggers.base import (
 )
 from celery_dynbeat.triggers.every import Every
 
-#: With catch_up="all", most fire times of one schedule that are sent together.
+#: The maximum number of fire times of one schedule that are sent together with catch_up="all".
 MAX_CAUGHT_UP = 1_000
-#: Bins with the most runs whose owners are counted, and the largest owners of each.
+#: The number of busiest bins whose owners are counted, and the number of largest owners per bin.
 MAX_PEAKS, MAX_OWNERS = 10, 5
 
 
@@ -68,9 +69,10 @@ class ForecastColumns(SpecColumns, Protocol):
 
 
 class _Series(NamedTuple):
-    """The runs of a schedule that beat claims at ``claim_at``. ``spec`` has its ``max_runs`` left.
+    """The runs of a schedule that beat claims at ``claim_at``.
 
-    What does not change the runs has its default, so that equal runs give an equal series.
+    ``max_runs`` of ``spec`` is the number of runs that are left. Fields that do not affect the runs
+    have their defaults, so that equal runs result in an equal series.
     """
 
     spec: ScheduleSpec
@@ -106,7 +108,8 @@ class Counts:
     """The runs by bin and queue, and the bins with the most runs, these first.
 
     ``computed`` of the ``schedules`` were computed; the others are estimated from a sample.
-    ``incomplete`` schedules have more runs: their trigger is too costly to follow to the end.
+    ``incomplete`` schedules have more runs than were counted, because their trigger is too costly
+    to follow to the end.
     """
 
     runs: Mapping[tuple[int, str | None], int]
@@ -143,8 +146,8 @@ class Forecast:
         """Add a schedule that beat claims at ``claim_at``: when it is due, or a hold ends.
 
         ``skipped`` are the fire times that ``skip()`` removed. ``calendars`` has the calendars that
-        the trigger uses. A schedule whose trigger cannot be read has no runs: beat will quarantine
-        it.
+        the trigger uses. A schedule whose trigger cannot be read has no runs, because beat will
+        quarantine it.
         """
         try:
             spec = spec_from_row(row, self._settings, calendars)
@@ -192,18 +195,19 @@ class Forecast:
             return None
         interval = trigger.interval // MICROSECOND
         if ((fire_at - trigger.anchor) // MICROSECOND) % interval or fire_at < trigger.anchor:
-            # SQL by hand moved next_fire_at: the next one is back at the intervals of the anchor.
+            # Manual SQL moved next_fire_at. The fire time after it is a step from the anchor again.
             return None
         interval *= max(-(-(spec.min_interval // MICROSECOND) // interval), 1)
         first = (fire_at - self._bins.start) // MICROSECOND
-        # All terms but this remainder are multiples of the divisor. So it changes no bin.
+        # All terms except this remainder are multiples of the divisor, so the remainder changes no
+        # bin.
         first -= first % gcd(interval, self._bins.width // MICROSECOND)
         return _Steps(first, interval, left)
 
     def count(self, *, steps: int, rng: Random, scale: float = 1.0) -> Counts:
-        """Count the runs with about ``steps`` steps of searches, see ``triggers.base``.
+        """Count the runs with about ``steps`` search steps (see ``triggers.base``).
 
-        Each schedule that was added stands for ``scale`` schedules.
+        Each added schedule represents ``scale`` schedules.
         """
         groups = sorted(self._groups.items(), key=lambda item: -item[1].total())
         largest = [*self._computed(groups, steps=steps // 2)]
@@ -231,7 +235,7 @@ class Forecast:
         for group, members in groups:
             if spent >= steps:
                 return
-            # A group may take more than is left: to leave such groups out would add a bias.
+            # A group may take more steps than are left. Leaving such groups out would add a bias.
             own = SearchBudget(steps / 2)
             runs: Counter[int] = Counter()
             is_complete = True
@@ -259,7 +263,7 @@ def _run_times(series: _Series, bins: Bins, budget: SearchBudget) -> Iterator[da
         yield from (claim_at for _ in planned.runs)
     fire_at, left = planned.next_fire_at, spec.max_runs
     if left is not None:
-        # With max_runs the runs before the bins count.
+        # The runs before the bins also count towards max_runs.
         left -= len(planned.runs)
     elif fire_at is not None and fire_at < (first := earliest_due(spec, bins.start)):
         fire_at = next_fire(spec, first - MICROSECOND)
@@ -282,11 +286,11 @@ def _count_steps(steps: _Steps, bins: Bins, runs: Counter[int]) -> None:
     width = bins.width // MICROSECOND
     before = max(-(first // interval), 0)
     at, end = first + before * interval, bins.number * width
-    # More than there are, without max_runs.
+    # Without max_runs, a number that is never reached.
     left = end if left is None else left - before
     while at < end and left > 0:
         number = at // width
-        # The steps from this one to the end of its bin.
+        # The steps from this step to the end of its bin.
         inside = min(-(-((number + 1) * width - at) // interval), left)
         runs[number] += inside
         at, left = at + inside * interval, left - inside

@@ -5,9 +5,9 @@
     alert continues --opened-->     REPORTED, if a notice has reported that it opened
     alerts of a schedule that are due  --decide-->  one notice or none, and their next states
 
-A streak of failures is one notice, though it may have two alerts: ``failed`` and ``lost``. The
-schedule works again when the last of its alerts has recovered. What people do to an alert, such as
-a snooze, does not change the notices.
+A streak of failures causes one notice, although it may have two alerts: ``failed`` and ``lost``.
+The schedule works again when the last of its alerts has recovered. What people do to an alert, such
+as a snooze, does not change the notices.
 """
 
 from collections.abc import Sequence
@@ -37,9 +37,10 @@ def opened(
     if before is not None and before.owner_notice == OwnerNotice.OPENED:
         return _with(after, before.owner_notice, before.owner_notice_at)
     if before is not None and kind not in ENDED_BY_PEOPLE:
-        # For the owner, the schedule has never recovered.
+        # The owner was never notified that the schedule had recovered.
         is_unknown = before.owner_notice == OwnerNotice.RECOVERED
-        # The alert continues: a schedule that flaps would cause a notice again and again.
+        # The alert continues. Otherwise, a schedule that flaps would cause one notice after
+        # another.
         continues = after.opened_at == before.opened_at
         if is_unknown or (continues and before.owner_notice == OwnerNotice.REPORTED):
             return _with(after, OwnerNotice.REPORTED, None)
@@ -51,9 +52,9 @@ def recovered(
 ) -> AlertState:
     """Return a recovered alert with its notice.
 
-    If ``reports`` is true, the rules of the alert want its recovery to be reported. An opening that
-    waits for its notice is always reported. If ``rule_applies`` is false, no notice reports the
-    alert.
+    ``reports`` is true if the rules of the alert require a message about its recovery. An opening
+    that waits for its notice is always reported. If ``rule_applies`` is false, no notice reports
+    the alert.
     """
     if not rule_applies:
         return _with(state, None, None)
@@ -137,13 +138,13 @@ def _opening(alerts: Sequence[NoticeState]) -> Decision:
 def after_notice(
     alert: NoticeState, alerts: Sequence[NoticeState], *, now: datetime
 ) -> tuple[OwnerNotice | None, datetime | None]:
-    """Return the next notice of an alert, and its instant, after ``alerts`` were decided.
+    """Return the state of an alert's notice, and its instant, after a decision about ``alerts``.
 
     ``alerts`` are the alerts of its schedule.
     """
     if alert.notice == OwnerNotice.OPENED:
         return OwnerNotice.REPORTED, None
-    # A recovery waits for the last one: together they decide what the notice says.
+    # A recovery waits for the last recovery, because together they decide what the notice says.
     waiting = [each.notice_at for each in alerts if _waits(each, now)]
     later = max((at for at in waiting if at is not None), default=None)
     if alert.notice == OwnerNotice.RECOVERED and later is not None:

@@ -28,13 +28,13 @@ QUIET = "quiet hours of the owner"
 TOO_NEAR = "limit: nearer to the fire time before it than dynbeat_min_interval allows"
 #: The resolution of the instants in every supported database.
 MICROSECOND = timedelta(microseconds=1)
-#: Most missed fire times that are counted for a trigger that must iterate over them. A higher
-#: number is reported as "at least" this one.
+#: The maximum number of missed fire times that are counted for a trigger that must iterate over
+#: them. A higher number is reported as "at least" this number.
 COUNT_LIMIT = 1_000
 #: The same limit for triggers that count without iterating. The column has 32 bits.
 FAST_COUNT_LIMIT = 1_000_000
 
-#: Why a policy skips a fire time. The other policies skip none.
+#: Why a policy skips a fire time. The other policies never skip one.
 _OVERLAP_REASONS = {
     "skip": "overlap: the previous run had not ended",
     "buffer_one": "overlap: the previous run had not ended, and one run was waiting already",
@@ -143,10 +143,10 @@ def first_fire(
 
 
 def run_at(spec: ScheduleSpec, fire_at: datetime) -> datetime:
-    """Return when ``fire_at`` is due: after quiet hours, and delayed by jitter.
+    """Return when ``fire_at`` is due, including the delays by quiet hours and jitter.
 
-    The delay ends before the next fire time. It comes from a hash, so each process computes the
-    same one. All fire times of one quiet time are due together.
+    The delay by jitter ends before the next fire time. It is computed with a hash, so it is the
+    same in each process. All fire times of one quiet time are due together.
     """
     if spec.quiet is not None:
         jittered = _jittered(spec, spec.quiet.end(fire_at))
@@ -168,7 +168,7 @@ def due_at(spec: ScheduleSpec, fire_at: datetime, *, now: datetime) -> datetime:
 def _jittered(spec: ScheduleSpec, fire_at: datetime) -> datetime:
     if not spec.jitter:
         return fire_at
-    # Also if skip() removed the next one: it may return.
+    # This is also true if skip() removed the next fire time, because it may return.
     next_at = nominal(spec.trigger).next_after(fire_at)
     longest = min(spec.jitter, (next_at or LATEST) - fire_at)
     digest = hashlib.blake2b(f"{spec.key}@{fire_at.isoformat()}".encode(), digest_size=8).digest()
@@ -207,10 +207,10 @@ def next_fire(spec: ScheduleSpec, after: datetime) -> datetime | None:
 
 
 def unskipped(spec: ScheduleSpec, fire_at: datetime) -> datetime | None:
-    """Return ``fire_at``, or the next fire time if ``fire_at`` was removed. None if none is left.
+    """Return ``fire_at``, or the next fire time if ``fire_at`` was removed.
 
-    ``skip()`` removes a fire time. So does a day that was added to a calendar after the fire time
-    was planned.
+    The result is None if none is left. ``skip()`` removes a fire time, as does a day that was added
+    to a calendar after the fire time was planned.
     """
     is_removed = _is_skipped(spec, fire_at)
     if not is_removed and spec.calendars:
@@ -311,7 +311,7 @@ def plan(
     if limit <= 0 or (spec.end_at is not None and fire_at > spec.end_at):
         return Plan()
     if fire_at > until:
-        # Not due: an UPDATE by hand moved next_run_at, for example.
+        # The fire time is not due. For example, manual SQL has moved next_run_at.
         return Plan(next_fire_at=fire_at)
     if spec.quiet is not None and spec.quiet.end(now) > now:
         return Plan(next_fire_at=fire_at)
@@ -347,9 +347,9 @@ def too_near(
 ) -> Skip | None:
     """Return the Skip for the fire times that follow a run by less than ``min_interval``.
 
-    The runs are at the ``wanted`` fire times, and at ``last_run_at`` if ``fire_at`` directly
-    follows it. Fire times after the newest wanted one have not passed: the pass of the
-    fire time that follows it reports them, unless ``skip()`` removed that fire time.
+    The runs have the ``wanted`` fire times. If ``fire_at`` directly follows ``last_run_at``, that
+    run counts as well. Fire times after the newest wanted one have not passed: the pass of the fire
+    time that follows it reports them, unless ``skip()`` removed that fire time.
     """
     earlier = list(wanted if wanted and _precedes_skipped(spec, wanted[-1]) else wanted[:-1])
     if last_run_at is not None:
@@ -497,7 +497,7 @@ def _fire_times(
             return
         yield fire_at
         if not spec.trigger.has_spare_budget:
-            # The budget is nearly spent. Later fire times stay due, as beyond ``limit``.
+            # The budget is nearly spent. Later fire times stay due, as do those beyond ``limit``.
             return
         fire_at = following(spec, fire_at)
 

@@ -1,7 +1,8 @@
 """Quiet hours: weekly windows in which the runs of an owner are not sent. PURE.
 
 The clock of the owner decides: an instant is quiet while the owner's clock shows a time within a
-window. So a repeated hour is quiet twice, and a skipped hour is not quiet.
+window. An hour that the clock repeats is therefore quiet twice, and an hour that it skips is not
+quiet.
 
     QuietHours   one window, as callers give it, and its text: "mon-fri 22:00-07:00"
     QuietRule    the windows of one owner or group, and their policy, as dynbeat_owner has them
@@ -26,7 +27,7 @@ from celery_dynbeat.triggers import Trigger
 from celery_dynbeat.triggers.zones import describe_instant, end_of_offset, load_zone, wall_at
 
 POLICIES = ("after", "skip")
-#: Windows of one owner or group.
+#: The maximum number of windows of one owner or group.
 MAX_WINDOWS = 50
 _WHOLE_WEEK = (
     "with the windows of groups, cover the whole week, so no run would be sent; leave some out"
@@ -36,12 +37,12 @@ _DAY, _WEEK = 24 * 60, 7 * 24 * 60
 _TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)|24:00", re.ASCII)
 _TEXT = re.compile(r"(?:(\S+)\s+)?([^\s-]+)-([^\s-]+)", re.ASCII)
 _MINUTE, _MICROSECOND = timedelta(minutes=1), timedelta(microseconds=1)
-#: Quiet times that one search passes: more than a year of nights.
+#: The maximum number of quiet times that one search passes, which is more than a year of nights.
 MAX_PASSED = 500
-#: No quiet time is this long: the windows never cover a whole week.
+#: No quiet time is this long, because the windows never cover a whole week.
 _LONGEST = timedelta(days=8)
 
-#: Minutes of the week from Monday 00:00: from the first one up to the second one.
+#: A span of minutes, counted from Monday 00:00. The second number is not part of the span.
 Span = tuple[int, int]
 
 
@@ -68,7 +69,7 @@ class QuietHours:
         _minutes_of("start", self.start)
         _minutes_of("end", self.end)
         _days_of(self.days)
-        # Without the blanks of "sat, sun", so that from_text() reads str() back.
+        # Without the blanks of "sat, sun", because from_text() must read the output of str().
         object.__setattr__(self, "days", "".join(self.days.split()).lower())
 
     @classmethod
@@ -130,7 +131,7 @@ class QuietRule(NamedTuple):
 
     @classmethod
     def from_json(cls, owner: str, stored: Mapping[str, Any]) -> "QuietRule":
-        """Return the rule of the column of an owner or a group.
+        """Return the rule in the column of an owner or a group.
 
         Raises InvalidScheduleError if SQL wrote another value.
         """
@@ -165,7 +166,10 @@ def _merged(spans: Iterable[Span]) -> Sequence[Span]:
 
 
 def leaving_time(rules: Iterable[QuietRule]) -> Sequence[QuietRule]:
-    """Return the rules that apply: without each one that, with those before it, leaves no time."""
+    """Return the rules that apply.
+
+    A rule does not apply if it and the rules before it leave no time.
+    """
     found: list[QuietRule] = []
     for rule in rules:
         every = [window for each in (*found, rule) for window in each.windows]
@@ -233,17 +237,17 @@ class Windows:
         while True:
             position = _position(wall_at(self.zone, at))
             edge_at = at + self._edge_after(position) - position
-            # A change of the clock can come first.
+            # A clock change can come first.
             at = end_of_offset(self.zone, at.replace(microsecond=0), edge_at)
             if self.covers(at) != before:
                 return at
 
     def start(self, instant: datetime) -> datetime:
-        """Return the first instant of the span around ``instant``, which a span covers."""
+        """Return the first instant of the span that covers ``instant``."""
         end = self.end(instant)
         first = instant.replace(microsecond=0)
         outside, inside = int((first - _LONGEST).timestamp()), int(first.timestamp())
-        # A later instant never has an earlier end of its span, so a binary search finds the start.
+        # The span of a later instant never ends earlier, so a binary search finds the start.
         while inside - outside > 1:
             middle = (inside + outside) // 2
             if self.end(datetime.fromtimestamp(middle, instant.tzinfo)) < end:
@@ -327,7 +331,7 @@ class AwakeTrigger(Trigger):
         return self._trigger.has_spare_budget
 
     def next_after(self, instant: datetime) -> datetime | None:
-        """Return the first fire time strictly after ``instant``; any one after ``until``."""
+        """Return the first fire time strictly after ``instant``, or any one after ``until``."""
         at = self._trigger.next_after(instant)
         for number in range(MAX_PASSED):
             if at is None or at > self._until or not self._skipping.covers(at):
@@ -349,7 +353,7 @@ class AwakeTrigger(Trigger):
         return None
 
     def _is_costly(self, number: int) -> bool:
-        """Return whether a search ends after the window ``number``, the first of them is 0."""
+        """Return whether a search ends after window ``number``, counted from 0."""
         return number > 0 and not self.has_spare_budget
 
     def count_until(self, *, after: datetime, until: datetime, limit: int) -> int:
@@ -370,7 +374,7 @@ class AwakeTrigger(Trigger):
 
 @lru_cache(maxsize=1024)
 def quiet_of(text: str) -> Quiet:
-    """Return the quiet hours of the column ``quiet_hours`` of a schedule.
+    """Return the quiet hours in the column ``quiet_hours`` of a schedule.
 
     Raises InvalidTriggerError if SQL wrote another value.
     """

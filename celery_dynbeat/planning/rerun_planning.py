@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class RerunState:
-    """What decides about the candidates, by the ids of their schedules.
+    """The facts that decide about the candidates, by the ids of their schedules.
 
-    ``runnable`` are the rows of those that can run again. Those in ``unavailable`` are held, or
-    another transaction has locked them. A schedule in ``exclusive`` has at most one unfinished run;
-    one in ``busy`` has one already. ``capacity`` is the number of runs that may be made.
+    ``runnable`` contains the rows of the schedules that can run again. A schedule in
+    ``unavailable`` is held, or another transaction has locked it. A schedule in ``exclusive`` can
+    have at most one unfinished run, and a schedule in ``busy`` already has one. ``capacity`` is the
+    number of runs that may be created.
     """
 
     runnable: Mapping[int, Any]

@@ -19,7 +19,7 @@ _SUPERSEDED = "in quiet hours: a newer fire time is sent instead"
 
 
 class ProgressColumns(Protocol):
-    """The columns of a schedule that say how far it has come."""
+    """The columns of a schedule that contain its progress."""
 
     next_fire_at: datetime | None
     next_run_at: datetime | None

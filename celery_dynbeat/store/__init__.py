@@ -78,7 +78,7 @@ def _tz_state_of(result: CursorResult[Any]) -> TzState | None:
     if row is None:
         return None
     release, after_id, locked_ids = row
-    # SQL by hand may write other values.
+    # Manual SQL may write other values.
     ids = tuple(each for each in locked_ids or () if type(each) is int)
     return TzState(release, after_id, ids)
 

@@ -44,7 +44,7 @@ class _Stored(NamedTuple):
     created_at: datetime
 
 
-#: The errors for a definition that SQL by hand has damaged.
+#: The errors for a definition that manual SQL has damaged.
 _DAMAGED = (ValueError, KeyError, TypeError, AttributeError)
 _STORED = select(*(_CALENDAR[name] for name in _Stored._fields))
 
@@ -57,21 +57,21 @@ def read(session: Session, names: Collection[str]) -> Mapping[str, CalendarDays]
         try:
             found[row.name] = _parsed(_Stored._make(row))
         except _DAMAGED:
-            # Only SQL by hand writes it. The schedules that use it are quarantined.
+            # Only manual SQL writes it. The schedules that use it are quarantined.
             continue
     return found
 
 
 def days_of(row: Calendar) -> CalendarDays:
-    """Return the days of a row; none if SQL by hand has damaged its definition."""
+    """Return the days of a row, or no days if manual SQL has damaged its definition."""
     try:
         return _parsed(_Stored._make(getattr(row, name) for name in _Stored._fields))
     except _DAMAGED:
         return CalendarDays(row.name, version=row.version, id=row.id)
 
 
-# The key has the text, not only the version: a calendar that is deleted and created again begins
-# with version 1 again.
+# The key contains the text in addition to the version, because a calendar that is deleted and
+# created again begins with version 1 again.
 @lru_cache(maxsize=256)
 def _parsed(stored: _Stored) -> CalendarDays:
     data = json.loads(stored.definition)
@@ -250,8 +250,8 @@ def set_planned(
 ) -> int:
     """Note that schedules are planned with this version of the calendar, or need no plan.
 
-    A link that another transaction has locked stays: the schedule is planned again later. Returns
-    the number of the changed links.
+    A link that another transaction has locked stays, so the schedule is planned again later.
+    Returns the number of the changed links.
     """
     if not schedule_ids:
         return 0

@@ -26,7 +26,7 @@ Owners: TypeAlias = Callable[[str, int], Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a page starts: in the part of the owners above ``after`` up to ``last``, after ``key``.
+    """The start of a page: after ``key``, in the part with owners above ``after`` up to ``last``.
 
     ``key=None`` is the start of a part, whose owners are not known yet.
     """
@@ -64,7 +64,7 @@ Read: TypeAlias = Callable[[str, Key | None, int], OwnerRows]
 
 @dataclass(frozen=True, slots=True)
 class GroupRows:
-    """The rows of a page, and where the next page starts; None after the last one."""
+    """The rows of a page, and the start of the next page, or None if this is the last page."""
 
     rows: Sequence[Any]
     last: Place | None

@@ -10,8 +10,8 @@ A hold of a group, such as "org:7/", is one row. It holds each owner whose name 
 
 A schedule is held if it has ``held_at``. A claim that sets it locks the owner's hold. A release
 that deletes the hold waits for that claim, so its UPDATE finds the held schedule. The claim does
-not wait: it holds a schedule for a short time only, if a transaction that may be a release has
-locked the hold.
+not wait. If a transaction that may be a release has locked the hold, the claim holds the schedule
+only for a short time.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -53,7 +53,7 @@ _ENDS = force_index(select(_HOLD.id, _HOLD.owner, _HOLD.until_at), HOLDS, OWNER_
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """When the holds of some owners, or of their groups, end; ``NEVER`` for a hold without an end.
+    """The ends of the holds of some owners and their groups; ``NEVER`` for a hold without an end.
 
     ``at`` has an entry for each owner with a hold in force. ``unsure`` are the owners with a hold
     that another transaction has locked: a release that is not committed, for example.
@@ -128,7 +128,7 @@ def ends_of(session: Session, owners: Collection[str], *, now: datetime) -> Mapp
 
 
 def _covering(owner: str) -> Sequence[str]:
-    """Return the names whose holds hold ``owner``: its groups and itself."""
+    """Return the names whose holds apply to ``owner``: its groups and the owner itself."""
     return [*groups_of(owner), owner]
 
 
@@ -176,7 +176,7 @@ def lock_of(session: Session, *, owner: str | None, now: datetime) -> Sequence[H
     """Return the holds in force of an owner, or of everything, locked; the oldest first."""
     statement = _holds_of(owner).where(_in_force(now)).with_for_update()
     locked = session.scalars(statement.execution_options(populate_existing=True))
-    # Not ORDER BY: for it PostgreSQL would read all holds in the order of their ids.
+    # Without ORDER BY, because PostgreSQL would then read all holds in the order of their ids.
     return sorted(locked, key=lambda hold: hold.id)
 
 
@@ -267,9 +267,9 @@ def move_held(
 ) -> None:
     """Make the held schedules of an owner due at ``end``, the end of its holds.
 
-    ``end=None`` means that no hold is in force: they are due at ``now``. Schedules that are due
-    earlier do not change. The rows are read in the order of their names, in parts. Unless it
-    ``waits``, schedules that another transaction has locked are left out.
+    ``end=None`` means that no hold is in force, so the schedules are due at ``now``. Schedules that
+    are due earlier do not change. The rows are read in the order of their names, in parts. Unless
+    it ``waits``, schedules that another transaction has locked are left out.
     """
     due_at = end or now
     after = ""
@@ -319,7 +319,8 @@ def move_held_of_group(
 @cache
 def _lock_held_statement(waits: bool) -> Select[Any]:  # noqa: FBT001 - a key of the cache
     columns = SCHEDULES.c
-    # A locking read: the caller's snapshot may be older than the claim that held the rows.
+    # The read locks rows, because the caller's snapshot may be older than the claim that held the
+    # rows.
     held = (
         select(columns.id, columns.name)
         .where(

@@ -1,8 +1,8 @@
 """Queries on nodes, one function each, and a sample of the work that beat sends.
 
 The health check compares the sample with the queues and tasks of the workers. Each query of the
-sample reads the start of an index up to a limit. Workers are the exception: all workers are read
-that ran within NODE_RETENTION.
+sample reads the start of an index up to a limit. Workers are an exception. All workers that ran
+within NODE_RETENTION are read.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,8 @@ from celery_dynbeat.db.statements import RowLockedError, force_index, in_index_o
 from celery_dynbeat.store.runs import UNFINISHED_INDEX
 
 MICROSECOND = timedelta(microseconds=1)
-#: How long a silent node is stored. Long: a clock that is set forward makes running nodes silent.
+#: The time for which a silent node is stored. It is long, because a clock that is set forward makes
+#: running nodes silent.
 NODE_RETENTION = timedelta(days=30)
 #: Longer than any useful dynbeat_node_timeout.
 NOTIFIER_FRESH_FOR = timedelta(hours=1)
@@ -97,9 +98,9 @@ def _is(key: tuple[str, str]) -> ColumnElement[bool]:
 
 
 def _lock_free(session: Session, key: tuple[str, str]) -> int | None:
-    """Return the pid of a node, locked; None without a row.
+    """Return the pid of a node and lock its row, or return None if the node has no row.
 
-    Raises RowLockedError if another transaction has locked it: no heartbeat waits.
+    Raises RowLockedError if another transaction has locked the row, because no heartbeat waits.
     """
     found = select(Node.pid).where(_is(key))
     pid = session.scalar(found.with_for_update(skip_locked=True))
@@ -109,7 +110,7 @@ def _lock_free(session: Session, key: tuple[str, str]) -> int | None:
 
 
 def _delete_before(session: Session, before: datetime) -> None:
-    """Delete the rows of nodes that have been silent since then, except locked ones."""
+    """Delete the rows of nodes that have been silent since then, except locked rows."""
     silent = select(Node.kind, Node.name).where(Node.seen_at < before)
     for row in session.execute(silent).all():
         with suppress(RowLockedError):

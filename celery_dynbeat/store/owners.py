@@ -69,7 +69,7 @@ def with_rows(
 ) -> Sequence[str]:
     """Return up to ``limit`` owners above ``after`` that have rows in an index, in order.
 
-    ``column`` is the owner, the first column of the index. ``within`` is a group: only its owners
+    ``column`` is the owner, the first column of the index. ``within`` is a group. Only its owners
     count. The rows must fulfil ``condition``, which the index serves.
 
     Reads one index entry for each owner, not one for each row.
@@ -149,7 +149,7 @@ def lock_values(
     """Return the values by owner or group. Owners without a row may be left out.
 
     The rows of ``inserted`` are inserted if they do not exist. All rows are locked in share mode
-    for this transaction: a change waits for its end.
+    for this transaction, so that a change waits for its end.
     """
     found = dict(_rows(session, {*owners, *inserted}, for_share=True))
     missing = sorted(set(inserted) - found.keys())
@@ -171,7 +171,7 @@ def set_timezone(session: Session, *, owner: str, timezone: str | None) -> None:
 def set_quiet_hours(session: Session, *, owner: str, quiet_hours: Mapping[str, Any] | None) -> None:
     """Set the quiet hours of a locked owner or group."""
     changed = update(Owner).where(Owner.owner == owner)
-    # Not JSON null, which None would be.
+    # SQL NULL, because None would be stored as JSON null.
     stored = null() if quiet_hours is None else quiet_hours
     session.execute(
         changed.values(quiet_hours=stored), execution_options={"synchronize_session": False}

@@ -49,8 +49,9 @@ def add(session: Session, row: Request) -> None:
 
 @in_index_order
 def lock_unfinished_backfill(session: Session, *, schedule_id: int) -> Request | None:
-    """Return the unfinished backfill of the schedule, locked, or None; there is at most one."""
-    # A locking read: the caller's snapshot may be older than a backfill of another transaction.
+    """Lock and return the unfinished backfill of the schedule, or None. There is at most one."""
+    # The read locks the row, because the caller's snapshot may be older than a backfill of another
+    # transaction.
     statement = (
         select(Request)
         .where(Request.schedule_id == schedule_id, Request.finished_at.is_(None))
@@ -174,7 +175,8 @@ def first_run_from(session: Session, *, schedule_id: int, instant: datetime) -> 
 
     The row is the first with ``scheduled_for`` at or after ``instant``. Manual runs and reruns are
     left out, because their instants are not fire times. Rows of ``skip()`` are left out, because
-    they cover no other fire time. None if there is no row, or after MAX_IN_LIST rows of ``skip()``.
+    they cover no other fire time. The result is None if there is no such row, or if MAX_IN_LIST
+    rows of ``skip()`` come first.
     """
     statement: Any = (
         select(*_FIRE_TIME_COLUMNS, skips.is_by_call().label("is_by_call"))

@@ -6,7 +6,8 @@ The search of a request reads the history in the order of an index:
     one owner      (owner, scheduled_for, id)
     all owners     (id): ids are ordered by time
 
-Most runs do not match, so each query also has a last position: it reads a bounded number of rows.
+Most runs do not match, so each query also has a last position, which bounds the number of rows that
+it reads.
 """
 
 from collections.abc import Sequence
@@ -118,8 +119,8 @@ def _matching(
     if matching.task is not None:
         statement = statement.where(Run.task == matching.task)
     if matching.owner is not None:
-        # Not the column alone: with it, PostgreSQL may not read the index of the search.
-        # SQLite gives the id of a deleted schedule to a new one, perhaps of another owner.
+        # The column alone is not enough, because PostgreSQL may then not read the index of the
+        # search. SQLite gives the id of a deleted schedule to a new one, perhaps of another owner.
         statement = statement.where(func.coalesce(Run.owner, "") == matching.owner)
     return statement if last is None else statement.where(_until(matching, last))
 

@@ -1,4 +1,6 @@
-"""Rules that yield fire times. Triggers are values: they compare by content and convert to text.
+"""Rules that yield fire times.
+
+Triggers are values, which compare by content and can be converted to text.
 
 This module reads them from text and from JSON. The classes are imported at their first use.
 """
@@ -80,10 +82,12 @@ _BEGINNING_LENGTH = 200
 
 
 def parse_trigger(kind: str, spec: str, *, timezone: str | None = None) -> Trigger:
-    """Return the trigger of a database row: the inverse of ``Trigger.kind`` and ``Trigger.spec``.
+    """Return the trigger of a database row.
 
-    Case and spaces may differ, because people also write rows by hand. Only rules of the wall clock
-    use ``timezone``.
+    This is the inverse of ``Trigger.kind`` and ``Trigger.spec``.
+
+    Case and spaces may differ, because people also write rows manually. Only rules of the wall
+    clock use ``timezone``.
 
     Raises ``InvalidTriggerError``, and no other error, for any text.
     """
@@ -102,7 +106,8 @@ def trigger_from_text(text: str) -> Trigger:
     try:
         return _parse_whole(kind, text, None)
     except InvalidTriggerError as error:
-        # An error in a field, or a name such as @daily: the text is meant as a cron expression.
+        # There is an error in a field, or a name such as @daily, so the text is meant as a cron
+        # expression.
         if kind != "cron" or error.field is not None or text.lstrip().startswith("@"):
             raise
         message = (
@@ -119,7 +124,10 @@ def kind_of(text: str) -> str:
 
 
 def _texts(data: object) -> tuple[str, str, str | None]:
-    """Return kind, spec and timezone. Only text may reach the caches: they need hashable keys."""
+    """Return kind, spec and timezone.
+
+    Only text may reach the caches, because they need hashable keys.
+    """
     if not isinstance(data, Mapping):
         rule = f"it must be an object with the keys {', '.join(_KEYS)}"
         raise InvalidTriggerError(f"trigger is {shorten(data)}; {rule}", field="trigger")
@@ -141,7 +149,7 @@ def _required(kind: object, spec: object, timezone: object) -> tuple[str, str, s
 
 @lru_cache(maxsize=8192)
 def _parse_whole(kind: str, spec: str, timezone: str | None) -> Trigger:
-    # Parts are not checked one by one: all searches of the check share one budget.
+    # Parts are not checked one by one, because all searches of the check share one budget.
     return _parse(kind, spec, timezone).checked()
 
 

@@ -1,11 +1,12 @@
 """The interface of every trigger, the kinds, and what the kinds share.
 
-A class of a kind is imported when it is needed first: most applications use two or three kinds.
+The class of a kind is imported when it is first needed, because most applications use only two or
+three kinds.
 
 The cost of a search for fire times is limited, counted in steps. A step is one year, week or day
-that a recurrence rule looks at: a little more than a microsecond. Unlike seconds, steps are equal
-on every machine, so every machine refuses the same triggers. A cursor reads fire times in order,
-and its searches take their steps from a budget.
+that a recurrence rule examines. It takes a little more than a microsecond. Unlike seconds, steps
+are equal on every machine, so every machine refuses the same triggers. A cursor reads fire times in
+order, and its searches take their steps from a budget.
 """
 
 import math
@@ -215,7 +216,7 @@ def iter_fire_times(cursor: Cursor, *, after: datetime) -> Iterator[datetime]:
         return
 
 
-#: By name, a ``CalendarDays``. Its module imports this one.
+#: By name, a ``CalendarDays``. Its module imports this module.
 Calendars = Mapping[str, Any]
 #: The number of fire times that ``shortest_interval`` compares.
 SAMPLE = 200
@@ -373,7 +374,7 @@ class Trigger(ABC):
 
     @abstractmethod
     def phrase(self, timezone: str | None = None) -> str:
-        """Describe the rule in words that fit into a sentence, as ``describe`` does."""
+        """Describe the rule in words that fit into a sentence."""
 
     def describe(self, timezone: str | None = None) -> str:
         """Describe the rule in a sentence: ``At 09:00, Monday to Friday, Asia/Seoul``.
@@ -399,7 +400,8 @@ class Trigger(ABC):
         time is left.
         """
         calendars = (calendar,) if isinstance(calendar, str) else calendar
-        # By its kind: the class is itself a Trigger, so its module imports this one.
+        # Recognized by its kind, because the class is itself a Trigger, so its module imports this
+        # module.
         make = load_class("excluding")
         trigger: Trigger = make(self, *what, timezone=timezone, calendars=calendars)
         return trigger.checked()
@@ -497,9 +499,10 @@ def latest_by(next_after: _Next, *, after: datetime, until: datetime) -> datetim
 def _newest_window(
     next_after: _Next, *, after: datetime, until: datetime
 ) -> tuple[datetime, datetime] | None:
-    """Return a fire time in ``(after, until]``, and an instant after which there are no more.
+    """Return a fire time in ``(after, until]``, and an instant after which there are none.
 
-    The search looks back from ``until`` in growing steps: the newest fire time is usually near.
+    The search goes back from ``until`` in growing steps, because the newest fire time is usually
+    near.
     """
     step, empty_from = timedelta(seconds=1), until
     while after < empty_from:

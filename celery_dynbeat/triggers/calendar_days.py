@@ -70,7 +70,7 @@ class CalendarDays:
         return self.name, self.version, self.id, self.weekend, self.trigger, self.dates
 
 
-# Each plan of a schedule needs the same one.
+# Each plan of a schedule needs the same object.
 @lru_cache(maxsize=1024)
 def _in_zone(days: CalendarDays, name: str) -> CalendarDays:
     trigger = days.trigger

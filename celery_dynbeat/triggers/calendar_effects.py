@@ -1,4 +1,4 @@
-"""What the calendars of a trigger do to its fire times, for previews."""
+"""The effects of a trigger's calendars on its fire times, for previews."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""What a change of the clock does to a fire time, in words."""
+"""Describe the effect of a clock change on a fire time."""
 
 import re
 from collections.abc import Iterator
@@ -19,9 +19,9 @@ _TZID = re.compile(r";TZID=[^:]+")
 def note_on(
     trigger: Trigger, fire_at: datetime, *, previous: datetime | None, timezone: str
 ) -> str | None:
-    """Return what a clock change does to a fire time of ``trigger``, or None.
+    """Return a note about the effect of a clock change on a fire time of ``trigger``, or None.
 
-    ``previous`` is the fire time before. ``timezone`` is the zone of a trigger without a zone.
+    ``previous`` is the previous fire time. ``timezone`` is the zone of a trigger without a zone.
     """
     # A Once can be later: there, the search for clock changes would leave the range of datetime.
     if not EARLIEST <= fire_at <= LATEST:

@@ -72,7 +72,7 @@ class CalendarSteps:
             return -1
         instant = min(instant, LATEST)
         index = self._estimate(wall_at(self.zone, instant))
-        # The estimate is too low in a fold: the clock showed later wall times before.
+        # In a fold, the estimate is too low, because the clock showed later wall times before it.
         while (following := self.at(index + 1)) is not None and following <= instant:
             index += 1
         return index
@@ -109,7 +109,7 @@ class Every(Trigger):
     """Fire at ``anchor``, one interval later, two intervals later and so on, without drift.
 
     ``interval`` is elapsed time, as a timedelta or a number of seconds, from a microsecond to 100
-    years. ``timedelta(days=1)`` is 24 hours, not a calendar day. Without an anchor, fire times
+    years. ``timedelta(days=1)`` is 24 hours, not a calendar day. If there is no anchor, fire times
     count from the argument of each search.
 
     For calendar time, pass one of ``days``, ``weeks``, ``months`` and ``years``, as a whole number,
@@ -234,8 +234,11 @@ class Every(Trigger):
         return min((until - first) // self.interval + 1, max(limit, 0))
 
     def shortest_interval(self, *, after: datetime, sample: int = SAMPLE) -> timedelta | None:
-        """Return the interval of elapsed time, else sample: months differ in length."""
-        # Not super(): it does not work in a dataclass with slots, which is a copy of the class.
+        """Return an interval of elapsed time.
+
+        Other intervals are sampled, because months differ in length.
+        """
+        # super() does not work in a dataclass with slots, because that is a copy of the class.
         return self.interval or Trigger.shortest_interval(self, after=after, sample=sample)
 
     def phrase(self, timezone: str | None = None) -> str:

@@ -20,9 +20,9 @@ from celery_dynbeat.triggers.zones import describe_instant
 class Once(Trigger):
     """Fire once, at the aware instant ``at``.
 
-    ``Once.after(delay)`` has no instant at first. When a schedule is stored, it gets one: the time
-    of the database's clock plus the delay. Until then, ``delay`` is set, and the fire time counts
-    from the argument of each search. For any other ``Once``, ``delay`` is None.
+    ``Once.after(delay)`` has no instant at first. When a schedule is stored, it gets an instant:
+    the time of the database's clock plus the delay. Until then, ``delay`` is set, and the fire time
+    counts from the argument of each search. For any other ``Once``, ``delay`` is None.
 
     Raises ``InvalidTriggerError`` with field ``"at"`` if the instant is naive, or is after the last
     year of fire times.
@@ -137,7 +137,10 @@ class Once(Trigger):
         return f"once, {describe_duration(self.delay)} after the schedule is stored"
 
     def _from(self, instant: datetime) -> datetime | None:
-        """Return the fire time, ``instant`` plus the delay if there is one; None past year 9999."""
+        """Return the fire time, or ``instant`` plus the delay if there is a delay.
+
+        None past year 9999.
+        """
         try:
             return instant + self.delay if self.delay is not None else self._at
         except OverflowError:

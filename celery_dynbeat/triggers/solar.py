@@ -3,9 +3,9 @@
 ephem computes the position of the sun. Its own search for risings and settings is not used: near
 the poles it may never end, or find one event twice. This search is bounded. A solar day has two
 culminations, antitransit (midnight) and transit (noon), and between two of them the sun only rises
-or only sinks. So the sun passes the horizon between two culminations that lie on different sides
-of it, and a fixed number of halvings finds when. Days are numbered as ephem counts its dates, from
-noon of 31 December 1899.
+or only sinks. The sun therefore passes the horizon between two culminations that lie on different
+sides of it, and a fixed number of halvings finds the instant. Days are numbered as ephem counts its
+dates, from noon of 31 December 1899.
 """
 
 import math
@@ -146,7 +146,7 @@ class Solar(Trigger):
         instant = max(instant, _EARLIEST)
         if instant >= _LATEST:
             return None
-        # The first solar day that has not ended: a day lasts until half a day after its noon.
+        # The first solar day that has not ended. A day ends half a day after its noon.
         elapsed = (instant - _EPOCH) / _DAY + self.longitude / 360
         first = math.floor(elapsed - 0.5 - _MAX_NOON_OFFSET) + 1
         for day in range(first, first + days + 1):
@@ -181,7 +181,7 @@ class Solar(Trigger):
 
 
 def _search_steps(instant: datetime, fire_time: datetime | None) -> int:
-    """Return the steps to find a fire time: each day without the event is computed."""
+    """Return the steps to find a fire time. Each day without the event is computed."""
     days = _MAX_DAYS if fire_time is None else (fire_time - instant).days
     return _EVENT_STEPS + _DAY_STEPS * max(min(days, _MAX_DAYS), 0)
 

@@ -1,4 +1,4 @@
-"""Triggers around the trigger of a schedule, to plan it: a budget, and skipped fire times."""
+"""Wrappers around the trigger of a schedule for planning: a budget, and skipped fire times."""
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
@@ -56,7 +56,7 @@ class BudgetedTrigger(Trigger):
 
     @property
     def has_spare_budget(self) -> bool:
-        """Whether three quarters of the steps are left: a plan ends with searches it needs."""
+        """Whether three quarters of the steps are left, which the last searches of a plan need."""
         return 4 * self._budget.spent < self._budget.limit
 
     def latest_until(self, *, after: datetime, until: datetime) -> datetime | None:

@@ -23,7 +23,7 @@ from celery_dynbeat.triggers.base import require_text
 _NAME = re.compile(r"[A-Za-z0-9_+-]{1,32}(/[A-Za-z0-9_+-]{1,32}){0,2}", re.ASCII)
 _SECOND = timedelta(seconds=1)
 # In the tz database since 1900, two clock changes are at least almost four days apart (Freetown,
-# 1939). So if both ends of a stride have the same offset, there is no change between them.
+# 1939). If both ends of a stride have the same offset, there is therefore no change between them.
 _STRIDE = timedelta(days=3)
 # The longest gap in the tz database is the day that Samoa skipped.
 _LONGEST_GAP = timedelta(hours=25)
@@ -89,7 +89,7 @@ def describe_instant(instant: datetime, timezone: str | None = None) -> str:
 
 def fixed_offset(zone: tzinfo) -> timedelta | None:
     """Return the offset of a zone whose clock has never changed, or None for any other."""
-    # Without an instant, a zone returns an offset only if it has a single one.
+    # If there is no instant, a zone returns an offset only if it has a single offset.
     return zone.utcoffset(None)
 
 
@@ -163,7 +163,7 @@ def next_wall(zone: ZoneInfo, instant: datetime) -> datetime:
 def first_instant(zone: ZoneInfo, wall: datetime) -> tuple[datetime, bool]:
     """Return the first instant at which ``zone`` shows ``wall``, and True.
 
-    For a wall time inside a gap: the first instant after the gap, and False.
+    For a wall time inside a gap, the result is the first instant after the gap, and False.
     """
     before, after = _offsets(wall.replace(tzinfo=zone))
     if before >= after:

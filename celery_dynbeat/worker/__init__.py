@@ -7,8 +7,8 @@ messages, so the messages of other processes stay readable.
 
 The memory says which run each process executes. The main process does not always know this run.
 When it loses the broker connection, it drops the requests that a pool process has received and not
-accepted yet, although the process may have started them. So each process writes its run to its
-slot: 44 bytes of memory, no system call.
+accepted yet, although the process may have started them. Each process therefore writes its run to
+its slot, which has 44 bytes of memory and needs no system call.
 
 ``SkipRun``, and the note that a task leaves on its request, are also in this module. The main
 process unpickles a ``SkipRun``, and a task module that uses it imports no other code of the worker.
@@ -28,7 +28,8 @@ from celery.exceptions import Ignore
 
 T = TypeVar("T")
 
-#: How long ``send`` waits for space in the socket buffer. The main process reads all the time.
+#: The time for which ``send`` waits for space in the socket buffer. The main process reads all the
+#: time.
 SEND_TIMEOUT = 5.0
 #: In bytes, and the maximum for one item. The default on macOS is 2 KiB.
 BUFFER_BYTES = 262_144

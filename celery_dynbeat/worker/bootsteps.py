@@ -1,8 +1,8 @@
 """Celery worker's adapter: bootsteps that install the guard, the recorder and the heartbeat.
 
 ``Dynbeat(app)`` adds them. Celery creates ``DynbeatStep`` before the pool starts, so each pool
-process has guarded tasks and reports how they end: a forked one by inheritance, a spawned one by
-``SpawnedProcess``.
+process has guarded tasks and reports how they end. A forked process inherits them, and a spawned
+process gets them from ``SpawnedProcess``.
 """
 
 import json
@@ -43,12 +43,13 @@ MAX_NAMES_LENGTH = 65_536
 class DynbeatStep(bootsteps.StartStopStep):
     """A step of the worker's blueprint: created before the pool, started after it."""
 
-    # Start after every step that forks: a child must not inherit the connections of this step.
+    # Start after every step that forks, because a child must not inherit the connections of this
+    # step.
     requires = ("celery.worker.components:Pool", "celery.worker.components:Beat")
 
     def __init__(self, parent: Any, **options: Any) -> None:
         super().__init__(parent, **options)
-        # Celery's own steps do the same. ProgressStep finds this step there.
+        # Celery's own steps do the same. ProgressStep finds this step through this attribute.
         parent.dynbeat = self
         self._context = dynbeat_of(parent.app).context
         has_processes = _has_processes(parent)
@@ -56,7 +57,7 @@ class DynbeatStep(bootsteps.StartStopStep):
             # A late import: most pools fork.
             from celery_dynbeat.worker.spawned_process import require_picklable  # noqa: PLC0415
 
-            # Before this step opens sockets: a refused worker closes none.
+            # This comes before this step opens sockets, so that a refused worker has none to close.
             require_picklable(parent.app, self._context)
         channel = PoolChannel[Outcome]() if has_processes else None
         slots = PoolSlots() if has_processes else None
@@ -80,13 +81,13 @@ class DynbeatStep(bootsteps.StartStopStep):
             self._context,
             parent.hostname,
             outcomes=self._outcomes,
-            # Read at use: a restart of the pool replaces it.
+            # Read when it is used, because a restart of the pool replaces it.
             pool=lambda: pool_state(parent.pool, slots),
             is_handling=task_guard.is_handling,
             results=BackendResults(parent.app),
             interval=self.heartbeat.interval,
         )
-        # `worker -B`: beat runs in a child process, and this worker exports what it counts.
+        # With `worker -B`, beat runs in a child process, and this worker exports beat's metrics.
         self._metrics = self._new_metrics(forks=has_processes or bool(options.get("beat")))
         self._sentry = connect_monitors(self._context)
         self._spawned: SpawnedProcess | None = None
@@ -142,7 +143,7 @@ class DynbeatStep(bootsteps.StartStopStep):
         try:
             self._context.prepare()
         except SQLAlchemyError as error:
-            # Start without the database: the guard defers each run until the database is reachable.
+            # Start without the database. The guard defers each run until the database is reachable.
             url, reason = self._context.database.shown_url, str(error).partition("\n")[0]
             logger.warning("the database %s is unreachable: %s", url, reason)
         self._outcomes.start()
@@ -211,7 +212,7 @@ class ReportedNames(NamedTuple):
 
 
 def reported_names(app: Celery) -> ReportedNames:
-    """Return what the worker of ``app`` consumes and has registered now."""
+    """Return the queues that the worker of ``app`` consumes now, and its registered tasks."""
     return ReportedNames(
         queues=_as_json(map(queue_name, consumed_queues(app))),
         # A copy: another thread may add a task.

@@ -11,7 +11,8 @@
 
 The buffer is in the memory of its process and holds MAX_BUFFERED_OUTCOMES. When it is full, the
 oldest outcome is dropped. The recorder never raises into the task. A process that is killed loses
-its buffer and its delayed outcome: its runs stay ``running`` and are found with its node.
+its buffer and its delayed outcome. Its runs stay ``running`` until the check of its node finds
+them.
 """
 
 import math
@@ -70,7 +71,7 @@ FIRST_DELAY, MAX_DELAY = 0.5, 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What the events say about the run of an outcome.
+    """The fields of an event about the run of an outcome.
 
     If the message is gone, ``owner`` and ``schedule`` are None, and ``task`` may be "".
     ``duration`` is how long the body took, or None if this process did not run it. ``traceparent``
@@ -91,17 +92,17 @@ UNKNOWN = Subject()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How an attempt ended. ``attempt`` is None if the reporter does not know its number.
+    """The end of an attempt. ``attempt`` is None if the reporter does not know its number.
 
-    ``started`` False: the worker dropped a message without starting the run; ``attempt`` is the
-    attempt that the message follows. ``status`` sent: the broker was asked to redeliver the
-    message; ``resend_at`` is required. With ``started`` False: process ``pid`` does not execute the
-    run, even if its row is ``running``. ``status`` retrying: ``retry_at`` is when the next attempt
-    starts, if it is known. If ``sent_by_beat`` is true, beat sends that attempt at ``retry_at``.
-    Otherwise, Celery has sent it. ``status`` running: the attempt continues though it was to be
-    terminated; ``error`` says why. ``awaited`` is true if another run of the schedule may wait for
-    this one to end. ``note`` is the text that the task gave to ``note()``. ``subject`` is for
-    events. It is not written.
+    ``started`` is False if the worker dropped a message without starting the run. In this case,
+    ``attempt`` is the attempt that the message follows. ``status`` sent: the broker was asked to
+    redeliver the message; ``resend_at`` is required. With ``started`` False: process ``pid`` does
+    not execute the run, even if its row is ``running``. ``status`` retrying: ``retry_at`` is when
+    the next attempt starts, if it is known. If ``sent_by_beat`` is true, beat sends that attempt at
+    ``retry_at``. Otherwise, Celery has sent it. ``status`` running: the attempt continues though it
+    was to be terminated; ``error`` says why. ``awaited`` is true if another run of the schedule may
+    wait for this one to end. ``note`` is the text that the task gave to ``note()``. ``subject`` is
+    for events. It is not written.
     """
 
     run_id: str
@@ -162,13 +163,14 @@ class Recorder:
         self._flush_lock, self._buffer_lock = threading.Lock(), threading.Lock()
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
-        # By run id, until they are written or buffered. A signal can raise a soft time limit at any
-        # line, so an outcome is removed after its write. A second write changes nothing.
+        # The delayed outcomes by run id, until they are written or buffered. A signal can raise a
+        # soft time limit at any line, so an outcome is removed after its write. A second write
+        # changes nothing.
         self._delayed: dict[str, _Delayed] = {}
         self._delay_lock, self._is_delaying = threading.Lock(), threading.Event()
         self._delay_thread: threading.Thread | None = None
-        # When the last run of this process was recorded, and whether the present run followed it
-        # at once.
+        # When the last run of this process was recorded, and whether the present run followed
+        # immediately.
         self._idle_since, self._is_busy = -math.inf, False
 
     def start_run(self, attempt_start: attempts.AttemptStart, *, now: datetime) -> bool:
@@ -272,7 +274,7 @@ class Recorder:
                 self._closing.wait(wait)
 
     def _stop_delaying(self) -> None:
-        """Write or buffer what is delayed, and delay nothing more."""
+        """Write or buffer the delayed outcomes, and do not delay any further outcome."""
         self._closing.set()
         self._is_delaying.set()
         thread = self._delay_thread
@@ -350,8 +352,8 @@ class Recorder:
     def hand_over(self, send: Callable[[Outcome], bool]) -> None:
         """Pass the buffered outcomes to ``send``, in order, until it returns False.
 
-        This includes an outcome that the thread is writing. Its second write changes nothing: the
-        attempt has ended.
+        This includes an outcome that the thread is writing. A second write changes nothing, because
+        the attempt has ended.
         """
         self._stop_delaying()
         handed_over = 0
@@ -408,9 +410,10 @@ class Recorder:
             written = self._database.run_autocommit(write)
         if written and event is not None and not in_transaction:
             emit(event)
-        # Also if nothing was written: the first try may have failed here, after its commit.
+        # This is done even if nothing was written, because the first try may have failed here,
+        # after its commit.
         if outcome.status == Status.FAILED:
-            # In own transactions: a schedule is locked before its runs.
+            # In separate transactions, because a schedule is locked before its runs.
             note_failure(
                 self._database, run_id=outcome.run_id, at=outcome.at, settings=self._settings
             )
@@ -466,7 +469,7 @@ class Recorder:
         back_off = BackOff(first=FIRST_DELAY, maximum=MAX_DELAY)
         while not self._closing.wait(back_off.next_delay()):
             if self.flush():
-                # The outcomes that are left must not delay new ones.
+                # The remaining outcomes must not delay new outcomes.
                 back_off.reset()
             with self._buffer_lock:
                 if not self._buffered:

@@ -5,9 +5,9 @@
     success    POST <url>?rid=<run id>                GET <url>?state=complete&series=<run id>
     fail       POST <url>/fail?rid=<run id>           GET <url>?state=fail&series=<run id>&message=
 
-The body of ``fail`` at Healthchecks, and the message at Cronitor, is the type of the exception.
-Its text is not sent: it can hold personal data. A check of Healthchecks can be set to accept POST
-only, so each of its requests is a POST.
+The body of ``fail`` at Healthchecks, and the message at Cronitor, is the type of the exception. Its
+text is not sent, because it can contain personal data. A check of Healthchecks can be set to accept
+POST only, so each of its requests is a POST.
 
 A request has a total time. Answers to what a server can do:
 
@@ -39,7 +39,7 @@ _CRONITOR = ("cronitor.link", "cronitor.io")
 
 
 class PingState(StrEnum):
-    """What a ping reports of a run."""
+    """The contents of a ping about a run."""
 
     START = "start"
     SUCCESS = "success"
@@ -57,7 +57,7 @@ _CRONITOR_STATES = {
 class Ping:
     """A ping of a run. ``error`` is the name of an exception type, for ``fail``.
 
-    ``owner``, ``schedule`` and ``attempt`` are for log records; None if they are not known.
+    ``owner``, ``schedule`` and ``attempt`` are for log records, and None if they are not known.
     """
 
     run_id: str
@@ -105,7 +105,7 @@ def _target(url: PingUrl, parameters: Mapping[str, str]) -> str:
     """Return the URL with ``parameters``, which replace parameters with the same names."""
     given = parse_qsl(url.query, keep_blank_values=True)
     others = [(name, value) for name, value in given if name not in parameters]
-    # Not with the default port: some proxies do not know the host "hc-ping.com:443".
+    # Without the default port, because some proxies do not know the host "hc-ping.com:443".
     base = url.origin.removesuffix(_DEFAULT_PORTS[url.origin.partition(":")[0]])
     return f"{base}{url.path or '/'}?{urlencode([*others, *parameters.items()])}"
 
@@ -128,7 +128,7 @@ class PingClient:
 
     @cached_property
     def _opener(self) -> OpenerDirector:
-        # Not build_opener(): it would add the handlers of redirects, of files and of ftp.
+        # build_opener() would add handlers for redirects, files and ftp.
         opener = OpenerDirector()
         opener.addheaders = []
         for handler in (ProxyHandler(), _HttpHandler(), _HttpsHandler()):

@@ -1,7 +1,7 @@
-"""Report starts and ends of runs to the ping URLs of their schedules: a listener of events.
+"""A listener of events that reports starts and ends of runs to the ping URLs of their schedules.
 
 The main process of the worker sends all pings. A pool process only passes them to it, without
-waiting: so the exit or the kill of a pool process loses no ping, and no task waits for a server.
+waiting. The end of a pool process therefore loses no ping, and no task waits for a server.
 
     pool process:  RunStarted, RunEnded --channel--> main process: PingSender
     other pools:   RunStarted, RunEnded -----------------------^
@@ -11,16 +11,16 @@ waiting: so the exit or the kill of a pool process loses no ping, and no task wa
     fail       the recorder has written that the run failed. A retry is not a failure
 
 While the database is unreachable, the outcome waits in the buffer of the recorder, and so does the
-ping. A run that is lost, revoked or expired sends nothing: its monitor reports that success is
-missing.
+ping. A run that is lost, revoked or expired sends nothing, so its monitor reports the missing
+success.
 
 The sender looks up the URLs and sends the pings in threads:
 
     put -> [queue] -> lookup thread: one query, the checks -> [queue of the origin] -> its thread
 
-Each origin has its own thread and queue: a server that never replies delays only its own pings.
-The queues are bounded, and so is the number of threads, by dynbeat_ping_hosts. The pings of a run
-keep their order. Nothing is sent again: monitors of this kind report a ping that is missing.
+Each origin has a separate thread and queue, so a server that never replies delays only its own
+pings. The queues are bounded, and so is the number of threads, by dynbeat_ping_hosts. The pings of
+a run keep their order. Nothing is sent again: monitors of this kind report a ping that is missing.
 """
 
 import threading
@@ -192,7 +192,8 @@ class PingSender:
         """Send what is queued within CLOSE_TIMEOUT; drop the rest."""
         deadline = time.monotonic() + CLOSE_TIMEOUT
         dropped = self._lookups.close(deadline=deadline)
-        # A copy: a lookup that takes longer than the deadline can add a thread.
+        # Iterate over a copy, because a lookup that takes longer than the deadline can add a
+        # thread.
         threads = list(self._by_origin.values())
         dropped += sum(each.close(deadline=deadline) for each in threads)
         if dropped:
@@ -212,7 +213,8 @@ class PingSender:
         url = self._database.read(partial(ping_urls.read, run_id=ping.run_id))
         if url is None:
             return None
-        # Again after the check of the API: a row can be edited in SQL, and a setting changes.
+        # Checked again after the check of the API, because a row can be edited in SQL, and a
+        # setting can change.
         return ping_request(parse_ping_url(url, allowed=self._allowed), ping)
 
     def _queue_of(self, origin: str) -> QueueThread[PingRequest]:

@@ -1,8 +1,8 @@
 """Compare the ``running`` runs of a worker with its pool, and end those that it does not execute.
 
-The main process of a worker lives longer than its pool processes. So its node is never silent, and
-beat cannot see that an attempt is dead. Celery reports most of these deaths by a signal. It sends
-no signal
+The main process of a worker lives longer than its pool processes. Its node is therefore never
+silent, and beat cannot see that an attempt is dead. Celery reports most of these deaths by a
+signal. It sends no signal
 
 - when it requeues the message (``reject_on_worker_lost``, a hard time limit with
   ``acks_on_timeout=False``, ``worker_cancel_long_running_tasks_on_connection_loss``),
@@ -17,7 +17,7 @@ is a suspect. The check ends a run that stays a suspect:
     a newer run was to replace it                               -> revoked
     otherwise                                                   -> lost
 
-How long it must stay a suspect depends on what can still end it:
+The time for which it must remain a suspect depends on what can still end it:
 
     Celery's request and the pool process are both gone         -> until the next heartbeat. Celery
         has reported the end, is reporting it at this moment, or will never report it.
@@ -27,7 +27,8 @@ How long it must stay a suspect depends on what can still end it:
 
 A run whose slot names a living pool process is not a suspect, even if Celery has lost its request.
 
-The check does not decide between two attempts: each transition requires the attempt that was read.
+The check cannot mistake one attempt for another, because each transition requires the attempt that
+was read.
 """
 
 import logging
@@ -68,7 +69,7 @@ GRACE_SECONDS = 2 * MAX_DELAY
 
 @dataclass(frozen=True, slots=True)
 class PoolState:
-    """What the pool executes at an instant.
+    """The runs that the pool executes at an instant.
 
     ``requests`` are the ids of Celery's requests that the pool has received and not finished.
     ``pids`` are the ids of the living pool processes. None means that the pool executes tasks in
@@ -87,7 +88,7 @@ def pool_state(pool: Any, slots: PoolSlots | None = None) -> PoolState | None:
         requests = {request.id for request in tuple(worker_state.reserved_requests)}
         requests |= {request.id for request in tuple(worker_state.active_requests)}
         info: Mapping[str, Any] = pool.info
-    # AttributeError: a pool that stops has no processes to list.
+    # AttributeError means that the pool is stopping and has no processes to list.
     except (AttributeError, RuntimeError):
         return None
     pids: Collection[int | None] | None = info.get("processes")
@@ -127,7 +128,10 @@ class StoredResults(Protocol):
 
 
 class BackendResults:
-    """The results in ``app.backend``, read by a thread: a backend that hangs stops no heartbeat."""
+    """The results in ``app.backend``.
+
+    A thread reads them, so that a backend that hangs stops no heartbeat.
+    """
 
     def __init__(self, app: Celery) -> None:
         self._app = app
@@ -174,7 +178,7 @@ class BackendResults:
 
 
 class _Presence(Enum):
-    """How much of an attempt the pool still has."""
+    """The part of an attempt that the pool still has."""
 
     GONE = auto()
     #: Celery's request or the pool process, but not both.
@@ -202,7 +206,9 @@ class Suspect:
 
 @dataclass(slots=True)
 class Suspects:
-    """The suspects of one node, by run id. Pure: the caller reads the rows, the pool and the clock.
+    """The suspects of one node, by run id.
+
+    Decides without side effects. The caller reads the rows, the pool and the clock.
 
     A suspect of which the request or the process exists is dead after ``grace``.
     """
@@ -265,12 +271,13 @@ class PoolCheck:
         self._results = results
         timeout = context.settings.node_timeout
         self._suspects = Suspects(timeout + timedelta(seconds=GRACE_SECONDS))
-        # A backend that does not answer delays no heartbeat, and the end of a run only for so long.
+        # A backend that does not answer delays no heartbeat, and delays the end of a run only for
+        # this time.
         self._fetch_timeout = interval.total_seconds() / 4
         self._result_timeout = timeout.total_seconds()
 
     def check(self) -> None:
-        """Compare the rows with the pool. Never raises: the next heartbeat checks again."""
+        """Compare the rows with the pool. Never raises, because the next heartbeat checks again."""
         try:
             self._check(time.monotonic())
         except Exception as error:  # noqa: BLE001 - drivers raise errors of many classes
@@ -287,7 +294,8 @@ class PoolCheck:
         rows = self._context.database.read(
             lambda session: unfinished.running_on_worker(session, worker=self._worker, limit=limit)
         )
-        # Read the pool after the rows: a pool has a run before the row of the run says so.
+        # Read the pool after the rows, because a pool has a run before the row of the run shows
+        # this.
         pool = self._pool()
         if pool is None:
             return

@@ -1,11 +1,11 @@
-"""``Task.replace()`` in a run: the replacement has the id of the run, and is its next attempt.
+"""``Task.replace()`` in a run. The replacement has the id of the run, and is its next attempt.
 
     the replacement is a task               -> its message follows the attempt that sent it
     a chain, group or chord                 -> the message of its last task does
     another task of it fails                -> no last task starts: the run fails with that error
 
-Celery sends the replacement before the attempt ends. So the guard starts it whether or not the end
-of that attempt is recorded, as it starts a retry.
+Celery sends the replacement before the attempt ends. The guard therefore starts it even if the end
+of that attempt is not recorded, as it does with a retry.
 """
 
 from functools import wraps
@@ -46,7 +46,7 @@ def carry_run(task: Task) -> None:
         request = task.request
         if run_id_of(request) is None or admitted_attempt(request) is None:
             return replace(sig)
-        # As Celery does a moment later: the task that it adds has the id of the run.
+        # Celery does the same a moment later, because the task that it adds has the id of the run.
         if isinstance(sig, group):
             sig |= task.app.tasks["celery.accumulate"].s(index=0)
         elif sig.get("subtask_type") == "chain" and isinstance(sig.tasks[-1], group):

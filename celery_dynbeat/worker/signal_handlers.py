@@ -341,7 +341,7 @@ class OutcomeSignals:
     def _record_failed(
         self, run_id: str, request: Any, exception: Any, *, may_retry: bool, **details: Any
     ) -> None:
-        """Record that an attempt failed: it ends the run, or beat starts the run again.
+        """Record that an attempt failed. Either the run ends, or beat starts it again.
 
         ``request=None`` means that the message is gone, and with it the policy.
         """
@@ -376,7 +376,9 @@ class OutcomeSignals:
     def on_retry(
         self, sender: Task, request: Any, reason: Any = None, einfo: Any = None, **_: Any
     ) -> None:
-        """Receive task_retry: the attempt ended, and Celery has sent the message of the next.
+        """Receive task_retry.
+
+        The attempt has ended, and Celery has sent the message of the next attempt.
 
         The main process also sends this signal, for a pool process that died. When it cancels the
         tasks of a lost broker connection, it sends the signal and no message. ``TaskGuard`` does
@@ -397,7 +399,8 @@ class OutcomeSignals:
 
     def on_revoked(self, sender: Task, request: Any, expired: bool, **details: Any) -> None:  # noqa: FBT001
         """Receive task_revoked: revoked or expired before the start, or terminated later."""
-        # Not run_id_of: to Celery, the request of a message that never ran is "called directly".
+        # run_id_of does not work here, because to Celery, the request of a message that never ran
+        # is "called directly".
         run_id = claimed_run_id(request)
         if run_id is None:
             return
@@ -442,7 +445,8 @@ class OutcomeSignals:
                 attempt=attempt,
                 note=note_of(sender.request),
                 subject=subject_of(sender.name, sender.request),
-                # The last task of a canvas can start after any time, so beat sends no other one.
+                # The last task of a canvas can start after any amount of time, so beat sends no
+                # further message.
                 retry_at=self._context.now_or_host_time()
                 if is_replaced_by_task(sender.request)
                 else None,
@@ -525,7 +529,7 @@ class OutcomeSignals:
         self._recorder.close()
 
     def on_unknown(self, id: str, name: str, message: Any = None, **_: Any) -> None:  # noqa: A002 - Celery's name
-        """Receive task_unknown: the worker dropped the message of a task that is not registered."""
+        """Receive task_unknown. The worker dropped the message of a task that is not registered."""
         if is_run_id(id):
             attempt, error = attempt_of(message), f"NotRegistered: {name}"
             subject = subject_of(name, message)

@@ -1,9 +1,9 @@
-"""The guard and the recorder in a pool process that is spawned: a new interpreter inherits nothing.
+"""The guard and the recorder in a spawned pool process, whose new interpreter inherits nothing.
 
 billiard pickles the application for each such process, also for one that replaces a dead process.
-Celery creates the application there and calls each of its fixups with it. So ``SpawnedProcess`` is
-a fixup: it has the main process's ends of the channels, and installs guard and recorder as soon as
-Celery has imported the tasks.
+Celery creates the application there and calls each of its fixups with it. ``SpawnedProcess`` is
+therefore a fixup. It has the main process's ends of the channels, and installs guard and recorder
+as soon as Celery has imported the tasks.
 """
 
 import copyreg
@@ -111,7 +111,7 @@ class SpawnedProcess:
 def require_picklable(app: Celery, context: Context) -> None:
     """Raise ConfigurationError if spawned processes would have no guard.
 
-    They receive the fixups of the application, and what it gave to its Dynbeat.
+    They receive the fixups of the application, and the arguments of its Dynbeat.
     """
     keys = app.__reduce__()[1][-1]
     if not isinstance(keys, dict) or keys.get("fixups") is not app.fixups:

@@ -18,8 +18,8 @@ may have left the outcome with the main process, which then decides.
 
 A suspicion neither starts nor drops a run. A noted redelivery is not lost. The node that owns the
 run compares it with its pool (``pool_check``), and beat finds silent nodes (``rescue``). If the
-attempt is dead, either of them sends the run again. So a redelivered message leaves no copy of
-itself in the broker, however long the task runs.
+attempt is dead, either of them sends the run again. A redelivered message therefore leaves no copy
+in the broker, no matter how long the task runs.
 """
 
 import os
@@ -37,11 +37,11 @@ from celery_dynbeat.store.runs import attempts
 
 
 class StartAction(Enum):
-    """What the guard does with a message."""
+    """The guard's decision about a message."""
 
     START = auto()
     REFUSE = auto()
-    #: Drop the message. The row notes that the run is to be sent again if its attempt is dead.
+    #: Drop the message. The row notes that the run must be sent again if its attempt is dead.
     NOTE_REDELIVERY = auto()
 
 
@@ -175,14 +175,15 @@ def _decision(run: Run, *, started: bool) -> StartDecision:
 
 
 def _may_start_next(run: Run, delivery: Delivery) -> bool:
-    """Return whether a message may start the next attempt though it does not follow the last one.
+    """Return whether a message may start the next attempt without following the last attempt.
 
-    A requeued message names the attempt before the last one. Of a run that beat sent again, any
+    A requeued message names the attempt before the last attempt. Of a run that beat sent again, any
     message with the same count of retries may start the next attempt.
     """
     if run.status in START.sources:
         return run.retries == delivery.retries
-    # Workers of an older version count no attempts: the header of their retry is missing or old.
+    # Workers of an older version do not count attempts, so the header of their retry is missing or
+    # old.
     unrecorded_retry = run.status == Status.RETRYING and run.retry_at is None
     by_old_version = (
         delivery.expected_attempt is None or unrecorded_retry
@@ -220,6 +221,7 @@ def process_exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, PermissionError):
-        # PermissionError: the process has ended, and a process of another user has its id.
+        # PermissionError means that the process has ended, and a process of another user has its
+        # id.
         return False
     return True

@@ -1,4 +1,4 @@
-"""The guard around the body of each task: it lets one message start a run.
+"""The guard around the body of each task, which lets one message start a run.
 
 ``TaskGuard.wrap`` replaces ``run`` of a task before the pool forks. The message of a task that no
 schedule sent has no run id; the guard calls the body and does nothing else.
@@ -74,7 +74,7 @@ logger = logging.getLogger(__name__)
 
 #: The delay of the copy that the guard publishes while the database is unreachable.
 DEFER_SECONDS = 10
-#: What RabbitMQ's delayed delivery puts in front of the routing key: 28 bits.
+#: RabbitMQ's delayed delivery puts 28 bits in front of the routing key.
 _DELAY = re.compile(r"(?:[01]\.){28}")
 _lock = threading.Lock()
 
@@ -92,8 +92,8 @@ def guarded_request(base: Any, on_not_terminated: Callable[[Any, str, str], None
 
     It is for the main process. Celery sends ``task-started`` before the guard decides, and no event
     when the guard raises Ignore. Monitors would show a refused or deferred run as started
-    permanently. So the request sends one more event, through the worker's own event dispatcher and
-    with its settings:
+    permanently. The request therefore sends one more event, through the worker's own event
+    dispatcher and with its settings:
 
         RefusedMessage  -> task-revoked     a monitor that has ``succeeded`` or ``failed`` keeps it
         SkipRun, in a run -> task-revoked
@@ -112,7 +112,7 @@ def guarded_request(base: Any, on_not_terminated: Callable[[Any, str, str], None
         dynbeat_base = celery_request
 
         def on_failure(self, exc_info: Any, *args: Any, **kwargs: Any) -> Any:
-            """Handle what a pool process raised, Ignore and Reject included."""
+            """Handle an exception that a pool process raised, including Ignore and Reject."""
             with reporting(self._context):
                 result = super().on_failure(exc_info, *args, **kwargs)
             _send_event(self, exc_info.exception, is_run=claimed_run_id(self._context) is not None)
@@ -168,7 +168,7 @@ class TaskGuard:
         self._hostname = hostname
         self._outcomes = outcomes
         self._main_pid = main_pid or os.getpid()
-        # For each run: the messages that this process decides about or executes.
+        # The messages that this process decides about or executes, by run.
         self._handled: Counter[str] = Counter()
 
     def wrap(self, task: Task) -> None:
@@ -351,12 +351,12 @@ class TaskGuard:
             headers=headers,
         )
         try:
-            # Not task.apply_async: an override may not send the message, or may send it without
-            # the headers that assign it to this run.
+            # task.apply_async may be overridden. An override may not send the message, or may send
+            # it without the headers that assign it to this run.
             Task.apply_async(task, copy.args, copy.kwargs, **copy.options)
         except Exception as error:
-            # The broker is also unreachable. With acks_late it delivers the message again. Without
-            # acks_late, the sweep sends the run again.
+            # The broker is also unreachable. With acks_late it delivers the message again. If
+            # acks_late is off, the sweep sends the run again.
             logger.warning("run %s not deferred: %s", run_id, type(error).__name__)
             raise Reject(error, requeue=True) from error
         owner, name = schedule_of(request)
@@ -415,7 +415,7 @@ def queue_name(queue: Any) -> str:
 
 
 def delivered_queue(delivery_info: Mapping[str, Any], queues: Iterable[Queue]) -> str | None:
-    """Return the name of one of ``queues``, which the worker consumes; None if it is not clear.
+    """Return the name of one of ``queues``, which the worker consumes, or None if it is unclear.
 
     Celery passes on the exchange and the routing key of a message, not its queue. A routing key
     such as ``reports.user.42`` has no bound on its values, so it is not a label of a metric.
@@ -447,7 +447,7 @@ def delivered_queue(delivery_info: Mapping[str, Any], queues: Iterable[Queue]) -
 
 
 def _bindings(queue: Queue) -> set[tuple[str, str]]:
-    """Return exchange and routing key of each binding."""
+    """Return the exchange and the routing key of each binding."""
     bindings = [(queue.exchange, queue.routing_key)]
     bindings += [(each.exchange, each.routing_key) for each in queue.bindings]
     return {(getattr(exchange, "name", "") or "", key or "") for exchange, key in bindings}

@@ -186,7 +186,7 @@ class AlertTargetCalls(Calls):
     """The call for the targets of alerts, which have no owner."""
 
     def alert_targets(self, *, session: Session | None = None) -> Sequence[AlertTargetInfo]:
-        """Return what has become of the messages to each alert target, ordered by name.
+        """Return the results of the messages to each alert target, ordered by name.
 
         The list contains the targets in the settings of this process, and other targets that have
         messages or unsent alerts. The notices to owners appear as the target ``"(owners)"``.

@@ -1,4 +1,4 @@
-"""Cancel runs that have not started, or that wait for a retry: one of them, or many.
+"""Cancel one or many runs that have not started, or that wait for a retry.
 
 A cancelled run is ``revoked``, and the guard in the worker drops its message. Its schedule does not
 change: the fire time counts as run, also for ``max_runs``. A backfill or a request of
@@ -171,7 +171,7 @@ def _edits(rows: Sequence[Any]) -> Sequence[audit.Edit]:
 def release_buffered(
     context: Context, session: Session, rows: Sequence[Any], *, now: datetime
 ) -> None:
-    """Let beat send the runs that were buffered behind the cancelled ones."""
+    """Let beat send the buffered runs that waited for the cancelled runs."""
     schedule_ids = sorted({row.schedule_id for row in rows if row.schedule_id is not None})
     default = context.settings.overlap
     if unfinished.make_all_buffered_overdue(session, schedule_ids, default=default, now=now):

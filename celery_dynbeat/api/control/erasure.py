@@ -81,7 +81,7 @@ def erase_group(
     for owner in _owners_of(context, session, group=group):
         deleted += context.write(session, partial(_end, context, owner=owner, forgets=False))
         progress(rows + deleted)
-    # What was added during the erasure, also for owners without schedules.
+    # Rows that were added during the erasure, even for owners without schedules.
     _erase_history(context, session, owner=group, progress=lambda _deleted: None)
     context.write(session, partial(erasure.forget_in_messages, owner=group))
     _delete_groups(context, session, group=group)
@@ -89,7 +89,7 @@ def erase_group(
 
 
 def _lock_groups(context: Context, session: Session | None, *, group: str) -> None:
-    """Lock the rows of the groups in the caller's transaction: a group before its owners.
+    """Lock the rows of the groups in the caller's transaction, each group before its owners.
 
     Without a session, this does nothing: each owner is deleted in a separate transaction.
     """
@@ -169,7 +169,7 @@ def _end(context: Context, session: Session, *, owner: str, forgets: bool = True
             pass
     number = _delete_schedules(session, owner=owner, now=now)
     if forgets:
-        # After the schedules: no later message can name their alerts.
+        # This comes after the schedules, because no later message can name their alerts.
         erasure.forget_in_messages(session, owner=owner)
     return number
 

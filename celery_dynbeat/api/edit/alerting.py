@@ -1,4 +1,4 @@
-"""The alert rules and the ping URL of a schedule: their checks, and the row that beat checks."""
+"""Checks of the alert rules and the ping URL of a schedule, and the row that beat checks."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def rules_column(field: str, value: Any) -> dict[str, Any] | None:
-    """Return the column for the alert rules that a caller gave; None without a rule.
+    """Return the column for the alert rules that a caller gave, or None if there is no rule.
 
     Raises InvalidScheduleError.
     """
@@ -32,7 +32,7 @@ def rules_column(field: str, value: Any) -> dict[str, Any] | None:
 
 def ping_url_column(field: str, value: Any) -> str | None:
     """Return the column for a ping URL. ``check`` compares it with the settings."""
-    # No error shows a ping URL: it can contain a token.
+    # No error shows a ping URL, because the URL can contain a token.
     if value is None or isinstance(value, str):
         return value
     msg = f"{field} is of type {type(value).__name__}: must be a URL, or None"

@@ -97,7 +97,7 @@ def recording(
 ) -> Iterator[None]:
     """Write the fields of ``row`` that differ after the block; nothing if the version is the same.
 
-    A rename is written under both names, and a move under both owners: one row for each. A block
+    A rename is written as one row under each name, and a move as one row under each owner. A block
     that raises writes nothing.
     """
     if not context.settings.audit:
@@ -119,7 +119,8 @@ def recording(
             for each in dict.fromkeys((name, row.name))
         ]
         if row.owner != owner:
-            # Not the other owner: the erasure of one must leave nothing about it.
+            # Without the other owner, because the erasure of an owner must leave nothing about that
+            # owner.
             moved = {"schedule_id": row.id}
             edits = [replace(each, new={**moved, **new}) for each in edits]
             edits.append(Edit(owner=owner, name=name, action=action, new=moved, reason=reason))
@@ -197,7 +198,7 @@ def _value(name: str, value: Any) -> Any:
 def _readable(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``values`` with text for each value that no JSON column stores, such as NaN.
 
-    Only SQL by hand writes such values. An edit must still be able to replace or delete them.
+    Only manual SQL writes such values. An edit must still be able to replace or delete them.
     """
     return {name: _json_or_text(name, value) for name, value in values.items()}
 

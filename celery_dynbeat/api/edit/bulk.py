@@ -220,7 +220,7 @@ class BulkCalls(Calls):
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What a call does with each schedule, and the arguments of the call.
+    """The edit that a call makes to each schedule, and the arguments of the call.
 
     ``trigger`` is the new one, or None if it does not change. ``notifies`` is true if the edit can
     make a schedule due earlier.
@@ -304,7 +304,8 @@ def _edit_batch(
         zones = {owner: clock.timezone for owner, clock in clocks.items()}
     ids = [key.id for key in keys]
     rows = schedule_pages.lock_matching(session, ids, matching=matching)
-    # After the locks: beat may have advanced the rows while this transaction waited.
+    # Read after the rows are locked, because beat may have advanced them while this transaction
+    # waited.
     now = context.clock.now()
     changed: list[Schedule] = []
     failures: list[BulkFailure] = []

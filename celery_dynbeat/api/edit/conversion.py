@@ -1,4 +1,4 @@
-"""Conversion of a caller's objects to what a schedule stores: a trigger, the name of a task.
+"""Convert a caller's objects to the values that a schedule stores: a trigger, the name of a task.
 
 Celery's classes are imported only for a value that could be an instance of one.
 """
@@ -49,10 +49,10 @@ _TRIGGERS = (
 def trigger_of(given: object, *, app: Celery, timezone: str | None = None) -> Trigger:
     """Return the trigger for ``given``.
 
-    Celery's ``crontab`` follows the zone of the application that it names, else of ``app``. If that
-    is ``timezone``, the zone of triggers that name none, the trigger names no zone either. Raises
-    InvalidScheduleError with field ``"trigger"`` for an object of another type, and
-    InvalidTriggerError for a string or value that is not a valid trigger.
+    Celery's ``crontab`` follows the zone of the application that it names, or else the zone of
+    ``app``. If this zone is ``timezone``, the default zone of triggers, the resulting trigger does
+    not name a zone. Raises InvalidScheduleError with field ``"trigger"`` for an object of another
+    type, and InvalidTriggerError for a string or value that is not a valid trigger.
     """
     if isinstance(given, Trigger):
         return given
@@ -76,7 +76,7 @@ def task_name(field: str, given: object) -> str:
     from celery.app.task import Task  # noqa: PLC0415 - most callers pass a name
     from celery.canvas import Signature  # noqa: PLC0415
 
-    # A PromiseProxy of a task passes: its __class__ is the class of the task.
+    # A PromiseProxy of a task passes, because its __class__ is the class of the task.
     if isinstance(given, Task):
         return check_name(field, given.name)
     if isinstance(given, Signature):

@@ -1,4 +1,4 @@
-"""The edits of one schedule, each in the transaction of the caller.
+"""The edits of one schedule. Each edit runs in the caller's transaction.
 
 - A new trigger, span or max_runs, and a resume, set the next fire time from now. No edit fires
   retroactively.
@@ -88,8 +88,8 @@ def new_row(
 
     A trigger that names no zone uses the zone in ``clock``. The trigger uses ``calendars``. With
     ``enabled=False`` in ``given`` the schedule is paused. ``progress`` is the progress in another
-    scheduler. None means that no other scheduler has run it. Without ``is_limited`` any task and
-    interval is accepted, but beat still applies these limits. Raises InvalidScheduleError if a
+    scheduler. None means that no other scheduler has run it. If ``is_limited`` is false, any task
+    and interval is accepted, but beat still applies these limits. Raises InvalidScheduleError if a
     field is invalid or the schedule never fires, and InvalidTriggerError for an invalid trigger.
     """
     pause_reason, pause_end = _pause_reason(given), _given_pause_end(given, now=now)
@@ -237,7 +237,7 @@ def change(
     check_span(
         start_at=values.get("start_at", row.start_at), end_at=values.get("end_at", row.end_at)
     )
-    # Before the edit: the old trigger defines the missed fire times.
+    # This comes before the edit, because the old trigger defines the missed fire times.
     missed = timing.missed_fire_times(context, session, row, now=now) if is_replanned else None
     is_moved = is_replanned and row.trigger_kind == "once"
     if resume:
@@ -318,7 +318,8 @@ def _changed_columns(
     edited = ScheduleColumns.edited(row, values)
     limits.check(context, edited, trigger=trigger, calendars=calendars, now=now)
     values = {key: value for key, value in values.items() if not is_same(getattr(row, key), value)}
-    # Only new values: a setting or a task that has changed since does not prevent other edits.
+    # Only new values are checked, so that a later change of a setting or a task does not prevent
+    # other edits.
     alerting.check(context.settings, values)
     if not _ARGUMENT_COLUMNS.isdisjoint(values):
         stored = {key: getattr(row, key) for key in _ARGUMENT_COLUMNS}
@@ -460,7 +461,7 @@ def rename(context: Context, session: Session, row: Schedule, *, name: str, now:
 
 
 def spec_without_hashes(row: Schedule) -> str:
-    """Return the text of the row's trigger with the values of each ``H``."""
+    """Return the text of the row's trigger, with each ``H`` replaced by its value."""
     zone = None if row.inherits_timezone else row.timezone
     try:
         trigger = parse_trigger(row.trigger_kind, row.trigger_spec, timezone=zone)
@@ -571,7 +572,7 @@ def _pause_reason(given: Mapping[str, Any]) -> str | None:
 
 
 def as_trigger(context: Context, given: object) -> Trigger:
-    """Return the trigger for what a caller gave. Raises InvalidScheduleError."""
+    """Return the trigger for a value that a caller gave. Raises InvalidScheduleError."""
     return trigger_of(given, app=context.app, timezone=context.settings.timezone)
 
 

@@ -153,7 +153,8 @@ def _unknown_field(field: str) -> str:
 def merge_options(current: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``given`` with ``queue`` and ``priority`` moved into its ``options``.
 
-    Without ``options`` in ``given``, the other entries of the ``current`` options stay.
+    If ``given`` does not contain ``options``, the other entries of the ``current`` options are
+    kept.
     """
     merged = {key: value for key, value in given.items() if key not in {"queue", "priority"}}
     short = {key: given[key] for key in ("queue", "priority") if key in given}
@@ -202,7 +203,7 @@ def _check_duration(field: str, value: Any, *, allow_zero: bool = False) -> Any:
         return None
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    # Microseconds, so that the duration that a caller reads is the stored one.
+    # Rounded to microseconds, so that a caller reads exactly the stored duration.
     is_in_range = is_number and 0 <= seconds < MAX_SECONDS
     duration = timedelta(seconds=seconds) if is_in_range else None
     if duration is None or not (duration or allow_zero):

@@ -2,7 +2,7 @@
 
 dynbeat_owner_limits sets them by owner, and by group of owners. A create locks the rows of the
 groups and owners whose number of schedules is limited, in the order of their names, and then counts
-their schedules. So two creates at the same time cannot exceed a limit.
+their schedules. Two simultaneous creates therefore cannot exceed a limit.
 
 dynbeat_min_interval is checked against the next SAMPLE fire times, which are computed in the same
 way as beat computes them. For a cron expression this check takes about 10 ms. A minimum that
@@ -92,8 +92,9 @@ def check_trigger(
 def _check_cost(spec: ScheduleSpec, *, given: Trigger, after: datetime) -> None:
     """Raise InvalidScheduleError if a plan of ``spec`` takes too many steps.
 
-    A plan searches twice: for the fire time and for the next one. Both searches together may take
-    half of beat's budget for a plan, because the searches for later fire times may take more.
+    A plan searches twice: for the fire time, and for the fire time after it. Both searches together
+    may take half of beat's budget for a plan, because the searches for later fire times may take
+    more.
     """
     try:
         # The anchor of the schedule can make this preparation longer than the caller's trigger's.
@@ -128,7 +129,7 @@ def allowed_tasks_of(settings: Settings, owner: str) -> "Sequence[Limit]":
 
 
 def max_schedules_of(settings: Settings, owner: str) -> "Sequence[Limit]":
-    """Return the limits on the number of schedules: the limits of the groups, then of ``owner``.
+    """Return the limits on the number of schedules, first of the groups and then of ``owner``.
 
     The application itself (owner ``""``) has no limit. A group has its own limit and the limits of
     its groups.
@@ -179,11 +180,11 @@ def check_quota(
 ) -> None:
     """Raise OwnerLimitError if an owner, or a group of owners, would exceed its limit.
 
-    ``wanted`` is the number of new schedules for each owner. Call it in the transaction that
-    inserts them: it locks the owners. Paused and finished schedules count. The application itself
-    (owner ``""``) has no limit. With ``planned`` it only reads, for a transaction that inserts
-    nothing: these are schedules that count as present. ``leaving`` is the owner that a schedule
-    leaves: a group with both owners does not get another schedule.
+    ``wanted`` is the number of new schedules for each owner. Call this in the transaction that
+    inserts the schedules, because it locks the owners. Paused and finished schedules count. The
+    application itself (owner ``""``) has no limit. With ``planned`` it only reads, for a
+    transaction that inserts nothing: these are schedules that count as present. ``leaving`` is the
+    owner that a schedule leaves: a group with both owners does not get another schedule.
     """
     quotas = _quotas(context.settings, wanted)
     if leaving is not None:

@@ -1,4 +1,4 @@
-"""What the calls of one owner have in common: each names a schedule."""
+"""The base of an owner's calls, each of which names a schedule."""
 
 from sqlalchemy.orm import Session
 

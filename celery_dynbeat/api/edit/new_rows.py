@@ -30,7 +30,8 @@ from celery_dynbeat.triggers import Trigger
 class NewSchedule(NewFields, total=False):
     """One schedule for ``create_many``.
 
-    Without ``owner``, it belongs to the owner of the calls, or else to the application itself.
+    If ``owner`` is not given, it belongs to the owner of the calls, or else to the application
+    itself.
     """
 
     owner: str
@@ -92,7 +93,7 @@ _KEYS = frozenset({"owner", "name", "task", "trigger"})
 
 @dataclass(slots=True)
 class _New:
-    """One schedule: what the caller gave, and its row as planned with ``clock``.
+    """One schedule: the values that the caller gave, and the row planned with ``clock``.
 
     ``calendars`` are those that its trigger used.
     """

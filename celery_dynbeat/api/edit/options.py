@@ -1,8 +1,8 @@
 """The options of apply_async that a schedule accepts.
 
-Options of a single message (task_id, eta, group ...) are rejected: they cannot repeat. A schedule
-has its own ``expires_after`` in place of ``expires``. The bounds come from AMQP 0-9-1, so that
-no option is stored that all brokers reject.
+Options of a single message (task_id, eta, group ...) are rejected, because each message needs a
+different value. A schedule has its own ``expires_after`` in place of ``expires``. The bounds
+come from AMQP 0-9-1, so that no option is stored that all brokers reject.
 """
 
 import difflib
@@ -139,7 +139,7 @@ def _check_integers(field: str, value: Any) -> None:
 
 
 _CANVAS_HINT = "write a task that starts the other tasks, and schedule that task"
-#: What to use in place of an option of a single message.
+#: What to use instead of an option that belongs to a single message.
 _HINTS = {
     "expires": "use expires_after= of the schedule, in seconds or a timedelta",
     "eta": "use the trigger Once(instant), or start_at= for the first fire time of another trigger",

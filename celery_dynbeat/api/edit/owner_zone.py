@@ -42,8 +42,9 @@ def lock_many(
     """Return the clocks by owner, locked for this transaction.
 
     ``zoned`` are the owners whose zone is needed. Each of them gets a row, so that a change of the
-    zone waits. The rows of the others are locked if they exist. With a quota the rows are locked
-    exclusively: a later change of a share lock into an exclusive one could end in a deadlock.
+    zone waits. The rows of the others are locked if they exist. If there is a quota, the rows are
+    locked exclusively, because a later upgrade from a share lock to an exclusive lock could end in
+    a deadlock.
     """
     limits.lock_owners(context, session, names)
     found = owners.lock_values(session, _with_groups(names), inserted=zoned)

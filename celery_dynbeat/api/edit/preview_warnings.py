@@ -1,4 +1,4 @@
-"""What a user may not expect of a trigger that is valid."""
+"""Warnings about properties of a valid trigger that a user may not expect."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
@@ -27,13 +27,13 @@ def warnings_of(
     yield from _rare(spec, fire_times, now=now)
     yield from _exclusions(spec, fire_times, now=now)
     if not spec.jitter and not spec.key.startswith("\n"):
-        # The application itself has one schedule of each name. Users have many alike.
+        # The application itself has only one schedule with each name. Users have many alike.
         for cron in _crons(trigger):
             yield from _same_second(cron)
 
 
 def retry_warnings(retry: Retry | None, fire_times: Sequence[datetime]) -> Iterator[str]:
-    """Yield the warnings for a retry policy; ``fire_times`` are the next ones."""
+    """Yield the warnings for a retry policy. ``fire_times`` are the next fire times."""
     if retry is None or not retry.until_next_fire or not retry.times:
         return
     nearest = min((later - first for first, later in pairwise(fire_times)), default=None)

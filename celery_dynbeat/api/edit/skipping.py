@@ -41,7 +41,7 @@ def skip(
     *,
     now: datetime,
 ) -> bool:
-    """Take a fire time out of a locked row. Return False if that was done before.
+    """Take a fire time out of a locked row. Return False if it was already removed.
 
     Raises InvalidScheduleError and InvalidTriggerError.
     """
@@ -241,7 +241,7 @@ def _is_next(row: Schedule, spec: ScheduleSpec, fire_at: datetime, *, now: datet
     if row.next_fire_at is not None and row.next_fire_at <= fire_at:
         return False
     if row.next_fire_at is None and row.enabled and row.finished_at is None:
-        # Unplanned: beat plans it.
+        # The schedule is unplanned, so beat will plan it.
         return False
     if timing.has_reached_max_runs(row) or not _is_fire_time(spec, fire_at):
         return False

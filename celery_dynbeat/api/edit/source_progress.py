@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
-    """What the other scheduler has done.
+    """The progress of a schedule in the other scheduler.
 
     - ``after``: it has processed the fire times up to this instant. None means up to now.
     - ``last_run_at``: when it last sent the task.

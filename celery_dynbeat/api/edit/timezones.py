@@ -146,7 +146,8 @@ def _change(context: Context, session: Session, *, owner: str, zone: str | None)
     clock = owner_zone.read(context, session, owner, locked=locked)
     has_quiet_hours = clock.quiet_hours is not None
     if has_quiet_hours:
-        # Before the schedules that follow the zone: all rows are locked in the order of names.
+        # This comes before the schedules that follow the zone, because all rows are locked in the
+        # order of their names.
         owners.lock_all_schedules(session, owner=owner, batch_size=BATCH_SIZE)
     moved = _replan_all(context, session, owner=owner, timezone=timezone)
     if has_quiet_hours:
@@ -194,7 +195,8 @@ def _batches(context: Context, session: Session, *, owner: str, timezone: str) -
         )
         if not locked:
             return
-        # After the locks: beat may have advanced the rows while this transaction waited.
+        # Read after the rows are locked, because beat may have advanced them while this transaction
+        # waited.
         now = context.clock.now()
         yield _planned(context, session, locked, timezone=timezone, now=now)
         after = locked[-1].name
@@ -223,12 +225,12 @@ def follow(
 
     The caller sets the version of the row.
     """
-    # Before the change: the old zone defines the missed fire times.
+    # This comes before the change, because the old zone defines the missed fire times.
     missed = None
     if row.finished_at is None and row.next_fire_at is not None and row.next_fire_at <= now:
         missed = timing.missed_fire_times(context, session, row, now=now)
     row.timezone = timezone
-    # Without next_fire_at the row is finished, or beat has not planned it yet.
+    # If next_fire_at is NULL, the row is finished, or beat has not planned it yet.
     if row.finished_at is None and row.next_fire_at is not None:
         _replan(context, session, row, now=now)
     return missed

@@ -153,9 +153,9 @@ def replan(
 ) -> None:
     """Set the next fire time after an edit; a paused row stays out of the index.
 
-    ``trigger`` is the caller's, or None if the caller gave none. ``is_new_trigger`` means that it
-    differs from the stored one: a one-off may then have passed recently. Raises
-    InvalidScheduleError if the schedule never fires.
+    ``trigger`` is the caller's, or None if the caller gave none. ``is_new_trigger`` means that the
+    trigger differs from the stored trigger. In this case, a one-off may have passed recently.
+    Raises InvalidScheduleError if the schedule never fires.
     """
     if trigger is None:
         plan_from(context, session, row, now=now)
@@ -274,7 +274,7 @@ def _set_next_fire(
     row: ScheduleRow, spec: ScheduleSpec, fire_at: datetime | None, *, now: datetime
 ) -> None:
     row.next_fire_at, row.held_at = fire_at, None
-    # Not before now: beat reads the index from its watermark on.
+    # Not before now, because beat reads the index from its watermark on.
     row.next_run_at = None if fire_at is None else max(due_at(spec, fire_at, now=now), now)
     row.finished_at = now if fire_at is None else None
 
@@ -291,8 +291,8 @@ def _first_fire(
 def _check_has_no_run(
     session: Session, row: Schedule, fire_at: datetime, *, trigger: Trigger
 ) -> None:
-    # Without a flush: the edit of the row is incomplete. If a run exists, the unique key keeps it,
-    # even a revoked one, and beat would send nothing.
+    # Without a flush, because the edit of the row is incomplete. If a run exists, the unique key
+    # keeps it, even a revoked one, and beat would send nothing.
     with session.no_autoflush:
         has_run = runs.has_run(session, schedule_id=row.id, scheduled_for=fire_at)
     if has_run:

@@ -33,7 +33,7 @@ def read(session: Session, *triggers: Trigger | None) -> Calendars:
 
 
 def read_existing(session: Session, names: Iterable[str]) -> Calendars:
-    """Return the calendars with these names that exist. Without a name no query is made."""
+    """Return the calendars with these names that exist. If there are no names, no query is made."""
     wanted = {*names}
     if not wanted:
         return NO_CALENDARS

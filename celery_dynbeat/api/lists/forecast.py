@@ -3,8 +3,8 @@
     pages of the due index, a transaction for each -> groups of schedules -> runs by bin and queue
                  more schedules than ``Effort.rows` -> a random sample of them
 
-What is held waits for the end of its hold, if it has one. A run that must not overlap another one
-counts: how long a run will take is not known.
+A held schedule waits for the end of its hold, if the hold has an end. A run that must not overlap
+another one counts: how long a run will take is not known.
 """
 
 import json
@@ -44,7 +44,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Effort(NamedTuple):
-    """What one forecast may cost.
+    """The cost limits of one forecast.
 
     The schedules that it reads, the steps of its searches (``triggers.base``), and the index
     entries that it counts for the capacity.
@@ -223,7 +223,7 @@ def _ends(session: Session, owners: set[str], *, now: datetime) -> Callable[[str
     if not holds.of_owners(session, now=now, limit=1):
         return lambda _owner: of_all
     of_owner: dict[str, datetime] = {}
-    # In parts: an owner can be in many groups, and each name is a parameter.
+    # Read in parts, because an owner can be in many groups, and each name is a parameter.
     for part in in_parts(sorted(owners), OWNERS_PER_STATEMENT):
         of_owner |= holds.ends_of(session, part, now=now)
     earliest = of_all or datetime.min.replace(tzinfo=UTC)
@@ -294,7 +294,7 @@ def _most_starts(session: Session, *, now: datetime, entries: int) -> int | None
 def _started_minutes(
     session: Session, since: datetime, length: timedelta, spans: Sequence[int]
 ) -> Iterator[tuple[int, int]]:
-    """Yield the span and the minute of the starts of the first runs of each span."""
+    """Yield the span and the starting minute of the first runs of each span."""
     for number in spans:
         start = since + number * length
         for at in run_samples.start_times(session, since=start, limit=_MAX_STARTS):

@@ -34,7 +34,7 @@ class ForecastCalls(Calls):
         Paused schedules have no runs. A hold in force, ``skip()``, ``end_at``, ``max_runs`` and
         jitter are taken into account. Retries, reruns and manual runs cannot be foreseen. The call
         reads up to 200,000 schedules, 5,000 in each transaction, or a random sample if there are
-        more. A forecast of so many schedules takes seconds. The call imports the tasks of the
+        more. A forecast of this many schedules takes seconds. The call imports the tasks of the
         application, because their options determine the queue.
 
         Raises InvalidScheduleError.

@@ -98,7 +98,10 @@ def count(
     matching: ScheduleFilter,
     limit: int | None = None,
 ) -> BoundedCount:
-    """Return the number of matching schedules. With ``limit``, it reads only so many schedules."""
+    """Return the number of matching schedules.
+
+    If ``limit`` is given, it reads at most that many schedules.
+    """
     found, is_more = context.read_many(
         session, lambda session: schedule_pages.count(session, matching=matching, limit=limit)
     )

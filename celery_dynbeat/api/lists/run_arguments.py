@@ -73,7 +73,8 @@ class _Version:
     def is_result_of(self, edit: ChangeInfo) -> bool:
         """Return whether the edit can have made this version, with no missing edit in between.
 
-        Without audit, the schedule can be deleted and another one created under its name.
+        If there is no audit, the schedule can have been deleted and another schedule created under
+        its name.
         """
         empty: Mapping[str, Any] = {"args": [], "kwargs": {}} if _is_creation(edit) else {}
         own = {"version": self.number, "args": self.args, "kwargs": self.kwargs}
@@ -152,7 +153,7 @@ def _derived(
 
 
 def _is_creation(edit: ChangeInfo) -> bool:
-    """Return whether the edit created the schedule: a create, or the restore of a deletion."""
+    """Return whether the edit created the schedule, by a create or by the restore of a deletion."""
     return edit.before is None
 
 

@@ -1,4 +1,4 @@
-"""What the API returns for an alert."""
+"""The results of the API's calls for alerts."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -89,7 +89,7 @@ def _message_status(row: Any) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertTargetInfo(Info):
-    """What has become of the messages to an alert target in the last 7 days.
+    """The results of the messages to an alert target in the last 7 days.
 
     - ``urls`` is how many URLs the target has in the settings of this process.
     - ``unsent_alerts`` is the number of alerts that no message has reported yet, at most 10,000.

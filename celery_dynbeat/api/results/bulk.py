@@ -1,4 +1,4 @@
-"""What the API returns for an edit of many schedules."""
+"""The results of edits of many schedules."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

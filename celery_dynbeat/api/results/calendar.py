@@ -1,4 +1,4 @@
-"""What the API returns for a shared calendar."""
+"""The results of the API's calls for shared calendars."""
 
 from dataclasses import dataclass
 from datetime import date, datetime

@@ -1,4 +1,4 @@
-"""What the API returns for a change."""
+"""The results of the API's calls for changes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

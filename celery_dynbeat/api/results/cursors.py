@@ -48,7 +48,7 @@ def decode_one_of(
 ) -> tuple[str, tuple[Any, ...]]:
     """Return the order and the key in a cursor of one of the orders in ``parts``.
 
-    Raises InvalidScheduleError for another order, as if ``default`` were the only one.
+    Raises InvalidScheduleError for any order except ``default``.
     """
     found = order_of(cursor)
     order = found if isinstance(found, str) and found in parts else default

@@ -1,4 +1,4 @@
-"""What the API returns for upcoming fire times, and for a preview."""
+"""The results of the API's calls for upcoming fire times and previews."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -73,7 +73,7 @@ class PreviewedFireTime(Info):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview(Info):
-    """When a schedule would fire.
+    """The fire times that a schedule would have.
 
     - ``name`` is None if the call gave none.
     - ``trigger`` has the values that an ``H`` has in this schedule. If the given trigger names no

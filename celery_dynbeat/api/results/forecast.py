@@ -1,4 +1,4 @@
-"""What the API returns for a forecast."""
+"""The results of forecasts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

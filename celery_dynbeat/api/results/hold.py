@@ -1,4 +1,4 @@
-"""What the API returns for a hold."""
+"""The results of the API's calls for holds."""
 
 from dataclasses import dataclass
 from datetime import datetime

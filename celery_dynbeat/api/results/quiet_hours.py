@@ -1,4 +1,4 @@
-"""What the API returns for quiet hours."""
+"""The results of the API's calls for quiet hours."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

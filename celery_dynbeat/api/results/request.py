@@ -1,4 +1,4 @@
-"""What the API returns for a request."""
+"""The results of the API's calls for requests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the API returns for a run."""
+"""The results of the API's calls for runs."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta

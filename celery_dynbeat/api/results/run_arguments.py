@@ -1,4 +1,4 @@
-"""What the API returns for the arguments of a run."""
+"""The result of the call that returns the arguments of a run."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ class RunArguments(Info):
 
     If the arguments are not known, ``unknown`` is a sentence that says why, and ``args`` and
     ``kwargs`` are None. Otherwise, ``unknown`` is None. ``args`` and ``kwargs`` can be any JSON,
-    because SQL by hand can write any JSON.
+    because manual SQL can write any JSON.
     """
 
     args: Any = None

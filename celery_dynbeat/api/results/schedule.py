@@ -1,4 +1,4 @@
-"""What the API returns for a schedule."""
+"""The results of the API's calls for schedules."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -151,7 +151,7 @@ def _given_trigger(row: "ScheduleRow", trigger: Trigger) -> Trigger:
 
 
 def _tags(stored: Any) -> Sequence[str]:
-    """Return the tags as texts that can be encoded: SQL by hand can write any JSON."""
+    """Return the tags as texts that can be encoded: Manual SQL can write any JSON."""
     tags = stored if isinstance(stored, list) else []
     return [str(tag).encode(errors="replace").decode() for tag in tags]
 

@@ -1,4 +1,4 @@
-"""What the API returns for the use of limits."""
+"""The results of the calls that show how much of a limit is used."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class LimitUsage(Info):
 
     @property
     def remaining(self) -> int:
-        """How many more the limit allows, at least 0."""
+        """The number of further schedules or runs that the limit allows, at least 0."""
         return max(self.limit - self.used, 0)
 
 
@@ -32,7 +32,7 @@ class Usage(Info):
     """How many schedules and runs an owner or a group has, and the limits on these numbers.
 
     - ``limits`` are the limits on schedules: the limits of the owner's groups, the largest group
-      first, and then the owner's own. The list is empty if there are none.
+      first, and then the owner's own. The list is empty if there are no limits.
     - ``run_limits`` are the limits on runs in the same order: first max_running, and then
       max_starts_per_minute.
     - ``running`` is the number of runs that have a slot, and ``waiting`` is the number of runs that

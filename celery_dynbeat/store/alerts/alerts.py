@@ -1,7 +1,7 @@
 """Queries on alerts and on the state of their schedules, and the lists of alerts.
 
-None of them locks a schedule: beat's claim would skip it. So an alert has no foreign key, which an
-INSERT checks with a lock. The alert of a deleted schedule is deleted by ``delete``.
+None of them locks a schedule: beat's claim would skip it. An alert therefore has no foreign key,
+which an INSERT would check with a lock. The alert of a deleted schedule is deleted by ``delete``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -68,7 +68,10 @@ _SUBJECT: tuple[Any, ...] = (
 
 @in_index_order
 def subjects(session: Session, schedule_ids: Sequence[int]) -> Mapping[int, Row]:
-    """Return what an alert needs of these schedules, without locks. Deleted ones are left out."""
+    """Return the columns of these schedules that an alert needs, without locks.
+
+    Deleted ones are left out.
+    """
     statement = force_index(select(*_SUBJECT), SCHEDULES, "PRIMARY")
     found = read(session, statement.where(_SCHEDULE.id.in_(schedule_ids)))
     return {row.id: row for row in found}
@@ -187,7 +190,8 @@ def page(
     if owner is not None:
         statement = statement.where(Alert.owner == owner)
     if only_open and owner is not None:
-        # Not checked_at: the index has the rows of this condition in the order of their ids.
+        # Not ordered by checked_at, because the index has the rows of this condition in the order
+        # of their ids.
         statement = force_index(statement, Alert, OPEN_INDEX).where(Alert.recovered_at.is_(None))
     elif only_open:
         statement = statement.where(Alert.checked_at.is_not(None))

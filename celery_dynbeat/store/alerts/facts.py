@@ -10,9 +10,9 @@ are known need one INSERT. Facts are stored only in sessions with LIMITS in thei
 Context makes such sessions if its settings turn alerts on. A fact that cannot be stored is logged
 and dropped, because the state change is more important.
 
-A run is late by the time from when its schedule was due to its claim. After an outage a claim
-stores the MAX_FACTS latest runs. The other schedules are also late, but open no alert unless their
-next runs are late as well.
+A run is late by the time from when its schedule was due to its claim. After an outage, a claim
+stores facts of only the MAX_FACTS latest runs. The other late schedules open an alert only if their
+next runs are late too.
 """
 
 import heapq
@@ -126,7 +126,10 @@ def _may_be_slow(event: events.RunEnded) -> bool:
 
 
 def _may_have_facts(event: object) -> bool:
-    """Return whether an event may be a fact. Most runs end without a fact, and without its cost."""
+    """Return whether an event may be a fact.
+
+    Most runs end without a fact, so they do not have its cost.
+    """
     if isinstance(event, events.RunEnded):
         return event.status == Status.FAILED or _may_be_slow(event)
     return True
@@ -145,7 +148,7 @@ _OF_EVENTS: Mapping[type, Callable[[Any, Limits], Iterable[NewFact]]] = {
 def connect(settings: Settings) -> Mapping[str, Any]:
     """Store the facts of this process. A second call changes nothing.
 
-    Return what the ``info`` of each session must contain whose facts are stored.
+    Return the entries that a session's ``info`` must contain so that its facts are stored.
     """
     subscribe_in_transaction(store, *_OF_EVENTS, wants=_may_have_facts)
     return {LIMITS: Limits(settings.alert_late_after, settings.alert_slow_after)}

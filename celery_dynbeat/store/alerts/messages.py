@@ -39,7 +39,8 @@ MAX_TAKEN = 10_000
 MAX_UNSENT = 10_000
 #: Ids in one statement.
 _IDS = 1_000
-#: Messages that are read to find the next one. More wait only if many targets do not answer.
+#: The number of messages that are read to find the next message. More wait only if many targets do
+#: not answer.
 _NEXT = 100
 # A literal: PostgreSQL does not take two parameters for the same expression.
 _IS_NOTICE = AlertMessage.target.like(literal_column(f"'{NOTICE_TARGET}%'"))
@@ -71,7 +72,7 @@ def waiting(session: Session) -> Sequence[Waiting]:
 
     Reads two entries of an index for each target that any alert has, and the recoveries and
     warnings that wait for longer than an error. They are two statements or more: MariaDB reads the
-    whole index for a recursive one.
+    whole index for a recursive query.
     """
     found, target = [], _next_target(session, "")
     while target is not None:
@@ -107,7 +108,8 @@ def _oldest(
 
 
 def _next_target(session: Session, after: str) -> str | None:
-    # Not min(): without statistics, PostgreSQL would read the alerts of all later targets.
+    # min() would be slow, because without statistics, PostgreSQL would read the alerts of all later
+    # targets.
     later = select(Alert.target).where(Alert.target > after)
     return session.scalar(later.order_by(Alert.target).limit(1))
 
@@ -168,7 +170,7 @@ def lock_unsent(
 
 
 def _has_lasted(now: datetime, damping: timedelta) -> ColumnElement[bool]:
-    # After now: the clock was set back.
+    # An instant after ``now`` means that the clock was set back.
     return or_(Alert.unsent_at <= now - damping, Alert.unsent_at > now)
 
 
@@ -275,7 +277,7 @@ def lease(
     """Assign the message that has been due the longest to ``node``; None if there is none.
 
     Until ``until`` no other beat tries it. Messages of the targets ``without`` are left. Messages
-    to operators are first, and without ``with_notices`` the only ones.
+    to operators come first. If ``with_notices`` is false, only they are assigned.
     """
     # Errors are written before warnings and recoveries.
     oldest = select(AlertMessage).order_by(AlertMessage.next_try_at, AlertMessage.id).limit(1)
@@ -291,7 +293,7 @@ def lease(
 
 
 def next_try_at(session: Session) -> datetime | None:
-    """Return when the next message can be leased; None without messages that are not ended."""
+    """Return when the next message can be leased, or None if all messages have ended."""
     columns = (AlertMessage.next_try_at, AlertMessage.leased_until)
     waiting = select(*columns).where(AlertMessage.next_try_at.is_not(None))
     rows: Any = session.execute(waiting.order_by(AlertMessage.next_try_at).limit(_NEXT)).all()

@@ -87,7 +87,7 @@ def others_of(session: Session, *, schedule_ids: Sequence[int]) -> Sequence[Row]
 
 
 def schedules_of(session: Session, schedule_ids: Sequence[int]) -> Mapping[int, Any]:
-    """Return what a notice shows of schedules, by their ids. Deleted ones are left out."""
+    """Return the columns of schedules that a notice shows, by id. Deleted ones are left out."""
     columns = (Schedule.id, Schedule.owner, Schedule.name, Schedule.next_run_at)
     shown = select(*columns, Schedule.pause_after_failures).where(Schedule.id.in_(schedule_ids))
     return {row.id: row for row in session.execute(shown)}

@@ -39,7 +39,7 @@ MAX_IN_LIST = 1_000
 #: The order of the index of unfinished runs, so that the planner uses it. Without it the planner
 #: expects to find such a run soon by reading the history.
 UNFINISHED_ORDER = (Run.finished_at, Run.schedule_id)
-#: The reverse of the same index: the newest runs first.
+#: The same index in reverse order, with the newest runs first.
 NEWEST_UNFINISHED = (Run.finished_at.desc(), Run.schedule_id.desc(), Run.id.desc())
 UNFINISHED_INDEX = "ix_dynbeat_run_newest_unfinished"
 FIRE_TIME_INDEX = "uq_dynbeat_run_schedule_id_scheduled_for"
@@ -65,7 +65,7 @@ def has_run(session: Session, *, schedule_id: int, scheduled_for: datetime) -> b
 
 def has_waiting(session: Session) -> bool:
     """Return whether a run waits for a slot of its owner (``store.slots``)."""
-    # Not the model: few beats need it.
+    # Without the model, because few beats need it.
     names = db.table_names()
     slots = table(names.of("slot"), column("admitted_at"), schema=names.schema)
     waiting: Select[Any] = (
@@ -130,8 +130,8 @@ def _mark_sent(capabilities: Capabilities) -> tuple[Select[Any] | None, Update]:
 def mark_unpublishable(session: Session, *, run_id: str, now: datetime, error: str) -> int:
     """Move an unstarted run to failed, because no broker accepts it. Return the row count.
 
-    A run that another transaction has locked does not change: the sweep sends it again. Maintenance
-    corrects the schedule of the run (``store.failing``).
+    A run that another transaction has locked does not change, so the sweep sends it again.
+    Maintenance corrects the schedule of the run (``store.failing``).
     """
     unstarted = (Run.id == run_id, Run.status.in_(GIVE_UP.sources))
     failed = {"status": Status.FAILED, "finished_at": now, "error": error, "overdue_at": None}
@@ -144,10 +144,10 @@ def earliest_overdue_at(*, since: Any = None, until: Any) -> Any:
     """Return a subquery for the earliest ``overdue_at`` up to ``until``.
 
     It starts at ``since`` if that is given. Rows after ``until`` are sent runs that have not
-    started: most of them leave the index before they are overdue.
+    started. Most of them leave the index before they are overdue.
     """
     overdue_at = RUNS.c.overdue_at
-    # Not min(): if PostgreSQL expects few rows, it reads all of them.
+    # min() would be slow, because if PostgreSQL expects few rows, it reads all of them.
     earliest = select(overdue_at).where(overdue_at.is_not(None), overdue_at <= until)
     if since is not None:
         earliest = earliest.where(overdue_at >= since)
@@ -234,7 +234,7 @@ def lock_overdue(
 
 
 def lease(session: Session, ids: Sequence[str], *, overdue_at: datetime) -> int:
-    """Set ``overdue_at``: no other beat publishes the runs earlier. Return the row count.
+    """Set ``overdue_at``, so that no other beat publishes the runs earlier. Return the row count.
 
     Runs that another transaction has locked do not change.
     """
@@ -328,8 +328,9 @@ def is_unfinished_of(session: Session, schedule_ids: Sequence[int]) -> ColumnEle
     """
     if not capabilities_of(session.get_bind(Run).dialect).has_lateral:
         return and_(Run.finished_at.is_(None), Run.schedule_id.in_(schedule_ids))
-    # Two statements: the planner may run a subquery of the UPDATE once per row. The ids are the
-    # only condition here: with another one, PostgreSQL may parse the ids again for each row.
+    # These are two statements, because the planner may run a subquery of the UPDATE once per row.
+    # The ids are the only condition here: with another one, PostgreSQL may parse the ids again for
+    # each row.
     ids = session.scalars(newest_unfinished((Run.id,), schedule_ids)).all()
     return Run.id == statements.any_element_of(Run.id, ids)
 
@@ -391,7 +392,8 @@ def revoke_unstarted(
 def revoke_owner(session: Session, *, owner: str, now: datetime, reason: str) -> int:
     """Move the unstarted runs of all schedules of ``owner`` to revoked and return their number."""
     schedule_ids = session.scalars(select(Schedule.id).where(Schedule.owner == owner)).all()
-    # By ids, for the index of unfinished runs: with a subquery MariaDB reads the whole history.
+    # Selected by ids, so that the index of unfinished runs is used. With a subquery, MariaDB reads
+    # the whole history.
     return sum(
         revoke_unstarted(session, schedule_ids=part, now=now, reason=reason)
         for part in statements.in_parts(schedule_ids, MAX_IN_LIST)

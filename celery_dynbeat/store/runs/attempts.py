@@ -82,7 +82,7 @@ class AttemptStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnd:
-    """How an attempt ended: succeeded, failed, revoked, or retrying until ``retry_at``.
+    """The end of an attempt: succeeded, failed, revoked, or retrying until ``retry_at``.
 
     If ``sent_by_beat`` is true, beat sends that retry. Otherwise, Celery has sent it.
     ``attempt=None`` means the current attempt of this worker. The main process does not know the
@@ -121,8 +121,9 @@ def restart(session: Session, attempt_start: AttemptStart, *, now: datetime) -> 
 def note_redelivery(session: Session, *, run_id: str, attempt: int) -> bool:
     """Record that a run's message was delivered again while the node of ``attempt`` is alive.
 
-    A lost run becomes running again: its node was only silent, and compares its runs with its pool.
-    The message can then be dropped: if the node loses the attempt, beat sends the run again.
+    A lost run becomes running again, because its node was only silent and compares its runs with
+    its pool. The message can then be dropped: if the node loses the attempt, beat sends the run
+    again.
     """
     statement = (
         update(Run)
@@ -153,8 +154,8 @@ def _literal(status: Status) -> ColumnElement[str]:
 
 
 def _start_statement(condition: ColumnElement[bool]) -> Update:
-    # The start is never before the registration of its node, even if the clock was set back: the
-    # run would count as lost.
+    # Even if the clock was set back, the start is never before the registration of the node.
+    # Otherwise, the run would count as lost.
     node_started_at = (
         select(_node.started_at)
         .where(
@@ -188,7 +189,7 @@ def _start_statement(condition: ColumnElement[bool]) -> Update:
     )
 
 
-# Constants: building such a statement takes longer than executing it.
+# These statements are constants, because building one takes longer than executing it.
 _retry = and_(is_one_of(_run.status, START_RETRY.sources), _run.retries < bindparam("tries"))
 _START = _start_statement(or_(is_one_of(_run.status, START.sources), _retry))
 _START_REPLACEMENT = _start_statement(
@@ -202,8 +203,8 @@ _RESTART = _start_statement(
 def finish(session: Session, attempt_end: AttemptEnd) -> bool:
     """End an attempt.
 
-    Other attempts do not change. A lost run changes, and a run that waits for a new start because
-    it was lost: its worker was only slow.
+    Other attempts do not change. A lost run changes, as does a run that waits for a new start
+    because it was lost. In both cases, the worker was only slow.
     """
     return execute_dml(session, *finishing(attempt_end)) == 1
 
@@ -229,7 +230,7 @@ def finish_and_start(
 ) -> tuple[bool, bool]:
     """Do ``finish`` and ``start`` of two runs in one transaction; return what each returned.
 
-    Where the database has UPDATE in a WITH clause, it is one statement.
+    If the database supports UPDATE in a WITH clause, this is one statement.
     """
     assert attempt_end.run_id != attempt_start.run_id  # noqa: S101 - one statement changes a row once
     finish_statement, finish_values = finishing(attempt_end)
@@ -363,7 +364,7 @@ def undo_start(
 
     The process did not learn that its commit succeeded, so the task did not run. A later start by
     the same process stays. Beat resends the message, and the first message starts the run. A lost
-    run is also sent again: its node was only silent.
+    run is also sent again, because its node was only silent.
     """
     statement = (
         update(Run)

@@ -13,7 +13,8 @@ from celery_dynbeat.store.runs import FIRE_TIME_INDEX
 
 #: Rows of history in which the first query searches. Most schedules succeeded in one of them.
 FIRST_ROWS = 100
-#: Rows of history in which the second query searches: a week of failures at one a minute.
+#: The number of rows of history that the second query searches, which is a week of failures at one
+#: per minute.
 MAX_ROWS = 10_000
 
 

@@ -46,7 +46,7 @@ def delete_finished(session: Session, ids: Sequence[str]) -> int:
     """
     if not ids:
         return 0
-    # Lock the rows first: two beats that delete the same rows would wait for each other.
+    # Lock the rows first. Otherwise, two beats that delete the same rows would wait for each other.
     free = select(Run.id).where(Run.id.in_(ids), Run.finished_at.is_not(None))
     # InnoDB locks each row that it scans, and prefers to scan a small table. Another beat would
     # then skip rows that this beat does not delete.

@@ -80,7 +80,7 @@ class RunFilter:
 
     @property
     def group(self) -> str | None:
-        """The group of owners; None for one owner or for all."""
+        """The group of owners, or None for one owner or for all."""
         return self.owner if self.owner is not None and is_group(self.owner) else None
 
     @property
@@ -144,7 +144,7 @@ def unfinished_scan(matching: RunFilter, *, has_schedule: bool = True) -> Scan:
     """Return how to read the unfinished runs that match, by schedule.
 
     Only unfinished runs are read. With ``has_schedule=False``, these are runs whose schedule was
-    deleted. NULL has another place in the order of each database.
+    deleted. Each database puts NULL at a different place in the order.
     """
     is_null = Run.schedule_id.is_(None)
     of_schedule: ColumnElement[bool] = ~is_null if has_schedule else is_null
@@ -194,6 +194,7 @@ def _in_id_span(matching: RunFilter) -> Sequence[ColumnElement[bool]]:
 def _with_status(matching: RunFilter) -> Sequence[ColumnElement[bool]]:
     if not matching.statuses:
         return []
-    # Literals: the planner must see that the condition implies the condition of a partial index.
+    # These are literals, because the planner must see that the condition implies the condition of a
+    # partial index.
     values = list(matching.statuses)
     return [Run.status.in_(bindparam("statuses", values, expanding=True, literal_execute=True))]

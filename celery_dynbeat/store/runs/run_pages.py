@@ -1,7 +1,8 @@
 """Pages and counts of the history of runs.
 
-``run_filters`` says which index a history is read from. A page reads MAX_SCANNED rows at most. So a
-page whose filter matches rarely ends before it is full, and its cursor continues the scan.
+``run_filters`` says which index a history is read from. A page reads MAX_SCANNED rows at most. A
+page whose filter rarely matches therefore ends before it is full, and its cursor continues the
+scan.
 
 Unfinished runs are rare, and an index selects them, but not in the order of a history. Up to
 MAX_SCANNED of them are read and sorted here. If there are more, a page of all owners has the order
@@ -40,16 +41,16 @@ from celery_dynbeat.store.runs.run_filters import (
 MAX_SCANNED = 10_000
 #: Owners of a group whose runs a statistic or a count with a span reads. There can be more owners.
 MAX_GROUP_OWNERS = 200
-#: What the keys of all orders consist of.
+#: The columns in the keys of all orders.
 _KEY_COLUMNS = (Run.id, Run.scheduled_for, Run.schedule_id)
-#: Greater than the id of each run.
+#: This is greater than the id of any run.
 _LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 Key: TypeAlias = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The run with which a page ends: the order of the page, and the key of the run in it."""
+    """The last run of a page: the order of the page, and the key of the run in this order."""
 
     order: RunOrder
     key: Key
@@ -57,7 +58,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class RunRows:
-    """The runs of a page, and after which position the next one starts; None after the last."""
+    """The runs of a page, and the position before the next page; None after the last page."""
 
     rows: Sequence[Any]
     last: Position | None
@@ -185,7 +186,7 @@ def unfinished_keys(
     They are ordered by schedule, and newest first in each. Runs of deleted schedules come last.
     """
     rows: Sequence[Any] = ()
-    # 0: the runs with a schedule are in the previous pages.
+    # 0 means that the runs with a schedule are in the previous pages.
     if after is None or after.key[0]:
         scan = unfinished_scan(matching)
         found = _scanned_page(session, scan, after=after, limit=limit, columns=_KEY_COLUMNS)
@@ -280,7 +281,7 @@ def _end_of_scan(
 
 
 def _key_of(row: Any, order: RunOrder) -> Key:
-    # 0: the schedule was deleted.
+    # 0 means that the schedule was deleted.
     return tuple(getattr(row, name) or 0 for name in KEYS[order])
 
 
@@ -293,7 +294,7 @@ def _in_order(session: Session, statement: Any, scan: Scan) -> Any:
 
 
 def _before(scan: Scan, key: Key) -> ColumnElement[bool]:
-    """Return the condition that a row comes before ``key``: a range of the first column."""
+    """Return the condition that a row comes before ``key``, as a range of the first column."""
     columns, values = _compared(scan, key)
     if len(columns) == 1:
         return and_(columns[0] < values[0])
@@ -339,7 +340,7 @@ def _count_of_group(session: Session, matching: RunFilter, group: str) -> tuple[
     if matching.since is None and matching.until is None:
         found, is_more = _count(session, group_scan(matching, group))
         return min(found, MAX_SCANNED), is_more
-    # The span is a range of the index of each owner, not of the group.
+    # The span is a range in the index of each owner, but not in an index of the group.
     names = _owners_of(session, group, after="", limit=MAX_GROUP_OWNERS + 1)
     total, is_more, left = 0, len(names) > MAX_GROUP_OWNERS, MAX_SCANNED
     for owner in names[:MAX_GROUP_OWNERS]:

@@ -1,7 +1,7 @@
-"""What the runs of the last minutes were like, without reading all of them.
+"""Statistics of the runs of the last minutes, without reading all of them.
 
-The id of a run begins with the time of its creation. So the runs of a span of time are a range of
-the primary key, whose end costs little to read.
+The id of a run begins with the time of its creation. The runs of a span of time are therefore a
+range of the primary key, whose end costs little to read.
 """
 
 from collections.abc import Sequence
@@ -76,10 +76,12 @@ def failed(session: Session, *, since: datetime, limit: int) -> tuple[Sequence[s
     """Return the ids of runs created since an instant that failed or were lost, newest first.
 
     The second value is whether these are all. PostgreSQL has an index of such runs and returns the
-    newest ``limit``. Elsewhere they are searched among the newest ``limit`` runs of any status.
+    newest ``limit``. On other databases, they are searched among the newest ``limit`` runs of any
+    status.
     """
     of_span = [Run.id >= first_run_id(since)]
-    # Literals: the planner must see that the condition implies the condition of the index.
+    # These are literals, because the planner must see that the condition implies the condition of
+    # the index.
     statuses: Any = bindparam("statuses", list(UNSUCCESSFUL), expanding=True, literal_execute=True)
     is_failed = Run.status.in_(statuses)
     if capabilities_of(session.get_bind(Run).dialect).has_partial_indexes:

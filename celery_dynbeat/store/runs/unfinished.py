@@ -46,7 +46,7 @@ _OVERLAP_COLUMNS: tuple[Any, ...] = (
 )
 #: Unfinished runs of one schedule that the overlap policy reads.
 MAX_UNFINISHED = 100
-#: Buffered runs of one schedule that are read; usually there is one.
+#: The maximum number of buffered runs of one schedule that are read. Usually, there is only one.
 MAX_RELEASED = 10
 
 
@@ -79,7 +79,8 @@ def _unfinished(schedule_ids: Sequence[int], *, limit: int) -> Select[Any]:
     statement = (
         force_index(select(*_OVERLAP_COLUMNS), Run, UNFINISHED_INDEX).where(*unended).limit(limit)
     )
-    # Index order is possible only for one schedule: the rows of a list would be sorted.
+    # Index order is possible only for a single schedule, because the rows of a list would be
+    # sorted.
     return statement.order_by(*NEWEST_UNFINISHED) if len(schedule_ids) == 1 else statement
 
 
@@ -105,7 +106,8 @@ def cancel_replaced(
     """Cancel the unfinished runs of the schedules except those in ``by``, which replace them.
 
     Unstarted runs are revoked. Running runs are marked as cancelled, so that no message starts them
-    again. Returns the ids of the newly marked runs: beat asks their workers to terminate them.
+    again. Returns the ids of the newly marked runs, so that beat can ask their workers to terminate
+    them.
     """
     if not schedule_ids:
         return []
@@ -151,15 +153,15 @@ def note_termination_failure(session: Session, *, run_ids: Sequence[str], reason
 def make_buffered_overdue(session: Session, *, run_id: str, now: datetime) -> int:
     """Make the run that is buffered behind ``run_id`` overdue, so that beat sends it at once.
 
-    Returns the number of changed runs. A run that another transaction has locked does not change:
-    the sweep sends it later.
+    Returns the number of changed runs. A run that another transaction has locked does not change,
+    so the sweep sends it later.
     """
     schedule_id = select(Run.schedule_id).where(Run.id == run_id).scalar_subquery()
     unsent = (
         Run.status == Status.PENDING,
         Run.sent_at.is_(None),
         Run.origin == Origin.SCHEDULE,
-        # NULL: it waits for a slot of its owner.
+        # NULL means that the run waits for a slot of its owner.
         Run.overdue_at.is_not(None),
     )
     # This is the worker's transaction, without the setting of ``in_index_order``. A small limit in
@@ -220,7 +222,8 @@ def lock_lost(
     """
     lost = and_(
         Run.finished_at.is_(None),
-        # Before the joins: a backlog of other unfinished runs is not joined.
+        # The limit comes before the joins, so that a backlog of other unfinished runs is not
+        # joined.
         Run.status.in_(LOSE.sources),
         or_(_is_orphaned(silent_since), _is_unheard_of(now, max_run_time)),
     )
@@ -307,7 +310,7 @@ def _is_unheard_of(now: datetime, max_run_time: timedelta) -> Any:
     longest = func.coalesce(Schedule.max_run_time, max_run_time.total_seconds())
     return and_(
         Run.status == Status.RETRYING,
-        # A retry, and the replacement by one task, have an instant: beat sends them again.
+        # A retry and a replacement by a single task have an instant, so beat sends them again.
         Run.retry_at.is_(None),
         seconds_between(Run.started_at, literal(now, UtcDateTime())) > longest,
     )
@@ -336,7 +339,10 @@ def end_lost(
 
 
 def rerun(session: Session, ids: Sequence[str], *, now: datetime, error: str) -> int:
-    """Move running runs to pending: beat sends them for a new attempt. Return their number."""
+    """Move running runs to pending, so that beat sends them for a new attempt.
+
+    Return their number.
+    """
     if not ids:
         return 0
     statement = (

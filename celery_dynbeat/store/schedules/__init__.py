@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _IDS = 1_000
 #: ``managed_by`` of a row that follows an entry of Celery's ``beat_schedule``.
 MANAGED_BY_CONFIG = "config"
-#: The start of such a row's ``paused_reason`` while its entry is refused.
+#: The beginning of a row's ``paused_reason`` while its entry is refused.
 REFUSED_PREFIX = "the beat_schedule entry is refused: "
 
 #: Columns that an INSERT without them sets to NULL.
@@ -51,7 +51,7 @@ def add(session: Session, values: Mapping[str, Any]) -> int:
             result = session.execute(_INSERT, values, bind_arguments={"mapper": Schedule})
     except IntegrityError as error:
         owner, name = values["owner"], values["name"]
-        # A locking read: the caller's snapshot may be older than the existing row.
+        # The read locks the row, because the caller's snapshot may be older than the existing row.
         if lock(session, owner=owner, name=name) is None:
             raise
         raise ScheduleExistsError(owner=owner, name=name) from error
@@ -62,8 +62,8 @@ def add(session: Session, values: Mapping[str, Any]) -> int:
 def add_many(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert schedules that all have the same columns.
 
-    Raises ScheduleExistsError for the first name that exists. The caller must then roll back the
-    transaction: some rows may be inserted.
+    Raises ScheduleExistsError for the first name that exists. In this case, the caller must roll
+    back the transaction, because some rows may have been inserted.
     """
     try:
         with savepoint(session):
@@ -113,8 +113,8 @@ def ids_of(
 ) -> Mapping[tuple[str, str], int]:
     """Return the ids of new schedules by owner and name; ``after`` was the newest id before them.
 
-    A query by these keys takes ten times as long. Only a row that SQL by hand gave a large id, for
-    which the sequence did not advance, makes that query necessary.
+    A query by these keys takes ten times as long. That query is necessary only if manual SQL
+    inserted a row with a large id without advancing the sequence.
     """
     newer = select(Schedule.owner, Schedule.name, Schedule.id).where(Schedule.id > after)
     wanted = set(keys)
@@ -164,7 +164,8 @@ def find_id(session: Session, *, owner: str | None, name: str | None) -> int | N
 def lock(session: Session, *, owner: str, name: str, waits: bool = True) -> Schedule | None:
     """Return the schedule locked for this transaction, or None.
 
-    Waits for a beat that has locked it. Unless it ``waits``, raise RowLockedError then.
+    Waits for a beat that has locked it. If another transaction has locked the row and ``waits`` is
+    false, raise RowLockedError.
     """
     statement = _named(owner, name).with_for_update(skip_locked=not waits)
     row = session.scalars(statement.execution_options(populate_existing=True)).one_or_none()
@@ -232,7 +233,7 @@ def rename(session: Session, row: Schedule, *, name: str) -> None:
             row.name = name
             session.flush()
     except IntegrityError as error:
-        # A locking read, as in ``add``.
+        # The read locks the row, as in ``add``.
         if lock(session, owner=owner, name=name) is None:
             raise
         raise ScheduleExistsError(owner=owner, name=name) from error
@@ -266,7 +267,7 @@ def delete_of_owner(session: Session, *, owner: str) -> int:
         delete(Request).where(Request.schedule_id.in_(schedule_ids)),
         execution_options={"synchronize_session": False},
     )
-    # By their ids: with a subquery MariaDB reads all checks.
+    # Selected by ids, because with a subquery, MariaDB reads all checks.
     _delete_checks(session, session.scalars(schedule_ids).all())
     _delete_alerts(session, schedule_ids)
     result = session.execute(delete(Schedule).where(Schedule.owner == owner))
@@ -309,7 +310,8 @@ def batches_of_owner(session: Session, *, owner: str, limit: int) -> Iterator[Se
         rows = _load(session, statement.where(Schedule.name > rows[-1].name))
 
 
-# Not on the generator: the setting must not last between two batches in the caller's transaction.
+# The decorator is not on the generator, because the setting must not last between two batches in
+# the caller's transaction.
 @in_index_order
 def _load(session: Session, statement: Select[Schedule]) -> Sequence[Schedule]:
     return session.scalars(statement).all()

@@ -37,8 +37,8 @@ _EXAMPLE = '[{"kind":"cron","spec":"0 9 * * mon-fri"},{"kind":"every","spec":"P1
 class AnyOf(Composite):
     """Fire when any of 2 to 20 triggers fires, but only once if several fire at one instant.
 
-    The triggers are a set: their order is not kept, and a repeated trigger counts once. The members
-    of a nested ``AnyOf``, even within an exclusion, count as members of this one.
+    The triggers are a set. Their order is not kept, and a repeated trigger counts once. The members
+    of a nested ``AnyOf``, even within an exclusion, count as members of this trigger.
 
     Raises ``InvalidTriggerError`` with field ``"triggers"``, or ``"spec"`` if it is too large.
 
@@ -109,7 +109,8 @@ class AnyOf(Composite):
     def shortest_interval(self, *, after: datetime, sample: int = SAMPLE) -> timedelta | None:
         """Return the shortest interval between two of the next ``sample`` fire times.
 
-        The fire times of each part are also sampled: a part may begin long after the others.
+        The fire times of each part are also sampled, because a part may begin long after the
+        others.
         """
         after = utc(after, field="after")
         share = max(sample // len(self.triggers), _MIN_SAMPLE)

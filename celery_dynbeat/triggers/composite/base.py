@@ -20,7 +20,7 @@ from celery_dynbeat.triggers.base import (
 )
 from celery_dynbeat.triggers.wrappers import BudgetedTrigger, check_preparation, too_many_steps
 
-# The instant from which ``checked`` searches: no search looks back past the year 1900.
+# The instant from which ``checked`` searches. No search goes back past the year 1900.
 CHECKED_FROM = datetime(1901, 1, 1, tzinfo=UTC)
 
 #: Calendars that one trigger names. Each plan of its schedule reads them.
@@ -183,7 +183,10 @@ def part_json(part: Trigger) -> dict[str, object]:
 
 
 def row_part_json(part: Trigger) -> dict[str, object]:
-    """Return a part for the JSON of a row. Without the key ``timezone`` it follows the row's."""
+    """Return a part for the JSON of a row.
+
+    If the key ``timezone`` is missing, it follows the zone of the row.
+    """
     data: dict[str, object] = {**part.to_json()}
     if isinstance(part, Composite):
         data["spec"] = json.loads(part.row_spec)

@@ -1,8 +1,8 @@
 """Excluding: a trigger without its fire times on certain days.
 
-A search ends after MAX_EXCLUDED_DAYS days or LONGEST_SEARCH, whichever comes first: then there is
-no fire time. Searches from the end of an excluded day are cached, also those without a result.
-Each instant of the days before leads to the same search.
+A search ends without a fire time after MAX_EXCLUDED_DAYS days or LONGEST_SEARCH, whichever comes
+first. Searches from the end of an excluded day are cached, also those without a result. Each
+instant of the days before leads to the same search.
 """
 
 import re
@@ -129,7 +129,7 @@ class Excluding(Composite):
     def from_spec(cls, spec: str, timezone: str | None) -> Trigger:
         """Return the trigger for a JSON object; parts that name no zone are in ``timezone``.
 
-        So are its days, unless the object has a ``timezone`` of its days.
+        Its days are in the same zone, unless the object has a ``timezone`` for them.
         """
         data = load(spec, example=_EXAMPLE)
         if not isinstance(data, dict) or "trigger" not in data or data.keys() - set(_KEYS):
@@ -285,7 +285,7 @@ def _check_types(trigger: object, what: Iterable[object]) -> None:
 
 
 def _check_not_nested(trigger: Trigger, zone: str | None) -> None:
-    """Refuse exclusions inside ``trigger``: the cost of nested searches has no bound."""
+    """Refuse exclusions inside ``trigger``, because the cost of nested searches has no bound."""
     if isinstance(trigger, Excluding):
         reason = f"it has exclusions by days of {trigger.timezone or 'no zone'}, not of {zone}"
         raise _refusal(trigger, f"{reason}; give all of them the same timezone")
@@ -347,7 +347,8 @@ class ExcludingCursor:
         if len(exclusion.days) < len(exclusion.calendars):
             raise UnresolvedCalendarError(exclusion.calendars)
         self._exclusion, self._budget = exclusion, budget
-        # Not one set: the set of a calendar can be large, and its triggers share it.
+        # The sets are not merged, because the set of a calendar can be large, and its triggers
+        # share it.
         self._dates = (frozenset(exclusion.dates), *(days.dates for days in exclusion.days))
         self._zone = load_zone(exclusion.timezone or "UTC")
         self._fires = exclusion.trigger.cursor(budget)
@@ -403,7 +404,7 @@ def latest_included(
 ) -> datetime | None:
     """Return the newest fire time in ``(after, until]`` on a day that is not excluded.
 
-    The search looks back from ``until`` over spans that double. So it looks at no more than twice
+    The search looks back from ``until`` over spans that double. It therefore examines at most twice
     the excluded days before ``until``.
     """
     after, until = max(after, EARLIEST), min(until, LATEST)

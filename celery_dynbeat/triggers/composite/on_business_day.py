@@ -2,9 +2,9 @@
 
     fire time -> its day -> the business day -> the same wall time there
 
-The order of two fire times can change when they move, but only within one business day. So a search
-goes from one business day to the next. It collects the fire times of all days that move to the
-business day, and sorts them. An empty span costs one search of the trigger.
+The order of two fire times can change when they move, but only within one business day. A search
+therefore goes from one business day to the next. It collects the fire times of all days that move
+to the business day, and sorts them. An empty span costs one search of the trigger.
 """
 
 import math
@@ -53,7 +53,8 @@ from celery_dynbeat.triggers.zones import (
 
 #: A fire time that would move further is dropped.
 MAX_SHIFT = 31
-#: Days with dropped fire times in a row, after which there is no further fire time.
+#: The number of consecutive days with dropped fire times, after which there is no further fire
+#: time.
 MAX_DROPPED_DAYS = 800
 #: The fire times of the trigger on one day of 24 hours.
 MAX_PER_DAY = 24
@@ -67,7 +68,7 @@ _DAY, _HOUR, _MICROSECOND = timedelta(days=1), timedelta(hours=1), timedelta(mic
 
 
 class Direction(StrEnum):
-    """The business day to which a fire time moves: the next or the previous one."""
+    """The business day to which a fire time moves, which is the next or the previous one."""
 
     NEXT = "next"
     PREVIOUS = "previous"
@@ -133,7 +134,7 @@ class OnBusinessDay(Composite):
     def from_spec(cls, spec: str, timezone: str | None) -> Trigger:
         """Return the trigger for a JSON object; parts that name no zone are in ``timezone``.
 
-        So are its days, unless the object has a ``timezone`` of its days.
+        Its days are in the same zone, unless the object has a ``timezone`` for them.
         """
         data = load(spec, example=_EXAMPLE)
         is_complete = isinstance(data, dict) and {*_KEYS[:3]} <= data.keys() <= {*_KEYS}
@@ -220,7 +221,7 @@ class OnBusinessDay(Composite):
 
     def require_fire_time(self, budget: SearchBudget) -> None:
         """Raise ``InvalidTriggerError`` if there is no fire time, or one day has too many."""
-        # Not super(): slots=True makes another class of this one.
+        # super() does not work here, because slots=True replaces this class with another class.
         Composite.require_fire_time(self, budget)
         days = BusinessDayCursor(self, budget).days(CHECKED_FROM)
         for _ in islice(days, _CHECKED_DAYS):
@@ -264,7 +265,7 @@ def _check_trigger(trigger: object) -> None:
 
 
 class BusinessDays:
-    """Which days are business days of a calendar. It remembers them for one search."""
+    """The business days of a calendar. It remembers them for one search."""
 
     def __init__(self, rule: OnBusinessDay, budget: SearchBudget) -> None:
         if rule.days is None:
@@ -348,7 +349,8 @@ class BusinessDayCursor:
         if found is not None:
             return found
         first = day_around(self._zone, instant).date
-        # After a long span without a search, a new one costs less than the days in between.
+        # After a long span without a search, a new search costs less than counting the days of the
+        # span.
         if self._days is None or (self._loaded is not None and self._loaded.date + _DAY < first):
             self._days = self.days(instant)
         for day in self._days:

@@ -64,7 +64,7 @@ def read_parts(value: object, *, timezone: str | None) -> tuple[Trigger, ...]:
 
 
 def read_part(value: object, *, timezone: str | None) -> Trigger:
-    """Return the part of a JSON object. Without a ``timezone`` key it is in ``timezone``."""
+    """Return the part of a JSON object. If it has no ``timezone`` key, it is in ``timezone``."""
     if not isinstance(value, dict):
         message = f"{shorten(value)} must be a trigger, with the keys kind, spec and timezone"
         raise InvalidTriggerError(message, field="spec")

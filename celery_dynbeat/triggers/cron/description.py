@@ -59,9 +59,9 @@ def _times_of_day(expression: CronExpression) -> str | None:
 
 
 def _rhythm(expression: CronExpression) -> str | None:
-    """Return ``every 5 minutes`` and the like for equal intervals, else None.
+    """Return a text such as ``every 5 minutes`` for equal intervals, or else None.
 
-    None for fixed times: their intervals differ when the clock goes back.
+    Fixed times have no equal intervals, because their intervals differ when the clock goes back.
     """
     minute, second = expression.minute, expression.second
     if minute.hashed_items or (second and second.hashed_items) or not expression.wildcard:

@@ -5,7 +5,7 @@ croniter adds ``L``, ``mon#2``, ``L5``, ranges that wrap (``sat-sun``, ``22-2``)
 every 15 from 5 to the end. Quartz adds ``LW``, ``15W``, ``L-3``, ``5L`` and ``?``. Jenkins adds
 ``H``.
 
-Some days depend on the month: the last day, the nearest weekday, the second Monday.
+Some days depend on the month, such as the last day, the nearest weekday or the second Monday.
 """
 
 import calendar
@@ -34,7 +34,7 @@ _LAST_WEEKDAY = re.compile(rf"({_TOKEN})l|l([0-9])", re.ASCII)
 
 
 class Month(NamedTuple):
-    """A month of a year: its length, and the day of week before its first day (Sunday is 0)."""
+    """The length of a month of a year, and the day of week before its first day (Sunday is 0)."""
 
     offset: int
     length: int
@@ -88,7 +88,7 @@ class NthWeekday:
 
 
 def _nearest_weekday(day: int, month: Month) -> int:
-    """Return the weekday nearest to ``day`` in the same month: the rule of Quartz and croniter."""
+    """Return the weekday nearest to ``day`` in the same month, as Quartz and croniter do."""
     weekday = month.weekday(day)
     if weekday == _SATURDAY:
         return day - 1 if day > 1 else day + 2
@@ -130,7 +130,9 @@ FIELD_RANGES = (MINUTE, HOUR, DAY, MONTH, WEEKDAY, SECOND)
 
 
 def parse_number(token: str, field: FieldRange, text: str) -> int:
-    """Return the value of a number or name. 7 stays 7: it is Sunday at the end of a range.
+    """Return the value of a number or name.
+
+    7 is not changed, because it is Sunday at the end of a range.
 
     Raises ``InvalidTriggerError`` for the field, whose whole text is ``text``.
     """

@@ -5,10 +5,10 @@ hour run soon after the change, those in the repeated hour "will not be re-run";
 with wildcards are run based on the new time immediately".
 
 A count does not search for each fire time. While the offset of a zone stays the same, its clock
-shows each wall time once. So the span is cut where the offset changes, and the matching wall times
-of each piece are counted. A wildcard expression fires whenever the clock shows a match: its count
-is the sum of the pieces. A fixed expression fires when the clock reaches a match. Wall times that
-an earlier piece has shown do not count again, and wall times in a gap share one instant.
+shows each wall time once. The span is therefore cut where the offset changes, and the matching wall
+times of each piece are counted. A wildcard expression fires whenever the clock shows a match, so
+its count is the sum of the pieces. A fixed expression fires when the clock reaches a match. Wall
+times that an earlier piece has shown do not count again, and wall times in a gap share one instant.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,14 +26,14 @@ _MAX_PIECE = timedelta(days=400)
 def next_fixed(times: WallTimes, zone: ZoneInfo, instant: datetime) -> datetime:
     """Return the next fire time of a fixed expression.
 
-    A wall time fires at the first instant that has reached it: after a gap, or in the first pass
-    of a fold. So in the second pass, the next wall time is one after the fold.
+    A wall time fires at the first instant that has reached it: after a gap, or in the first pass of
+    a fold. In the second pass, the next wall time is therefore a time after the fold.
     """
     return first_instant(zone, times.first_from(next_wall(zone, instant)))[0]
 
 
 def next_wildcard(times: WallTimes, zone: ZoneInfo, instant: datetime) -> datetime:
-    """Return the next fire time of a wildcard expression: the next instant that shows a match."""
+    """Return the next fire time of a wildcard expression, at which the clock shows a match."""
     wall = times.first_after(wall_at(zone, instant))
     fold = fold_at(zone, instant)
     if fold is None or (not fold.second_pass and wall < fold.end):

@@ -98,7 +98,8 @@ class Cron(Trigger):
         fire_time = _first_after(self, instant.replace(second=0, microsecond=0))
         if fire_time is None or fire_time > instant:
             return fire_time
-        # The minute contains fire times: there is a seconds field, or an offset with seconds.
+        # The minute contains fire times because there is a seconds field, or an offset with
+        # seconds.
         return _first_after(self, instant.replace(microsecond=0))
 
     def count_until(self, *, after: datetime, until: datetime, limit: int) -> int:

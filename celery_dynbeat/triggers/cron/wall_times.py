@@ -24,7 +24,7 @@ MAX_YEARS_BETWEEN = 48
 #: In these years every date, including 29 February, falls on every day of the week.
 _EVERY_CALENDAR = range(2001, 2029)
 _ANY = CronField("*", (), full=True)
-# Not the h of "thu".
+# This does not match the h of "thu".
 _HASHED = re.compile(r"\bh")
 _SECOND, _MICROSECOND = timedelta(seconds=1), timedelta(microseconds=1)
 #: The day of month and the day of week.
@@ -55,7 +55,10 @@ class WallTimes:
         self._days: dict[Month, int] = {}
 
     def first_after(self, wall: datetime) -> datetime:
-        """Return the first matching wall time strictly after ``wall``. There always is one."""
+        """Return the first matching wall time strictly after ``wall``.
+
+        There is always such a time.
+        """
         start = wall.replace(microsecond=0) + _SECOND
         day = self._first_day(start.year, start.month, start.day)
         rank = self._times_before(start) if day == start.date() else 0

@@ -22,7 +22,7 @@ _CLOCK = re.compile(
 )
 _NOON = 12
 _MAX_HOUR, _MAX_MINUTE = 23, 59
-#: As many as describe() shows. It also limits the cost of triggers that are combined.
+#: The number of times that describe() shows. It also limits the cost of triggers that are combined.
 _MAX_TIMES = 6
 
 
@@ -61,7 +61,7 @@ def _take_interval_amounts(reader: PhraseReader) -> Mapping[str, float]:
     if not reader.take("every", "each"):
         return {}
     unit = UNITS.get(reader.next)
-    # Without a number, only the singular: "every hour".
+    # If there is no number, only the singular is accepted: "every hour".
     if unit is None or reader.next.endswith("s"):
         return _take_amounts(reader)
     reader.position += 1

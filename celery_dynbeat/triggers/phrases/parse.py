@@ -1,6 +1,6 @@
 """Triggers from words: "every 5 minutes", "weekdays at 9", "in 40 hours".
 
-docs/reference/triggers.md has the grammar. The words of a user are untrusted: their length is
+docs/reference/triggers.md has the grammar. The words of a user are untrusted, so their length is
 limited, and they are read one by one. No regular expression matches more than one word.
 """
 
@@ -99,7 +99,7 @@ def _suggestion(text: str, zones: Zones) -> str:
 
 
 def _similar(word: str) -> str:
-    """Return the known word that is most similar to ``word``, else ``word``."""
+    """Return the known word that is most similar to ``word``, or else ``word``."""
     if word in VOCABULARY or not word.isalpha():
         return word
     return next(iter(difflib.get_close_matches(word[:40], VOCABULARY, n=1)), word)

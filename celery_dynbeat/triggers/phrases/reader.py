@@ -64,7 +64,7 @@ def split_words(text: str) -> list[str]:
 
 @dataclass(slots=True)
 class PhraseReader:
-    """The words of a phrase, and the position of the next one."""
+    """The words of a phrase, and the position of the next word."""
 
     words: list[str]
     position: int = 0

@@ -1,7 +1,7 @@
 """Cache where a rule with COUNT ends.
 
 Counting a rule takes up to PREPARATION_STEPS, and beat may need thousands of rules each second. An
-entry takes about 250 bytes: it holds the last wall time and the steps, not the rule.
+entry takes about 250 bytes, because it contains the last wall time and the steps, but not the rule.
 """
 
 import hashlib

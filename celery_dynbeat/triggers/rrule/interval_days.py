@@ -1,7 +1,7 @@
 """The days on which the INTERVAL of a rule falls, year by year from any year on.
 
 The next occurrence of a rule that repeats by the minute may be a thousand years ahead, so the time
-between is not searched. Long intervals are stepped through one by one. For short intervals, the
+between is not searched. Long intervals are computed one after another. For short intervals, the
 days of each year are a shift of one bit pattern.
 """
 
@@ -26,7 +26,7 @@ _DaysOfYear = Callable[[int], int]
 _YEAR = 366
 _MONTHS = 12
 _WEEK = (1 << 7) - 1
-# A longer cycle is not stored as bits: its days are looked up in a list.
+# A longer cycle is not stored as bits. Its days are found in a list.
 _MAX_PATTERN = 4096
 # With more units, few days have none, so every day is searched. No list is longer than this.
 _MAX_RESIDUES = 1024

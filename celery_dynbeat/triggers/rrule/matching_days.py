@@ -3,7 +3,7 @@
 A set of days is an integer, where bit 0 stands for 1 January. If nothing matches, dateutil searches
 up to the year 9999, so it is never asked about more than one year. The matching days depend only on
 the kind of the year: leap or not, the weekday of 1 January, and whether the year before was leap
-(for week numbers). So dateutil searches at most 28 years for a filter.
+(for week numbers). dateutil therefore searches at most 28 years for a filter.
 """
 
 from calendar import isleap
@@ -17,9 +17,9 @@ from celery_dynbeat.triggers.rrule.rule import Freq, RecurrenceRule
 
 # The last 28 years of datetime. None of them is a century year, so they contain every kind of year.
 _SAMPLES = range(9972, 10000)
-# dateutil stops after the first year, because the next one lies past 9999.
+# dateutil stops after the first year, because the next year lies past 9999.
 _ONE_YEAR_ONLY = 10_000
-# Without a condition, dateutil uses the day of dtstart.
+# If there is no condition, dateutil uses the day of dtstart.
 _EVERY_DAY = tuple((day, 0) for day in range(7))
 
 
@@ -56,7 +56,7 @@ class MatchingDays(dict[int, int]):
 
 
 def day_filter(rule: RecurrenceRule, dtstart: datetime | None) -> DayFilter:
-    """Return the filter of a rule. As in the RFC, ``dtstart`` gives the parts that are missing.
+    """Return the filter of a rule. As in the RFC, ``dtstart`` provides the missing parts.
 
     A monthly rule becomes a yearly rule with all months: dateutil finds the same days.
     """

@@ -55,7 +55,7 @@ class PreparedRecurrence:
     def _prepare_rules(
         self, budget: SearchBudget
     ) -> Iterator[tuple[RecurrenceRule, RuleWallTimes]]:
-        # Without DTSTART, any start shows the errors that do not depend on it.
+        # If DTSTART is missing, any start reveals the errors that do not depend on it.
         dtstart = self.recurrence.dtstart or _FIRST_WALL
         for rule in self.recurrence.rules:
             try:
@@ -204,7 +204,7 @@ def preparation_steps(text: str, timezone: str | None) -> int:
 def prepare(text: str, timezone: str | None, anchor: datetime | None = None) -> PreparedRecurrence:
     """Return the recurrence of a text in normal form. ``anchor`` is DTSTART if the text has none.
 
-    It is cached: a search needs what the check of the trigger has counted.
+    It is cached, because a search needs the count that the check of the trigger has computed.
     """
     recurrence = parse_recurrence(text, timezone=timezone)
     if anchor is not None:

@@ -25,7 +25,7 @@ _MAX_RULES = 20
 _MIDNIGHT = datetime(2000, 1, 1)  # noqa: DTZ001 - a time of the wall clock
 _NAMES = ("DTSTART", "RRULE", "RDATE", "EXDATE")
 # RFC 5545 section 3.1 folds a line with a line break and one blank. A text that is indented in the
-# source code of a program is not folded: there the blank precedes the name of a line.
+# source code of a program is not folded, because its blanks precede the name of a line.
 _FOLDED = re.compile(
     r"\r?\n[ \t](?![ \t]*(?:DTSTART|RRULE|RDATE|EXDATE|EXRULE|FREQ)\b)", re.IGNORECASE
 )

@@ -1,9 +1,9 @@
 """The wall times of one RRULE from any point on, counted from its DTSTART.
 
 dateutil finds the days of a year that a rule matches (``matching_days``). It is not used to find
-the next occurrence: it starts from DTSTART each time, and for a rule that never fires it searches
-to the year 9999. So INTERVAL, the times of day and BYSETPOS are computed here, and a search passes
-over the years at most once.
+the next occurrence, because it starts from DTSTART each time, and searches to the year 9999 if a
+rule never fires. INTERVAL, the times of day and BYSETPOS are therefore computed here, and a search
+passes over the years at most once.
 
 Wall times are integers: seconds since midnight before ordinal 0. Sets of days and of units (hours,
 minutes or seconds of a day) are the bits of an integer.
@@ -66,7 +66,7 @@ class RuleWallTimes:
         self._start = _to_seconds(dtstart)
         self._unit = UNIT_SECONDS.get(rule.freq, DAY_SECONDS)
         self.days = days_of(day_filter(rule, dtstart))
-        # A day with seconds costs more: its set of seconds is 11 KB.
+        # A day with seconds costs more, because its set of seconds takes 11 KB.
         self._day_steps = 1 + DAY_SECONDS // self._unit // _UNITS_PER_STEP
         self._times = _listed_times(rule, dtstart)
         self._by_period = bool(rule.bysetpos) and rule.freq < Freq.DAILY
@@ -93,7 +93,7 @@ class RuleWallTimes:
         elif empty.end is not None and empty.end < wall:
             first = next(self._from(wall, before=_END, budget=budget), None)
         else:
-            # The search costs as much as the first one, so that a refusal does not depend on
+            # The search costs as much as the first search, so that a refusal does not depend on
             # earlier searches.
             budget.spend_once((self, empty.begin), empty.steps)
             return empty.end
@@ -211,7 +211,7 @@ def _allowed_units(rule: RecurrenceRule) -> int:
     return 1 if rule.freq < Freq.HOURLY else _combined_units(rule.freq, *rule.clock)
 
 
-# A small cache: the seconds of a day are 11 KB.
+# The cache is small, because the seconds of a day take 11 KB.
 @lru_cache(maxsize=256)
 def _combined_units(freq: Freq, byhour: Numbers, byminute: Numbers, bysecond: Numbers) -> int:
     units = bit_set(byhour or range(24))

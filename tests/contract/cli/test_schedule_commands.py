@@ -116,7 +116,7 @@ def test_add_sets_every_field(as_json, dynbeat):
         (("update", "there", "--jitter", "5", "--clear", "jitter"), 2, "cannot be combined"),
         (("update", "there", "--jitter", "5", "--expected-version", "9"), 1, "is at version 1"),
         (("update", "nope", "--jitter", "5"), 1, "has no schedule named 'nope'"),
-        (("show", "nope"), 1, "`dynbeat list` shows those that exist"),
+        (("show", "nope"), 1, "`dynbeat list` shows existing schedules"),
         (("show", "there", *OWNER), 1, "owner 'user:42' has no schedule named 'there'"),
         (("delete",), 2, "either the NAME of a schedule, --all-of-owner or a filter: --state"),
         (("delete", "there", "--all-of-owner"), 2, "either the NAME of a schedule"),

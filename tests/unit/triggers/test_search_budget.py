@@ -71,7 +71,7 @@ def test_too_many_counted_rules_are_rejected_with_the_cost_the_rule_and_the_fix(
         AnyOf(Cron("* * * * * *"), *parts)
 
     assert f"its recurrence rules take {steps} steps" in str(refusal.value)
-    assert f"at most {PREPARATION_STEPS} in all: set UNTIL instead of COUNT" in str(refusal.value)
+    assert f"but the limit is {PREPARATION_STEPS}: set UNTIL instead of COUNT" in str(refusal.value)
     assert refusal.value.field == "spec"
 
 
