@@ -66,7 +66,7 @@ from celery_dynbeat.triggers import KINDS
 CATCH_UP_BATCH = 100
 #: In a full batch, a schedule whose new run replaces a locked run is due again after this time.
 LOCKED_RUN_PAUSE = timedelta(milliseconds=500)
-#: Most batches of unplanned schedules that one pass reads, if calendars are locked.
+#: The maximum number of batches of unplanned schedules that one pass reads if calendars are locked.
 MAX_UNPLANNED_BATCHES = 5
 #: Most schedules with an unsupported trigger that are reported.
 MAX_WARNED = 20

@@ -1,4 +1,4 @@
-"""What an alert can be about, and how severe it is."""
+"""The kinds of alerts, and their severities."""
 
 import hashlib
 from collections.abc import Mapping
@@ -48,7 +48,7 @@ class OwnerNotice(StrEnum):
 
 
 class NoticeKind(StrEnum):
-    """What a notice tells an owner. Applications filter by it: a name does not change."""
+    """The kind of a notice to an owner. Applications filter by it: a name does not change."""
 
     FAILING = "failing"
     PAUSED = "paused"

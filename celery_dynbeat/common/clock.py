@@ -16,7 +16,8 @@ RESYNC_INTERVAL = timedelta(minutes=1)
 #: difference is drift.
 STEP_THRESHOLD = timedelta(seconds=1)
 #: In seconds. A reading is wrong by up to half of its round trip. The first one of a process also
-#: waits for its connection. So a longer one is repeated, and the shortest of READINGS counts.
+#: waits for its connection. A longer reading is therefore repeated, and the shortest of READINGS
+#: readings counts.
 GOOD_ROUND_TRIP = 0.005
 READINGS = 3
 
@@ -170,5 +171,5 @@ class BackOff:
         return delay * random.uniform(1 - self._jitter, 1)  # noqa: S311 - not a secret
 
     def reset(self) -> None:
-        """Start again with ``first``: an attempt succeeded."""
+        """Start again with ``first``, because an attempt succeeded."""
         self._failures = 0

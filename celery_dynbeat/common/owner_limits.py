@@ -141,16 +141,17 @@ class LimitsByOwner:
     """The limits that the setting gives to owners and groups, by name.
 
     ``given`` is a table, a function, or the dotted path of a function or a table. A path is
-    imported at the first use: the module may import the application.
+    imported at its first use, because the module may import the application.
     """
 
     def __init__(self, given: "Mapping[str, OwnerLimits] | LimitFunction | str") -> None:
         self._given = given
-        #: When a function that fails was last logged, of the monotonic clock.
+        #: When the failure of a function was last logged, by the monotonic clock.
         self.warned_at: float | None = None
 
     def __repr__(self) -> str:
-        # Without an address: beat compares the representation of the settings after a restart.
+        # Without an address, because beat compares the representation of the settings after a
+        # restart.
         given = self._given
         name = getattr(given, "__qualname__", type(given).__name__) if callable(given) else given
         return f"{type(self).__name__}({name!r})"
@@ -184,14 +185,14 @@ class LimitsByOwner:
         return [*limits, *(default if own.value is None else [own])]
 
     def min_interval(self, owner: str, *, default: timedelta) -> Limit:
-        """Return the longest interval of the owner and its groups, else ``default``."""
+        """Return the longest interval of the owner and its groups, or else ``default``."""
         given = [each for each in self._values(owner, "min_interval") if each.value is not None]
         if not given:
             return Limit(default, owner, "dynbeat_min_interval")
         return max(given, key=lambda limit: limit.value)
 
     def allowed_tasks(self, owner: str, *, default: tuple[str, ...] | None) -> Sequence[Limit]:
-        """Return the patterns of the owner and its groups, else ``default``. All must match."""
+        """Return the patterns of the owner and its groups, or else ``default``. All must match."""
         given = [each for each in self._values(owner, "allowed_tasks") if each.value is not None]
         return given or default_allowed_tasks(owner, default)
 
@@ -252,7 +253,7 @@ class _LimitsOfPass(LimitsByOwner):
     def _asked(self, name: str) -> OwnerLimits:
         try:
             return self._limits.of(name)
-        # A function of the operator: it may raise anything.
+        # This is a function of the operator, which may raise anything.
         except Exception:
             self._failed.add(name)
             source, now = self._limits, monotonic()

@@ -1,7 +1,7 @@
 """URLs that workers may ping, and the origins that the setting dynbeat_ping_hosts allows.
 
-A URL is split here and sent in the form that this module puts together again. So no two parsers
-can disagree about its host. No error shows a URL: its path or its query is a secret.
+A URL is split here and sent in the form that this module puts together again. Two parsers therefore
+cannot disagree about its host. No error shows a URL, because its path or its query is a secret.
 """
 
 import re
@@ -80,7 +80,8 @@ def _split(url: str) -> SplitResult:
 
 def _origin(parts: SplitResult) -> str:
     try:
-        # Not lower() alone: "BÜCHER.example" and "xn--bcher-kva.example" are one host.
+        # lower() alone is not enough, because "BÜCHER.example" and "xn--bcher-kva.example" are the
+        # same host.
         host = (parts.hostname or "").encode("idna").decode("ascii").lower()
         port = parts.port
     except ValueError:

@@ -38,7 +38,7 @@ class RecipientError(Exception):
 class Recipient:
     """The function of the setting.
 
-    A dotted path is imported at the first use: the module may import the application.
+    A dotted path is imported at its first use, because the module may import the application.
     """
 
     def __init__(self, given: RecipientFunction | str, *, check_urls: CheckUrls) -> None:
@@ -46,7 +46,8 @@ class Recipient:
         self._warned_at: float | None = None
 
     def __repr__(self) -> str:
-        # Without an address: beat compares the representation of the settings after a restart.
+        # Without an address, because beat compares the representation of the settings after a
+        # restart.
         given = self._given
         name = getattr(given, "__qualname__", type(given).__name__) if callable(given) else given
         return f"{type(self).__name__}({name!r})"

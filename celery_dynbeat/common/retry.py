@@ -22,8 +22,8 @@ class Retry:
     - ``times`` is the largest number of retries of a run, from 0 to 100; 0 means none. Retries that
       the task itself requests also count.
     - ``delay`` is the time from the failure to the first retry, at least 1 second. Each retry
-      multiplies it by ``factor``, from 1 to 100, up to ``max_delay``. Without ``max_delay``, there
-      is no upper bound. Durations are timedeltas or numbers of seconds.
+      multiplies it by ``factor``, from 1 to 100, up to ``max_delay``. If ``max_delay`` is not
+      given, there is no upper bound. Durations are timedeltas or numbers of seconds.
     - If ``until_next_fire`` is true, a run fails for good if its retry would not be before the next
       fire time of its schedule.
 

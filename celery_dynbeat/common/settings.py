@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from celery_dynbeat.common.recipients import Recipient
     from celery_dynbeat.common.retry import Retry
 
-#: Ended runs that ``after_failures`` may count. Each evaluation reads so many rows.
+#: Ended runs that ``after_failures`` may count. Each evaluation reads this many rows.
 MAX_FAILURES = 1_000
 #: Workers report only runs that take this long, so a shorter ``slow_after`` counts as this.
 MIN_SLOW = timedelta(seconds=1)
@@ -158,7 +158,8 @@ def nearest_zone(name: str) -> str | None:
     wanted = name.strip()[:_MAX_LENGTH].lower().replace(" ", "_")
     if wanted in folded:
         return folded[wanted]
-    # Places only: a zone with letters similar to "KST" or "UTC+9" can be hours away.
+    # Only places are suggested, because a zone with letters similar to "KST" or "UTC+9" can be
+    # hours away.
     places = [known for known in folded if "/" in known and not known.startswith("etc/")]
     matches = difflib.get_close_matches(wanted, places, n=1)
     return folded[matches[0]] if matches else None
@@ -421,7 +422,7 @@ class Settings:
     """The settings with their defaults. In the configuration each name starts with ``dynbeat_``.
 
     A policy applies to schedules that do not set it. None means no limit, no expiry, no pause after
-    failures or no retry. Without ``timezone``, the time zone of the Celery application
+    failures or no retry. If ``timezone`` is not set, the time zone of the Celery application
     applies. In other settings, None means:
 
     - ``schema``: the schema of the connection.
@@ -434,7 +435,8 @@ class Settings:
     - ``metrics_forecast``: the forecast metrics are not exported.
     """
 
-    # No repr: they hold passwords, and some tracebacks show the repr of local variables.
+    # Without a repr, because they contain passwords, and some tracebacks show the repr of local
+    # variables.
     database_url: str = field(
         default="sqlite:///dynbeat.sqlite3", metadata={"check": _text}, repr=False
     )
@@ -532,7 +534,7 @@ class Settings:
         return caps_of(owner, self.owner_limits, max_running=running, max_starts=starts)
 
     def for_pass(self) -> "Settings":
-        """Return the settings for many schedules: the limits of an owner are looked up once.
+        """Return the settings for many schedules, which look up the limits of an owner only once.
 
         A function of dynbeat_owner_limits that fails is logged, and raises no error.
         """
@@ -543,7 +545,8 @@ class Settings:
     def min_interval_of(self, owner: str) -> timedelta:
         """Return the shortest distance between two fire times of a schedule of ``owner``.
 
-        It never raises: a plan is made also while the function of dynbeat_owner_limits fails.
+        They never raise an error, because schedules must be planned even while the function of
+        dynbeat_owner_limits fails.
         """
         if self.owner_limits is None or not owner:
             return self.min_interval

@@ -6,8 +6,8 @@ Each transition names the statuses that it starts from and leads to. Each functi
 executes its transition by one conditional UPDATE and checks the row count.
 
 ``attempt`` prevents a second start. It counts the starts of a run. Each message names the attempt
-that it follows, and the UPDATE of a start requires that number. So of all messages that follow
-one attempt, one starts the next attempt.
+that it follows, and the UPDATE of a start requires that number. Of all messages that follow one
+attempt, therefore only one starts the next attempt.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,7 +35,7 @@ class Status(StrEnum):
 
 
 class Origin(StrEnum):
-    """Why a run exists."""
+    """The reason why a run exists."""
 
     SCHEDULE = "schedule"
     MANUAL = "manual"
@@ -44,7 +44,7 @@ class Origin(StrEnum):
 
 
 class RequestKind(StrEnum):
-    """What a stored request makes runs for."""
+    """The purpose of a stored request."""
 
     BACKFILL = "backfill"
     RERUN = "rerun"
@@ -52,7 +52,7 @@ class RequestKind(StrEnum):
 
 #: A caller requested such a run. A pause does not revoke it, and its instant is not a fire time.
 REQUESTED_ORIGINS = (Origin.MANUAL, Origin.RERUN)
-#: The next attempt of such a run has not started: it can start, and a cancel still wins.
+#: The next attempt of such a run has not started. It can start, but a cancel still prevents it.
 UNSTARTED = (Status.PENDING, Status.SENT)
 #: Such a run can still change and has no ``finished_at``.
 UNFINISHED = (*UNSTARTED, Status.RUNNING, Status.RETRYING)
@@ -120,7 +120,7 @@ FINISH = _transition(
     OWNED,
     *(Status.SUCCEEDED, Status.FAILED, Status.RETRYING, Status.REVOKED, Status.SKIPPED),
 )
-#: The same for a run that is to be sent again and whose next attempt has not started.
+#: The same for a run that must be sent again and whose next attempt has not started.
 FINISH_BEFORE_RERUN = _transition(UNSTARTED, *FINISH.targets)
 #: The worker is dead, or the broker lost a message of the canvas that replaced the task. The run is
 #: revoked if a newer run replaces it.

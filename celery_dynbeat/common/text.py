@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-#: The number of characters that an error message shows of a value: one line of a terminal.
+#: The number of characters of a value that an error message shows, which is one line of a terminal.
 _SHOWN = 80
 _NUMBERS = re.compile(
     r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b|0x[0-9a-f]+|\d+",
@@ -34,7 +34,7 @@ _UNITS_IN_WORDS = (("hour", 3600), ("minute", 60))
 
 
 def is_group(name: str) -> bool:
-    """Return whether ``name`` is a group: all owners that begin with it."""
+    """Return whether ``name`` is a group, which contains all owners that begin with it."""
     return name.endswith(GROUP_END)
 
 
@@ -92,10 +92,10 @@ def suggestion(name: object, known: Iterable[str]) -> str:
 
 
 def as_text(value: object) -> object:
-    """Return the name of a ZoneInfo, the text of a lazy string of Django, else ``value``."""
+    """Return the name of a ZoneInfo, the text of a lazy string of Django, or else ``value``."""
     if isinstance(value, ZoneInfo):
         return value.key
-    # Only a program that has imported it can have one.
+    # Only a program that has imported Django can have such a string.
     django = sys.modules.get("django.utils.functional")
     return str(value) if django is not None and isinstance(value, django.Promise) else value
 
@@ -176,9 +176,9 @@ def format_distance(instant: datetime, *, now: datetime) -> str:
 
 #: The characters of an owner, a name, and each other short text.
 NAME_LENGTH = 255
-#: Characters of what a task notes about its run.
+#: The maximum number of characters of a task's note about its run.
 NOTE_LENGTH = 500
-#: The highest number that the databases store. SQL by hand can write it.
+#: The highest number that the databases store. Manual SQL can write it.
 MAX_COUNT = 2**63 - 1
 #: The items of a page.
 MAX_PAGE_SIZE = 1_000

@@ -1,8 +1,8 @@
-"""Which queues no worker consumes, and which tasks no worker has registered.
+"""Find the queues that no worker consumes, and the tasks that no worker has registered.
 
 A sample of the work is compared with what the workers report: the runs that wait, and the schedules
-that are due next. Nothing is stated without certainty: a worker that reports nothing may serve
-anything, and a task whose queue is not known may go to any queue.
+that are due next. A result is reported only if it is certain. A worker that reports nothing may
+serve anything, and a task whose queue is not known may go to any queue.
 """
 
 from collections import Counter
@@ -61,14 +61,14 @@ class Unserved:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What no worker serves, most runs first, or None if it is not known."""
+    """The queues or tasks that no worker serves, most runs first, or None if this is unknown."""
 
     queues: Sequence[Unserved] | None = None
     tasks: Sequence[Unserved] | None = None
 
 
 def compare(work: Sequence[Work], workers: Sequence[Worker]) -> Coverage:
-    """Return what none of ``workers`` serves. Without a worker nothing is known."""
+    """Return what none of ``workers`` serves. If there is no worker, nothing is known."""
     if not workers or any(worker.queues is None for worker in workers):
         return Coverage()
     consumed = frozenset[str]().union(*(worker.queues or () for worker in workers))

@@ -40,7 +40,7 @@ from celery_dynbeat.health.problem import Problem
 from celery_dynbeat.health.stopped_work import stopped_warnings, unserved_problems
 from celery_dynbeat.store.health import MAX_NAMED, MAX_NODES, Tables
 
-#: A node that stopped counts for so many node timeouts: its successor starts in the meantime.
+#: A stopped node counts for this many node timeouts, in which its successor can start.
 RESTART_TIMEOUTS = 2
 #: A larger offset of a node's clock is a warning.
 MAX_CLOCK_OFFSET = timedelta(seconds=5)
@@ -105,7 +105,8 @@ class DatabaseStatus:
 
     ``clock_offset`` is this host's clock minus the database's. ``schema_error`` is None if the
     tables fit this version. ``encoding`` is set only if the database cannot store all of Unicode.
-    ``server`` is the server of a Galera cluster that the probe used; None without a cluster.
+    ``server`` is the server of a Galera cluster that the probe used, or None if there is no
+    cluster.
     """
 
     url: str
@@ -207,11 +208,11 @@ def _died(node: Node) -> str:
 def missing_nodes(
     nodes: Sequence[Node], kind: NodeKind, *, now: datetime, limits: Limits
 ) -> MissingNodes | None:
-    """Return which nodes of a kind are missing; None if none is, or if it is not certain.
+    """Return the missing nodes of a kind, or None if none is missing or this is not certain.
 
-    With an expected number, fewer nodes are alive. Otherwise a node died without a stop, and no
-    other node started since then. A stop counts only after the time that a restart takes. So does
-    each absence after the start of all nodes.
+    With an expected number, fewer nodes are alive. Otherwise, a node died without a stop, and no
+    other node has started since then. A stop counts only after the time that a restart takes. The
+    same is true for each absence after the start of all nodes.
     """
     states = [(node, state_of(node, now=now, timeout=limits.node_timeout)) for node in nodes]
     restarting_since = now - RESTART_TIMEOUTS * limits.node_timeout
@@ -374,7 +375,7 @@ class _TableChecks:
     def _node_warnings(self) -> Iterator[Problem]:
         nodes, now, limits = self._tables.nodes, self._now, self._limits
         found = [missing_nodes(nodes, kind, now=now, limits=limits) for kind in NodeKind]
-        # Without any, there is another problem.
+        # If there is no beat, there is another problem.
         yield from (each.problem for each in found if each is not None and each.alive)
         clocks = clock_warning(nodes, now=now, limits=limits)
         if clocks is not None:
@@ -393,7 +394,7 @@ class _TableChecks:
         return [node for node, state in self._beats if state is NodeState.NO_PROGRESS]
 
     def _on_fallback(self) -> list[Node]:
-        """Return the working beats that use another notifier than the configured one."""
+        """Return the working beats that use a notifier other than the configured one."""
         working = [node for node, state in self._beats if state is NodeState.WORKING]
         return [node for node in working if node.notifier not in {None, self._notifier}]
 

@@ -49,7 +49,7 @@ _SAFE_ERRORS = (DynbeatError, SQLAlchemyError, KombuError, OSError)
 def collect_health(app: Celery, *, max_lag: timedelta | None = None) -> HealthReport:
     """Return the report on the installation of ``app``, within about ten seconds.
 
-    Raises nothing: a service that cannot be reached has an error in the report.
+    This raises no error. A service that cannot be reached has an error in the report.
     """
     broker = _start(lambda: _probe_broker(app))
     try:
@@ -71,7 +71,7 @@ def collect_health(app: Celery, *, max_lag: timedelta | None = None) -> HealthRe
         broker=_broker_status(app, broker),
         notifier=notifier,
         limits=limits,
-        # The database probe reports what prevents this one.
+        # The database probe reports the error that prevents this probe.
         coverage=served.result(DATABASE_TIMEOUT, lambda _: Coverage()),
     )
 
@@ -111,7 +111,8 @@ class _Probe(Generic[T]):
 
 
 def _start(probe: Callable[[], T]) -> _Probe[T]:
-    # Not a ThreadPoolExecutor: it joins its threads at exit, even if a probe hangs.
+    # A ThreadPoolExecutor is not suitable, because it joins its threads at exit, even if a probe
+    # hangs.
     future: Future[T] = Future()
     started = time.monotonic()
     thread = Thread(target=_run, args=(future, probe), name="dynbeat-probe", daemon=True)

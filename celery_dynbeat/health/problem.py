@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem or warning: a stable ``code``, a description, and a hint how to fix it."""
+    """A problem or warning, with a stable ``code``, a description, and a hint about the fix."""
 
     code: str
     text: str

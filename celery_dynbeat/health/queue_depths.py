@@ -1,4 +1,7 @@
-"""How many messages wait in the queues of the broker. It declares each queue passively."""
+"""The number of messages that wait in the queues of the broker.
+
+It declares each queue passively.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress

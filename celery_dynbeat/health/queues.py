@@ -6,7 +6,7 @@ import json
 def reported_names(text: str | None) -> frozenset[str] | None:
     """Return the names of a node's row, or None if they are not known.
 
-    ``text`` is an array of JSON, or None if the node reports nothing. SQL by hand can damage it.
+    ``text`` is an array of JSON, or None if the node reports nothing. Manual SQL can damage it.
     """
     try:
         names = None if text is None else json.loads(text)

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class CachedCall(Generic[T]):
-    """Calls ``call`` in a daemon thread: one at a time, and not again for ``max_age`` seconds.
+    """Calls ``call`` in a daemon thread, one at a time and at most once per ``max_age`` seconds.
 
     A caller waits until ``timeout`` seconds after the start of the call, so the callers of a call
     that hangs do not wait at all. The call does not block the exit either.
@@ -23,7 +23,7 @@ class CachedCall(Generic[T]):
         self._started_at = self._ended_at = 0.0
 
     def result(self) -> T | None:
-        """Return the result; None if the call failed, or does not end in time."""
+        """Return the result, or None if the call failed or does not end in time."""
         future = self._current()
         wait([future], timeout=max(self._started_at + self._timeout - time.monotonic(), 0.0))
         if not future.done() or future.exception() is not None:

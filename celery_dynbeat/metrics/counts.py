@@ -1,6 +1,6 @@
 """Counters and histograms in the memory of one process, in no registry of prometheus_client.
 
-The application's own default registry stays as it is. The classes Counter and Histogram of
+The application's default registry does not change. The classes Counter and Histogram of
 prometheus_client are not used: with PROMETHEUS_MULTIPROC_DIR, which an application sets for its web
 servers, they write to files. Beat would fail without that folder, and end by SIGBUS on a full disk.
 """
@@ -19,7 +19,7 @@ from celery_dynbeat.metrics.definitions import Kind, Metric
 
 
 class Counts(Protocol):
-    """What a process has counted. A collector for a registry of prometheus_client."""
+    """The counts of a process. A collector for a registry of prometheus_client."""
 
     def add(self, metric: Metric, amount: float, *labels: str) -> None:
         """Add ``amount`` to a counter. ``labels`` are the values of its labels, in order."""

@@ -109,7 +109,7 @@ class DatabaseGauges:
         return slots.count_waiting(session)
 
     def _log_failure(self, error: Exception) -> None:
-        # Once per outage: a scrape comes each few seconds.
+        # Log this once per outage, because a scrape comes every few seconds.
         if self._was_readable:
             self._was_readable = False
             logger.warning(

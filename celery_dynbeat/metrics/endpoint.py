@@ -1,7 +1,7 @@
 """The HTTP endpoint that Prometheus scrapes: daemon threads of the main process.
 
 A client that sends slowly occupies a thread and a file descriptor, which beat and worker need for
-their work. So the number of connections is bounded: a new one ends the oldest one.
+their work. The number of connections is therefore bounded. A new connection ends the oldest one.
 """
 
 import logging
@@ -33,11 +33,11 @@ class _Handler(WSGIRequestHandler):
     timeout = 10
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
-        """Log nothing: a scrape comes each few seconds."""
+        """Log nothing, because a scrape comes every few seconds."""
 
 
 class _Server(ThreadingWSGIServer):
-    # A second process must not share the port: a scrape would reach either of the two.
+    # A second process must not share the port, because a scrape would reach either of the two.
     allow_reuse_port = False
     # Connections that wait to be accepted. With the default of 5, a scrape waits for slow clients.
     request_queue_size = 64
@@ -49,7 +49,7 @@ class _Server(ThreadingWSGIServer):
         super().__init__(*args, **options)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread. With too many connections, end the oldest one."""
+        """Answer in a thread. If there are too many connections, end the oldest one."""
         with self._lock:
             accepted = len(self._connections) < 2 * MAX_CONNECTIONS
             if accepted:
@@ -80,7 +80,7 @@ class _Server(ThreadingWSGIServer):
         logger.debug("request of %s to the metrics failed: %r", client_address, sys.exception())
 
     def server_bind(self) -> None:
-        # Not HTTPServer.server_bind: it looks up the name of the host, which can take seconds.
+        # HTTPServer.server_bind looks up the name of the host, which can take seconds.
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
         self.setup_environ()

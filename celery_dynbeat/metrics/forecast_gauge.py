@@ -24,9 +24,9 @@ TIMEOUT, MAX_AGE = 3.0, 30.0
 
 
 class ForecastGauge:
-    """The runs of each queue that come due within ``span`` from now on.
+    """The runs of each queue that come due within ``span`` from now.
 
-    A queue that had runs once has the value 0 when it has none: an autoscaler must see it.
+    A queue that once had runs has the value 0 when it has none, because an autoscaler must see it.
     """
 
     def __init__(

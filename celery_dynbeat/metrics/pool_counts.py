@@ -47,7 +47,7 @@ class PoolCounts:
         self._folder, self._name = folder, f"{PREFIX}-{name}"
         self._files = _Files(pid=0)
         # A dropped file is closed, and a process of Celery's may have closed it: its number can
-        # belong to another file. So a child keeps the files of its parent.
+        # belong to another file. A child therefore keeps the files of its parent.
         self._inherited: list[_Files] = []
 
     def __reduce__(self) -> tuple[Callable[..., "PoolCounts"], tuple[Path]]:
@@ -69,7 +69,8 @@ class PoolCounts:
 
     def _own_files(self) -> "_Files":
         if self._files.pid != os.getpid():
-            # Not the lock of the parent: another thread may have held it during the fork.
+            # This is not the lock of the parent, which another thread may have held during the
+            # fork.
             files = _Files(pid=os.getpid())
             try:
                 files.open(self._folder, self._name)
@@ -84,7 +85,7 @@ class PoolCounts:
     def collect(self) -> Iterable[Family]:
         """Return the sums of all processes."""
         paths = self._folder.glob(f"*_{self._name}-*.db")
-        # A process that was killed while it created a file leaves an empty one.
+        # A process that was killed while it created a file leaves an empty file.
         files = [str(path) for path in paths if path.stat().st_size]
         families: Iterable[Family] = MultiProcessCollector.merge(files)
         return families

@@ -1,7 +1,7 @@
 """The temporary folder for the metrics of one worker, removed when the worker ends.
 
-A worker that is killed leaves its folder. The next worker of the same user removes it: the lock of
-its owner is free.
+A worker that is killed leaves its folder. The next worker of the same user removes it, because the
+lock of its owner is free.
 
 systemd-tmpfiles removes files of /tmp that have not changed for ten days, such as the locks of pool
 processes. Two of them would then write to one file. It spares a folder on which a process holds a
@@ -27,7 +27,8 @@ class SharedFolder:
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
         self._folder = os.open(self.path, os.O_RDONLY)
         fcntl.flock(self._folder, fcntl.LOCK_SH)
-        # Renamed when it is locked: no other worker sees a folder with a free lock.
+        # The folder is renamed after it is locked, so that no other worker sees a folder with a
+        # free lock.
         new = self.path / "new.lock"
         self._descriptor = os.open(new, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)

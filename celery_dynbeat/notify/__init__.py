@@ -13,7 +13,7 @@ from celery_dynbeat.db.engine import Database
 
 
 class Transport(StrEnum):
-    """How a beat receives notifications."""
+    """The ways in which a beat receives notifications."""
 
     POSTGRESQL = "postgresql"
     BROKER = "broker"
@@ -44,7 +44,7 @@ class Notifier(Protocol):
 
     @property
     def transport(self) -> Transport:
-        """The transport that was configured. A listener may use another one."""
+        """The transport that was configured. A listener may use another notifier."""
 
     def notify(self, session: Session) -> None:
         """Wake the beats when the transaction of ``session`` commits. A rollback sends nothing."""
@@ -83,9 +83,9 @@ class PollingNotifier:
 def choose(name: str, *, app: Celery, database: Database) -> Notifier:
     """Return the notifier for ``name``: "auto", "postgresql", "broker" or "polling".
 
-    ``auto`` selects LISTEN/NOTIFY on PostgreSQL, else the broker's fanout exchange, else polling.
-    Applications and beats call the same function, so they select the same notifier. Raises
-    ConfigurationError when the notifier is not available.
+    ``auto`` selects LISTEN/NOTIFY on PostgreSQL, otherwise the broker's fanout exchange if there is
+    one, and otherwise polling. Applications and beats call the same function, so they select the
+    same notifier. Raises ConfigurationError when the notifier is not available.
     """
     notifies = database.capabilities.notifies
     if name == "postgresql" and not notifies:

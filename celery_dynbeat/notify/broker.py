@@ -149,7 +149,7 @@ class BrokerListener:
                     pause,
                     extra={"event": Event.LISTENER_FAILED},
                 )
-                # Not close(): a server that hangs would never reply.
+                # close() would wait for a reply, which a server that hangs never sends.
                 with suppress(Exception):
                     connection.collect()
                 self._stopping.wait(pause)
@@ -171,7 +171,7 @@ class BrokerListener:
             while not self._stopping.is_set():
                 with suppress(TimeoutError):
                     connection.drain_events(timeout=1)
-                # Not earlier: drain_events() reads a refusal of the channel by Redis.
+                # Not earlier, because drain_events() reads a refusal of the channel by Redis.
                 self._back_off.reset()
                 if connection.supports_heartbeats:
                     connection.heartbeat_check()

@@ -1,6 +1,6 @@
 """Change notifications through NOTIFY and LISTEN of PostgreSQL.
 
-NOTIFY is part of the transaction: the server delivers it at the commit and discards it at a
+NOTIFY is part of the transaction. The server delivers it at the commit and discards it at a
 rollback. The listener is a thread with an asyncio loop and a separate connection. The engine
 creates that connection, so it reaches the same server:
 
@@ -218,7 +218,7 @@ def _connect(database: Database) -> psycopg.AsyncConnection[Any]:
     """
     if database.engine.dialect.driver != "psycopg":
         return _Detached(psycopg.connect(**_parameters(database)))
-    # From a separate pool: a pooled connection may be dead.
+    # From a separate pool, because a pooled connection may be dead.
     fairy = database.engine.pool.recreate().connect()
     driver_connection: Any = fairy.driver_connection
     fairy.detach()
@@ -230,7 +230,7 @@ class _Detached(psycopg.AsyncConnection[Any]):
 
     def __init__(self, blocking: psycopg.Connection[Any]) -> None:
         super().__init__(blocking.pgconn)
-        # Keep a reference: its garbage collection would close the connection.
+        # Keep a reference, because its garbage collection would close the connection.
         self._blocking = blocking
 
 
@@ -251,7 +251,8 @@ async def _execute(
     running = asyncio.ensure_future(connection.execute(statement))
     done, _ = await asyncio.wait({running}, timeout=RESPONSE_TIMEOUT)
     if not done:
-        # Before cancel(): psycopg would send a cancel request to the server and wait for it.
+        # This comes before cancel(), because psycopg would send a cancel request to the server and
+        # wait for it.
         connection.pgconn.finish()
         running.cancel()
         with suppress(asyncio.CancelledError, psycopg.Error):

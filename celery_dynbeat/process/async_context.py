@@ -2,8 +2,8 @@
 
 ``db.async_engine`` describes the greenlets.
 
-A call holds at most one connection at a time. So any number of calls make progress on a pool of any
-size: none holds a connection while it waits for another.
+A call holds at most one connection at a time. Any number of calls therefore make progress on a pool
+of any size, because no call holds a connection while it waits for another.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class AsyncContext(Context):
 
     @cached_property
     def database(self) -> AsyncDatabase:
-        """The database of ``engine``, else of the settings, on its asynchronous driver."""
+        """The database of ``engine``, or else of the settings, with its asynchronous driver."""
         settings = self.settings
         models.use_names(TableNames(settings.schema, settings.table_prefix))
         info = self.session_info
@@ -91,7 +91,7 @@ class AsyncContext(Context):
     async def iterate(
         self, session: object, work: Callable[[Session | None], Iterator[T]]
     ) -> AsyncIterator[T]:
-        """Yield what the iterator ``work(session)`` yields."""
+        """Yield the items of the iterator ``work(session)``."""
         iterator = await self.call(session, work)
         while True:
             item: Any = await self.call(session, lambda _session: next(iterator, _END))

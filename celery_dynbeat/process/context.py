@@ -1,9 +1,9 @@
-"""What each process of one application shares: settings, database, clock, notifier and sessions.
+"""The shared parts of a process: settings, database, clock, notifier and sessions.
 
 A call joins the transaction of the caller's session. A session with SAVEPOINTS in its ``info``
-shares its connection with code that does not know the session, such as Django. There each call that
-writes has a savepoint: it succeeds as a whole, or it leaves nothing, and the caller may continue
-after its error.
+shares its connection with code that does not know the session, such as Django. In such a
+transaction, each call that writes has a savepoint. The call either succeeds as a whole or changes
+nothing, and the caller may continue after an error.
 """
 
 import logging
@@ -108,7 +108,7 @@ class Context:
 
     @cached_property
     def database(self) -> Database:
-        """The database of ``shared_engine``, else of the settings."""
+        """The database of ``shared_engine``, or else of the settings."""
         settings = self.settings
         models.use_names(TableNames(settings.schema, settings.table_prefix))
         info = self.session_info
@@ -119,12 +119,12 @@ class Context:
 
     @cached_property
     def clock(self) -> Clock:
-        """``given_clock``, else the database's clock."""
+        """``given_clock``, or else the database's clock."""
         return self.given_clock or DatabaseClock(self.database.read_clock)
 
     @cached_property
     def tracer(self) -> "RunTracer | None":
-        """The tracer of runs; None if traces are off. Raises ConfigurationError."""
+        """The tracer of runs, or None if traces are off. Raises ConfigurationError."""
         if not self.settings.traces:
             return None
         # A late import: most processes have no traces.
@@ -171,7 +171,7 @@ class Context:
         self._prepared = engine
 
     def _warn_if_other_application(self, session: Session) -> None:
-        """Log a warning when the tables belong to another application than this one."""
+        """Log a warning if the tables belong to another application."""
         name = self.settings.application
         recorded = None if name is None else store.application_name(session.connection())
         if recorded is not None and recorded != name:
@@ -230,7 +230,7 @@ class Context:
                 raise
 
     def _to_join(self, given: object) -> Session | None:
-        """Return the caller's session, else the current one, else None."""
+        """Return the caller's session, or else the current session, or else None."""
         session = session_to_join(given)
         if session is not None or self.current_session is None:
             return session
@@ -283,7 +283,7 @@ class Context:
 
 
 def _name_of(main: object) -> str | None:
-    """Return the name in Celery's ``app.main``; None if it is not a name of an application."""
+    """Return the name in Celery's ``app.main``, or None if it is not the name of an application."""
     try:
         # ``Celery(__name__)`` in a script names no application.
         return None if main == "__main__" else application_name(main)
@@ -340,7 +340,7 @@ def connect_monitors(context: Context) -> "SentryMonitors | None":
 
 
 def session_to_join(session: object) -> Session | None:
-    """Return the session to join; None if ``session`` is None.
+    """Return the session to join, or None if ``session`` is None.
 
     Of a ``scoped_session``, return the session of the present scope. Raises InvalidScheduleError
     with field ``"session"`` for any other value.
@@ -413,6 +413,6 @@ def check_same_database(session: Session, url: URL) -> None:
 
 
 def _place(url: URL) -> tuple[str, str | None]:
-    # Not the host: a server can have several names.
+    # The host is not compared, because a server can have several names.
     backend = url.get_backend_name()
     return "mysql" if backend == "mariadb" else backend, url.database

@@ -1,4 +1,4 @@
-"""The heartbeats of this process: the row that shows other processes that its node is alive."""
+"""The heartbeats of this process, in the row that shows other processes that its node is alive."""
 
 import logging
 import os
@@ -21,7 +21,9 @@ _Names = tuple[str | None, str | None]
 
 
 class HeartbeatWriter:
-    """Writes the row of this node. Never raises: the process works on without its database.
+    """Writes the row of this node.
+
+    Never raises an error, because the process continues to work without its database.
 
     ``timeout`` is dynbeat_node_timeout; ``interval`` is the time between two heartbeats.
     """
@@ -69,10 +71,10 @@ class HeartbeatWriter:
         """Write a heartbeat if ``interval`` has passed since the last one or an argument changed.
 
         ``error`` is what prevents progress. ``notifier`` is how a beat receives notifications.
-        ``outages`` is the report of what it cannot publish to. ``queues`` and ``tasks`` are the
-        names of a worker's queues and tasks, as JSON arrays. Returns whether this call wrote to a
-        row that already belonged to this process. In this case, no other process uses the node's
-        name.
+        ``outages`` reports the queues, exchanges and tasks that it cannot publish. ``queues`` and
+        ``tasks`` are the names of a worker's queues and tasks, as JSON arrays. Returns whether this
+        call wrote to a row that already belonged to this process. In this case, no other process
+        uses the node's name.
         """
         elapsed = None if self._written is None else time.monotonic() - self._written
         is_fresh = elapsed is not None and elapsed < self.interval.total_seconds()
@@ -132,7 +134,8 @@ class HeartbeatWriter:
             queues=self._names[0],
             tasks=self._names[1],
         )
-        # Not by name and pid alone: in containers, the previous process had the same.
+        # Name and pid alone are not enough, because in containers, the previous process may have
+        # had the same ones.
         if self._is_registered and self._refresh(heartbeat):
             return True
         # Computed once. After a step of the clock, a later value would be after the start of the

@@ -1,4 +1,4 @@
-"""A daemon thread with a bounded queue: a slow receiver costs its own thread and no caller."""
+"""A daemon thread with a bounded queue, so that a slow receiver delays no caller."""
 
 import threading
 import time

@@ -5,10 +5,10 @@
     beat or a worker finds the run lost   -> error, with the same id
     a retry, a refused message            -> nothing
 
-The process that starts or ends a run reports it, in a thread: a task waits neither for the database
-nor for Sentry. A run that no worker starts is missing, and Sentry then reports it by the schedule
-of the monitor. Sentry's own receivers for beat find no header of theirs in the messages of this
-package, so they send nothing.
+The process that starts or ends a run reports this in a thread, so that a task waits neither for the
+database nor for Sentry. A run that no worker starts is missing, and Sentry then reports it by the
+schedule of the monitor. Sentry's own receivers for beat find no header of theirs in the messages of
+this package, so they send nothing.
 """
 
 import logging
@@ -59,7 +59,7 @@ _UNITS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CheckIn:
-    """Without ``owner`` and ``schedule`` the message of the run is gone, and its row has them."""
+    """A check-in. If ``owner`` and ``schedule`` are None, they are read from the row of the run."""
 
     run_id: str
     owner: str | None
@@ -96,7 +96,7 @@ class SentryMonitors:
         )
 
     def close(self) -> None:
-        """Listen no more, and send what is queued for a short time."""
+        """Stop listening, and send the queued check-ins for a short time."""
         for event_type, _ in self._listeners():
             unsubscribe(__name__, event_type)
         worker_process_shutdown.disconnect(dispatch_uid=__name__)
@@ -163,7 +163,7 @@ class SentryMonitors:
 
     def _capture(self, check_in: _CheckIn) -> None:
         named = self._named(check_in)
-        # Read each time: an edit applies from the next check-in.
+        # Read each time, so that an edit applies from the next check-in.
         config = self._monitor_config(named.schedule) if self._is_monitored(named) else None
         if config is not None:
             crons.capture_checkin(

@@ -1,4 +1,4 @@
-"""What this process knows about tasks: their names, and the arguments that they accept."""
+"""The tasks that this process knows: their names, and the arguments that they accept."""
 
 import difflib
 import logging

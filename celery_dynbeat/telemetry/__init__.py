@@ -12,10 +12,10 @@ delivers events to their listeners: at once, or with the transaction that they r
     emit_on_commit(session, *events)  listeners of the transaction are called now, and may write in
                                       it; all others after its commit, and never after a rollback
 
-A caller builds an event only if ``has_listeners`` of its type is true. Without listeners, an event
-costs one look-up. An error of a listener is logged and affects neither the caller nor other
-listeners, except an error of the database in a listener of the transaction. This error is raised,
-like an error of any other statement of the transaction.
+A caller builds an event only if ``has_listeners`` of its type is true. If there are no listeners,
+an event costs one look-up. An error of a listener is logged and affects neither the caller nor
+other listeners, except an error of the database in a listener of the transaction. This error is
+raised, like an error of any other statement of the transaction.
 
 Listeners belong to the process. A forked process inherits them.
 """
@@ -76,7 +76,7 @@ def subscribe(
 ) -> None:
     """Call ``listener`` with each event of these types.
 
-    ``key`` identifies it; None means the listener itself. If the key has a listener already, as in
+    ``key`` identifies it. None means the listener itself. If the key has a listener already, as in
     a forked process, nothing changes. ``in_context`` is true if the listener runs code of the
     application, which may ask for the current task, or a library that adds the context of the
     current task.
@@ -183,7 +183,7 @@ def _emit_in_transaction(session: Session, events: Sequence[object]) -> None:
         try:
             listener(session, heard)
         except SQLAlchemyError:
-            # The transaction may be unusable: its owner decides.
+            # The transaction may be unusable, so its owner decides.
             raise
         except Exception:
             kinds = ", ".join(sorted({type(event).__name__ for event in heard}))
@@ -197,7 +197,7 @@ def _after_commit(session: Session) -> None:
     committed = session.get_transaction()
     pending, session.info[_PENDING] = session.info[_PENDING], []
     # Session.close() ends a transaction without a commit and without a hook. An event without a
-    # transaction was emitted before the first statement of this one.
+    # transaction was emitted before the first statement of this transaction.
     session.info[_COMMITTED] = [
         each
         for each in pending

@@ -1,4 +1,4 @@
-"""What happens to a run, a schedule, a hold, a pass or an alert, as frozen dataclasses.
+"""The events of runs, schedules, holds, passes and alerts, as frozen dataclasses.
 
 The code of a transition builds an event only if ``has_listeners`` is true for its type, and emits
 it once (``telemetry``). ``schedule`` is the name of the schedule. Instants are aware and
@@ -60,7 +60,10 @@ class _Event:
 
 
 class BatchKind(StrEnum):
-    """Why a batch of runs is sent. ``OVERDUE`` runs are sent again, or come from ``run_now``."""
+    """The reason why a batch of runs is sent.
+
+    ``OVERDUE`` runs are sent again, or come from ``run_now``.
+    """
 
     DUE = "due"
     OVERDUE = "overdue"
@@ -142,7 +145,10 @@ class RunsSent(_Event):
 
 
 class FireTimesSkipped(_Event):
-    """A policy skipped ``count`` fire times of a schedule. ``scheduled_for`` is the newest one."""
+    """A policy skipped ``count`` fire times of a schedule.
+
+    ``scheduled_for`` is the newest fire time.
+    """
 
     owner: str
     schedule: str
@@ -226,7 +232,7 @@ class RunEnded(_Event):
 
 
 class RunNotTerminated(_Event):
-    """A run that a newer run replaces continues: this kind of pool cannot terminate it.
+    """A run that a newer run replaces continues, because this kind of pool cannot terminate it.
 
     ``repeated`` is true if this worker has already reported this for another run.
     """
@@ -240,9 +246,9 @@ class RunNotTerminated(_Event):
 
 
 class OutcomeBuffered(_Event):
-    """The end of an attempt waits in memory: it was not written, because of ``error``.
+    """The end of an attempt waits in memory, because ``error`` prevented the write.
 
-    ``until`` says for what it waits; it is None if the message is gone.
+    ``until`` is the event that it waits for, or None if the message no longer exists.
     """
 
     run_id: str
@@ -334,7 +340,7 @@ class RunDeclined(_Event):
 class LateRun(_Event):
     """The oldest due run of a schedule, and how late it is. Jitter and holds do not count.
 
-    Without ``run_id``, the run does not exist yet, because its queue is refused.
+    If ``run_id`` is None, the run does not exist yet, because its queue is refused.
     """
 
     run_id: str | None

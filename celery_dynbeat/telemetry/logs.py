@@ -1,4 +1,4 @@
-"""The log records of events: one table, one listener.
+"""The log records of events: one table and one listener.
 
 A record has the fields of its event as attributes, and its name as ``event``. All records have the
 logger ``celery_dynbeat.events``. docs/reference/logging.md
@@ -24,7 +24,7 @@ _HIDDEN = frozenset({"at", "error", "exception"})
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """How an event is logged. ``text`` is a ``%`` format of its fields.
+    """The log record of an event. ``text`` is a ``%`` format of its fields.
 
     repr() of names, as in ``%(schedule)r``, escapes line breaks: no name can forge a log line.
     Name, level and text may depend on the event; without a level it is not logged. The record does
@@ -152,7 +152,7 @@ RECORDS: Mapping[type, Record] = {
         _name_of_refusal,
         _level_of_refusal,
         "run %(run_id)s refused: %(reason)s (schedule %(schedule)r of owner %(owner)r)",
-        # Name and level say so.
+        # The name and the level already contain this.
         hidden=frozenset({"redelivered", "undecided"}),
     ),
     events.RunDeferred: Record(

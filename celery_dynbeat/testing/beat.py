@@ -16,7 +16,7 @@ from celery_dynbeat.db.engine import Database
 from celery_dynbeat.testing.publisher import RecordingPublisher
 from celery_dynbeat.testing.worker import TaskRunner
 
-#: After as many passes without a pause the beat counts as never idle.
+#: After this many passes without a pause, the beat counts as never idle.
 MAX_PASSES = 10_000
 
 P = TypeVar("P", bound=RunPublisher)

@@ -13,7 +13,7 @@ from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import Base
 from celery_dynbeat.process.context import Context
 
-#: What a Context creates at first use and then caches.
+#: The objects that a Context creates at first use and then caches.
 _CACHED = ("settings", "database", "clock", "notifier")
 
 

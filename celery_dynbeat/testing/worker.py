@@ -61,7 +61,7 @@ class TaskRunner(RecordingPublisher):
     def __init__(self, context: Context) -> None:
         super().__init__()
         self._context = context
-        # As a worker does: import the task modules that the application names or discovers.
+        # Import the task modules that the application names or discovers, as a worker does.
         context.app.loader.import_default_modules()
         self._queue: deque[Message] = deque()
         # Of the last task that was executed.
@@ -159,13 +159,13 @@ class TaskRunner(RecordingPublisher):
         emit_started(task, self._request, run_id=message.run_id, attempt=attempt, now=now)
 
         def keep_note(sender: Task, task_id: str, **_: Any) -> None:
-            # The tracer makes a request from this one.
+            # The tracer creates a request from this request.
             if task_id == message.run_id and (note := note_of(sender.request)):
                 set_note(self._request, note)
 
         signals.task_postrun.connect(keep_note)
-        # After the connect: the tracer keeps the present list of receivers, and a connect can
-        # replace that list.
+        # This comes after the connect, because the tracer keeps the present list of receivers, and
+        # a connect can replace that list.
         trace = build_tracer(task.name, task, eager=True, app=app)
         try:
             result = trace(message.run_id, list(message.args), dict(message.kwargs), request)

@@ -26,7 +26,8 @@ def make_tracer() -> "RunTracer":
 def traced_columns(settings: "Settings", *, version: int) -> Mapping[str, Any]:
     """Return the columns of a schedule that name the current span as the span of its ``version``.
 
-    Empty if traces are off, without a span, and without OpenTelemetry: an edit needs no traces.
+    The result is empty if traces are off, if there is no span, or if OpenTelemetry is missing,
+    because an edit does not need traces.
     """
     if not settings.traces:
         return {}

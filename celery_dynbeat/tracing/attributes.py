@@ -36,7 +36,10 @@ def message_attributes(run: OutgoingRun, *, queue: str | None, system: str) -> A
 def outcome_attributes(
     run_id: str, *, status: str, attempt: int | None, error: str | None
 ) -> Attributes:
-    """Return the attributes of an outcome. Of an error only its type: the text may name data."""
+    """Return the attributes of an outcome.
+
+    Only the type of an error is recorded, because its text may contain data.
+    """
     attributes: Attributes = {
         "messaging.message.id": run_id,
         "dynbeat.run_id": run_id,

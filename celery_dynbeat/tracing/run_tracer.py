@@ -42,7 +42,8 @@ class RunTracer:
     """
 
     def __init__(self) -> None:
-        # A proxy: it uses the provider that the application sets later, also after a fork.
+        # This is a proxy, which uses the provider that the application sets later, even after a
+        # fork.
         self._tracer = trace.get_tracer("celery_dynbeat")
         self._roots: dict[str, Context] = {}
         self._publishing: dict[str, Span] = {}
@@ -174,7 +175,7 @@ class RunTracer:
         error: str | None,
         traceparent: str | None,
     ) -> Iterator[None]:
-        """Record how an attempt ended. Without a known trace there is no span."""
+        """Record how an attempt ended. If no trace is known, there is no span."""
         span: Span = trace.INVALID_SPAN
         with suppressed():
             parent = otel_context.get_current()

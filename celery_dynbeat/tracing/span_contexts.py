@@ -1,4 +1,4 @@
-"""Contexts of spans as text: the ``traceparent`` of W3C Trace Context."""
+"""Contexts of spans as text, which is the ``traceparent`` of W3C Trace Context."""
 
 import logging
 from collections.abc import Iterator
@@ -11,14 +11,15 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 logger = logging.getLogger(__name__)
 
-#: Not the configured propagator: each process must read what the others wrote.
+#: The configured propagator is not used, because each process must be able to read the contexts of
+#: the others.
 propagator = TraceContextTextMapPropagator()
 #: The header by which a message carries its trace.
 TRACEPARENT = "traceparent"
 
 
 def current_traceparent() -> str | None:
-    """Return the context of the current span, or None without a valid one."""
+    """Return the context of the current span, or None if there is no valid span."""
     headers: dict[str, str] = {}
     with suppressed():
         propagator.inject(headers)
@@ -26,7 +27,7 @@ def current_traceparent() -> str | None:
 
 
 def traceparent_of(context: Context) -> str | None:
-    """Return the span of ``context`` as text, or None without a valid one."""
+    """Return the span of ``context`` as text, or None if there is no valid span."""
     headers: dict[str, str] = {}
     propagator.inject(headers, context)
     return headers.get(TRACEPARENT)
@@ -38,14 +39,14 @@ def context_of(traceparent: str | None) -> Context:
 
 
 def span_context_of(traceparent: str | None) -> SpanContext | None:
-    """Return the span of a text, or None for a malformed one."""
+    """Return the span of a text, or None if the text is malformed."""
     found = trace.get_current_span(context_of(traceparent)).get_span_context()
     return found if found.is_valid else None
 
 
 @contextmanager
 def suppressed() -> Iterator[None]:
-    """Suppress errors of OpenTelemetry: an exporter or a processor may raise any of them."""
+    """Suppress errors of OpenTelemetry, because an exporter or a processor may raise any error."""
     with suppress(Exception):
         try:
             yield

@@ -1,4 +1,4 @@
-"""What several processes do to runs and schedules: end dead attempts, note failures, pause.
+"""Changes that several processes make: end dead attempts, note failures, pause schedules.
 
 An attempt ends when its worker is dead or executes it no longer, a canvas when it is lost.
 
@@ -18,8 +18,8 @@ A worker that was only slow records the end of its attempt later, over ``lost``.
 a second start: a redelivered message finds its run started or ended.
 
 A worker keeps ``failing_since`` of a schedule up to date for a failed run. Beat does so for all
-others, and for schedules that were locked: no process waits for a schedule that an application has
-locked. ``store.failing`` lists the cases.
+other runs, and for schedules that were locked, because no process waits for a schedule that an
+application has locked. ``store.failing`` lists the cases.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ from celery_dynbeat.store.runs.unfinished import REPLACED
 from celery_dynbeat.store.schedules import changes, failing
 from celery_dynbeat.telemetry import emit, emit_on_commit, events, has_listeners
 
-#: After as many attempts the run is not sent again.
+#: After this many attempts, the run is not sent again.
 MAX_ATTEMPTS = 5
 
 
@@ -148,9 +148,9 @@ def pause_if_failing(
     """Pause a schedule whose last ``limit`` runs all failed or were lost; return whether it did.
 
     Runs that ended before the last edit or resume do not count. With ``audit`` the pause is
-    recorded as a change. Call it in its own transaction: it locks the schedule, and a schedule is
-    locked before its runs. Raises RowLockedError if another transaction has locked the schedule or
-    one of its unfinished runs.
+    recorded as a change. Call it in a separate transaction, because it locks the schedule, and a
+    schedule is locked before its runs. Raises RowLockedError if another transaction has locked the
+    schedule or one of its unfinished runs.
     """
     row = schedules.lock_id(session, schedule_id=schedule_id, waits=False)
     # A quarantine has stopped the schedule already.

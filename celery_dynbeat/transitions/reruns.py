@@ -1,6 +1,6 @@
 """Record reruns: new runs for the fire times of ended runs.
 
-The unique key on (schedule, fire time) stays as it is. A family is an original run and its reruns.
+The unique key on (schedule, fire time) does not change. A family is an original run and its reruns.
 ``scheduled_for`` of a rerun is a free microsecond after the newest run of its family. Within a
 family ``scheduled_for`` thus increases from rerun to rerun. ``nominal_at`` is the fire time itself,
 and ``rerun_of`` is the original run.
