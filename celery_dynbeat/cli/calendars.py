@@ -21,7 +21,10 @@ _MAX_FILE = 2_000_000
 
 def _days(info: CalendarInfo) -> str:
     if info.trigger is not None:
-        return f"days of: {info.trigger.describe(info.timezone)}"
+        days = info.trigger.describe(info.timezone)
+        if info.trigger.needs_zone and info.timezone is None:
+            days = f"{days.removesuffix(', UTC')}, in the zone of each schedule"
+        return f"days of: {days}"
     return "1 date" if len(info.dates) == 1 else f"{len(info.dates):,} dates"
 
 
@@ -129,7 +132,10 @@ def put(
         **given,
     )
     waiting = info.waiting_schedules
-    end = f"; {waiting} schedules wait for a plan" if waiting is not None and waiting.count else ""
+    end = ""
+    if waiting is not None and waiting.count:
+        wait = "schedule waits" if str(waiting) == "1" else "schedules wait"
+        end = f"; {waiting} {wait} for a plan"
     done = f"calendar {name!r}: version {info.version}, {_days(info)}{end}"
     invocation.output.done(done, info.to_dict())
 

@@ -41,7 +41,9 @@ def test_put_takes_a_trigger_and_a_weekend(shown, dynbeat, mine):
     mine.create("n", task="t", trigger=USING)
     [text] = shown("calendars", "put", NAME, "--trigger", "0 0 * * tue", "--weekend", "")
 
-    assert text.endswith("; 1 schedules wait for a plan")
+    assert text.endswith(
+        "days of: At 00:00, on Tuesday, in the zone of each schedule; 1 schedule waits for a plan"
+    )
     assert dynbeat.calendars.get(NAME).weekend == ()
 
 
