@@ -139,15 +139,25 @@ def _cancel_all(
             session, partial(search, limit=min(BATCH_SIZE, limit - cancelled))
         )
         if found.rows:
-            cancelled += _cancel_batch(context, session, [row.id for row in found.rows])
+            ids = [row.id for row in found.rows]
+            cancelled += _cancel_batch(context, session, ids, matching=matching)
         after = found.last
         if after is None or cancelled >= limit:
             return cancelled
 
 
-def _cancel_batch(context: Context, session: Session | None, ids: Sequence[str]) -> int:
+def _cancel_batch(
+    context: Context,
+    session: Session | None,
+    ids: Sequence[str],
+    *,
+    matching: run_filters.RunFilter,
+) -> int:
+    # A run can have moved to another owner since its id was read.
+    conditions = run_filters.unfinished_scan(matching).filters
+
     def work(session: Session) -> int:
-        rows = runs.lock_many(session, ids)
+        rows = runs.lock_many(session, ids, conditions)
         now = context.clock.now()
         cancelled = runs.revoke(session, [row.id for row in rows], now=now, reason=CANCELLED)
         release_buffered(context, session, rows, now=now)

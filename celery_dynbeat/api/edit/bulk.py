@@ -296,7 +296,7 @@ def _edit_batch(
     keys: Sequence[_Key],
     session: Session,
 ) -> BulkResult:
-    zones: Mapping[str, str] = {}
+    zones: Mapping[str, str] | None = None
     if work.trigger is not None and work.trigger.needs_zone:
         # The owners before the schedules, in the order of all locks.
         names = {key.owner for key in keys}
@@ -304,6 +304,9 @@ def _edit_batch(
         zones = {owner: clock.timezone for owner, clock in clocks.items()}
     ids = [key.id for key in keys]
     rows = schedule_pages.lock_matching(session, ids, matching=matching)
+    if zones is not None:
+        # One that moved to another owner in the meantime needs the zone of an owner that is locked.
+        rows = [row for row in rows if row.owner in zones]
     # Read after the rows are locked, because beat may have advanced them while this transaction
     # waited.
     now = context.clock.now()
@@ -311,7 +314,8 @@ def _edit_batch(
     failures: list[BulkFailure] = []
     for row in rows:
         try:
-            if work.edit(session, row, now, zones.get(row.owner, context.settings.timezone)):
+            zone = context.settings.timezone if zones is None else zones[row.owner]
+            if work.edit(session, row, now, zone):
                 changed.append(row)
         except (InvalidScheduleError, InvalidTriggerError) as error:
             failures.append(BulkFailure(owner=row.owner, name=row.name, error=str(error)))

@@ -488,11 +488,16 @@ def lock(session: Session, *, run_id: str, owner: str | None) -> Run | None:
 
 
 @in_index_order
-def lock_many(session: Session, ids: Sequence[str]) -> Sequence[Row[Any]]:
-    """Lock the runs that can be cancelled, and return their id, schedule_id, owner and name."""
+def lock_many(
+    session: Session, ids: Sequence[str], conditions: Sequence[ColumnElement[bool]] = ()
+) -> Sequence[Row[Any]]:
+    """Lock the runs that can be cancelled and meet the conditions, as they are now.
+
+    The rows have ``id``, ``schedule_id``, ``owner`` and ``name``.
+    """
     statement: Any = (
         select(Run.id, Run.schedule_id, Run.owner, Run.name)
-        .where(Run.id.in_(ids), Run.status.in_(REVOKE.sources))
+        .where(Run.id.in_(ids), Run.status.in_(REVOKE.sources), *conditions)
         .order_by(Run.id)
         .with_for_update()
     )

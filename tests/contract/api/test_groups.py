@@ -7,11 +7,13 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import Every, HeldByOthersError, InvalidScheduleError, RunNotFoundError
+from celery_dynbeat import Cron, Every, HeldByOthersError, InvalidScheduleError, RunNotFoundError
 from celery_dynbeat.api.control import cancelling
 from celery_dynbeat.api.edit import bulk
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.store import holds
+from celery_dynbeat.store.runs import run_pages
+from celery_dynbeat.store.schedules import schedule_pages
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START
 
@@ -334,3 +336,43 @@ def test_a_backfill_of_a_held_group_waits(schedules, dynbeat, clock):
     mine.backfill("later", since=since, until=clock.now())
 
     assert "org:7/a" not in sent_by(dynbeat, clock)
+
+
+def test_a_run_that_leaves_the_group_while_its_runs_are_cancelled_is_kept(dynbeat, monkeypatch):
+    dynbeat.schedules.for_owner("org:7/a").create("n", task="t", trigger=MINUTELY)
+    run = dynbeat.schedules.for_owner("org:7/a").run_now("n")
+    read = run_pages.unfinished_keys
+
+    def moved(*args, **kwargs):
+        found = read(*args, **kwargs)
+        if found.rows:
+            dynbeat.schedules.move("n", owner="org:7/a", to="org:8/b")
+        return found
+
+    monkeypatch.setattr(run_pages, "unfinished_keys", moved)
+
+    assert dynbeat.schedules.for_group("org:7/").cancel_runs() == 0
+    theirs = dynbeat.schedules.for_owner("org:8/b")
+    assert theirs.get_run(run.id).status == "pending"
+    assert "cancel" not in [change.action for change in theirs.changes()]
+
+
+def test_a_schedule_that_moves_during_an_edit_of_many_keeps_its_zone(dynbeat, monkeypatch):
+    theirs = dynbeat.schedules.for_owner("org:7/b")
+    for owner in ("org:7/a", "org:7/b"):
+        dynbeat.schedules.for_owner(owner).set_timezone("Asia/Seoul")
+    dynbeat.schedules.for_owner("org:7/a").create("n", task="t", trigger=Cron("0 8 * * *"))
+    read = schedule_pages.page
+
+    def moved(*args, **kwargs):
+        found = read(*args, **kwargs)
+        if found.rows and found.rows[0].owner == "org:7/a":
+            dynbeat.schedules.move("n", owner="org:7/a", to="org:7/b")
+        return found
+
+    monkeypatch.setattr(schedule_pages, "page", moved)
+    changes = {"trigger": Cron("0 9 * * *")}
+
+    dynbeat.schedules.for_group("org:7/").update_many(changes, everything=True)
+
+    assert theirs.get("n").timezone == "Asia/Seoul"
