@@ -31,6 +31,7 @@ from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.statements import Row
 from celery_dynbeat.store import calendars
+from celery_dynbeat.store.runs import skips
 from celery_dynbeat.store.schedules import calendars_of, due
 from celery_dynbeat.telemetry import emit_on_commit, events, has_listeners
 from celery_dynbeat.triggers import is_known
@@ -104,8 +105,14 @@ def _plan(
     """Plan the locked rows that need it. Return the ids of the rows that are done."""
     needing = [row for row in rows if _needs_plan(row, now)]
     # A fire time that passed after the edit, while no beat was running, is due. An edit of the
-    # schedule plans it from that edit on.
-    since = {row.id: max(calendar.updated_at, row.updated_at) for row in needing}
+    # schedule plans it from that edit on. A claim can have decided later ones.
+    decided = skips.newest_decided(
+        session, [row.id for row in needing], after=calendar.updated_at, until=now
+    )
+    since = {
+        row.id: max(calendar.updated_at, row.updated_at, decided.get(row.id, calendar.updated_at))
+        for row in needing
+    }
     decisions = replan_rows(session, needing, now=now, settings=settings, since=since)
     write_plans(session, [each for each in decisions if each.is_change], now=now, settings=settings)
     due.advance(session, [{"id": row.id, "error": None} for row in rows if _waits_for_resume(row)])

@@ -6,10 +6,10 @@ from datetime import datetime
 from itertools import takewhile
 from typing import Any, NamedTuple, Protocol
 
-from sqlalchemy import ColumnElement, Select, and_, delete, select, union_all
+from sqlalchemy import ColumnElement, Select, and_, delete, func, select, union_all
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.common.states import Status
+from celery_dynbeat.common.states import Origin, Status
 from celery_dynbeat.db import statements
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import REQUESTED_ORIGINS, Run
@@ -34,6 +34,26 @@ class SkipColumns(Protocol):
     @property
     def skipped_until(self) -> datetime | None:
         """The last skipped fire time."""
+
+
+@in_index_order
+def newest_decided(
+    session: Session, schedule_ids: Collection[int], *, after: datetime, until: datetime
+) -> Mapping[int, datetime]:
+    """Return the newest fire time in the span that a claim has decided, by schedule id.
+
+    A row of skipped fire times counts for all of them, with its newest one. The row of a call of
+    ``skip()`` does not count.
+    """
+    newest = select(Run.schedule_id, func.max(Run.scheduled_for)).where(
+        Run.schedule_id.in_(schedule_ids),
+        Run.scheduled_for > after,
+        Run.scheduled_for <= until,
+        Run.origin == Origin.SCHEDULE,
+        ~is_by_call(),
+    )
+    newest = force_index(newest, Run, FIRE_TIME_INDEX).group_by(Run.schedule_id)
+    return {row[0]: row[1] for row in session.execute(newest) if row[0] is not None}
 
 
 class _Span(NamedTuple):
