@@ -246,6 +246,10 @@ def check_open(session: Session, *, subjects: Subjects, now: datetime) -> tuple[
     present = [row for row in locked if _is_of(row, schedules, now=now)]
     gone = [row.id for row in locked if not _is_of(row, schedules, now=now)]
     alerts.delete(session, gone)
+    owners = {key: subject.row.owner for key, subject in schedules.items()}
+    if alerts.follow_owners(session, present, owners):
+        # The next check reads what has changed.
+        return len(locked), 0
     ended = _ended(session, present, schedules, subjects=subjects, now=now)
     alerts.update(session, [_columns(state) for state in ended.values()])
     left = [row for row in present if row.id not in ended]

@@ -98,9 +98,13 @@ class NoticeWriter:
     def _take(self, session: Session, *, owner: str, now: datetime) -> Sequence[Notice]:
         """Return the notices that the owner gets now, and write their next states."""
         locked = owner_notices.lock_waiting(session, owner=owner, now=now)
+        schedules = owner_notices.schedules_of(session, [row.schedule_id for row in locked])
+        now_owned = {key: schedule.owner for key, schedule in schedules.items()}
+        moved = alerts.follow_owners(session, locked, now_owned)
+        # Another owner must not read about their schedule.
+        locked = [row for row in locked if row.id not in moved]
         taken = {row.id for row in locked}
         ids = sorted({row.schedule_id for row in locked})
-        schedules = owner_notices.schedules_of(session, ids)
         by_schedule: defaultdict[int, list[NoticeState]] = defaultdict(list)
         for row in owner_notices.others_of(session, schedule_ids=ids):
             by_schedule[row.schedule_id].append(_state(row))

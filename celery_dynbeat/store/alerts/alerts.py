@@ -27,6 +27,7 @@ _OPEN = and_(_ALERT.checked_at.is_not(None), _ALERT.schedule_id != NO_SCHEDULE)
 _STATE = (
     _ALERT.id,
     _ALERT.schedule_id,
+    _ALERT.owner,
     _ALERT.kind,
     _ALERT.opened_at,
     _ALERT.last_at,
@@ -154,6 +155,28 @@ def update(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
         statements.update_each(
             session.connection(bind_arguments={"mapper": Schedule}), ALERTS, rows
         )
+
+
+def follow_owners(session: Session, rows: Sequence[Row], owners: Mapping[int, str]) -> set[int]:
+    """Give locked alerts to the owners of their schedules; return the ids of those that changed.
+
+    ``owners`` are the present owners by the id of the schedule. An alert that opens while its
+    schedule moves gets the earlier owner, because beat does not wait for the move. The application
+    (owner "") gets no notices.
+    """
+    moved = [(row, owners.get(row.schedule_id, row.owner)) for row in rows]
+    changes = [
+        {
+            "id": row.id,
+            "owner": owner,
+            "owner_notice": row.owner_notice if owner else None,
+            "owner_notice_at": row.owner_notice_at if owner else None,
+        }
+        for row, owner in moved
+        if owner != row.owner
+    ]
+    update(session, changes)
+    return {change["id"] for change in changes}
 
 
 def delete(session: Session, ids: Sequence[int]) -> None:

@@ -26,6 +26,7 @@ _ALERT = ALERTS.c
 _STATE = (
     _ALERT.id,
     _ALERT.schedule_id,
+    _ALERT.owner,
     _ALERT.kind,
     _ALERT.opened_at,
     _ALERT.recovered_at,

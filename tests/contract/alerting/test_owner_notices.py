@@ -596,3 +596,38 @@ def test_a_new_owner_gets_no_notice_of_the_end_of_a_failure_before_the_move(noti
     made.pass_time(DELAY)
 
     assert received(made) == [("43", "failing")]
+
+
+def stale_alert(made):
+    """Make an alert that opened while its schedule moved, and so has the earlier owner."""
+    made.mine.create("n", task="t", trigger=MINUTELY)
+    made.mine.create("private", task="t", trigger=MINUTELY)
+    for _ in range(2):
+        made.end_run()
+    made.dynbeat.schedules.move("n", owner=OWNER, to="user:43")
+    query = "UPDATE dynbeat_alert SET owner = :owner WHERE name = 'n'"
+    execute(made.dynbeat, query, owner=OWNER)
+
+
+def test_an_owner_gets_no_notice_about_a_schedule_that_has_moved(notifying, clock):
+    made = notifying()
+    stale_alert(made)
+
+    for _ in range(3):
+        clock.advance(DELAY)
+        made.messages.run_once()
+
+    sent = {urls[0]: [each["schedule"] for each in notices] for urls, notices in made.sent}
+    assert sent == {"json://42": ["private"], "json://43": ["n"]}
+
+
+def test_an_alert_follows_its_schedule_to_the_new_owner(notifying, clock):
+    made = notifying()
+    stale_alert(made)
+
+    clock.advance(DELAY)
+    made.alerts.run()
+
+    assert [alert.schedule for alert in made.mine.alerts()] == ["private"]
+    theirs = made.dynbeat.schedules.for_owner("user:43")
+    assert [alert.schedule for alert in theirs.alerts()] == ["n"]
