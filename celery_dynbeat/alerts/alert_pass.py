@@ -5,7 +5,7 @@
 
 Each step is one or more short transactions, on connections of the calling thread. Each step first
 reads one row to learn whether there is work, so an idle pass writes nothing. A pass ends after
-TIME_BUDGET, and the next one continues. After each transaction it rests, because this thread and
+TIME_BUDGET, and the next pass continues. After each transaction it rests, because this thread and
 the passes of beat share one interpreter: runs come before alerts.
 
 After a crash: a step that has not committed has written nothing. Any beat evaluates the same facts
@@ -45,9 +45,9 @@ logger = logging.getLogger(__name__)
 TIME_BUDGET = 5.0
 #: The same for the check of open alerts, which is repeated as long as they are open.
 RECOVERY_BUDGET = 1.0
-#: How long the thread rests after a transaction, in units of its duration.
+#: The time for which the thread rests after a transaction, as a multiple of its duration.
 REST = 3
-#: How often overdue schedules, unfinished runs and nodes are read.
+#: The interval at which overdue schedules, unfinished runs and nodes are read.
 DELAYS_EVERY = timedelta(seconds=10)
 
 T = TypeVar("T")
@@ -144,7 +144,7 @@ class AlertPass:
             self._repeat(step, None, _log_opened)
 
     def _check_nodes(self, now: datetime) -> None:
-        # After a step of the clock all nodes seem to have been silent.
+        # After a step of the clock, all nodes seem to have been silent.
         if effective_node_timeout(self._clock, self._settings) == NEVER:
             return
         try:

@@ -1,4 +1,4 @@
-"""Check what no event reports: silent and frequent schedules, what is late or slow now, recoveries.
+"""Check states that no event reports: silent, frequent and late schedules, slow runs, recoveries.
 
 Each check reads a bounded window in the order of an index, so its cost does not depend on the
 number of schedules, runs or alerts.
@@ -7,8 +7,8 @@ number of schedules, runs or alerts.
   silent or too frequent.
 - ``DelayCheck``: overdue schedules and unfinished runs. Workers and claims store facts of runs that
   were late or slow. They store none while a broker is unreachable, while no worker takes messages,
-  or while a task hangs. What a hold stops is not late: neither during the hold, nor by the time
-  before its end. A buffered run waits for the previous one, and is not late either.
+  or while a task hangs. A schedule that a hold stops is not late. Only the time after the end of
+  the hold counts. A buffered run waits for the previous one, and is not late either.
 - ``check_open``: whether open alerts have recovered, those first whose last check is the oldest. An
   alert whose rule no longer applies is closed without a message. The alert of a deleted schedule is
   deleted.
@@ -54,7 +54,7 @@ from celery_dynbeat.telemetry import emit_on_commit, events, has_listeners
 BATCH = 200
 #: Rows of history that one query reads.
 MAX_ROWS = 20_000
-#: Rows that one check reads of each index.
+#: The maximum number of rows that one check reads of each index.
 WINDOW = 1_000
 #: Open alerts that one check reads.
 OPEN_WINDOW = 500
@@ -154,7 +154,7 @@ def _recover_frequent(
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """What is late or slow at an instant: facts by schedule and kind, and their schedules."""
+    """The late and slow runs at an instant: facts by schedule and kind, and their schedules."""
 
     facts: Facts
     schedules: dict[int, Subject]
@@ -162,7 +162,7 @@ class Delays:
 
 @dataclass(slots=True)
 class DelayCheck:
-    """Where the next check continues, and when the last hold of everything ended."""
+    """The start of the next check, and the end of the last hold of everything."""
 
     subjects: Subjects
     overdue_after: OverdueKey | None = None
@@ -171,7 +171,7 @@ class DelayCheck:
     held_until: datetime | None = field(default=None)
 
     def read(self, session: Session, *, now: datetime) -> Delays:
-        """Return what is late or slow now in the next windows. Locks nothing."""
+        """Return the runs in the next windows that are late or slow now. Locks nothing."""
         given = [*self._overdue(session, now=now), *self._unfinished(session, now=now)]
         schedules = dict(self.subjects.read(session, [schedule_id for schedule_id, _ in given]))
         opening = [

@@ -1,4 +1,4 @@
-"""What a message says: groups of alerts with their number and examples."""
+"""The content of a message: groups of alerts with their number and examples."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,7 +15,7 @@ DETAIL_LENGTH = 300
 
 
 class Progress(StrEnum):
-    """What became of a late run until the message was written."""
+    """The state of a late run when the message was written."""
 
     NOT_SENT = "not_sent"
     #: Sent to its queue, and not started.
@@ -56,7 +56,7 @@ class Cause:
 
     @property
     def error(self) -> str | None:
-        """The error of the first example. Not a field: an erasure removes it with its example."""
+        """The error of the first example. Part of the example, because an erasure removes both."""
         detail = self.examples[0].detail if self.examples else None
         return None if detail is None else detail.partition("\n")[0]
 

@@ -54,7 +54,7 @@ from celery_dynbeat.common.text import counted, cut, escape, format_duration
 
 #: Apprise's types of notifications.
 _TYPES = {Severity.ERROR: "failure", Severity.WARNING: "warning", Severity.INFO: "info"}
-#: What this process adds to the niceness of beat.
+#: The number that this process adds to the niceness of beat.
 NICENESS = 10
 #: Shorter parts of an URL are ordinary words, such as "com".
 _SECRET_LENGTH = 5
@@ -74,7 +74,7 @@ def main() -> None:
     task = json.load(sys.stdin)
     # No record is printed, because records of Apprise and urllib3 contain URLs.
     logging.getLogger().addHandler(logging.NullHandler())
-    # What a plug-in prints must not become part of the answer.
+    # The output of a plug-in must not become part of the answer.
     with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as answer:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         for line in _perform(task):
@@ -112,7 +112,7 @@ def _perform(task: dict[str, Any]) -> Iterator[dict[str, Any]]:
     )
     results: queue.SimpleQueue[tuple[int, str | None]] = queue.SimpleQueue()
     for number, service in enumerate(services):
-        # A daemon thread: a plug-in may ignore the time limit of Apprise.
+        # The thread is a daemon thread, because a plug-in may ignore the time limit of Apprise.
         deliver = partial(send, service, task["urls"][number])
         Thread(target=_put, args=(results, number, deliver), daemon=True).start()
     left = set(range(len(task["urls"])))
@@ -167,7 +167,7 @@ def _send(service: Any, url: str, *, fields: dict[str, Any], **message: Any) -> 
 def structured(
     content: Content, *, application: str | None, flower_url: str | None
 ) -> dict[str, Any]:
-    """Return what a JSON webhook gets besides the text: kinds, counts, schedules, runs and URLs."""
+    """Return the data of a JSON webhook except the text: kinds, counts, schedules, runs, URLs."""
     fields = content.to_json()
     for group, shown in zip(fields["groups"], content.groups, strict=True):
         for cause, each in zip(group["causes"], shown.causes, strict=True):
@@ -221,7 +221,7 @@ _MARKUP = re.compile(
     r"((?<!\w)[@*_`~]|<|\](?=\()|@(?=everyone|here|channel|all\b)|:(?=//))", re.IGNORECASE
 )
 
-#: What one schedule does, and what several do.
+#: The verbs for one schedule, and for several schedules.
 _OPENED = {
     AlertKind.FAILED: ("failed", "failed"),
     AlertKind.LOST: ("lost a run", "lost a run"),
@@ -248,7 +248,7 @@ _RECOVERED = {
     AlertKind.WORKERS_MISSING: ("workers are no longer missing", "workers are no longer missing"),
     AlertKind.CLOCKS_DIFFER: ("clocks no longer differ", "clocks no longer differ"),
 }
-#: What a schedule does that has recovered from another alert.
+#: The verb for a schedule that has recovered from another alert.
 _STILL = {
     AlertKind.FAILED: "fails",
     AlertKind.LOST: "has a lost run",
@@ -306,7 +306,7 @@ def render_notices(content: NoticeContent, *, folder: str | None = None) -> tupl
 
 def _environment(folder: str | None) -> Environment:
     folders = [FileSystemLoader(folder)] if folder else []
-    # Plain text: Apprise converts it for services that need HTML, and escapes it then.
+    # Plain text: Apprise converts it for services that need HTML, and then escapes it.
     environment = SandboxedEnvironment(
         loader=ChoiceLoader([*folders, FileSystemLoader(TEMPLATES)]),
         undefined=StrictUndefined,
@@ -336,7 +336,7 @@ def subject(group: Group) -> str:
 
 
 def verb(group: Group) -> str:
-    """Return what the schedules of a group did, and whether they have other open alerts."""
+    """Return the verb of a group's schedules, and whether they have other open alerts."""
     words = _RECOVERED if group.state is Unsent.RECOVERED else _OPENED
     text = words[group.kind][group.count != 1]
     if not group.still_open:

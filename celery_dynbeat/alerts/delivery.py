@@ -26,7 +26,7 @@ _MISSING = re.compile(r"^ModuleNotFoundError: No module named '[\w.]+'", re.MULT
 
 
 class DeliveryError(Exception):
-    """No URL was tried: a template is at fault, or a package is missing."""
+    """No URL was tried, because a template is invalid or a package is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ def deliver(
             check=False,
         )
     except subprocess.TimeoutExpired as late:
-        # What the child printed until then: some URLs may have accepted the message.
+        # Use the output of the child so far, because some URLs may have accepted the message.
         return _delivered(_text(late.stdout), "", len(urls), reason=NOT_IN_TIME)
     except OSError as error:
         raise DeliveryError(f"the delivery did not start: {error.strerror}") from None
@@ -82,11 +82,11 @@ def _text(printed: bytes | str | None) -> str:
 
 
 def _delivered(printed: str, errors: str, urls: int, *, reason: str) -> Delivered:
-    """Return what the child printed. A URL without a result has the error ``reason``."""
+    """Return the output of the child. A URL without a result has the error ``reason``."""
     # A child that was killed may have printed a part of its last line.
     lines = printed[: printed.rfind("\n") + 1].splitlines()
     if not lines:
-        # Nothing else of the standard error: it can contain a URL.
+        # No other part of the standard error is used, because it can contain a URL.
         missing = _MISSING.search(errors)
         if missing is not None:
             reason = f"{missing[0]}: install celery-dynbeat[alerts]"

@@ -9,12 +9,12 @@
   one message. A target gets no other message for ``dynbeat_alert_interval``, with any number of
   beats. Openings of errors wait only for earlier messages about errors, so no warning and no
   recovery delays them.
-- Each message has the id of the previous one of its target, and an index makes the pair unique. So
-  of two beats that have read the same newest message, one fails, and reads again.
+- Each message has the id of the previous one of its target, and an index makes the pair unique. If
+  two beats have read the same newest message, one of them therefore fails and reads again.
 - Targets do not wait for each other, see ``sending``.
 - A beat that is killed before the transaction leaves the alerts unsent. A beat that is killed while
-  it delivers leaves a lease. When it ends, another beat delivers the message: this is the one
-  duplicate that a target can get.
+  it delivers leaves a lease. When it ends, another beat delivers the message. This is the only way
+  in which a target can get a duplicate.
 """
 
 from collections import defaultdict
@@ -145,7 +145,10 @@ class MessageWriter:
     settings: Settings
 
     def write_due(self, now: datetime) -> datetime | None:
-        """Write the messages of the targets that need not wait; return until when others wait."""
+        """Write the messages of the targets that do not have to wait.
+
+        Return until when others wait.
+        """
         waiting = self.database.read_in_transaction(messages.waiting)
         due = (self._write_if_due(each, now) for each in waiting)
         return min((at for at in due if at is not None), default=None)
@@ -194,7 +197,8 @@ class MessageWriter:
         damping = self.settings.alert_interval
         lock = partial(messages.lock_unsent, target=target, now=now, damping=damping)
         if urls_of(self.settings.alert_urls, target):
-            # Before the alerts are locked: otherwise two beats could each lock a part of them.
+            # This comes before the alerts are locked. Otherwise, two beats could each lock a part
+            # of them.
             previous_id = 0 if newest is None else newest.id
             first = messages.insert(session, target=target, previous_id=previous_id, at=now)
             taken = lock(session, only_urgent=only_urgent)
@@ -283,7 +287,7 @@ def _by_cause(
 ) -> Mapping[tuple[str | None, str], Sequence[int]]:
     """Return alerts by their task and error, the first cause first.
 
-    Errors that differ only in numbers are one.
+    Errors that differ only in numbers count as the same error.
     """
     rows = messages.causes(session, ids)
     by_cause: defaultdict[tuple[str | None, str], list[int]] = defaultdict(list)
@@ -294,7 +298,7 @@ def _by_cause(
 
 
 def _shown(causes: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
-    """Return the alerts of each cause that a message shows: one of the largest ones, then more."""
+    """Return the alerts of each cause that a message shows, first one alert per large cause."""
     largest = sorted(range(len(causes)), key=lambda cause: -len(causes[cause]))[:MAX_EXAMPLES]
     numbers = [int(cause in largest) for cause in range(len(causes))]
     left = MAX_EXAMPLES - sum(numbers)
@@ -329,5 +333,6 @@ def _progress(row: Row[Any], *, now: datetime) -> Progress:
     if row.sent_at is not None:
         return Progress.SENT
     is_overdue = row.next_run_at is not None and row.next_run_at <= now
-    # A run without sent_at is pending. Without a run, an outage has ended, or beat is claiming.
+    # A run without sent_at is pending. If there is no run, an outage has ended, or beat is
+    # claiming.
     return Progress.NOT_SENT if is_overdue or row.Alert.run_id is not None else Progress.SENT_LATE

@@ -130,7 +130,7 @@ class NodeCheck:
         return opened, ended
 
     def _reports(self, kind: AlertKind, state: AlertState, found: _Found) -> bool:
-        """Return whether the end of an alert is news: a node that died long ago is only hidden."""
+        """Return whether to report the end of an alert. A node that died long ago is hidden."""
         alive = found.alive.get(kind)
         is_better = alive is None or state.value is None or alive > state.value
         return self._settings.alert_recovered and is_better

@@ -1,4 +1,7 @@
-"""What a notice to an owner says. It is for end users: no error, no task, no host, no id."""
+"""The content of a notice to an owner.
+
+It is for end users, so it contains no errors, tasks, hosts or ids.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -30,7 +33,7 @@ _ENDED = (NoticeKind.WORKS_AGAIN, NoticeKind.CAN_RUN_AGAIN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """What happened to one schedule. Instants are in ISO format, in UTC.
+    """The event that a notice reports about one schedule. Instants are in ISO format, in UTC.
 
     ``until`` is when it recovered. ``failures`` is the number of failures in a row that paused it.
     ``time_zone`` is the zone of the owner.
@@ -88,7 +91,7 @@ def as_kwargs(notice: Notice) -> dict[str, Any]:
 
 
 def verb(notice: Notice) -> str:
-    """Return what a schedule does."""
+    """Return the verb for a schedule."""
     return "failed" if notice.until is not None else _ONE[notice.kind]
 
 
@@ -139,7 +142,7 @@ def _local(instant: str, zone: str) -> str:
     at = datetime.fromisoformat(instant)
     try:
         local = at.astimezone(ZoneInfo(zone))
-    # Only SQL by hand writes such a zone.
+    # Only manual SQL writes such a zone.
     except (KeyError, ValueError, OSError):
         local, zone = at.astimezone(UTC), "UTC"
     return f"{local:%Y-%m-%d %H:%M} ({zone})"

@@ -25,7 +25,9 @@ _NAMESPACE = uuid.UUID("7c1f2f0c-5c55-4c39-8b1a-0f2b6b0d1c11")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where a message goes. Without destinations and ``error``, its owner gets no notices.
+    """The destinations of a message.
+
+    If there are no destinations and no ``error``, its owner gets no notices.
 
     ``is_logged`` is true if the error is already logged.
     """
@@ -65,7 +67,7 @@ class NoticeSending:
         try:
             content = NoticeContent.from_json(message["payload"])
         except (ValueError, KeyError, TypeError) as error:
-            # A newer version has written it, or SQL by hand.
+            # A newer version or manual SQL has written it.
             return Plan((), _nowhere, f"the message cannot be read: {type(error).__name__}")
         if not content.notices or self._caller is None:
             return Plan((), _nowhere)
@@ -76,7 +78,8 @@ class NoticeSending:
         if found is None:
             return Plan((), _nowhere)
         if isinstance(found, NoticeTask):
-            # A destination for each notice: a task that was sent is not sent again.
+            # Each notice has a separate destination, so that a task that was sent is not sent
+            # again.
             names = [f"task:{number}" for number in range(len(content.notices))]
             deliver = partial(self._to_task, message, content, found.name)
             return Plan(names, deliver, is_task=True)
@@ -108,7 +111,8 @@ class NoticeSending:
         errors: list[str | None] = []
         for name in destinations:
             notice = content.notices[int(name.partition(":")[2])]
-            # The same id for each try: the application can recognize a task that was sent twice.
+            # The id is the same for each try, so that the application can recognize a task that was
+            # sent twice.
             key = f"{message['id']} {message['created_at']} {name}"
             try:
                 self._send_task(task, as_kwargs(notice), str(uuid.uuid5(_NAMESPACE, key)))
@@ -124,8 +128,8 @@ class NoticeSending:
 class _Caller:
     """Calls the function of the setting in one daemon thread, for one owner at a time.
 
-    The thread lasts as long as beat. While a call hangs, other calls fail at once: a thread for
-    each of them would never end.
+    The thread lasts as long as beat. While a call hangs, other calls fail at once. Otherwise, each
+    of them would start a thread that never ends.
     """
 
     def __init__(self, recipient: Recipient) -> None:

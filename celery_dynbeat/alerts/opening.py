@@ -6,9 +6,9 @@ This is one transaction. After a crash either all of it is written or nothing, a
 evaluates the same facts. A fact of a schedule that is deleted, or whose rules it does not break, is
 only deleted.
 
-The alerts of the schedules are locked before they change, so that what is decided is what is
-written. Two beats that open the same alert insert it both. The unique key rejects one of them, and
-its transaction is repeated and finds the alert.
+The alerts of the schedules are locked before they change, so that no other transaction changes them
+between the decision and the write. Two beats that open the same alert insert it both. The unique
+key rejects one of them, and its transaction is repeated and finds the alert.
 """
 
 from collections import Counter, defaultdict
@@ -38,7 +38,8 @@ from celery_dynbeat.telemetry import emit_on_commit, events, has_listeners
 
 #: Facts that one transaction evaluates. Smaller ones cost more in total, and delay beat more.
 BATCH = 200
-#: Rows in addition to the ended runs that a streak may contain: skipped and unfinished ones.
+#: The number of skipped and unfinished runs that are read in addition to the ended runs of a
+#: streak.
 STREAK_MARGIN = 20
 #: Rows of history that one query of streaks reads.
 MAX_STREAK_ROWS = 20_000
@@ -230,7 +231,7 @@ def _write(
     now: datetime,
 ) -> None:
     new, old = [], []
-    # In the order of the unique key: two beats then wait for each other, without a deadlock.
+    # In the order of the unique key, so that two beats wait for each other without a deadlock.
     for key in sorted(evaluated):
         each = evaluated[key]
         columns = _columns(each, target=subjects.target(each.subject), now=now)

@@ -3,8 +3,8 @@
     alerts of an owner with a notice to send --1 transaction--> a message --> ``sending``
 
 The target of the message is a hash of the owner, so that an owner gets no other message for
-``dynbeat_alert_interval``, as each target. The notices of an owner that must wait are postponed in
-their rows: the index then begins with the notices of other owners.
+``dynbeat_alert_interval``, as each target. If the notices of an owner must wait, they are postponed
+in their rows, so that the index begins with the notices of other owners.
 
 While MAX_BACKLOG messages wait to be sent, or MAX_UNFINISHED messages to owners are tried again, no
 more are written. ``sending`` delivers the messages to operators first.
@@ -86,7 +86,8 @@ class NoticeWriter:
                 owner_notices.postpone(session, owner=owner, until=due_at, now=now)
                 return
         previous_id = 0 if newest is None else newest.id
-        # Before the alerts are locked: two beats could each lock a part of them.
+        # This comes before the alerts are locked. Otherwise, two beats could each lock a part of
+        # them.
         message = messages.insert(session, target=target, previous_id=previous_id, at=now)
         notices = self._take(session, owner=owner, now=now)
         if not notices:

@@ -2,17 +2,17 @@
 
     due --lease--> in flight: a thread waits for the child process --> the result is written
 
-- A target has one message in flight, and all targets together MAX_IN_FLIGHT. So a server that does
-  not answer delays only the messages of its target.
+- A target has one message in flight, and all targets together MAX_IN_FLIGHT. A server that does not
+  answer therefore delays only the messages of its target.
 - Messages to operators are leased before those to owners, and one place in flight is kept for them.
-- One thread leases and writes results. The threads of deliveries do not use the database: they need
-  no connections.
-- The result of a delivery is kept until it is written. A lease that ends first passes to another
-  beat, which delivers the message again.
-- A message remembers which URLs have accepted it, without storing them, by a mark: a hash with a
-  random salt of the message. A URL can contain a short password, so the hash is slow: PBKDF2 with
-  the number of rounds that OWASP recommends. Marks are computed only for a message that some URLs
-  of its target have accepted and others have not.
+- One thread leases and writes results. The threads of deliveries do not use the database, so they
+  need no connections.
+- The result of a delivery is kept until it is written. If its lease ends first, another beat takes
+  the lease and delivers the message again. - A message records which URLs have accepted it. It does
+  not store the URLs, but a mark of each: a hash with a random salt of the message. A URL can
+  contain a short password, so the hash is slow: PBKDF2 with the number of rounds that OWASP
+  recommends. Marks are computed only for a message that some URLs of its target have accepted and
+  others have not.
 """
 
 import hashlib
@@ -271,7 +271,7 @@ class Sending:
         return delivered.errors
 
     def finish(self, *, within: float) -> None:
-        """Write the results of deliveries that have ended; wait up to ``within`` seconds for one.
+        """Write the results of ended deliveries; wait up to ``within`` seconds for the first one.
 
         Raises the error of the database.
         """
@@ -284,7 +284,7 @@ class Sending:
         try:
             self._end(ended)
         except (OperationalError, InterfaceError):
-            # Unreachable: the result is written later.
+            # The database is unreachable, so the result is written later.
             raise
         except BaseException:
             del self._in_flight[target]
@@ -305,7 +305,7 @@ class Sending:
 
 
 def _in_thread(work: Callable[[], Result]) -> "Future[Result]":
-    """Call ``work`` in a daemon thread: the exit of the process does not wait for it."""
+    """Call ``work`` in a daemon thread, so that the exit of the process does not wait for it."""
     future: Future[Result] = Future()
 
     def run() -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Rows of history that a decision reads of each schedule.
+#: The number of rows of history that a decision reads for each schedule.
 RUNS_PER_SCHEDULE = 10
 #: Schedules whose bad rules were logged. Beyond it, one may be logged again.
 MAX_REMEMBERED = 10_000
@@ -41,8 +41,8 @@ class Subject:
     def existed_at(self, instant: datetime, *, now: datetime) -> bool:
         """Return whether what happened at an instant is about this schedule.
 
-        SQLite gives the id of a deleted schedule to the next one. A schedule that was created in
-        the future says that the clock was set back, and then instants do not tell.
+        SQLite gives the id of a deleted schedule to the next schedule. A schedule that was created
+        in the future says that the clock was set back, and then instants do not tell.
         """
         created_at: datetime = self.row.created_at
         return created_at <= instant or created_at > now
@@ -84,7 +84,7 @@ class Subjects:
         try:
             own = AlertRules() if row.alerts is None else AlertRules.from_json(row.alerts)
         except InvalidScheduleError as error:
-            # Only SQL by hand, or a newer version, writes such rules.
+            # Only manual SQL or a newer version writes such rules.
             self._log_once(row, str(error))
             own = AlertRules()
         return own.effective(self._settings)
@@ -133,7 +133,7 @@ def last_runs(
 
 
 def schedule_state(subject: Subject, runs: Sequence[Row]) -> ScheduleState:
-    """Return what the pure rules need of a schedule and its last runs."""
+    """Return the state of a schedule and its last runs that the pure rules need."""
     row = subject.row
     return ScheduleState(
         enabled=bool(row.enabled),

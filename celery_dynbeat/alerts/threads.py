@@ -49,7 +49,8 @@ class AlertThread:
         self._back_off = BackOff(first=first_back_off, maximum=MAX_BACK_OFF, jitter=0.5)
         self._close_timeout = close_timeout
         self._wake, self._closing = threading.Event(), threading.Event()
-        # A daemon thread: a server that does not respond must not block the exit.
+        # The thread is a daemon thread, because a server that does not respond must not block the
+        # exit.
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
 
     def start(self) -> None:
@@ -132,7 +133,7 @@ class AlertThreads:
             messages = Messages(
                 database=database, clock=clock, settings=settings, node=node, send_task=send_task
             )
-            # Not the same thread: a delivery may take dynbeat_alert_timeout.
+            # A separate thread, because a delivery may take dynbeat_alert_timeout.
             self._threads.append(
                 AlertThread(
                     messages.run_once, name="dynbeat-alert-messages", interval=MESSAGES_INTERVAL

@@ -1,7 +1,7 @@
 """``celery -A proj dynbeat ...``: one module for each command or family of commands.
 
-Celery imports this module for each Celery command, also for beat and worker. So the module of
-a command is imported only when the command runs (click, "Lazily Loading Subcommands").
+Celery imports this module for each Celery command, also for beat and worker. The module of a
+command is therefore imported only when the command runs (click, "Lazily Loading Subcommands").
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from click_didyoumean import DYMGroup
 
 
 class LazyGroup(DYMGroup):
-    """A group that imports a command when it is used, and suggests names for an unknown one."""
+    """A group that imports a command when it is used, and suggests names for an unknown command."""
 
     #: Name -> module and object, and the first sentence of the command's help.
     lazy_commands: ClassVar = {
@@ -114,7 +114,7 @@ class LazyGroup(DYMGroup):
         return list(self.lazy_commands)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a command; None if there is none of this name."""
+        """Import and return a command, or None if no command has this name."""
         del ctx
         if cmd_name not in self.lazy_commands:
             return None

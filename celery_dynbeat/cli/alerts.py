@@ -1,4 +1,4 @@
-"""``dynbeat alerts|ack|snooze|alert-targets|test-alert``: the alerts, and their targets."""
+"""``dynbeat alerts|ack|snooze|alert-targets|test-alert``: the alerts and their targets."""
 
 from collections.abc import Callable, Sequence
 
@@ -206,7 +206,8 @@ def _report(
     """Print how many URLs accepted the message. Refuse if not each of them did."""
     number_of_urls = len(delivered.errors)
     if not invocation.output.as_json:
-        # Without a label, the title "test-alert failed" reads like the result of the command.
+        # If it had no label, the title "test-alert failed" would read like the result of the
+        # command.
         invocation.output.line(f"message: {delivered.title}")
     refused = [
         f"URL {number}: {error}"

@@ -25,7 +25,8 @@ COLUMNS = (
     time_column("created_at"),
     time_column("until_at"),
 )
-#: Neither is the default: an operator who stops the wrong half of an incident loses time.
+#: Neither is the default, because an operator who stops the wrong schedules during an incident
+#: loses time.
 scope_options = combined(
     click.option(
         "--owner",

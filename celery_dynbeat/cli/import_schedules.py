@@ -351,8 +351,8 @@ def run(
 ) -> None:
     """Import the schedules of ``source``, and print the results.
 
-    With ``keeps_entries``, an entry of beat_schedule in the source stays one. ``if_empty`` is the
-    advice for a source without schedules.
+    With ``keeps_entries``, an entry of beat_schedule in the source stays an entry. ``if_empty`` is
+    the advice for a source without schedules.
     """
     from celery_dynbeat.importing import managed  # noqa: PLC0415
     from celery_dynbeat.importing.write_back import WriteBack  # noqa: PLC0415

@@ -28,7 +28,7 @@ class _Row:
     fire_time: FireTime
     local: str
     distance: str
-    #: Who holds the schedule at this fire time; None if no hold in force stops it.
+    #: The actor who holds the schedule at this fire time, or None if no hold in force stops it.
     held: str | None
 
     @property
@@ -43,7 +43,7 @@ class _Row:
 
     @property
     def skipped(self) -> str | None:
-        """Who skipped the fire time and why; None if it is not skipped."""
+        """The actor who skipped the fire time, and the reason; None if it is not skipped."""
         return (self.fire_time.reason or "skipped") if self.fire_time.is_skipped else None
 
     def to_dict(self) -> dict[str, Any]:

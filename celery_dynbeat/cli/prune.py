@@ -67,7 +67,7 @@ def _prune(context: "Context", older_than: timedelta) -> int:
     from celery_dynbeat.beat.maintenance import LOWEST_ID, prune  # noqa: PLC0415
 
     context.prepare()
-    # One instant for all batches: otherwise runs that end during the prune could prolong it.
+    # The same instant for all batches. Otherwise, runs that end during the prune could prolong it.
     now, deleted, after = context.clock.now(), 0, LOWEST_ID
     with progress("runs deleted") as advance:
         while True:

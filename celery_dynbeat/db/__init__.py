@@ -1,8 +1,8 @@
 """Where the tables of this process are: their schema, the prefix of their names, Django's alias.
 
-The models and migrations have the prefix ``dynbeat_``. ``db.models`` changes the tables of
-the models once for each process, before its first statement. So statements cost the same as with
-the default names, and they are right on each connection, including the application's connections.
+The models and migrations have the prefix ``dynbeat_``. ``db.models`` changes the tables of the
+models once for each process, before its first statement. Statements therefore cost the same as with
+the default names, and are correct on each connection, including the application's connections.
 """
 
 import re
@@ -65,7 +65,8 @@ class TableNames:
 
         if self.prefix == PREFIX:
             return sql
-        # Not the schema of the version table, which may also begin with the prefix.
+        # The schema of the version table is not changed, although its name may also begin with the
+        # prefix.
         version_table = re.compile(rf"(\S*\b{self.version_table}\b)")
         parts = version_table.split(sql)
         parts[::2] = [_NAME.sub(renamed, part) for part in parts[::2]]

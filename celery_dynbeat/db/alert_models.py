@@ -20,7 +20,7 @@ from celery_dynbeat.db.types import ExactText, Json, LongText, RunId, UtcDateTim
 if TYPE_CHECKING:
     from sqlalchemy import Table
 
-#: Not the id of a schedule.
+#: This is not the id of a schedule.
 NO_SCHEDULE = 0
 
 
@@ -40,8 +40,9 @@ class AlertFact(Base):
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
     kind: Mapped[str] = mapped_column(ExactText(16))
-    # Not a foreign key: its check locks the schedule. A worker that has locked the run would wait
-    # for an edit of the schedule, which may wait for the run, and beat's claim skips a locked row.
+    # Without a foreign key, because its check would lock the schedule. A worker that has locked the
+    # run would wait for an edit of the schedule, which may wait for the run, and beat's claim skips
+    # a locked row.
     schedule_id: Mapped[int] = mapped_column(BigId)
     run_id: Mapped[str | None] = mapped_column(RunId)
     at: Mapped[datetime] = mapped_column(UtcDateTime)
@@ -57,7 +58,8 @@ class Alert(Base):
     The schedule NO_SCHEDULE has the alerts about beats and workers. Its owner and name are empty.
     ``run_id`` and ``value`` come from the last fact. ``fact_count`` is the number of facts since
     ``opened_at``. ``unsent`` is what no message reports yet, since ``unsent_at``. The API deletes
-    the alerts of a schedule with it, and beat deletes those that SQL by hand leaves.
+    the alerts of a schedule with the schedule. If manual SQL deletes a schedule, beat deletes its
+    alerts.
     """
 
     __tablename__ = "dynbeat_alert"
@@ -90,7 +92,8 @@ class Alert(Base):
     # Until then no message reports the alert. Beat removes it when the time has passed.
     snoozed_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
     snoozed_by: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
-    # The last message that reports the alert. Not a foreign key: messages are pruned first.
+    # The last message that reports the alert. Without a foreign key, because messages are pruned
+    # first.
     message_id: Mapped[int | None] = mapped_column(BigId)
     # The notice to the owner, and when it can be sent. Written only with dynbeat_recipient.
     owner_notice: Mapped[str | None] = mapped_column(ExactText(16))
@@ -115,7 +118,7 @@ class Alert(Base):
 
 
 class AlertCheck(Base):
-    """When to check a schedule for alerts that no event causes: silent, frequent.
+    """The next check of a schedule for alerts that no event causes: silent and frequent.
 
     The API deletes the row with its schedule, and the check deletes rows of missing schedules.
     """
@@ -167,5 +170,6 @@ ALERT_FACTS = cast("Table", AlertFact.__table__)
 ALERTS = cast("Table", Alert.__table__)
 ALERT_CHECKS = cast("Table", AlertCheck.__table__)
 MESSAGES = cast("Table", AlertMessage.__table__)
-# A process without alerts does not import this module: the other tables may have their names.
+# A process without alerts does not import this module, so the other tables may already have their
+# names.
 rename_tables()

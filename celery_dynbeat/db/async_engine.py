@@ -1,4 +1,4 @@
-"""The database for asynchronous callers: the same code, on an asynchronous driver.
+"""The database for asynchronous callers: the same code with an asynchronous driver.
 
 SQLAlchemy runs synchronous code in a greenlet. There, each wait for the driver suspends the asyncio
 task, and the event loop continues. So ``AsyncDatabase`` is ``Database`` with another driver: all
@@ -7,7 +7,7 @@ its methods that use a connection must run in ``sqlalchemy.util.greenlet_spawn``
 A cancellation, for example by ``asyncio.timeout``, raises CancelledError at such a wait. Then
 SQLAlchemy closes the connection, and the server rolls back its transaction.
 
-psycopg and aiomysql have no read timeout for asyncio: the caller limits the time of a call.
+psycopg and aiomysql have no read timeout for asyncio, so the caller limits the time of a call.
 """
 
 import asyncio

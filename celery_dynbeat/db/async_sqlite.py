@@ -1,4 +1,4 @@
-"""aiosqlite after a cancellation: each file is closed, and each lock is released.
+"""Close each file and release each lock of aiosqlite after a cancellation.
 
 After a cancellation, for example by ``asyncio.timeout``, aiosqlite 0.22 and sqlite3 can stay in
 three states:
@@ -57,7 +57,7 @@ class _Connection(aiosqlite.Connection):
     def stop(self) -> asyncio.Future[Any] | None:
         """Close the file and end the thread, once. Return a future for the end of the thread.
 
-        Return None if the first call was made without an event loop, or in another one.
+        Return None if the first call was made without an event loop or in another event loop.
         """
         if not self._is_stopped:
             self._is_stopped = True

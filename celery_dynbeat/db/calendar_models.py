@@ -29,7 +29,7 @@ class Calendar(Base):
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
     name: Mapped[str] = mapped_column(ExactText(CALENDAR_NAME_LENGTH), unique=True)
     # A JSON object with "trigger", or with "dates". The dates of a file reach to "until".
-    # Not JSON: no query searches in it, and a process parses each text once.
+    # The type is not JSON, because no query searches in it, and a process parses each text once.
     definition: Mapped[str] = mapped_column(Text)
     # The zone of the trigger. NULL means that each schedule reads the trigger in the zone of its
     # days.
@@ -65,5 +65,5 @@ class ScheduleCalendar(Base):
 
 CALENDARS = cast("Table", Calendar.__table__)
 LINKS = cast("Table", ScheduleCalendar.__table__)
-# Most processes do not import this module: the other tables may have their names.
+# Most processes do not import this module, so the other tables may already have their names.
 rename_tables()

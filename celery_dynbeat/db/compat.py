@@ -1,4 +1,4 @@
-"""What older versions of SQLAlchemy lack.
+"""Replacements for features that older versions of SQLAlchemy lack.
 
 Each item names the version that has it. Delete the item when that version is the lower bound in
 ``pyproject.toml``.

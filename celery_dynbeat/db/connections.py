@@ -13,17 +13,17 @@ takes a quarter of an hour, or never happens.
 The server answers a statement of the package within milliseconds, unless the statement waits for a
 row lock. A migration may take long: it runs on a connection without read and write timeouts.
 
-psycopg prepares on the server what it has run a few times, under names that count up in each
-client. A pooler in transaction mode that does not track them (PgBouncer before 1.21, or with
-max_prepared_statements = 0) hands the next transaction to another server connection. On that
-connection the name is unknown (SQLSTATE 26000), or taken (42P05), or it names a statement of
-another client. If that statement has a different number of parameters, the server reports 08P01.
-If the number is the same, the server runs the wrong statement. So no statement is prepared through
-a pooler.
-Source: psycopg, "Using prepared statements in connection pooling services".
+psycopg prepares a statement on the server after it has run a few times. The names of prepared
+statements are numbered in each client. A pooler in transaction mode that does not track them
+(PgBouncer before 1.21, or with max_prepared_statements = 0) hands the next transaction to another
+server connection. On that connection the name is unknown (SQLSTATE 26000), or taken (42P05), or it
+names a statement of another client. If that statement has a different number of parameters, the
+server reports 08P01. If the number is the same, the server runs the wrong statement. Therefore, no
+statement is prepared through a pooler. Source: psycopg, "Using prepared statements in connection
+pooling services".
 
-A worker executes two single statements for each run. In a session, most of their time is
-SQLAlchemy's: it compiles lists, creates the session and its transaction, and changes the mode of
+A worker executes two single statements for each run. In a session, SQLAlchemy takes most of their
+time, because it compiles lists, creates the session and its transaction, and changes the mode of
 the connection and back. ``SingleStatements`` compiles a statement once, and its connection stays in
 autocommit mode between two statements. SQLAlchemy still executes it, so that errors and lost
 connections are handled as always.
@@ -125,7 +125,8 @@ _USED_AT = "dynbeat_used_at"
 def ping_idle_connections(engine: Engine) -> None:
     """Make the pool of ``engine`` ping idle connections at checkout.
 
-    When a ping fails, SQLAlchemy replaces this connection and all that are at least as old.
+    When a ping fails, SQLAlchemy replaces this connection and all connections that are at least as
+    old.
 
     SQLAlchemy's ``pool_pre_ping`` pings at each checkout, which costs one round trip per
     transaction. Here a connection that was used within PING_AFTER_SECONDS is not pinged. If its
@@ -167,9 +168,9 @@ _SETTING = "dynbeat_engine_options = {'connect_args': {'prepare_threshold': None
 def disable_behind_poolers(engine: Engine, capabilities: Capabilities) -> None:
     """Turn off prepared statements on the connections of ``engine`` that go through a pooler.
 
-    A pooler is recognised by the process id of the server: the id that it sent at the start of the
-    connection is not the one that the server returns. If that check fails, each of the errors above
-    has the same effect. ``prepare_threshold`` in the connect_args overrules both.
+    A pooler is recognised by the process id of the server. The id that it sent at the start of the
+    connection differs from the id that the server returns. If that check fails, each of the errors
+    above has the same effect. ``prepare_threshold`` in the connect_args overrules both.
     """
     if engine.dialect.driver != "psycopg":
         return
@@ -202,7 +203,8 @@ def _is_pooled(connection: Any) -> bool:
     The process id that came at the start of the connection is then not the server's process id.
     """
     connection.autocommit = True
-    # Not the cursor's own context: the asynchronous one of SQLAlchemy 2.0 has none.
+    # The cursor's own context is not used, because the asynchronous cursor of SQLAlchemy 2.0 has
+    # none.
     with closing(connection.cursor()) as cursor:
         cursor.execute("SELECT pg_backend_pid()")
         (pid,) = cursor.fetchone()
@@ -246,7 +248,8 @@ class SingleStatements:
         self._keeps = keeps
         # Threads take it out while they use it.
         self._kept: deque[tuple[Connection, float]] = deque()
-        # One item for each thread that waits for a connection of the pool, or uses another one.
+        # One item for each thread that waits for a connection of the pool, or uses a connection of
+        # another pool.
         self._others: deque[None] = deque()
         self._compiled: dict[Update | Select[Any], _Compiled] = {}
         _instances.add(self)
@@ -303,7 +306,7 @@ class SingleStatements:
 
     @contextmanager
     def keeping_none(self) -> Iterator[None]:
-        """Keep no connection during the block, which may wait for one."""
+        """Keep no connection during the block, which may wait for a connection."""
         self._others.append(None)
         try:
             self.return_kept()

@@ -1,8 +1,9 @@
 """The database of a Django project: ``django://default`` is ``settings.DATABASES["default"]``.
 
-Django's test runner gives an alias another database during the tests. So the address is read from
-the alias at each use, and ``Database`` connects again when it has changed. A test without a test
-database would write to the real one. So it is refused, as Django refuses its own queries.
+Django's test runner gives an alias another database during the tests. The address is therefore read
+from the alias at each use, and ``Database`` connects again when it has changed. A test without a
+test database would write to the real database. It is therefore refused, as Django refuses its own
+queries.
 
 Source of the keys: Django's "Databases" and "Settings: DATABASES".
 """

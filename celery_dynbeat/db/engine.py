@@ -75,7 +75,7 @@ _DRIVERS = {
     "mysql": ("mysql+pymysql", "celery-dynbeat[mysql]"),
     "mariadb": ("mariadb+pymysql", "celery-dynbeat[mysql]"),
 }
-#: What a Database derives from its engine.
+#: The values that a Database derives from its engine.
 _OF_ENGINE = (
     *("_engine", "capabilities", "_uses_autocommit"),
     *("_autocommit_engine", "_transaction_engine"),
@@ -90,7 +90,7 @@ _in_use: ContextVar[Session | None] = ContextVar("dynbeat_session", default=None
 
 def _forget_connections() -> None:
     forget_all()
-    # close=False: the parent still uses these connections.
+    # close=False, because the parent still uses these connections.
     for engine in _engines:
         engine.dispose(close=False)
 
@@ -129,7 +129,8 @@ def check_synchronous(engine: object, *, given_as: str) -> None:
 def in_use(session: Session | None) -> Iterator[Session | None]:
     """Let the block read the clock on the connection of ``session``, if there is one.
 
-    A call that holds a connection must not wait for another one: its pool may have only one.
+    A call that holds a connection must not wait for another connection, because its pool may have
+    only one.
     """
     token = _in_use.set(session)
     try:
@@ -142,8 +143,8 @@ def in_use(session: Session | None) -> Iterator[Session | None]:
 def savepoint(session: Session) -> Iterator[None]:
     """Give the statements of the block a savepoint, and raise the error of the block.
 
-    After a deadlock, MySQL and MariaDB have rolled back the whole transaction: the savepoint is
-    gone, and its rollback is another error, which says nothing.
+    After a deadlock, MySQL and MariaDB have rolled back the whole transaction. The savepoint no
+    longer exists, so its rollback raises another error, which is not useful.
     """
     nested = session.begin_nested()
     try:
@@ -158,7 +159,7 @@ def savepoint(session: Session) -> Iterator[None]:
 class Database:
     """The database with the tables of the package: by its URL, or an engine of the application.
 
-    ``session_info`` is in the ``info`` of each session that makes a transaction.
+    ``session_info`` becomes part of the ``info`` of each session that makes a transaction.
     """
 
     def __init__(
@@ -187,7 +188,7 @@ class Database:
             return self._engine
 
     def _keeping_none(self) -> AbstractContextManager[None]:
-        # Not the attribute itself: it would create the engine.
+        # The attribute itself is not used, because it would create the engine.
         single_statements: SingleStatements | None = self.__dict__.get("_single_statements")
         return nullcontext() if single_statements is None else single_statements.keeping_none()
 
@@ -216,7 +217,7 @@ class Database:
 
     @property
     def _tested_alias(self) -> str | None:
-        """The alias of Django while its tests run; else None."""
+        """The alias of Django while its tests run, or else None."""
         return self._django_alias if self._address is not None and self._address.is_tested else None
 
     def refuse_transaction_of_django(self) -> None:
@@ -251,8 +252,9 @@ class Database:
     def check_folder(self) -> None:
         """Raise ConfigurationError if the folder of an embedded database does not exist.
 
-        Call it before the first use of the tables. A running process must not raise it: the folder
-        may be on a disk that is mounted again, and the process waits as for a server.
+        Call it before the first use of the tables. A running process must not raise it, because the
+        folder may be on a disk that is mounted again. The process waits for it, as it waits for a
+        server.
         """
         file = embedded_file(self.engine.url)
         if file is None or file.parent.is_dir():
@@ -282,7 +284,7 @@ class Database:
     def read_clock(self) -> datetime:
         """Return the current instant of the database, aware, in UTC.
 
-        It is read on the connection of the session in use, else on a connection of the pool.
+        It is read on the connection of the session in use, or else on a connection of the pool.
         """
         if self.capabilities.embedded:
             # SQLite has no server clock. A query would also block on a pool of one connection,
@@ -320,8 +322,8 @@ class Database:
     def run_autocommit(self, work: Callable[[Session], T]) -> T:
         """Return ``work(session)``, whose statements are each valid as a separate transaction.
 
-        Where autocommit saves round trips (one instead of three or four), each statement commits by
-        itself. Elsewhere this is ``run``.
+        On databases where autocommit saves round trips (one instead of three or four), each
+        statement commits by itself. On other databases, this is ``run``.
         """
         uses_autocommit = self._uses_autocommit
         return self._repeat(lambda: self._once(work, autocommit=uses_autocommit))
@@ -329,8 +331,8 @@ class Database:
     def execute(self, statement: Update, values: Mapping[str, Any]) -> int:
         """Execute one statement as a separate transaction, and return its row count.
 
-        ``statement`` is a constant: it is compiled once. Each value is a parameter of it, and no
-        parameter is a list. Raises what ``run`` raises.
+        ``statement`` is a constant that is compiled only once. Each value is a parameter of it, and
+        no parameter is a list. Raises what ``run`` raises.
         """
         self._check_django()
         if self._executes_without_session:
@@ -341,7 +343,7 @@ class Database:
 
     @property
     def has_writing_cte(self) -> bool:
-        """Whether ``execute_and_read`` may be called: one statement can contain several UPDATEs."""
+        """Whether one statement can contain several UPDATEs, as ``execute_and_read`` requires."""
         return self.capabilities.has_writing_cte and self._executes_without_session
 
     def execute_and_read(self, statement: Select[Any], values: Mapping[str, Any]) -> Row[Any]:
@@ -362,7 +364,8 @@ class Database:
     @cached_property
     def _single_statements(self) -> SingleStatements:
         options = self._options_for(self.engine.url)
-        # Else a connection must return to its pool: there is no other, or it becomes too old.
+        # Otherwise, a connection must return to its pool, because there is no other connection or
+        # it becomes too old.
         keeps = (
             options.keys().isdisjoint({"pool", "poolclass", "pool_recycle"})
             and options.get("pool_size") != 1

@@ -1,13 +1,13 @@
-"""The pools of an asynchronous engine: a connection belongs to the event loop that opened it.
+"""The pools of an asynchronous engine. A connection belongs to the loop that opened it.
 
 aiomysql reads through a transport of that loop, and the queue of a pool waits in it. In another
 loop they fail with "attached to a different loop" or "Event loop is closed".
 Source: SQLAlchemy, "Using multiple asyncio event loops".
 
 At any time there are at most two pools. One belongs to a loop of the application, the other to a
-thread, which makes the calls of all further loops that run at the same time. So the number of
-connections does not grow with the number of loops, and a loop that ends after one call, as the loop
-of a request in a threaded WSGI server, does not open a connection.
+thread, which makes the calls of all further loops that run at the same time. The number of
+connections therefore does not grow with the number of loops, and a loop that ends after one call,
+as the loop of a request in a threaded WSGI server, does not open a connection.
 
     the loop shuts down             its connections are closed, in the loop
     another loop, the last closed   its connections are closed without it; a new pool
@@ -17,7 +17,7 @@ of a request in a threaded WSGI server, does not open a connection.
     the process exits               the thread closes its connections
 
 asyncio.run() and asyncio.Runner end each loop with ``loop.shutdown_asyncgens()``, which closes the
-asynchronous generators of the loop. So a suspended generator closes the pool at that time.
+asynchronous generators of the loop. A suspended generator therefore closes the pool at that time.
 """
 
 import asyncio
@@ -116,7 +116,7 @@ class LoopPools:
         """Return a connection of the running loop."""
         pool = self._here()
         if pool is None:
-            # dispose() during a call, or another loop during a pause of this one.
+            # dispose() ran during a call, or another loop ran during a pause of this loop.
             binding = self._add(asyncio.get_running_loop())
             await_(anext(binding.closer))
             pool = binding.pool
@@ -125,7 +125,8 @@ class LoopPools:
     def recreate(self) -> "LoopPools":
         """Return new pools. SQLAlchemy calls it after a fork, and then uses them."""
         new = LoopPools(self._template.recreate(), driver=self._driver)
-        # Without a reference, Python closes the connections and generators of the parent.
+        # If there were no reference, Python would close the connections and generators of the
+        # parent.
         new._of_parent = self
         return new
 
@@ -190,7 +191,7 @@ class LoopPools:
 
     async def _close(self, left: list[_Binding]) -> None:
         for each in left:
-            # Its pool was taken from the loop: it ends here without a wait.
+            # Its pool was taken from the loop, so it ends here without waiting.
             await each.closer.aclose()
             await _close_without_loop(each, driver=self._driver)
 

@@ -51,9 +51,9 @@ _partial(
     ),
 )
 
-# The schedules in a rare state by owner and name. MySQL has no partial indexes: there an index
-# selects the schedules in the state. That of the unplanned schedules selects the paused and
-# finished ones.
+# The schedules in a rare state by owner and name. MySQL has no partial indexes. On MySQL, an index
+# selects the schedules in the state. The index of the unplanned schedules also selects paused and
+# finished schedules.
 for _state, _is_in_state in {
     "paused": not_(Schedule.enabled),
     "finished": Schedule.finished_at.is_not(None),
@@ -76,8 +76,9 @@ Index("ix_dynbeat_schedule_name", Schedule.name, Schedule.owner)
 
 Index("ix_dynbeat_run_owner_scheduled_for", Run.owner, Run.scheduled_for)
 _partial("ix_dynbeat_run_overdue", Run.overdue_at, where=Run.overdue_at.is_not(None))
-# Unfinished runs by schedule: overlap, cancel and the search for lost runs read them.
-# Within a schedule the order is by id, and so by time: a query of very many runs gets the newest.
+# Unfinished runs by schedule: overlap, cancel and the search for lost runs read them. Within a
+# schedule, the order is by id and therefore by time, so that a query of very many runs gets the
+# newest runs.
 _partial(
     "ix_dynbeat_run_newest_unfinished",
     Run.finished_at,
@@ -100,7 +101,7 @@ _partial(
     where=Request.next_run_at.is_not(None),
 )
 Index("ix_dynbeat_request_owner", Request.owner, Request.id)
-# Also for the foreign key.
+# The foreign key also uses this index.
 Index("ix_dynbeat_request_schedule", Request.schedule_id, Request.id)
 
 # The failed and lost runs of all owners, newest last. Only PostgreSQL can use it, see
@@ -211,7 +212,8 @@ _only_on(
     ),
 )
 _partial("ix_dynbeat_slot_expires_at", Slot.expires_at, where=Slot.expires_at.is_not(None))
-# The schedules that are planned with an old version of a calendar. Also for the foreign key.
+# The schedules that are planned with an old version of a calendar. The foreign key also uses
+# this index.
 Index(
     "ix_dynbeat_schedule_calendar_planned",
     ScheduleCalendar.calendar_id,

@@ -1,7 +1,7 @@
 """The tables. Each rule that must hold is a named constraint.
 
-An INSERT by hand works: every column with a sensible default has a server default, and beat plans
-an enabled row that has no next run.
+A manual INSERT works, because every column with a sensible default has a server default, and beat
+plans an enabled row that has no next run.
 """
 
 from datetime import datetime
@@ -85,7 +85,8 @@ class Schedule(Base):
     __tablename__ = "dynbeat_schedule"
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
-    # "" is the application itself. Not NULL: two NULLs never collide in a unique constraint.
+    # "" is the application itself. NOT NULL, because two NULLs never collide in a unique
+    # constraint.
     owner: Mapped[str] = mapped_column(ExactText(NAME_LENGTH), server_default="")
     name: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
     task: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
@@ -148,11 +149,12 @@ class Schedule(Base):
     alerts: Mapped[dict[str, Any] | None] = mapped_column(Json("object"))
     # Where a worker reports the start and the end of each run. It can contain a token.
     ping_url: Mapped[str | None] = mapped_column(Text)
-    # "config": the row follows an entry of Celery's beat_schedule. "": the API created it.
+    # "config" means that the row follows an entry of Celery's beat_schedule. "" means that the API
+    # created it.
     managed_by: Mapped[str] = mapped_column(ExactText(16), server_default="")
     version: Mapped[int] = mapped_column(server_default="1")
     # The W3C trace context of the edit that made the version traced_version. Other edits leave both
-    # unchanged: the two versions then differ, and the context does not count. Deferred: only beat
+    # unchanged. The two versions then differ, and the context is not used. Deferred: only beat
     # reads them, with dynbeat_traces.
     traceparent: Mapped[str | None] = mapped_column(ExactText(TRACEPARENT_LENGTH), deferred=True)
     traced_version: Mapped[int | None] = mapped_column(deferred=True)
@@ -200,7 +202,7 @@ class Run(Base):
     __tablename__ = "dynbeat_run"
 
     id: Mapped[str] = mapped_column(RunId, primary_key=True)
-    # NULL after the schedule is deleted: the history remains, with owner and name.
+    # NULL after the schedule is deleted. The history remains, with owner and name.
     schedule_id: Mapped[int | None] = mapped_column(
         BigId,
         ForeignKey("dynbeat_schedule.id", ondelete="SET NULL"),
@@ -212,13 +214,13 @@ class Run(Base):
     fire_count: Mapped[int] = mapped_column(server_default="1")
     status: Mapped[str] = mapped_column(ExactText(16))
     origin: Mapped[str] = mapped_column(ExactText(16), server_default=Origin.SCHEDULE)
-    # Starts of the task's body so far, for any reason: the number of the current attempt.
-    # `retries` is Celery's own counter.
+    # The number of starts of the task's body for any reason, which is the number of the current
+    # attempt. `retries` is Celery's own counter.
     attempt: Mapped[int] = mapped_column(server_default="0")
     retries: Mapped[int] = mapped_column(server_default="0")
     created_at: Mapped[datetime] = mapped_column(RunInstant, server_default=utc_now())
-    # When the sweep sends the run again: to its present attempt, or to the retry of a failed one.
-    # NULL after its start.
+    # When the sweep sends the run again, for its present attempt or for the retry of a failed
+    # attempt. NULL after its start.
     overdue_at: Mapped[datetime | None] = mapped_column(RunInstant)
     sent_at: Mapped[datetime | None] = mapped_column(RunInstant)
     started_at: Mapped[datetime | None] = mapped_column(RunInstant)
@@ -245,7 +247,7 @@ class Run(Base):
     traceparent: Mapped[str | None] = mapped_column(ExactText(TRACEPARENT_LENGTH), deferred=True)
     error: Mapped[str | None] = mapped_column(LongText)
     traceback: Mapped[str | None] = mapped_column(LongText)
-    # What the task said about the run, by note().
+    # The task's note about the run, from note().
     note: Mapped[str | None] = mapped_column(ExactText(NOTE_LENGTH))
 
     __table_args__ = (
@@ -284,21 +286,21 @@ class Request(Base):
     kind: Mapped[str] = mapped_column(ExactText(16))
     owner: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
     name: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
-    # The schedule of a backfill. A rerun finds its schedule by the name, if it has one.
+    # The schedule of a backfill. If a rerun has a name, it finds its schedule by this name.
     schedule_id: Mapped[int | None] = mapped_column(
         BigId,
         ForeignKey("dynbeat_schedule.id", ondelete="CASCADE"),
     )
     task: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
-    # A JSON array: the statuses of the runs that run again.
+    # A JSON array with the statuses of the runs that run again.
     statuses: Mapped[list[str]] = mapped_column(
         Json("array"), default=list, server_default=EMPTY_LIST
     )
     since: Mapped[datetime] = mapped_column(UtcDateTime)
     until: Mapped[datetime] = mapped_column(UtcDateTime)
     batch_size: Mapped[int]
-    # Numbers of fire times or runs: in total, made into new runs, and excluded because they cannot
-    # or need not run.
+    # The numbers of fire times or runs: in total, with a new run, and excluded because they cannot
+    # run or do not have to run.
     total: Mapped[int]
     created: Mapped[int] = mapped_column(default=0, server_default="0")
     excluded: Mapped[int] = mapped_column(default=0, server_default="0")
@@ -378,7 +380,7 @@ class Change(Base):
 
 
 class Owner(Base):
-    """What applies to all schedules of an owner. Calls that depend on it lock this row."""
+    """The settings for all schedules of an owner. Calls that depend on it lock this row."""
 
     __tablename__ = "dynbeat_owner"
 
@@ -439,11 +441,11 @@ class Node(Base):
     progressed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     error: Mapped[str | None] = mapped_column(LongText)
     notifier: Mapped[str | None] = mapped_column(ExactText(16))
-    # A JSON array of at most ten entries. Not JSON: no query searches in it.
+    # A JSON array of at most ten entries. The type is not JSON, because no query searches in it.
     outages: Mapped[str | None] = mapped_column(LongText)
     clock_offset: Mapped[float | None] = mapped_column(Double)
     server: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
-    # JSON arrays: the queues that a worker consumes, and the names of its tasks. NULL means that
+    # JSON arrays with the queues that a worker consumes and the names of its tasks. NULL means that
     # they are not known. Only the health check reads them, and they are long.
     queues: Mapped[str | None] = mapped_column(LongText, deferred=True)
     tasks: Mapped[str | None] = mapped_column(LongText, deferred=True)

@@ -17,7 +17,7 @@ _RESUMES = [int(part) for part in re.findall(r"\d+", psycopg.__version__)[:3]] >
 class BoundedConnection(psycopg.Connection[Any]):
     """A connection that raises OperationalError when the server is silent for too long.
 
-    The limit is ``read_timeout`` in seconds; None means no limit. Each message from the server
+    The limit is ``read_timeout`` in seconds. None means no limit. Each message from the server
     restarts the count, so a long answer may take any time. The connection is closed on a timeout.
     """
 
@@ -38,7 +38,8 @@ class BoundedConnection(psycopg.Connection[Any]):
                 return end.value  # type: ignore[no-any-return]
             if not _RESUMES and not self._is_ready(wanted, seconds):
                 raise self._timed_out(seconds)
-            # What the socket is ready for. It is empty after each wait in which nothing arrived.
+            # The operations for which the socket is ready. It is empty after each wait in which
+            # nothing arrived.
             ready = yield wanted
             if ready:
                 received_at = time.monotonic()

@@ -87,10 +87,10 @@ def _lock(connection: Connection, database: Database, lock_wait: timedelta) -> N
 def upgrade_sql(database: Database, *, start: str | None = None) -> str:
     """Return the statements of ``upgrade``, for a client such as psql; "" if there are none.
 
-    ``start`` is the revision of the tables, or "base" if there are none. Without it, the revision
-    is read from the database. Otherwise no connection is opened, and the URL must tell MariaDB
-    (``mariadb+pymysql://``) from MySQL. Raises SchemaError for SQLite,
-    where a migration can have to copy a table, and for an unknown ``start``.
+    ``start`` is the revision of the tables, or "base" if there are none. If it is not given, the
+    revision is read from the database. Otherwise no connection is opened, and the URL must tell
+    MariaDB (``mariadb+pymysql://``) from MySQL. Raises SchemaError for SQLite, where a migration
+    can have to copy a table, and for an unknown ``start``.
     """
     _check_names(database)
     url = database.engine.url
@@ -103,7 +103,7 @@ def upgrade_sql(database: Database, *, start: str | None = None) -> str:
         with database.engine.connect() as connection:
             start = _revision(connection)
             if getattr(connection.dialect, "is_mariadb", False):
-                # Without a connection, only the name of the dialect tells them apart.
+                # Without a connection, only the name of the dialect distinguishes them.
                 url = url.set(drivername=f"mariadb+{url.get_driver_name()}")
     elif start not in {"base", *_revisions()}:
         msg = f"unknown revision {start!r}: it is base or one of {', '.join(_revisions())}"
@@ -121,7 +121,8 @@ def check(database: Database) -> str:
     """Return the revision of the tables.
 
     Raises SchemaError when the tables are missing or their revision is too old. A newer revision is
-    accepted: a rolling upgrade migrates the tables first, and migrations only add.
+    accepted, because a rolling upgrade migrates the tables first, and migrations only add columns
+    and tables.
     """
     _check_names(database)
     database.check_folder()

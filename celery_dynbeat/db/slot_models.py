@@ -23,10 +23,10 @@ class Slot(Base):
 
     # The order of the runs of an owner.
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
-    # Not a foreign key: a prune would read this table for each run.
+    # Without a foreign key, because a prune would read this table for each run.
     run_id: Mapped[str] = mapped_column(RunId, unique=True)
     owner: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
-    # A backfill or a rerun of many made the run: other runs of the owner come first.
+    # Whether a backfill or a rerun of many made the run. If so, other runs of the owner come first.
     is_requested: Mapped[bool] = mapped_column(server_default=false())
     # When the waiting run expires. NULL means that it does not expire, or that it was admitted.
     expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -45,5 +45,5 @@ class SlotScope(Base):
 
 SLOTS = cast("Table", Slot.__table__)
 SLOT_SCOPES = cast("Table", SlotScope.__table__)
-# Most processes do not import this module: the other tables may have their names.
+# Most processes do not import this module, so the other tables may already have their names.
 rename_tables()

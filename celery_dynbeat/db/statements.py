@@ -10,7 +10,7 @@ A planner chooses by costs, and computes them from statistics. A table that was 
 statistics. After the restore of a dump, after ``pg_upgrade`` and without autovacuum, they are
 missing or old. PostgreSQL then expects few or no due rows, and sorts a scan of the whole table in
 each pass. Its SQL has no hints, and no form of an ordered query with a filter and SKIP LOCKED
-leaves only one plan. So a transaction that claims turns off the other plans (decision 15).
+leaves only one plan. A transaction that claims therefore turns off the other plans (decision 15).
 MySQL and MariaDB have hints that name the index.
 """
 
@@ -182,7 +182,8 @@ def _document(names: Sequence[str], rows: Rows) -> str:
     # In chunks, so that memory never holds a second copy of all rows.
     parts = in_parts(rows, ROWS_PER_JSON_CHUNK)
     chosen = ([{name: row[name] for name in names} for row in part] for part in parts)
-    # Without escapes: the server would have to convert them, and not every encoding can.
+    # Without escapes, because the server would have to convert them, which is impossible in some
+    # encodings.
     written = (json.dumps(part, default=_text, ensure_ascii=False)[1:-1] for part in chosen)
     return f"[{','.join(written)}]"
 
@@ -324,7 +325,7 @@ def is_one_of(column: ColumnElement[Any], names: Iterable[str]) -> ColumnElement
 
 def format_error(error: Exception) -> str:
     """Return the text of ``error`` for its row: the type and the message."""
-    # Not the text of SQLAlchemy's error: it contains the statement.
+    # The text of SQLAlchemy's error is not used, because it contains the statement.
     original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     text = f"{type(original).__name__}: {original}"
     return text if len(text) <= MAX_ERROR_LENGTH else f"{text[:MAX_ERROR_LENGTH]}..."
@@ -339,7 +340,7 @@ def read(
 ) -> Sequence[Row]:
     """Return the rows of ``statement``, which has the parameters ``values``.
 
-    ``make`` makes a row from its values; None makes a named tuple of the columns.
+    ``make`` creates a row from its values. If it is None, the row is a named tuple of the columns.
     """
     result = session.execute(statement, values)
     make = make or _row_maker(tuple(result.keys()))

@@ -1,4 +1,4 @@
-"""Constraints that follow from the type of a column: what SQL by hand could store in spite of it.
+"""Constraints against values that manual SQL could store in spite of the type of a column.
 
     instants     PostgreSQL has infinity and years before Christ, MySQL the month 0
     JSON         each database accepts any shape where an array or an object is needed

@@ -1,15 +1,15 @@
 """Column types and functions with the same meaning on every database, and escaped error texts.
 
-Only SQL by hand stores what Python cannot convert. Such a value must not hide the other rows of a
-result, so it has a readable substitute here: Json and RunInstant. ``db.type_checks`` refuses the
-others.
+Only manual SQL stores values that Python cannot convert. Such a value must not hide the other rows
+of a result, so it has a readable substitute here: Json and RunInstant. ``db.type_checks`` refuses
+the others.
 
 The encoding of PostgreSQL is read when the tables are checked. A letter in an exception's text must
 not prevent the worker from recording how a task ended, so error texts are stored with escapes.
-Names and arguments are never escaped: they are the user's data. The database rejects text that
-its encoding cannot store.
+Names and arguments are never escaped, because they are the user's data. The database rejects text
+that its encoding cannot store.
 
-The MySQL dialect is imported inside functions: it takes 20 modules and a megabyte.
+The MySQL dialect is imported inside functions, because it takes 20 modules and a megabyte.
 """
 
 import codecs
@@ -174,7 +174,7 @@ def escape_non_ascii(text: str) -> str:
     return text.encode("ascii", "backslashreplace").decode()
 
 
-#: What SQLAlchemy calls MySQL and MariaDB.
+#: The names of MySQL and MariaDB in SQLAlchemy.
 MYSQL = frozenset({"mysql", "mariadb"})
 
 
@@ -191,7 +191,7 @@ def as_utc(instant: datetime) -> datetime:
 class UtcDateTime(TypeDecorator[datetime]):
     """An instant: aware in Python, UTC with microseconds in the database.
 
-    Raises ValueError for a naive value: it has no time zone, so it names no instant.
+    Raises ValueError for a naive value, which has no time zone and therefore names no instant.
     """
 
     impl = DateTime
@@ -362,7 +362,7 @@ class ExactText(TypeDecorator[str]):
             )
         if dialect.name == "postgresql":
             return dialect.type_descriptor(String(self.length, collation="C"))
-        # Not type_descriptor(): it would turn a Text column into a VARCHAR.
+        # type_descriptor() would turn a Text column into a VARCHAR.
         return self.impl_instance
 
 

@@ -19,8 +19,8 @@ from celery_dynbeat.flower.templates import DynbeatLoader
 class DynbeatFlower(Flower):
     """Flower with our pages and its own, behind its authentication and its URL prefix.
 
-    Flower has no interface for plug-ins, and its constructor overwrites ``handlers=``. So our
-    routes are added afterwards. Tornado inserts them before the route that answers 404.
+    Flower has no interface for plug-ins, and its constructor overwrites ``handlers=``. Our routes
+    are therefore added afterwards. Tornado inserts them before the route that answers 404.
     """
 
     #: The value of ``-A`` on the command line.

@@ -1,7 +1,7 @@
 """The options that ``celery dynbeat flower`` adds to Flower's options.
 
-They are Tornado options, as Flower's are: the command line, FLOWER_* environment variables and
-flowerconfig.py can set them.
+They are Tornado options, like Flower's options. The command line, FLOWER_* environment variables
+and flowerconfig.py can set them.
 """
 
 import difflib

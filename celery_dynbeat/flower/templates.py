@@ -1,7 +1,7 @@
 """Find the templates of the schedule pages, and Flower's own.
 
-Flower has no extension points. So this loader gives Flower's templates, changed where they must
-name the schedule pages, and no module of Flower is patched.
+Flower has no extension points. This loader therefore returns Flower's templates with changes where
+they must name the schedule pages, so that no module of Flower is patched.
 
     page.html, schedules.html, ...   ours; a name that starts with ``flower:`` is always Flower's
     base.html, navbar.html           Flower's, with a block in the head, our items, and time zones
@@ -22,8 +22,8 @@ FOLDER = Path(__file__).parent / "templates"
 #: A name with this prefix means a template of Flower.
 FLOWER_PREFIX = "flower:"
 
-# What is inserted into Flower's templates. Its versions differ, so each place is found by a tag
-# that all of them have.
+# The texts that are inserted into Flower's templates. Its versions differ, so each place is found
+# by a tag that all of them have.
 _HEAD = "{% block head %}{% end %}</head>"
 _ITEMS = '{% set dynbeat_link = "LINK" %}{% include "dynbeat_navbar.html" %}</ul>'
 _ZONES = '{% if getattr(handler, "tab", "") %}{% include "dynbeat_zones.html" %}{% end %}'
@@ -44,7 +44,7 @@ class DynbeatLoader(BaseLoader):
         self._flower = Path(flower_folder)
 
     def resolve_path(self, name: str, parent_path: str | None = None) -> str:
-        """Return the name of a template: all templates are in one folder."""
+        """Return the name of a template unchanged, because all templates are in one folder."""
         del parent_path
         return name
 

@@ -1,4 +1,4 @@
-"""The columns of a list: one declaration for the table, the piped output and the help."""
+"""The columns of a list, declared once for the table, the piped output and the help."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -7,11 +7,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column that shows the attribute ``name`` of each item, or what ``get`` returns for it.
+    """A column that shows the attribute ``name`` of each item, or the result of ``get`` for it.
 
     A table gives the column at least ``width`` characters. It leaves ``optional`` columns out if
     they do not fit, the last one first. ``style`` returns the style of rich for a value. ``words``
-    are what a table shows instead of these texts.
+    maps texts to the words that a table shows instead.
     """
 
     name: str

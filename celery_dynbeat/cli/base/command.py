@@ -1,4 +1,4 @@
-"""The class of each command: common options, errors, and the sections of its help."""
+"""The class of all commands: common options, errors, and the sections of the help."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

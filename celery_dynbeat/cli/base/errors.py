@@ -72,7 +72,7 @@ def _expected() -> tuple[type[Exception], ...]:
     # A late import: a command that prints its help opens no database.
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
 
-    # ImportError: the module of config_from_object(), or a driver.
+    # ImportError means that the module of config_from_object() or a driver is missing.
     return (DynbeatError, SQLAlchemyError, OperationalError, ImproperlyConfigured, ImportError)
 
 

@@ -11,9 +11,9 @@ from typing import BinaryIO
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Yield a new file that takes the place of ``path`` at the end of the block.
 
-    After an error ``path`` is unchanged.
+    After an error, ``path`` is unchanged.
     """
-    # In the same folder: a rename across file systems is a copy.
+    # In the same folder, because a rename across file systems is a copy.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("xb") as file:

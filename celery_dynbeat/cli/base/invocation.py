@@ -1,4 +1,4 @@
-"""What the options of a command line select: application, owner, actor, output."""
+"""The application, owner, actor and output that the options of a command line select."""
 
 import getpass
 import os
@@ -71,7 +71,7 @@ class Invocation:
 
     @property
     def group_calls(self) -> "GroupSchedules | OwnerSchedules | Schedules":
-        """The same, with the calls of a group if ``--owner`` names one."""
+        """The same, with the calls of a group if ``--owner`` names a group."""
         is_of_group = self.owner is not None and is_group(self.owner)
         return self.schedules.for_group(self.owner or "") if is_of_group else self.calls
 
@@ -101,7 +101,7 @@ class Invocation:
         return both_times(instant, self.zone, now=self.now)
 
     def label(self, name: str) -> str:
-        """Return what a sentence calls a schedule."""
+        """Return the name of a schedule for a sentence."""
         return f"schedule {name!r} of owner {self.owner!r}" if self.owner else f"schedule {name!r}"
 
     def when(self, info: ScheduleInfo) -> str:
@@ -169,7 +169,7 @@ class Invocation:
     def confirm(self, question: str) -> None:
         """Return if ``--yes`` was given or the operator agrees; exit otherwise.
 
-        Without a terminal that is a usage error: the caller cannot answer.
+        If there is no terminal, that is a usage error, because the caller cannot answer.
         """
         if self.yes:
             return
@@ -200,6 +200,7 @@ def shell_user() -> str:
     """Return the name of the user of this shell; its number if it has no name."""
     try:
         return getpass.getuser()
-    # KeyError before Python 3.13: the number is in no user database, as in some containers.
+    # KeyError (before Python 3.13) means that the number is in no user database, as in some
+    # containers.
     except (OSError, KeyError):
         return f"uid {os.getuid()}"

@@ -10,7 +10,7 @@ from celery_dynbeat.cli.base.invocation import shell_user
 from celery_dynbeat.cli.base.parameter_types import Number
 from celery_dynbeat.common.text import MAX_PAGE_SIZE
 
-#: What a shell offers at most.
+#: The maximum number of names that a shell offers.
 MAX_COMPLETED = 100
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -64,7 +64,10 @@ def complete_names(
 def _completed(
     context: click.Context, search: Callable[["Dynbeat"], Iterable[str]]
 ) -> Iterable[str]:
-    """Return what ``search`` finds. A shell shows no error: after one there is no completion."""
+    """Return what ``search`` finds.
+
+    A shell shows no error, so after an error, there is no completion.
+    """
     from celery.app.utils import find_app  # noqa: PLC0415
 
     given = context.find_root().params.get("app")

@@ -1,4 +1,4 @@
-"""What a command prints, in one of three forms.
+"""The output of a command, in one of three forms.
 
 - ``--json``: one object, or one object per line for a list (JSON lines).
 - On a terminal: tables of rich that fit its width.

@@ -13,7 +13,7 @@ class Page(Protocol):
 
     @property
     def cursor(self) -> str | None:
-        """The next page; None if there is none."""
+        """The next page, or None if there is none."""
 
 
 P = TypeVar("P", bound=Page)

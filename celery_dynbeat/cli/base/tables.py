@@ -43,7 +43,7 @@ class _Cells(NamedTuple):
 
 
 def console(*, no_color: bool, stderr: bool = False) -> Console:
-    """Return a console that prints texts as they are: they may contain markup of end users."""
+    """Return a console that prints texts literally: they may contain markup of end users."""
     return Console(
         markup=False, highlight=False, emoji=False, no_color=no_color or None, stderr=stderr
     )
@@ -111,7 +111,7 @@ def _table(columns: Sequence[_Cells], width: int) -> Table:
 
 
 def _widths(columns: Sequence[_Cells], width: int) -> Sequence[int]:
-    """Return the width of each column. rich would also shrink columns below what they need."""
+    """Return the width of each column. rich would shrink columns below the width that they need."""
     widths = [column.needed for column in columns]
     spare = width - sum(widths) - GAP * (len(columns) - 1)
     while spare > 0:

@@ -1,6 +1,6 @@
 """Make the stored schedules match the declared ones, in one transaction.
 
-A file is complete: a field that it leaves out gets its default. The pause is an exception. A
+A file is complete, so a field that it leaves out gets its default. The pause is an exception. A
 schedule that an operator paused stays paused if the file does not say ``enabled``. A pause whose
 ``paused_until`` has passed has ended.
 """
@@ -36,7 +36,7 @@ MAX_ERRORS = 20
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """What ``apply`` does with one schedule: ``create``, ``update``, ``delete`` or ``keep``.
+    """The action of ``apply`` for one schedule: ``create``, ``update``, ``delete`` or ``keep``.
 
     ``before`` and ``after`` are its declared fields.
     """
@@ -48,9 +48,9 @@ class Edit:
     after: Mapping[str, Any]
 
     def changed(self) -> Iterator[tuple[str, Any, Any]]:
-        """Yield name, old value and new value of each field that changes; None means default.
+        """Yield the name, old value and new value of each changed field. None means the default.
 
-        Of a ping URL, only the host: the rest can contain a token.
+        Only the host of a ping URL is shown, because the rest can contain a token.
         """
         for field in {**self.before, **self.after}:
             old, new = self.before.get(field), self.after.get(field)

@@ -97,7 +97,10 @@ def _read_json(text: str, file: str) -> Any:
 
 
 def _json_lines(text: str) -> Mapping[Path, int]:
-    """Return the lines of valid JSON. YAML reads nearly all of it; else no line is known."""
+    """Return the lines of valid JSON.
+
+    YAML can read nearly all JSON. For the rest, no line is known.
+    """
     lines = _Lines("")
     try:
         node = yaml.compose(text, _Loader)
@@ -121,8 +124,8 @@ def _syntax_error(error: yaml.MarkedYAMLError, file: str) -> DeclarationError:
 class _Lines:
     """Collects the line of each node, and rejects a key that occurs twice in one mapping.
 
-    Aliases can repeat aliases. A small file can then have more values than the memory. So a file
-    of too many values is rejected before the values are made.
+    Aliases can repeat aliases. A small file can then have more values than the memory. A file with
+    too many values is therefore rejected before the values are created.
     """
 
     def __init__(self, file: str) -> None:
@@ -184,7 +187,7 @@ _SCALARS = (
     ("null", r"~|null|Null|NULL|", "~nN\0"),
     ("int", r"[-+]?[0-9]+", "-+0123456789"),
     ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", "-+.0123456789"),
-    # A mapping can include another one.
+    # A mapping can include another mapping.
     ("merge", r"<<", "<"),
 )
 

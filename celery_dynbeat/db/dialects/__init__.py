@@ -29,7 +29,7 @@ S = TypeVar("S", bound=GenerativeSelect)
 
 #: Keys of ``Session.info``: a transaction of the package, or statements in autocommit mode.
 OWN_TRANSACTION, AUTOCOMMIT = "dynbeat_own_transaction", "dynbeat_autocommit"
-#: A key of ``Session.info``: the commit of this transaction of the package is asynchronous.
+#: A key of ``Session.info`` that makes the commit of a transaction of the package asynchronous.
 ASYNCHRONOUS_COMMIT = "dynbeat_asynchronous_commit"
 #: The name of the lock for a change of the schema.
 SCHEMA_LOCK = "dynbeat_schema"
@@ -94,7 +94,8 @@ class Capabilities(ABC):
     def cluster_server(self, connection: Connection) -> str | None:
         """Return the name of the server in a cluster that accepts writes on each server.
 
-        None without such a cluster. The locks of a server are not known to the others.
+        The result is None if there is no such cluster. The locks of a server are not known to the
+        others.
         """
         del connection
         return None
@@ -109,7 +110,7 @@ class Capabilities(ABC):
         return name in inspect(connection).get_schema_names()
 
     def entering_schema(self, quoted: str) -> str:
-        """Return the statement after which names without a schema are in this one.
+        """Return the statement after which names without a schema are in ``schema``.
 
         On MySQL and MariaDB a schema is a database. Raises NotImplementedError for SQLite.
         """

@@ -50,7 +50,7 @@ _RUN_ID = {
 class MySql(Capabilities):
     """MySQL 8.0.22 and MariaDB 10.6, and later."""
 
-    # REPEATABLE READ locks gaps: two beats would wait for each other.
+    # REPEATABLE READ locks gaps, so that two beats would wait for each other.
     execution_options: ClassVar[dict[str, Any]] = {"isolation_level": "READ COMMITTED"}
     configures_isolation = True
     orders_by_fixed_columns = False
@@ -64,7 +64,8 @@ class MySql(Capabilities):
     _read_only = frozenset({1290, 1792, 1836})
 
     def configure(self, dbapi_connection: Any) -> None:
-        # Not the cursor's own context: the asynchronous one of SQLAlchemy 2.0 has none.
+        # The cursor's own context is not used, because the asynchronous cursor of SQLAlchemy 2.0
+        # has none.
         with closing(dbapi_connection.cursor()) as cursor:
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
@@ -85,7 +86,8 @@ class MySql(Capabilities):
         try:
             yield
         finally:
-            # The application may use this connection later. There is no way back to no database.
+            # The application may use this connection later. A connection with a database cannot
+            # return to having no database.
             if before is not None:
                 quote = connection.dialect.identifier_preparer.quote_identifier
                 connection.exec_driver_sql(self.entering_schema(quote(before)))

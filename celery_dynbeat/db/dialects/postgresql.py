@@ -42,8 +42,8 @@ _OTHER_PLANS = (
     "enable_mergejoin",
     "jit",
 )
-# true: until the end of the transaction, as PgBouncer's transaction mode requires.
-# Constants: each bound parameter would be processed in each transaction of a pass.
+# true: until the end of the transaction, as PgBouncer's transaction mode requires. These are
+# constants, because each bound parameter would be processed in each transaction of a pass.
 _OFF: list[ColumnElement[Any]] = [
     literal_column(f"set_config('{name}', 'off', true)") for name in _OTHER_PLANS
 ]
@@ -81,7 +81,7 @@ class PostgreSql(Capabilities):
 
     def refresh_statistics(self, session: Session, table: Table) -> None:
         name = session.get_bind().dialect.identifier_preparer.format_table(table)
-        # Without the right to do so, PostgreSQL only warns.
+        # If the right to do so is missing, PostgreSQL only warns.
         session.execute(text(f"ANALYZE {name}"))
 
     def why_no_schema(self, name: str) -> str | None:
@@ -108,7 +108,7 @@ class PostgreSql(Capabilities):
             yield
             return
         if session.info.get(AUTOCOMMIT):
-            # In autocommit mode there is no transaction for the setting.
+            # In autocommit mode, there is no transaction for the setting.
             yield
             return
         connection = session.connection(bind_arguments={"mapper": mapper})

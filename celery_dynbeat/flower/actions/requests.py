@@ -10,7 +10,7 @@ class CancelRequestAction(ActionHandler):
     """Cancel the request that the form names by its ``id``."""
 
     def confirmation(self) -> Confirmation:
-        """Ask first: a cancelled request cannot continue."""
+        """Ask first, because a cancelled request cannot continue."""
         info = self.schedules.get_request(self.number("id"))
         question = f"Cancel the {info.kind}{f' of {info.name}' if info.name else ''}?"
         left = f"{info.total - info.created - info.excluded:,} of {info.total:,} are left."

@@ -162,7 +162,7 @@ class SaveAction(FormAction):
         """Return the message of a saved form, or the form with its errors or a conflict."""
         form = self.typed_form()
         if "" in form.errors:
-            # The schedule is gone: the person decides whether it is created again.
+            # The schedule no longer exists, so the person decides whether to create it again.
             return self.with_preview(form, self.parsed(form)[1])
         form, parsed = self.parsed(form)
         if form.errors:
@@ -210,7 +210,7 @@ class SaveAction(FormAction):
         return replace(form, errors={**form.errors, field_of(error): str(error)})
 
     def _conflict(self, form: EditorForm) -> EditorForm:
-        """Return the form with the edits of the viewer over what is stored now."""
+        """Return the form with the viewer's edits, applied to the schedule as it is stored now."""
         if form.info is None:
             return form
         stored = self.texts_of(form.info, form.owner_zone)

@@ -25,7 +25,7 @@ class ScheduleAction(ActionHandler):
     #: "Pause", "paused".
     verb: ClassVar[str]
     done: ClassVar[str]
-    #: What the confirmation says below the question.
+    #: The text of the confirmation below the question.
     effect: ClassVar[str] = ""
     is_destructive: ClassVar[bool] = False
     #: The choice without an end, if the confirmation asks when the effect ends.
@@ -147,7 +147,7 @@ class RestoreAction(ActionHandler):
 
 
 class SkipNextAction(ActionHandler):
-    """Skip one fire time: the value of the field ``fire_time``, else the next fire time."""
+    """Skip the fire time in the field ``fire_time``, or else the next fire time."""
 
     def act(self) -> Message:
         """Skip it."""
@@ -166,7 +166,9 @@ class SkipNextAction(ActionHandler):
 
 
 def fire_time(given: str) -> datetime | None:
-    """Return the fire time that the viewer saw. In the meantime, another one can be the next one.
+    """Return the fire time that the viewer saw.
+
+    In the meantime, another fire time can have become the next one.
 
     Raises InvalidScheduleError for a text that is not an instant.
     """

@@ -25,7 +25,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of the selected schedules. ``rest`` were not tried."""
+    """The results for the selected schedules. ``rest`` were not tried."""
 
     done: Sequence[ScheduleKey]
     failed: Sequence[Failure]

@@ -1,1 +1,1 @@
-"""What the pages share: access, database calls, zones, URLs, fragments of HTML."""
+"""The common parts of the pages: access, database calls, zones, URLs, fragments of HTML."""

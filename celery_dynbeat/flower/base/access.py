@@ -2,7 +2,7 @@
 
 Host of a request   A page of another site can resolve its own name to the address of this Flower
                     (DNS rebinding). The browser then sees one site, but sends the name of the other
-                    one as Host. An address cannot be rebound, so each address is accepted. Names
+                    site as Host. An address cannot be rebound, so each address is accepted. Names
                     are loopback names, the name of the machine, and names in the options.
                     With a login, the browser has no credentials for the other name: without the
                     option, each name is accepted.

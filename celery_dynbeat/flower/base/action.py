@@ -1,4 +1,6 @@
-"""The base of the actions: a POST request that changes something and redirects to a page.
+"""The base of the actions.
+
+An action is a POST request that changes something and redirects to a page.
 
 GET  page with a form     the form has the XSRF token of the viewer
 POST action               403 in read-only mode, without login, or without the token
@@ -39,18 +41,19 @@ _ESCAPES = re.compile(r"\\|/(\.|%2e){1,2}([/?#]|$)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmation:
-    """What a page asks before an action: a question with the number of affected rows."""
+    """The confirmation before an action: a question with the number of affected rows."""
 
     question: str
     #: The label of the button.
     button: str
     details: Sequence[str] = ()
-    #: What else the action does, in one or two sentences.
+    #: The other effects of the action, in one or two sentences.
     effect: str = ""
     #: Whether the button is red.
     is_destructive: bool = True
-    #: The form asks when the effect ends: the fields ``until`` and ``until_at``. This is the choice
-    #: without an end, such as "released". "": the form does not ask.
+    #: Whether the form asks for the end of the effect, in the fields ``until`` and ``until_at``.
+    #: The name of the choice without an end, such as "released". If it is "", the form does not
+    #: ask.
     no_end: str = ""
 
 
@@ -69,7 +72,8 @@ class ActionHandler(PageHandler):
             raise HTTPError(HTTPStatus.FORBIDDEN, reason="Read-only mode")
         if self.request.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
             raise HTTPError(HTTPStatus.FORBIDDEN, reason="Cross-site request")
-        # Flower checks the token only for OAuth. Without it, any site could post with basic auth.
+        # Flower checks the token only for OAuth. Without this check, any site could post with basic
+        # auth.
         RequestHandler.check_xsrf_cookie(self)
 
     def check_xsrf_cookie(self) -> None:
@@ -116,7 +120,7 @@ class ActionHandler(PageHandler):
 
     @property
     def version(self) -> int | None:
-        """The version of the schedule that the viewer saw; None if the form has none."""
+        """The version of the schedule that the viewer saw, or None if the form has no version."""
         return self.number("version") if self.field("version") else None
 
     async def post(self, *_: str) -> None:
@@ -157,20 +161,20 @@ class ActionHandler(PageHandler):
         return [(name, value) for name in names for value in self.fields(name)]
 
     def here(self, **changes: object) -> str:
-        """Return the page of the form: an action has no page."""
+        """Return the page of the form, because an action has no page."""
         del changes
         return self.back
 
     @property
     def back(self) -> str:
-        """The page to return to: the one that the form names, if it is one of ours."""
+        """The page to return to, which is the page that the form names if it is one of ours."""
         given, ours = self.field("next"), self.reverse_url("dynbeat_schedules")
         root = ours.removesuffix("schedules")
         is_ours = given.startswith(root) and not _ESCAPES.search(given)
         return given if is_ours and given.isprintable() else ours
 
     def write_page_error(self, error: PageError) -> None:
-        """Show the error on the page of the form if there is one, else as a page."""
+        """Show the error on the page of the form if there is a form, or else as a page."""
         if error.status != HTTPStatus.SERVICE_UNAVAILABLE and self.field("next"):
             messages.leave(self, Message(error.text, "danger"))
             self.clear_header("Content-Type")

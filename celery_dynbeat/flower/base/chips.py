@@ -6,7 +6,7 @@ from itertools import islice
 
 #: A URL can repeat an argument. Each link contains all others.
 MAX_CHIPS = 20
-#: What a link to another list does not keep: the place in this one.
+#: The arguments that a link to another list does not keep, because they are the place in this list.
 _PLACE: Mapping[str, None] = {"q": None, "after": None, "back": None}
 
 
@@ -14,7 +14,7 @@ _PLACE: Mapping[str, None] = {"q": None, "after": None, "back": None}
 class Filter:
     """An argument of a URL that filters a list.
 
-    ``end`` is the argument with the end of the span that this one begins: one chip has both.
+    ``end`` is the argument with the end of the span that this argument begins. One chip shows both.
     ``dependent`` has no meaning without this filter.
     """
 
@@ -22,7 +22,7 @@ class Filter:
     label: str = ""
     end: str = ""
     dependent: str = ""
-    #: Whether an empty value is also a filter: the owner "" is the application.
+    #: Whether an empty value is also a filter. For example, the owner "" is the application.
     can_be_empty: bool = False
     is_time: bool = False
 

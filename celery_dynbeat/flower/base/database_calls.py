@@ -11,14 +11,14 @@ T = TypeVar("T")
 
 #: Calls that run at the same time. The pool of SQLAlchemy has 15 connections by default.
 MAX_CALLS = 8
-#: Pages in progress. One more would wait for longer than a person does.
+#: Pages in progress. A further call would wait for longer than a person does.
 MAX_PAGES = 24
 
 
 class SharedProbe:
     """A slow call in a separate thread. Requests that wait share one result.
 
-    So the call is the same for all.
+    The call is therefore the same for all databases.
     """
 
     def __init__(self, name: str, *, timeout: float) -> None:
@@ -69,7 +69,7 @@ class DatabaseCalls:
     async def run(self, call: Callable[[], T]) -> T:
         """Return ``call()``. Raises TimeoutError after the time limit, which includes waiting.
 
-        The thread of a call that timed out ends when the driver's own timeout does.
+        The thread of a call that timed out ends with the driver's timeout.
         """
         # run_in_executor() does not pass context variables on.
         context = copy_context()

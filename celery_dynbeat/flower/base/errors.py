@@ -25,14 +25,14 @@ class ActionTimeoutError(TimeoutError):
 
 @dataclass(frozen=True, slots=True)
 class PageError:
-    """What a page shows for an error: the HTTP status and a sentence."""
+    """The HTTP status and the sentence that a page shows for an error."""
 
     status: HTTPStatus
     text: str
 
 
 def page_error(error: BaseException | None) -> PageError | None:
-    """Return what a page shows for an error of the API, or None for any other error.
+    """Return the status and sentence for an error of the API, or None for any other error.
 
     The error of a driver can contain a host or a statement. Only the log shows it.
     """

@@ -73,7 +73,7 @@ def as_json(value: object) -> str:
 
 
 def chip(state: str) -> str:
-    """Return the state of a schedule, a run or a node as a chip: a colour, a shape and a word."""
+    """Return the state of a schedule, run or node as a chip with a colour, a shape and a word."""
     return f'<span class="db-chip db-chip-{show(state)}">{show(state.replace("_", " "))}</span>'
 
 

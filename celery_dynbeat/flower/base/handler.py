@@ -36,10 +36,10 @@ CONTENT_SECURITY_POLICY = (
 
 
 class PagesApplication(Protocol):
-    """What the handlers need of Flower's application."""
+    """The attributes of Flower's application that the handlers need."""
 
     options: Any
-    #: What Flower received from the workers.
+    #: The events that Flower received from the workers.
     events: Any
     database_calls: DatabaseCalls
     #: The value of ``-A`` on the command line.
@@ -100,7 +100,7 @@ class DynbeatHandler(BaseHandler):
         return not is_link or len(self.request.query) > MAX_LINKED_QUERY
 
     def options(self, *_: Any, **__: Any) -> None:
-        """Answer 405: other sites have no use for these pages."""
+        """Answer 405, because other sites do not need these pages."""
         self.send_error(405)
 
     @property
@@ -125,7 +125,7 @@ class DynbeatHandler(BaseHandler):
 
     @property
     def why_read_only(self) -> str | None:
-        """Why this Flower changes no schedules; None if it may."""
+        """The reason why this Flower changes no schedules, or None if it may."""
         return why_read_only(self.application.options)
 
     @property
@@ -154,7 +154,7 @@ class DynbeatHandler(BaseHandler):
         return default if value is None else value
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Render an error of the API as a page with its text; other errors as Flower does."""
+        """Render an error of the API as a page with its text, and other errors as Flower does."""
         error = page_error(_error_of(kwargs))
         if error is None:
             super().write_error(status_code, **kwargs)

@@ -12,7 +12,7 @@ def given_instant(field: str, text: str, *, zone: ZoneInfo, now: datetime) -> da
 
     A time without an offset is in ``zone``. Raises InvalidScheduleError.
     """
-    # A "+" of a URL that was written by hand arrives as a space.
+    # A "+" in a URL that a person wrote arrives as a space.
     cleaned = text.replace(" ", "+") if "T" in text else text
     try:
         typed = parse_instant(cleaned, direction=-1)

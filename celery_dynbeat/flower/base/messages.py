@@ -1,4 +1,4 @@
-"""The message that a page shows once, after an action: a signed cookie."""
+"""The message that a page shows once after an action, stored in a signed cookie."""
 
 import json
 from dataclasses import asdict, dataclass, replace
@@ -42,5 +42,5 @@ def _cut(text: str) -> str:
     encoded = text.encode()
     if len(encoded) <= _MAX_BYTES:
         return text
-    # A character can have several bytes: the last one may be incomplete.
+    # A character can have several bytes, so the last character may be incomplete.
     return encoded[:_MAX_BYTES].decode(errors="ignore") + _CUT

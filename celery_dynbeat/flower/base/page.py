@@ -1,4 +1,4 @@
-"""The base of the pages: what surrounds the content of each."""
+"""The base of the pages, with the parts that surround the content of a page."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -30,9 +30,9 @@ _LISTS = frozenset({"back", "status"})
 #: ``size``, also unknown ones. With another invalid argument, a list has no rows.
 MAX_VALUE = MAX_LENGTH
 _MAX_VALUES = {"zone": 64, "size": 8}
-#: Arguments that have separate rules: a search, and cursors.
+#: The arguments with separate rules: a search, and cursors.
 _UNBOUNDED = frozenset({"q", "after", "back"})
-#: What Flower's ``render`` passes to its templates.
+#: The values that Flower's ``render`` passes to its templates.
 _HELPERS = dict(getmembers(flower_template, isfunction))
 
 
@@ -136,7 +136,7 @@ class PageHandler(DynbeatHandler):
             return given
 
     def owner_link(self, owner: str) -> str:
-        """Return HTML: the owner with a link to its page, or a group with one to its schedules."""
+        """Return an owner with a link to its page, or a group with a link to its schedules."""
         route = "dynbeat_schedules" if is_group(owner) else "dynbeat_owner"
         url = xhtml_escape(self.link(route, owner=owner))
         return f'<a class="db-quiet" href="{url}">{show(owner or "(application)")}</a>'
@@ -159,7 +159,7 @@ class PageHandler(DynbeatHandler):
         return {**names, **_HELPERS, "url_prefix": self.application.options.url_prefix}
 
     async def render_fragment(self, template: str, **values: Any) -> None:
-        """Render a template of ours in a thread: one of many rows would delay other requests."""
+        """Render one of our templates in a thread, because many rows would delay other requests."""
         self.finish(await self.call(lambda: self.render_string(template, page=self, **values)))
 
     async def render_page(self, template: str, **values: Any) -> None:
@@ -174,7 +174,7 @@ class PageHandler(DynbeatHandler):
         self.finish(await self.call(rendered))
 
     def _surroundings(self) -> Mapping[str, Any]:
-        """Return what all pages show. It reads and sets cookies."""
+        """Return the values that all pages show. It reads and sets cookies."""
         # Scripts send the token back.
         _ = self.xsrf_token
         return {
@@ -187,7 +187,10 @@ class PageHandler(DynbeatHandler):
         }
 
     def write_page_error(self, error: PageError) -> None:
-        """Render the error as a page. It has no banners: the database may be the problem."""
+        """Render the error as a page.
+
+        It has no banners, because the database may be the problem.
+        """
         is_down = error.status == HTTPStatus.SERVICE_UNAVAILABLE
         shown = {"banners": None, "error": error, "is_down": is_down}
         self.finish(self.render_string("error_page.html", **self._surroundings(), **shown))

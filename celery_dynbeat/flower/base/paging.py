@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 SIZES = (25, 50, 100)
-#: Earlier pages in a URL, and their characters: a proxy can refuse a URL of 8,000.
+#: The maximum number of earlier pages in a URL, and of their characters. A proxy can refuse a URL
+#: of 8,000 characters.
 MAX_BACK = 20
 MAX_LENGTH = 4_000
 #: The cursor of the first page in ``back``.
@@ -17,7 +18,7 @@ _FIRST = ""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PagePlace:
-    """Where in a list a page is, from the arguments of its URL."""
+    """The position of a page in a list, from the arguments of its URL."""
 
     after: str | None
     back: Sequence[str]
@@ -35,7 +36,7 @@ class PagePlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paging:
-    """The links below a list; a link is None if there is no such page."""
+    """The links below a list. A link is None if there is no such page."""
 
     first: str | None
     previous: str | None

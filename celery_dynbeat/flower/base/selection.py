@@ -1,4 +1,4 @@
-"""How a form names schedules: an owner and a name contain any character. PURE."""
+"""The names of schedules in a form, because an owner and a name can contain any character. PURE."""
 
 import json
 from collections.abc import Iterable, Sequence

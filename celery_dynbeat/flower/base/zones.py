@@ -1,4 +1,4 @@
-"""The time zone of a page: the viewer's, UTC, or each owner's. PURE.
+"""The time zone of a page: the viewer's zone, UTC, or the zone of each owner. PURE.
 
 ?zone=Asia/Seoul       this zone. A link that is sent to a colleague shows the same times
 ?zone=owner            the zone of each schedule
@@ -14,7 +14,7 @@ from celery_dynbeat.triggers.zones import load_zone
 UTC = ZoneInfo("UTC")
 OWNER = "owner"
 VIEWER = "viewer"
-#: Cookies that page.js sets: the choice, and the zone of the browser.
+#: The cookies that page.js sets: the viewer's choice, and the zone of the browser.
 CHOICE_COOKIE = "dynbeat_zone"
 VIEWER_COOKIE = "dynbeat_viewer_zone"
 

@@ -90,7 +90,7 @@ def _add_months(
 
 
 def _level(total: int, busiest: int) -> int:
-    """Return 0 for a day without a run, else 1 to ``_LEVELS``."""
+    """Return 0 for a day without a run, or else 1 to ``_LEVELS``."""
     if not total:
         return 0
     share = math.log1p(total) / math.log1p(busiest)

@@ -99,7 +99,7 @@ def _add_bin(
     left, right = scale.clamped(each.start_at), scale.clamped(each.end_at)
     x, width = percent(left), percent(max(right - left, 0))
     add(mark, "rect", class_="dynbeat-hit", x=x, y=0, width=width, height=_HEIGHT)
-    # The gap between bars is a share of the bar: there may be hundreds.
+    # The gap between bars is a share of the bar, because there may be hundreds of bars.
     x, width = percent(left + (right - left) * 0.08), percent(max(right - left, 0) * 0.84)
     bottom = float(_HEIGHT)
     parts = (

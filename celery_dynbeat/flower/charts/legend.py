@@ -1,4 +1,4 @@
-"""What the shapes of a timeline mean."""
+"""The meanings of the shapes in a timeline."""
 
 from xml.etree.ElementTree import Element
 

@@ -25,7 +25,7 @@ _PATH_WIDTH = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinePoint:
-    """The runs of ``[start_at, end_at)``. Values are seconds; None is a gap in the line."""
+    """The runs of ``[start_at, end_at)``. Values are in seconds. None is a gap in the line."""
 
     start_at: datetime
     end_at: datetime
@@ -37,7 +37,7 @@ class LinePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineDot:
-    """A failure. Without a value in seconds it is drawn on the axis of time."""
+    """A failure. If it has no value in seconds, it is drawn on the time axis."""
 
     at: datetime
     seconds: float | None
@@ -123,7 +123,7 @@ def _add_lone_point(plot: Element, low: Point, high: Point) -> None:
 def _add_point(
     plot: Element, point: LinePoint, scale: TimeScale, axis: DurationAxis, *, is_tab_stop: bool
 ) -> None:
-    """Append the area that shows the title of a point, and the dot that marks it then."""
+    """Append the area that shows the title of a point, and the dot that then marks the point."""
     if point.p50 is None:
         return
     left, right = scale.clamped(point.start_at), scale.clamped(point.end_at)

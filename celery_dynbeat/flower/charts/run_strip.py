@@ -12,11 +12,11 @@ _PITCH = 5
 _WIDTH = 4
 _HEIGHT = 20
 _MIN_HEIGHT = 3
-#: The parts of a failed bar, an exclamation mark: the dot, and the gap above it.
+#: A failed bar is an exclamation mark. These are its dot and the gap above the dot.
 _DOT = 3
 _GAP = 1.5
 _SHORTEST_SECONDS = 0.001
-#: What ElementTree escapes in attributes, in addition to text.
+#: The characters that ElementTree escapes only in attributes.
 _IN_ATTRIBUTES = {'"': "&quot;", "\r": "&#13;", "\n": "&#10;", "\t": "&#09;"}
 
 
@@ -34,7 +34,8 @@ def run_strip(bars: Sequence[StripBar], *, slots: int = 30, label: str) -> str:
     """Return the newest ``slots`` of ``bars``, which are oldest first; the newest is at the right.
 
     The height is the logarithm of the duration: shorter than a tenth of the shortest is zero, ten
-    times the shortest, or the longest if that is more, is full. So noise does not look like change.
+    times the shortest, or the longest if that is more, is full. Noise therefore does not look like
+    a change.
     """
     shown = list(bars)[-slots:] if slots > 0 else []
     root = svg(
@@ -51,7 +52,8 @@ def run_strip(bars: Sequence[StripBar], *, slots: int = 30, label: str) -> str:
         _mark(bar, slot=slot, height=height, is_tab_stop=slot == slots - 1)
         for slot, (bar, height) in enumerate(zip(shown, heights, strict=True), start=first)
     ]
-    # A page has up to 3,000 marks. As text they take a third of the time of elements.
+    # A page has up to 3,000 marks. Writing them as text takes a third of the time of creating
+    # elements.
     head, _, _ = render(root).rpartition(" />")
     inner = "".join([*map(_empty_slot, range(first)), *marks])
     return f"{head}>{inner}</svg>" if inner else f"{head} />"

@@ -62,8 +62,8 @@ class LogScale:
 class TimeScale:
     """Equal elapsed times have equal distances, also across a clock change.
 
-    Instants are compared as timestamps: the difference of two datetimes of one time zone is a
-    difference of wall times.
+    Instants are compared as timestamps, because the difference of two datetimes in one time zone is
+    a difference of wall times.
     """
 
     start_at: datetime

@@ -1,7 +1,7 @@
 """The elements that every chart consists of.
 
-Charts are fluid: horizontal positions are percentages of the plot, vertical ones are pixels. So
-text keeps its size at each width of the page. A chart without text scales by its ``viewBox``.
+Charts are fluid: horizontal positions are percentages of the plot, vertical ones are pixels. Text
+therefore keeps its size at each width of the page. A chart without text scales by its ``viewBox``.
 """
 
 import re
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 _NAMESPACE = "http://www.w3.org/2000/svg"
-# What XML 1.0 does not allow in a document, and what UTF-8 cannot encode.
+# The characters that XML 1.0 does not allow or that UTF-8 cannot encode.
 _INVALID = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _LINK_SCHEMES = ("", "http", "https")
 

@@ -106,7 +106,7 @@ def _days(start_at: datetime, end_at: datetime, step: timedelta) -> Iterator[dat
     day = start_at.date()
     day -= (day - _EPOCH) % step
     while (at := _first_instant(day, start_at)).timestamp() <= end_at.timestamp():
-        # Samoa had no 30 December 2011: it starts at the start of the next day.
+        # Samoa had no 30 December 2011, so that day starts at the start of the next day.
         if at.timestamp() >= start_at.timestamp() and at.date() == day:
             yield at
         day += step

@@ -123,7 +123,7 @@ def _add_row(rows_list: Element, row: TimelineRow, scale: TimeScale, now: dateti
 
 
 def _lanes(bars: Sequence[TimelineBar], now: datetime) -> list[int]:
-    """Return the lane of each bar: the first that is free, or 0 if none is."""
+    """Return the lane of each bar, which is the first free lane, or 0 if none is free."""
     lanes = [0] * len(bars)
     free = list(range(_MAX_LANES))
     taken: list[tuple[float, int]] = []
@@ -161,7 +161,7 @@ def add_run_shape(
         return
     if tone is Tone.INACTIVE:
         y, height = y + height / 2 - height / 5, 2 * height / 5
-    # The style sheet adds a stroke of one pixel at each side: the least width is two pixels.
+    # The style sheet adds a stroke of one pixel on each side, so the minimum width is two pixels.
     add(
         mark,
         "rect",

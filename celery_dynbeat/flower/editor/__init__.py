@@ -1,1 +1,1 @@
-"""The form of a schedule: its texts, and what they mean. PURE, except ``handler``."""
+"""The form of a schedule: its texts and their meanings. PURE, except ``handler``."""

@@ -26,7 +26,7 @@ class ConflictRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
-    """What happened since the viewer opened the form. ``changes`` are the newest first."""
+    """The changes since the viewer opened the form. ``changes`` are the newest first."""
 
     rows: Sequence[ConflictRow]
     changes: Sequence[ChangeInfo]
@@ -60,9 +60,9 @@ def conflict_of(
 def merged(
     mine: Mapping[str, str], *, seen: Mapping[str, str], stored: Mapping[str, str]
 ) -> Mapping[str, str]:
-    """Return the texts to save: those that the viewer edited, and the stored ones.
+    """Return the texts to save: the viewer's edits and the stored texts.
 
-    The kind, the rule and the zone belong together: an edit of one keeps all three.
+    The kind, the rule and the zone belong together, so an edit of one of them keeps all three.
     """
     has_rule = any(_is_edited(name, mine, seen) for name in RULE_FIELDS)
     return {

@@ -1,4 +1,4 @@
-"""What the page of the form shows."""
+"""The values that the page of the form shows."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -69,7 +69,7 @@ class EditorHandler(PageHandler):
         return texts_of(info, zone=zone, hides_arguments=self.hides_arguments)
 
     def parsing(self, owner_zone: str) -> Parsing:
-        """Return what the texts of a form mean."""
+        """Return the fields that the texts of a form mean."""
         context = self.dynbeat.context
         limit = context.settings.max_payload_bytes
         return Parsing(owner_zone=owner_zone, limit=limit, now=context.clock.now)

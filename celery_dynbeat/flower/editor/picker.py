@@ -1,4 +1,4 @@
-"""The picker: a few choices that write the rule, for people who write no cron."""
+"""The picker, whose few choices write the rule for people who do not know cron."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ CHOICES = (
 UNITS = ("minutes", "hours", "days")
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 WORKDAYS = WEEKDAYS[:5]
-#: The days of a month, and the last one, whichever it is.
+#: The days of a month, and the choice for its last day.
 MONTH_DAYS = (*map(str, range(1, 32)), "L")
 _DURATIONS = {"minutes": "PT{}M", "hours": "PT{}H", "days": "P{}D"}
 _TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::\d\d)?", re.ASCII)
@@ -28,7 +28,7 @@ _CRON = re.compile(r"(\d+) (\d+) (\*|\d+|L) \* (\*|[a-z,-]+)", re.ASCII | re.IGN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picked:
-    """The texts of the picker. ``choice`` "" means that the rule is written by hand."""
+    """The texts of the picker. If ``choice`` is "", the person writes the rule."""
 
     choice: str = ""
     count: str = "5"
@@ -40,7 +40,7 @@ class Picked:
 
     @property
     def needed(self) -> str:
-        """The text that the choice needs and that has no default, else the choice."""
+        """The text that the choice needs and that has no default, or else the choice."""
         return self.at if self.choice == "once" else self.choice
 
 

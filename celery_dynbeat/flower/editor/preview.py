@@ -1,4 +1,4 @@
-"""What the preview shows: a sentence, the next fire times in two zones, notes and warnings."""
+"""The content of the preview: a sentence, the next fire times in two zones, notes and warnings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class PreviewView:
 
 
 def preview_of(preview: Preview, *, viewer: ZoneInfo) -> PreviewView:
-    """Return what the preview of an edited rule shows."""
+    """Return the preview of an edited rule."""
     zone = _zone(preview.trigger, preview.timezone)
     rows = [
         PreviewRow(
@@ -69,7 +69,7 @@ def stored_preview(
     warnings: Sequence[str],
     viewer: ZoneInfo,
 ) -> PreviewView:
-    """Return what the preview of a rule shows that was not edited: the real next fire times."""
+    """Return the preview of a rule that was not edited, with the real next fire times."""
     zone, rows, previous = _zone(trigger, owner_zone), [], None
     for each in fire_times:
         clock_note = note_on(trigger, each.at, previous=previous, timezone=owner_zone)
@@ -88,7 +88,7 @@ def stored_preview(
 
 
 def _effect(effect: CalendarEffect, zone: ZoneInfo) -> str:
-    """Return what a calendar does to a fire time that is not among the others."""
+    """Return the effect of a calendar on a fire time that is not among the others."""
     if effect.moved_to is None:
         return f"does not fire: calendar {effect.calendar}"
     return f"moves to {describe_instant(effect.moved_to, zone.key)}: calendar {effect.calendar}"

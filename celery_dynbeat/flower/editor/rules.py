@@ -17,7 +17,7 @@ _SIMPLE_DURATION = re.compile(r"\d+(\.\d+)?\s*(s|m|min|h|d|w)", re.ASCII)
 
 
 def zone_of(timezone: str, *, owner_zone: str) -> ZoneInfo:
-    """Return the zone of times without an offset: the one that was typed, else the owner's."""
+    """Return the zone of times without an offset: the typed zone, or else the owner's zone."""
     return load_zone(timezone or owner_zone)
 
 

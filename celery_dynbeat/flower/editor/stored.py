@@ -28,7 +28,7 @@ def texts_of(
     info: ScheduleInfo, *, zone: ZoneInfo, hides_arguments: bool = False
 ) -> Mapping[str, str]:
     """Return the texts of all fields. Instants are on the clock of ``zone``, with their offset."""
-    # SQL by hand can write any JSON.
+    # Manual SQL can write any JSON.
     given: Any = info.options
     options = given if isinstance(given, Mapping) else {}
     texts = {

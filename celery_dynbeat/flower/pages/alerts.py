@@ -69,7 +69,7 @@ class AlertsPage(PageHandler):
 def alert_rules(info: ScheduleInfo, settings: Settings) -> Sequence[Policy]:
     """Return the rules that apply, and the host of the ping URL.
 
-    Without own rules there are none while alerts are off.
+    If a schedule has no alert rules, there are none while alerts are off.
     """
     rules = _rules(info, settings) if info.alerts or settings.alerts_enabled else []
     if info.ping_url is not None:

@@ -34,7 +34,7 @@ class EditPage(_FormPage):
     route = "dynbeat_edit"
 
     def form(self) -> EditorForm:
-        """Return the form with what is stored. Raises ScheduleNotFoundError."""
+        """Return the form with the stored values. Raises ScheduleNotFoundError."""
         return self.stored_form(self.argument("owner"), self.argument("name"))
 
 

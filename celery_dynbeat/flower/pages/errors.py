@@ -19,7 +19,10 @@ MAX_GROUPS = 200
 
 
 class ErrorsPage(PageHandler):
-    """Failed runs by task and error, the most frequent first. ``?group=`` shows the runs of one."""
+    """Failed runs by task and error, the most frequent first.
+
+    ``?group=`` shows the runs of one group.
+    """
 
     tab = "runs"
     route = "dynbeat_errors"

@@ -1,4 +1,4 @@
-"""The address of the pages without a page: it leads to the schedules."""
+"""The address of the pages without the name of a page, which leads to the schedules."""
 
 from celery_dynbeat.flower.base.handler import DynbeatHandler
 

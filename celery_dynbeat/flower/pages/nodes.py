@@ -43,7 +43,7 @@ _PARTS: Mapping[str, str] = {
 
 
 class NodesPage(PageHandler):
-    """The beats and workers, and what beat works on."""
+    """The beats and workers, and the requests that beat works on."""
 
     tab = "nodes"
 
@@ -76,7 +76,7 @@ class _HealthHandler(PageHandler):
         return await calls.health.run(lambda: evaluate(collect_health(app)), max_age=max_age)
 
     def rows_url(self, problem: Problem) -> str | None:
-        """Return the URL of the rows that a problem or a warning is about; None without rows."""
+        """Return the URL of the rows with a problem or a warning, or None if there are no rows."""
         part = _PARTS.get(problem.code)
         if part is not None:
             return f"{self.link('dynbeat_nodes')}#{part}"
@@ -85,7 +85,7 @@ class _HealthHandler(PageHandler):
 
 
 class HealthFragment(_HealthHandler):
-    """The problems of the installation, which the page loads later: a probe can take seconds."""
+    """The problems of the installation. The page loads them later: a probe can take seconds."""
 
     async def get(self) -> None:
         """Render the fragment."""

@@ -10,7 +10,7 @@ _PROBE_AGE = 60
 
 
 class OverviewFragment(PageHandler):
-    """The strip of the overview: a fragment of HTML."""
+    """The strip of the overview, as a fragment of HTML."""
 
     tab = "overview"
 

@@ -19,9 +19,9 @@ class Item:
     label: str
     value: str
     href: str
-    #: What follows the number in parentheses.
+    #: The text after the number, in parentheses.
     note: str = ""
-    #: What an operator does about it. "": nothing.
+    #: The action that an operator should take. "" means none.
     alarm: str = ""
     #: SVG.
     chart: str = ""

@@ -17,7 +17,8 @@ from celery_dynbeat.flower.pages.schedule_parts import changed_fields
 from celery_dynbeat.flower.pages.schedules import schedule_rows
 from celery_dynbeat.insights.statistics.owner_usage import OwnerUsage, owner_usage
 
-#: Rows of each list. Each list has a link to all of them, or says how many it shows.
+#: The maximum number of rows of each list. Each list has a link to all of them, or says how many it
+#: shows.
 SCHEDULES = 25
 CHANGES = 10
 ALERTS = 10
@@ -37,7 +38,7 @@ class OwnerPage(PageHandler):
         return self.argument("owner")
 
     async def get(self) -> None:
-        """Render the page, also for an owner without schedules: it may have had some."""
+        """Render the page, even for an owner without schedules, who may have had some."""
         if is_group(self.owner):
             # The list of schedules shows groups.
             self.redirect(self.link("dynbeat_schedules", owner=self.owner))

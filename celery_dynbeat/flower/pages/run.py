@@ -36,7 +36,7 @@ class _Found:
 
 
 class RunPage(PageHandler):
-    """What happened to one fire time, step by step."""
+    """The history of one fire time, step by step."""
 
     tab = "runs"
     route = "dynbeat_run"

@@ -26,7 +26,10 @@ _UNSUCCESSFUL = ("failed", "lost")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFilter:
-    """Which runs a page shows. None and () mean any; ``name`` is a schedule of ``owner``."""
+    """The filter of the runs that a page shows.
+
+    None and () mean any; ``name`` is a schedule of ``owner``.
+    """
 
     owner: str | None
     name: str | None
@@ -55,7 +58,7 @@ class RunFilter:
         }
 
     def why_no_rerun(self) -> str | None:
-        """Return why not all runs of the filter can run again; None if they can."""
+        """Return why not all runs of the filter can run again, or None if they can."""
         if self.since is None:
             return "Choose a period, for example 24 h."
         if self.owner is not None and is_group(self.owner):
@@ -67,7 +70,7 @@ class RunFilter:
         return None
 
     def why_no_cancel(self) -> str | None:
-        """Return why no run of the filter can be cancelled; None if some can."""
+        """Return why no run of the filter can be cancelled, or None if some can."""
         if self.statuses and not CANCELLABLE.intersection(self.statuses):
             return "Only pending, sent and retrying runs can be cancelled."
         return None

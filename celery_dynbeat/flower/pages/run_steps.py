@@ -31,7 +31,7 @@ def steps(run: RunInfo) -> Sequence[Step]:
     """Return the steps that the run has reached, in their order."""
     reached = list(_reached(run))
     first, last = reached[0][1], max(at for _, at in reached)
-    # Clocks of machines differ: a later step can have an earlier time.
+    # The clocks of machines differ, so a later step can have an earlier time.
     whole = max((last - first).total_seconds(), 1e-6)
     found = [Step(label=reached[0][0], at=first, took=None, start=0.0, share=0.0)]
     for (_, before), (label, at) in pairwise(reached):
@@ -43,7 +43,8 @@ def steps(run: RunInfo) -> Sequence[Step]:
 
 
 def _reached(run: RunInfo) -> Iterator[tuple[str, datetime]]:
-    # Nothing waited since the old fire time of a rerun or a backfill: it counts from its record.
+    # A rerun or a backfill did not wait since its old fire time, so the time counts from its
+    # record.
     if run.origin == Origin.SCHEDULE and was_started(run.status, run.attempt):
         yield "due", run.scheduled_for
     yield "recorded", run.created_at
@@ -60,7 +61,7 @@ def can_rerun(run: RunInfo) -> bool:
 
 
 def can_cancel(run: RunInfo) -> bool:
-    """Return whether the run can be cancelled: no worker executes it."""
+    """Return whether the run can be cancelled, because no worker executes it."""
     return run.status in UNOWNED
 
 

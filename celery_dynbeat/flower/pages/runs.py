@@ -14,7 +14,7 @@ from celery_dynbeat.flower.base.search_text import SearchError, parse_terms, sea
 from celery_dynbeat.flower.pages.run_filter import KEYS, SPANS, RunFilter, run_filter
 from celery_dynbeat.insights.explain.runs import first_line
 
-#: The chips, with the statuses of each.
+#: The chips and their statuses.
 CHIPS: dict[str, tuple[str, ...]] = {
     "All": (),
     "Running": ("running", "retrying"),
@@ -75,7 +75,7 @@ class RunsPage(PageHandler):
 
     @property
     def place(self) -> PagePlace:
-        """Where in the list this page is."""
+        """The position of this page in the list."""
         return PagePlace.of(
             after=self.argument("after"),
             back=self.get_query_arguments("back", strip=False),

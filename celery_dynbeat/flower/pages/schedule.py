@@ -32,12 +32,12 @@ from celery_dynbeat.insights.statistics.calendar import CalendarDay, calendar
 from celery_dynbeat.insights.statistics.run_times import SPANS, RunTimes, run_times
 from celery_dynbeat.insights.statistics.upcoming import next_fire_times
 
-#: What the charts of lag and duration show: the value of ?range= and its label.
+#: The ranges of the charts of lag and duration: the values of ?range= and their labels.
 RANGES = dict(zip(("1h", "24h", "7d", "30d"), SPANS, strict=True))
 RANGE_LABELS = {"1h": "1 hour", "24h": "24 hours", "7d": "7 days", "30d": "30 days"}
 FIRE_TIMES = 10
 CHANGES = 10
-#: Names of the owner that are compared with a wrong one.
+#: The number of names of the owner that are compared with a wrong name.
 _COMPARED = 1_000
 
 
@@ -69,7 +69,7 @@ class _OfSchedule(PageHandler):
         return given if given in RANGES else ""
 
     def with_charts(self, route: str, **changes: str | None) -> str:
-        """Return a URL of the schedule that keeps what the charts show, with changes."""
+        """Return a URL of the schedule that keeps the arguments of the charts, with changes."""
         kept = {name: self.argument(name) or None for name in ("calendar", "zone")}
         chosen = {**kept, "range": self.range or None, **changes}
         return self.link(route, owner=self.owner, name=self.name, **chosen)
@@ -80,7 +80,7 @@ class _OfSchedule(PageHandler):
 
 
 class SchedulePage(_OfSchedule):
-    """One schedule: why it ran or did not, what it will do, its history and its changes."""
+    """One schedule: why it ran or did not run, its next runs, its history and its changes."""
 
     route = "dynbeat_schedule"
 
@@ -153,7 +153,7 @@ class SchedulePage(_OfSchedule):
 
     @property
     def place(self) -> PagePlace:
-        """Where in its history the page is."""
+        """The position of the page in the history."""
         return PagePlace.of(
             after=self.argument("after"),
             back=self.get_query_arguments("back", strip=False),
@@ -162,7 +162,7 @@ class SchedulePage(_OfSchedule):
 
 
 class ScheduleCharts(_OfSchedule):
-    """The calendar and the charts of one schedule: a fragment that its page loads later."""
+    """The calendar and the charts of one schedule, as a fragment that its page loads later."""
 
     route = "dynbeat_schedule_charts"
 

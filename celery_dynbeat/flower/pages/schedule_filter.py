@@ -24,7 +24,7 @@ class ScheduleFilterHandler(PageHandler):
 
     @property
     def search(self) -> ScheduleSearch:
-        """What the schedules have in common. ``?owner=`` is the application itself."""
+        """The filter of the schedules. ``?owner=`` is the application itself."""
         has_owner = "owner" in self.request.query_arguments
         return ScheduleSearch(
             owner=self.argument("owner") if has_owner else None,
@@ -48,7 +48,7 @@ class ScheduleFilterHandler(PageHandler):
 
 
 class ScheduleCounts(ScheduleFilterHandler):
-    """The numbers of the chips above the list, as JSON: they take longer than the list."""
+    """The numbers of the chips above the list, as JSON. They take longer than the list."""
 
     async def get(self) -> None:
         """Answer with the number for each state, and with the key "" for any state."""

@@ -1,4 +1,4 @@
-"""What the page of one schedule shows of it: policies, changes, marks of its charts. PURE."""
+"""Parts of the page of one schedule: policies, changes, marks of its charts. PURE."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedField:
-    """A field of a change, before and after; None if the schedule did not exist."""
+    """A field before and after a change, or None if the schedule did not exist."""
 
     name: str
     before: str | None

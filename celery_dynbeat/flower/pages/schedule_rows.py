@@ -1,4 +1,4 @@
-"""What a row of the page "Schedules" shows. PURE."""
+"""The content of a row of the page "Schedules". PURE."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,10 @@ _WORKING = frozenset({State.ACTIVE, State.FAILING})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRun:
-    """The newest run. A skipped fire time is none; a run that its task skipped is one."""
+    """The newest run.
+
+    A skipped fire time is not a run, but a run that its task skipped is a run.
+    """
 
     at: datetime
     status: str
@@ -56,12 +59,12 @@ class ScheduleRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What decides about the state of a row in addition to the schedule."""
+    """The facts that decide about the state of a row in addition to the schedule."""
 
     now: datetime
     #: A schedule with an earlier next_run_at is overdue.
     overdue_before: datetime
-    #: The held owners; None is everything.
+    #: The held owners. None means everything.
     held_owners: Collection[str | None]
 
 

@@ -8,7 +8,7 @@ from celery_dynbeat.flower.base.search_text import parse_terms, search_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleSearch:
-    """What the schedules of a list have in common. None means any.
+    """The search for the schedules of a list. None means any.
 
     ``task`` and ``tag`` are exact, ``name`` is a prefix. The owner "" is the application itself.
     """

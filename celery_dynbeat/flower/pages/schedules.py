@@ -1,4 +1,4 @@
-"""The page "Schedules": a list with filters, an order, and actions on the selected ones."""
+"""The page "Schedules": a list with filters, an order, and actions on selected schedules."""
 
 import asyncio
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ STATES = (
     *(State.FAILING, State.QUARANTINED, State.FINISHED),
 )
 BY_NAME, BY_NEXT_RUN = "name", "next_run_at"
-#: Label, order and class of each column.
+#: The label, order and class of each column.
 COLUMNS = (
     ("Name", BY_NAME, ""),
     ("Owner", "", "db-wide"),
@@ -115,7 +115,7 @@ class SchedulesPage(ScheduleFilterHandler):
 
     @property
     def place(self) -> PagePlace:
-        """Where in the list this page is."""
+        """The position of this page in the list."""
         return PagePlace.of(
             after=self.argument("after"),
             back=self.get_query_arguments("back", strip=False),
@@ -144,7 +144,7 @@ class SchedulesPage(ScheduleFilterHandler):
 
     @property
     def counts_url(self) -> str:
-        """Where the script gets the numbers of the chips."""
+        """The URL from which the script gets the numbers of the chips."""
         return self.link("dynbeat_schedule_counts", **self.search.arguments())
 
     async def _listing(self) -> Listing:

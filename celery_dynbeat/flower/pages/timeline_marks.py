@@ -1,4 +1,4 @@
-"""What the charts of the timeline show. PURE: it turns values of the statistics into marks."""
+"""The marks in the charts of the timeline. PURE: it converts values of the statistics to marks."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ class Marks:
             f"{escape(run.name)}: {run.status}, {self._time(run.scheduled_for)}"
             f" ({format_distance(run.scheduled_for, now=self.now)}){took}"
         )
-        # A run that never started has no end on the axis, either.
+        # A run that never started has no end on the axis either.
         end = (run.finished_at or None) if run.started_at is not None else start
         return TimelineBar(
             start_at=start.astimezone(self.zone),
@@ -89,7 +89,7 @@ _UNNAMED = {"owner": "(application)", "task": "(no task)", "tag": "(no tag)"}
 
 
 def listed(rows: list[Row]) -> list[tuple[datetime, PastRun | FutureRun]]:
-    """Return what the rows show in the order of time, at most MAX_LISTED, for the table."""
+    """Return the entries of the table, ordered by time, at most MAX_LISTED."""
     return sorted(_instants(rows), key=lambda pair: (pair[0], pair[1].owner, pair[1].name))[
         :MAX_LISTED
     ]
