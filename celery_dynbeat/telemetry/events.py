@@ -248,7 +248,8 @@ class RunNotTerminated(_Event):
 class OutcomeBuffered(_Event):
     """The end of an attempt waits in memory, because ``error`` prevented the write.
 
-    ``until`` is the event that it waits for, or None if the message no longer exists.
+    ``until`` describes the condition for the next try, such as "the database is reachable".
+    ``owner``, ``schedule`` and ``attempt`` are None if they are not known.
     """
 
     run_id: str

@@ -209,12 +209,13 @@ class Recorder:
     def record(self, outcome: Outcome, *, is_last: bool = True) -> None:
         """Write ``outcome``, or delay it until the next start, or buffer it.
 
-        It is buffered until the database is reachable and its row unlocked. ``is_last`` False:
-        another outcome of the same attempt follows and must be written second.
+        It is buffered until the database is reachable and its row unlocked. If
+        ``is_last`` is false, another outcome of the same attempt follows and must be written
+        second.
         """
         if not (is_last and self._is_busy and self._delay(outcome)):
             self._record_now(outcome)
-        # After the write, however long it took.
+        # Read after the write, no matter how long the write took.
         self._idle_since = time.monotonic()
 
     def _delay(self, outcome: Outcome) -> bool:
