@@ -68,7 +68,7 @@ CATCH_UP_BATCH = 100
 LOCKED_RUN_PAUSE = timedelta(milliseconds=500)
 #: The maximum number of batches of unplanned schedules that one pass reads if calendars are locked.
 MAX_UNPLANNED_BATCHES = 5
-#: Most schedules with an unsupported trigger that are reported.
+#: The maximum number of schedules with an unsupported trigger that are reported.
 MAX_WARNED = 20
 #: The end of the last hold of everything, if there was none.
 _NO_HOLD = datetime.min.replace(tzinfo=UTC)

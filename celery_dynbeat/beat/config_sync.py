@@ -2,7 +2,7 @@
 
 They become schedules of the application itself (owner ""), one transaction for all of them:
 
-    valid entry    -> its row is created or updated; edits of the row are lost, and a pause stays
+    valid entry    -> its row is created or updated; edits of the row are lost, but a pause remains
     removed entry  -> its row is deleted
     invalid entry  -> refused: its name, the error and the fix are logged. If an earlier form of it
                       has a row, the row is paused until the entry is valid again

@@ -181,7 +181,7 @@ class Replanning:
                 positions[key] = position
         has_more = len(found) == MAX_CALENDARS
         if positions or has_more:
-            # The rest follows at once.
+            # The next pass continues at once.
             self.next_at = now
         else:
             self.next_at = now + LOCKED_PAUSE if found or self._after_id else None

@@ -1,4 +1,4 @@
-"""Import the schedules of another scheduler: what ``dynbeat import`` does.
+"""Import the schedules of another scheduler, as ``dynbeat import`` does.
 
 found.py          what a source yields: the schedule converted, or why it cannot be
 conversion.py     the kinds of schedules of Celery -> triggers, with notes on what changes

@@ -1,7 +1,7 @@
 """The entries of Celery's ``beat_schedule`` as a source, with their progress.
 
-Celery's own beat stores the progress in a file of the module shelve. It contains pickled objects:
-import only a file that you trust, as Celery does.
+Celery's own beat stores the progress in a file of the module shelve. It contains pickled objects,
+so import only a file that you trust, as Celery does.
 """
 
 import dbm
@@ -32,7 +32,7 @@ _UNREADABLE: tuple[type[Exception], ...] = (
 class BeatScheduleSource:
     """The entries of the application.
 
-    ``path`` is the file of the old beat. Without it there is no progress.
+    ``path`` is the file of the old beat. If it is missing, there is no progress.
     """
 
     package = "beat-schedule"

@@ -120,7 +120,8 @@ def json_field(field: str, text: str | None, default: Any) -> Any:
     if not text:
         return default
     try:
-        # Not kombu's loads: a datetime stays the object that the worker's decoder reads.
+        # kombu's loads is not used, so that a datetime stays the object that the worker's decoder
+        # reads.
         return json.loads(text)
     except (RecursionError, ValueError) as error:
         raise Inexpressible(

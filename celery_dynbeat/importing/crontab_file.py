@@ -1,7 +1,7 @@
 """The lines of a crontab file as a source. The rules come from crontab(5) of Debian's cron.
 
-A line has no name. The schedule gets the start of its command as its name, with a number if several
-lines have the same one. So an edit of the time of a line updates its schedule.
+A line has no name. The schedule is named after the start of its command, with a number if several
+lines have the same name. An edit of the time of a line therefore updates its schedule.
 """
 
 import io
@@ -33,8 +33,8 @@ _ENVIRONMENT_NOTE = Note(
 def decoded_lines(content: bytes) -> Iterator[str]:
     """Yield the lines of a file in UTF-8, also with a BOM and with CRLF. Raises SourceError.
 
-    The whole file is decoded before the first line is yielded: a file in another encoding imports
-    nothing.
+    The whole file is decoded before the first line is yielded, so nothing is imported from a file
+    in another encoding.
     """
     if b"\x00" in content:
         where = f"a NUL byte in line {_line_of(content, content.index(0))}"
@@ -59,8 +59,8 @@ def _not_utf8(where: str, *, example: str) -> SourceError:
 class CrontabSource:
     """The lines of a crontab.
 
-    ``task`` receives the command as its argument; without it each line is refused. With ``system``
-    the sixth field is a user, as in /etc/crontab. Lines without CRON_TZ use ``timezone``.
+    ``task`` receives the command as its argument; without it each line is refused. If ``system`` is
+    true, the sixth field is a user, as in /etc/crontab. Lines without CRON_TZ use ``timezone``.
     None means the owner's time zone.
     """
 

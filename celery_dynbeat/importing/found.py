@@ -1,4 +1,4 @@
-"""What a source yields for each of its schedules."""
+"""The values that a source yields for each of its schedules."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -34,8 +34,8 @@ class Found:
 
     - ``described`` is the schedule in the words of the source.
     - ``row`` is what ``--owner-from`` receives.
-    - ``converted`` is None if the schedule is not imported: ``refused`` says what cannot be
-      expressed, ``ended`` why the source would not run it again either.
+    - ``converted`` is None if the schedule is not imported: ``refused`` describes the part that
+      cannot be expressed. ``ended`` is the reason why the source would not run it again either.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """The entries of ``beat_schedule``, which beat keeps as schedules itself.
 
 Other schedulers copy them into their stores. An import gives such a row the definition that beat
-would write, and the progress of the source, so that beat finds it as its own.
+would write, and the progress of the source, so that beat treats the row as one that it has written.
 """
 
 from collections.abc import Mapping

@@ -19,7 +19,8 @@ def owner_function(path: str | None, *, default: str) -> Callable[[Found], str]:
     if path is None:
         return lambda _found: default
     try:
-        # As `celery -A`: the console script does not search the working directory.
+        # `celery -A` does the same, because the console script does not search the working
+        # directory.
         of_row: Any = symbol_by_name(path, imp=import_from_cwd)
     except (ImportError, AttributeError, ValueError) as error:
         message = f"--owner-from {path}: {error}; write it like proj.owners:of_row"

@@ -1,4 +1,4 @@
-"""What an import does with each schedule."""
+"""The results of an import."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,7 +8,7 @@ from celery_dynbeat.importing.found import Found
 
 
 class Outcome(StrEnum):
-    """What the import does with one schedule."""
+    """The action of the import for one schedule."""
 
     CREATE = "create"
     UPDATE = "update"
@@ -21,7 +21,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the import does with ``found``, or would do in a dry run.
+    """The action of the import for ``found``, which a dry run only reports.
 
     ``trigger`` is the new trigger in words. ``reason`` says why the schedule is skipped, refused or
     created paused, or what changes.

@@ -7,7 +7,7 @@
     the other scheduler has the same next run    -> keep
     it was not imported, or ran there since      -> skip
 
-Definitions are not written: a schedule that was edited on one side is reported with its fields. A
+Definitions are not written. A schedule that was edited on one side is reported with its fields. A
 second call writes nothing.
 """
 
@@ -35,7 +35,7 @@ _MINUTE = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What the other scheduler stores of a schedule.
+    """The values of a schedule that the other scheduler stores.
 
     ``last_run_at`` is the instant from which it counts to ``next_fire_at``, which is None if the
     schedule is disabled.
@@ -68,8 +68,8 @@ class WriteBack(Importer):
     _progress: dict[tuple[str, str], Progress] = field(default_factory=dict)
 
     def write(self, batch: Sequence[Found]) -> Sequence[Result]:
-        """Return the result of each schedule. Without ``target`` nothing is written."""
-        # Read before the transaction: a call holds one connection.
+        """Return the result of each schedule. If ``target`` is None, nothing is written."""
+        # Read before the transaction, because a call holds one connection.
         _ = self._has_imported
         results = super().write(batch)
         keys = [(each.owner, each.found.name) for each in results]
@@ -142,7 +142,8 @@ class WriteBack(Importer):
         reason = f"differs in {', '.join(differs)}: not written" if differs else ""
         unchanged = Result(found, owner, Outcome.SKIP if differs else Outcome.KEEP, reason=reason)
         there, is_enabled = found.converted.progress.last_run_at, _is_enabled(found)
-        # Without a last run, a scheduler may count from its start: a fire time before is lost.
+        # If there is no last run, a scheduler may count from its start, and earlier fire times are
+        # lost.
         is_same = there is not None and (
             there == counted_from or wanted.row.next_fire_at == row.next_fire_at
         )
@@ -171,7 +172,8 @@ def _is_enabled(found: Found) -> bool:
 
 def _run_count(found: Found, row: Schedule | None) -> int:
     if found.row.get("one_off"):
-        # A one-off that has a run is finished there. The scheduler sets 0 when it disables one.
+        # A one-off that has a run is finished in the other scheduler. The scheduler sets 0 when it
+        # disables a one-off.
         return 0
     return max(found.row.get("total_run_count") or 0, 0 if row is None else row.run_count)
 
@@ -187,7 +189,8 @@ def _counted_from(row: Schedule, now: datetime) -> datetime | None:
         return last
     if isinstance(trigger, Every) and trigger.interval is not None:
         return following - trigger.interval
-    # An event of the sun differs by seconds in each scheduler: count from well after the last one.
+    # The instant of a solar event differs by seconds between schedulers, so count from well after
+    # the last event.
     is_exact = isinstance(trigger, Cron | RRule)
     if last is not None and is_exact and trigger.next_after(last) == following:
         return last

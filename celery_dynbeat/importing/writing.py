@@ -9,8 +9,8 @@ A schedule is created, or compared with the row of an earlier import:
     the source would not run it again        -> pause the row of an earlier import, else skip it
     everything is the same                   -> keep
 
-So a second import changes nothing, except what the old scheduler has done in the meantime. The
-progress of the two schedulers is never mixed: the later last run counts.
+A second import therefore only adds the progress that the old scheduler has made in the meantime.
+The progress of the two schedulers is never mixed. The scheduler with the later last run counts.
 """
 
 from collections import Counter
@@ -207,7 +207,7 @@ class Importer:
     ) -> _Wanted:
         """Return the row that the schedule would become, checked as in ``create()``.
 
-        A disabled one may exceed a limit, with a note: it does not run.
+        A disabled schedule may exceed a limit, with a note, because it does not run.
         """
         _check_run_count(converted.progress.run_count)
         is_managed = self._is_managed(found, owner)
@@ -396,7 +396,7 @@ def clash(row: Schedule) -> str:
 
 
 def _comparable(converted: Converted) -> SourceProgress:
-    """Return a progress with which the schedule has a fire time, if its definition allows one."""
+    """Return a progress with which the schedule has a fire time, if its definition allows this."""
     return SourceProgress(after=converted.progress.after, anchor_at=converted.progress.anchor_at)
 
 

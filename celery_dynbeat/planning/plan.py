@@ -453,7 +453,7 @@ def _apply_catch_up(
 
 def sends_all(spec: ScheduleSpec) -> bool:
     """Return whether ``catch_up`` sends all fire times that are due together, not the newest."""
-    # Each run of cancel_previous would cancel the one before: only the newest is worth sending.
+    # With cancel_previous, each run would cancel the previous one, so only the newest is sent.
     return spec.catch_up == "all" and spec.overlap != "cancel_previous"
 
 

@@ -1,9 +1,9 @@
 """Pages of the rows of a group of owners, read by the index of each owner.
 
-No index has the rows of all owners of a group in the order of a list. So a list has parts: the
-first MAX_OWNERS owners that have rows, by name, then the following ones. Within a part the rows of
-its owners are merged in the order of the list. A page ends with its part at the latest, and can be
-shorter than its limit.
+No index has the rows of all owners of a group in the order of a list. A list therefore has parts.
+The first part contains the first MAX_OWNERS owners that have rows, by name, and each further part
+contains the following owners. Within a part the rows of its owners are merged in the order of the
+list. A page ends with its part at the latest, and can be shorter than its limit.
 
 Owners can get their first rows between two pages. A part that has begun keeps its first and last
 name, so it then reads more than MAX_OWNERS owners. No page repeats or misses a row.

@@ -1,4 +1,4 @@
-"""Connect to the Redis of RedBeat: a server, a cluster, or what its own settings name."""
+"""Connect to the Redis of RedBeat: a server, a cluster, or the Redis in RedBeat's settings."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def client_of(url: str, *, cluster: bool) -> Any:
     try:
         return (RedisCluster if cluster else Redis).from_url(url)
     except ValueError as error:
-        # The URL can contain a password: it is not shown.
+        # The URL is not shown, because it can contain a password.
         raise SourceError(
             "the URL of the source is not one that redis understands: write it like"
             " redis://host:6379/0, rediss://... or redis-cluster://host:6379"

@@ -61,7 +61,7 @@ class EntryReader:
         return self._entries([f"{self.prefix}{name}" for name in names])
 
     def write(self, entries: Sequence[Entry], scores: Mapping[str, float]) -> None:
-        """Store the entries, and the scores by key: beat reads an entry when its score is due."""
+        """Store the entries, and the scores by key. Beat reads an entry when its score is due."""
 
         def write(client: Any) -> None:
             with client.pipeline(transaction=False) as pipe:

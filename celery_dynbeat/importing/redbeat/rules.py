@@ -171,7 +171,7 @@ def _shown(name: str, schedule: Mapping[str, Any]) -> str:
 
 
 def _weekday(value: Any) -> str:
-    # RedBeat does not store which weekday of the month: it reads MO(+1) back as MO.
+    # RedBeat does not store the number of the weekday in the month, so it reads MO(+1) back as MO.
     return _WEEKDAYS[value["wkday"] if isinstance(value, Mapping) else value]
 
 

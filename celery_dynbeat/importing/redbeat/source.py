@@ -12,7 +12,7 @@ from celery_dynbeat.process.context import Context
 
 
 class RedBeatSource:
-    """The entries below ``prefix`` in the Redis of ``url``; None means RedBeat's own settings."""
+    """The entries below ``prefix`` in the Redis of ``url``. None means RedBeat's own settings."""
 
     package = "redbeat"
 

@@ -1,6 +1,6 @@
 """Read the tables in pages by primary key, and update the progress of their rows.
 
-Each page is one read-only transaction. So the old scheduler is never blocked, and a SQLite
+Each page is one read-only transaction. The old scheduler is therefore never blocked, and a SQLite
 file that also has the tables of this package can be written between two pages.
 """
 
@@ -49,7 +49,7 @@ T = TypeVar("T")
 PAGE_SIZE = 500
 _DRIVERS = {"postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"}
 _DRIVERS |= {"mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql", "sqlite": "sqlite"}
-#: How a connection becomes read-only.
+#: The statements that make a connection read-only.
 _READ_ONLY = {
     "postgresql": "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
     "mysql": "SET SESSION TRANSACTION READ ONLY",
@@ -256,7 +256,7 @@ class TableReader:
         known = [each for each in self._read(columns) if each in types]
         if not known:
             return None
-        # No MetaData of the application: these tables are not ours.
+        # A separate MetaData, because these tables do not belong to this package.
         each = (Column(column, types[column]) for column in known)
         return Table(name, MetaData(), *each, schema=self._schema)
 
@@ -281,7 +281,7 @@ def _checked_url(text: str) -> URL:
         url = make_url(text)
         drivername = _DRIVERS[url.drivername.partition("+")[0]]
     except (ArgumentError, KeyError, ValueError):
-        # The URL can contain a password: it is not shown.
+        # The URL is not shown, because it can contain a password.
         raise SourceError(
             "the URL of the source is not one that SQLAlchemy understands: write it like"
             " postgresql://user@host/database, mysql://... or sqlite:////srv/db.sqlite3"

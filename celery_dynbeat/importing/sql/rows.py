@@ -132,7 +132,7 @@ class _Row:
         values = self.values
         options = {key: values[key] for key in _OPTIONS if values[key] not in (None, "")}
         headers = conversion.json_field("headers", values["headers"], {})
-        # The scheduler sets it itself, as beat here does.
+        # The scheduler sets this option itself, as beat does here.
         if isinstance(headers, dict):
             headers.pop("periodic_task_name", None)
         if headers:
@@ -200,7 +200,7 @@ class _Row:
         if last is None and self.converter.layout.counts_from_change:
             since = values["date_changed"]
         if isinstance(trigger, Once):
-            # One that passed is due at once, as in the old scheduler.
+            # An instant that has passed is due at once, as in the old scheduler.
             since = trigger.at - _MICROSECOND
         return SourceProgress(
             after=since,

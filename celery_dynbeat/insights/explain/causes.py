@@ -1,4 +1,4 @@
-"""The cause why a schedule ran, or did not run: the first rule that applies.
+"""The reason why a schedule ran or did not run, from the first rule that applies.
 
 PURE. The order is from what stops every fire time to what concerns the newest run:
 

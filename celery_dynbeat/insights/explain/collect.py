@@ -133,7 +133,7 @@ def _slot_limit(
     if run is None or not settings.may_cap_runs or not slots.is_waiting(session, run_id=run.id):
         return None
     usage = slot_usage(session, run.owner, settings=settings, now=now)
-    # A free slot: beat has not given it yet.
+    # There is a free slot that beat has not given yet.
     every = (*usage.caps.running, *usage.caps.starts)
     return full_limit(usage.caps, usage.used) or next(iter(every), None)
 
@@ -207,7 +207,7 @@ def _last_pause(
     """Return who paused the schedule, and when, if the audit has it."""
     if schedule.enabled:
         return {}
-    # An earlier schedule may have had the name, and SQL by hand can pause without an audit.
+    # An earlier schedule may have had the name, and manual SQL can pause without an audit.
     changes = mine.changes(
         schedule.name, since=schedule.created_at, limit=_MAX_CHANGES, session=session
     )

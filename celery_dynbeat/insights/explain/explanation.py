@@ -1,4 +1,4 @@
-"""What ``explain`` returns: the sentence first, then the facts behind it."""
+"""The result of ``explain``: first the sentence, and then the facts behind it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class NextFireTime(Info):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation(Info):
-    """Why a schedule ran, or did not run, at ``now``. Instants are aware and in UTC.
+    """The reason why a schedule ran or did not run, at ``now``. Instants are aware and in UTC.
 
     - ``sentence`` states the ``cause``. ``fix`` is "" if nothing needs a fix.
     - ``runs`` are the newest first. ``next`` are the next fire times.

@@ -96,8 +96,8 @@ class Facts:
     def newest(self) -> RunInfo | None:
         """The newest run whose fire time has passed.
 
-        A run that was sent or started less than ON_TIME ago counts only if there is no other: it
-        usually ends as the one before.
+        A run that was sent or started less than ON_TIME ago counts only if there is no other run,
+        because it usually ends like the previous run.
         """
         passed = [run for run in self.runs if run.scheduled_for <= self.now]
         settled = (run for run in passed if run.finished_at is not None or not self._is_new(run))
@@ -122,7 +122,7 @@ class Facts:
 
     def outage(self) -> ReportedOutage | None:
         """Return what prevents the messages of this schedule from being published, or None."""
-        # SQL by hand can write any JSON.
+        # Manual SQL can write any JSON.
         options: object = self.schedule.options
         exchange = options.get("exchange") if isinstance(options, Mapping) else None
         names = {self.queue, self.schedule.task, exchange}

@@ -1,4 +1,4 @@
-"""What a rule finds, and the texts that several rules use. PURE."""
+"""The findings of the rules, and the texts that several rules use. PURE."""
 
 from dataclasses import dataclass
 from datetime import timedelta

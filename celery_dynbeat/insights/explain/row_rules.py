@@ -1,4 +1,4 @@
-"""Rules about what stops every fire time: the row, a person, or beat. PURE."""
+"""Rules about the causes that stop every fire time: the row, a person, or beat. PURE."""
 
 import shlex
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from celery_dynbeat.triggers.zones import describe_instant
 
 
 def row_rules(facts: Facts) -> Iterator[Finding]:
-    """Yield what the row itself prevents: quarantine and pause."""
+    """Yield the causes in the row itself: quarantine and pause."""
     schedule = facts.schedule
     if schedule.error is not None:
         yield _unreadable(facts) if _waits_unread(facts) else _quarantined(facts)
@@ -83,7 +83,7 @@ def _resume(facts: Facts) -> str:
 
 
 def _unfinished(facts: Facts) -> str:
-    """Return a sentence about the newest run if it has not ended: it may still run."""
+    """Return a sentence about the newest run if it has not ended, because it may still run."""
     run = facts.newest
     if run is None or run.finished_at is not None:
         return ""
@@ -161,7 +161,7 @@ def _no_beat(facts: Facts) -> Finding:
     last = max(facts.beats, key=lambda beat: beat.seen_at, default=None)
     end = ""
     if last is not None:
-        # A beat that was killed did not deregister: the time of its end is not known.
+        # A beat that was killed did not deregister, so the time of its end is not known.
         verb = "ended" if last.state is NodeState.STOPPED else "was last seen"
         end = f"; the last one {verb} {format_distance(last.seen_at, now=facts.now)}"
     return Finding(

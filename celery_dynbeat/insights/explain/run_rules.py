@@ -53,7 +53,7 @@ def _finished(facts: Facts) -> Finding:
 
 
 def unfinished_rules(facts: Facts) -> Iterator[Finding]:
-    """Yield what a run that has not ended waits for or does, or that there is no run."""
+    """Yield the state of a run that has not ended, or the fact that there is no run."""
     newest = facts.newest
     if newest is None:
         yield _finished(facts) if facts.is_finished else _not_fired_yet(facts)
@@ -214,7 +214,7 @@ def _skipped(facts: Facts, run: RunInfo) -> Finding:
 
 
 def _blocker(facts: Facts, run: RunInfo) -> str:
-    """Return what the unfinished ``run`` does, as the rest of a sentence."""
+    """Return the state of the unfinished ``run``, as the end of a sentence."""
     if run.status in WAITING:
         return _sent(facts, run, "has not started").sentence.removesuffix(".")
     return story(facts, run)

@@ -1,4 +1,4 @@
-"""What happened to one fire time, and why: pure functions of one run.
+"""The history of one fire time and the reasons for it, as pure functions of one run.
 
 A run passes ``due -> recorded -> sent -> started -> ended``. Its delay is the sum of three waits,
 each with its own cause:
@@ -54,7 +54,7 @@ def _expected_at(run: RunInfo, quiet: "Quiet | None" = None) -> datetime:
 def delay_reason(
     run: RunInfo, *, jitter: timedelta | None, quiet: "Quiet | None" = None
 ) -> str | None:
-    """Return why the run started late: the longest of its waits. None if it was on time.
+    """Return why the run started late, which is the longest of its waits. None if it was on time.
 
     A fire time in ``quiet`` hours counts from their end.
     """

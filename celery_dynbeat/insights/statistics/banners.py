@@ -1,4 +1,7 @@
-"""What stops all schedules: a hold of everything, or no living beat. Every page shows it."""
+"""The causes that stop all schedules: a hold of everything, or no living beat.
+
+Every page shows it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +23,7 @@ MAX_COUNTED = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Banners(Info):
-    """What stops all schedules at ``now``.
+    """The causes that stop all schedules at ``now``.
 
     ``held_owners`` are the owners with a hold, at most MAX_COUNTED. The first to be held come
     first. ``last_beat_seen_at`` is the end or the last heartbeat of a beat. None means that no beat

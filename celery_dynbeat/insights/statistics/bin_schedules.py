@@ -102,7 +102,7 @@ def _planned(
     ticks = future_runs(context, session, matching, start, end, now=now)
     if ticks is not None and not ticks.is_cut:
         return [row for _, row in ticks.ticks], False
-    # What is due runs now.
+    # Due schedules run now.
     since = None if start <= now else start
     found = planned_runs.next_runs(session, matching=matching, since=since, until=end, limit=limit)
     return found.rows, found.is_more

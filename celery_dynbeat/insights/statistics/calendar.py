@@ -27,7 +27,7 @@ MAX_WEEKS = 53
 DAYS_AHEAD = 28
 #: Runs of one day that are read.
 MAX_RUNS_PER_DAY = 300
-#: Fire times that are computed one by one.
+#: The maximum number of fire times that are computed one by one.
 MAX_PLANNED = 1_000
 
 
@@ -149,7 +149,7 @@ def _first_fire_times(
 
 
 def _later(spec: ScheduleSpec, row: Schedule, day: LocalDay) -> _Planned:
-    """Return whether a day after those fire times has a fire time, from its first one."""
+    """Return whether a day after those fire times has a fire time, based on its first fire time."""
     if row.max_runs is not None:
         # Earlier days may use up the runs.
         return _Planned(exact=False)

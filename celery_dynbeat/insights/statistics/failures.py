@@ -16,7 +16,7 @@ from celery_dynbeat.process.context import Context
 from celery_dynbeat.store.runs import run_pages
 from celery_dynbeat.store.runs.run_filters import UNSUCCESSFUL
 
-#: Runs of a group that are returned one by one.
+#: The maximum number of runs of a group that are returned one by one.
 MAX_RUNS = 100
 
 
@@ -24,8 +24,8 @@ MAX_RUNS = 100
 class FailureGroup(Info):
     """The failed and lost runs with the same task and error. ``error`` comes from the newest run.
 
-    Errors whose first lines differ only in numbers and UUIDs are one. ``first_at`` and ``last_at``
-    are fire times. ``key`` identifies the group, also in another call.
+    Errors whose first lines differ only in numbers and UUIDs count as the same error. ``first_at``
+    and ``last_at`` are fire times. ``key`` identifies the group, also in another call.
     """
 
     key: str

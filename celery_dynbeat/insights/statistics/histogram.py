@@ -23,7 +23,7 @@ _WIDTHS = tuple(
 
 
 class Reads(NamedTuple):
-    """Rows of each bin that are read first, and rows that are read again for the full ones."""
+    """The number of rows that are read first in each bin, and of further rows for full bins."""
 
     first: int
     again: int
@@ -43,7 +43,7 @@ class Bin(Info):
     """The runs from ``start_at`` to before ``end_at``.
 
     - ``past`` is the number of runs without skipped ones. ``failed`` of them failed or were lost.
-    - ``planned`` is the number of upcoming runs. What is due counts in the bin of now.
+    - ``planned`` is the number of upcoming runs. Due runs count in the bin of ``now``.
     - ``more`` means that the numbers are lower bounds.
     """
 

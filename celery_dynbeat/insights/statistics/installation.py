@@ -1,4 +1,4 @@
-"""The beats and workers, and what beat works on."""
+"""The beats and workers, and the holds and requests of beat."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from celery_dynbeat.store.runs import run_samples
 from celery_dynbeat.store.schedules import late_work
 from celery_dynbeat.store.schedules.late_work import Late
 
-#: Holds and requests that are listed, of each kind.
+#: The maximum number of holds and requests that are listed, for each kind.
 MAX_LISTED = 100
 #: The time over which the dispatch rate is measured, and the runs of which it is measured.
 RATE_SPAN = timedelta(minutes=5)
@@ -58,7 +58,7 @@ class Installation(Info):
 
 
 def installation(context: Context, *, session: Session | None = None) -> Installation:
-    """Return the beats and workers, and what beat works on."""
+    """Return the beats and workers, and the holds and requests of beat."""
     return context.read_many(session, lambda session: _installation(context, session))
 
 

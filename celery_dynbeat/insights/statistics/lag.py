@@ -18,7 +18,7 @@ def lag_of(row: Any) -> timedelta | None:
 def percentile(weighted: Iterable[tuple[timedelta, float]], fraction: float) -> timedelta | None:
     """Return the smallest value that at least ``fraction`` of the weight does not exceed.
 
-    This is the nearest-rank percentile. None if there is no value.
+    This is the nearest-rank percentile. The result is None if there is no value.
     """
     ordered = sorted(weighted)
     rest = fraction * sum(weight for _, weight in ordered)

@@ -36,7 +36,8 @@ class NodeStatus(Info):
     - ``notifier`` and ``outages`` concern a beat. ``notifier`` is None for a worker.
     - ``queues`` are the queues of a worker, or None if they are not known.
     - ``clock_offset`` is the clock of its host minus the database's clock, in seconds, or None if
-      it is not known. ``clock_differs`` says whether that is a warning: only of a living node.
+      it is not known. ``clock_differs`` is true if this is a warning, which is possible only for a
+      living node.
     """
 
     kind: str

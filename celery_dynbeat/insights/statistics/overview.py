@@ -1,4 +1,4 @@
-"""The numbers of the strip above each page: what is due, late, running and failing."""
+"""The numbers of the strip above each page: due, late, running and failing."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -42,8 +42,8 @@ class MinuteLag(Info):
     """The lag of the runs that were recorded in the minute from ``at``.
 
     They come from a sample: the last 15 runs of each half minute. ``count`` is the number of lags
-    in it. Manual runs, backfills and reruns have no lag. Without a lag, ``p50`` and ``p99`` are
-    None.
+    in it. Manual runs, backfills and reruns have no lag. If there is no lag, ``p50`` and ``p99``
+    are None.
     """
 
     at: datetime

@@ -1,4 +1,4 @@
-"""What the runs of one owner became."""
+"""The results of the runs of one owner."""
 
 from collections import Counter
 from dataclasses import dataclass

@@ -23,7 +23,7 @@ from celery_dynbeat.store.span_reads import Span
 SAMPLE_SIZE, MIN_SAMPLE = 500, 10
 #: Upcoming runs of a sample that are computed. Each takes some microseconds.
 MAX_SAMPLED_TICKS = 40_000
-#: Each of so many draws is followed, until their runs are at most MAX_SAMPLED_TICKS.
+#: This many draws are followed, as long as their runs are at most MAX_SAMPLED_TICKS.
 _STRIDES = (1, 3, 9, 27)
 #: Standard errors on each side of an estimate that contain the number in 19 of 20 cases.
 _STANDARD_ERRORS = 1.96
@@ -50,7 +50,7 @@ class PlannedEstimate(Info):
 
 
 class EstimatedCounts(NamedTuple):
-    """The upcoming runs in each bin. Without ``estimate``, all schedules are counted."""
+    """The upcoming runs in each bin. If ``estimate`` is None, all schedules are counted."""
 
     counts: Sequence[PlannedCounts]
     estimate: PlannedEstimate | None

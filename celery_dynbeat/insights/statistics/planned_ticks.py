@@ -33,7 +33,7 @@ from celery_dynbeat.triggers.base import SEARCH_STEPS, SearchBudget
 class PlannedTicks:
     """Instants at which schedules run, with their rows. ``is_cut`` is true if there are more.
 
-    A trigger that cannot be read has no fire time after the next one.
+    A trigger that cannot be read has no fire time after the next fire time.
     """
 
     ticks: Sequence[tuple[datetime, Row]]
@@ -58,7 +58,7 @@ def planned_ticks(
     skipped = skips.of_rows(session, rows, now=now)
     calendars = schedules.calendars_of(session, rows)
     settings = context.settings.for_pass()
-    # All triggers share it: one call takes at most as long as one costly search.
+    # All triggers share it, so that one call takes at most as long as one costly search.
     budget = SearchBudget(SEARCH_STEPS)
 
     def ticks_of(row: Row) -> Iterator[tuple[datetime, Row]]:
@@ -100,7 +100,7 @@ def _ticks(
         yield from _quiet_ticks(row, make_spec(), first_at=first_at, since=since, until=until)
         return
     yield first_at
-    # Only now: most schedules run once in a window, and need no trigger for it.
+    # Read only now, because most schedules run once in a window, which needs no trigger.
     spec = make_spec()
     after = first_at if row.held_at is not None else now
     if row.max_runs is None:

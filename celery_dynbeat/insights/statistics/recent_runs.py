@@ -17,7 +17,7 @@ from celery_dynbeat.store.runs import recent_runs as store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentRun(Info):
-    """What a bar of a strip of runs shows.
+    """The data of a bar in a strip of runs.
 
     - ``scheduled_for`` of a rerun is the fire time of the original run.
     - ``lag`` is the time from the fire time to the send; of a run that its schedule did not make,

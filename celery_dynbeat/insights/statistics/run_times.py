@@ -1,4 +1,4 @@
-"""How late and how long a schedule runs, by bucket of time, with its failures as points."""
+"""The lag and duration of a schedule's runs, by bucket of time, with its failures as points."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ MAX_BUCKETS = 120
 #: Runs of one bucket that are read.
 MAX_SAMPLE = 30
 MAX_FAILURES = 200
-#: A run with such a status has run to its end.
+#: The statuses of a run that has run to its end.
 _COMPLETED = (Status.SUCCEEDED, Status.FAILED)
 
 
@@ -178,7 +178,7 @@ def _bucket(span: Span, rows: Sequence[Any]) -> TimesBucket:
 
 
 def _duration(row: Any) -> timedelta | None:
-    """Return the time from start to end, not below zero: two workers' clocks can differ."""
+    """Return the time from start to end, at least zero, because two workers' clocks can differ."""
     if row.started_at is None or row.finished_at is None:
         return None
     duration: timedelta = row.finished_at - row.started_at

@@ -1,4 +1,4 @@
-"""How many schedules are in each state."""
+"""The number of schedules in each state."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ ANY = ""
 #: Schedules that are read for a number whose condition no index covers: their rows can lie on as
 #: many pages of the table.
 MAX_UNCOVERED = 2_000
-#: Without a filter, an index alone counts the schedules in these states.
+#: If there is no filter, an index alone counts the schedules in these states.
 _COVERED = (None, State.ACTIVE)
 
 
@@ -29,9 +29,9 @@ def state_counts(
 ) -> Mapping[str, BoundedCount]:
     """Return the number of schedules in each state, and in any state with the key ``""``.
 
-    A number is exact if at most 2,000 schedules are read for it. Without a filter, the numbers of
-    all and of the active schedules are exact up to 10,000. Raises InvalidScheduleError for an
-    invalid filter.
+    A number is exact if at most 2,000 schedules are read for it. If there is no filter, the numbers
+    of all schedules and of active schedules are exact up to 10,000. Raises InvalidScheduleError for
+    an invalid filter.
     """
     is_filtered = any(each is not None for each in (owner, task, tag, name_prefix))
 

@@ -11,7 +11,7 @@ from celery_dynbeat.api.checks import check_limit
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store.schedules import suggestions as store
 
-#: Schedules whose tags are read, the newest ones.
+#: The number of newest schedules whose tags are read.
 MAX_TAGGED = 1_000
 #: Celery's own tasks.
 _BUILT_IN = "celery."
@@ -67,7 +67,7 @@ def _check(prefix: str, limit: int) -> None:
 
 
 def _texts(lists: Iterable[str]) -> Iterator[str]:
-    """Yield the texts in JSON arrays. A row that was written by hand can contain anything."""
+    """Yield the texts in JSON arrays. A row that a person wrote can contain anything."""
     for each in lists:
         try:
             values = json.loads(each)

@@ -3,8 +3,8 @@
     up to MAX_SCHEDULES and MAX_MARKS   a row for each owner, task or tag
     more in the window                  bins of time; schedules_of_bin() names the schedules of one
 
-Without an owner, or with a group, a past run belongs to the window in which it was recorded. With
-an owner it belongs to the window of its fire time. This differs for late runs, reruns and
+If no owner or a group is given, a past run belongs to the window in which it was recorded. If an
+owner is given, it belongs to the window of its fire time. This differs for late runs, reruns and
 backfills. No index has the runs of a group by time. The bounds then apply to the runs of all
 owners, and those of the group are counted.
 """
@@ -41,25 +41,26 @@ from celery_dynbeat.store.span_reads import Span
 
 #: Schedules that the rows show.
 MAX_SCHEDULES = 200
-#: Schedules whose fire times after the next one are in a histogram.
+#: The maximum number of schedules whose fire times after the next one are in a histogram.
 MAX_FOLLOWED = 500
 #: Past runs and upcoming runs that the rows show. More of them overlap on any screen, and each
 #: takes a tenth of a millisecond to draw.
 MAX_MARKS = 1_000
-#: Upcoming runs that are counted one by one.
+#: The maximum number of upcoming runs that are counted one by one.
 MAX_TICKS = 5_000
 MAX_WINDOW = timedelta(days=366)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline(Info):
-    """What ran and what will run from ``since`` to before ``until``.
+    """The past and upcoming runs from ``since`` to before ``until``.
 
     - ``rows`` are sorted by label. A schedule with several tags is in several rows. They are empty
       if ``is_histogram``.
     - ``bins`` are the bins of a histogram, oldest first. The first begins at or before ``since``.
-    - ``is_cut``: the oldest past runs or the last future runs are left out of the rows.
-    - ``planned_estimate``: how the upcoming runs are estimated, or None if they are counted.
+    - ``is_cut`` is true if the rows do not contain the oldest past runs or the last future runs. -
+      ``planned_estimate`` describes how the upcoming runs are estimated, or is None if they are
+      counted.
     - ``planned_is_first_only``: of each schedule only the next run is counted in the bins.
     """
 
