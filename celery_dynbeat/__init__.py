@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Without AsyncDynbeat: `from celery_dynbeat import *` reads each name, and this one needs greenlet.
+# AsyncDynbeat is missing here: `from celery_dynbeat import *` would read it, and it needs greenlet.
 __all__ = [
     "AlertInfo",
     "AlertNotFoundError",

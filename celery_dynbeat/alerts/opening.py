@@ -41,7 +41,7 @@ BATCH = 200
 #: The number of skipped and unfinished runs that are read in addition to the ended runs of a
 #: streak.
 STREAK_MARGIN = 20
-#: Rows of history that one query of streaks reads.
+#: The maximum number of rows of history that one query of streaks reads.
 MAX_STREAK_ROWS = 20_000
 _FAILURES = (AlertKind.FAILED, AlertKind.LOST)
 #: Alerts whose value is a duration.

@@ -10,7 +10,8 @@ from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.db.statements import Row
 
 
-# Not a Schedule: SQLAlchemy's tracking of each attribute takes half of the time of a create().
+# A Schedule is not used, because SQLAlchemy's tracking of each attribute takes half of the time of
+# a create().
 @dataclass(kw_only=True)
 class ScheduleColumns:
     """A row of ``dynbeat_schedule`` before its INSERT, with the defaults of a new schedule.

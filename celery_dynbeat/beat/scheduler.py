@@ -107,7 +107,7 @@ class DatabaseScheduler(Scheduler):
         if self._is_closing or pause <= timedelta(0):
             return
         self._wake.wait(min(pause.total_seconds(), self.max_interval))
-        # Not the result of wait(): the event may be set just after the timeout.
+        # The result of wait() is not used, because the event may be set just after the timeout.
         if not self._wake.is_set():
             return
         self._wake.clear()

@@ -179,7 +179,7 @@ def _is_blocked(row: OverdueRun, others: Iterable[Row], now: datetime, settings:
         other.schedule_id == row.schedule_id
         and other.id != row.id
         and (other.started_at is None or now - other.started_at < counts_for)
-        # Not for a run that waits for a slot: it may be this run's slot.
+        # A run that waits for a slot does not count, because it may be waiting for this run's slot.
         and (other.status != Status.PENDING or other.overdue_at is not None)
         # Of two runs that have not been sent, the older one goes first.
         and (other.sent_at is not None or other.scheduled_for < row.scheduled_for)

@@ -4,8 +4,8 @@
     rerun               the same, also linked to the trace of the original run
     sweep               the trace of the run continues. If none is stored, a new one
 
-A context is stored after the publish: a run that starts at once needs none. So the runs of a beat
-that dies in between get a second trace.
+A context is stored after the publish, because a run that starts at once needs none. If beat dies
+before it has stored the contexts, its runs therefore get a second trace.
 """
 
 import time

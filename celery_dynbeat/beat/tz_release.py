@@ -12,7 +12,8 @@ beats share the work, and a crash loses at most one batch. Only a newer release 
 with different releases do not undo each other's work.
 
 A fire time moves to the nearest one with the new release. If that one has passed, it is due at
-once, and ``catch_up`` decides. So a daily schedule neither loses the run of a day nor runs twice.
+once, and ``catch_up`` decides. A daily schedule therefore neither loses the run of a day nor runs
+twice.
 
 A fire time that has passed is not moved: it is due, or it waits for a hold or for quiet hours. A
 schedule without a next run is planned by the release of the process that resumes it.
@@ -149,7 +150,7 @@ def _change(
         spec = without(with_search_budget(whole), skipped)
         before = cast("datetime", row.next_fire_at)
         fire_at = _moved(spec, before, last_run_at=row.last_run_at)
-        # Not before now: beat reads the index from its watermark on.
+        # Not before now, because beat reads the index from its watermark on.
         next_run_at = None if fire_at is None else max(due_at(spec, fire_at, now=now), now)
     except InvalidTriggerError:
         # Beat quarantines it when it is due.

@@ -120,7 +120,7 @@ def _text_in(message: Any, header: str, max_length: int) -> str | None:
 
 
 def _count_of(value: object) -> int | None:
-    # Not isinstance: True is an int.
+    # isinstance is not enough, because True is an int.
     return value if type(value) is int and 0 <= value <= _MAX_COUNT else None
 
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
-#: A run that waits for less than this is not late. So a shorter ``late_after`` counts as this.
+#: A run that waits for less than this is not late. A shorter ``late_after`` therefore counts as
+#: this.
 MIN_LATE = timedelta(seconds=1)
 
 

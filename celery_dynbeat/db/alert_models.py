@@ -65,14 +65,15 @@ class Alert(Base):
     __tablename__ = "dynbeat_alert"
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
-    # Not a foreign key, as above: the evaluation inserts many alerts in one transaction.
+    # Without a foreign key, as above, because the evaluation inserts many alerts in one
+    # transaction.
     schedule_id: Mapped[int] = mapped_column(BigId)
     owner: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
     name: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
     kind: Mapped[str] = mapped_column(ExactText(16))
     opened_at: Mapped[datetime] = mapped_column(UtcDateTime)
     last_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    # Not "count": SQLAlchemy's rows have a method of this name.
+    # The name is not "count", because SQLAlchemy's rows have a method of this name.
     fact_count: Mapped[int] = mapped_column(server_default="1")
     run_id: Mapped[str | None] = mapped_column(RunId)
     value: Mapped[float | None] = mapped_column(Double)
@@ -125,7 +126,7 @@ class AlertCheck(Base):
 
     __tablename__ = "dynbeat_alert_check"
 
-    # Not a foreign key, as above: beat inserts many rows in one transaction.
+    # Without a foreign key, as above, because beat inserts many rows in one transaction.
     schedule_id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=False)
     due_at: Mapped[datetime] = mapped_column(UtcDateTime)
 

@@ -350,7 +350,7 @@ def read(
 
 @cache
 def _row_maker(columns: tuple[str, ...]) -> Make:
-    # Not a NamedTuple: the columns are known only at run time.
+    # A NamedTuple is not possible, because the columns are known only at run time.
     row_type: Any = namedtuple("Row", list(columns))  # type: ignore[misc]  # noqa: PYI024
     make: Make = row_type._make
     return make

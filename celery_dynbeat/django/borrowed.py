@@ -48,7 +48,7 @@ class SqliteCursor:
     def __init__(self, connection: Any) -> None:
         import sqlite3  # noqa: PLC0415 - a project on PostgreSQL may have a Python without it
 
-        # Not the cursor of Django's connection class, which converts "%s" parameters.
+        # The cursor of Django's connection class is not used, because it converts "%s" parameters.
         self._cursor = sqlite3.Cursor(connection)
 
     def __getattr__(self, name: str) -> Any:

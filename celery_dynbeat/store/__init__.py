@@ -48,7 +48,7 @@ def rename_application(connection: Connection, *, name: str, now: datetime) -> N
 
 
 class TzState(NamedTuple):
-    """The newest release of the tz database, and how far schedules are planned again with it.
+    """The newest release of the tz database, and the progress of planning schedules with it.
 
     ``after_id`` is the id of the last schedule that was planned again, or None after the last one.
     ``locked_ids`` are the schedules up to it that were locked.

@@ -107,7 +107,7 @@ def lock_ends(session: Session, owners: Collection[str], *, now: datetime) -> En
     names = _with_groups(owners)
     of_owners = _ENDS.where(_HOLD.owner.in_(names), _in_force(now))
     present = session.execute(of_owners.with_only_columns(_HOLD.id, _HOLD.owner)).all()
-    # Not FOR SHARE: MySQL and MariaDB have no common form of it with SKIP LOCKED.
+    # FOR SHARE is not used, because MySQL and MariaDB have no common form of it with SKIP LOCKED.
     locked = read(session, of_owners.with_for_update(skip_locked=True))
     locked_ids = {row.id for row in locked}
     unsure = {row.owner for row in present if row.id not in locked_ids}
@@ -243,7 +243,7 @@ def delete_ids(session: Session, ids: Sequence[int]) -> int:
 @in_index_order
 def delete_of_owner(session: Session, *, owner: str) -> int:
     """Delete all holds of an owner and return their number."""
-    # Not DELETE with the owner: MySQL has no index hint for it.
+    # The DELETE does not name the owner, because MySQL has no index hint for it.
     ids = force_index(select(Hold.id), Hold, OWNER_INDEX).where(Hold.owner == owner)
     return delete_ids(session, session.scalars(ids.with_for_update()).all())
 

@@ -1,4 +1,4 @@
-"""Queries on requests: the stored backfills and reruns of many."""
+"""Queries on requests, which are stored backfills and reruns of many runs."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

@@ -251,7 +251,7 @@ def write(event: Any) -> None:
     logger.log(
         level,
         record.text(event) if callable(record.text) else record.text,
-        # logging formats a text without arguments only if there is none.
+        # The logging module leaves a text unformatted if there are no arguments.
         *([values] if values else []),
         exc_info=exception,
         extra={

@@ -82,7 +82,7 @@ def _can_move_to(rule: OnBusinessDay, instant: datetime) -> bool:
             for at in fire_times
         )
     except BudgetExceededError:
-        # Not known. Do not send a run on a day that may be a holiday.
+        # The days are not known. Do not send a run on a day that may be a holiday.
         return True
 
 

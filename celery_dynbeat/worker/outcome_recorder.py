@@ -292,7 +292,8 @@ class Recorder:
         if not self._buffered:
             try:
                 self._write(outcome)
-            # Also a soft time limit that is raised here: Celery would swallow it with the outcome.
+            # This includes a soft time limit that is raised here, because Celery would swallow it
+            # with the outcome.
             except Exception as error:  # noqa: BLE001
                 is_locked = self._is_lock(error)
                 emit(

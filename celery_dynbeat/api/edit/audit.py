@@ -178,7 +178,7 @@ def _set_values(row: ScheduleRow) -> dict[str, Any]:
 
 
 def _is_set(value: Any) -> bool:
-    # Not only bool(value): False and 0 are set.
+    # bool(value) is not enough, because False and 0 are set.
     return bool(value) or value not in (None, "", [], {})
 
 

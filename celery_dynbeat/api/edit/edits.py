@@ -422,7 +422,7 @@ def resume(
     if row.enabled and row.error is None:
         return
     missed = timing.missed_fire_times(context, session, row, now=now)
-    # Before the plan. A row that SQL by hand inserted may have no links.
+    # Before the plan. A row that manual SQL inserted may have no links.
     calendars = used_calendars.read_existing(session, calendar_names([row]))
     row.enabled, row.paused_reason, row.paused_until, row.error = True, None, None, None
     try:

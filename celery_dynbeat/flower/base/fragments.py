@@ -43,7 +43,7 @@ def relative_time(at: datetime | None, zone: ZoneInfo, *, now: datetime) -> str:
     """Return ``in 5 min`` or ``5 min ago``, with the time in the zone on hover."""
     if at is None:
         return NOTHING
-    # page.js counts on in whole seconds.
+    # page.js then counts in whole seconds.
     seconds = timedelta(seconds=round((at - now).total_seconds()))
     text = format_distance(now + seconds, now=now)
     return _time(at, text=text, title=local_time(at, zone), relative=True)

@@ -92,7 +92,10 @@ class DynbeatHandler(BaseHandler):
             raise HTTPError(HTTPStatus.FORBIDDEN, reason="Cross-site request")
 
     def _is_loaded_by_other_site(self) -> bool:
-        """Return whether another site loads the URL, unless a person follows a short link."""
+        """Return whether another site loads the URL.
+
+        A person who follows a short link is not another site.
+        """
         headers = self.request.headers
         if headers.get("Sec-Fetch-Site", "none") in {"none", "same-origin"}:
             return False

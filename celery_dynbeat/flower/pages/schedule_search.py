@@ -20,7 +20,10 @@ class ScheduleSearch:
 
     @classmethod
     def parse(cls, text: str) -> "ScheduleSearch":
-        """Return the search of a text; one without a key is a name prefix. Raises SearchError."""
+        """Return the search of a text.
+
+        A word without a key is a name prefix. Raises SearchError.
+        """
         return cls(**parse_terms(text, keys=KEYS, default="name"))
 
     def arguments(self) -> Mapping[str, str | None]:

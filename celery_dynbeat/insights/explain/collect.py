@@ -120,7 +120,7 @@ def _quiet(row: Schedule | None) -> "Quiet | None":
     try:
         return quiet_of(row.quiet_hours)
     except InvalidTriggerError:
-        # SQL by hand. Beat quarantines the schedule when it is due.
+        # Manual SQL changed the row. Beat quarantines the schedule when it is due.
         return None
 
 
@@ -141,7 +141,7 @@ def _slot_limit(
 def _queue(dynbeat: Dynbeat, schedule: ScheduleInfo, *, now: datetime) -> str | None:
     """Return the queue of the messages, or None if it is not known. Imports the tasks."""
     app = dynbeat.app
-    # SQL by hand can write any JSON.
+    # Manual SQL can write any JSON.
     options: Any = schedule.options
     if not isinstance(options, Mapping):
         return None
@@ -159,7 +159,7 @@ def _queue(dynbeat: Dynbeat, schedule: ScheduleInfo, *, now: datetime) -> str | 
 
 
 def _refused_content(dynbeat: Dynbeat, schedule: ScheduleInfo) -> str | None:
-    # SQL by hand can write any JSON. The serializer of a task may be in its definition.
+    # Manual SQL can write any JSON. The serializer of a task may be in its definition.
     given: object = schedule.options
     app, named = dynbeat.app, given.get("serializer") if isinstance(given, Mapping) else None
     task = app.tasks.get(schedule.task)

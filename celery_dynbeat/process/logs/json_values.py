@@ -50,7 +50,7 @@ def json_value(
         if _is_container(value):
             is_shown = id(value) not in within and len(within) < MAX_DEPTH
             if not is_shown:
-                # Not its text: that can have any length.
+                # Its text is not used, because it can have any length.
                 return f"<{type(value).__name__}>"
             return _composite(value, (*within, id(value)), left)
     return text_of(value)

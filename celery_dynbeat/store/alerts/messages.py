@@ -100,7 +100,7 @@ def _oldest(
     oldest = oldest.where(Alert.unsent_at.is_not(None))
     if condition is not None:
         oldest = oldest.where(condition)
-    # Not min(): MariaDB would read all unsent alerts of the target.
+    # min() is not used, because MariaDB would read all unsent alerts of the target.
     row: Row[Any] | None = session.execute(
         oldest.order_by(Alert.unsent_at, Alert.id).limit(1)
     ).one_or_none()

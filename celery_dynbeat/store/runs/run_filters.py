@@ -112,7 +112,8 @@ def history_scan(session: Session, matching: RunFilter) -> Scan:
     filters = [*_of_task(matching), *_with_status(matching)]
     served: list[ColumnElement[bool]] = [*_in_span(matching)]
     if matching.schedule_id is not None:
-        # Without conditions on owner and name, which it implies: the planner would use their index.
+        # Conditions on owner and name are left out, because the planner would use their index. This
+        # condition implies them.
         served.append(Run.schedule_id == matching.schedule_id)
         # A schedule has one run for a fire time.
         columns: tuple[Column, ...] = (Run.scheduled_for,)

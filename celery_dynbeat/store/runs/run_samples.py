@@ -23,7 +23,7 @@ _SAMPLED: tuple[Any, ...] = (Run.id, Run.status, Run.origin, Run.scheduled_for, 
 
 
 def spans_of(start: datetime, *, length: timedelta, count: int) -> Sequence[Span]:
-    """Return ``count`` spans of ids: of the runs created in equal spans of time from ``start``."""
+    """Return ``count`` spans of ids, one for each of the equal spans of time from ``start``."""
     bounds = [first_run_id(start + number * length) for number in range(count + 1)]
     return [Span(*bounds[number : number + 2]) for number in range(count)]
 

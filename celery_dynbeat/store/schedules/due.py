@@ -96,7 +96,7 @@ class DueSchedule(NamedTuple):
 
 _COMPUTED: Mapping[str, ColumnElement[bool]] = {
     "pings": _COLUMNS.ping_url.is_not(None),
-    # Not held_at: converting an instant for each row of a claim takes longer.
+    # held_at is not read, because converting an instant for each row of a claim takes longer.
     "was_held": _COLUMNS.held_at.is_not(None),
     "any_hold": holds.any_hold(),
 }
@@ -306,7 +306,7 @@ def _by_ids(schedule_ids: Collection[int], *columns: Any) -> Select[Any]:
 
 def has_calendars(session: Session) -> bool:
     """Return whether there is any calendar."""
-    # Not their model: most beats never need it.
+    # Their model is not used, because most beats never need it.
     names = db.table_names()
     calendars = table(names.of("calendar"), schema=names.schema)
     found = select(literal(1)).select_from(calendars).limit(1)
@@ -321,7 +321,7 @@ def first_unplanned_id() -> Any:
 
 def earliest_next_run_at(*, since: Any = None) -> Any:
     """Return a subquery for the earliest ``next_run_at``, from ``since`` on if it is given."""
-    # Not min(): with another condition MariaDB reads the whole index for it.
+    # min() is not used, because with another condition, MariaDB reads the whole index for it.
     at = _COLUMNS.next_run_at
     earliest = force_index(select(at), SCHEDULES, DUE_INDEX)
     earliest = earliest.where(at.is_not(None), _has_supported_trigger())
@@ -362,7 +362,7 @@ def _unplanned() -> tuple[Any, ...]:
 
 
 def _has_known_trigger() -> ColumnElement[bool]:
-    # A row inserted by hand may have another spelling; beat stores the canonical one. Due rows are
+    # A manually inserted row may have another spelling. Beat stores the canonical one. Due rows are
     # compared without functions, so that an index serves them.
     typed = func.lower(func.trim(_COLUMNS.trigger_kind))
     return is_one_of(typed, KINDS)

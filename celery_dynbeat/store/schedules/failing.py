@@ -12,10 +12,10 @@ runs:
     lost, or not publishable                  beat, in the same pass
 
 Where beat corrects the schedule, the UPDATE that ends the run also sets its ``retry_at``
-(``deferred``). So a worker executes no statement more for a run that succeeds, and neither a rescue
-nor a heartbeat locks a schedule. No process waits for a schedule that an application has locked:
-the end then also gets a ``retry_at``. If the process dies after the end of a failed run, the next
-failed run corrects the column.
+(``deferred``). A worker therefore executes no additional statement for a run that succeeds, and
+neither a rescue nor a heartbeat locks a schedule. No process waits for a schedule that an
+application has locked: the end then also gets a ``retry_at``. If the process dies after the end of
+a failed run, the next failed run corrects the column.
 """
 
 from collections import defaultdict

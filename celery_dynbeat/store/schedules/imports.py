@@ -28,8 +28,9 @@ def named(
     names: dict[str, list[str]] = {}
     for owner, name in sorted(keys):
         names.setdefault(owner, []).append(name)
-    # Not a list of pairs: PostgreSQL and MariaDB then read all schedules of an owner. For the same
-    # reason there is no ORDER BY: PostgreSQL without statistics would scan the index for it.
+    # A list of pairs is not used, because PostgreSQL and MariaDB would then read all schedules of
+    # an owner. For the same reason there is no ORDER BY: PostgreSQL without statistics would scan
+    # the index for it.
     terms = (and_(Schedule.owner == each, Schedule.name.in_(names[each])) for each in names)
     statement = (
         select(Schedule).where(or_(false(), *terms)).execution_options(populate_existing=True)

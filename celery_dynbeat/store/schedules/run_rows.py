@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def check_payload(row: DueSchedule | OverdueRun) -> None:
     """Raise TypeError if Python cannot read the arguments of the row: they are None."""
-    # The API rejects such arguments. SQL by hand can write numbers of 5,000 digits.
+    # The API rejects such arguments. Manual SQL can write numbers of 5,000 digits.
     if None in (row.args, row.kwargs, row.options):
         column = next(name for name in ("args", "kwargs", "options") if getattr(row, name) is None)
         msg = f"{column} has too many digits or levels to be read"

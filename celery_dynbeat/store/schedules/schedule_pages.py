@@ -244,7 +244,7 @@ def _pair(key: Key) -> tuple[Any, Any]:
 
 def _key_of(row: Any, order: Order) -> Key | None:
     key = tuple(getattr(row, name) for name in KEYS[order])
-    # An instant beyond Python's calendar, written by hand: the end of the list.
+    # An instant beyond Python's calendar, which manual SQL wrote, is the end of the list.
     return None if None in key else key
 
 

@@ -129,7 +129,7 @@ def _matches(session: Session, matching: ScheduleFilter) -> Sequence[ColumnEleme
 
 
 def _is_in(owner: Any, group: str) -> ColumnElement[bool]:
-    # Not the column alone: with it, PostgreSQL may read the index of the owner.
+    # The column alone is not enough, because PostgreSQL may then read the index of the owner.
     return is_of(func.coalesce(owner, ""), group)
 
 
