@@ -17,7 +17,7 @@ class ClockGauge:
         self._clock = clock
 
     def collect(self) -> Iterable[Family]:
-        """Return the gauge; nothing before the first reading."""
+        """Return the gauge, or nothing before the first reading."""
         offset = self._clock.offset() if isinstance(self._clock, DatabaseClock) else None
         if offset is not None:
             yield gauge(metrics.CLOCK_OFFSET, offset.total_seconds())

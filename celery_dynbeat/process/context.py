@@ -176,8 +176,9 @@ class Context:
         recorded = None if name is None else store.application_name(session.connection())
         if recorded is not None and recorded != name:
             logger.warning(
-                "the tables belong to application %r, this process is of %r: the beats of %r send"
-                " what it schedules; if both share their tasks, set dynbeat_application = %r here",
+                "the tables belong to application %r, but this process belongs to %r: the beats of"
+                " %r send its schedules; if both share their tasks, set dynbeat_application = %r"
+                " here",
                 recorded,
                 name,
                 recorded,

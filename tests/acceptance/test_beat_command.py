@@ -183,7 +183,7 @@ def test_a_worker_of_another_application_warns_and_executes_its_runs(file_site):
     file_site.create_once("record")
 
     file_site.wait_for_run("record", "succeeded")
-    assert "belong to application 'proj', this process is of 'tasks'" in worker.text
+    assert "belong to application 'proj', but this process belongs to 'tasks'" in worker.text
 
 
 def test_an_application_without_dynbeat_gets_an_error_with_the_fix(file_site):

@@ -61,7 +61,8 @@ def due(session: Session, *, now: datetime, after: NoticeKey | None) -> Window:
 def lock_waiting(session: Session, *, owner: str, now: datetime) -> Sequence[Row]:
     """Return up to MAX_ALERTS alerts of ``owner`` with a notice to send, locked.
 
-    A recovery that has not lasted yet is left out, and alerts that another beat has locked.
+    Recoveries that have not lasted long enough are left out, as are alerts that another beat has
+    locked.
     """
     is_opening = _ALERT.owner_notice == OwnerNotice.OPENED.value
     statement = (

@@ -475,7 +475,7 @@ def execute_dml(session: Session, statement: Any, values: Mapping[str, Any] | No
 def lock(session: Session, *, run_id: str, owner: str | None) -> Run | None:
     """Return a run of an owner or a group, locked for this transaction, or None.
 
-    ``owner`` None means any.
+    If ``owner`` is None, any owner matches.
     """
     statement = select(Run).where(Run.id == run_id)
     if owner is not None:

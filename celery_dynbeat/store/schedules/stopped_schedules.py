@@ -13,7 +13,7 @@ from celery_dynbeat.db.statements import force_index
 from celery_dynbeat.store import holds
 from celery_dynbeat.store.runs import FIRE_TIME_INDEX
 
-#: Rows of failing schedules that are read. Finished ones among them are not counted.
+#: Rows of failing schedules that are read. Finished schedules are not counted.
 MAX_FAILING_READ = 10_000
 #: Rows of the history of a schedule in which its last error is searched.
 MAX_HISTORY_READ = 100

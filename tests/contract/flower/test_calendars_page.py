@@ -149,7 +149,7 @@ def test_the_next_days_of_a_trigger(put, pages, trigger, zone, first, count):
 
     assert len(days_of(text)) == count
     assert days_of(text)[:1] == ([first] if first else [])
-    assert ("has no day from today on" in text) == (first is None)
+    assert ("has no days from today on" in text) == (first is None)
     assert zone is None or zone in text
 
 
