@@ -45,13 +45,14 @@ from celery_dynbeat.triggers.zones import zone_name
 
 #: Dates of one calendar.
 MAX_DATES = 2_000
-#: A file is the same if its days from this time ago on are, and the stored days reach so far ahead.
+#: Two files are the same if they have the same days from this long ago on, and the stored days
+#: reach this far ahead.
 _COMPARED_PAST, _LEAST_AHEAD = timedelta(days=365), timedelta(days=9 * 365)
-#: Tries to insert a calendar that other calls create and delete at the same time.
+#: The number of tries to insert a calendar that other calls create and delete at the same time.
 _MAX_ATTEMPTS = 3
 #: The order of the pages, as their cursors name it.
 _BY_NAME = "calendar_name"
-#: Triggers that combine others. Each step of a search would search them.
+#: Triggers that combine others. Each step of a search would search these triggers.
 _COMBINED = frozenset({"any_of", "excluding", "on_business_day"})
 
 
@@ -86,20 +87,21 @@ class Calendars(Calls):
         """Create the calendar, or replace its days. An equal definition changes nothing.
 
         - ``name``: 1 to 100 of the characters a-z, 0-9, ``.``, ``_`` and ``-``.
-        - Give exactly one of three. ``dates``: at most 2,000. ``trigger``: each day on which it
-          fires; it combines no other triggers. ``ics``: the text of an iCalendar file, whose events
-          become dates of the next 10 years. It needs the extra ``ics``. For a year, the same file
-          changes nothing.
+        - Give exactly one of three. ``dates``: at most 2,000. ``trigger``: each day on which the
+          trigger fires. It must not combine other triggers. ``ics``: the text of an iCalendar file,
+          whose events become dates of the next 10 years. This needs the extra ``ics``. Another call
+          with the same file changes nothing for a year.
         - A ``trigger`` that names no zone uses ``timezone``, and so do events at a time of day.
           None means the zone of the days of each schedule. For events, it means their own zone.
-        - ``weekend``: the days of the week that are no business days. The default is
-          ``["sat", "sun"]``.
-        - Without ``allow_empty`` a calendar without a day is refused, so that a wrong file does not
-          turn all holidays into business days.
+        - ``weekend``: the days of the week that are not business days. The default is ``["sat",
+          "sun"]``.
+        - A calendar without a day is refused unless ``allow_empty`` is true, so that a wrong file
+          does not turn all holidays into business days.
 
-        A day that you add counts for each claim that begins after the commit. A day that you
-        remove counts for a schedule when beat has planned it again. Beat begins within a second,
-        in batches. ``waiting_schedules`` of the result, and of ``get``, says how many are left.
+        A day that you add counts for each claim that begins after the commit. A day that you remove
+        counts for a schedule when beat has planned it again. Beat begins within a second, in
+        batches. ``waiting_schedules`` of the result, and of ``get``, is the number of schedules
+        that still wait.
 
         Raises InvalidScheduleError and InvalidTriggerError.
 
@@ -114,7 +116,8 @@ class Calendars(Calls):
         if not isinstance(allow_empty, bool):
             raise checks.invalid("allow_empty", allow_empty, "must be True or False")
         zone, days = _checked_zone(timezone), _checked_weekend(weekend)
-        # Before the transaction, which holds locks: reading a file can take a second.
+        # This comes before the transaction, which holds locks, because reading a file can take a
+        # second.
         definition = _definition(
             self._context,
             dates=dates,
@@ -140,7 +143,10 @@ class Calendars(Calls):
         return self._write(session, work, actor=actor, reason=reason)
 
     def get(self, name: str, *, session: Session | None = None) -> CalendarInfo:
-        """Return the calendar, and how many schedules use it. Raises CalendarNotFoundError."""
+        """Return the calendar, and the number of schedules that use it.
+
+        Raises CalendarNotFoundError.
+        """
         _check_name(name)
 
         def work(session: Session) -> CalendarInfo:
@@ -228,8 +234,11 @@ def _put(
 
 
 def _add(context: Context, session: Session, name: str, values: Mapping[str, Any]) -> Calendar:
-    """Insert the calendar, unless another transaction just has. Return its locked row."""
-    # No schedule uses it: it is in force.
+    """Insert the calendar, unless another transaction has just inserted it.
+
+    Return its locked row.
+    """
+    # No schedule uses it, so it is in force.
     now = values["updated_at"]
     new = {"name": name, "version": 1, "created_at": now, "in_force_at": now, **values}
     for _ in range(_MAX_ATTEMPTS):
@@ -253,8 +262,9 @@ def _is_same(row: Calendar, values: Mapping[str, Any], *, now: datetime) -> bool
 def _is_same_file(stored: str, given: str, *, now: datetime) -> bool:
     """Return whether both definitions are of files with the same days, as far as both reach.
 
-    The stored one must still reach far ahead. Otherwise the days of events that repeat move on with
-    each call, and beat would plan the schedules again each time.
+    The stored definition must still reach far ahead. If the dates were replaced in each call, the
+    days of repeating events would reach further each time, and beat would plan the schedules again
+    each time.
     """
     try:
         old, new = json.loads(stored), json.loads(given)
@@ -263,7 +273,7 @@ def _is_same_file(stored: str, given: str, *, now: datetime) -> bool:
         days, others = (
             [day for day in each["dates"] if first <= day <= until] for each in (old, new)
         )
-    # No file, or SQL by hand has damaged it.
+    # It is not from a file, or manual SQL has damaged it.
     except (ValueError, KeyError, TypeError):
         return False
     return reaches_far and days == others
@@ -387,7 +397,7 @@ def _check_unused(session: Session, row: Calendar) -> None:
 
 def _info(session: Session, row: Calendar) -> CalendarInfo:
     used = calendars.count_schedules(session, calendar_id=row.id)
-    # An unused calendar has no waiting schedule.
+    # An unused calendar has no waiting schedules.
     waiting = used and calendars.count_schedules(session, calendar_id=row.id, below=row.version)
     return CalendarInfo.of(
         row, calendars.days_of(row), schedules=_bounded(used), waiting=_bounded(waiting)

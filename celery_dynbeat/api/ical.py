@@ -30,19 +30,20 @@ except ImportError as error:
     ) from error
 
 MAX_BYTES, MAX_EVENTS = 1_000_000, 2_000
-#: Days that one event lasts at most, and all occurrences of one file.
+#: The maximum number of days of one event, and of all occurrences of one file.
 MAX_EVENT_DAYS, MAX_OCCURRENCES = 366, 20_000
 #: How far ahead events that repeat are expanded.
 HORIZON = timedelta(days=3653)
-#: Events before this span are left out: no schedule needs them.
+#: Events before this span are left out, because no schedule needs them.
 _PAST = timedelta(days=366)
-#: The steps of the searches for the occurrences of one file: a few seconds.
+#: The number of steps of all searches in one file, which take a few seconds.
 STEPS = 2_000_000
 # The steps of a rule that repeats within a day would not suffice.
 _RULES = frozenset({"DAILY", "WEEKLY", "MONTHLY", "YEARLY"})
 _WITHIN_DAY = ("BYHOUR", "BYMINUTE", "BYSECOND")
 _DAY, _MICROSECOND = timedelta(days=1), timedelta(microseconds=1)
-#: The parser drops a malformed property. Without one of these, an event has other days.
+#: The parser drops a malformed property. If one of these properties is missing, an event has
+#: different days.
 _NEEDED = frozenset(
     {"DTSTART", "DTEND", "DURATION", "RRULE", "RDATE", "EXDATE", "RECURRENCE-ID", "SEQUENCE"}
 )
@@ -58,7 +59,7 @@ def dates_of(ics: object, *, timezone: str | None, now: datetime) -> Iterator[da
         yield from _dates(_events(ics), zone, now=now)
     except InvalidScheduleError:
         raise
-    # The parser reads a property late, and raises errors of many types for a malformed one.
+    # The parser reads a property late, and raises errors of many types if it is malformed.
     except Exception as error:
         reason = f"{type(error).__name__}: {str(error)[:200]}"
         raise _refused(f"has an event that cannot be read: {reason}") from error
@@ -88,7 +89,7 @@ def _events(ics: object) -> list[Any]:
     # The parser raises errors of many types.
     except Exception as error:
         raise _refused(
-            f"is no iCalendar file: {type(error).__name__}: {str(error)[:200]}"
+            f"is not an iCalendar file: {type(error).__name__}: {str(error)[:200]}"
         ) from error
     if not events:
         raise _refused("has no event: it must be an iCalendar file with VEVENT components")
@@ -127,7 +128,7 @@ def _series(events: list[Any]) -> Iterator[tuple["_Event", Collection[datetime]]
     versions = defaultdict[Any, list[_Event]](list)
     for number, source in enumerate(events):
         event = _Event.of(source)
-        # Without a UID, each is a separate event.
+        # Events without a UID are separate events.
         uid = str(source["uid"]) if "uid" in source else number
         versions[uid, event.replaces].append(event)
     series = defaultdict[Any, dict[Any, list[_Event]]](dict)
@@ -150,7 +151,7 @@ class _Event:
     source: Any
     start: datetime
     length: timedelta
-    #: The zone of a time of day. None: whole days, or times without a zone.
+    #: The zone of a time of day. None means whole days, or times without a zone.
     home: tzinfo | None
     is_whole_day: bool
 
@@ -185,7 +186,7 @@ class _Event:
         return datetime.combine(at.date(), time()) if self.is_whole_day else _wall(at, self.home)
 
     def moment(self, at: date) -> datetime:
-        """Return what identifies an occurrence: its instant, or its wall time without a zone."""
+        """Return the value that identifies an occurrence: an instant or a naive wall time."""
         wall = self.wall(at)
         if self.home is None:
             return wall
@@ -233,7 +234,7 @@ class _Event:
                 yield start, self.length
 
     def _limit(self, rule: Any) -> datetime:
-        """Return the last moment of a rule. A date as UNTIL contains its whole day."""
+        """Return the last moment of a rule. An UNTIL that is a date contains its whole day."""
         last = [
             at if isinstance(at, datetime) else datetime.combine(at, time.max)
             for at in _listed(rule.get("UNTIL"))
@@ -257,12 +258,13 @@ class _Event:
     def _walls(
         self, text: str, *, since: date, until: date, budget: SearchBudget
     ) -> Iterator[datetime]:
-        # Two days more: another zone can be a day ahead or behind. An earlier event has ended.
+        # Two days are added, because another zone can be a day ahead or behind. An earlier event
+        # has ended.
         start = datetime.combine(since, time(), UTC) - (MAX_EVENT_DAYS + 2) * _DAY
         end = datetime.combine(until, time.max, UTC) + 2 * _DAY
         try:
-            # Not dateutil: it takes a second for a rule that no day matches. The wall times are
-            # searched as times in UTC, which skips none.
+            # dateutil is not used, because it takes a second for a rule that no day matches. The
+            # wall times are searched as times in UTC, which skips none.
             cursor = RRule(text).cursor(budget)
             at = cursor.next_after(start)
             while at is not None and at <= end:
@@ -276,7 +278,7 @@ class _Event:
 
     def days(self, start: datetime, length: timedelta, zone: tzinfo | None) -> Iterator[date]:
         """Yield the dates of an occurrence in ``zone``; None means the event's own zone."""
-        # The end is no part of an event: at midnight, or at the start of the next whole day.
+        # The end is not part of an event. It is at midnight, or at the start of the next whole day.
         ends = [start, max(start + length - _MICROSECOND, start)]
         if zone is not None and self.home is not None:
             ends = [self.moment(at).astimezone(zone) for at in ends]

@@ -15,7 +15,7 @@ from celery_dynbeat.cli.base.options import actor_options
 from celery_dynbeat.cli.base.pages import pages
 from celery_dynbeat.common.text import MAX_PAGE_SIZE, shorten
 
-#: More than any file of 2,000 dates, or of the size that the API accepts.
+#: This is larger than any file of 2,000 dates, and than any file that the API accepts.
 _MAX_FILE = 2_000_000
 
 
@@ -58,7 +58,7 @@ def list_calendars(invocation: Invocation) -> None:
 @command("show", examples=("calendars show holidays-de", "calendars show holidays-de --json"))
 @_name
 def show(invocation: Invocation, *, name: str) -> None:
-    """Show a calendar, its days, and how many schedules use it.
+    """Show a calendar, its days, and the number of schedules that use it.
 
     Beat plans the schedules again after an edit of the calendar. The command shows how many of them
     still wait for that.
@@ -101,7 +101,7 @@ def show(invocation: Invocation, *, name: str) -> None:
 @click.option(
     "--weekend",
     metavar="DAYS",
-    help="The days of the week that are no business days. '': none. [default: sat,sun]",
+    help="The days of the week that are not business days. '' means none. [default: sat,sun]",
 )
 @click.option("--allow-empty", is_flag=True, help="Accept a calendar without a day.")
 @actor_options
@@ -117,8 +117,8 @@ def put(
 ) -> None:
     """Create a calendar, or replace its days.
 
-    Give one of --dates-file, --ics and --trigger. A day that is added counts at once. Beat plans
-    the schedules that use the calendar again, for the days that are removed. In a file of dates,
+    Give one of --dates-file, --ics and --trigger. An added day takes effect immediately. A removed
+    day takes effect for a schedule when beat has planned the schedule again. In a file of dates,
     the text after # is a comment.
     """
     if [dates_file, ics, trigger].count(None) != 2:  # noqa: PLR2004 - one of three is given

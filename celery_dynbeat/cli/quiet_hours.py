@@ -56,8 +56,9 @@ def quiet_hours(
     """Set, show or clear the weekly quiet hours of an owner or a group.
 
     Each WINDOW is a text such as 22:00-07:00 or 'mon-fri 20:00-06:00', on the clock of the owner's
-    time zone. Equal times are a whole day. The windows replace the present ones. Without a WINDOW,
-    the command shows the windows that apply: of the groups of the owner, and of the owner.
+    time zone. If both times are equal, the window is a whole day. The new windows replace the
+    present windows. Without a WINDOW, the command shows the windows of the owner and of the owner's
+    groups, which all apply.
     """
     if clear and windows:
         raise click.UsageError("give windows or --clear, not both", invocation.context)

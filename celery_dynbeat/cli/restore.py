@@ -17,7 +17,8 @@ def restore(invocation: Invocation, *, change_id: int) -> None:
 
     ID is the id of a `delete`, an `update` or a `restore` in `dynbeat changes`. A deleted schedule
     is created again and planned from now. For an update, the fields that this edit and later edits
-    changed get their earlier values. A pause does not change. The audit has no ping URL.
+    changed get their earlier values. Whether the schedule is paused does not change. The ping URL
+    is not restored, because the audit does not contain it.
     """
     info = invocation.calls.restore(change_id)
     owner = f" of owner {info.owner!r}" if info.owner else ""

@@ -4,11 +4,11 @@
                  and alerts
     2. history   give the ended runs to the new owner, BATCH_SIZE in each transaction
 
-A process that dies in between leaves a part of the history with the old owner. The same call
-completes the move. In the caller's transaction the steps are one.
+If the process dies between two steps, a part of the history stays with the old owner. The same call
+completes the move. In the caller's transaction, the two steps are a single step.
 
-The call is one of all owners, not of ``for_owner()``: an owner could otherwise fill the quota of
-another owner, and run tasks in its name.
+``for_owner()`` does not have this call. Otherwise, an owner could fill the quota of another owner,
+and run tasks in its name.
 """
 
 from datetime import datetime
@@ -36,7 +36,7 @@ from celery_dynbeat.store import runs, schedules
 from celery_dynbeat.store.schedules import moves, run_rows
 from celery_dynbeat.triggers import Trigger, parse_trigger
 
-#: Ended runs that one transaction moves.
+#: The maximum number of ended runs that one transaction moves.
 BATCH_SIZE = 1_000
 
 
@@ -63,11 +63,11 @@ class MoveCalls(Calls):
           Otherwise its next fire time stays the same. The quiet hours of the new owner apply.
         - A trigger with an ``H`` keeps its fire times, as after ``rename()``. The delays within
           ``jitter`` change.
-        - A hold of the old owner no longer applies. A hold of the new owner does.
+        - A hold of the old owner no longer applies, but a hold of the new owner does.
         - Running and recorded runs continue. Their messages contain the name of the old owner.
 
         If you do not pass ``session``, the move of the schedule commits, and then each batch of
-        1,000 ended runs. If the call fails after that, repeat it: it moves the runs that are left.
+        1,000 ended runs. If the call fails after that, repeat it to move the remaining runs.
 
         Raises ScheduleNotFoundError, StaleScheduleError, ScheduleExistsError if the new owner has a
         schedule with this name, and OwnerLimitError if it would exceed a limit. Raises
@@ -96,10 +96,13 @@ class MoveCalls(Calls):
 def _move_batch(
     session: Session, *, schedule_id: int, owner: str, to: str, after: datetime
 ) -> datetime | None:
-    """Move a batch of the history. Return where the next one starts; None after the last one."""
+    """Move a batch of the history.
+
+    Return the position of the next batch, or None after the last batch.
+    """
     row = schedules.lock_id(session, schedule_id=schedule_id)
     if row is None or row.owner != to:
-        # It was deleted, or moved on: the owner of its history is unknown.
+        # It was deleted or moved again, so the owner of its history is unknown.
         return None
     return moves.move_ended(
         session, schedule_id=schedule_id, owner=owner, to=to, after=after, limit=BATCH_SIZE
@@ -116,7 +119,7 @@ def _move(
     expected_version: int | None,
     with_history: bool = False,
 ) -> ScheduleInfo:
-    # The owner before the schedule, in the order of all locks.
+    # The owner is locked before the schedule, in the order of all locks.
     clock = owner_zone.lock_new(context, session, to, needs_zone=True)
     try:
         row = edits.lock(session, owner=owner, name=name, expected_version=expected_version)
@@ -174,7 +177,10 @@ def _check(
 
 
 def _trigger_of(row: Schedule, spec: str) -> Trigger | None:
-    """Return the trigger of the row with this spec. None: it is damaged, and does not fire."""
+    """Return the trigger of the row with this spec.
+
+    None means that the trigger is damaged and does not fire.
+    """
     zone = None if row.inherits_timezone else row.timezone
     try:
         return parse_trigger(row.trigger_kind, spec, timezone=zone)
@@ -198,7 +204,7 @@ def _follow(
         or row.jitter is not None
         or context.settings.jitter
     ):
-        # A hold of the old owner ends for this row. Beat finds the holds of the new owner.
+        # A hold of the old owner ends for this row. Beat will find the holds of the new owner.
         timing.apply_jitter(context, session, row)
         if row.next_run_at is not None:
             row.next_run_at = max(row.next_run_at, now)

@@ -1,14 +1,15 @@
 """The quiet hours of an owner or a group: weekly windows in which its runs are not sent.
 
-Each schedule has the quiet hours of its owner and groups in a column, as it has its owner's zone.
-So a claim reads nothing else. A change writes the column of each schedule, and when beat claims it:
+Each schedule has the quiet hours of its owner and groups in a column, as it has its owner's zone. A
+claim therefore reads nothing else. A change writes the column of each schedule, and when beat
+claims it:
 
     next fire time in a window   -> due at the end of the window
     in no window any more        -> due at the fire time, or now if that has passed
     held                         -> due at the end of the hold; beat then applies the windows
     paused, finished             -> nothing is due
 
-No fire time changes, and no version: quiet hours are no field of a schedule.
+No fire time and no version changes, because quiet hours are not a field of a schedule.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,7 +41,7 @@ from celery_dynbeat.planning.quiet_hours import (
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import owners, schedules
 
-#: Schedules that are locked and updated together.
+#: The number of schedules that are locked and updated together.
 BATCH_SIZE = 500
 
 
@@ -80,15 +81,15 @@ class QuietHoursCalls(Calls):
 
         - ``windows`` replace the present ones. Each is a ``QuietHours``, or a text such as
           ``"mon-fri 22:00-07:00"``. At most 50 are allowed. The clock of each owner's time zone
-          decides. The windows of an owner and of its groups apply together. Later windows of a
-          group have precedence: those of an owner do not apply while both leave no time.
+          decides. The windows of an owner and of its groups apply together. If a group sets its
+          windows later and both together leave no time, only the windows of the group apply.
         - With ``policy="after"`` a fire time in a window is sent when the quiet time ends.
           ``catch_up`` decides about several of them: ``"latest"`` sends the newest one.
         - With ``policy="skip"`` a fire time in a window is recorded as skipped.
         - Runs of ``run_now``, reruns, backfills and retries start as usual.
 
         The schedules are planned again in the same transaction. Returns how many changed. Raises
-        InvalidScheduleError, also if the windows leave no time to send a run.
+        InvalidScheduleError if a window is invalid, or if the windows leave no time to send a run.
 
         >>> mine.set_quiet_hours([QuietHours("22:00", "07:00"), "sat,sun 00:00-00:00"])
         1
@@ -171,16 +172,16 @@ def _change(context: Context, session: Session, *, owner: str, rule: QuietRule |
 
 
 def lock(session: Session, owner: str) -> None:
-    """Lock what the quiet hours of the owner or the group depend on, the groups in share mode."""
+    """Lock the rows behind the quiet hours of the owner or the group, groups in share mode."""
     if groups_of(owner):
         owners.lock_values(session, (), inserted=groups_of(owner))
     owners.lock(session, [owner])
 
 
 def apply(context: Context, session: Session, *, owner: str) -> int:
-    """Write the quiet hours of the schedules of a locked owner or group; return how many changed.
+    """Write the quiet hours of the schedules of a locked owner or group.
 
-    Also after a change of the owner's zone.
+    Return how many changed. This is also called after a change of the owner's zone.
     """
     count, earliest = 0, None
     locked = [*groups_of(owner), owner]
@@ -189,7 +190,8 @@ def apply(context: Context, session: Session, *, owner: str) -> int:
         after = (rows[-1].owner, rows[-1].name)
         whose = {row.owner for row in rows}
         clocks = owner_zone.read_many(context, session, whose, locked=locked)
-        # After the locks: beat may have advanced the rows while this transaction waited.
+        # Read after the rows are locked, because beat may have advanced them while this transaction
+        # waited.
         now = context.clock.now()
         changing = [row for row in rows if row.quiet_hours != clocks[row.owner].quiet_hours]
         calendars = schedules.calendars_of(session, changing)
@@ -221,7 +223,7 @@ def _changed(
     except InvalidTriggerError:
         # Beat quarantines it when it is due.
         return changed
-    # Not before now: beat reads the index from its watermark on.
+    # Not before now, because beat reads the index from its watermark on.
     return {**changed, "next_run_at": max(at, now)}
 
 

@@ -1,13 +1,13 @@
 """``restore``: bring back a deleted schedule, or the fields that a schedule had before an edit.
 
-The audit has what is needed:
+The audit contains the values:
 
     delete            all fields of the schedule; restore() creates it again, planned from now
     update, restore   the old values of the changed fields; restore() sets the old values of this
                       edit and of all later edits
 
-The audit has no ping URL, only its host. So a restore does not set ``ping_url``. A pause is state,
-not a field: a restore of an update neither pauses nor resumes.
+The audit contains only the host of a ping URL, so a restore does not set ``ping_url``. A pause is
+not a field but a state, so a restore of an update neither pauses nor resumes the schedule.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ from celery_dynbeat.store.schedules import change_pages
 from celery_dynbeat.triggers import Once, Trigger
 from celery_dynbeat.triggers.wrappers import nominal
 
-#: Edits after the restored one that a call reads.
+#: The maximum number of edits after the restored edit that a call reads.
 MAX_LATER = 5_000
 _PAGE = 500
 #: The fields of the audit that a restore sets, without the trigger.
@@ -60,19 +60,22 @@ class RestoreCalls(Calls):
 
         - The edit is a ``delete``: the schedule is created again, with a new id. It is planned from
           now. Its earlier runs are not in ``runs(name)``, but in ``runs()``. ``run_count`` starts
-          at 0, and so does the ``COUNT`` of an ``RRule`` without ``DTSTART``. Skips are lost.
+          at 0, and so does the ``COUNT`` of an ``RRule`` without ``DTSTART``. Fire times that
+          ``skip()`` removed are not removed again.
         - The edit is an ``update`` or a ``restore``: the fields that this edit and later edits
-          changed get their values from before this edit. A pause does not change.
+          changed get their values from before this edit. Whether the schedule is paused does not
+          change.
         - The audit contains only the host of a ``ping_url``. A restore does not set this field.
-        - An interval without its own anchor counts from the restore.
+        - An interval without an anchor counts from the restore.
 
         The limits, the allowed tasks and the other rules apply as for ``create()`` and
-        ``update()``. Nothing fires retroactively: a one-off whose instant has passed is refused.
+        ``update()``. Nothing fires retroactively, so a one-off whose instant has passed is refused.
 
-        Raises ChangeNotFoundError, also for the edit of an owner outside the scope. Raises
-        ScheduleExistsError if the owner has a schedule with the name of a deleted one, and
-        OwnerLimitError. Raises ScheduleNotFoundError and StaleScheduleError for an earlier version.
-        Raises InvalidScheduleError and InvalidTriggerError if the state is not valid any more.
+        Raises ChangeNotFoundError, even if the edit exists but belongs to an owner outside the
+        scope. Raises ScheduleExistsError if the owner already has a schedule with the name of the
+        deleted schedule, and OwnerLimitError. Raises ScheduleNotFoundError and StaleScheduleError
+        for an earlier version. Raises InvalidScheduleError and InvalidTriggerError if the state is
+        no longer valid.
 
         >>> _ = mine.update("digest", description="new")
         >>> mine.delete("digest")
@@ -135,14 +138,14 @@ def _change(
     owner, name = _schedule_of(change)
     before = _before(session, change)
     trigger = _trigger(change, before)
-    # The owner before the schedule, in the order of all locks.
+    # The owner is locked before the schedule, in the order of all locks.
     zone = owner_zone.lock(context, session, owner, trigger)
     row = edits.lock(session, owner=owner, name=name, expected_version=expected_version)
     if row.managed_by:
         rule = f"{name!r} follows its entry in beat_schedule: change that entry"
         raise checks.invalid("change_id", change.id, rule)
     if row.created_at > change.changed_at:
-        # The audit was off, or the snapshot of the transaction is older.
+        # The audit was off, or the snapshot of the transaction is older than the edit.
         rule = f"is an edit of an earlier schedule {name!r}: restore its 'delete', if there is one"
         raise checks.invalid("change_id", change.id, rule)
     if _before(session, change) != before:
@@ -161,7 +164,7 @@ def _change(
 
 def _schedule_of(change: Change) -> tuple[str, str]:
     if change.owner is None or not change.name:
-        rule = "is no edit of a schedule: give the id of an edit with the name of a schedule"
+        rule = "is not an edit of a schedule: give the id of an edit with the name of a schedule"
         raise checks.invalid("change_id", change.id, rule)
     return change.owner, change.name
 
@@ -203,7 +206,7 @@ def _fields(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _argument(name: str, value: Any) -> Any:
-    # Only SQL by hand writes a text that is no instant. The check of the field refuses it.
+    # Only manual SQL writes a text that is not an instant. The check of the field refuses it.
     return _instant(value) or value if name in _INSTANTS else value
 
 

@@ -133,9 +133,10 @@ class RestoreAction(ActionHandler):
             question=f"Restore “{self.field('name')}” as it was before this edit?",
             button="Restore",
             effect=(
-                "A deleted schedule is created again and planned from now. Of an existing schedule,"
-                " this edit and later edits are undone. A pause does not change. The audit has no"
-                " ping URL."
+                "A deleted schedule is created again and planned from now. For an existing"
+                " schedule, this edit and all later edits are undone. Whether the schedule is"
+                " paused does not change. The ping URL is not restored, because the audit does not"
+                " contain it."
             ),
             is_destructive=False,
         )
