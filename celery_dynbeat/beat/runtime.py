@@ -58,6 +58,7 @@ class BeatRuntime:
             context.database, name=context.settings.application, now=context.clock.now
         )
         self._context = context
+        self._left_to_sync: LeftOut = {}
         self._sync()
         self._publisher = Publisher(context.app, now=context.clock.now, tracer=context.tracer)
         self.dispatcher = Dispatcher(
@@ -91,13 +92,13 @@ class BeatRuntime:
 
     def _sync(self, *, only: "LeftOut | None" = None) -> None:
         """Write ``beat_schedule``. Entries that were left out are tried again."""
-        self._left_to_sync: LeftOut = {}
+        # First, so that an error of each try delays one pass in an interval and not each pass.
+        self._sync_at = time.monotonic() + self._context.settings.poll_interval.total_seconds()
         if only is not None or not self._context.database.read(self._is_synced):
             # A late import: it edits schedules with the API, a quarter of the modules of beat.
             from celery_dynbeat.beat import config_sync  # noqa: PLC0415
 
             self._left_to_sync = config_sync.sync(self._context, only=only)
-        self._sync_at = time.monotonic() + self._context.settings.poll_interval.total_seconds()
 
     def _is_synced(self, session: Session) -> bool:
         """Return whether ``beat_schedule`` is in the database, as a sync would write it."""

@@ -4,7 +4,8 @@ from datetime import timedelta
 
 import pytest
 from celery.schedules import crontab, schedule
-from sqlalchemy import create_engine, select, update
+from sqlalchemy import create_engine, event, select, update
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import AlertRules, Cron, Every, Once
@@ -24,6 +25,7 @@ MINUTE = timedelta(minutes=1)
 ENTRY = {"task": "t", "schedule": 60}
 #: An interval that counts from the start of beat is not supported.
 INVALID = {**ENTRY, "relative": True}
+WITH_CALENDAR = {"task": "t", "schedule": Cron("0 12 * * *").excluding(calendar="holidays")}
 
 
 @pytest.fixture
@@ -48,6 +50,22 @@ def start(dynbeat):
 def own(dynbeat):
     """Give the schedules of the application itself."""
     return dynbeat.schedules.for_owner("")
+
+
+def new_runtime(dynbeat):
+    """Return a beat, which has written ``beat_schedule``."""
+    return BeatRuntime(
+        dynbeat.context,
+        wake=lambda: None,
+        failpoint=lambda _: None,
+        poll_interval=timedelta(seconds=1),
+    )
+
+
+def pass_with_retry(runtime):
+    """Make a pass that tries the entries again that were left out."""
+    runtime._sync_at = 0
+    runtime.run_pass()
 
 
 def status(dynbeat):
@@ -327,12 +345,7 @@ def test_a_second_try_is_left_to_a_beat_that_started_later(dynbeat, start, own, 
     engine = dynbeat.context.database.engine
     with Session(engine) as holder:
         holder.execute(select(Schedule).where(Schedule.name == "locked").with_for_update())
-        runtime = BeatRuntime(
-            dynbeat.context,
-            wake=lambda: None,
-            failpoint=lambda _: None,
-            poll_interval=timedelta(seconds=1),
-        )
+        runtime = new_runtime(dynbeat)
         runtime.run_pass()
     delta = timedelta(hours=-1 if name == "older" else 1)
     with Session(engine) as session:
@@ -340,8 +353,7 @@ def test_a_second_try_is_left_to_a_beat_that_started_later(dynbeat, start, own, 
         session.add(Node(kind="beat", name=name, pid=1, started_at=started_at, seen_at=started_at))
         session.commit()
 
-    runtime._sync_at = 0
-    runtime.run_pass()
+    pass_with_retry(runtime)
     runtime.close()
 
     assert own.get("locked").task == ("changed" if name == "older" else "t")
@@ -465,9 +477,8 @@ def test_without_a_name_of_the_application_each_start_writes_the_entries(
 
 
 def test_an_entry_is_planned_when_its_calendar_is_put(start, own, dynbeat, caplog):
-    daily = Cron("0 12 * * *").excluding(calendar="holidays")
     start(n=ENTRY, other=ENTRY)
-    dynbeat.app.conf.beat_schedule = {"n": {"task": "t", "schedule": daily}, "other": ENTRY}
+    dynbeat.app.conf.beat_schedule = {"n": WITH_CALENDAR, "other": ENTRY}
     left = config_sync.sync(dynbeat.context)
 
     [record] = [each for each in caplog.records if each.levelname == "ERROR"]
@@ -486,3 +497,23 @@ def test_an_entry_is_planned_when_its_calendar_is_put(start, own, dynbeat, caplo
     assert own.get("n").next_run_at == START + timedelta(days=1, hours=3)
     # It is linked.
     assert dynbeat.calendars.get("holidays").schedules.count == 1
+
+
+def test_an_error_of_the_database_forgets_no_entry(dynbeat, start, own):
+    start(n=WITH_CALENDAR)
+    runtime = new_runtime(dynbeat)
+    dynbeat.calendars.put("holidays", dates=[START.date()])
+    engine = dynbeat.context.database.engine
+
+    def fail(_connection, _cursor, statement, *_rest):
+        if statement.startswith("INSERT INTO dynbeat_schedule "):
+            raise OperationalError(statement, {}, Exception("server closed the connection"))
+
+    event.listen(engine, "before_cursor_execute", fail)
+    with pytest.raises(OperationalError):
+        pass_with_retry(runtime)
+    event.remove(engine, "before_cursor_execute", fail)
+    pass_with_retry(runtime)
+    runtime.close()
+
+    assert [row.name for row in own.list()] == ["n"]
