@@ -61,7 +61,7 @@ def sync(context: Context, *, only: LeftOut | None = None) -> LeftOut:
 
     Return the names that were left out. Other transactions have locked their schedules, or their
     calendars do not exist; then the value is the error, which is logged once. A later call has them
-    as ``only``, unless a beat has started since, which may have other entries.
+    as ``only``, unless a beat that has started since is alive, which may have other entries.
     """
     entries = {name: entry for name, entry in context.beat_schedule.items() if entry is not None}
     converted = {name: convert(context, entry) for name, entry in entries.items()}

@@ -24,7 +24,7 @@ from celery_dynbeat.common.events import Event, set_node_name
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.process.context import Context, connect_monitors
-from celery_dynbeat.process.heartbeat import HeartbeatWriter
+from celery_dynbeat.process.heartbeat import HeartbeatWriter, effective_node_timeout
 from celery_dynbeat.store import nodes
 from celery_dynbeat.store.schedules import managed_rows
 
@@ -112,10 +112,12 @@ class BeatRuntime:
         return recorded is not None and recorded == digest_of(self._context, rows)
 
     def _sync_again(self) -> None:
-        newer = partial(nodes.has_newer_beat, name=self._name)
+        clock, settings = self._context.clock, self._context.settings
+        silent_since = clock.now() - effective_node_timeout(clock, settings)
+        newer = partial(nodes.has_newer_beat, name=self._name, silent_since=silent_since)
         if self._context.database.read(newer):
-            # That beat has also tried. Its entries may differ.
-            self._left_to_sync = {}
+            # That beat also tries them. Its entries may differ.
+            self._sync_at = time.monotonic() + settings.poll_interval.total_seconds()
         else:
             self._sync(only=self._left_to_sync)
 

@@ -80,10 +80,18 @@ def register(session: Session, *, heartbeat: NodeHeartbeat, started_at: datetime
     session.execute(insert(Node).values(values))
 
 
-def has_newer_beat(session: Session, *, name: str) -> bool:
-    """Return whether a beat, running or not, has started after the beat ``name``."""
+def has_newer_beat(session: Session, *, name: str, silent_since: datetime) -> bool:
+    """Return whether a beat that started after the beat ``name`` is alive.
+
+    A beat without a heartbeat after ``silent_since`` is not alive.
+    """
     own = select(Node.started_at).where(_is((NodeKind.BEAT, name))).scalar_subquery()
-    newer = select(Node.name).where(Node.kind == NodeKind.BEAT, Node.started_at > own)
+    newer = select(Node.name).where(
+        Node.kind == NodeKind.BEAT,
+        Node.started_at > own,
+        Node.stopped_at.is_(None),
+        Node.seen_at > silent_since,
+    )
     return session.scalar(newer.limit(1)) is not None
 
 

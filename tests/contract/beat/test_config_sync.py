@@ -517,3 +517,27 @@ def test_an_error_of_the_database_forgets_no_entry(dynbeat, start, own):
     runtime.close()
 
     assert [row.name for row in own.list()] == ["n"]
+
+
+@pytest.mark.parametrize("end", ["stopped", "killed"])
+def test_a_later_beat_that_has_ended_does_not_end_the_tries(dynbeat, start, own, clock, end):
+    start(n=WITH_CALENDAR)
+    runtime = new_runtime(dynbeat)
+    runtime.run_pass()
+    with Session(dynbeat.context.database.engine) as session:
+        at = session.scalar(select(Node.started_at)) + timedelta(seconds=5)
+        newer = Node(kind="beat", name="newer", pid=1, started_at=at, seen_at=at)
+        session.add(newer)
+        session.commit()
+        dynbeat.calendars.put("holidays", dates=[START.date()])
+        pass_with_retry(runtime)
+        assert own.list() == []
+        if end == "stopped":
+            newer.stopped_at = at
+            session.commit()
+        else:
+            clock.advance(dynbeat.context.settings.node_timeout + timedelta(seconds=6))
+    pass_with_retry(runtime)
+    runtime.close()
+
+    assert [row.name for row in own.list()] == ["n"]
