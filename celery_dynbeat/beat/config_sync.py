@@ -48,7 +48,7 @@ from celery_dynbeat.triggers import Trigger
 
 logger = logging.getLogger(__name__)
 
-#: Names of entries, with the error of an entry whose calendar does not exist.
+#: Names of entries. The value of an entry whose calendar does not exist states this calendar.
 LeftOut = Mapping[str, str | None]
 #: The actor of these edits in the audit.
 ACTOR = "beat_schedule"
@@ -60,7 +60,7 @@ def sync(context: Context, *, only: LeftOut | None = None) -> LeftOut:
     """Make the managed schedules match the application's ``beat_schedule``, in one transaction.
 
     Return the names that were left out. Other transactions have locked their schedules, or their
-    calendars do not exist; then the value is the error, which is logged once. A later call has them
+    calendars do not exist; this error is logged once for each calendar. A later call has them
     as ``only``, unless a beat that has started since is alive, which may have other entries.
     """
     entries = {name: entry for name, entry in context.beat_schedule.items() if entry is not None}
@@ -114,7 +114,8 @@ def _sync(
         else:
             refused += 1
             if _has_missing_calendar(error):
-                missing[name] = str(error)
+                # The rest of the text names the calendars that exist, which change.
+                missing[name] = str(error).partition(";")[0]
             if name not in missing or (only or {}).get(name) != missing[name]:
                 _refuse(context, session, name, error)
     left = {**dict.fromkeys(locked), **missing}

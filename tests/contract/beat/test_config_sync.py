@@ -487,10 +487,13 @@ def test_an_entry_is_planned_when_its_calendar_is_put(start, own, dynbeat, caplo
     assert "create it with dynbeat.calendars.put()" in record.getMessage()
     assert (own.get("n").enabled, own.get("other").enabled) == (False, True)
 
-    # The same error is logged once.
+    # The same error is logged once, and the row does not change.
     caplog.clear()
+    version = own.get("n").version
+    dynbeat.calendars.put("other", dates=[START.date()])
     left = config_sync.sync(dynbeat.context, only=left)
     assert (list(left), caplog.records) == (["n"], [])
+    assert own.get("n").version == version
 
     dynbeat.calendars.put("holidays", dates=[START.date()])
     assert config_sync.sync(dynbeat.context, only=left) == {}
