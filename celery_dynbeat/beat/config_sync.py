@@ -41,8 +41,9 @@ from celery_dynbeat.db.engine import savepoint
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.db.statements import RowLockedError
 from celery_dynbeat.db.types import escape_non_ascii
+from celery_dynbeat.planning import NO_CALENDARS, Calendars
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import record_beat_schedule, schedules
+from celery_dynbeat.store import owners, record_beat_schedule, schedules
 from celery_dynbeat.store.schedules import MANAGED_BY_CONFIG, REFUSED_PREFIX
 from celery_dynbeat.triggers import Trigger
 
@@ -59,12 +60,16 @@ _KNOWN_KEYS = _CELERY_KEYS | FIELD_DEFAULTS.keys()
 def sync(context: Context, *, only: LeftOut | None = None) -> LeftOut:
     """Make the managed schedules match the application's ``beat_schedule``, in one transaction.
 
-    Return the names that were left out. Other transactions have locked their schedules, or their
-    calendars do not exist; this error is logged once for each calendar. A later call has them
-    as ``only``, unless a beat that has started since is alive, which may have other entries.
+    Return the names that were left out. Other transactions have locked their schedules or
+    calendars, or their calendars do not exist; this error is logged once for each calendar. A later
+    call has them as ``only``, unless a beat that has started since is alive, which may have other
+    entries. With ``only``, another transaction may also have locked the owner.
     """
-    entries = {name: entry for name, entry in context.beat_schedule.items() if entry is not None}
-    converted = {name: convert(context, entry) for name, entry in entries.items()}
+    converted = {
+        name: convert(context, entry)
+        for name, entry in context.beat_schedule.items()
+        if entry is not None and (only is None or name in only)
+    }
     with acting(actor=ACTOR):
         return context.write(None, lambda session: _sync(context, session, converted, only=only))
 
@@ -86,6 +91,9 @@ def _sync(
     *,
     only: LeftOut | None,
 ) -> LeftOut:
+    # A pass of beat, unlike its start, does not wait for an application.
+    if only is not None and not owners.lock_free(session, owner=""):
+        return only
     # The owner before the schedules, in the order of all locks.
     triggers = [each["trigger"] for each in converted.values() if isinstance(each, dict)]
     needs_zone = any(each.needs_zone for each in triggers)
@@ -93,7 +101,6 @@ def _sync(
     managed = set(schedules.managed_names(session, managed_by=MANAGED_BY_CONFIG))
     if only is not None:
         managed.intersection_update(only)
-        converted = {name: converted[name] for name in converted.keys() & set(only)}
     locked = schedules.locked_names(session, owner="", names=managed)
     removed = managed - converted.keys() - locked
     _delete(context, session, removed)
@@ -232,10 +239,13 @@ def _upsert(
 ) -> None:
     checks.check_name("name", name)
     row = schedules.lock(session, owner="", name=name, waits=False)
+    if row is not None and row.managed_by != MANAGED_BY_CONFIG:
+        msg = "a schedule of that name was made through the API; rename one of the two"
+        raise InvalidScheduleError(msg, field="name")
     now = context.clock.now()
+    calendars = _lock_calendars(session, fields["trigger"])
     if row is None:
         given = {key: value for key, value in fields.items() if key not in {"task", "trigger"}}
-        calendars = used_calendars.read(session, fields["trigger"])
         new = edits.new_row(
             context,
             owner="",
@@ -253,12 +263,27 @@ def _upsert(
         alerting.add_checks(context.settings, session, [new], now=now)
         audit.created(context, session, [new], now=now)
         return
-    if row.managed_by != MANAGED_BY_CONFIG:
-        msg = "a schedule of that name was made through the API; rename one of the two"
-        raise InvalidScheduleError(msg, field="name")
     resume = _is_refused(row)
     with audit.recording(context, session, row, Action.UPDATE, now=now):
         edits.change(context, session, row, fields, now=now, timezone=clock.timezone, resume=resume)
+
+
+def _lock_calendars(session: Session, trigger: Trigger) -> Calendars:
+    """Lock the calendars of the trigger, so that the INSERT of their links does not wait.
+
+    Raises RowLockedError if another transaction has locked one, and InvalidTriggerError if one does
+    not exist.
+    """
+    if not trigger.calendar_names:
+        return NO_CALENDARS
+    # A late import: few triggers use calendars.
+    from celery_dynbeat.store.calendars import lock_free  # noqa: PLC0415
+
+    free = lock_free(session, trigger.calendar_names)
+    calendars = used_calendars.read(session, trigger)
+    if calendars.keys() - free.keys():
+        raise RowLockedError
+    return calendars
 
 
 def fields_of(entry: Mapping[str, Any], *, app: Celery) -> dict[str, Any]:

@@ -46,6 +46,17 @@ def lock(session: Session, owners: Collection[str]) -> None:
     session.connection().execute(statement, [{"owner": owner} for owner in sorted(owners)])
 
 
+def lock_free(session: Session, *, owner: str) -> bool:
+    """Lock the row of the owner, if it has one. Return False if another transaction has locked it.
+
+    The lock is exclusive, because MySQL has no share locks that SQLAlchemy combines with SKIP
+    LOCKED.
+    """
+    row = select(Owner.owner).where(Owner.owner == owner)
+    free = session.scalar(row.with_for_update(skip_locked=True))
+    return free is not None or session.scalar(row) is None
+
+
 def is_of(column: Any, owner: str) -> ColumnElement[bool]:
     """Return the condition that ``column`` has this owner, or an owner of this group.
 

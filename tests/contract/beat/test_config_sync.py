@@ -544,3 +544,27 @@ def test_a_later_beat_that_has_ended_does_not_end_the_tries(dynbeat, start, own,
     runtime.close()
 
     assert [row.name for row in own.list()] == ["n"]
+
+
+@pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
+@pytest.mark.parametrize("held", ["owner", "calendar"])
+def test_a_second_try_does_not_wait_for_an_application(dynbeat, own, held):
+    own.set_timezone("Asia/Seoul")
+    dynbeat.app.conf.result_expires = None
+    dynbeat.app.conf.beat_schedule = {"n": WITH_CALENDAR}
+    left = config_sync.sync(dynbeat.context)
+    dynbeat.calendars.put("holidays", dates=[START.date()])
+    engine = dynbeat.context.database.engine
+    holding = create_engine(engine.url, isolation_level="READ COMMITTED")
+    with failing_waits(engine) as waits, Session(holding) as holder:
+        if held == "owner":
+            own.set_timezone("Europe/Berlin", session=holder)
+        else:
+            dynbeat.calendars.put("holidays", dates=[START.date()], weekend=[], session=holder)
+        left = config_sync.sync(dynbeat.context, only=left)
+        holder.rollback()
+    holding.dispose()
+
+    assert (list(left), waits) == (["n"], [])
+    assert config_sync.sync(dynbeat.context, only=left) == {}
+    assert own.get("n").timezone == "Asia/Seoul"
