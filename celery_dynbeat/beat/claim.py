@@ -286,7 +286,8 @@ def _plan_and_link(
     waiting = frozenset(existing.keys() - locked.keys())
     names = {row.id: calendar_names([row]) for row in rows}
     rows = [row for row in rows if names[row.id].isdisjoint(waiting)]
-    plans = plan_rows(session, rows, now=now, settings=settings)
+    # Not read again: a calendar that is created in the meantime is not locked, so it gets no link.
+    plans = plan_rows(session, rows, now=now, settings=settings, calendars=existing)
     write_plans(session, plans, now=now, settings=settings)
     calendars.link_unlinked(session, [(row.id, names[row.id]) for row in rows], locked)
     return len(rows), waiting
@@ -299,15 +300,17 @@ def plan_rows(
     now: datetime,
     settings: Settings,
     resumed_at: Mapping[int, datetime] = MappingProxyType({}),
+    calendars: Calendars | None = None,
 ) -> Sequence[_Decision]:
     """Plan the next run of locked schedules that have none, for ``write_plans``.
 
     ``resumed_at`` contains, by id, the instant from which a schedule is planned. The other
-    schedules are planned from ``now``. The fire times before it are recorded as skipped. The result
-    has no decision about a schedule that the planning time does not reach.
+    schedules are planned from ``now``. The fire times before it are recorded as skipped.
+    ``calendars`` are the calendars of the rows, if the caller has read them. The result has no
+    decision about a schedule that the planning time does not reach.
     """
     skipped = skips.of_rows(session, rows, now=min([now, *resumed_at.values()]))
-    calendars = calendars_of(session, rows)
+    used = calendars_of(session, rows) if calendars is None else calendars
 
     def decide(row: DueSchedule) -> _Decision:
         return _decide_unplanned(
@@ -316,7 +319,7 @@ def plan_rows(
             since=resumed_at.get(row.id, now + MICROSECOND) - MICROSECOND,
             settings=settings,
             skipped=skipped,
-            calendars=calendars,
+            calendars=used,
         )
 
     return _decide_in_time(rows, decide, now=now, settings=settings)

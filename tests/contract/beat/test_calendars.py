@@ -1,6 +1,7 @@
 """Beat and shared calendars: claims, plans after an edit, crashes, quarantine."""
 
 from datetime import UTC, date, datetime, timedelta
+from threading import Thread
 
 import pytest
 from sqlalchemy import event, text
@@ -327,6 +328,44 @@ def test_a_row_inserted_by_hand_is_planned_and_linked(calendars, dynbeat, mine, 
     assert mine.get("m").next_run_at == at(SUNDAY)
     found = calendars.get(NAME)
     assert (found.schedules.count, found.waiting_schedules.count) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("after", "is_linked"), [("SKIP LOCKED", True), ("dynbeat_calendar.definition", False)]
+)
+def test_no_row_is_planned_without_a_link_to_a_calendar_that_is_created_meanwhile(
+    dynbeat, mine, beat, clock, after, is_linked
+):
+    if dynbeat.context.database.capabilities.embedded:
+        pytest.skip("SQLite has one writer at a time")
+    execute(
+        dynbeat,
+        "INSERT INTO dynbeat_schedule (owner, name, task, trigger_kind, trigger_spec)"
+        " VALUES ('user:42', 'n', 't', 'excluding', :spec)",
+        spec=USING.spec,
+    )
+    created = []
+
+    def create(_connection, _cursor, statement, *_rest):
+        """Commit the calendar after the first statement of beat that locks or reads calendars."""
+        if not created and "FROM dynbeat_calendar" in statement and after in statement:
+            created.append(statement)
+            put = Thread(target=dynbeat.calendars.put, args=(NAME,), kwargs={"dates": [SATURDAY]})
+            put.start()
+            put.join()
+
+    engine = dynbeat.context.database.engine
+    event.listen(engine, "after_cursor_execute", create)
+    beat.run_until_idle()
+    event.remove(engine, "after_cursor_execute", create)
+    clock.advance(timedelta(minutes=1))
+    beat.run_until_idle()
+
+    found = mine.get("n")
+    assert (len(created), dynbeat.calendars.get(NAME).schedules.count) == (1, int(is_linked))
+    # Without a link it is quarantined, because put() of a new calendar searches for no schedules.
+    assert found.next_run_at == (at(SUNDAY) if is_linked else None)
+    assert (found.error is None) == is_linked
 
 
 def test_business_days_follow_the_calendar(calendars, mine, beat, clock, sent):
