@@ -51,7 +51,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 from sqlalchemy.types import TypeEngine
 
-from celery_dynbeat.db.dialects import Capabilities, capabilities_of
+from celery_dynbeat.db.dialects import OWN_TRANSACTION, Capabilities, capabilities_of
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.db.types import MYSQL, as_utc, escape_unstorable
 
@@ -308,6 +308,15 @@ def force_index(statement: S, table: Any, name: str) -> S:
             selectable=table, text=f"FORCE INDEX ({name})", dialect_name=dialect
         )
     return statement
+
+
+def reading_latest(session: Session, statement: S) -> S:
+    """Return ``statement`` in a form that also reads rows newer than the caller's snapshot."""
+    if session.info.get(OWN_TRANSACTION):
+        # It has no snapshot, and must not wait for a lock.
+        return statement
+    # The caller's session may choose its database by the mapped class.
+    return capabilities_of(session.get_bind(Schedule).dialect).reading_latest(statement)
 
 
 def is_one_of(column: ColumnElement[Any], names: Iterable[str]) -> ColumnElement[bool]:

@@ -19,9 +19,8 @@ from sqlalchemy import ColumnElement, Select, and_, exists, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from celery_dynbeat.common.run_ids import first_run_id
-from celery_dynbeat.db.dialects import OWN_TRANSACTION, capabilities_of
 from celery_dynbeat.db.models import Run
-from celery_dynbeat.db.statements import Row, force_index, in_index_order, read
+from celery_dynbeat.db.statements import Row, force_index, in_index_order, read, reading_latest
 from celery_dynbeat.store.runs import FIRE_TIME_INDEX, MAX_IN_LIST
 
 OWNER_INDEX = "ix_dynbeat_run_owner_scheduled_for"
@@ -194,8 +193,4 @@ def rerun_of(session: Session, *, schedule_id: int, scheduled_for: datetime) -> 
     run = select(Run.rerun_of).where(
         Run.schedule_id == schedule_id, Run.scheduled_for == scheduled_for
     )
-    if session.info.get(OWN_TRANSACTION):
-        # It has no snapshot, and must not wait for a lock.
-        return session.scalar(run)
-    latest = capabilities_of(session.get_bind(Run).dialect).reading_latest
-    return session.scalar(latest(run))
+    return session.scalar(reading_latest(session, run))

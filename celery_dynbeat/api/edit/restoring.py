@@ -12,6 +12,7 @@ not a field but a state, so a restore of an update neither pauses nor resumes th
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -148,7 +149,8 @@ def _change(
         # The audit was off, or the snapshot of the transaction is older than the edit.
         rule = f"is an edit of an earlier schedule {name!r}: restore its 'delete', if there is one"
         raise checks.invalid("change_id", change.id, rule)
-    if _before(session, change) != before:
+    # The row lock reads the newest row, also if the snapshot of the transaction is older.
+    if _before(session, change, latest=True) != before:
         rule = f"{name!r} was edited at the same time: call restore() again"
         raise checks.invalid("change_id", change.id, rule)
     now = context.clock.now()
@@ -169,10 +171,10 @@ def _schedule_of(change: Change) -> tuple[str, str]:
     return change.owner, change.name
 
 
-def _before(session: Session, change: Change) -> Mapping[str, Any]:
+def _before(session: Session, change: Change, *, latest: bool = False) -> Mapping[str, Any]:
     """Return the fields that the edit and all later edits of the schedule changed, as they were."""
     values: dict[str, Any] = {}
-    for number, edit in enumerate(_newest(session, change)):
+    for number, edit in enumerate(_newest(session, change, latest=latest)):
         if edit.id == change.id:
             return {**values, **(edit.old_values or {})}
         is_new = edit.action == Action.RESTORE and edit.old_values is None
@@ -189,13 +191,14 @@ def _before(session: Session, change: Change) -> Mapping[str, Any]:
     raise checks.invalid("change_id", change.id, rule)
 
 
-def _newest(session: Session, change: Change) -> Iterator[Change]:
+def _newest(session: Session, change: Change, *, latest: bool) -> Iterator[Change]:
     """Yield the edits of the schedule from the newest to ``change``."""
     matching = change_pages.ChangeFilter(
         owner=change.owner, name=change.name, since=change.changed_at
     )
     after = None
-    while rows := change_pages.page(session, matching=matching, after=after, limit=_PAGE):
+    read = partial(change_pages.page, session, matching=matching, limit=_PAGE, latest=latest)
+    while rows := read(after=after):
         yield from rows
         after = rows[-1].changed_at, rows[-1].id
 

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Select, and_, or_, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.models import CHANGES, Change
-from celery_dynbeat.db.statements import force_index, in_index_order
+from celery_dynbeat.db.statements import force_index, in_index_order, reading_latest
 from celery_dynbeat.store import group_pages
 from celery_dynbeat.store.group_pages import GroupRows, Key, OwnerRows, Place
 from celery_dynbeat.store.owners import is_of, with_rows
@@ -39,14 +39,16 @@ def page(
     matching: ChangeFilter,
     after: tuple[datetime, int] | None,
     limit: int,
+    latest: bool = False,
 ) -> Sequence[Change]:
     """Return up to ``limit`` matching changes, newest first, after the (changed_at, id) ``after``.
 
     Each order is the order of an index. A filter on the owner together with the actor, and a filter
     on the action, read on until they find ``limit`` changes. The owner of the filter is not a
-    group.
+    group. With ``latest``, changes that are newer than the caller's snapshot are read too.
     """
-    return session.scalars(_newest(select(Change), matching, after, limit)).all()
+    statement = _newest(select(Change), matching, after, limit)
+    return session.scalars(reading_latest(session, statement) if latest else statement).all()
 
 
 def page_of_group(

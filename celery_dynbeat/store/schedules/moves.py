@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import ColumnElement, delete, func, select, update
 from sqlalchemy.exc import IntegrityError
@@ -11,10 +10,9 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.errors import ScheduleExistsError
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db import statements
-from celery_dynbeat.db.dialects import OWN_TRANSACTION, capabilities_of
 from celery_dynbeat.db.engine import savepoint
 from celery_dynbeat.db.models import Request, Run, Schedule
-from celery_dynbeat.db.statements import force_index, in_index_order
+from celery_dynbeat.db.statements import force_index, in_index_order, reading_latest
 from celery_dynbeat.store.runs import (
     FIRE_TIME_INDEX,
     MAX_IN_LIST,
@@ -35,7 +33,7 @@ def move_ended(
     ended = Run.schedule_id == schedule_id, Run.scheduled_for > after, Run.finished_at.is_not(None)
     statement = select(Run.id, Run.scheduled_for).where(*ended, _is_of(owner))
     statement = force_index(statement, Run, FIRE_TIME_INDEX).order_by(Run.scheduled_for)
-    rows = session.execute(_latest(session, statement.limit(limit))).all()
+    rows = session.execute(reading_latest(session, statement.limit(limit))).all()
     _move_runs(session, [row.id for row in rows], owner=owner, to=to)
     return rows[-1].scheduled_for if len(rows) == limit else None
 
@@ -43,14 +41,6 @@ def move_ended(
 def _is_of(owner: str) -> ColumnElement[bool]:
     # Not the column alone: with it, PostgreSQL may read the index of the owner.
     return func.coalesce(Run.owner, "") == owner
-
-
-def _latest(session: Session, statement: Any) -> Any:
-    """Return the query of runs in a form that also sees runs newer than the caller's snapshot."""
-    if session.info.get(OWN_TRANSACTION):
-        # It has no snapshot, and must not wait for a lock.
-        return statement
-    return capabilities_of(session.get_bind(Run).dialect).reading_latest(statement)
 
 
 def _move_runs(session: Session, ids: Sequence[str], *, owner: str, to: str) -> None:
@@ -87,7 +77,7 @@ def move(session: Session, row: Schedule, *, to: str, now: datetime) -> None:
     _move_alerts(session, schedule_id, to=to, now=now)
     unfinished = select(Run.id).where(Run.schedule_id == schedule_id, Run.finished_at.is_(None))
     unfinished = force_index(unfinished.where(_is_of(owner)), Run, UNFINISHED_INDEX)
-    ids = session.scalars(_latest(session, unfinished)).all()
+    ids = session.scalars(reading_latest(session, unfinished)).all()
     _move_runs(session, ids, owner=owner, to=to)
     for part in statements.in_parts(ids, MAX_IN_LIST):
         _move_slots(session, part, to=to, now=now)

@@ -3,6 +3,9 @@
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
 
 from celery_dynbeat import (
     AnyOf,
@@ -19,7 +22,7 @@ from celery_dynbeat import (
 )
 from celery_dynbeat.api.edit import restoring
 from tests.security.lookalikes import everything
-from tests.support.applications import MINUTELY, START, execute
+from tests.support.applications import MINUTELY, START, application, execute
 
 HOUR = timedelta(hours=1)
 #: A value of each field that the audit contains.
@@ -395,3 +398,31 @@ def test_an_edit_of_an_earlier_schedule_is_refused_also_if_the_audit_was_off(lim
         mine.restore(change.id)
 
     assert mine.get("n").kwargs == {"new": 1}
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_a_schedule_that_got_the_name_after_the_snapshot_is_not_changed(request, kind, clock):
+    url = request.getfixturevalue(f"{kind}_url")
+    engine = create_engine(url, isolation_level="REPEATABLE READ")
+    with application(url, clock=clock) as dynbeat:
+        dynbeat.context.prepare()
+        mine = dynbeat.schedules.for_owner("user:42")
+        mine.create("n", task="t", trigger=MINUTELY)
+        mine.create("m", task="t", trigger=MINUTELY, description="of m")
+        clock.advance(10)
+        mine.update("n", description="of n")
+        update = last(mine, "update")
+        with Session(engine) as session:
+            # The first read opens the snapshot.
+            mine.list(session=session)
+            mine.rename("n", "old")
+            mine.rename("m", "n")
+            before = everything(dynbeat)
+
+            # PostgreSQL refuses to lock a row that is newer than the snapshot.
+            with pytest.raises((InvalidScheduleError, OperationalError)):
+                mine.restore(update, session=session)
+            session.commit()
+
+        assert everything(dynbeat) == before
+    engine.dispose()
