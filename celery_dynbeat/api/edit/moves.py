@@ -130,7 +130,8 @@ def _move(
         spec = edits.spec_without_hashes(row)
         _check(context, session, row, spec, to=to, zone=clock.timezone, now=now)
         with audit.recording(context, session, row, Action.MOVE, now=now):
-            moves.move(session, row, to=to, now=now)
+            notifies = context.settings.recipient is not None
+            moves.move(session, row, to=to, now=now, notifies=notifies)
             row.trigger_spec = spec
             _follow(context, session, row, clock=clock, now=now)
             edits.touch(context, session, row, now=now)

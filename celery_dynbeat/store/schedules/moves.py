@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, delete, func, select, update
+from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -56,11 +56,12 @@ def has_runs(session: Session, *, schedule_id: int, owner: str) -> bool:
     return session.scalar(force_index(found, Run, FIRE_TIME_INDEX)) is not None
 
 
-def move(session: Session, row: Schedule, *, to: str, now: datetime) -> None:
+def move(session: Session, row: Schedule, *, to: str, now: datetime, notifies: bool) -> None:
     """Give a locked row, its unfinished runs, requests, slots and alerts to the owner ``to``.
 
     The application itself has no limit, so its runs have no slots: those that wait are sent.
-    Raises ScheduleExistsError if that owner has the name.
+    ``notifies`` is true if owners get notices about alerts. Raises ScheduleExistsError if that
+    owner has the name.
     """
     name, owner, schedule_id = row.name, row.owner, row.id
     try:
@@ -74,7 +75,7 @@ def move(session: Session, row: Schedule, *, to: str, now: datetime) -> None:
         raise ScheduleExistsError(owner=to, name=name) from error
     requests = update(Request).where(Request.schedule_id == schedule_id).values(owner=to)
     execute_dml(session, requests)
-    _move_alerts(session, schedule_id, to=to, now=now)
+    _move_alerts(session, schedule_id, to=to, now=now, notifies=notifies)
     unfinished = select(Run.id).where(Run.schedule_id == schedule_id, Run.finished_at.is_(None))
     unfinished = force_index(unfinished.where(_is_of(owner)), Run, UNFINISHED_INDEX)
     ids = session.scalars(reading_latest(session, unfinished)).all()
@@ -83,14 +84,17 @@ def move(session: Session, row: Schedule, *, to: str, now: datetime) -> None:
         _move_slots(session, part, to=to, now=now)
 
 
-def _move_alerts(session: Session, schedule_id: int, *, to: str, now: datetime) -> None:
+def _move_alerts(
+    session: Session, schedule_id: int, *, to: str, now: datetime, notifies: bool
+) -> None:
     """Give the alerts of a schedule to ``to``, which has got no notice about them.
 
-    An open alert is reported to ``to``. An alert that has recovered is not, unless its opening was
-    not reported to the old owner. The application itself gets no notices.
+    An open alert is reported to ``to``, also if the old owner is the application itself, which gets
+    no notices. An alert that has recovered is not reported, unless its opening was not reported to
+    the old owner.
     """
     # A late import, here and below: most processes that move a schedule have no alerts or slots.
-    from celery_dynbeat.common.alert_kinds import OwnerNotice  # noqa: PLC0415
+    from celery_dynbeat.common.alert_kinds import NOTICE_KINDS, OwnerNotice  # noqa: PLC0415
     from celery_dynbeat.db.alert_models import Alert  # noqa: PLC0415
 
     no_notice = {"owner_notice": None, "owner_notice_at": None}
@@ -100,7 +104,9 @@ def _move_alerts(session: Session, schedule_id: int, *, to: str, now: datetime) 
         was_reported = Alert.owner_notice.in_([OwnerNotice.REPORTED, OwnerNotice.RECOVERED])
         ended = of_schedule.where(was_reported, Alert.recovered_at.is_not(None))
         execute_dml(session, ended.values(no_notice))
-        is_open = of_schedule.where(was_reported, Alert.recovered_at.is_(None))
+        was_silent = and_(Alert.owner_notice.is_(None), Alert.kind.in_(NOTICE_KINDS))
+        is_new = or_(was_reported, was_silent) if notifies else was_reported
+        is_open = of_schedule.where(is_new, Alert.recovered_at.is_(None))
         opened = {"owner_notice": OwnerNotice.OPENED.value, "owner_notice_at": now}
         execute_dml(session, is_open.values(opened))
 

@@ -631,3 +631,41 @@ def test_an_alert_follows_its_schedule_to_the_new_owner(notifying, clock):
     assert [alert.schedule for alert in made.mine.alerts()] == ["private"]
     theirs = made.dynbeat.schedules.for_owner("user:43")
     assert [alert.schedule for alert in theirs.alerts()] == ["n"]
+
+
+def test_an_owner_gets_the_notice_of_a_failing_schedule_of_the_application(notifying):
+    made = notifying()
+    made.dynbeat.schedules.for_owner("").create("n", task="t", trigger=MINUTELY)
+    for _ in range(2):
+        made.end_run()
+    add_late_alert(made)
+
+    made.dynbeat.schedules.move("n", owner="", to="user:43")
+    states = {alert.kind: alert.owner_notice for alert in made.stored()}
+    assert states == {"failed": "opened", "late": None}
+    made.pass_time(DELAY)
+    made.end_run(Status.SUCCEEDED, after=INTERVAL)
+    for _ in range(3):
+        made.pass_time(INTERVAL)
+
+    assert received(made) == [("43", "failing"), ("43", "works_again")]
+
+
+def add_late_alert(made):
+    """Open an alert of a kind that owners get no notice about."""
+    (failed,) = made.stored()
+    instants = dict.fromkeys(("opened_at", "last_at", "checked_at"), failed.opened_at)
+    late = {"schedule_id": failed.schedule_id, "owner": failed.owner, "name": failed.name}
+    alert = Alert(kind="late", target="default", **late, **instants)
+    made.dynbeat.context.database.run(lambda session: session.add(alert))
+
+
+def test_an_owner_gets_the_notice_of_a_schedule_that_was_moved_by_way_of_the_application(notifying):
+    made = notifying()
+    failing(made)
+
+    made.dynbeat.schedules.move("n", owner=OWNER, to="")
+    made.dynbeat.schedules.move("n", owner="", to="user:43")
+    made.pass_time(DELAY)
+
+    assert received(made) == [("43", "failing")]

@@ -93,7 +93,8 @@ def test_the_schedule_keeps_its_id_its_times_and_its_history(dynbeat, with_histo
     assert theirs.count_runs().count == len(runs) > 7
     assert theirs.upcoming("n", with_skipped=True) == skipped
     assert [each.id for each in theirs.requests()] == [backfill.id]
-    assert [each.schedule for each in theirs.alerts()] == ["n"]
+    # Without a recipient the new owner gets no notice.
+    assert [(each.schedule, each.owner_notice) for each in theirs.alerts()] == [("n", None)]
     assert [each.name for each in with_history.list()] == ["other"]
     assert {each.name for each in with_history.runs()} == {"other"}
     assert (with_history.requests(), with_history.alerts()) == ([], [])
