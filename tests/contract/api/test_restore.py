@@ -1,6 +1,8 @@
 """restore() brings back what the audit knows of a schedule."""
 
+import re
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine
@@ -23,7 +25,9 @@ from celery_dynbeat import (
 from celery_dynbeat.api.edit import restoring
 from tests.security.lookalikes import everything
 from tests.support.applications import MINUTELY, START, application, execute
+from tests.support.suites import one_database
 
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "audit.md"
 HOUR = timedelta(hours=1)
 #: A value of each field that the audit contains.
 FIELDS = {
@@ -265,6 +269,40 @@ def test_an_edit_before_a_restored_deletion_is_not_of_the_new_schedule(mine):
 
     with pytest.raises(InvalidScheduleError, match="a later edit is a 'restore'"):
         mine.restore(update)
+
+
+def undo_as_documented(mine):
+    """Execute the code of the page about the audit that undoes an edit before a rename."""
+    _, section = PAGE.read_text().split("\n### Undo an edit before a rename\n")
+    code = re.search(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)[1]
+    exec(code, {"mine": mine})  # noqa: S102 - the page is our own
+
+
+@one_database
+@pytest.mark.parametrize("trigger", [TRIGGERS[0], TRIGGERS[1]], ids=repr)
+def test_the_example_of_the_page_undoes_an_edit_before_a_rename(mine, trigger):
+    before = mine.create("digest", task="t", trigger=trigger, **FIELDS)
+    changed = dict.fromkeys(FIELDS.keys() - {"args", "kwargs", "options", "description", "tags"})
+    changed.update(args=[], kwargs={}, options={}, tags=[], description="")
+    mine.update("digest", task="u", trigger=MINUTELY, **changed)
+    mine.rename("digest", "summary")
+    with pytest.raises(InvalidScheduleError, match="another schedule"):
+        mine.restore(mine.changes("digest", action="update")[0].id)
+
+    undo_as_documented(mine)
+
+    assert state(mine.get("summary")) == state(before)
+
+
+@one_database
+def test_the_example_of_the_page_clears_fields_that_were_not_set(mine):
+    before = mine.create("digest", task="t", trigger=MINUTELY)
+    mine.update("digest", **FIELDS)
+    mine.rename("digest", "summary")
+
+    undo_as_documented(mine)
+
+    assert state(mine.get("summary")) == state(before)
 
 
 def test_other_edits_cannot_be_restored(dynbeat, mine):
