@@ -70,7 +70,9 @@ class TimezoneCalls(OwnerCalls):
         """
 
         def work(session: Session) -> str:
-            return owner_zone.read(self._context, session, self.owner).timezone
+            # Without the quiet hours, which SQL can have made unreadable.
+            own = owners.values_of(session, [self.owner]).get(self.owner)
+            return (own and own.timezone) or self._context.settings.timezone
 
         return self._context.read(session, work)
 

@@ -22,15 +22,12 @@ from celery_dynbeat.cli.base.columns import Column
 from celery_dynbeat.cli.base.errors import fail
 from celery_dynbeat.cli.base.output import Output
 from celery_dynbeat.cli.base.pages import Page, pages
-from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.errors import DynbeatError, InvalidTriggerError
 from celery_dynbeat.common.text import is_group
 from celery_dynbeat.triggers.zones import load_zone
 
 if TYPE_CHECKING:
     from celery_dynbeat.api import GroupSchedules, OwnerSchedules, Schedules
-
-#: Fire times in which a sentence searches for one that quiet hours do not skip.
-_MOST_SKIPPED = 1_000
 
 
 @dataclass
@@ -108,13 +105,22 @@ class Invocation:
         """Return the end of a sentence: when the schedule runs next."""
         if info.next_run_at is None:
             return ""
-        at: datetime | None = info.next_run_at
+        plain = f"; next run {self.time(info.next_run_at)}"
         mine = self.schedules.for_owner(info.owner)
-        if any(each.policy == "skip" for each in mine.quiet_hours()):
-            # Beat claims the schedule earlier, to record the fire times that quiet hours skip.
-            upcoming = mine.upcoming(info.name, count=_MOST_SKIPPED)
-            at = next((each.run_at for each in upcoming if each.run_at), None)
-        return f"; next run {self.time(at)}" if at else "; quiet hours skip its next fire times"
+        try:
+            if all(each.policy != "skip" for each in mine.quiet_hours()):
+                return plain
+            # One fire time only: a trigger can need long for each.
+            first = next(iter(mine.upcoming(info.name, count=1)), None)
+        except DynbeatError:
+            # The edit is committed. Unreadable quiet hours must not report it as failed.
+            return plain
+        if first is not None and first.run_at == info.next_run_at:
+            return plain
+        # Beat also claims the schedule to record the fire times that quiet hours skip.
+        if first is not None and first.run_at is None and first.at <= info.next_run_at:
+            return f"; next fire time {self.time(first.at)}, {first.quiet_note}"
+        return f"{plain}, unless quiet hours skip it"
 
     def load_zone(self, name: str) -> ZoneInfo:
         """Return a time zone. Raises UsageError for an unknown name."""

@@ -1,7 +1,9 @@
 """quiet-hours."""
 
-from celery_dynbeat import Cron
-from tests.support.applications import MINUTELY
+from datetime import timedelta
+
+from celery_dynbeat import Cron, Once
+from tests.support.applications import MINUTELY, execute
 
 OWNER = ("--owner", "user:42")
 
@@ -58,14 +60,39 @@ def test_next_and_a_dry_run_say_what_quiet_hours_do(shown, as_json, mine):
     assert second == "  then 2026-11-21 13:00:00 UTC, in 4 h"
 
 
-def test_the_next_run_of_an_added_schedule_is_one_that_quiet_hours_do_not_skip(shown, mine):
+def test_an_edit_says_that_quiet_hours_skip_the_next_fire_time(shown, mine):
     mine.set_quiet_hours(["09:30-12:00"], policy="skip")
     add = ("add", "--task", "t", *OWNER, "--cron")
 
     (text,) = shown(*add, "0 10,13 * * *", "some")
+    assert text.endswith(
+        "; next fire time 2026-11-21 10:00:00 UTC, in 60 min, in quiet hours: not sent"
+    )
+    (text,) = shown(*add, "0 13 * * *", "other")
     assert text.endswith("; next run 2026-11-21 13:00:00 UTC, in 4 h")
-    (text,) = shown(*add, "0 10 * * *", "none")
-    assert text.endswith("; quiet hours skip its next fire times")
+
+
+def test_an_edit_names_the_run_that_waits_for_the_end_of_quiet_hours(shown, dynbeat, clock):
+    dynbeat.schedules.for_group("org:7/").set_quiet_hours(["08:30-12:00"])
+    other = dynbeat.schedules.for_owner("org:7/a")
+    other.set_quiet_hours(["22:00-23:00"], policy="skip")
+    other.create("o", task="t", trigger=Once(clock.now() + timedelta(minutes=30)))
+    clock.advance(3_600)
+
+    (text,) = shown("rename", "o", "o2", "--owner", "org:7/a")
+
+    assert text.endswith("; next run 2026-11-21 12:00:00 UTC, in 2 h, unless quiet hours skip it")
+
+
+def test_unreadable_quiet_hours_do_not_report_an_edit_as_failed(shown, mine, dynbeat):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.pause("n")
+    mine.set_quiet_hours(["22:00-23:00"])
+    execute(dynbeat, """UPDATE dynbeat_owner SET quiet_hours = '{"windows": "x"}'""")
+
+    (text,) = shown("resume", "n", *OWNER)
+
+    assert text.endswith("; next run 2026-11-21 09:01:00 UTC, in 60 s")
 
 
 def test_show_names_the_quiet_hours_of_the_owner_and_its_groups(shown, dynbeat):
