@@ -39,6 +39,8 @@ _OVERLAP_REASONS = {
     "skip": "overlap: the previous run had not ended",
     "buffer_one": "overlap: the previous run had not ended, and one run was waiting already",
 }
+#: How many fire times of one pass the policies admit if no run is unfinished.
+_ADMITTED = {"skip": 1, "buffer_one": 2}
 
 _Instants = tuple[datetime, ...]
 
@@ -455,6 +457,14 @@ def sends_all(spec: ScheduleSpec) -> bool:
     """Return whether ``catch_up`` sends all fire times that are due together, not the newest."""
     # With cancel_previous, each run would cancel the previous one, so only the newest is sent.
     return spec.catch_up == "all" and spec.overlap != "cancel_previous"
+
+
+def most_runs(spec: ScheduleSpec) -> int | None:
+    """Return how many fire times that are due together become runs at most, or None for all.
+
+    With ``sends_all`` these are the oldest ones. No earlier run is unfinished.
+    """
+    return _ADMITTED.get(spec.overlap) if sends_all(spec) else 1
 
 
 def _catch_up_newest(

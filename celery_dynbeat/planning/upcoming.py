@@ -9,6 +9,7 @@ from celery_dynbeat.planning.plan import (
     MICROSECOND,
     first_fire,
     following,
+    most_runs,
     run_at,
     sends_all,
     unskipped,
@@ -16,6 +17,7 @@ from celery_dynbeat.planning.plan import (
 from celery_dynbeat.triggers import Trigger
 
 _SUPERSEDED = "in quiet hours: a newer fire time is sent instead"
+_OVERLAPPED = "in quiet hours: overlap admits only earlier fire times"
 
 
 class ProgressColumns(Protocol):
@@ -51,45 +53,60 @@ def iter_upcoming(
         # The schedule is paused, finished or quarantined.
         return
     left = None if row.max_runs is None else max(row.max_runs - row.run_count, 0)
-    fire_at = unskipped(spec, row.next_fire_at)
+    fire_at, waiting = unskipped(spec, row.next_fire_at), 0
     if after is not None and row.next_fire_at <= after:
-        if left is not None:
-            left -= _waiting_runs(spec, row.next_fire_at, until=after, limit=left)
+        waiting = _waiting_runs(spec, row.next_fire_at, until=after, max_runs=left)
+        left = None if left is None else left - waiting
         fire_at = first_fire(spec, now=after, last_run_at=row.last_run_at)
-    yield from iter_planned(spec, fire_at, max_runs=left)
+        if spec.quiet is None or fire_at is None or spec.quiet.end(fire_at) > spec.quiet.end(after):
+            waiting = 0
+    yield from iter_planned(spec, fire_at, max_runs=left, waiting=waiting)
 
 
 def iter_planned(
-    spec: ScheduleSpec, fire_at: datetime | None, *, max_runs: int | None
+    spec: ScheduleSpec, fire_at: datetime | None, *, max_runs: int | None, waiting: int = 0
 ) -> Iterator[PlannedFireTime]:
     """Yield the fire times from ``fire_at`` on, up to the last one that ``max_runs`` runs allow.
 
     They are decided as beat decides them without downtime and without unfinished runs. Fire times
-    without a run do not count. Raises InvalidTriggerError.
+    without a run do not count. ``waiting`` runs of earlier fire times are sent together with the
+    run of ``fire_at``. Raises InvalidTriggerError.
     """
-    left = max_runs
+    left, together = max_runs, waiting
     quiet_end = newest = None
     while fire_at is not None and left != 0 and (spec.end_at is None or fire_at <= spec.end_at):
         end = fire_at if spec.quiet is None else spec.quiet.end(fire_at)
         if end != quiet_end:
+            together = together if quiet_end is None else 0
             # One search for all fire times of a quiet time.
             quiet_end, newest = end, fire_at if end == fire_at else _newest(spec, fire_at, end)
-        planned = _planned(spec, fire_at, newest=newest)
+        planned = _planned(spec, fire_at, newest=newest, together=together)
         yield planned
         if planned.has_run:
+            together += 1
             left = None if left is None else left - 1
+        # Beat applies min_interval before overlap.
+        if planned.has_run or planned.quiet_note == _OVERLAPPED:
             fire_at = following(spec, fire_at)
         else:
             fire_at = spec.trigger.next_after(fire_at)
 
 
-def _planned(spec: ScheduleSpec, fire_at: datetime, *, newest: datetime | None) -> PlannedFireTime:
-    """Return a fire time; ``newest`` is the newest one of its quiet time that is not skipped."""
+def _planned(
+    spec: ScheduleSpec, fire_at: datetime, *, newest: datetime | None, together: int
+) -> PlannedFireTime:
+    """Return a fire time; ``newest`` is the newest one of its quiet time that is not skipped.
+
+    ``together`` earlier fire times of its quiet time have a run.
+    """
     if spec.quiet is None:
         return PlannedFireTime(fire_at)
     is_skipped = spec.quiet.skips(fire_at)
     if not is_skipped and newest is not None and fire_at < newest and not sends_all(spec):
         return PlannedFireTime(fire_at, has_run=False, quiet_note=_SUPERSEDED)
+    most = most_runs(spec)
+    if not is_skipped and most is not None and together >= most:
+        return PlannedFireTime(fire_at, has_run=False, quiet_note=_OVERLAPPED)
     return PlannedFireTime(fire_at, has_run=not is_skipped, quiet_note=spec.quiet.note(fire_at))
 
 
@@ -112,14 +129,24 @@ def _sent(spec: ScheduleSpec, until: datetime) -> Trigger:
     return AwakeTrigger(spec.trigger, spec.quiet.skipping, until=until)
 
 
-def _waiting_runs(spec: ScheduleSpec, fire_at: datetime, *, until: datetime, limit: int) -> int:
-    """Return how many runs of the fire times up to ``until`` wait for the end of quiet hours."""
+def _waiting_runs(
+    spec: ScheduleSpec, fire_at: datetime, *, until: datetime, max_runs: int | None
+) -> int:
+    """Return how many runs of the fire times up to ``until`` wait for the end of quiet hours.
+
+    The number is needed only if ``max_runs`` or the overlap policy limits the runs.
+    """
     end = until if spec.quiet is None else spec.quiet.end(until)
     if end == until:
         return 0
     if sends_all(spec):
-        after = fire_at - MICROSECOND
+        limits = [limit for limit in (max_runs, most_runs(spec)) if limit is not None]
+        if not limits:
+            return 0
+        after, limit = fire_at - MICROSECOND, min(limits)
         return _sent(spec, until).count_until(after=after, until=until, limit=limit)
+    if max_runs is None:
+        return 0
     newest = _newest(spec, fire_at, end)
     return int(newest is not None and newest <= until)
 
@@ -127,14 +154,16 @@ def _waiting_runs(spec: ScheduleSpec, fire_at: datetime, *, until: datetime, lim
 def iter_run_times(spec: ScheduleSpec, fire_times: Iterable[datetime]) -> Iterator[datetime]:
     """Yield when the runs of these fire times are due, in order.
 
-    Fire times that quiet hours skip have no run. If ``catch_up`` sends only the newest one, all
-    fire times in one quiet time have one run.
+    Fire times that quiet hours skip have no run. ``catch_up`` and ``overlap`` decide how many runs
+    the fire times in one quiet time have.
     """
     before: datetime | None = None
+    most, together = most_runs(spec), 0
     for fire_at in fire_times:
         if spec.quiet is not None and spec.quiet.skips(fire_at):
             continue
         at = run_at(spec, fire_at)
-        if spec.quiet is None or sends_all(spec) or at != before:
+        together = together + 1 if at == before else 1
+        if most is None or together <= most:
             yield at
         before = at

@@ -129,7 +129,10 @@ def _quiet_ticks(
         left = row.max_runs - row.run_count - len(planned.runs)
     elif fire_at is not None:
         fire_at = next_fire(spec, max(fire_at, earliest_due(spec, since)) - MICROSECOND)
-    for each in iter_planned(spec, fire_at, max_runs=left):
+    # The plan can leave fire times due for the next pass.
+    is_due = fire_at is not None and run_at(spec, fire_at) <= first_at
+    waiting = len(planned.runs) if is_due else 0
+    for each in iter_planned(spec, fire_at, max_runs=left, waiting=waiting):
         if each.at >= until:
             return
         if each.has_run:
