@@ -150,10 +150,13 @@ def run_at(spec: ScheduleSpec, fire_at: datetime) -> datetime:
     The delay by jitter ends before the next fire time. It is computed with a hash, so it is the
     same in each process. All fire times of one quiet time are due together.
     """
-    if spec.quiet is not None:
-        jittered = _jittered(spec, spec.quiet.end(fire_at))
-        return spec.quiet.end(jittered)
-    return _jittered(spec, fire_at)
+    at = jittered_at(spec, fire_at)
+    return at if spec.quiet is None else spec.quiet.end(at)
+
+
+def jittered_at(spec: ScheduleSpec, fire_at: datetime) -> datetime:
+    """Return when the delay of ``fire_at`` by jitter ends. It begins at the end of quiet hours."""
+    return _jittered(spec, fire_at if spec.quiet is None else spec.quiet.end(fire_at))
 
 
 def due_at(spec: ScheduleSpec, fire_at: datetime, *, now: datetime) -> datetime:

@@ -287,11 +287,16 @@ class Quiet:
         """Return ``instant``, or the start of the quiet time around it."""
         return instant if self.end(instant) == instant else self.windows.start(instant)
 
-    def note(self, fire_at: datetime) -> str | None:
-        """Return a note if quiet hours skip or delay the run of a fire time, or else None."""
+    def note(self, fire_at: datetime, *, jittered_at: datetime) -> str | None:
+        """Return a note if quiet hours skip or delay the run of a fire time, or else None.
+
+        The delay by jitter ends at ``jittered_at``, which can be in quiet hours.
+        """
         if self.skips(fire_at):
             return "in quiet hours: not sent"
-        end = self.end(fire_at)
+        end = self.end(jittered_at)
+        if end == jittered_at:
+            end = self.end(fire_at)
         if end == fire_at:
             return None
         return f"in quiet hours: sent at {describe_instant(end, self.windows.zone.key)}"

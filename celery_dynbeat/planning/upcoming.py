@@ -9,6 +9,7 @@ from celery_dynbeat.planning.plan import (
     MICROSECOND,
     first_fire,
     following,
+    jittered_at,
     most_runs,
     run_at,
     sends_all,
@@ -107,7 +108,8 @@ def _planned(
     most = most_runs(spec)
     if not is_skipped and most is not None and together >= most:
         return PlannedFireTime(fire_at, has_run=False, quiet_note=_OVERLAPPED)
-    return PlannedFireTime(fire_at, has_run=not is_skipped, quiet_note=spec.quiet.note(fire_at))
+    note = spec.quiet.note(fire_at, jittered_at=jittered_at(spec, fire_at))
+    return PlannedFireTime(fire_at, has_run=not is_skipped, quiet_note=note)
 
 
 def _newest(spec: ScheduleSpec, fire_at: datetime, end: datetime) -> datetime | None:

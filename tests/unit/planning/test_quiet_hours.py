@@ -476,6 +476,17 @@ def passes(spec):
         fire_at = made.next_fire_at
 
 
+def test_the_note_says_that_the_delay_by_jitter_ends_in_a_window():
+    spec = ScheduleSpec(
+        trigger=Cron("50 21 * * *"), key="k", jitter=30 * MINUTE, quiet=quiet("21:51-07:00")
+    )
+
+    first = next(iter_planned(spec, at("21:50"), max_runs=None))
+
+    assert run_at(spec, first.at) == at("07:00", 1)
+    assert first.quiet_note == "in quiet hours: sent at 2026-11-24 07:00 UTC"
+
+
 def until_last(planned):
     return takewhile(lambda each: each.at <= LAST, planned)
 
