@@ -56,8 +56,12 @@ def iter_upcoming(
     left = None if row.max_runs is None else max(row.max_runs - row.run_count, 0)
     fire_at, waiting = unskipped(spec, row.next_fire_at), 0
     if after is not None and row.next_fire_at <= after:
-        waiting = _waiting_runs(spec, row.next_fire_at, until=after, max_runs=left)
-        left = None if left is None else left - waiting
+        if spec.quiet is None or spec.quiet.end(after) == after:
+            # Without quiet hours, only the delay by jitter makes a fire time wait.
+            waiting = int(row.next_run_at > after)
+        else:
+            waiting = _waiting_runs(spec, row.next_fire_at, until=after, max_runs=left)
+        left = None if left is None else max(left - waiting, 0)
         fire_at = first_fire(spec, now=after, last_run_at=row.last_run_at)
         if spec.quiet is None or fire_at is None or spec.quiet.end(fire_at) > spec.quiet.end(after):
             waiting = 0
@@ -138,9 +142,6 @@ def _waiting_runs(
 
     The number is needed only if ``max_runs`` or the overlap policy limits the runs.
     """
-    end = until if spec.quiet is None else spec.quiet.end(until)
-    if end == until:
-        return 0
     if sends_all(spec):
         limits = [limit for limit in (max_runs, most_runs(spec)) if limit is not None]
         if not limits:
@@ -149,6 +150,7 @@ def _waiting_runs(
         return _sent(spec, until).count_until(after=after, until=until, limit=limit)
     if max_runs is None:
         return 0
+    end = until if spec.quiet is None else spec.quiet.end(until)
     newest = _newest(spec, fire_at, end)
     return int(newest is not None and newest <= until)
 

@@ -14,7 +14,7 @@ from celery_dynbeat.api.results.base import as_json
 from celery_dynbeat.common.errors import ScheduleNotFoundError
 from celery_dynbeat.common.states import Action
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.planning import calendar_names, spec_from_row
+from celery_dynbeat.planning import ScheduleSpec, calendar_names, spec_from_row
 from celery_dynbeat.planning.plan import run_at
 from celery_dynbeat.planning.upcoming import iter_upcoming
 from celery_dynbeat.process.context import Context, naming_schedule
@@ -146,9 +146,9 @@ def _upcoming_of(
     The fire times that skip() removed are left out.
     """
     now = context.clock.now()
-    held_at = _waiting_since(session, row, now=now)
     with naming_schedule(row):
         spec = timing.spec_without_skips(context, session, row, now=now)
+        held_at = _waiting_since(session, row, spec, now=now)
         # Earlier fire times wait for the release, or for the end of quiet hours. Then catch_up
         # decides about them.
         return [
@@ -211,11 +211,13 @@ def _reason(calendar: str, moved_to: datetime | None, *, timezone: str) -> str:
     return f"calendar {calendar}: moves to {describe_instant(moved_to, timezone)}"
 
 
-def _waiting_since(session: Session, row: Schedule, *, now: datetime) -> datetime | None:
+def _waiting_since(
+    session: Session, row: Schedule, spec: ScheduleSpec, *, now: datetime
+) -> datetime | None:
     """Return ``now`` if the row is due and held, or waits for the end of quiet hours, else None."""
     if row.next_run_at is None or row.next_fire_at is None or row.next_fire_at > now:
         return None
-    if row.quiet_hours is not None and row.next_run_at > now:
+    if row.next_run_at > now and spec.quiet is not None and spec.quiet.end(now) > now:
         return now
     is_held = row.held_at is not None or holds.end_of(session, owner=row.owner, now=now)
     return now if is_held else None

@@ -14,6 +14,7 @@ from celery_dynbeat import AnyOf, Cron, Every, InvalidScheduleError, Once, Quiet
 from celery_dynbeat.api.edit import quiet_hours
 from celery_dynbeat.beat.claim import claim
 from celery_dynbeat.insights.explain.collect import explain
+from celery_dynbeat.insights.statistics.calendar import calendar
 from celery_dynbeat.insights.statistics.upcoming import next_fire_times
 from celery_dynbeat.planning.plan import QUIET
 from celery_dynbeat.store import owners
@@ -335,6 +336,23 @@ def test_a_waiting_run_counts_for_the_max_runs_of_upcoming(mine, clock, beat):
 
     assert list(mine.upcoming("n")) == []
     assert run_until(clock, beat, NOON) == [(180, 30)]
+    assert mine.get("n").next_run_at is None
+
+
+@one_database
+def test_a_delay_by_jitter_outside_of_windows_leaves_the_fire_time_in_upcoming(
+    dynbeat, mine, clock, beat
+):
+    mine.set_quiet_hours(["22:00-23:00"])
+    run_at = mine.create("n", task="t", trigger=HALF_HOURLY, jitter=1_500, max_runs=1).next_run_at
+    clock.move_to(START + 30 * MINUTE)
+    assert run_at > clock.now()
+
+    assert [(each.at, each.run_at) for each in mine.upcoming("n")] == [(clock.now(), run_at)]
+    days = calendar(dynbeat.context, owner="user:42", name="n", zone=ZoneInfo("UTC"))
+    assert sum(day.planned for day in days) == 0
+    clock.move_to(run_at)
+    beat.run_until_idle()
     assert mine.get("n").next_run_at is None
 
 
