@@ -36,8 +36,10 @@ MAX_EVENT_DAYS, MAX_OCCURRENCES = 366, 20_000
 HORIZON = timedelta(days=3653)
 #: Events before this span are left out, because no schedule needs them.
 _PAST = timedelta(days=366)
-#: The number of steps of all searches in one file, which take a few seconds.
+#: The steps to find the days of one file: a few seconds.
 STEPS = 2_000_000
+#: The steps to convert a time of the file into an instant.
+_MOMENT_STEPS = 10
 # The steps of a rule that repeats within a day would not suffice.
 _RULES = frozenset({"DAILY", "WEEKLY", "MONTHLY", "YEARLY"})
 _WITHIN_DAY = ("BYHOUR", "BYMINUTE", "BYSECOND")
@@ -59,7 +61,9 @@ def dates_of(ics: object, *, timezone: str | None, now: datetime) -> Iterator[da
         yield from _dates(_events(ics), zone, now=now)
     except InvalidScheduleError:
         raise
-    # The parser reads a property late, and raises errors of many types if it is malformed.
+    except BudgetExceededError:
+        raise _refused("is too costly to read: leave some of the events out") from None
+    # The parser reads a property late, and raises errors of many types for a malformed one.
     except Exception as error:
         reason = f"{type(error).__name__}: {str(error)[:200]}"
         raise _refused(f"has an event that cannot be read: {reason}") from error
@@ -68,14 +72,17 @@ def dates_of(ics: object, *, timezone: str | None, now: datetime) -> Iterator[da
 def _dates(events: list[Any], zone: tzinfo | None, *, now: datetime) -> Iterator[date]:
     first, last = (now - _PAST).date(), (now + HORIZON).date()
     left, budget = MAX_OCCURRENCES, SearchBudget(STEPS)
-    for event, left_out in _series(events):
-        occurrences = event.occurrences(left_out, since=first, until=last, budget=budget)
+    for event, left_out in _series(events, budget):
+        occurrences = event.occurrences(left_out, since=first, until=last)
         for start, length in occurrences:
             left -= 1
             if left < 0:
                 rule = f"has more than {MAX_OCCURRENCES:,} occurrences: use a trigger for them"
                 raise _refused(rule)
-            yield from (day for day in event.days(start, length, zone) if first <= day <= last)
+            for day in event.days(start, length, zone):
+                budget.spend(1)
+                if first <= day <= last:
+                    yield day
 
 
 def _events(ics: object) -> list[Any]:
@@ -119,7 +126,9 @@ def _check(event: Any) -> None:
         raise _refused_event(event, rule)
 
 
-def _series(events: list[Any]) -> Iterator[tuple["_Event", Collection[datetime]]]:
+def _series(
+    events: list[Any], budget: SearchBudget
+) -> Iterator[tuple["_Event", Collection[datetime]]]:
     """Yield each event, and the moments of its occurrences that are removed or replaced.
 
     An event with RECURRENCE-ID replaces one occurrence of the event with its UID. Of two versions
@@ -127,8 +136,8 @@ def _series(events: list[Any]) -> Iterator[tuple["_Event", Collection[datetime]]
     """
     versions = defaultdict[Any, list[_Event]](list)
     for number, source in enumerate(events):
-        event = _Event.of(source)
-        # Events without a UID are separate events.
+        event = _Event.of(source, budget)
+        # Without a UID, each is a separate event.
         uid = str(source["uid"]) if "uid" in source else number
         versions[uid, event.replaces].append(event)
     series = defaultdict[Any, dict[Any, list[_Event]]](dict)
@@ -154,9 +163,11 @@ class _Event:
     #: The zone of a time of day. None means whole days, or times without a zone.
     home: tzinfo | None
     is_whole_day: bool
+    #: The steps that are left for the whole file.
+    budget: SearchBudget
 
     @classmethod
-    def of(cls, source: Any) -> "_Event":
+    def of(cls, source: Any, budget: SearchBudget) -> "_Event":
         start = source["dtstart"].dt
         is_whole_day = not isinstance(start, datetime)
         end = getattr(source.get("dtend"), "dt", None)
@@ -166,7 +177,14 @@ class _Event:
         home = None if is_whole_day else start.tzinfo
         begin = _wall(start, home)
         length = _wall(end, home) - begin
-        return cls(source=source, start=begin, length=length, home=home, is_whole_day=is_whole_day)
+        return cls(
+            source=source,
+            start=begin,
+            length=length,
+            home=home,
+            is_whole_day=is_whole_day,
+            budget=budget,
+        )
 
     @property
     def replaces(self) -> date | None:
@@ -186,7 +204,8 @@ class _Event:
         return datetime.combine(at.date(), time()) if self.is_whole_day else _wall(at, self.home)
 
     def moment(self, at: date) -> datetime:
-        """Return the value that identifies an occurrence: an instant or a naive wall time."""
+        """Return what identifies an occurrence: its instant, or its wall time without a zone."""
+        self.budget.spend(_MOMENT_STEPS)
         wall = self.wall(at)
         if self.home is None:
             return wall
@@ -195,7 +214,7 @@ class _Event:
         return (localize(wall) if localize else wall.replace(tzinfo=self.home)).astimezone(UTC)
 
     def occurrences(
-        self, left_out: Collection[datetime], *, since: date, until: date, budget: SearchBudget
+        self, left_out: Collection[datetime], *, since: date, until: date
     ) -> Iterator[tuple[datetime, timedelta]]:
         """Yield the wall time and the length of each occurrence from ``since`` to ``until``.
 
@@ -204,15 +223,13 @@ class _Event:
         if str(self.source.get("status", "")).upper() == "CANCELLED":
             return
         seen = {*left_out}
-        for start, length in self._all(since=since, until=until, budget=budget):
+        for start, length in self._all(since=since, until=until):
             moment = self.moment(start)
             if moment not in seen:
                 seen.add(moment)
                 yield start, length
 
-    def _all(
-        self, *, since: date, until: date, budget: SearchBudget
-    ) -> Iterator[tuple[datetime, timedelta]]:
+    def _all(self, *, since: date, until: date) -> Iterator[tuple[datetime, timedelta]]:
         if self.replaces is not None:
             # Some programs copy the rule of the other event.
             yield self.start, self.length
@@ -228,7 +245,7 @@ class _Event:
             yield self.start, self.length
         for rule, limit in zip(rules, limits, strict=True):
             text = f"DTSTART:{self.start:%Y%m%dT%H%M%S}Z\nRRULE:{self._without_limit(rule)}"
-            for start in self._walls(text, since=since, until=until, budget=budget):
+            for start in self._walls(text, since=since, until=until):
                 if self.moment(start) > limit:
                     break
                 yield start, self.length
@@ -255,17 +272,14 @@ class _Event:
             parts.pop("COUNT")
         return str(type(rule)(parts).to_ical().decode())
 
-    def _walls(
-        self, text: str, *, since: date, until: date, budget: SearchBudget
-    ) -> Iterator[datetime]:
-        # Two days are added, because another zone can be a day ahead or behind. An earlier event
-        # has ended.
+    def _walls(self, text: str, *, since: date, until: date) -> Iterator[datetime]:
+        # Two days more: another zone can be a day ahead or behind. An earlier event has ended.
         start = datetime.combine(since, time(), UTC) - (MAX_EVENT_DAYS + 2) * _DAY
         end = datetime.combine(until, time.max, UTC) + 2 * _DAY
         try:
-            # dateutil is not used, because it takes a second for a rule that no day matches. The
-            # wall times are searched as times in UTC, which skips none.
-            cursor = RRule(text).cursor(budget)
+            # Not dateutil: it takes a second for a rule that no day matches. The wall times are
+            # searched as times in UTC, which skips none.
+            cursor = RRule(text).cursor(self.budget)
             at = cursor.next_after(start)
             while at is not None and at <= end:
                 yield at.replace(tzinfo=None)
@@ -273,8 +287,6 @@ class _Event:
         except InvalidTriggerError as error:
             what = f"has a rule that cannot be read: {str(error)[:200]}"
             raise _refused_event(self.source, what) from error
-        except BudgetExceededError:
-            raise _refused("has rules that are too costly: leave some of the events out") from None
 
     def days(self, start: datetime, length: timedelta, zone: tzinfo | None) -> Iterator[date]:
         """Yield the dates of an occurrence in ``zone``; None means the event's own zone."""

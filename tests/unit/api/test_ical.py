@@ -97,3 +97,22 @@ def test_no_file_takes_longer_than_seconds():
     with pytest.raises(InvalidScheduleError):
         list(ical.dates_of(file_of(*[event] * 200), timezone=None, now=NOW))
     assert datetime.now(UTC) - started < timedelta(seconds=20)
+
+
+def test_many_versions_of_an_event_with_many_changes_are_refused():
+    """Each of 1,000 versions would compare 1,000 changes with its own clock."""
+    version = "DTSTART;TZID=Europe/Berlin:20261224T080000\nRRULE:FREQ=DAILY;COUNT=2"
+    change = "RECURRENCE-ID;TZID=Europe/Berlin:{}T080000\nDTSTART:20261224T080000"
+    days = [date(2024, 1, 1) + timedelta(days=number) for number in range(990)]
+    events = [version] * 1_000 + [change.format(f"{day:%Y%m%d}") for day in days]
+    bodies = "".join(f"BEGIN:VEVENT\nUID:a\n{event}\nEND:VEVENT\n" for event in events)
+    with pytest.raises(InvalidScheduleError, match="too costly"):
+        list(ical.dates_of(f"BEGIN:VCALENDAR\n{bodies}END:VCALENDAR\n", timezone=None, now=NOW))
+
+
+def test_many_long_occurrences_are_refused():
+    start = datetime(2026, 11, 21, tzinfo=UTC)
+    times = [start + timedelta(seconds=number) for number in range(19_000)]
+    periods = ",".join(f"{at:%Y%m%dT%H%M%S}Z/P365D" for at in times)
+    with pytest.raises(InvalidScheduleError, match="too costly"):
+        dates(f"DTSTART:20261121T000000Z\nRDATE;VALUE=PERIOD:{periods}")
