@@ -49,6 +49,9 @@ _DAY, _MICROSECOND = timedelta(days=1), timedelta(microseconds=1)
 _NEEDED = frozenset(
     {"DTSTART", "DTEND", "DURATION", "RRULE", "RDATE", "EXDATE", "RECURRENCE-ID", "SEQUENCE"}
 )
+# The parser returns a list if one of these occurs twice.
+_SINGLE = ("DTSTART", "DTEND", "DURATION", "RECURRENCE-ID", "SEQUENCE", "STATUS", "UID")
+_WITH_ZONE = ("DTSTART", "DTEND", "RDATE", "EXDATE", "RECURRENCE-ID")
 
 
 def dates_of(ics: object, *, timezone: str | None, now: datetime) -> Iterator[date]:
@@ -108,9 +111,7 @@ def _events(ics: object) -> list[Any]:
 
 
 def _check(event: Any) -> None:
-    for name, reason in event.errors:
-        if name in _NEEDED:
-            raise _refused_event(event, f"has {name} that cannot be read: {str(reason)[:200]}")
+    _check_lines(event)
     if getattr(event.get("dtstart"), "dt", None) is None:
         raise _refused_event(event, "has no DTSTART")
     if "exrule" in event:
@@ -124,6 +125,33 @@ def _check(event: Any) -> None:
             " and write a second event with the changed rule and another UID"
         )
         raise _refused_event(event, rule)
+    for name in _WITH_ZONE:
+        for value in _listed(event.get(name)):
+            _check_zone(event, value)
+
+
+def _check_lines(event: Any) -> None:
+    for name, reason in event.errors:
+        # A line without a name can be any property.
+        if name is None or name in _NEEDED:
+            what = name or "a line"
+            raise _refused_event(event, f"has {what} that cannot be read: {str(reason)[:200]}")
+    for name in _SINGLE:
+        if isinstance(event.get(name), list):
+            raise _refused_event(event, f"has {name} more than once: write it once")
+
+
+def _check_zone(event: Any, value: Any) -> None:
+    """Raise InvalidScheduleError if the parser does not know the zone of ``value``."""
+    zone = value.params.get("TZID")
+    for each in getattr(value, "dts", (value,)):
+        at = each.dt[0] if isinstance(each.dt, tuple) else each.dt
+        if zone is not None and isinstance(at, datetime) and at.tzinfo is None:
+            rule = (
+                f"has a time in the unknown zone {str(zone)[:80]!r}: use a name of the tz database,"
+                " or add the VTIMEZONE of the zone"
+            )
+            raise _refused_event(event, rule)
 
 
 def _series(

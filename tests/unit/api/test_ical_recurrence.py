@@ -244,6 +244,20 @@ def test_events_without_a_uid_are_separate():
         ("UID:x1\nDTSTART;VALUE=DATE:20261202\nEXDATE:2026", "event 'x1' has EXDATE that cannot"),
         ("UID:x1\nDTSTART;VALUE=DATE:20261202\nRRULE:FREQ=X", "event 'x1' has RRULE that cannot"),
         ("UID:x1\nDTSTART;VALUE=DATE:20261202\nRRULE:FREQ=DAILY;COUNT=9999", "1000"),
+        ("UID:x1\nDTSTART;VALUE=DATE:20261202\nDTEND 20261209", "has a line that cannot"),
+        ("UID:x1\nDTSTART;VALUE=DATE:20261202\nDTEND;VALUE=DATE;:20261209", "a line that cannot"),
+        ("UID:x1\nDTSTART:20261202T080000\nDTSTART:20261209T080000", "has DTSTART more"),
+        ("DTSTART:20261202T080000\nDTEND:20261203T080000\nDTEND:20261204T080000", "DTEND more"),
+        ("DTSTART:20261202T080000\nDURATION:P2D\nDURATION:P3D", "has DURATION more than once"),
+        ("DTSTART:20261202T080000\nSTATUS:CANCELLED\nSTATUS:CONFIRMED", "has STATUS more than"),
+        ("DTSTART;TZID=Foo/Bar:20261202T080000", "in the unknown zone 'Foo/Bar'"),
+        ("DTSTART:20261202T080000Z\nDTEND;TZID=Foo/Bar:20261202T080000", "in the unknown zone"),
+        ("DTSTART:20261202T080000Z\nRDATE;TZID=Foo/Bar:20261203T080000", "in the unknown zone"),
+        (
+            "DTSTART:20261202T080000Z\nRDATE;VALUE=PERIOD;TZID=Foo/Bar:20261203T080000/P1D",
+            "in the unknown zone",
+        ),
+        ("DTSTART:20261202T080000Z\nEXDATE;TZID=Foo/Bar:20261202T080000", "in the unknown zone"),
     ],
 )
 def test_an_event_that_would_have_wrong_days_is_refused(event, rule):
