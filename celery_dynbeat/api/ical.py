@@ -160,25 +160,37 @@ def _series(
     """Yield each event, and the moments of its occurrences that are removed or replaced.
 
     An event with RECURRENCE-ID replaces one occurrence of the event with its UID. Of two versions
-    of an event, the one with the higher SEQUENCE counts.
+    of an event, the one with the higher SEQUENCE counts. A cancelled event cancels all replacements
+    with a lower SEQUENCE.
     """
-    versions = defaultdict[Any, list[_Event]](list)
+    series = defaultdict[Any, list[_Event]](list)
     for number, source in enumerate(events):
-        event = _Event.of(source, budget)
         # Without a UID, each is a separate event.
         uid = str(source["uid"]) if "uid" in source else number
-        versions[uid, event.replaces].append(event)
-    series = defaultdict[Any, dict[Any, list[_Event]]](dict)
-    for (uid, replaced), found in versions.items():
-        newest = max(event.sequence for event in found)
-        series[uid][replaced] = [event for event in found if event.sequence == newest]
-    for changes in series.values():
-        for event in changes.pop(None, ()):
+        series[uid].append(_Event.of(source, budget))
+    for found in series.values():
+        wholes = _newest([event for event in found if event.replaces is None])
+        # The clock of the series compares the times: each can be written in any zone.
+        clock = next(iter(wholes), found[0])
+        cancelled = max((event.sequence for event in wholes if event.is_cancelled), default=0)
+        replacements = defaultdict[datetime, list[_Event]](list)
+        replaced = dict[datetime, date]()
+        for event in found:
+            if event.replaces is not None and event.sequence >= cancelled:
+                moment = clock.moment(event.replaces)
+                replacements[moment].append(event)
+                replaced[moment] = event.replaces
+        for event in wholes:
             removed = set(map(event.moment, _values(event.source, "exdate")))
-            for at in [at for at in changes if event.moment(at) in removed]:
-                del changes[at]
-            yield event, removed.union(map(event.moment, changes))
-        yield from ((event, ()) for found in changes.values() for event in found)
+            moments = {key: event.moment(at) for key, at in replaced.items()}
+            replaced = {key: at for key, at in replaced.items() if moments[key] not in removed}
+            yield event, removed.union(moments.values())
+        yield from ((event, ()) for key in replaced for event in _newest(replacements[key]))
+
+
+def _newest(versions: list["_Event"]) -> list["_Event"]:
+    newest = max((event.sequence for event in versions), default=0)
+    return [event for event in versions if event.sequence == newest]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +237,11 @@ class _Event:
         """Return the number of the version."""
         return int(self.source.get("sequence", 0))
 
+    @property
+    def is_cancelled(self) -> bool:
+        """Return whether the event does not take place."""
+        return str(self.source.get("status", "")).upper() == "CANCELLED"
+
     def wall(self, at: date) -> datetime:
         """Return a time of the file as a wall time. A date means the occurrence on this date."""
         if not isinstance(at, datetime):
@@ -248,7 +265,7 @@ class _Event:
 
         Others can be among them.
         """
-        if str(self.source.get("status", "")).upper() == "CANCELLED":
+        if self.is_cancelled:
             return
         seen = {*left_out}
         for start, length in self._all(since=since, until=until):

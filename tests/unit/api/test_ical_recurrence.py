@@ -222,6 +222,23 @@ def test_the_higher_sequence_counts():
     assert december(old, "DTSTART;VALUE=DATE:20261205\nSEQUENCE:1") == [1, 5]
 
 
+@pytest.mark.parametrize(
+    "replaced", [";TZID=Europe/Berlin:20261202T003000", ":20261202T003000", ";VALUE=DATE:20261202"]
+)
+def test_the_higher_sequence_counts_for_each_form_of_a_replaced_time(replaced):
+    rule = f"{BERLIN}\nRRULE:FREQ=DAILY;COUNT=3"
+    old = f"RECURRENCE-ID{replaced}\nDTSTART;VALUE=DATE:20261210\nSEQUENCE:1"
+    new = "RECURRENCE-ID:20261201T233000Z\nDTSTART;VALUE=DATE:20261212\nSEQUENCE:2"
+    assert december(rule, old, new) == december(new, old, rule) == [1, 3, 12]
+
+
+def test_a_cancelled_event_cancels_its_older_replacements():
+    cancelled = f"{BERLIN}\nRRULE:FREQ=DAILY;COUNT=3\nSTATUS:CANCELLED\nSEQUENCE:2"
+    moved = "RECURRENCE-ID:20261201T233000Z\nDTSTART;VALUE=DATE:20261210"
+    assert december(cancelled, moved) == december(cancelled, f"{moved}\nSEQUENCE:1") == []
+    assert december(cancelled, f"{moved}\nSEQUENCE:2") == [10]
+
+
 def test_events_without_a_uid_are_separate():
     events = [f"DTSTART;VALUE=DATE:2026120{day}" for day in (1, 2)]
     found = ical.dates_of(file_of(*events), timezone=None, now=NOW)
