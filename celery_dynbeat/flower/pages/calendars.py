@@ -7,7 +7,7 @@ from functools import partial
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.api import CalendarInfo
-from celery_dynbeat.common.errors import CalendarNotFoundError
+from celery_dynbeat.common.errors import CalendarNotFoundError, InvalidTriggerError
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.base.paging import PagePlace, paging
 from celery_dynbeat.flower.pages.schedules import schedule_rows
@@ -87,7 +87,11 @@ class CalendarPage(PageHandler):
 def zone_of(info: CalendarInfo, default: str) -> ZoneInfo:
     """Return the zone in which the page shows the days."""
     zone = None if info.trigger is None else info.trigger.timezone
-    return load_zone(zone or info.timezone or default)
+    try:
+        return load_zone(zone or info.timezone or default)
+    except InvalidTriggerError:
+        # A newer tz database no longer has the zone.
+        return load_zone(default)
 
 
 def next_days(info: CalendarInfo, *, zone: ZoneInfo, now: datetime) -> Sequence[date]:

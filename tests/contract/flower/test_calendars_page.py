@@ -7,7 +7,7 @@ import pytest
 
 from celery_dynbeat.testing import ManualBeat
 from celery_dynbeat.triggers import Cron
-from tests.support.applications import START
+from tests.support.applications import START, execute
 
 LIST, PAGE = "/dynbeat/calendars", "/dynbeat/calendar?name="
 HOSTILE = '"><script>alert(1)</script>\u202e'
@@ -151,6 +151,13 @@ def test_the_next_days_of_a_trigger(put, pages, trigger, zone, first, count):
     assert days_of(text)[:1] == ([first] if first else [])
     assert ("has no days from today on" in text) == (first is None)
     assert zone is None or zone in text
+
+
+def test_a_zone_that_the_tz_database_has_lost_is_replaced_by_the_default(dynbeat, put, pages):
+    put("c", dates=[TODAY], timezone="Asia/Seoul")
+    execute(dynbeat, "UPDATE dynbeat_calendar SET timezone = 'Asia/Lost'")
+
+    assert days_of(pages.get(f"{PAGE}c").text) == ["Sat 21 Nov 2026"]
 
 
 def test_an_unknown_calendar_is_not_found(pages):
