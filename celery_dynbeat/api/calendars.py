@@ -334,7 +334,7 @@ def _check_cost(trigger: Trigger, *, given: Trigger, now: datetime) -> None:
         for number in range(MAX_SHIFT + 1):
             trigger.next_within(now + timedelta(days=number), budget)
     except BudgetExceededError:
-        error = too_many_steps(trigger, budget, task=f"a search of {MAX_SHIFT + 1} days")
+        error = too_many_steps(trigger, budget, task=f"searching {MAX_SHIFT + 1} days")
         raise checks.invalid("trigger", given, str(error)) from None
     except InvalidTriggerError as error:
         raise checks.invalid("trigger", given, str(error)) from error
