@@ -332,7 +332,7 @@ class OwnerSchedules(
         def work(session: Session) -> ScheduleInfo:
             # A change of the zone or of quiet hours reads the schedules in the order of names. It
             # could miss a schedule that gets an earlier name meanwhile.
-            owner_zone.lock_new(self._context, session, self.owner, needs_zone=False)
+            owner_zone.lock_rows(self._context, session, [self.owner])
             row = self._lock(session, name, expected_version)
             now = self._context.clock.now()
             with audit.recording(self._context, session, row, Action.RENAME, now=now):

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from celery_dynbeat.api import FireTime, ScheduleInfo
+from celery_dynbeat.api import FireTime, OwnerSchedules, ScheduleInfo
 from celery_dynbeat.api.results.base import as_json
 from celery_dynbeat.api.typed_text import format_retry
 from celery_dynbeat.cli.base.command import command
@@ -15,6 +15,7 @@ from celery_dynbeat.cli.base.parameter_types import Number
 from celery_dynbeat.cli.holds import described
 from celery_dynbeat.cli.quiet_hours import described as described_quiet_hours
 from celery_dynbeat.cli.schedule_columns import RUNS
+from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.ping_urls import masked
 
 _EMPTY: tuple[Any, ...] = (None, "", [], {}, ())
@@ -54,11 +55,10 @@ def show(invocation: Invocation, *, name: str, count: int) -> None:
         "runs": [each.to_dict() for each in runs],
     }
     holds = "; ".join(described(each, invocation) for each in mine.holds())
-    quiet_hours = [described_quiet_hours(each, owner=info.owner) for each in mine.quiet_hours()]
     values = {
         "time_zone": invocation.zone.key,
         "held": holds,
-        "quiet_hours": "; ".join(quiet_hours),
+        "quiet_hours": _quiet_hours(mine),
         **_values(info, upcoming, timezone=invocation.zone.key),
     }
     shown = {key: value for key, value in values.items() if value not in _EMPTY}
@@ -67,6 +67,16 @@ def show(invocation: Invocation, *, name: str, count: int) -> None:
         output.line("")
         columns = [column for column in RUNS if column.name != "name"]
         invocation.show(columns, runs)
+
+
+def _quiet_hours(mine: OwnerSchedules) -> str:
+    try:
+        return "; ".join(
+            described_quiet_hours(each, owner=mine.owner) for each in mine.quiet_hours()
+        )
+    except InvalidScheduleError as error:
+        # SQL by hand. The schedule itself can be shown.
+        return str(error)
 
 
 def _values(

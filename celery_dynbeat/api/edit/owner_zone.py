@@ -27,19 +27,13 @@ def lock(context: Context, session: Session, owner: str, trigger: Trigger | None
     """
     if trigger is None or not trigger.needs_zone:
         return context.settings.timezone
-    return lock_new(context, session, owner, needs_zone=True).timezone
+    return _timezone(context, lock_rows(context, session, [owner], zoned=[owner]).get(owner))
 
 
-def lock_new(context: Context, session: Session, owner: str, *, needs_zone: bool) -> OwnerClock:
-    """Return the clock of ``owner`` for a new schedule or name, locked for this transaction."""
-    zoned = [owner] if needs_zone else []
-    return lock_many(context, session, [owner], zoned=zoned)[owner]
-
-
-def lock_many(
-    context: Context, session: Session, names: Collection[str], *, zoned: Collection[str]
-) -> Mapping[str, OwnerClock]:
-    """Return the clocks by owner, locked for this transaction.
+def lock_rows(
+    context: Context, session: Session, names: Collection[str], *, zoned: Collection[str] = ()
+) -> Mapping[str, OwnerValues]:
+    """Return the values of owners and their groups, locked for this transaction.
 
     ``zoned`` are the owners whose zone is needed. Each of them gets a row, so that a change of the
     zone waits. The rows of the others are locked if they exist. If there is a quota, the rows are
@@ -47,8 +41,23 @@ def lock_many(
     a deadlock.
     """
     limits.lock_owners(context, session, names)
-    found = owners.lock_values(session, _with_groups(names), inserted=zoned)
-    return _completed(context, names, found)
+    return owners.lock_values(session, _with_groups(names), inserted=zoned)
+
+
+def lock_new(context: Context, session: Session, owner: str, *, needs_zone: bool) -> OwnerClock:
+    """Return the clock of ``owner`` for a new schedule, locked for this transaction."""
+    zoned = [owner] if needs_zone else []
+    return lock_many(context, session, [owner], zoned=zoned)[owner]
+
+
+def lock_many(
+    context: Context, session: Session, names: Collection[str], *, zoned: Collection[str]
+) -> Mapping[str, OwnerClock]:
+    """Return the clocks by owner, with the locks of ``lock_rows``.
+
+    Raises InvalidScheduleError if SQL wrote quiet hours that cannot be read.
+    """
+    return _completed(context, names, lock_rows(context, session, names, zoned=zoned))
 
 
 def read(
@@ -76,9 +85,12 @@ def _completed(
     return {owner: _clock(context, owner, known) for owner in names}
 
 
+def _timezone(context: Context, own: OwnerValues | None) -> str:
+    return (own and own.timezone) or context.settings.timezone
+
+
 def _clock(context: Context, owner: str, known: Mapping[str, OwnerValues]) -> OwnerClock:
-    own = known.get(owner)
-    timezone = (own and own.timezone) or context.settings.timezone
+    timezone = _timezone(context, known.get(owner))
     names = [name for name in (*groups_of(owner), owner) if name in known]
     stored = [(name, known[name].quiet_hours) for name in names]
     if all(value is None for _, value in stored):

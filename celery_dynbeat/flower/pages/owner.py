@@ -6,10 +6,11 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple
 
-from celery_dynbeat.api import QuietHoursInfo, Usage
+from celery_dynbeat.api import OwnerSchedules, Usage
 from celery_dynbeat.api.edit.limits import allowed_tasks_of, min_interval_of
 from celery_dynbeat.api.edit.restoring import is_restorable
 from celery_dynbeat.api.usage import usage_of
+from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.text import format_duration, groups_of, is_group
 from celery_dynbeat.flower.base.page import PageHandler
@@ -88,10 +89,25 @@ class OwnerPage(PageHandler):
             now=now,
             usage=usage,
             zone=self.for_owner(self.owner).timezone(),
-            quiet_hours=self.for_owner(self.owner).quiet_hours(),
+            quiet_hours=quiet_hours_of(self.for_owner(self.owner)),
             quota=own[0] if own else None,
             limits=list(_limits(settings, self.owner, used)),
         )
+
+
+def quiet_hours_of(mine: OwnerSchedules) -> Sequence[str]:
+    """Return texts about the quiet hours of the groups and the owner, or the text of the error."""
+    try:
+        found = mine.quiet_hours()
+    except InvalidScheduleError as error:
+        # SQL by hand. The other parts of the page can be shown.
+        return [str(error)]
+    texts = []
+    for each in found:
+        policy = "then sent" if each.policy == "after" else "skipped"
+        group = "" if each.owner == mine.owner else f" (group {each.owner})"
+        texts.append(f"{', '.join(map(str, each.windows))}, {policy}{group}")
+    return texts
 
 
 class _OwnerFigures(NamedTuple):
@@ -100,7 +116,7 @@ class _OwnerFigures(NamedTuple):
     now: datetime
     usage: OwnerUsage
     zone: str
-    quiet_hours: Sequence[QuietHoursInfo]
+    quiet_hours: Sequence[str]
     quota: int | None
     limits: Sequence[tuple[str, str, str]]
 

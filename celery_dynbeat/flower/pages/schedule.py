@@ -18,6 +18,7 @@ from celery_dynbeat.flower.base.paging import PagePlace, paging
 from celery_dynbeat.flower.charts.heat_map import heat_map
 from celery_dynbeat.flower.charts.line_chart import line_chart
 from celery_dynbeat.flower.pages.alerts import alert_rules
+from celery_dynbeat.flower.pages.owner import quiet_hours_of
 from celery_dynbeat.flower.pages.schedule_parts import (
     calendar_cells,
     changed_fields,
@@ -104,7 +105,7 @@ class SchedulePage(_OfSchedule):
             self.call(partial(self.mine.runs, self.name, **history)),
             self.call(partial(self.mine.changes, self.name, limit=CHANGES)),
             self.call(self.mine.holds),
-            self.call(self.mine.quiet_hours),
+            self.call(partial(quiet_hours_of, self.mine)),
         )
         zone = self.zone.of(info.timezone)
         await self.render_page(

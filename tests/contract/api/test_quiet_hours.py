@@ -195,6 +195,22 @@ def test_each_way_to_make_a_schedule_gives_it_the_quiet_hours(dynbeat, mine):
     assert {row.next_run_at for row in made} == {NOON}
 
 
+def test_a_damaged_value_of_the_owner_prevents_no_edit_that_does_not_need_it(dynbeat, mine):
+    mine.set_timezone("Asia/Seoul")
+    mine.create("n", task="t", trigger=MINUTELY)
+    damaged = "UPDATE dynbeat_owner SET quiet_hours = :value"
+    execute(dynbeat, damaged, value='{"windows": "x"}')
+
+    assert mine.rename("n", "m").name == "m"
+    assert mine.timezone() == "Asia/Seoul"
+    assert mine.update("m", trigger=Cron("0 9 * * *")).timezone == "Asia/Seoul"
+    for call in (mine.quiet_hours, partial(mine.create, "n", task="t", trigger=MINUTELY)):
+        with pytest.raises(InvalidScheduleError, match="set it again"):
+            call()
+    mine.clear_quiet_hours()
+    assert mine.create("n", task="t", trigger=MINUTELY).name == "n"
+
+
 def test_a_moved_schedule_has_the_quiet_hours_of_its_new_owner(dynbeat, mine):
     dynbeat.schedules.for_owner("user:43").set_quiet_hours(DAY)
     for name, trigger in {"cron": Cron("0 10 * * *"), "once": Once(START + HOUR)}.items():
