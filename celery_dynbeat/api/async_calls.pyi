@@ -329,6 +329,8 @@ class AsyncOwnerSchedules(AsyncSharedCalls):
         start_at: datetime | None = None,
         end_at: datetime | None = None,
         max_runs: int | None = None,
+        catch_up: str | None = None,
+        overlap: str | None = None,
         retry: Retry | Mapping[str, Any] | None = None,
         session: AnyAsyncSession | None = None,
     ) -> Preview: ...

@@ -18,7 +18,7 @@ from celery_dynbeat.planning.plan import (
 from celery_dynbeat.triggers import Trigger
 
 _SUPERSEDED = "in quiet hours: a newer fire time is sent instead"
-_OVERLAPPED = "in quiet hours: overlap admits only earlier fire times"
+_OVERLAPPED = "at the end of quiet hours: overlap skips it"
 
 
 class ProgressColumns(Protocol):

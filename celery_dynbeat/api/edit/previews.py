@@ -45,15 +45,18 @@ class PreviewCalls(OwnerCalls):
         start_at: datetime | None = None,
         end_at: datetime | None = None,
         max_runs: int | None = None,
+        catch_up: str | None = None,
+        overlap: str | None = None,
         retry: Retry | Mapping[str, Any] | None = None,
         session: Session | None = None,
     ) -> Preview:
         """Return when a schedule with these arguments would fire. Nothing is written.
 
         ``name`` selects the values of an ``H`` and the delays of ``jitter``. Without a name, a
-        warning says that they can differ. ``retry`` affects only the warnings. ``count`` is limited
-        to 100. Fewer fire times are returned if the schedule finishes, or if finding more would
-        take the trigger too many steps.
+        warning says that they can differ. ``catch_up`` and ``overlap`` decide which fire times of
+        one quiet time have a run. ``retry`` affects only the warnings. ``count`` is limited to 100.
+        Fewer fire times are returned if the schedule finishes, or if finding more would take the
+        trigger too many steps.
 
         The call raises the errors that ``create`` would raise for these arguments:
         InvalidTriggerError and InvalidScheduleError. It checks neither the number of schedules, nor
@@ -74,6 +77,8 @@ class PreviewCalls(OwnerCalls):
             "start_at": start_at,
             "end_at": end_at,
             "max_runs": max_runs,
+            "catch_up": catch_up,
+            "overlap": overlap,
             "retry": retry,
         }
         values = to_columns(fields, limit=self._context.settings.max_payload_bytes)

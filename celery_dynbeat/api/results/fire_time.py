@@ -54,8 +54,8 @@ class PreviewedFireTime(Info):
     """A fire time of a preview.
 
     - ``at`` is aware and in UTC. ``run_at`` is ``at`` after quiet hours, plus the delay by jitter,
-      or None if no run is sent: quiet hours skip the fire time, or ``dynbeat_catch_up`` sends a
-      newer one of the same quiet time.
+      or None if no run is sent: quiet hours skip the fire time, or ``catch_up`` or ``overlap``
+      sends another one of the same quiet time.
     - ``local`` is ``at`` in the zone of the owner. ``to_dict`` keeps its offset.
     - ``note`` says how a clock change or quiet hours affect the fire time, or is None if neither
       does.

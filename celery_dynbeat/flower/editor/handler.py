@@ -30,7 +30,7 @@ from celery_dynbeat.triggers import Trigger
 #: Names of tasks that the form suggests.
 MAX_TASKS = 200
 #: The arguments of ``preview`` that are fields of the form.
-TIMING_FIELDS = ("jitter", "start_at", "end_at", "max_runs")
+TIMING_FIELDS = ("jitter", "start_at", "end_at", "max_runs", "catch_up", "overlap")
 
 
 class EditorHandler(PageHandler):

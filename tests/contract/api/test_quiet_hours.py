@@ -307,6 +307,30 @@ def test_a_preview_shows_when_the_fire_times_of_a_window_are_sent(mine):
 
 
 @one_database
+@pytest.mark.parametrize(
+    ("policies", "minutes"),
+    [
+        ({"catch_up": "latest"}, [None, None, 180]),
+        ({"catch_up": "all"}, [180, 180, 180]),
+        ({"catch_up": "all", "overlap": "skip"}, [180, None, None]),
+        ({"catch_up": "all", "overlap": "buffer_one"}, [180, 180, None]),
+    ],
+)
+def test_a_preview_shows_the_runs_that_the_policies_send(mine, policies, minutes):
+    mine.set_quiet_hours(DAY)
+
+    found = mine.preview("0 10,11,12 * * *", "n", count=3, **policies).fire_times
+
+    assert [each.run_at and (each.run_at - START) / MINUTE for each in found] == minutes
+
+
+def test_a_preview_refuses_unknown_policies(mine):
+    for field in ("catch_up", "overlap"):
+        with pytest.raises(InvalidScheduleError, match=field):
+            mine.preview(HALF_HOURLY, "n", **{field: "never"})
+
+
+@one_database
 @pytest.mark.parametrize("policy", ["after", "skip"])
 @pytest.mark.parametrize("catch_up", ["latest", "all"])
 @pytest.mark.parametrize("max_runs", [1, 3])

@@ -60,6 +60,19 @@ def test_the_preview_counts_the_runs_that_are_left(pages, mine, beat, clock):
     )
 
 
+@pytest.mark.parametrize(
+    ("policies", "delayed"),
+    [({"catch_up": "all"}, 3), ({"catch_up": "all", "overlap": "skip"}, 1), ({}, 0)],
+)
+def test_the_preview_of_an_edited_rule_has_the_policies_of_the_form(pages, mine, policies, delayed):
+    mine.set_quiet_hours(["18:15-20:00"])
+    mine.create("n", task="t", trigger=MINUTELY, catch_up="latest")
+
+    shown = preview(pages, open_form(pages, "n"), kind="", rule="*/30 * * * *", **policies)
+
+    assert shown["html"].count("in quiet hours: sent at 2026-11-21 20:00") == delayed
+
+
 @pytest.mark.usefixtures("digest")
 def test_the_preview_names_the_field_that_is_wrong(pages):
     shown = preview(pages, open_form(pages, "digest"), rule="0 25 * * *")
