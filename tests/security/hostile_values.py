@@ -197,6 +197,14 @@ CALLS = {
         lambda mine, value: mine.preview(MINUTELY, "n", max_runs=value),
         FIELDS["max_runs"],
     ),
+    "preview catch_up": (
+        lambda mine, value: mine.preview(MINUTELY, "n", catch_up=value),
+        FIELDS["catch_up"],
+    ),
+    "preview overlap": (
+        lambda mine, value: mine.preview(MINUTELY, "n", overlap=value),
+        FIELDS["overlap"],
+    ),
     "owner zone": (
         lambda mine, value: mine.set_timezone(value),
         [*ANY, "", "../../etc/passwd", "UTC\x00", "\ud800", "Europe"],

@@ -298,6 +298,8 @@ def test_quiet_hours_move_and_remove_ticks_as_beat_does(dynbeat, mine, beat, clo
     }
     for name, trigger in triggers.items():
         mine.create(name, task="t", trigger=trigger, max_runs=2)
+    policies = {"catch_up": "all", "overlap": "skip"}
+    mine.create("one", task="t", trigger=triggers["half-hourly"], max_runs=2, **policies)
     mine.set_quiet_hours(["09:15-12:30"], policy=policy)
     clock.advance(45 * MINUTE)
     until = START + 4 * HOUR
