@@ -5,6 +5,7 @@ clock of its own zone, the TZID of DTSTART. If the caller names a zone, each occ
 day then has the dates of that zone. Whole days, and times without a zone, are the same everywhere.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -17,7 +18,6 @@ from celery_dynbeat.common.errors import (
     InvalidScheduleError,
     InvalidTriggerError,
 )
-from celery_dynbeat.common.text import LAST_YEAR
 from celery_dynbeat.triggers import RRule
 from celery_dynbeat.triggers.base import BudgetExceededError, SearchBudget
 from celery_dynbeat.triggers.zones import load_zone
@@ -38,11 +38,29 @@ HORIZON = timedelta(days=3653)
 _PAST = timedelta(days=366)
 #: The steps to find the days of one file: a few seconds.
 STEPS = 2_000_000
-#: The steps to convert a time of the file into an instant.
-_MOMENT_STEPS = 10
+#: The steps to convert a time of the file into an instant. A VTIMEZONE takes a step more for some
+#: changes of its clock, because dateutil reads all of them for each time.
+_MOMENT_STEPS, _CHANGES_PER_STEP = 10, 20
+#: How many of these steps the conversion of a time from another zone takes.
+_CONVERSIONS = 5
+#: The changes of clocks that all VTIMEZONE components may describe. Some programs begin in 1601.
+MAX_ZONE_CHANGES = 20_000
+#: No time of a file may be later, because the changes of clocks are counted up to here.
+_LAST_YEAR = 2100
 # The steps of a rule that repeats within a day would not suffice.
 _RULES = frozenset({"DAILY", "WEEKLY", "MONTHLY", "YEARLY"})
 _WITHIN_DAY = ("BYHOUR", "BYMINUTE", "BYSECOND")
+# A rule of a VTIMEZONE must name a day that exists in each year, or dateutil searches for long.
+_ZONE_RULE = {
+    "FREQ": re.compile("YEARLY"),
+    "INTERVAL": re.compile("1"),
+    "BYMONTH": re.compile("0?[1-9]|1[0-2]"),
+    "BYDAY": re.compile("[-+]?[1-5]?(MO|TU|WE|TH|FR|SA|SU)"),
+    "BYMONTHDAY": re.compile(r"(-1|0?[1-9]|1\d|2[0-8])(,-?\d\d?){0,6}"),
+    "WKST": re.compile("[A-Z]{2}"),
+    "UNTIL": re.compile("[0-9TZ]+"),
+    "COUNT": re.compile("[0-9]+"),
+}
 _DAY, _MICROSECOND = timedelta(days=1), timedelta(microseconds=1)
 #: The parser drops a malformed property. If one of these properties is missing, an event has
 #: different days.
@@ -61,7 +79,11 @@ def dates_of(ics: object, *, timezone: str | None, now: datetime) -> Iterator[da
     """
     zone = None if timezone is None else load_zone(timezone)
     try:
-        yield from _dates(_events(ics), zone, now=now)
+        checked = _checked_text(ics)
+        budget = _Budget(
+            STEPS, moment_steps=_MOMENT_STEPS + _zone_changes(checked) // _CHANGES_PER_STEP
+        )
+        yield from _dates(_events(checked), zone, budget=budget, now=now)
     except InvalidScheduleError:
         raise
     except BudgetExceededError:
@@ -72,9 +94,11 @@ def dates_of(ics: object, *, timezone: str | None, now: datetime) -> Iterator[da
         raise _refused(f"has an event that cannot be read: {reason}") from error
 
 
-def _dates(events: list[Any], zone: tzinfo | None, *, now: datetime) -> Iterator[date]:
+def _dates(
+    events: list[Any], zone: tzinfo | None, *, budget: "_Budget", now: datetime
+) -> Iterator[date]:
     first, last = (now - _PAST).date(), (now + HORIZON).date()
-    left, budget = MAX_OCCURRENCES, SearchBudget(STEPS)
+    left = MAX_OCCURRENCES
     for event, left_out in _series(events, budget):
         occurrences = event.occurrences(left_out, since=first, until=last)
         for start, length in occurrences:
@@ -88,11 +112,83 @@ def _dates(events: list[Any], zone: tzinfo | None, *, now: datetime) -> Iterator
                     yield day
 
 
-def _events(ics: object) -> list[Any]:
+@dataclass(slots=True)
+class _Budget(SearchBudget):
+    """The steps that are left for the whole file."""
+
+    moment_steps: int = _MOMENT_STEPS
+
+
+def _checked_text(ics: object) -> str | bytes:
     if not isinstance(ics, str | bytes):
         raise invalid("ics", ics, "must be the text of an iCalendar file")
     if len(ics) > MAX_BYTES:
         raise _refused(f"must have at most {MAX_BYTES:,} bytes, not {len(ics):,}")
+    return ics
+
+
+def _zone_changes(ics: str | bytes) -> int:
+    """Return how often the clocks of the VTIMEZONE components change up to _LAST_YEAR.
+
+    The parser may compute all changes of a zone as soon as it reads the zone. Therefore they are
+    counted first, with the parser's rules for lines and components.
+    """
+    changes, since, per_year = 0, _LAST_YEAR, 0
+    for name, value in _zone_lines(ics):
+        if name in {"BEGIN", "END"}:
+            changes += 1 + per_year * (_LAST_YEAR + 1 - since)
+            since, per_year = _LAST_YEAR, 0
+        elif name == "DTSTART":
+            since = min(since, int(value[:4]))
+        elif name in {"RRULE", "EXRULE"}:
+            per_year += _changes_per_year(value)
+        elif name in {"RDATE", "EXDATE"}:
+            changes += value.count(",") + 1
+        if changes > MAX_ZONE_CHANGES:
+            rule = f"has time zones (VTIMEZONE) with more than {MAX_ZONE_CHANGES:,} changes"
+            raise _refused(f"{rule}: leave out the zones that no event uses")
+    return changes
+
+
+def _zone_lines(ics: str | bytes) -> Iterator[tuple[str, str]]:
+    """Yield the name and the value of each line in a VTIMEZONE."""
+    names = list[str]()
+    # The class has no types.
+    lines: Any = icalendar.parser.Contentlines
+    for line in lines.from_ical(ics):
+        is_edge = line[:5].upper().startswith(("BEGIN", "END"))
+        if not is_edge and "VTIMEZONE" not in names:
+            continue
+        try:
+            name, _, value = line.parts()
+        except ValueError:
+            # The parser ignores the line.
+            continue
+        if name.upper() == "BEGIN":
+            names.append(value.upper())
+        if "VTIMEZONE" in names:
+            yield name.upper(), value
+        if name.upper() == "END" and names:
+            names.pop()
+
+
+def _changes_per_year(rule: str) -> int:
+    parts = [part.partition("=")[::2] for part in rule.upper().strip(";").split(";")]
+    values = dict(parts)
+    is_known = all(name in _ZONE_RULE and _ZONE_RULE[name].fullmatch(text) for name, text in parts)
+    is_yearly = "FREQ" in values and (
+        "BYMONTH" in values or not {"BYDAY", "BYMONTHDAY"} & {*values}
+    )
+    if len(values) != len(parts) or not is_known or not is_yearly:
+        what = f"has a VTIMEZONE with the rule {rule[:80]!r}: the clock of a zone must change"
+        raise _refused(f"{what} on a day of one month, each year")
+    if "BYMONTHDAY" in values:
+        return values["BYMONTHDAY"].count(",") + 1
+    # BYDAY without a number is each such day of the month.
+    return 5 if values.get("BYDAY", "1").isalpha() else 1
+
+
+def _events(ics: str | bytes) -> list[Any]:
     try:
         calendars = icalendar.Calendar.from_ical(ics, multiple=True)
         events = [event for each in calendars for event in each.walk("VEVENT")]
@@ -127,7 +223,7 @@ def _check(event: Any) -> None:
         raise _refused_event(event, rule)
     for name in _WITH_ZONE:
         for value in _listed(event.get(name)):
-            _check_zone(event, value)
+            _check_times(event, value)
 
 
 def _check_lines(event: Any) -> None:
@@ -141,12 +237,15 @@ def _check_lines(event: Any) -> None:
             raise _refused_event(event, f"has {name} more than once: write it once")
 
 
-def _check_zone(event: Any, value: Any) -> None:
-    """Raise InvalidScheduleError if the parser does not know the zone of ``value``."""
+def _check_times(event: Any, value: Any) -> None:
+    """Raise InvalidScheduleError for a late time, or if the parser does not know its zone."""
     zone = value.params.get("TZID")
-    for each in getattr(value, "dts", (value,)):
-        at = each.dt[0] if isinstance(each.dt, tuple) else each.dt
-        if zone is not None and isinstance(at, datetime) and at.tzinfo is None:
+    for at in (at for each in getattr(value, "dts", (value,)) for at in _listed(each.dt)):
+        if not isinstance(at, datetime):
+            continue
+        if at.year > _LAST_YEAR:
+            raise _refused_event(event, f"has a time after the year {_LAST_YEAR}: leave it out")
+        if zone is not None and at.tzinfo is None:
             rule = (
                 f"has a time in the unknown zone {str(zone)[:80]!r}: use a name of the tz database,"
                 " or add the VTIMEZONE of the zone"
@@ -154,9 +253,7 @@ def _check_zone(event: Any, value: Any) -> None:
             raise _refused_event(event, rule)
 
 
-def _series(
-    events: list[Any], budget: SearchBudget
-) -> Iterator[tuple["_Event", Collection[datetime]]]:
+def _series(events: list[Any], budget: _Budget) -> Iterator[tuple["_Event", Collection[datetime]]]:
     """Yield each event, and the moments of its occurrences that are removed or replaced.
 
     An event with RECURRENCE-ID replaces one occurrence of the event with its UID. Of two versions
@@ -203,11 +300,10 @@ class _Event:
     #: The zone of a time of day. None means whole days, or times without a zone.
     home: tzinfo | None
     is_whole_day: bool
-    #: The steps that are left for the whole file.
-    budget: SearchBudget
+    budget: _Budget
 
     @classmethod
-    def of(cls, source: Any, budget: SearchBudget) -> "_Event":
+    def of(cls, source: Any, budget: _Budget) -> "_Event":
         start = source["dtstart"].dt
         is_whole_day = not isinstance(start, datetime)
         end = getattr(source.get("dtend"), "dt", None)
@@ -215,6 +311,8 @@ class _Event:
             lasting = getattr(source.get("duration"), "dt", None)
             end = start + (lasting or (_DAY if is_whole_day else timedelta()))
         home = None if is_whole_day else start.tzinfo
+        if isinstance(end, datetime) and end.tzinfo is not home:
+            budget.spend(_CONVERSIONS * budget.moment_steps)
         begin = _wall(start, home)
         length = _wall(end, home) - begin
         return cls(
@@ -246,11 +344,13 @@ class _Event:
         """Return a time of the file as a wall time. A date means the occurrence on this date."""
         if not isinstance(at, datetime):
             return datetime.combine(at, self.start.time())
+        if at.tzinfo is not None and at.tzinfo is not self.home:
+            self.budget.spend(_CONVERSIONS * self.budget.moment_steps)
         return datetime.combine(at.date(), time()) if self.is_whole_day else _wall(at, self.home)
 
     def moment(self, at: date) -> datetime:
         """Return what identifies an occurrence: its instant, or its wall time without a zone."""
-        self.budget.spend(_MOMENT_STEPS)
+        self.budget.spend(self.budget.moment_steps)
         wall = self.wall(at)
         if self.home is None:
             return wall
@@ -301,7 +401,7 @@ class _Event:
             at if isinstance(at, datetime) else datetime.combine(at, time.max)
             for at in _listed(rule.get("UNTIL"))
             # A later time may have no instant.
-            if at.year < LAST_YEAR
+            if at.year < _LAST_YEAR
         ]
         never = datetime.max.replace(tzinfo=None if self.home is None else UTC)
         return min(map(self.moment, last), default=never)
@@ -335,6 +435,8 @@ class _Event:
 
     def days(self, start: datetime, length: timedelta, zone: tzinfo | None) -> Iterator[date]:
         """Yield the dates of an occurrence in ``zone``; None means the event's own zone."""
+        if length > (MAX_EVENT_DAYS + 1) * _DAY:
+            raise _refused_event(self.source, f"lasts {length.days} days, at most {MAX_EVENT_DAYS}")
         # The end is not part of an event. It is at midnight, or at the start of the next whole day.
         ends = [start, max(start + length - _MICROSECOND, start)]
         if zone is not None and self.home is not None:
