@@ -31,8 +31,9 @@ class AsyncDynbeat:
       the application has none. To pass an ``engine`` to the Dynbeat, create it before AsyncDynbeat.
 
     AsyncDynbeat works in any number of event loops. While one loop uses its pool, a thread makes
-    the calls of all other running loops on a second pool. If you pass an ``engine``, SQLAlchemy's
-    rules apply to it. Raises ConfigurationError if ``engine`` is not an AsyncEngine.
+    the calls of all other running loops on a second pool. If you pass an ``engine``, follow
+    SQLAlchemy's rules for an AsyncEngine in several event loops. Raises ConfigurationError if
+    ``engine`` is not an AsyncEngine.
     """
 
     def __init__(

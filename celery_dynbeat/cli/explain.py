@@ -52,8 +52,7 @@ def explain_schedule(invocation: Invocation, *, name: str, count: int) -> None:
 
     The first line states the cause, and the second line states the fix. The output then lists the
     last fire times with their results, the next fire times, the beats, and the workers that
-    consume the queue. --json prints the cause as a word that programs can compare, such as
-    "no_worker_for_queue".
+    consume the queue. With --json, the cause is a fixed code, such as "no_worker_for_queue".
     """
     from celery_dynbeat.insights.explain.collect import explain  # noqa: PLC0415
 

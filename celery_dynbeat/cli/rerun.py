@@ -45,7 +45,7 @@ DEFAULT_STATUSES = (Status.FAILED.value, Status.LOST.value)
     help="Only runs with this status. Can be repeated.",
 )
 @click.option("--name", metavar="NAME", help="Only runs of schedules with this name.")
-@click.option("--task", metavar="TASK", help="Only runs that had this task.")
+@click.option("--task", metavar="TASK", help="Only runs of this task.")
 @click.option(
     "--batch-size",
     type=Number(least=1, most=MAX_REQUEST_BATCH),

@@ -234,9 +234,9 @@ class Every(Trigger):
         return min((until - first) // self.interval + 1, max(limit, 0))
 
     def shortest_interval(self, *, after: datetime, sample: int = SAMPLE) -> timedelta | None:
-        """Return an interval of elapsed time.
+        """Return the interval itself if it is elapsed time.
 
-        Other intervals are sampled, because months differ in length.
+        Otherwise, fire times are sampled, because months differ in length.
         """
         # super() does not work in a dataclass with slots, because that is a copy of the class.
         return self.interval or Trigger.shortest_interval(self, after=after, sample=sample)

@@ -51,8 +51,8 @@ class AlertCalls(Calls):
 
         If ``only_open`` is false, the page also contains alerts from which the schedule has
         recovered. ``after`` is the ``cursor`` of the previous page. ``limit`` is at most 1,000. The
-        alerts of a group are listed in parts: first the alerts of the 50 owners that come first by
-        name and have alerts, and then the alerts of the next owners. A page ends with its part.
+        alerts of a group are listed in parts: first the alerts of the first 50 owners (by name)
+        that have any, then the alerts of the next 50. A page ends with its part.
         Raises InvalidScheduleError.
         """
         check_limit("limit", limit)

@@ -5,9 +5,9 @@
     3. edit    each of them as the call for one schedule does, and report an error with its schedule
     4. commit  with one notification of beat, then the next page
 
-Each batch is one transaction. In the caller's transaction all batches are. With ``expected`` all
-pages are read before the first edit. Their number must be the expected one. Schedules that match
-only later are then not changed.
+Each batch is one transaction. If the caller passes a transaction, all batches are part of it. With
+``expected``, all pages are read before the first edit, and the number of schedules must be the
+expected one. Schedules that match only later are then not changed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

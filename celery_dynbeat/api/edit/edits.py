@@ -84,7 +84,7 @@ def new_row(
     progress: SourceProgress | None = None,
     is_limited: bool = True,
 ) -> ScheduleColumns:
-    """Return the columns of a new schedule with its next fire time.
+    """Return the columns of a new schedule, including its next fire time.
 
     A trigger that names no zone uses the zone in ``clock``. The trigger uses ``calendars``. With
     ``enabled=False`` in ``given`` the schedule is paused. ``progress`` is the progress in another
@@ -136,7 +136,10 @@ def planned_row(
     progress: SourceProgress | None = None,
     is_limited: bool = True,
 ) -> ScheduleColumns:
-    """Return the columns of a new schedule with its next fire time, for checked ``values``."""
+    """Return the columns of a new schedule, including its next fire time.
+
+    ``values`` must already be checked.
+    """
     columns = {**values, **trigger_columns(trigger, timezone=clock.timezone, now=now)}
     columns["quiet_hours"] = clock.quiet_hours
     if progress is not None:

@@ -16,8 +16,8 @@ class AlertInfo(Info):
     """A snapshot of a schedule's last alert of one kind. Instants are aware and in UTC.
 
     - ``kind`` is a value of ``AlertKind``. ``severity`` is ``"error"`` or ``"warning"``.
-    - ``fact_count`` is how often the rule has been broken since ``opened_at``. The last time was
-      ``last_at``.
+    - ``fact_count`` is how many times the rule has been broken since ``opened_at``. The last
+      time was ``last_at``.
     - ``value`` is the number of seconds by which the last run was late or slow, or a number of runs
       or nodes.
     - ``owner`` and ``schedule`` of an alert about beats or workers are empty.

@@ -3,7 +3,9 @@
 from celery_dynbeat.flower.base.action import ActionHandler, Confirmation
 from celery_dynbeat.flower.base.messages import Message
 
-_DETAILS = ("Its runs that have not started are revoked. Runs that have started continue.",)
+_DETAILS = (
+    "Its runs that have not started are revoked. Runs that have already started will continue.",
+)
 
 
 class CancelRequestAction(ActionHandler):

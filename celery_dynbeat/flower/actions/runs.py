@@ -172,7 +172,7 @@ class CancelAction(RunsAction):
         arguments = matching.arguments(status=matching.cancel_statuses)
         count = self.calls_of(matching.owner).cancel_runs(**arguments, limit=MAX_CANCELLED)
         more = (
-            " More runs can match. Cancel again to include them." if count == MAX_CANCELLED else ""
+            " More runs may match. Cancel again to include them." if count == MAX_CANCELLED else ""
         )
         return Message(f"Cancelled {count:,} runs.{more}")
 

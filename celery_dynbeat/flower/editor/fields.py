@@ -69,7 +69,7 @@ POLICIES: Sequence[Policy] = (
         "duration",
         "A run expires if it has not started within this time.",
     ),
-    Policy("on_lost", "On lost", "choice", "What to do if the worker of a run dies.", ON_LOST),
+    Policy("on_lost", "On lost", "choice", "What to do if the worker dies during a run.", ON_LOST),
     Policy(
         "pause_after_failures",
         "Pause after failures",

@@ -200,7 +200,7 @@ def take_times(reader: PhraseReader, *, at_required: bool = True) -> list[time]:
 
 
 def cron_expressions(times: Sequence[time], days: CronDays) -> list[str]:
-    """Return cron expressions that fire at ``times`` on ``days``, if possible only one."""
+    """Return the cron expressions that fire at ``times`` on ``days``: one if possible."""
     hours, minutes, seconds = (
         sorted({getattr(at, unit) for at in times}) for unit in ("hour", "minute", "second")
     )

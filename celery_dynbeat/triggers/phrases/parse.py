@@ -1,7 +1,7 @@
 """Triggers from words: "every 5 minutes", "weekdays at 9", "in 40 hours".
 
-docs/reference/triggers.md has the grammar. The words of a user are untrusted, so their length is
-limited, and they are read one by one. No regular expression matches more than one word.
+docs/reference/triggers.md has the grammar. User input is untrusted, so its length is limited,
+and it is read word by word. No regular expression matches more than one word.
 """
 
 import difflib
