@@ -128,8 +128,11 @@ class Calendars(Calls):
             now=self._context.now(session),
         )
         if not definition.get("dates", definition) and not allow_empty:
-            rule = "the calendar would have no day: pass allow_empty=True if it must be empty"
-            raise checks.invalid("dates", [], rule)
+            rule = "pass allow_empty=True if the calendar must be empty"
+            if ics is None:
+                raise checks.invalid("dates", [], f"the calendar would have no day: {rule}")
+            span = "from a year ago to 10 years ahead"
+            raise checks.invalid("ics", "the file", f"has no event {span}: {rule}")
         values = {
             "definition": json.dumps(definition, separators=(",", ":")),
             "timezone": zone,

@@ -30,7 +30,8 @@ POLICIES = ("after", "skip")
 #: The maximum number of windows of one owner or group.
 MAX_WINDOWS = 50
 _WHOLE_WEEK = (
-    "with the windows of groups, cover the whole week, so no run would be sent; leave some out"
+    "the windows of the owner and its groups cover the whole week, so no run would be sent; leave"
+    " some out"
 )
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DAY, _WEEK = 24 * 60, 7 * 24 * 60

@@ -180,8 +180,8 @@ def _before(session: Session, change: Change, *, latest: bool = False) -> Mappin
         is_new = edit.action == Action.RESTORE and edit.old_values is None
         if edit.action in _OTHER_SCHEDULE or is_new:
             rule = (
-                f"a later edit is a {edit.action!r} (id {edit.id}): the edits before it can be of"
-                " another schedule"
+                f"a later edit is a {edit.action!r} (id {edit.id}): the edits before it may be of"
+                " another schedule. Pass the values in its 'before' to update() instead"
             )
             raise checks.invalid("change_id", change.id, rule)
         if number >= MAX_LATER:
