@@ -58,7 +58,7 @@ def list_calendars(invocation: Invocation) -> None:
 @command("show", examples=("calendars show holidays-de", "calendars show holidays-de --json"))
 @_name
 def show(invocation: Invocation, *, name: str) -> None:
-    """Show a calendar, its days, and the number of schedules that use it.
+    """Show a calendar, its days, and how many schedules use it.
 
     Beat plans the schedules again after an edit of the calendar. The command shows how many of them
     still wait for that.

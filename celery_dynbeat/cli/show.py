@@ -1,11 +1,11 @@
 """``dynbeat show``: one schedule with its next fire times and last runs."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from celery_dynbeat.api import FireTime, OwnerSchedules, ScheduleInfo
+from celery_dynbeat.api import FireTime, ScheduleInfo
 from celery_dynbeat.api.results.base import as_json
 from celery_dynbeat.api.typed_text import format_retry
 from celery_dynbeat.cli.base.command import command
@@ -17,6 +17,9 @@ from celery_dynbeat.cli.quiet_hours import described as described_quiet_hours
 from celery_dynbeat.cli.schedule_columns import RUNS
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.ping_urls import masked
+
+if TYPE_CHECKING:
+    from celery_dynbeat.api import OwnerSchedules
 
 _EMPTY: tuple[Any, ...] = (None, "", [], {}, ())
 _DETAILS = (
@@ -69,7 +72,7 @@ def show(invocation: Invocation, *, name: str, count: int) -> None:
         invocation.show(columns, runs)
 
 
-def _quiet_hours(mine: OwnerSchedules) -> str:
+def _quiet_hours(mine: "OwnerSchedules") -> str:
     try:
         return "; ".join(
             described_quiet_hours(each, owner=mine.owner) for each in mine.quiet_hours()

@@ -227,7 +227,7 @@ def test_a_solar_schedule_with_an_invalid_place_is_rejected():
         (Cron("0 9 l * *"), "L, W, # and H"),
         (Cron("0 9 * * mon#2"), "L, W, # and H"),
         (Cron("0 9 13 * fri"), "day_or=False"),
-        (Cron("0 9 * * *", timezone="Asia/Seoul"), "zone of its application, UTC"),
+        (Cron("0 9 * * *", timezone="Asia/Seoul"), "give the Cron UTC"),
         (Every(days=1), "use a Cron"),
         (Every(60, anchor=START), "leave the anchor out"),
         (Once(START), "store it with create()"),

@@ -189,9 +189,9 @@ def test_a_group_has_the_runs_of_its_owners_and_no_others(schedules):
     with pytest.raises(RunNotFoundError, match="group 'org:7/'"):
         of_group.get_run(other.id)
     for owner in ("org:70", "org:7", ""):
-        with pytest.raises(InvalidScheduleError, match="calls of group 'org:7/'"):
+        with pytest.raises(InvalidScheduleError, match="these calls, group 'org:7/'"):
             of_group.runs(owner=owner)
-        with pytest.raises(InvalidScheduleError, match="calls of group 'org:7/'"):
+        with pytest.raises(InvalidScheduleError, match="these calls, group 'org:7/'"):
             of_group.changes(owner=owner)
 
 

@@ -100,9 +100,9 @@ def test_the_owner_of_a_filter_must_lie_in_the_group(schedules):
     assert owners_of(of_group.list(owner="org:7/a")) == ["org:7/a"]
     assert owners_of(of_group.list(owner=INNER)) == list(OWNERS[1:3])
     for owner in ("org:70", "org:7", ""):
-        with pytest.raises(InvalidScheduleError, match="calls of group 'org:7/'"):
+        with pytest.raises(InvalidScheduleError, match="these calls, group 'org:7/'"):
             of_group.list(owner=owner)
-    with pytest.raises(InvalidScheduleError, match="calls of owner 'org:7/a'"):
+    with pytest.raises(InvalidScheduleError, match="these calls, owner 'org:7/a'"):
         schedules.for_owner("org:7/a").list(owner=GROUP)
 
 

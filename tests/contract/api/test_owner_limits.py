@@ -39,7 +39,7 @@ def test_a_group_counts_the_schedules_of_all_its_owners_and_no_others(limited):
         error = caught.value
         assert (error.owner, error.limit_owner) == (owner, GROUP)
         assert (error.used, error.wanted, error.limit, error.setting) == (2, 1, 2, SETTING)
-        assert f"group 'org:7/' has 2 schedules and would create 1 more, {SETTING} = 2" in str(
+        assert f"group 'org:7/' has 2 schedules and would create 1 more, but {SETTING} = 2" in str(
             error
         )
 

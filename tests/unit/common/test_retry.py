@@ -79,7 +79,7 @@ def test_a_policy_survives_a_round_trip_through_json(policy, stored):
         ({"times": 1, "until_next_fire": 1}, "must be True or False"),
         ({"tmes": 1}, "retry: tmes = 1: there is no such argument; did you mean times?"),
         ({1: 1}, "there is no such argument"),
-        ({"delay": 5}, "retry: times is missing: add how many retries a run has at most"),
+        ({"delay": 5}, "retry: times is missing: add the largest number of retries of a run"),
     ],
 )
 def test_an_error_names_the_value_the_rule_and_the_fix(given, message):

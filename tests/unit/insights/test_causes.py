@@ -435,7 +435,7 @@ CASES = [
         },
         Cause.RAN,
         (
-            "The rerun of the fire time of 60 min ago started 0 ms late on worker celery@a and"
+            "The rerun of the fire time 60 min ago started 0 ms late on worker celery@a and"
             " succeeded after 60 s."
         ),
     ),

@@ -245,7 +245,7 @@ def test_exclusions_are_described_in_words(trigger, words):
     ("what", "zone", "field", "reason"),
     [
         ([], None, "excluded", "nothing is excluded"),
-        ([at(2026, 12, 25)], None, "excluded", r"its \.date\(\)"),
+        ([at(2026, 12, 25)], None, "excluded", r"pass \.date\(\) of the datetime"),
         (["2026-12-25"], None, "excluded", "datetime.date or a trigger"),
         ([[CHRISTMAS]], None, "excluded", "each an argument"),
         ([CHRISTMAS + n * DAY for n in range(367)], None, "excluded", "at most 366"),

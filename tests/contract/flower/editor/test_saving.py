@@ -106,7 +106,11 @@ def test_an_empty_policy_returns_to_the_default(pages, mine):
         ({"rule": "99 9 * * *"}, "rule", "99"),
         ({"rule": ""}, "rule", "the rule is empty"),
         ({"timezone": "Asia/Seol"}, "timezone", "did you mean 'Asia/Seoul'"),
-        ({"rule": "5m", "kind": "every", "timezone": "UTC"}, "timezone", "no wall clock"),
+        (
+            {"rule": "5m", "kind": "every", "timezone": "UTC"},
+            "timezone",
+            "does not depend on a time zone",
+        ),
         ({"args": "[1,"}, "args", "line 1, column 4"),
         ({"args": "{}"}, "args", "write a JSON array"),
         ({"kwargs": '{"a": 1, "a": 2}'}, "kwargs", "'a' occurs twice"),
