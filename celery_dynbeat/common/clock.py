@@ -20,6 +20,9 @@ STEP_THRESHOLD = timedelta(seconds=1)
 #: readings counts.
 GOOD_ROUND_TRIP = 0.005
 READINGS = 3
+#: Not the functions of the module, whose sequence an application may have seeded: threads of this
+#: package would change it.
+RANDOM = random.SystemRandom()
 
 
 class Clock(Protocol):
@@ -168,7 +171,7 @@ class BackOff:
         doublings = min(self._failures, _MAX_DOUBLINGS)
         delay: float = min(self._first * 2**doublings, self._maximum)
         self._failures += 1
-        return delay * random.uniform(1 - self._jitter, 1)  # noqa: S311 - not a secret
+        return delay * RANDOM.uniform(1 - self._jitter, 1)
 
     def reset(self) -> None:
         """Start again with ``first``, because an attempt succeeded."""

@@ -14,7 +14,6 @@ Answers to each failure:
 """
 
 import os
-import random
 import re
 import time
 import weakref
@@ -48,6 +47,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool, QueuePool
 
+from celery_dynbeat.common.clock import RANDOM
 from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.db import alias_of, connections
 from celery_dynbeat.db.connections import SingleStatements, forget_all, return_all
@@ -407,7 +407,7 @@ class Database:
                 if not self.capabilities.is_transient(error):
                     raise
             # Random, so that two transactions that collided do not collide again.
-            self.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - not a secret
+            self.sleep(pause * RANDOM.uniform(0.5, 1.5))
             pause *= 2
         return transaction()
 

@@ -1,5 +1,7 @@
 """Each delay of a back-off is twice the last one, up to a maximum."""
 
+import random
+
 import pytest
 
 from celery_dynbeat.common.clock import BackOff
@@ -48,3 +50,11 @@ def test_jitter_only_shortens_a_delay(jitter):
     delays = [BackOff(first=1.0, maximum=1.0, jitter=jitter).next_delay() for _ in range(1_000)]
 
     assert 1 - jitter <= min(delays) < max(delays) <= 1
+
+
+def test_a_delay_leaves_the_random_numbers_of_the_application_alone():
+    before = random.getstate()
+
+    BackOff(first=1.0, maximum=8.0, jitter=0.5).next_delay()
+
+    assert random.getstate() == before
