@@ -1,8 +1,9 @@
 """The days of an iCalendar file (RFC 5545), for a shared calendar.
 
 Each event becomes the dates on which it takes place, up to 10 years ahead. An event repeats on the
-clock of its own zone, the TZID of DTSTART. If the caller names a zone, each occurrence at a time of
-day then has the dates of that zone. Whole days, and times without a zone, are the same everywhere.
+clock of the zone that DTSTART names (TZID). If the caller names a zone, the occurrences at a time
+of day then have the dates of the caller's zone. Whole days, and times without a zone, are the same
+everywhere.
 """
 
 import re
@@ -36,7 +37,7 @@ MAX_EVENT_DAYS, MAX_OCCURRENCES = 366, 20_000
 HORIZON = timedelta(days=3653)
 #: Events before this span are left out, because no schedule needs them.
 _PAST = timedelta(days=366)
-#: The steps to find the days of one file: a few seconds.
+#: The number of steps to find the days of one file, which take a few seconds.
 STEPS = 2_000_000
 #: The steps to convert a time of the file into an instant. A VTIMEZONE takes a step more for some
 #: changes of its clock, because dateutil reads all of them for each time.
@@ -88,7 +89,7 @@ def dates_of(ics: object, *, timezone: str | None, now: datetime) -> Iterator[da
         raise
     except BudgetExceededError:
         raise _refused("is too costly to read: leave some of the events out") from None
-    # The parser reads a property late, and raises errors of many types for a malformed one.
+    # The parser reads a property late, and raises errors of many types if it is malformed.
     except Exception as error:
         reason = f"{type(error).__name__}: {str(error)[:200]}"
         raise _refused(f"has an event that cannot be read: {reason}") from error
@@ -262,7 +263,7 @@ def _series(events: list[Any], budget: _Budget) -> Iterator[tuple["_Event", Coll
     """
     series = defaultdict[Any, list[_Event]](list)
     for number, source in enumerate(events):
-        # Without a UID, each is a separate event.
+        # Events without a UID are separate events.
         uid = str(source["uid"]) if "uid" in source else number
         series[uid].append(_Event.of(source, budget))
     for found in series.values():
@@ -349,7 +350,7 @@ class _Event:
         return datetime.combine(at.date(), time()) if self.is_whole_day else _wall(at, self.home)
 
     def moment(self, at: date) -> datetime:
-        """Return what identifies an occurrence: its instant, or its wall time without a zone."""
+        """Return the value that identifies an occurrence: an instant or a naive wall time."""
         self.budget.spend(self.budget.moment_steps)
         wall = self.wall(at)
         if self.home is None:
@@ -418,12 +419,13 @@ class _Event:
         return str(type(rule)(parts).to_ical().decode())
 
     def _walls(self, text: str, *, since: date, until: date) -> Iterator[datetime]:
-        # Two days more: another zone can be a day ahead or behind. An earlier event has ended.
+        # Two days are added, because another zone can be a day ahead or behind. An earlier event
+        # has ended.
         start = datetime.combine(since, time(), UTC) - (MAX_EVENT_DAYS + 2) * _DAY
         end = datetime.combine(until, time.max, UTC) + 2 * _DAY
         try:
-            # Not dateutil: it takes a second for a rule that no day matches. The wall times are
-            # searched as times in UTC, which skips none.
+            # dateutil is not used, because it takes a second for a rule that no day matches. The
+            # wall times are searched as times in UTC, which skips none.
             cursor = RRule(text).cursor(self.budget)
             at = cursor.next_after(start)
             while at is not None and at <= end:
@@ -434,7 +436,7 @@ class _Event:
             raise _refused_event(self.source, what) from error
 
     def days(self, start: datetime, length: timedelta, zone: tzinfo | None) -> Iterator[date]:
-        """Yield the dates of an occurrence in ``zone``; None means the event's own zone."""
+        """Yield the dates of an occurrence in ``zone``. None means the zone of the event."""
         if length > (MAX_EVENT_DAYS + 1) * _DAY:
             raise _refused_event(self.source, f"lasts {length.days} days, at most {MAX_EVENT_DAYS}")
         # The end is not part of an event. It is at midnight, or at the start of the next whole day.

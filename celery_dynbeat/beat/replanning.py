@@ -110,8 +110,7 @@ def _plan(
         session, [row.id for row in needing], after=calendar.updated_at, until=now
     )
     since = {
-        row.id: max(calendar.updated_at, row.updated_at, decided.get(row.id, calendar.updated_at))
-        for row in needing
+        row.id: max(row.updated_at, decided.get(row.id, calendar.updated_at)) for row in needing
     }
     decisions = replan_rows(session, needing, now=now, settings=settings, since=since)
     write_plans(session, [each for each in decisions if each.is_change], now=now, settings=settings)

@@ -59,6 +59,7 @@ class BeatRuntime:
         )
         self._context = context
         self._left_to_sync: LeftOut = {}
+        self._postpone_sync()
         self._sync()
         self._publisher = Publisher(context.app, now=context.clock.now, tracer=context.tracer)
         self.dispatcher = Dispatcher(
@@ -92,8 +93,6 @@ class BeatRuntime:
 
     def _sync(self, *, only: "LeftOut | None" = None) -> None:
         """Write ``beat_schedule``. Entries that were left out are tried again."""
-        # First, so that an error of each try delays one pass in an interval and not each pass.
-        self._sync_at = time.monotonic() + self._context.settings.poll_interval.total_seconds()
         if only is not None or not self._context.database.read(self._is_synced):
             # A late import: it edits schedules with the API, a quarter of the modules of beat.
             from celery_dynbeat.beat import config_sync  # noqa: PLC0415
@@ -111,14 +110,17 @@ class BeatRuntime:
         recorded = store.get_beat_schedule(session.connection())
         return recorded is not None and recorded == digest_of(self._context, rows)
 
+    def _postpone_sync(self) -> None:
+        self._sync_at = time.monotonic() + self._context.settings.poll_interval.total_seconds()
+
     def _sync_again(self) -> None:
+        # First, so that an error of each try delays one pass in an interval and not each pass.
+        self._postpone_sync()
         clock, settings = self._context.clock, self._context.settings
         silent_since = clock.now() - effective_node_timeout(clock, settings)
         newer = partial(nodes.has_newer_beat, name=self._name, silent_since=silent_since)
-        if self._context.database.read(newer):
-            # That beat also tries them. Its entries may differ.
-            self._sync_at = time.monotonic() + settings.poll_interval.total_seconds()
-        else:
+        # A newer beat also tries them. Its entries may differ.
+        if not self._context.database.read(newer):
             self._sync(only=self._left_to_sync)
 
     def run_pass(self) -> timedelta:

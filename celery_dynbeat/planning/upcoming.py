@@ -34,12 +34,14 @@ class ProgressColumns(Protocol):
 class PlannedFireTime(NamedTuple):
     """An upcoming fire time, whether it becomes a run, and what quiet hours do to it.
 
-    ``quiet_note`` None means that they do nothing.
+    ``quiet_note=None`` means that they do nothing. ``is_overlapped`` means that it has no run
+    because of the overlap policy.
     """
 
     at: datetime
     has_run: bool = True
     quiet_note: str | None = None
+    is_overlapped: bool = False
 
 
 def iter_upcoming(
@@ -91,7 +93,7 @@ def iter_planned(
             together += 1
             left = None if left is None else left - 1
         # Beat applies min_interval before overlap.
-        if planned.has_run or planned.quiet_note == _OVERLAPPED:
+        if planned.has_run or planned.is_overlapped:
             fire_at = following(spec, fire_at)
         else:
             fire_at = spec.trigger.next_after(fire_at)
@@ -111,7 +113,7 @@ def _planned(
         return PlannedFireTime(fire_at, has_run=False, quiet_note=_SUPERSEDED)
     most = most_runs(spec)
     if not is_skipped and most is not None and together >= most:
-        return PlannedFireTime(fire_at, has_run=False, quiet_note=_OVERLAPPED)
+        return PlannedFireTime(fire_at, has_run=False, quiet_note=_OVERLAPPED, is_overlapped=True)
     note = spec.quiet.note(fire_at, jittered_at=jittered_at(spec, fire_at))
     return PlannedFireTime(fire_at, has_run=not is_skipped, quiet_note=note)
 

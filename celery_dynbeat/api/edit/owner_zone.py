@@ -27,7 +27,7 @@ def lock(context: Context, session: Session, owner: str, trigger: Trigger | None
     """
     if trigger is None or not trigger.needs_zone:
         return context.settings.timezone
-    return _timezone(context, lock_rows(context, session, [owner], zoned=[owner]).get(owner))
+    return timezone_of(context, lock_rows(context, session, [owner], zoned=[owner]).get(owner))
 
 
 def lock_rows(
@@ -85,12 +85,13 @@ def _completed(
     return {owner: _clock(context, owner, known) for owner in names}
 
 
-def _timezone(context: Context, own: OwnerValues | None) -> str:
+def timezone_of(context: Context, own: OwnerValues | None) -> str:
+    """Return the zone in the row of an owner, or the default zone."""
     return (own and own.timezone) or context.settings.timezone
 
 
 def _clock(context: Context, owner: str, known: Mapping[str, OwnerValues]) -> OwnerClock:
-    timezone = _timezone(context, known.get(owner))
+    timezone = timezone_of(context, known.get(owner))
     names = [name for name in (*groups_of(owner), owner) if name in known]
     stored = [(name, known[name].quiet_hours) for name in names]
     if all(value is None for _, value in stored):

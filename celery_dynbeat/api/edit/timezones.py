@@ -72,7 +72,7 @@ class TimezoneCalls(OwnerCalls):
         def work(session: Session) -> str:
             # Without the quiet hours, which SQL can have made unreadable.
             own = owners.values_of(session, [self.owner]).get(self.owner)
-            return (own and own.timezone) or self._context.settings.timezone
+            return owner_zone.timezone_of(self._context, own)
 
         return self._context.read(session, work)
 
