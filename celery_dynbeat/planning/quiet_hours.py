@@ -36,6 +36,9 @@ _WHOLE_WEEK = (
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DAY, _WEEK = 24 * 60, 7 * 24 * 60
 _TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)|24:00", re.ASCII)
+#: Characters of days and of a whole window: more than seven days and two times need. A search in a
+#: longer text would take long.
+_MAX_DAYS, _MAX_TEXT = 80, 100
 _TEXT = re.compile(r"(?:(\S+)\s+)?([^\s-]+)-([^\s-]+)", re.ASCII)
 _MINUTE, _MICROSECOND = timedelta(minutes=1), timedelta(microseconds=1)
 #: The maximum number of quiet times that one search passes, which is more than a year of nights.
@@ -79,7 +82,9 @@ class QuietHours:
 
         Raises InvalidScheduleError.
         """
-        match = _TEXT.fullmatch(text.strip()) if isinstance(text, str) else None
+        match = None
+        if isinstance(text, str) and len(text) <= _MAX_TEXT:
+            match = _TEXT.fullmatch(text.strip())
         if match is None:
             rule = "must be a text such as 'mon-fri 22:00-07:00' or '22:00-07:00'"
             raise _invalid("windows", text, rule)
@@ -107,7 +112,7 @@ def _minutes_of(field: str, value: object) -> int:
 
 def _days_of(value: object) -> Sequence[int]:
     rule = "must be days such as 'mon-fri', 'sat,sun' or '*'"
-    if not isinstance(value, str):
+    if not isinstance(value, str) or len(value) > _MAX_DAYS:
         raise _invalid("days", value, rule)
     days: set[int] = set()
     for part in ("mon-sun" if value == "*" else value.lower()).split(","):

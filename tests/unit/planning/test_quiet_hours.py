@@ -524,3 +524,16 @@ def test_the_runs_that_wait_for_the_end_of_a_window_count_for_max_runs(spec, min
     assert [each.at for each in upcoming if each.has_run] == [
         at for at, _ in passes(spec) if at > now
     ]
+
+
+def test_a_window_that_is_accepted_is_read_back():
+    longest = ",".join(f"{day}-{day}" for day in ("mon", "tue", "wed", "thu", "fri", "sat", "sun"))
+    window = QuietHours("22:00", "07:00", days=longest)
+
+    assert QuietHours.from_text(str(window)) == window
+    for make in (
+        lambda: QuietHours("22:00", "07:00", days="mon," * 30 + "mon"),
+        lambda: QuietHours.from_text("mon," * 30 + "mon 22:00-07:00"),
+    ):
+        with pytest.raises(InvalidScheduleError, match="such as"):
+            make()
