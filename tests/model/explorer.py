@@ -4,7 +4,11 @@ from collections import deque
 from dataclasses import dataclass
 
 from celery_dynbeat.common.states import Status
-from tests.model.machine import Beat, BrokenPromiseError, Machine, World
+from tests.model.machine import Beat, BrokenPromiseError, Machine, Worker, World
+from tests.model.steps import WORKERS, Row
+
+#: The other worker.
+OTHER = dict(zip(WORKERS, reversed(WORKERS), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +55,35 @@ def explore(machine: Machine, first: World) -> Exploration:
 def canonical(world: World) -> World:
     """Return one world for all worlds that behave in the same way.
 
-    Beats have no names. The message of a run that has ended is refused: a separate test proves it.
+    Beats have no names, and the two workers may change theirs. The message of a run that has ended
+    is refused: a separate test proves it.
     """
-    queue = set()
-    for message in world.queue:
-        row = world.rows[message.fire]
-        if row is None or row.unfinished or row.status == Status.LOST:
-            queue.add(message)
-    return world._replace(beats=tuple(sorted(world.beats)), queue=tuple(sorted(queue)))
+    rows, workers, beats = world.rows, world.workers, world.beats
+    queue = tuple([message for message in world.queue if _may_start(rows[message.fire])])
+    if not _in_order(rows, workers):
+        rows = tuple([None if row is None else _renamed(row) for row in rows])
+        workers = workers[::-1]
+    if beats[1] < beats[0]:
+        beats = beats[::-1]
+    return world._replace(rows=rows, queue=queue, beats=beats, workers=workers)
+
+
+def _may_start(row: Row | None) -> bool:
+    return row is None or row.unfinished or row.status == Status.LOST
+
+
+def _in_order(rows: tuple[Row | None, ...], workers: tuple[Worker, ...]) -> bool:
+    """Return whether the workers are ordered by their states, or by the rows if these are equal."""
+    # None cannot be compared.
+    first, second = ([() if part is None else part for part in one] for one in workers)
+    if first != second:
+        return first < second
+    names = [row.worker for row in rows if row is not None and row.worker is not None]
+    return not names or names[0] == WORKERS[0]
+
+
+def _renamed(row: Row) -> Row:
+    return row if row.worker is None else row._replace(worker=OTHER[row.worker])
 
 
 def is_settled(machine: Machine, world: World) -> bool:
@@ -89,7 +114,7 @@ def _unreached(backwards: list[list[int]], settled: list[int]) -> list[int]:
 
 
 def history(origin: list[tuple[int, str]], index: int) -> list[str]:
-    """Return the names of the moves that led to a world."""
+    """Return the names of the moves that led to a world. From move to move, w1 and w2 may swap."""
     names = []
     while index > 0:
         index, name = origin[index]

@@ -197,6 +197,9 @@ class Machine:
             yield from self._claim(world, index)
         if beat.published:
             yield Move("confirm", True, self._confirmed(world, index, beat))
+        if not world.faults:
+            return
+        if beat.published:
             yield from self._fault("confirm fails", self._beat(world, index, Beat(beat.outbox)))
         yield from self._fault("beat dies", self._beat(world, index, Beat()))
 
@@ -346,14 +349,17 @@ class Machine:
             worker = world.workers[index]._replace(job=job)
             started = self._row(decided, fire, after._replace(fresh=not worker.has_heartbeat))
             yield Move(name, True, self._set(self._cause(started, fire, -1), index, worker))
-            unknown = worker._replace(job=None, unknown_start=(fire, decision.attempt))
-            deferred = self._set(unexcused, index, unknown)
-            yield from self._defer(deferred, index, message, "its commit is not seen")
+            if world.faults:
+                unknown = worker._replace(job=None, unknown_start=(fire, decision.attempt))
+                deferred = self._set(unexcused, index, unknown)
+                yield from self._defer(deferred, index, message, "its commit is not seen")
         else:
             yield Move(name, True, decided)
         yield from self._defer(taken, index, message, "the database is unreachable")
 
     def _defer(self, world: World, index: int, message: Message, why: str) -> Iterator[Move]:
+        if not world.faults:
+            return
         copy = message._replace(redelivered=self.late)
         yield from self._fault(f"w{index} defers {message}: {why}", self._queue(world, copy))
 
@@ -374,8 +380,11 @@ class Machine:
         fire = job.message.fire
         if job.state == "running":
             yield Move(f"w{index} ends {fire}", True, self._ended(world, index, Status.SUCCEEDED))
-            buffered = self._set(world, index, worker._replace(job=job._replace(state="buffered")))
-            yield from self._fault(f"w{index} ends {fire}, the database is unreachable", buffered)
+            if world.faults:
+                unwritten = worker._replace(job=job._replace(state="buffered"))
+                buffered = self._set(world, index, unwritten)
+                name = f"w{index} ends {fire}, the database is unreachable"
+                yield from self._fault(name, buffered)
             if world.retries:
                 used = self._used_retry(world, fire)
                 sent = self._queue(used, Message(fire, job.attempt, job.message.retries + 1))

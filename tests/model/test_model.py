@@ -52,13 +52,13 @@ def check(record_property):
 
 
 @pytest.mark.parametrize(("on_lost", "late"), [EXTREMES[0], *long(EXTREMES[1], *OTHERS)])
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_two_fire_times_with_a_fault(check, request, sqlite_url, late, on_lost):
     results = check(sqlite_url, fires=2, late=late, faults=1, on_lost=on_lost)
 
     # The worlds follow from the results of the steps. So they are the same on a database on which
     # each step has the same result.
-    assert len(results) > 450
+    assert len(results) > 300
     for server in ("postgresql", "mariadb"):
         clock = FrozenClock(START)
         url = request.getfixturevalue(f"{server}_url")
@@ -67,13 +67,13 @@ def test_two_fire_times_with_a_fault(check, request, sqlite_url, late, on_lost):
 
 
 @pytest.mark.parametrize(("on_lost", "late"), [EXTREMES[0], *long(EXTREMES[1], *OTHERS)])
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_one_fire_time_with_two_faults(check, sqlite_url, late, on_lost):
     check(sqlite_url, fires=1, late=late, faults=2, on_lost=on_lost)
 
 
 @pytest.mark.parametrize(("on_lost", "late"), [*OTHERS, *long(*EXTREMES)])
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_one_fire_time_with_a_retry(check, sqlite_url, late, on_lost):
     # With redelivered messages, two faults make more worlds than fit into memory.
     faults = 2 if ALL and not late else 1
@@ -81,7 +81,7 @@ def test_one_fire_time_with_a_retry(check, sqlite_url, late, on_lost):
 
 
 @pytest.mark.parametrize(("on_lost", "late"), [*OTHERS, *long(*EXTREMES)])
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_one_fire_time_with_a_retry_policy(check, request, sqlite_url, late, on_lost):
     results = check(
         sqlite_url, fires=1, late=late, faults=1, retries=1, policy=True, on_lost=on_lost
@@ -96,12 +96,12 @@ def test_one_fire_time_with_a_retry_policy(check, request, sqlite_url, late, on_
             assert Steps(dynbeat, clock).repeat(results) == []
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_retry_policy_a_pause_and_a_delete(check, sqlite_url):
     check(sqlite_url, fires=2, late=False, faults=0, retries=1, edits=2, policy=True)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_pause_a_resume_and_a_delete(check, sqlite_url):
     check(sqlite_url, fires=2, late=False, faults=int(ALL), edits=2)
 
