@@ -1,7 +1,7 @@
 """Schedules of some users in all states, for the Flower demo."""
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from sqlalchemy import update
@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 USERS = range(1, 13)
 ZONES = ("Asia/Seoul", "Europe/Berlin", "America/New_York", "UTC")
 SECONDS = timedelta(seconds=1)
+HOLIDAYS = "public-holidays"
 HELD, BUSY, CARELESS = "user:11", "user:12", "user:10"
 
 
 def create(dynbeat: "Dynbeat") -> Sequence[ScheduleInfo]:
-    """Create the schedules and return them."""
+    """Create a calendar and the schedules, and return the schedules."""
+    with dynbeat.acting(actor="admin@example.com"):
+        dynbeat.calendars.put(HOLIDAYS, dates=_holidays())
     for number in USERS:
         with dynbeat.acting(actor=f"user{number}@example.com"):
             _create_of_user(dynbeat.schedules.for_owner(f"user:{number}"), number)
@@ -41,6 +44,12 @@ def change_states(dynbeat: "Dynbeat") -> None:
     dynbeat.context.database.run(_damage)
 
 
+def _holidays() -> Sequence[date]:
+    """Return the next New Year's Days, Labour Days and Christmas Days."""
+    year = datetime.now(UTC).year
+    return [date(year + n, *day) for n in range(2) for day in ((1, 1), (5, 1), (12, 25))]
+
+
 def _create_of_user(mine: "OwnerSchedules", number: int) -> None:
     zone = ZONES[number % len(ZONES)]
     mine.set_timezone(zone)
@@ -49,7 +58,8 @@ def _create_of_user(mine: "OwnerSchedules", number: int) -> None:
     mine.create("digest", task="mail.send_digest", kwargs=user, trigger=weekdays, tags=["mail"])
     interval = Every((20 + 5 * number) * SECONDS)
     mine.create("sync", task="calendar.sync", kwargs=user, trigger=interval, tags=["calendar"])
-    mine.create("weekly", task="report.build", args=["weekly"], trigger=Cron("0 18 * * fri"))
+    weekly = Cron("0 18 * * fri").on_business_day("previous", calendar=HOLIDAYS)
+    mine.create("weekly", task="report.build", args=["weekly"], trigger=weekly)
     first_of_month = Cron("30 7 1 * *")
     mine.create("invoice", task="report.build", args=["invoice"], trigger=first_of_month)
 
