@@ -28,7 +28,14 @@ from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.text import groups_of, is_group
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.planning import expires_at
-from celery_dynbeat.planning.admission import Used, admit, free_slots, is_recent, used_slots
+from celery_dynbeat.planning.admission import (
+    Used,
+    admit,
+    free_slots,
+    full_limit,
+    is_recent,
+    used_slots,
+)
 from celery_dynbeat.store import runs, slots
 
 if TYPE_CHECKING:
@@ -43,8 +50,8 @@ MAX_OWNERS = 100
 #: of slots that it frees.
 MAX_RUNS = 200
 #: The number of further waiting runs of an owner that are read, because some may be revoked or
-#: locked.
-SPARE = 10
+#: locked. If more of them are locked, up to MAX_LOCKED runs are read.
+SPARE, MAX_LOCKED = 10, 1_000
 
 
 class Pass(NamedTuple):
@@ -93,12 +100,22 @@ class Admission:
 
 
 class _Scope(NamedTuple):
-    """A locked scope: its slots in use, and the caps of its owners that have waiting runs."""
+    """A locked scope: its slots in use, and the caps of its owners that have waiting runs.
+
+    ``last_seen`` is the last of these owners if the scope has more of them, or else None.
+    """
 
     name: str
     last_owner: str
     used: Used
     caps: Mapping[str, Caps]
+    last_seen: str | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether the limits of the scope itself allow no further run."""
+        full = (full_limit(caps, self.used) for caps in self.caps.values())
+        return any(limit is not None and limit.owner == self.name for limit in full)
 
 
 def admit_waiting(session: Session, *, now: datetime, settings: Settings, after: str = "") -> Pass:
@@ -116,17 +133,13 @@ def admit_waiting(session: Session, *, now: datetime, settings: Settings, after:
         members[of_owner.scope if of_owner else owner].append(owner)
     locked = slots.lock_scopes(session, members)
     found = _slots_in_use(session, locked, settings=settings, now=now)
-    scopes = [
-        _Scope(
-            name,
-            locked[name],
-            used_slots(found.get(name, ()), now=now),
-            _caps_of_group(session, name, locked[name], settings=settings)
-            if is_group(name)
-            else {owner: caps[owner] for owner in members[name]},
-        )
-        for name in sorted(locked)
-    ]
+    scopes: list[_Scope] = []
+    for name in sorted(locked):
+        scope = _Scope(name, locked[name], used_slots(found.get(name, ()), now=now), {})
+        if is_group(name):
+            scopes.append(_with_owners_in_turn(session, scope, settings=settings))
+        else:
+            scopes.append(scope._replace(caps={owner: caps[owner] for owner in members[name]}))
     count = _admit(session, scopes, now=now)
     is_last = len(owners) < MAX_OWNERS
     return Pass(count, is_waiting=True, after="" if is_last else owners[-1])
@@ -138,15 +151,14 @@ def _known_caps(settings: Settings, owners: Iterable[str]) -> Mapping[str, Caps]
     return {owner: caps for owner, caps in found.items() if settings.knows_limits_of(owner)}
 
 
-def _caps_of_group(
-    session: Session, scope: str, last_owner: str, *, settings: Settings
-) -> Mapping[str, Caps]:
-    """Return the caps of the owners of a group that wait, from the next in turn on."""
-    owners = slots.waiting_owners(session, after=last_owner, limit=MAX_OWNERS, within=scope)
+def _with_owners_in_turn(session: Session, scope: _Scope, *, settings: Settings) -> _Scope:
+    """Return the scope of a group with its owners that wait, from the next in turn on."""
+    read = partial(slots.waiting_owners, session, limit=MAX_OWNERS, within=scope.name)
+    owners = read(after=scope.last_owner)
     if len(owners) < MAX_OWNERS:
-        first = slots.waiting_owners(session, after="", limit=MAX_OWNERS, within=scope)
-        owners = list(dict.fromkeys([*owners, *first]))[:MAX_OWNERS]
-    return _known_caps(settings, owners)
+        owners = list(dict.fromkeys([*owners, *read(after="")]))[:MAX_OWNERS]
+    last_seen = owners[-1] if len(owners) == MAX_OWNERS else None
+    return scope._replace(caps=_known_caps(settings, owners), last_seen=last_seen)
 
 
 def _slots_in_use(
@@ -174,28 +186,52 @@ def _slots_in_use(
 
 def _admit(session: Session, scopes: Sequence[_Scope], *, now: datetime) -> int:
     """Admit runs of the locked scopes. Return their number."""
-    waiting: dict[str, Sequence[WaitingRun]] = {}
+    free: dict[str, int] = {}
     for scope in scopes:
         for owner, caps in scope.caps.items():
-            free = free_slots(caps, scope.used, most=MAX_RUNS)
-            if free:
-                waiting[owner] = slots.oldest_waiting(session, owner=owner, limit=free + SPARE)
+            free[owner] = free_slots(caps, scope.used, most=MAX_RUNS)
+    ready = _lock_ready(session, free)
+    admitted: list[str] = []
+    for scope in scopes:
+        of_scope = {owner: ready.get(owner, ()) for owner in scope.caps}
+        given = admit(of_scope, scope.caps, scope.used, last_owner=scope.last_owner)
+        admitted += given.run_ids
+        last_owner = given.last_owner
+        if not given.run_ids and scope.last_seen is not None and not scope.is_full:
+            # These owners have reached limits that are not of the group. The others come next.
+            last_owner = scope.last_seen
+        if is_group(scope.name) and last_owner != scope.last_owner:
+            slots.set_last_owner(session, scope=scope.name, owner=last_owner)
+    slots.admit(session, admitted, now=now)
+    return len(admitted)
+
+
+def _lock_ready(session: Session, free: Mapping[str, int]) -> Mapping[str, Sequence[str]]:
+    """Lock the oldest waiting runs of each owner with ``free`` slots; return their ids."""
+    read = partial(slots.oldest_waiting, session)
+    waiting = {owner: read(owner=owner, limit=n + SPARE) for owner, n in free.items() if n}
+    ready = _lock_waiting(session, waiting)
+    # An application has locked the first runs, perhaps all waiting runs of one schedule.
+    locked = {
+        owner: read(owner=owner, limit=MAX_LOCKED)
+        for owner, rows in waiting.items()
+        if len(rows) == free[owner] + SPARE and len(ready[owner]) < free[owner]
+    }
+    return {**ready, **_lock_waiting(session, locked)}
+
+
+def _lock_waiting(
+    session: Session, waiting: Mapping[str, Sequence["WaitingRun"]]
+) -> Mapping[str, Sequence[str]]:
+    """Lock the runs that others have not locked, and delete the slots of those that have ended."""
     rows = [row for each in waiting.values() for row in each]
     # Paused, deleted or cancelled while they waited.
     slots.delete_slots(session, [row.slot_id for row in rows if not row.waits])
     unlocked = set(slots.free_waiting(session, [row.run_id for row in rows if row.waits]))
-    admitted: list[str] = []
-    for scope in scopes:
-        ready = {
-            owner: [row.run_id for row in waiting.get(owner, ()) if row.run_id in unlocked]
-            for owner in scope.caps
-        }
-        given = admit(ready, scope.caps, scope.used, last_owner=scope.last_owner)
-        admitted += given.run_ids
-        if is_group(scope.name) and given.last_owner != scope.last_owner:
-            slots.set_last_owner(session, scope=scope.name, owner=given.last_owner)
-    slots.admit(session, admitted, now=now)
-    return len(admitted)
+    return {
+        owner: [row.run_id for row in each if row.run_id in unlocked]
+        for owner, each in waiting.items()
+    }
 
 
 def _end_expired(session: Session, *, now: datetime, settings: Settings) -> None:

@@ -24,7 +24,7 @@ The sweep leases each run: it moves ``overdue_at`` to the future in the same tra
 beats never publish the same run at once. If beat dies, the next sweep after the lease repeats it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import NamedTuple
@@ -68,23 +68,32 @@ def take_overdue(
     """
     limit = settings.batch_size
     orphans = runs.revoke_orphans(session, now=now, limit=limit, since=since)
-    rows = _make_pending(session, runs.lock_overdue(session, now=now, limit=limit, since=since))
+    rows = runs.lock_overdue(session, now=now, limit=limit, since=since)
+    leased = {row.id for row in rows if row.status == Status.RETRYING}
     active = _revoke_paused(session, rows, now=now)
-    publishable = _fail_unpublishable(session, active, now=now, settings=settings)
+    leased_until = now + settings.dispatch_timeout
+    active = _make_pending(session, active, leased_until=leased_until)
+    publishable = _fail_unpublishable(session, active, leased, now=now, settings=settings)
     live = _expire(session, publishable, now=now)
-    overdue_at = now + settings.dispatch_timeout
-    runs.lease(session, [each.run.run_id for each in live], overdue_at=overdue_at)
+    unleased = [each.run.run_id for each in live if each.run.run_id not in leased]
+    runs.lease(session, unleased, overdue_at=leased_until)
     buffered = _buffered(session, [each.row for each in live], now=now, settings=settings)
     outgoing = [each.run for each in live if each.run.run_id not in buffered]
     return Swept(orphans + len(rows), outgoing)
 
 
-def _make_pending(session: Session, rows: Sequence[OverdueRun]) -> Sequence[OverdueRun]:
-    """Move the retrying runs to pending; return all rows as they are then."""
+def _make_pending(
+    session: Session, rows: Sequence[OverdueRun], *, leased_until: datetime
+) -> Sequence[OverdueRun]:
+    """Move the retrying runs to pending and lease them; return all rows as they are then.
+
+    One UPDATE does both: a second one of the same row makes PostgreSQL check the foreign key, which
+    waits for a schedule that another transaction has locked.
+    """
     retrying = [row.id for row in rows if row.status == Status.RETRYING]
     if not retrying:
         return rows
-    runs.make_retries_pending(session, retrying)
+    runs.make_retries_pending(session, retrying, leased_until=leased_until)
     return [
         row._replace(status=Status.PENDING, retries=row.retries + 1)
         if row.status == Status.RETRYING
@@ -103,7 +112,12 @@ def _revoke_paused(
 
 
 def _fail_unpublishable(
-    session: Session, rows: Sequence[OverdueRun], *, now: datetime, settings: Settings
+    session: Session,
+    rows: Sequence[OverdueRun],
+    leased: Container[str],
+    *,
+    now: datetime,
+    settings: Settings,
 ) -> Sequence[_Publishable]:
     """Fail the runs that must not or cannot be sent; return the others."""
     publishable: list[_Publishable] = []
@@ -115,21 +129,20 @@ def _fail_unpublishable(
             )
         # A task that is no longer allowed, unreadable arguments: only this run is affected.
         except Exception as error:  # noqa: BLE001
-            _fail(session, row, error, now=now, settings=settings)
+            if not _fail(session, row, error, now=now) and row.id not in leased:
+                runs.lease(session, [row.id], overdue_at=now + settings.dispatch_timeout)
     return publishable
 
 
-def _fail(
-    session: Session, row: OverdueRun, error: Exception, *, now: datetime, settings: Settings
-) -> None:
+def _fail(session: Session, row: OverdueRun, error: Exception, *, now: datetime) -> bool:
+    """Fail the run and quarantine its schedule; return False if the schedule is locked."""
     text = format_error(error)
     quarantine = partial(due.quarantine, schedule_id=row.schedule_id, version=row.version)
     try:
         is_quarantined = quarantine(session, error=text)
     except RowLockedError:
         # Both later: the error of the schedule explains why its run failed.
-        runs.lease(session, [row.id], overdue_at=now + settings.dispatch_timeout)
-        return
+        return False
     runs.mark_unpublishable(session, run_id=row.id, now=now, error=str(error))
     unpublishable = events.RunUnpublishable(
         run_id=row.id,
@@ -145,6 +158,7 @@ def _fail(
             schedule_id=row.schedule_id, owner=row.owner, schedule=row.name, error=text, at=now
         )
         emit_on_commit(session, quarantined)
+    return True
 
 
 def _expire(

@@ -244,8 +244,8 @@ def lease(session: Session, ids: Sequence[str], *, overdue_at: datetime) -> int:
     return update_free(session, *unstarted, values={"overdue_at": overdue_at})
 
 
-def make_retries_pending(session: Session, ids: Sequence[str]) -> int:
-    """Move retrying runs whose retry beat sends to pending, and return their number.
+def make_retries_pending(session: Session, ids: Sequence[str], *, leased_until: datetime) -> int:
+    """Move retrying runs whose retry beat sends to pending, and lease them; return their number.
 
     They must be locked.
     """
@@ -256,6 +256,7 @@ def make_retries_pending(session: Session, ids: Sequence[str]) -> int:
         .where(Run.id.in_(ids), Run.status.in_(SEND_RETRY.sources))
         .values(
             status=Status.PENDING,
+            overdue_at=leased_until,
             retry_at=None,
             started_at=None,
             # A second delivery of the message of the failed attempt has the previous count.

@@ -10,6 +10,7 @@ from celery_dynbeat.db import statements
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import RUNS, SCHEDULES
 from celery_dynbeat.db.statements import force_index, in_index_order
+from celery_dynbeat.store.runs import MAX_IN_LIST, lock_free
 
 #: Runs in one UPDATE with CASE, which compares each run with each id.
 _RUNS = 100
@@ -45,12 +46,16 @@ def of_runs(session: Session, run_ids: Sequence[str]) -> Mapping[str, RunContext
 
 @in_index_order
 def store(session: Session, contexts: Mapping[str, str]) -> None:
-    """Store the trace contexts of runs, by their id.
+    """Store the trace contexts of runs, by their id, except of runs that others have locked.
 
     Workers that start these runs wait for the transaction, so it must not need a round trip per
-    run.
+    run. A run without its context starts another trace.
     """
-    connection, ids = session.connection(), list(contexts)
+    parts = statements.in_parts(list(contexts), MAX_IN_LIST)
+    ids = [run_id for part in parts for run_id in lock_free(session, part)]
+    if not ids:
+        return
+    connection = session.connection()
     capabilities = capabilities_of(connection.dialect)
     if capabilities.has_json_recordset or capabilities.embedded:
         rows = [{"id": run_id, "traceparent": contexts[run_id]} for run_id in ids]

@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import create_engine, delete, event, select
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import Cron, Every, beat, transitions
+from celery_dynbeat import Cron, Every, Retry, beat, transitions
 from celery_dynbeat.alerts.alert_pass import AlertPass
 from celery_dynbeat.beat import config_sync
 from celery_dynbeat.beat.maintenance import prune, prune_changes
@@ -30,6 +30,7 @@ from celery_dynbeat.db.calendar_models import CALENDARS, LINKS, Calendar, Schedu
 from celery_dynbeat.db.models import Application, Base, Change, Hold, NodeKind, Run, Schedule
 from celery_dynbeat.db.slot_models import SLOT_SCOPES
 from celery_dynbeat.process.heartbeat import HeartbeatWriter
+from celery_dynbeat.store.runs import traces
 from celery_dynbeat.testing import ManualBeat, RecordingPublisher
 from celery_dynbeat.worker import outcome_recorder
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
@@ -538,3 +539,94 @@ def database_functions():
     return [
         each for each in found if {"session", "database"} & {*inspect.signature(each).parameters}
     ]
+
+
+@pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_a_retry_of_the_policy_does_not_wait_for_its_locked_schedule(limited, clock, is_paused):
+    dynbeat = limited()
+    site_beat, worker = ManualBeat(dynbeat), WorkerStub(dynbeat)
+    mine = dynbeat.schedules.for_owner(HELD)
+    mine.create("n", task="t", trigger=MINUTELY, max_runs=1, retry=Retry(times=2, delay=10))
+    clock.advance(60 * SECOND)
+    worker.heartbeat()
+    site_beat.run_until_idle()
+    (run,) = site_beat.publisher.sent
+    assert worker.start(run)
+    retry_at = clock.now() + 10 * SECOND
+    worker.finish(run, Status.RETRYING, retry_at=retry_at, sent_by_beat=True)
+    if is_paused:
+        execute(dynbeat, "UPDATE dynbeat_schedule SET enabled = :no", no=False)
+    clock.advance(60 * SECOND)
+    worker.heartbeat()
+    engine = create_engine(dynbeat.context.database.engine.url, isolation_level="READ COMMITTED")
+
+    with failing_waits(dynbeat.context.database.engine) as waits, Session(engine) as holder:
+        holder.execute(select(Schedule).with_for_update())
+        site_beat.run_until_idle()
+        assert waits == []
+        holder.rollback()
+    engine.dispose()
+
+    # MariaDB skips a run whose schedule is locked.
+    site_beat.run_until_idle()
+    assert [each.retries for each in site_beat.publisher.sent] == ([0] if is_paused else [0, 1])
+    assert mine.runs("n").items[0].status == ("revoked" if is_paused else "sent")
+
+
+@pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
+def test_the_trace_of_a_run_that_a_pause_has_locked_is_not_stored(limited, clock):
+    dynbeat = limited(traces=True)
+    for owner in (HELD, FREE):
+        dynbeat.schedules.for_owner(owner).create("n", task="t", trigger=MINUTELY)
+    engine = create_engine(dynbeat.context.database.engine.url, isolation_level="READ COMMITTED")
+    contexts = {}
+
+    with failing_waits(dynbeat.context.database.engine) as waits, Session(engine) as holder:
+
+        def pause(point):
+            if point == "published":
+                dynbeat.schedules.for_owner(HELD).pause("n", session=holder)
+                holder.flush()
+
+        site_beat = ManualBeat(dynbeat, failpoint=pause)
+        clock.advance(60 * SECOND)
+        site_beat.tick()
+        contexts = {run.run_id: f"00-{0xA:032x}-{0xB:016x}-01" for run in site_beat.publisher.sent}
+        dynbeat.context.database.run(partial(traces.store, contexts=contexts))
+        holder.rollback()
+    engine.dispose()
+
+    assert waits == []
+    statement = select(Run.owner).where(Run.traceparent.is_not(None))
+    stored = dynbeat.context.database.read(lambda session: session.scalars(statement).all())
+    assert (len(contexts), stored) == (2, [FREE])
+
+
+@pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
+def test_waiting_runs_that_an_application_has_locked_delay_no_other_schedule(limited, clock):
+    dynbeat = limited(max_running_per_owner=1)
+    site_beat, worker = ManualBeat(dynbeat), WorkerStub(dynbeat)
+    mine = dynbeat.schedules.for_owner(HELD)
+    for name in ("a", "b"):
+        mine.create(name, task="t", trigger=LATER)
+    for name in [*["a"] * 30, "b"]:
+        mine.run_now(name)
+        clock.advance(SECOND)
+    worker.heartbeat()
+    site_beat.run_until_idle()
+    (first,) = site_beat.publisher.sent
+    assert worker.start(first)
+    engine = create_engine(dynbeat.context.database.engine.url, isolation_level="READ COMMITTED")
+
+    with failing_waits(dynbeat.context.database.engine) as waits, Session(engine) as holder:
+        waiting = select(Run).where(Run.name == "a", Run.status == Status.PENDING)
+        assert len(holder.scalars(waiting.with_for_update()).all()) == 29
+        worker.finish(first)
+        clock.advance(SECOND)
+        site_beat.run_until_idle()
+        holder.rollback()
+    engine.dispose()
+
+    assert waits == []
+    assert [run.name for run in site_beat.publisher.sent] == ["a", "b"]
