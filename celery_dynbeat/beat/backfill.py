@@ -21,6 +21,7 @@ from celery_dynbeat.beat.holding import quarantine_of
 from celery_dynbeat.beat.request_batch import (
     BATCH_PAUSE,
     Batch,
+    Recorded,
     UnusableRequestError,
     busy_schedules,
     exclusive_schedules,
@@ -39,7 +40,7 @@ from celery_dynbeat.planning.backfill_planning import (
     remainder_of,
     select_missing,
 )
-from celery_dynbeat.planning.plan import MICROSECOND, OutgoingRun, Skip
+from celery_dynbeat.planning.plan import MICROSECOND, Skip
 from celery_dynbeat.store import requests, runs
 from celery_dynbeat.store.runs import skips
 from celery_dynbeat.store.schedules import calendars_of, due, run_rows
@@ -101,23 +102,23 @@ def _run_batch(
         return _wait_or_end(request, schedule, spec, now)
     present = requests.fire_times_with_run(session, schedule_id=schedule.id, instants=window)
     selection = select_missing(window, present=present, capacity=capacity)
-    outgoing = _record(
+    recorded = _record(
         session, request, schedule, whole, selection.missing, now=now, settings=settings
     )
-    created = request.created + len(outgoing)
-    excluded = request.excluded + len(selection.done) - len(outgoing)
+    created = request.created + len(recorded.run_ids)
+    excluded = request.excluded + len(selection.done) - len(recorded.run_ids)
     values: dict[str, Any] = {
         "created": created,
         "excluded": excluded,
-        "unfinished_ids": [*unfinished, *(run.run_id for run in outgoing)],
+        "unfinished_ids": [*unfinished, *recorded.run_ids],
         "after_at": selection.done[-1],
         # If all fire times already had runs, no run was created. Continue without a pause.
-        "next_run_at": now + BATCH_PAUSE if outgoing else now,
+        "next_run_at": now + BATCH_PAUSE if recorded.run_ids else now,
     }
     is_last = created + excluded >= request.total or not fire_times(
         spec, after=selection.done[-1], until=request.until, limit=1
     )
-    return Batch(outgoing, values | _ended(now) if is_last else values)
+    return Batch(recorded.outgoing, values | _ended(now) if is_last else values)
 
 
 def _window(request: Row, schedule: Row, spec: ScheduleSpec) -> list[datetime]:
@@ -150,7 +151,7 @@ def _record(
     *,
     now: datetime,
     settings: Settings,
-) -> Sequence[OutgoingRun]:
+) -> Recorded:
     remainders = _remainders(session, schedule, spec, missing)
     if schedule.skipped_until is not None:
         skips.remove(session, schedule_id=schedule.id, instants=missing)
@@ -169,7 +170,8 @@ def _record(
     for remainder in remainders.values():
         if remainder.older is not None:
             _add_skipped(session, schedule, remainder.older, now)
-    return [run for run in new if run.run_id in added and run.run_id not in waiting]
+    run_ids = [run.run_id for run in new if run.run_id in added]
+    return Recorded(run_ids, [run for run in new if run.run_id in added - waiting])
 
 
 def _remainders(

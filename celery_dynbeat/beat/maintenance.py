@@ -67,8 +67,9 @@ from celery_dynbeat.telemetry import emit, emit_on_commit, events, has_listeners
 from celery_dynbeat.transitions import EndedAttempts, end_attempts, settle_deferred
 
 BATCH_SIZE = 500
-#: After a scan, the next one waits for at least this multiple of the scan's duration.
-IDLE_FACTOR = 20
+#: After a scan, the next one waits for at least this multiple of the scan's duration, but at most
+#: MAX_IDLE: the clock may have been set forward during the scan.
+IDLE_FACTOR, MAX_IDLE = 20, timedelta(days=1)
 BATCH_PAUSE = timedelta(milliseconds=100)
 SCAN_INTERVAL = timedelta(minutes=10)
 #: After the start of beat, the first scan waits this long, because due schedules come first.
@@ -157,7 +158,8 @@ class PruneCursor(PruneTimer):
             return
         # A scan also reads the rows that stay, so after a long scan, the next one starts later.
         self._scan_started_at = None
-        self.next_at = now + max(SCAN_INTERVAL, IDLE_FACTOR * (now - started_at))
+        idle = min(IDLE_FACTOR * (now - started_at), MAX_IDLE)
+        self.next_at = now + max(SCAN_INTERVAL, idle)
 
 
 class ChangeTimer(PruneTimer):
@@ -298,6 +300,7 @@ class Maintenance:
         self._settings = settings
         self._interval = settings.node_timeout / RESCUES_PER_NODE_TIMEOUT
         self._rescued_at: datetime | None = None
+        self._terminated_at: datetime | None = None
         self._already_warned: frozenset[int] = frozenset()
         #: The database was unreachable, so the heartbeats of other nodes failed as well.
         self.had_outage = False
@@ -323,8 +326,7 @@ class Maintenance:
 
     def rescue(self, now: datetime) -> int:
         """Rescue and resend runs if it is time; return how many runs were changed."""
-        # A ``now`` before the last time means that the clock was set back.
-        if self._rescued_at is not None and timedelta(0) <= now - self._rescued_at < self._interval:
+        if self._is_within_interval(self._rescued_at, now):
             return 0
         rescued = self._rescue_runs(now)
         settled = self._settle(now)
@@ -353,7 +355,15 @@ class Maintenance:
         )
         return ended.count
 
+    def _is_within_interval(self, last: datetime | None, now: datetime) -> bool:
+        # A ``now`` before the last time means that the clock was set back.
+        return last is not None and timedelta(0) <= now - last < self._interval
+
     def _terminate_again(self, now: datetime) -> None:
+        # A rescue that has more to do is repeated at once, but workers need time to end runs.
+        if self._is_within_interval(self._terminated_at, now):
+            return
+        self._terminated_at = now
         # Workers may have missed the first request, or beat may have died before it sent the
         # request.
         before, limit = now - self._interval, self._settings.batch_size

@@ -28,6 +28,13 @@ class Batch(NamedTuple):
     values: Mapping[str, Any]
 
 
+class Recorded(NamedTuple):
+    """The ids of new runs of a request, and those of the runs that do not wait for a slot."""
+
+    run_ids: Sequence[str]
+    outgoing: Sequence[OutgoingRun]
+
+
 def wait(until: datetime) -> Batch:
     """Return an empty batch. Make the request due again at ``until``."""
     return Batch((), {"next_run_at": until})

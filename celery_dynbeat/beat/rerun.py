@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.beat.request_batch import (
     BATCH_PAUSE,
     Batch,
+    Recorded,
     busy_schedules,
     exclusive_schedules,
     unfinished_runs,
@@ -67,10 +68,10 @@ def next_batch(session: Session, request: Row, *, now: datetime, settings: Setti
         session, found.candidates, capacity=capacity, now=now, settings=settings
     )
     selection = _recheck(session, request, select_reruns(found.candidates, state))
-    outgoing = _record(session, request, selection, state.runnable, now=now, settings=settings)
+    recorded = _record(session, request, selection, state.runnable, now=now, settings=settings)
     values = _progress(request, found, selection, now=now, settings=settings)
-    values["unfinished_ids"] = [*unfinished, *(run.run_id for run in outgoing)]
-    return Batch(outgoing, values)
+    values["unfinished_ids"] = [*unfinished, *recorded.run_ids]
+    return Batch(recorded.outgoing, values)
 
 
 def _find(session: Session, request: Row, *, capacity: int) -> _Found:
@@ -167,9 +168,9 @@ def _record(
     *,
     now: datetime,
     settings: Settings,
-) -> Sequence[OutgoingRun]:
+) -> Recorded:
     if not selection.chosen:
-        return []
+        return Recorded((), ())
     # Later than the request, because the search of the request must not find its reruns.
     created_at = max(now, request.created_at + MICROSECOND)
     overdue_at = now + settings.dispatch_timeout
@@ -201,8 +202,11 @@ def _record(
 
     schedules.touch(session, sorted({run.schedule_id for run in outgoing}))
     added = add_reruns(session, records, is_reserved=is_reserved, settings=settings)
-    unsent = added.repeated | added.waiting
-    return [run for run in outgoing if run.run_id not in unsent]
+    recorded = [run for run in outgoing if run.run_id not in added.repeated]
+    return Recorded(
+        [run.run_id for run in recorded],
+        [run for run in recorded if run.run_id not in added.waiting],
+    )
 
 
 def _progress(

@@ -232,6 +232,25 @@ def test_beat_prunes_in_small_batches_with_a_pause_after_each(dynbeat, clock, be
     assert left(dynbeat) == 0
 
 
+def test_a_clock_that_is_set_forward_during_a_scan_delays_the_next_by_a_day_at_most(
+    dynbeat, clock, beat, monkeypatch
+):
+    monkeypatch.setattr(maintenance, "BATCH_SIZE", 4)
+    old_runs(dynbeat, 6)
+    beat.tick()
+    clock.advance(FIRST_DELAY)
+    beat.tick()
+    assert left(dynbeat) == 2
+    clock.advance(30 * DAY)
+    beat.tick()
+    assert left(dynbeat) == 0
+
+    old_runs(dynbeat, 1)
+    clock.advance(DAY)
+    beat.tick()
+    assert left(dynbeat) == 0
+
+
 def test_beat_does_not_prune_during_a_backlog(database_url, clock):
     with application(database_url, clock=clock, batch_size=2) as dynbeat:
         mine, beat = dynbeat.schedules.for_owner("user:42"), ManualBeat(dynbeat)

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from celery_dynbeat import Once
+from celery_dynbeat import Cron, Once
 from celery_dynbeat.api.usage import usage_of
 from celery_dynbeat.beat.admission import admit_waiting
 from celery_dynbeat.db.models import NodeKind
@@ -356,6 +356,72 @@ def test_a_backfill_comes_after_the_fire_times_of_its_owner(limited, clock):
         "backfill",
         "schedule",
         *["backfill"] * 4,
+    ]
+
+
+def test_the_batches_of_a_backfill_include_runs_that_wait(limited, clock):
+    dynbeat = limited(max_running_per_owner=2)
+    mine = dynbeat.schedules.for_owner(OWNER)
+    mine.create("n", task="t", trigger=Cron("* * * * *"))
+    beat = ManualBeat(dynbeat)
+    beat.run_until_idle()
+    hour_ago = START - timedelta(hours=1)
+    request = mine.backfill("n", since=hour_ago, until=START, batch_size=5)
+    beat.run_until_idle()
+
+    found = mine.get_request(request.id)
+    assert (found.total, found.created, found.excluded) == (60, 5, 0)
+    assert statuses(dynbeat) == {"sent": 2, "pending": 3}
+    mine.cancel_request(request.id)
+    clock.advance(10 * SECOND)
+    beat.run_until_idle()
+    assert statuses(dynbeat) == {"revoked": 5}
+
+
+def test_the_batches_of_a_rerun_include_runs_that_wait(limited, clock):
+    dynbeat = limited()
+    create(dynbeat, 20)
+    clock.move_to(DUE)
+    beat = ManualBeat(dynbeat)
+    beat.run_until_idle()
+    for run in beat.publisher.sent:
+        start(dynbeat, run.run_id)
+        end(dynbeat, run.run_id, "failed")
+    clock.advance(SECOND)
+    dynbeat = limited(max_running_per_owner=2)
+    beat = ManualBeat(dynbeat)
+    mine = dynbeat.schedules.for_owner(OWNER)
+    request = mine.rerun_many(since=START, batch_size=5)
+    for _ in range(10):
+        clock.advance(SECOND)
+        beat.run_until_idle()
+
+    found = mine.get_request(request.id)
+    assert (found.total, found.created, found.excluded) == (20, 5, 0)
+    assert statuses(dynbeat, origin="rerun") == {"sent": 2, "pending": 3}
+    mine.cancel_request(request.id)
+    assert statuses(dynbeat, origin="rerun") == {"revoked": 5}
+
+
+def test_owners_at_their_own_limits_do_not_block_the_others_of_a_large_group(
+    limited, clock, monkeypatch
+):
+    monkeypatch.setattr("celery_dynbeat.beat.admission.MAX_OWNERS", 3)
+    dynbeat = limited(max_running_per_owner=1, owner_limits={"g/": {"max_running": 100}})
+    for number in range(8):
+        create(dynbeat, 2, owner=f"g/{number}")
+    create(dynbeat, 1, owner="g/6x", at=DUE + SECOND)
+    clock.move_to(DUE)
+    beat = ManualBeat(dynbeat)
+    for _ in range(20):
+        beat.run_until_idle()
+        clock.advance(SECOND)
+
+    # One run of each owner, although none of them has ended.
+    assert sorted(run.owner for run in beat.publisher.sent) == [
+        *(f"g/{n}" for n in range(7)),
+        "g/6x",
+        "g/7",
     ]
 
 

@@ -5,13 +5,15 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import DispatchError
+from celery_dynbeat import DispatchError, Every
 from celery_dynbeat.beat import maintenance
-from celery_dynbeat.beat.maintenance import MAX_RETRIES, NOT_ENDED
+from celery_dynbeat.beat.maintenance import MAX_RETRIES, NOT_ENDED, RESCUES_PER_NODE_TIMEOUT
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.testing import ManualBeat, RecordingPublisher
-from tests.support.applications import MINUTELY
+from tests.support.applications import MINUTELY, START
 from tests.support.worker_stub import WorkerStub
 
+MINUTE = timedelta(minutes=1)
 REFUSAL = "beat may not write"
 
 
@@ -79,7 +81,7 @@ def replace_one(mine, clock, beat, broker, worker):
 
 
 def error_of(mine, run):
-    return next(found.error for found in mine.runs() if found.id == run.run_id)
+    return next(found.error for found in mine.runs(run.name) if found.id == run.run_id)
 
 
 def warnings(caplog):
@@ -197,3 +199,37 @@ def test_a_later_claim_sends_no_request_for_a_run_that_was_replaced_before(
 
     # By the first claim, and by the maintenance of this pass.
     assert broker.terminated == [run.run_id] * 2
+
+
+def test_many_schedules_that_recover_send_no_further_request(
+    dynbeat, mine, clock, beat, broker, worker
+):
+    mine.create("n", task="t", trigger=MINUTELY, overlap="cancel_previous")
+    names = [f"o{number}" for number in range(100)]
+    for name in names:
+        mine.create(name, task="t", trigger=Every(timedelta(days=1), anchor=START + MINUTE))
+    clock.advance(MINUTE)
+    worker.heartbeat()
+    beat.run_until_idle()
+    first = next(run for run in broker.sent if run.name == "n")
+    assert all(worker.start(run) for run in broker.sent)
+    for run in broker.sent:
+        if run.name != "n":
+            worker.finish(run, Status.FAILED)
+    clock.advance(MINUTE)
+    worker.heartbeat()
+    beat.run_until_idle()
+    mine.pause("n")
+    for name in names:
+        mine.run_now(name)
+    beat.run_until_idle()
+    # They recover just before the next maintenance, which corrects a few of them at a time.
+    clock.advance(dynbeat.context.settings.node_timeout / RESCUES_PER_NODE_TIMEOUT)
+    worker.heartbeat()
+    for run in [run for run in broker.sent if run.origin == "manual"]:
+        assert worker.start(run)
+        worker.finish(run)
+    beat.run_until_idle()
+
+    assert broker.terminated == [first.run_id] * 2
+    assert error_of(mine, first) is None
