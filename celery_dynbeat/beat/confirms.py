@@ -7,8 +7,9 @@
     declined, perhaps sent before               -> sent: a message may be in the queue, and that may
                                                    be the reason why the application declined
 
-No earlier call can have published a run before ``dynbeat_dispatch_timeout`` has passed. After that,
-beat may have died before it confirmed the run, or the broker may not have confirmed the message.
+No earlier call can have published a run before ``dynbeat_dispatch_timeout`` has passed since it was
+created, or got its slot. After that, beat may have died before it confirmed the run, or the broker
+may not have confirmed the message.
 
 An executor runs one call at a time, in order: in the calling thread, or in a background thread. The
 caller learns of an error at its next call of ``submit``, ``check`` or ``result``.
@@ -133,7 +134,7 @@ class Confirms:
         """
         now = self._clock.now()
         declined = [run for run in outgoing if run.run_id in published.declined]
-        unsent = [run.run_id for run in declined if not self._may_have_been_sent(run, now)]
+        unsent = self._unsent(declined, now) if declined else ()
         revoked: defaultdict[str, list[str]] = defaultdict(list)
         for run_id in unsent:
             revoked[published.declined[run_id]].append(run_id)
@@ -162,9 +163,22 @@ class Confirms:
 
         return confirm
 
-    def _may_have_been_sent(self, run: OutgoingRun, now: datetime) -> bool:
-        age = now - created_at(run.run_id)
-        return bool(run.attempt or run.unstarted_since or age >= self._settings.dispatch_timeout)
+    def _unsent(self, declined: Sequence[OutgoingRun], now: datetime) -> Sequence[str]:
+        """Return the ids of the declined runs of which no message can be in the queue."""
+        new = [run.run_id for run in declined if run.is_new_retry]
+        unstarted = [
+            run.run_id
+            for run in declined
+            if not (run.is_new_retry or run.attempt or run.unstarted_since)
+        ]
+        since = {run_id: created_at(run_id) for run_id in unstarted}
+        if unstarted and self._settings.may_cap_runs:
+            # A late import: few installations limit runs.
+            from celery_dynbeat.store import slots  # noqa: PLC0415
+
+            since |= self._database.read(partial(slots.admitted_at, run_ids=unstarted))
+        timeout = self._settings.dispatch_timeout
+        return new + [run_id for run_id in unstarted if now - since[run_id] < timeout]
 
     def start_again(self, now: datetime) -> None:
         """Start to mark runs as sent that were locked before.

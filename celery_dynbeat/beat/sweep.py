@@ -78,7 +78,11 @@ def take_overdue(
     unleased = [each.run.run_id for each in live if each.run.run_id not in leased]
     runs.lease(session, unleased, overdue_at=leased_until)
     buffered = _buffered(session, [each.row for each in live], now=now, settings=settings)
-    outgoing = [each.run for each in live if each.run.run_id not in buffered]
+    outgoing = [
+        each.run._replace(is_new_retry=True) if each.run.run_id in leased else each.run
+        for each in live
+        if each.run.run_id not in buffered
+    ]
     return Swept(orphans + len(rows), outgoing)
 
 

@@ -53,7 +53,7 @@ class OutgoingRun(NamedTuple):
     run has had. ``unstarted_since`` is when the run was first sent, if no worker has started it.
     ``origin`` is a value of ``db.models.Origin``. ``pings`` is true if workers ping the URL of the
     schedule. ``retry=None`` means that a failed run does not start again. ``next_fire_at`` is known
-    if that policy needs it.
+    if that policy needs it. ``is_new_retry`` is true if no earlier message asks for this retry.
     """
 
     run_id: str
@@ -75,6 +75,7 @@ class OutgoingRun(NamedTuple):
     pings: bool = False
     retry: "Retry | None" = None
     next_fire_at: datetime | None = None
+    is_new_retry: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,6 +223,16 @@ def delete_slots(session: Session, ids: Sequence[int]) -> None:
             execute_dml(session, delete(Slot).where(Slot.id.in_(free)))
 
 
+def admitted_at(session: Session, *, run_ids: Sequence[str]) -> Mapping[str, datetime]:
+    """Return when runs got their slots, by id. Runs that needed none are left out."""
+    found: dict[str, datetime] = {}
+    for part in statements.in_parts(run_ids, MAX_IN_LIST):
+        admitted = select(SLOTS.c.run_id, SLOTS.c.admitted_at).where(SLOTS.c.run_id.in_(part))
+        rows = session.execute(admitted.where(SLOTS.c.admitted_at.is_not(None)))
+        found |= {row.run_id: row.admitted_at for row in rows}
+    return found
+
+
 @in_index_order
 def count_waiting(session: Session, owner: str | None = None) -> int:
     """Return the number of waiting runs of an owner or a group, at most MAX_COUNTED.

@@ -200,6 +200,7 @@ class TaskRunner(RecordingPublisher):
             at=at,
             retry_at=retry_at,
             sent_by_beat=retry_at is not None,
+            retries=None if retry_at is None else self._request.retries,
             error=f"{type(error).__name__}: {error}",
             traceback=str(result.retval),
             **end,

@@ -94,15 +94,16 @@ UNKNOWN = Subject()
 class Outcome:
     """The end of an attempt. ``attempt`` is None if the reporter does not know its number.
 
+    In that case, ``pid`` is the process that executed the attempt, or None if it is not known.
     ``started`` is False if the worker dropped a message without starting the run. In this case,
     ``attempt`` is the attempt that the message follows. ``status`` sent: the broker was asked to
     redeliver the message; ``resend_at`` is required. With ``started`` False: process ``pid`` does
     not execute the run, even if its row is ``running``. ``status`` retrying: ``retry_at`` is when
     the next attempt starts, if it is known. If ``sent_by_beat`` is true, beat sends that attempt at
-    ``retry_at``. Otherwise, Celery has sent it. ``status`` running: the attempt continues though it
-    was to be terminated; ``error`` says why. ``awaited`` is true if another run of the schedule may
-    wait for this one to end. ``note`` is the text that the task gave to ``note()``. ``subject`` is
-    for events. It is not written.
+    ``retry_at``, and ``retries`` is the count of the ended attempt. Otherwise, Celery has sent it.
+    ``status`` running: the attempt continues though it was to be terminated; ``error`` says why.
+    ``awaited`` is true if another run of the schedule may wait for this one to end. ``note`` is the
+    text that the task gave to ``note()``. ``subject`` is for events. It is not written.
     """
 
     run_id: str
@@ -118,6 +119,7 @@ class Outcome:
     resend_at: datetime | None = None
     retry_at: datetime | None = None
     sent_by_beat: bool = False
+    retries: int | None = None
     awaited: bool = False
     subject: Subject = UNKNOWN
 
@@ -562,6 +564,8 @@ def _attempt_end_of(outcome: Outcome) -> attempts.AttemptEnd:
         note=_truncated_error(outcome.note, NOTE_LENGTH),
         retry_at=outcome.retry_at,
         sent_by_beat=outcome.sent_by_beat,
+        retries=outcome.retries,
+        pid=outcome.pid,
     )
 
 

@@ -92,16 +92,17 @@ def spans_of(context: Context) -> WorkerSpans:
 
 
 @contextmanager
-def reporting(request: Any) -> Iterator[None]:
+def reporting(request: Any, *, pid: int | None) -> Iterator[None]:
     """Tell the receivers about the request for which the main process sends signals now.
 
-    ``task_failure`` itself does not name the request of a pool process that died.
+    ``task_failure`` itself does not name the request of a pool process that died. ``pid`` is the id
+    of that process, if it is known.
     """
-    _reported.request = request
+    _reported.request, _reported.pid = request, pid
     try:
         yield
     finally:
-        _reported.request = None
+        _reported.request = _reported.pid = None
 
 
 def note_began(request: Any) -> None:
@@ -265,6 +266,8 @@ class OutcomeSignals:
         resend_at: datetime | None = None,
         retry_at: datetime | None = None,
         sent_by_beat: bool = False,
+        retries: int | None = None,
+        pid: int | None = None,
         awaited: bool = False,
         is_last: bool = True,
         subject: Subject = UNKNOWN,
@@ -277,7 +280,7 @@ class OutcomeSignals:
             run_id=run_id,
             attempt=attempt,
             worker=self._hostname,
-            pid=os.getpid(),
+            pid=pid if started else os.getpid(),
             status=status,
             at=at or self._context.now_or_host_time(),
             started=started,
@@ -287,6 +290,7 @@ class OutcomeSignals:
             resend_at=resend_at,
             retry_at=retry_at,
             sent_by_beat=sent_by_beat,
+            retries=retries,
             awaited=awaited,
             subject=subject,
         )
@@ -324,11 +328,15 @@ class OutcomeSignals:
             return
         here = _ended_run(sender.request) == task_id
         request = sender.request if here else getattr(_reported, "request", None)
+        if request is not None and claimed_run_id(request) != task_id:
+            # A receiver of the reported signal executes another task, which fails.
+            request = None
         self._record_failed(
             task_id,
-            # A receiver of the reported signal may execute another task, which fails.
-            request if request is not None and claimed_run_id(request) == task_id else None,
+            request,
             exception,
+            # The process may have died after the end of its attempt, while a later one runs.
+            pid=None if here or request is None else _reported.pid,
             # Celery reports a rejected message as a failure.
             may_retry=not isinstance(exception, Reject),
             attempt=_ended_attempt(sender.request) if here else None,
@@ -355,6 +363,7 @@ class OutcomeSignals:
             at=at,
             retry_at=retry_at,
             sent_by_beat=retry_at is not None,
+            retries=None if retry_at is None else request.retries,
             error=f"{type(exception).__name__}: {_text_of(exception)}",
             **details,
         )

@@ -113,14 +113,14 @@ def guarded_request(base: Any, on_not_terminated: Callable[[Any, str, str], None
 
         def on_failure(self, exc_info: Any, *args: Any, **kwargs: Any) -> Any:
             """Handle an exception that a pool process raised, including Ignore and Reject."""
-            with reporting(self._context):
+            with reporting(self._context, pid=self.worker_pid):
                 result = super().on_failure(exc_info, *args, **kwargs)
             _send_event(self, exc_info.exception, is_run=claimed_run_id(self._context) is not None)
             return result
 
         def on_timeout(self, *args: Any, **kwargs: Any) -> Any:
             """Handle a time limit that the pool enforces."""
-            with reporting(self._context):
+            with reporting(self._context, pid=self.worker_pid):
                 return super().on_timeout(*args, **kwargs)
 
         def terminate(self, pool: Any, signal: Any = None) -> None:

@@ -455,7 +455,7 @@ class Machine:
         attempt = known.get("attempt", job.attempt)
         write = self.steps.write
         # Without the keyword for most ends: the steps are cached by their arguments.
-        by_beat = {"sent_by_beat": True} if sent_by_beat else {}
+        by_beat = {"retries": job.message.retries} if sent_by_beat else {}
         after = write(world.plan, row, WORKERS[index], attempt, status, **by_beat)
         return self._set(
             self._row(world, job.message.fire, after), index, worker._replace(job=None)

@@ -230,11 +230,11 @@ class Steps:
         attempt: int | None,
         status: Status,
         *,
-        sent_by_beat: bool = False,
+        retries: int | None = None,
     ) -> Row:
         """Record how an attempt ended; None: the attempt that ``worker`` started.
 
-        ``sent_by_beat``: the retry policy of the schedule makes the run retrying.
+        ``retries``: the retry policy of the schedule makes the run retrying, after these retries.
         """
         outcome = Outcome(
             run_id=RUN_IDS[0],
@@ -243,7 +243,8 @@ class Steps:
             status=status,
             at=NOW,
             retry_at=NOW - LONG if status == Status.RETRYING else None,
-            sent_by_beat=sent_by_beat,
+            sent_by_beat=retries is not None,
+            retries=retries,
         )
         with self._loaded(plan, row) as session:
             apply_outcome(session, outcome)

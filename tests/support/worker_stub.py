@@ -81,6 +81,7 @@ class WorkerStub:
                 at=self._context.clock.now(),
                 retry_at=retry_at,
                 sent_by_beat=sent_by_beat,
+                retries=run.retries,
                 error="ValueError: no" if failed else None,
                 awaited="dynbeat_overlap" in run_headers(run),
             )

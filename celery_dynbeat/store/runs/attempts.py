@@ -84,9 +84,10 @@ class AttemptStart:
 class AttemptEnd:
     """The end of an attempt: succeeded, failed, revoked, or retrying until ``retry_at``.
 
-    If ``sent_by_beat`` is true, beat sends that retry. Otherwise, Celery has sent it.
-    ``attempt=None`` means the current attempt of this worker. The main process does not know the
-    number when it reports that a child has exited. ``note=None`` keeps the note of an earlier
+    If ``sent_by_beat`` is true, beat sends that retry, and ``retries`` is the count of the ended
+    attempt. Otherwise, Celery has sent it. ``attempt=None`` means the current attempt of this
+    worker, if the process ``pid`` executes it or ``pid`` is None. The main process does not know
+    the number when it reports that a child has exited. ``note=None`` keeps the note of an earlier
     attempt.
     """
 
@@ -100,6 +101,8 @@ class AttemptEnd:
     note: str | None = None
     retry_at: datetime | None = None
     sent_by_beat: bool = False
+    retries: int | None = None
+    pid: int | None = None
 
 
 def start(session: Session, attempt_start: AttemptStart, *, now: datetime) -> bool:
@@ -218,11 +221,15 @@ def finishing(attempt_end: AttemptEnd) -> Parametrised:
         "reason": attempt_end.error,
         "trace": attempt_end.traceback,
     }
+    knows_process = attempt is None and attempt_end.pid is not None
     values |= {"by": attempt_end.worker} if attempt is None else {"begun": attempt}
+    values |= {"executed_by": attempt_end.pid} if knows_process else {}
     values |= {"again_at": attempt_end.retry_at} if status == Status.RETRYING else {}
+    values |= {"had_retries": attempt_end.retries} if attempt_end.sent_by_beat else {}
     has_note = attempt_end.note is not None
     values |= {"said": attempt_end.note} if has_note else {}
-    return _finish(status, attempt is not None, attempt_end.sent_by_beat, has_note), values
+    knows = (attempt is not None, knows_process)
+    return _finish(status, *knows, attempt_end.sent_by_beat, has_note), values
 
 
 def finish_and_start(
@@ -265,14 +272,20 @@ def _both(finish_statement: Update, start_statement: Update) -> Select[tuple[int
 def _finish(
     status: Status,
     knows_attempt: bool,  # noqa: FBT001 - keys of the cache
+    knows_process: bool,  # noqa: FBT001
     sent_by_beat: bool,  # noqa: FBT001
     has_note: bool,  # noqa: FBT001
 ) -> Update:
     sources = FINISH.sources + (FINISH_BEFORE_RERUN.sources if knows_attempt else ())
-    mine = _run.attempt == bindparam("begun") if knows_attempt else _run.worker == bindparam("by")
+    mine = [_run.attempt == bindparam("begun") if knows_attempt else _run.worker == bindparam("by")]
+    if knows_process:
+        mine.append(_run.worker_pid == bindparam("executed_by"))
+    if sent_by_beat:
+        # A second write must not repeat a retry that beat has sent.
+        mine.append(_run.retries == bindparam("had_retries"))
     return (
         update(RUNS)
-        .where(_run.id == bindparam("ended"), is_one_of(_run.status, sources), mine)
+        .where(_run.id == bindparam("ended"), is_one_of(_run.status, sources), *mine)
         .values(
             **{"overdue_at": null(), **_end(status, sent_by_beat=sent_by_beat)},
             # A cancelled run keeps its termination error (unfinished.note_termination_failure).

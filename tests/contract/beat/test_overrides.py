@@ -1,13 +1,17 @@
 """Tasks whose sending the application overrides: each of their runs ends."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from celery.app.task import Task
 
+from celery_dynbeat import Retry
 from celery_dynbeat.broker.publisher import Publisher
-from celery_dynbeat.testing import ManualBeat
+from celery_dynbeat.common.states import Status
+from celery_dynbeat.testing import ManualBeat, RecordingPublisher
 from tests.support.applications import MINUTELY
+from tests.support.worker_stub import WorkerStub
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 
@@ -65,8 +69,8 @@ def pass_minutes(beat, clock):
     return passes
 
 
-def newest(mine):
-    (run,) = mine.runs("digest", limit=1)
+def newest(mine, name="digest"):
+    (run,) = mine.runs(name, limit=1)
     return run
 
 
@@ -110,6 +114,57 @@ def test_a_declined_run_whose_message_may_be_in_the_queue_is_not_revoked(beat, m
     beat.run_until_idle()
 
     assert newest(mine).status == "sent"
+
+
+class Declining(RecordingPublisher):
+    """A publisher for an application that sends no run of some names."""
+
+    declines = frozenset()
+
+    def publish(self, batch):
+        declined = {run.run_id: "already queued" for run in batch if run.name in self.declines}
+        result = super().publish([run for run in batch if run.run_id not in declined])
+        return replace(result, declined=declined)
+
+
+def test_a_declined_run_that_waited_for_its_slot_is_revoked(limited, clock):
+    dynbeat = limited(max_running_per_owner=1)
+    mine, worker = dynbeat.schedules.for_owner("user:42"), WorkerStub(dynbeat)
+    beat = ManualBeat(dynbeat, Declining())
+    for name in ("a", "b", "c"):
+        mine.create(name, task="t", trigger=MINUTELY, max_runs=1)
+    clock.advance(MINUTE)
+    worker.heartbeat()
+    beat.run_until_idle()
+    (first,) = beat.publisher.sent
+    worker.start(first)
+    # Longer than dynbeat_dispatch_timeout.
+    clock.advance(MINUTE)
+    worker.finish(first)
+    beat.publisher.declines = {"b"}
+    for _ in range(3):
+        beat.run_until_idle()
+        clock.advance(SECOND)
+
+    assert [newest(mine, name).status for name in ("b", "c")] == ["revoked", "sent"]
+
+
+def test_a_declined_retry_is_revoked(dynbeat, mine, clock):
+    beat, worker = ManualBeat(dynbeat, Declining()), WorkerStub(dynbeat)
+    mine.create("n", task="t", trigger=MINUTELY, max_runs=1, retry=Retry(times=2, delay=60))
+    clock.advance(MINUTE)
+    worker.heartbeat()
+    beat.run_until_idle()
+    (run,) = beat.publisher.sent
+    worker.start(run)
+    retry_at = clock.now() + MINUTE
+    worker.finish(run, Status.RETRYING, retry_at=retry_at, sent_by_beat=True)
+    beat.publisher.declines = {"n"}
+    clock.advance(MINUTE)
+    worker.heartbeat()
+    beat.run_until_idle()
+
+    assert (newest(mine, "n").status, newest(mine, "n").error) == ("revoked", "already queued")
 
 
 def test_a_declined_manual_run_is_revoked(beat, mine, does):

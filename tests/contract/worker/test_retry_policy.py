@@ -1,9 +1,11 @@
 """A failed run of a schedule with a retry policy starts again, under the same id."""
 
+import os
 from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
+from billiard.exceptions import WorkerLostError
 from celery.exceptions import Reject, TimeLimitExceeded
 from sqlalchemy import select
 
@@ -271,6 +273,7 @@ def test_the_retry_of_a_replaced_run_is_not_made(worker):
         at=worker.clock.now(),
         retry_at=worker.clock.now(),
         sent_by_beat=True,
+        retries=0,
     )
 
     assert worker.context.database.run(lambda session: attempts.finish(session, ended))
@@ -292,6 +295,7 @@ def test_the_end_and_the_next_start_in_one_transaction_make_the_retry(worker):
         error="ValueError: no",
         retry_at=now + timedelta(seconds=10),
         sent_by_beat=True,
+        retries=0,
     )
     start = attempts.AttemptStart(
         run_id=second.run_id, expected_attempt=0, retries=0, worker="w1", pid=1
@@ -327,7 +331,7 @@ def test_a_rejected_message_is_not_retried(worker, dynbeat):
     worker.node.start(run)
 
     # As Celery 5.7 reports it, in the main process.
-    with reporting(request_of(run)):
+    with reporting(request_of(run), pid=None):
         worker.outcomes.on_failure(dynbeat.app.tasks["t"], run.run_id, Reject("no"), None)
 
     assert worker.status(run) == "failed"
@@ -344,7 +348,7 @@ def test_the_main_process_retries_the_run_of_a_killed_process(worker, dynbeat, m
     outcomes._hostname = "w1"
     request = {"its own": request_of(run), "another": request_of(other), None: None}[message]
 
-    with reporting(request):
+    with reporting(request, pid=None):
         outcomes.on_failure(dynbeat.app.tasks["t"], run.run_id, exception, None)
 
     # Without its message, the policy is not known.
@@ -361,6 +365,7 @@ def test_the_request_in_the_main_process_gives_the_policy(worker, dynbeat, repor
 
     class CelerysRequest:
         _context = request_of(run)
+        worker_pid = os.getpid()
 
         def on_failure(self, *_):
             worker.outcomes.on_failure(dynbeat.app.tasks["t"], run.run_id, error, None)
@@ -436,3 +441,41 @@ def test_the_retry_is_due_once_however_many_beats_sweep(worker, dynbeat):
 def request_of(run):
     """Return the request of a run's message in the main process."""
     return SimpleNamespace(id=run.run_id, headers=run_headers(run), retries=run.retries)
+
+
+@pytest.mark.parametrize("policy", [POLICY, None])
+@pytest.mark.parametrize("is_same", [True, False])
+def test_the_report_of_a_dead_process_ends_no_attempt_of_another_process(
+    worker, dynbeat, policy, is_same
+):
+    worker.create(retry=policy, max_runs=1)
+    first = worker.send()
+    assert worker.node.start(first)
+    retry_at = worker.clock.now() + 10 * SECOND
+    sent_by_beat = policy is not None
+    worker.node.finish(first, Status.RETRYING, retry_at=retry_at, sent_by_beat=sent_by_beat)
+    second = sent_after(worker, 10 * SECOND) if policy else first._replace(attempt=1, retries=1)
+    assert worker.node.start(second)
+    worker.outcomes._hostname = "w1"
+    pid = os.getpid() if is_same else os.getpid() + 1
+
+    # Another process recorded the end of its attempt before it died.
+    with reporting(request_of(second), pid=pid):
+        task, error = dynbeat.app.tasks["t"], WorkerLostError("signal 9")
+        worker.outcomes.on_failure(task, second.run_id, error, None)
+
+    ended = "retrying" if policy else "failed"
+    assert worker.status(second) == (ended if is_same else "running")
+
+
+def test_a_failure_that_is_written_twice_is_retried_once(worker):
+    worker.create(retry=POLICY, max_runs=1)
+    first = worker.send()
+    assert worker.node.start(first)
+    due = {"retry_at": worker.clock.now() + 10 * SECOND, "sent_by_beat": True}
+    worker.node.finish(first, Status.RETRYING, **due)
+    second = sent_after(worker, 10 * SECOND)
+    worker.node.finish(first, Status.RETRYING, **due)
+
+    assert (second.attempt, second.retries, worker.status(first)) == (1, 1, "sent")
+    assert sent_after(worker, MINUTE) is None
