@@ -66,6 +66,7 @@ PICTURES = [
     Picture("flower-schedule", "schedule?owner=user:4&name=digest&zone=owner", height=1290),
     Picture("flower-timeline", "timeline?window=15m", height=1070, scheme="dark"),
     Picture("flower-runs", "runs?status=failed&status=lost&since=24h"),
+    Picture("flower-calendar", "calendar?name=public-holidays", height=760),
     Picture("flower-beats", "nodes", height=1300),
 ]
 

@@ -2,13 +2,13 @@
 
 import random
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import ScheduleInfo
+from celery_dynbeat import CalendarDays, ScheduleInfo, Trigger
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.db.models import Run
 
@@ -34,7 +34,9 @@ _random = random.Random(42)  # noqa: S311 - sample data
 def write(dynbeat: "Dynbeat", schedules: Sequence[ScheduleInfo]) -> int:
     """Write the past runs of ``schedules`` and return their number."""
     now = dynbeat.context.clock.now()
-    runs = [run for schedule in schedules for run in _runs(schedule, now)]
+    found = dynbeat.calendars.list()
+    days = {each.name: CalendarDays(each.name, frozenset(each.dates)) for each in found}
+    runs = [run for schedule in schedules for run in _runs(schedule, days, now)]
 
     def work(session: Session) -> None:
         session.add_all(runs)
@@ -43,17 +45,18 @@ def write(dynbeat: "Dynbeat", schedules: Sequence[ScheduleInfo]) -> int:
     return len(runs)
 
 
-def _runs(schedule: ScheduleInfo, now: datetime) -> Iterator[Run]:
-    for fire_time in deque(_fire_times(schedule, now), maxlen=NEWEST):
+def _runs(schedule: ScheduleInfo, days: Mapping[str, CalendarDays], now: datetime) -> Iterator[Run]:
+    assert schedule.trigger is not None
+    trigger = schedule.trigger.resolved(days)
+    for fire_time in deque(_fire_times(trigger, now), maxlen=NEWEST):
         yield _run(schedule, fire_time)
 
 
-def _fire_times(schedule: ScheduleInfo, now: datetime) -> Iterator[datetime]:
-    assert schedule.trigger is not None
-    instant = schedule.trigger.next_after(now - DAYS)
+def _fire_times(trigger: Trigger, now: datetime) -> Iterator[datetime]:
+    instant = trigger.next_after(now - DAYS)
     while instant is not None and instant < now:
         yield instant
-        instant = schedule.trigger.next_after(instant)
+        instant = trigger.next_after(instant)
 
 
 def _run(schedule: ScheduleInfo, fire_time: datetime) -> Run:
