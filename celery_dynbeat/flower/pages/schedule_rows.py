@@ -14,6 +14,7 @@ from celery_dynbeat.flower.base import selection
 from celery_dynbeat.flower.base.fragments import local_time
 from celery_dynbeat.flower.charts import StripBar, run_strip
 from celery_dynbeat.insights.statistics.recent_runs import RecentRun
+from celery_dynbeat.triggers import Trigger
 
 #: Runs of a strip.
 RUNS = 30
@@ -44,7 +45,7 @@ class ScheduleRow:
 
     info: ScheduleInfo
     rule: str
-    #: The rule as it was given.
+    #: The rule as it was given. "" if this is JSON, which only the page of the schedule shows.
     spec: str
     state: str
     #: Whether a hold delays a due run.
@@ -68,6 +69,10 @@ class Situation:
     held_owners: Collection[str | None]
 
 
+def _short_spec(trigger: Trigger | None) -> str:
+    return "" if trigger is None or trigger.spec.startswith(("{", "[")) else trigger.spec
+
+
 def schedule_row(
     info: ScheduleInfo,
     runs: Sequence[RecentRun],
@@ -86,7 +91,7 @@ def schedule_row(
     return ScheduleRow(
         info=info,
         rule="Damaged rule" if info.trigger is None else info.trigger.describe(str(zone)),
-        spec="" if info.given_trigger is None else info.given_trigger.spec,
+        spec=_short_spec(info.given_trigger),
         state=state,
         waits=state == State.HELD and is_due,
         strip=run_strip([_bar(run, zone, link) for run in runs], slots=RUNS, label=label),

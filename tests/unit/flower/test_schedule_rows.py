@@ -6,6 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from celery_dynbeat import Cron
 from celery_dynbeat.api import ScheduleInfo
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.flower.pages.schedule_rows import (
@@ -58,6 +59,14 @@ def test_the_rule_is_in_words_and_as_given():
 
     assert row.rule == "At 09:00, Monday to Friday, Asia/Seoul"
     assert row.spec == "0 9 * * mon-fri"
+
+
+def test_a_rule_that_is_stored_as_json_is_only_in_words():
+    trigger = Cron("0 9 * * *", timezone="Asia/Seoul").excluding(Cron("* * * * sun"))
+    row = row_of(schedule(trigger=trigger, given_trigger=trigger))
+
+    assert row.rule.startswith("At 09:00 every day, Asia/Seoul")
+    assert row.spec == ""
 
 
 def test_a_damaged_rule_has_a_row():
