@@ -172,7 +172,9 @@ def _slots_in_use(
         # them.
         counts = is_recent(slot.admitted_at, now=now) and settings.caps_of(slot.owner).starts
         if slot.has_ended and not counts:
-            old.append(slot.id)
+            # A lost run keeps its slot for some time, because it may start again.
+            if slot.lost_at is None:
+                old.append(slot.id)
             continue
         for scope in (slot.owner, *groups_of(slot.owner)):
             if scope in locked:

@@ -4,7 +4,8 @@
 - Four times in each dynbeat_node_timeout: rescue runs whose worker died, correct and pause the
   schedules of lost runs, resend retries that the broker lost, terminate replaced runs again, review
   holds, and warn of unsupported triggers.
-- Whenever there is no backlog: prune a batch of old history, and one of old changes.
+- Whenever there is no backlog: prune a batch of old history, one of old changes, and one of slots
+  whose runs have ended.
 - After the start of beat: plan schedules again if the tz database is newer (``beat.tz_release``).
 
 Rescue:
@@ -33,7 +34,8 @@ briefly. These rows stay, at any age:
 - while the schedule is not finished, the run of its last fire time and newer ones: after the clock
   is set back, beat must find the fire times that already had their run.
 
-A batch of changes reads the start of the index on ``changed_at``.
+A batch of changes reads the start of the index on ``changed_at``. A scan of the slots reads all of
+them by their ids: those of unfinished runs, and of runs that ended since the last scan.
 """
 
 import time
@@ -43,7 +45,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, auto
 from functools import partial
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
@@ -60,6 +62,7 @@ from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import REQUESTED_ORIGINS
 from celery_dynbeat.process.heartbeat import NEVER, effective_node_timeout
+from celery_dynbeat.store import runs
 from celery_dynbeat.store.runs import unfinished
 from celery_dynbeat.store.schedules import changes
 from celery_dynbeat.store.schedules.failing import RECENT
@@ -67,6 +70,8 @@ from celery_dynbeat.telemetry import emit, emit_on_commit, events, has_listeners
 from celery_dynbeat.transitions import EndedAttempts, end_attempts, settle_deferred
 
 BATCH_SIZE = 500
+#: A scope of a group takes two more queries.
+SCOPE_BATCH_SIZE = 100
 #: After a scan, the next one waits for at least this multiple of the scan's duration, but at most
 #: MAX_IDLE: the clock may have been set forward during the scan.
 IDLE_FACTOR, MAX_IDLE = 20, timedelta(days=1)
@@ -76,6 +81,7 @@ SCAN_INTERVAL = timedelta(minutes=10)
 FIRST_DELAY = timedelta(minutes=1)
 #: This is less than every run id.
 LOWEST_ID = "00000000-0000-0000-0000-000000000000"
+Position = TypeVar("Position")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +122,37 @@ def prune_changes(session: Session, *, now: datetime, older_than: timedelta) -> 
     return changes.delete_before(session, before=now - older_than, limit=BATCH_SIZE)
 
 
+class SlotPosition(NamedTuple):
+    """The slot and the scope after which the next batch starts. None: all of them were read."""
+
+    slot_id: int | None
+    scope: str | None
+
+
+def prune_slots(session: Session, *, now: datetime, after: SlotPosition) -> SlotPosition | None:
+    """Delete the slots that no limit counts any more, and unused scopes, in one batch.
+
+    Return the new position, or None at the end.
+    """
+    # Late imports: few installations have slots.
+    from celery_dynbeat.planning.admission import is_prunable  # noqa: PLC0415
+    from celery_dynbeat.store import slots  # noqa: PLC0415
+
+    slot_id, scope = after
+    if slot_id is not None:
+        rows = slots.read_page(session, after=slot_id, limit=BATCH_SIZE)
+        old = [
+            row.id
+            for row in rows
+            if is_prunable(row.admitted_at, has_ended=row.has_ended, lost_at=row.lost_at, now=now)
+        ]
+        slots.delete_slots(session, old)
+        slot_id = rows[-1].id if len(rows) == BATCH_SIZE else None
+    if scope is not None:
+        scope = slots.delete_unused_scopes(session, after=scope, limit=SCOPE_BATCH_SIZE)
+    return None if slot_id is None and scope is None else SlotPosition(slot_id, scope)
+
+
 class PruneTimer:
     """When the next batch of a prune is due."""
 
@@ -134,26 +171,22 @@ class PruneTimer:
         return self.next_at <= now
 
 
-class PruneCursor(PruneTimer):
-    """The position of one beat's scan, and when its next batch is due."""
+class PruneCursor(PruneTimer, Generic[Position]):
+    """The position of one beat's scan, and when its next batch is due.
+
+    ``after`` is the position after the last batch, or None if a scan begins.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._after: str | None = None
+        self.after: Position | None = None
         self._scan_started_at: datetime | None = None
 
-    def prune(self, session: Session, *, now: datetime, older_than: timedelta) -> Pruned:
-        """Prune the batch at the cursor.
-
-        The cursor does not move, because the transaction may be repeated.
-        """
-        return prune(session, now=now, older_than=older_than, after=self._after or LOWEST_ID)
-
-    def advance(self, pruned: Pruned, *, now: datetime) -> None:
-        """Move the cursor after the batch was committed."""
-        self._after = pruned.last_id
+    def advance(self, after: Position | None, *, now: datetime) -> None:
+        """Move the cursor after a batch was committed. None is the end of the scan."""
+        self.after = after
         started_at = self._scan_started_at or now
-        if pruned.last_id is not None:
+        if after is not None:
             self._scan_started_at, self.next_at = started_at, now + BATCH_PAUSE
             return
         # A scan also reads the rows that stay, so after a long scan, the next one starts later.
@@ -305,9 +338,10 @@ class Maintenance:
         #: The database was unreachable, so the heartbeats of other nodes failed as well.
         self.had_outage = False
         self._outage_ended_at: datetime | None = None
-        self._cursor = PruneCursor()
+        self._cursor = PruneCursor[str]()
         self._reviewed: HeldKey | None = None
         self._changes = ChangeTimer()
+        self._slots = PruneCursor[SlotPosition]()
         self._zones = PruneTimer()
         self._has_zones = True
 
@@ -380,13 +414,15 @@ class Maintenance:
         """When the next rescue or prune is due; None before the first pass."""
         rescue_at = None if self._rescued_at is None else self._rescued_at + self._interval
         zones_at = self._zones.next_at if self._has_zones else None
-        times = (rescue_at, self._cursor.next_at, self._changes.next_at, zones_at)
+        prunes = (each.next_at for each in (self._cursor, self._changes, self._slots))
+        times = (rescue_at, zones_at, *prunes)
         return min((at for at in times if at is not None), default=None)
 
     def prune(self, now: datetime) -> None:
-        """Delete a batch of old history and of old changes if it is time."""
+        """Delete a batch of old history, of old changes and of old slots if it is time."""
         self._prune_runs(now)
         self._prune_changes(now)
+        self._prune_slots(now)
 
     def replan_zones(self, now: datetime) -> int:
         """Plan schedules again after a release of the tz database.
@@ -420,12 +456,24 @@ class Maintenance:
         if deleted and has_listeners(events.HistoryPruned):
             emit(events.HistoryPruned(table="change", count=deleted, older_than=older_than))
 
+    def _prune_slots(self, now: datetime) -> None:
+        if not self._slots.is_due(now):
+            return
+        after = self._slots.after
+        # An installation without limits on runs has no slots. It executes only this query.
+        if after is None and self._database.read(runs.has_slots):
+            after = SlotPosition(0, "")
+        if after is not None:
+            after = self._database.run(partial(prune_slots, now=now, after=after))
+        self._slots.advance(after, now=now)
+
     def _prune_runs(self, now: datetime) -> None:
         if not self._cursor.is_due(now):
             return
         older_than = self._settings.history_retention
-        pruned = self._database.run(partial(self._cursor.prune, now=now, older_than=older_than))
-        self._cursor.advance(pruned, now=now)
+        after = self._cursor.after or LOWEST_ID
+        pruned = self._database.run(partial(prune, now=now, older_than=older_than, after=after))
+        self._cursor.advance(pruned.last_id, now=now)
         if pruned.deleted and has_listeners(events.HistoryPruned):
             count = pruned.deleted
             emit(events.HistoryPruned(table="run", count=count, older_than=older_than))

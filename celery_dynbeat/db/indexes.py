@@ -187,7 +187,7 @@ Index(
     unique=True,
 )
 
-# The waiting runs by owner, oldest first, and the slots in use. MySQL has no partial indexes.
+# The waiting runs by owner, oldest first. MySQL has no partial indexes.
 _only_on(
     ("sqlite", "postgresql"),
     _partial(
@@ -200,16 +200,14 @@ _only_on(
 )
 _only_on(
     _MYSQL,
-    Index("ix_dynbeat_slot_waiting", Slot.owner, Slot.admitted_at, Slot.is_requested, Slot.id),
+    Index("ix_dynbeat_slot_waiting", Slot.admitted_at, Slot.owner, Slot.is_requested, Slot.id),
 )
-_only_on(
-    ("sqlite", "postgresql"),
-    _partial(
-        "ix_dynbeat_slot_admitted",
-        Slot.owner,
-        Slot.admitted_at,
-        where=Slot.admitted_at.is_not(None),
-    ),
+# The slots in use, and on MySQL all slots, by owner.
+_partial(
+    "ix_dynbeat_slot_admitted",
+    Slot.owner,
+    Slot.admitted_at,
+    where=Slot.admitted_at.is_not(None),
 )
 _partial("ix_dynbeat_slot_expires_at", Slot.expires_at, where=Slot.expires_at.is_not(None))
 # The schedules that are planned with an old version of a calendar. The foreign key also uses

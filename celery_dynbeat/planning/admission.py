@@ -15,6 +15,9 @@ from celery_dynbeat.common.text import groups_of
 
 #: The span of max_starts_per_minute.
 MINUTE = timedelta(minutes=1)
+#: A run that is ``lost`` keeps its slot for this time. The slot is not in use, but it is used again
+#: if the broker delivers the message of the run again. Brokers do that within hours.
+LOST_KEPT = timedelta(days=1)
 
 
 def is_recent(admitted_at: datetime, *, now: datetime) -> bool:
@@ -23,6 +26,18 @@ def is_recent(admitted_at: datetime, *, now: datetime) -> bool:
     A much later instant does not count, because the clock was set back.
     """
     return abs(now - admitted_at) < MINUTE
+
+
+def is_prunable(
+    admitted_at: datetime | None, *, has_ended: bool, lost_at: datetime | None, now: datetime
+) -> bool:
+    """Return whether no limit counts a slot any more.
+
+    ``admitted_at`` is None if the run never got the slot. ``lost_at`` is when the run was lost.
+    """
+    if not has_ended or (admitted_at is not None and is_recent(admitted_at, now=now)):
+        return False
+    return lost_at is None or now - lost_at >= LOST_KEPT
 
 
 class Used(NamedTuple):

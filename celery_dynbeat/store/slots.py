@@ -3,6 +3,10 @@
 Beats lock the row of a scope, count its slots, and admit runs. No other process locks rows of these
 tables for longer than a statement, except for the deletion of an owner's data: those rows are
 skipped.
+
+Other owners may have many slots. PostgreSQL uses a partial index only for a condition on one range
+of owners, so each group has its own statement. MySQL has no partial indexes, so the index of the
+waiting runs begins with ``admitted_at`` there.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,9 +18,11 @@ from sqlalchemy import (
     Select,
     and_,
     bindparam,
+    case,
     delete,
     func,
     literal,
+    not_,
     or_,
     select,
     update,
@@ -26,6 +32,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.common.text import is_group
 from celery_dynbeat.db import statements
+from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Run, Schedule
 from celery_dynbeat.db.slot_models import SLOT_SCOPES, SLOTS, Slot, SlotScope
 from celery_dynbeat.db.statements import force_index, in_index_order
@@ -35,6 +42,7 @@ from celery_dynbeat.store.runs import MAX_IN_LIST, execute_dml, lock_free
 #: Waiting runs that are counted.
 MAX_COUNTED = 10_000
 _WAITING_INDEX = "ix_dynbeat_slot_waiting"
+_PAGE = 500
 _WAITS = SLOTS.c.admitted_at.is_(None)
 
 
@@ -62,6 +70,8 @@ def waiting_owners(
 
     ``within`` is a group: only its owners count.
     """
+    if not capabilities_of(session.get_bind(Schedule).dialect).has_partial_indexes:
+        return _waiting_owners_in_pages(session, after=after, limit=limit, within=within)
     return with_rows(
         session,
         SLOTS.c.owner,
@@ -71,6 +81,27 @@ def waiting_owners(
         limit=limit,
         condition=_WAITS,
     )
+
+
+def _waiting_owners_in_pages(
+    session: Session, *, after: str, limit: int, within: str | None
+) -> Sequence[str]:
+    """Do the same on MySQL, which skips to the next owner only in an index that begins with it.
+
+    A page is short, because an owner may have many waiting runs. The next page skips the others.
+    """
+    read = force_index(select(SLOTS.c.owner), SLOTS, _WAITING_INDEX).where(_WAITS)
+    if within is not None:
+        read = read.where(is_of(SLOTS.c.owner, within))
+    read = read.order_by(SLOTS.c.owner).limit(_PAGE)
+    found: dict[str, None] = {}
+    while len(found) < limit:
+        page = session.scalars(read.where(SLOTS.c.owner > after)).all()
+        found.update(dict.fromkeys(page))
+        if len(page) < _PAGE:
+            break
+        after = page[-1]
+    return list(found)[:limit]
 
 
 def lock_scopes(session: Session, names: Collection[str]) -> Mapping[str, str]:
@@ -83,9 +114,13 @@ def lock_scopes(session: Session, names: Collection[str]) -> Mapping[str, str]:
     if missing:
         connection = session.connection(bind_arguments={"mapper": Run})
         statements.insert_new(connection, SLOT_SCOPES, [{"name": name} for name in missing])
+    return _lock_scopes(session, wanted)
+
+
+def _lock_scopes(session: Session, names: Sequence[str]) -> Mapping[str, str]:
     # InnoDB locks each row that it scans, and prefers to scan a small table.
     free = force_index(select(SLOT_SCOPES.c.name, SLOT_SCOPES.c.last_owner), SLOT_SCOPES, "PRIMARY")
-    free = free.where(SLOT_SCOPES.c.name.in_(wanted)).with_for_update(skip_locked=True)
+    free = free.where(SLOT_SCOPES.c.name.in_(names)).with_for_update(skip_locked=True)
     return {row.name: row.last_owner for row in session.execute(free)}
 
 
@@ -96,35 +131,36 @@ def set_last_owner(session: Session, *, scope: str, owner: str) -> None:
 
 
 class AdmittedSlot(NamedTuple):
-    """A slot in use, or one whose run has ended."""
+    """A slot in use, or one whose run has ended.
+
+    ``lost_at`` is when the run became ``lost``, which has ended, but may still run again.
+    """
 
     id: int
     owner: str
     admitted_at: datetime
     has_ended: bool
+    lost_at: datetime | None
+
+
+# A run without a row has ended.
+_HAS_ENDED = or_(Run.id.is_(None), Run.finished_at.is_not(None))
+_LOST_AT = case((Run.status == Status.LOST, Run.finished_at))
 
 
 @in_index_order
-def admitted(session: Session, names: Iterable[str]) -> Sequence[AdmittedSlot]:
-    """Return the admitted slots of owners and groups. A run without a row has ended."""
-    ended = or_(Run.id.is_(None), Run.finished_at.is_not(None)).label("has_ended")
-    statement = select(Slot.id, Slot.owner, Slot.admitted_at, ended).outerjoin(
-        Run, Run.id == Slot.run_id
-    )
-    wanted = statement.where(Slot.admitted_at.is_not(None), _is_of_any(names))
-    rows: Sequence[Any] = session.execute(wanted).all()
-    return [AdmittedSlot(*row) for row in rows]
-
-
-def _is_of_any(names: Iterable[str]) -> ColumnElement[bool]:
-    alone: list[str] = []
-    groups: list[ColumnElement[bool]] = []
-    for name in names:
-        if is_group(name):
-            groups.append(is_of(Slot.owner, name))
-        else:
-            alone.append(name)
-    return or_(Slot.owner.in_(alone), *groups)
+def admitted(session: Session, names: Collection[str]) -> Sequence[AdmittedSlot]:
+    """Return the admitted slots of owners and groups."""
+    columns = (Slot.id, Slot.owner, Slot.admitted_at, _HAS_ENDED, _LOST_AT)
+    statement = select(*columns).outerjoin(Run, Run.id == Slot.run_id)
+    statement = statement.where(Slot.admitted_at.is_not(None))
+    groups = [name for name in names if is_group(name)]
+    alone = sorted(set(names).difference(groups))
+    conditions: list[ColumnElement[bool]] = [Slot.owner.in_(alone)] if alone else []
+    conditions += [is_of(Slot.owner, group) for group in groups]
+    rows = [row for each in conditions for row in session.execute(statement.where(each))]
+    # Groups of one call may contain each other, or owners of the call.
+    return list({row[0]: AdmittedSlot(*row) for row in rows}.values())
 
 
 class WaitingRun(NamedTuple):
@@ -231,6 +267,48 @@ def admitted_at(session: Session, *, run_ids: Sequence[str]) -> Mapping[str, dat
         rows = session.execute(admitted.where(SLOTS.c.admitted_at.is_not(None)))
         found |= {row.run_id: row.admitted_at for row in rows}
     return found
+
+
+class PrunableSlot(NamedTuple):
+    """What decides whether a slot is pruned. ``admitted_at`` is None for a waiting run."""
+
+    id: int
+    admitted_at: datetime | None
+    has_ended: bool
+    lost_at: datetime | None
+
+
+@in_index_order
+def read_page(session: Session, *, after: int, limit: int) -> Sequence[PrunableSlot]:
+    """Return up to ``limit`` slots above the id ``after``, in order."""
+    page = force_index(select(Slot.id, Slot.admitted_at, _HAS_ENDED, _LOST_AT), Slot, "PRIMARY")
+    page = page.outerjoin(Run, Run.id == Slot.run_id).where(Slot.id > after)
+    return [PrunableSlot(*row) for row in session.execute(page.order_by(Slot.id).limit(limit))]
+
+
+@in_index_order
+def delete_unused_scopes(session: Session, *, after: str, limit: int) -> str | None:
+    """Delete the unused ones of the next ``limit`` scopes above ``after``.
+
+    Return the name of the last scope that was read, or None at the end.
+
+    A scope that another beat has locked stays. A later admission inserts a deleted scope again. A
+    group with slots stays, because its owners take turns.
+    """
+    page = select(SLOT_SCOPES.c.name).where(SLOT_SCOPES.c.name > after)
+    names = session.scalars(page.order_by(SLOT_SCOPES.c.name).limit(limit)).all()
+    unused = [name for name in names if not is_group(name) or not _has_slots(session, name)]
+    free = sorted(_lock_scopes(session, unused)) if unused else []
+    if free:
+        execute_dml(session, delete(SlotScope).where(SlotScope.name.in_(free)))
+    return names[-1] if len(names) == limit else None
+
+
+def _has_slots(session: Session, group: str) -> bool:
+    of_group = select(SLOTS.c.id).where(is_of(SLOTS.c.owner, group)).limit(1)
+    # One statement for each partial index.
+    found = (of_group.where(condition) for condition in (_WAITS, not_(_WAITS)))
+    return any(session.scalar(each) is not None for each in found)
 
 
 @in_index_order

@@ -13,13 +13,16 @@ from sqlalchemy import (
     ColumnElement,
     Row,
     Select,
+    TableClause,
     Update,
     and_,
     bindparam,
     case,
     column,
+    exists,
     func,
     literal_column,
+    or_,
     select,
     table,
     update,
@@ -65,13 +68,23 @@ def has_run(session: Session, *, schedule_id: int, scheduled_for: datetime) -> b
 
 def has_waiting(session: Session) -> bool:
     """Return whether a run waits for a slot of its owner (``store.slots``)."""
-    # Without the model, because few beats need it.
+    slots = _table("slot", "owner", "admitted_at")
+    waiting = select(slots.c.owner).where(slots.c.admitted_at.is_(None))
+    # In the order of the index, so that PostgreSQL does not scan the table instead.
+    first = force_index(waiting.order_by(slots.c.owner).limit(1), slots, "ix_dynbeat_slot_waiting")
+    return session.scalar(first) is not None
+
+
+def has_slots(session: Session) -> bool:
+    """Return whether the tables of slots have rows, which beat prunes."""
+    one = (select(literal_column("1")).select_from(_table(name)) for name in ("slot", "slot_scope"))
+    return bool(session.scalar(select(or_(*(exists(each) for each in one)))))
+
+
+def _table(name: str, *columns: str) -> TableClause:
+    # Without the models of slots, because few beats need them.
     names = db.table_names()
-    slots = table(names.of("slot"), column("admitted_at"), schema=names.schema)
-    waiting: Select[Any] = (
-        select(literal_column("1")).select_from(slots).where(slots.c.admitted_at.is_(None))
-    )
-    return session.scalar(waiting.limit(1)) is not None
+    return table(names.of(name), *map(column, columns), schema=names.schema)
 
 
 def _present(session: Session, ids: set[str]) -> set[str]:

@@ -109,8 +109,11 @@ def delete_slots(session: Session, *, owner: str, limit: int) -> int:
     from celery_dynbeat.db.slot_models import SLOTS, Slot, SlotScope  # noqa: PLC0415
 
     execute_dml(session, delete(SlotScope).where(is_of(SlotScope.name, owner)))
-    ids = select(Slot.id).where(is_of(Slot.owner, owner)).limit(limit)
-    return _delete(session, SLOTS, session.scalars(ids).all())
+    of_owner = select(Slot.id).where(is_of(Slot.owner, owner)).limit(limit)
+    # One statement for each partial index.
+    waiting = session.scalars(of_owner.where(Slot.admitted_at.is_(None))).all()
+    admitted = session.scalars(of_owner.where(Slot.admitted_at.is_not(None))).all()
+    return _delete(session, SLOTS, [*waiting, *admitted][:limit])
 
 
 def forget_in_messages(session: Session, *, owner: str) -> None:

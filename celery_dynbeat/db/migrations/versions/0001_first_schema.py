@@ -638,7 +638,7 @@ def _create_slot() -> None:
     _create_index(
         "ix_dynbeat_slot_waiting",
         "dynbeat_slot",
-        ["owner", "admitted_at", "is_requested", "id"],
+        ["admitted_at", "owner", "is_requested", "id"],
         only_on=MYSQL,
     )
     _create_index(
@@ -646,7 +646,6 @@ def _create_slot() -> None:
         "dynbeat_slot",
         ["owner", "admitted_at"],
         where="admitted_at IS NOT NULL",
-        only_on=WITH_PARTIAL_INDEXES,
     )
     _create_index(
         "ix_dynbeat_slot_expires_at",
