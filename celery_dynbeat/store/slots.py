@@ -4,9 +4,12 @@ Beats lock the row of a scope, count its slots, and admit runs. No other process
 tables for longer than a statement, except for the deletion of an owner's data: those rows are
 skipped.
 
-Other owners may have many slots. PostgreSQL uses a partial index only for a condition on one range
-of owners, so each group has its own statement. MySQL has no partial indexes, so the index of the
-waiting runs begins with ``admitted_at`` there.
+Many slots may belong to owners without waiting runs. Their rows are not read:
+
+- Each group has a separate statement, because PostgreSQL has no index condition with OR.
+- On PostgreSQL and SQLite, one partial index contains the waiting runs, and one the others. Each
+  statement therefore needs a condition on ``admitted_at``.
+- MySQL has no partial indexes. There, the index of the waiting runs begins with ``admitted_at``.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -42,6 +45,7 @@ from celery_dynbeat.store.runs import MAX_IN_LIST, execute_dml, lock_free
 #: Waiting runs that are counted.
 MAX_COUNTED = 10_000
 _WAITING_INDEX = "ix_dynbeat_slot_waiting"
+#: Waiting runs that one statement reads on MySQL, to find their owners.
 _PAGE = 500
 _WAITS = SLOTS.c.admitted_at.is_(None)
 
@@ -86,10 +90,12 @@ def waiting_owners(
 def _waiting_owners_in_pages(
     session: Session, *, after: str, limit: int, within: str | None
 ) -> Sequence[str]:
-    """Do the same on MySQL, which skips to the next owner only in an index that begins with it.
+    """Do the same on MySQL, one page of waiting runs after another.
 
-    A page is short, because an owner may have many waiting runs. The next page skips the others.
+    An owner may have many waiting runs. The next page begins with the next owner.
     """
+    # MySQL could skip to the next owner by itself, but only in an index that begins with the owner.
+    # Such an index also contains the owners whose runs do not wait.
     read = force_index(select(SLOTS.c.owner), SLOTS, _WAITING_INDEX).where(_WAITS)
     if within is not None:
         read = read.where(is_of(SLOTS.c.owner, within))
@@ -159,7 +165,7 @@ def admitted(session: Session, names: Collection[str]) -> Sequence[AdmittedSlot]
     conditions: list[ColumnElement[bool]] = [Slot.owner.in_(alone)] if alone else []
     conditions += [is_of(Slot.owner, group) for group in groups]
     rows = [row for each in conditions for row in session.execute(statement.where(each))]
-    # Groups of one call may contain each other, or owners of the call.
+    # A group may contain others of the names.
     return list({row[0]: AdmittedSlot(*row) for row in rows}.values())
 
 
@@ -288,12 +294,11 @@ def read_page(session: Session, *, after: int, limit: int) -> Sequence[PrunableS
 
 @in_index_order
 def delete_unused_scopes(session: Session, *, after: str, limit: int) -> str | None:
-    """Delete the unused ones of the next ``limit`` scopes above ``after``.
+    """Read the next ``limit`` scopes above ``after``, and delete those that are not needed.
 
-    Return the name of the last scope that was read, or None at the end.
-
-    A scope that another beat has locked stays. A later admission inserts a deleted scope again. A
-    group with slots stays, because its owners take turns.
+    Return the last name, or None at the end. A scope that another beat has locked stays. The next
+    admission inserts a deleted scope again, so only a group must stay while it has slots: its row
+    stores which of its owners is next.
     """
     page = select(SLOT_SCOPES.c.name).where(SLOT_SCOPES.c.name > after)
     names = session.scalars(page.order_by(SLOT_SCOPES.c.name).limit(limit)).all()

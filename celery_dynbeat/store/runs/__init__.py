@@ -77,8 +77,11 @@ def has_waiting(session: Session) -> bool:
 
 def has_slots(session: Session) -> bool:
     """Return whether the tables of slots have rows, which beat prunes."""
-    one = (select(literal_column("1")).select_from(_table(name)) for name in ("slot", "slot_scope"))
-    return bool(session.scalar(select(or_(*(exists(each) for each in one)))))
+    rows: list[Any] = [select(literal_column("1")).select_from(_table(each)) for each in _PRUNED]
+    return bool(session.scalar(select(or_(*map(exists, rows)))))
+
+
+_PRUNED = ("slot", "slot_scope")
 
 
 def _table(name: str, *columns: str) -> TableClause:

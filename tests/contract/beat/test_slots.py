@@ -2,18 +2,25 @@
 
 import random
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
 import pytest
+from sqlalchemy import event, select
 
 from celery_dynbeat import Cron, Once
 from celery_dynbeat.api.usage import usage_of
+from celery_dynbeat.beat import maintenance
 from celery_dynbeat.beat.admission import admit_waiting
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import NodeKind
+from celery_dynbeat.db.slot_models import Slot, SlotScope
 from celery_dynbeat.insights.explain.collect import explain
 from celery_dynbeat.insights.explain.findings import Cause
+from celery_dynbeat.planning.admission import LOST_KEPT
 from celery_dynbeat.store import nodes, slots
+from celery_dynbeat.store.runs import attempts
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START, application, execute
 from tests.support.ended_runs import end, start
@@ -21,6 +28,8 @@ from tests.support.ended_runs import end, start
 DUE = START + timedelta(minutes=1)
 SECOND = timedelta(seconds=1)
 OWNER = "user:42"
+#: No worker of these tests counts as dead.
+LONG = timedelta(days=1)
 
 
 @pytest.fixture
@@ -439,6 +448,173 @@ def test_the_rows_of_ended_slots_are_deleted(limited, clock):
     beat.run_until_idle()
 
     assert execute(dynbeat, "DELETE FROM dynbeat_slot") <= 1
+
+
+def tables(dynbeat):
+    """Return the owners with slots and the names of scopes, and whether slots are in use."""
+
+    def read(session):
+        owners = session.execute(select(Slot.owner, Slot.admitted_at.is_not(None)))
+        return sorted(map(tuple, owners)), sorted(session.scalars(select(SlotScope.name)))
+
+    return dynbeat.context.database.read(read)
+
+
+def test_without_waiting_runs_beat_prunes_the_slots_of_ended_runs(limited, clock, monkeypatch):
+    monkeypatch.setattr("celery_dynbeat.beat.maintenance.BATCH_SIZE", 2)
+    monkeypatch.setattr("celery_dynbeat.beat.maintenance.SCOPE_BATCH_SIZE", 1)
+    limits = {"busy/": {"max_running": 1}, "done/": {"max_running": 5}}
+    dynbeat = limited(max_running_per_owner=5, owner_limits=limits, node_timeout=LONG)
+    for owner in ("busy/a", "done/a", "gone", "u1", "u2"):
+        create(dynbeat, 2, owner=owner)
+    clock.move_to(DUE)
+    beat = ManualBeat(dynbeat)
+    beat.run_until_idle()
+    for run in beat.publisher.sent:
+        start(dynbeat, run.run_id)
+        if run.owner != "busy/a":
+            end(dynbeat, run.run_id, "succeeded")
+    execute(dynbeat, "DELETE FROM dynbeat_run WHERE owner = 'gone'")
+    assert tables(dynbeat)[1] == ["busy/", "done/", "gone", "u1", "u2"]
+
+    # Other statements do not delete these rows: only runs of a busy owner wait.
+    for _ in range(30):
+        clock.advance(maintenance.SCAN_INTERVAL / 20)
+        beat.run_until_idle()
+
+    assert tables(dynbeat) == ([("busy/a", False), ("busy/a", True)], ["busy/"])
+
+
+def test_a_waiting_run_that_was_revoked_leaves_no_slot(limited, clock):
+    dynbeat = limited(max_running_per_owner=1, node_timeout=LONG)
+    create(dynbeat, 3)
+    clock.move_to(DUE)
+    beat = ManualBeat(dynbeat)
+    beat.run_until_idle()
+    start(dynbeat, beat.publisher.sent[0].run_id)
+    dynbeat.schedules.for_owner(OWNER).pause("n00002")
+
+    clock.advance(2 * maintenance.FIRST_DELAY)
+    beat.run_until_idle()
+
+    assert tables(dynbeat)[0] == [(OWNER, False), (OWNER, True)]
+
+
+def test_a_prune_keeps_the_slots_of_recent_starts(limited, clock):
+    dynbeat = limited(max_starts_per_minute_per_owner=1)
+    create(dynbeat, 1)
+    clock.move_to(DUE)
+    beat = ManualBeat(dynbeat)
+    beat.run_until_idle()
+    run_id = beat.publisher.sent[0].run_id
+    start(dynbeat, run_id)
+    end(dynbeat, run_id, "succeeded")
+    prune = partial(maintenance.prune_slots, after=maintenance.SlotPosition(0, ""))
+
+    clock.advance(59 * SECOND)
+    assert dynbeat.context.database.run(partial(prune, now=clock.now())) is None
+    assert tables(dynbeat) == ([(OWNER, True)], [])
+    clock.advance(SECOND)
+    dynbeat.context.database.run(partial(prune, now=clock.now()))
+    assert tables(dynbeat) == ([], [])
+
+
+def test_a_prune_keeps_the_scope_that_another_beat_has_locked(limited, clock, database_url):
+    if database_url.startswith("sqlite"):
+        pytest.skip("SQLite has one writer")
+    dynbeat = limited(max_running_per_owner=1)
+    database = dynbeat.context.database
+    database.run(partial(slots.lock_scopes, names=["a", "b"]))
+
+    def prune_meanwhile(session):
+        slots.lock_scopes(session, ["a"])
+        at_start = maintenance.SlotPosition(0, "")
+        database.run(partial(maintenance.prune_slots, now=clock.now(), after=at_start))
+
+    database.run(prune_meanwhile)
+
+    assert tables(dynbeat)[1] == ["a"]
+
+
+def test_without_limits_a_prune_of_slots_is_one_statement(limited, clock):
+    dynbeat = limited()
+    beat = ManualBeat(dynbeat)
+    beat.run_until_idle()
+    clock.advance(maintenance.FIRST_DELAY)
+    statements = []
+
+    def record(_connection, _cursor, statement, *_others):
+        statements.append(statement)
+
+    event.listen(dynbeat.context.database.engine, "before_cursor_execute", record)
+    beat.run_until_idle()
+
+    assert len([each for each in statements if "dynbeat_slot_scope" in each]) == 1
+    assert not [each for each in statements if "dynbeat_slot" in each and "JOIN" in each]
+
+
+SECOND_ATTEMPT = attempts.AttemptStart(run_id="", expected_attempt=1, retries=0, worker="w2", pid=2)
+RETRY = attempts.AttemptEnd(run_id="", attempt=1, worker="w", status=Status.RETRYING, at=START)
+#: Each transition from ``lost`` to a status of an unfinished run.
+RETURNS = {
+    "restarted": lambda session, run_id: attempts.restart(
+        session, replace(SECOND_ATTEMPT, run_id=run_id), now=DUE
+    ),
+    "redelivered": lambda session, run_id: attempts.note_redelivery(
+        session, run_id=run_id, attempt=1
+    ),
+    "not started": lambda session, run_id: attempts.undo_start(
+        session, run_id=run_id, worker="w", pid=1, before=DUE
+    ),
+    "retrying": lambda session, run_id: attempts.finish(session, replace(RETRY, run_id=run_id)),
+}
+
+
+@pytest.mark.parametrize("returns", RETURNS)
+def test_a_lost_run_uses_its_slot_again_if_it_is_unfinished_again(limited, clock, returns):
+    dynbeat = limited(max_running_per_owner=1, node_timeout=LONG)
+    create(dynbeat, 3)
+    usage = dynbeat.schedules.for_owner(OWNER).usage
+    clock.move_to(DUE)
+    beat = ManualBeat(dynbeat)
+    beat.run_until_idle()
+    lost = beat.publisher.sent[0]
+    start(dynbeat, lost.run_id)
+    end(dynbeat, lost.run_id, "lost")
+    clock.advance(SECOND)
+    beat.run_until_idle()
+    second = beat.publisher.sent[1]
+    start(dynbeat, second.run_id)
+    assert usage().running == 1
+
+    # Beat also prunes.
+    clock.advance(2 * maintenance.FIRST_DELAY)
+    beat.run_until_idle()
+    assert dynbeat.context.database.run(partial(RETURNS[returns], run_id=lost.run_id))
+    assert usage().running == 2
+    end(dynbeat, second.run_id, "succeeded")
+    clock.advance(SECOND)
+    beat.run_until_idle()
+
+    assert usage().running == 1
+    assert dynbeat.schedules.for_owner(OWNER).runs("n00002").items[0].status == "pending"
+
+
+def test_the_slot_of_a_lost_run_is_pruned_after_a_day(limited, clock):
+    dynbeat = limited(max_running_per_owner=1)
+    create(dynbeat, 1)
+    clock.move_to(DUE)
+    beat = ManualBeat(dynbeat)
+    beat.run_until_idle()
+    start(dynbeat, beat.publisher.sent[0].run_id)
+    end(dynbeat, beat.publisher.sent[0].run_id, "lost")
+
+    clock.advance(LOST_KEPT - SECOND)
+    beat.run_until_idle()
+    assert tables(dynbeat)[0] == [(OWNER, True)]
+    clock.advance(maintenance.SCAN_INTERVAL)
+    beat.run_until_idle()
+    assert tables(dynbeat) == ([], [])
 
 
 def test_the_starts_of_an_owner_count_while_only_others_of_its_group_wait(limited, clock):
