@@ -536,6 +536,24 @@ def test_a_prune_keeps_the_scope_that_another_beat_has_locked(limited, clock, da
     assert tables(dynbeat)[1] == ["a"]
 
 
+def test_an_admission_does_not_wait_for_a_prune_of_its_scope(limited, clock, database_url):
+    if database_url.startswith("sqlite"):
+        pytest.skip("SQLite has one writer")
+    dynbeat = limited(max_running_per_owner=1)
+    create(dynbeat, 1)
+    dynbeat.schedules.for_owner(OWNER).run_now("n00000")
+    database = dynbeat.context.database
+    database.run(partial(slots.lock_scopes, names=[OWNER]))
+    admit_all = partial(admit_waiting, now=clock.now(), settings=dynbeat.context.settings)
+
+    def admit_meanwhile(session):
+        slots.delete_unused_scopes(session, after="", limit=1)
+        return database.run(admit_all).admitted
+
+    assert database.run(admit_meanwhile) == 0
+    assert database.run(admit_all).admitted == 1
+
+
 def test_without_limits_a_prune_of_slots_is_one_statement(limited, clock):
     dynbeat = limited()
     beat = ManualBeat(dynbeat)
@@ -696,8 +714,11 @@ class Installation:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_no_limit_is_exceeded_and_each_run_ends_after_any_crashes(
-    limited, clock, seed, database_url
+    limited, clock, seed, database_url, monkeypatch
 ):
+    # Nearly each pass without a backlog prunes slots.
+    monkeypatch.setattr(maintenance, "FIRST_DELAY", SECOND)
+    monkeypatch.setattr(maintenance, "SCAN_INTERVAL", SECOND)
     if not database_url.startswith("sqlite") and seed > 1:
         pytest.skip("no database affects the other sequences")
     limits = {"org:7/": {"max_running": 3}, "org:7/a": {"max_running": 1}, "b": {"max_running": 2}}
