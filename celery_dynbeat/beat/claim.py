@@ -167,8 +167,9 @@ def claim(
         decisions += [
             _Decision(row.owner, {"id": row.id, "next_run_at": again_at}) for row in replaces_locked
         ]
-    new, waiting = _record(session, decisions, now=now, settings=settings)
-    terminate = _replace_runs(session, decisions, new, now=now)
+    added = _record(session, decisions, now=now, settings=settings)
+    new, waiting = added
+    terminate = _replace_runs(session, decisions, added, now=now)
     _advance(session, decisions, new)
     return Claimed(
         handled=len(decisions) + held,
@@ -720,17 +721,26 @@ def skipped_of(records: Iterable[Mapping[str, Any]]) -> Iterable[events.FireTime
 
 
 def _replace_runs(
-    session: Session, decisions: Sequence[_Decision], new: Collection[str], *, now: datetime
+    session: Session, decisions: Sequence[_Decision], added: AddedRuns, *, now: datetime
 ) -> Sequence[str]:
-    """Cancel the runs that new runs replace; return the ids of those that are running."""
+    """Cancel the runs that new runs replace; return the ids of those that are running.
+
+    A new run that waits for a slot gets the place of a replaced run that waited.
+    """
     replacing = [
         run
         for decision in decisions
         if decision.replaces
         # A fire time that already had its run replaces no other run.
         for run in decision.outgoing
-        if run.run_id in new
+        if run.run_id in added.ids
     ]
+    waiting = {run.schedule_id: run.run_id for run in replacing if run.run_id in added.waiting}
+    if waiting:
+        # A late import: few installations have limits on runs.
+        from celery_dynbeat.store import slots  # noqa: PLC0415
+
+        slots.take_places(session, waiting)
     return unfinished.cancel_replaced(
         session,
         [run.schedule_id for run in replacing],

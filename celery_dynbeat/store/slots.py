@@ -40,7 +40,13 @@ from celery_dynbeat.db.models import Run, Schedule
 from celery_dynbeat.db.slot_models import SLOT_SCOPES, SLOTS, Slot, SlotScope
 from celery_dynbeat.db.statements import force_index, in_index_order
 from celery_dynbeat.store.owners import is_of, with_rows
-from celery_dynbeat.store.runs import MAX_IN_LIST, execute_dml, lock_free
+from celery_dynbeat.store.runs import (
+    MAX_IN_LIST,
+    UNFINISHED_INDEX,
+    execute_dml,
+    is_unfinished_of,
+    lock_free,
+)
 
 #: Waiting runs that are counted.
 MAX_COUNTED = 10_000
@@ -54,6 +60,30 @@ def add(session: Session, rows: Iterable[Mapping[str, Any]]) -> None:
     """Let the new runs of ``rows`` wait: run_id, owner, is_requested, expires_at, admitted_at."""
     connection = session.connection(bind_arguments={"mapper": Run})
     statements.insert(connection, SLOTS, list(rows))
+
+
+@in_index_order
+def take_places(session: Session, new_runs: Mapping[int, str]) -> None:
+    """Give each new run the place of the oldest waiting run that it replaces, by schedule.
+
+    The new runs wait already, at the end. The schedules and their unfinished runs must be locked. A
+    slot that another transaction has locked is not replaced.
+    """
+    # Runs of backfills and of reruns of many have their own line.
+    replaced = (Slot.admitted_at.is_(None), Slot.is_requested.is_(False))
+    places = force_index(select(Run.schedule_id, func.min(Slot.id)), Run, UNFINISHED_INDEX)
+    places = places.join(Slot, Slot.run_id == Run.id).where(
+        is_unfinished_of(session, list(new_runs)), Run.id.not_in(new_runs.values()), *replaced
+    )
+    slot_of = {row[0]: row[1] for row in session.execute(places.group_by(Run.schedule_id))}
+    free = set(_lock(session, list(slot_of.values())))
+    place_of = {new_runs[key]: slot_id for key, slot_id in slot_of.items() if slot_id in free}
+    if not place_of:
+        return
+    execute_dml(session, delete(Slot).where(Slot.id.in_(free)))
+    moved = update(Slot).where(Slot.run_id.in_(place_of))
+    places_of_new = [(Slot.run_id == run_id, place) for run_id, place in place_of.items()]
+    execute_dml(session, moved.values(id=case(*places_of_new)))
 
 
 def expires_after(session: Session, schedule_ids: Collection[int]) -> Mapping[int, float | None]:

@@ -22,8 +22,9 @@ from celery_dynbeat.planning.admission import LOST_KEPT
 from celery_dynbeat.store import nodes, slots
 from celery_dynbeat.store.runs import attempts
 from celery_dynbeat.testing import ManualBeat
-from tests.support.applications import START, application, execute
-from tests.support.ended_runs import end, start
+from tests.support.applications import MINUTELY, START, application, execute
+from tests.support.ended_runs import end, end_all, start
+from tests.support.worker_stub import WorkerStub
 
 DUE = START + timedelta(minutes=1)
 SECOND = timedelta(seconds=1)
@@ -780,3 +781,51 @@ def test_the_slots_of_an_erased_owner_are_deleted(limited, clock):
     dynbeat.schedules.delete_owner(OWNER, erase_history=True)
 
     assert execute(dynbeat, "DELETE FROM dynbeat_slot") == 0
+
+
+def test_schedules_with_cancel_previous_take_turns(limited, clock):
+    dynbeat = limited(max_running_per_owner=1)
+    mine = dynbeat.schedules.for_owner(OWNER)
+    for number in range(4):
+        mine.create(f"n{number}", task="t", trigger=MINUTELY, overlap="cancel_previous")
+    beat, node = ManualBeat(dynbeat), WorkerStub(dynbeat, "w")
+    beat.run_until_idle()
+    started, ends = [], clock.now()
+    # Each run takes 25 seconds, so two or three of four runs start in a minute.
+    for _ in range(20 * 12):
+        clock.advance(5 * SECOND)
+        node.heartbeat()
+        if started and clock.now() >= ends:
+            end(dynbeat, started[-1].run_id, "succeeded")
+        beat.run_until_idle()
+        for run in beat.publisher.sent:
+            if start(dynbeat, run.run_id):
+                started.append(run)
+                ends = clock.now() + 25 * SECOND
+
+    counts = Counter(run.name for run in started)
+    assert len(started) > 40
+    assert min(counts[f"n{number}"] for number in range(4)) > len(started) / 6
+    # Replaced runs leave no slots behind.
+    assert execute(dynbeat, "DELETE FROM dynbeat_slot") <= 4 + 1
+
+
+def test_a_run_that_replaces_a_run_of_a_backfill_goes_to_the_end_of_the_line(limited, clock):
+    dynbeat = limited(max_running_per_owner=1)
+    mine = dynbeat.schedules.for_owner(OWNER)
+    mine.create("a", task="t", trigger="* * * * *", overlap="cancel_previous")
+    mine.create("other", task="t", trigger=Once(DUE + timedelta(days=1)))
+    beat = ManualBeat(dynbeat)
+    beat.run_until_idle()
+    mine.run_now("other")
+    mine.backfill("a", since=START - timedelta(minutes=5), until=START)
+    beat.run_until_idle()
+    mine.run_now("other")
+    clock.move_to(DUE)
+    beat.run_until_idle()
+    end_all(dynbeat, beat.publisher.sent, "succeeded")
+    clock.advance(SECOND)
+    beat.run_until_idle()
+
+    assert statuses(dynbeat, origin="backfill") == {"revoked": 1}
+    assert names(beat) == ["other", "other"]
