@@ -23,10 +23,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.beat.sweep import is_previous
 from celery_dynbeat.common.owner_limits import Caps
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.text import groups_of, is_group
 from celery_dynbeat.db.engine import Database
+from celery_dynbeat.db.models import Origin
 from celery_dynbeat.planning import expires_at
 from celery_dynbeat.planning.admission import (
     Used,
@@ -37,8 +39,10 @@ from celery_dynbeat.planning.admission import (
     used_slots,
 )
 from celery_dynbeat.store import runs, slots
+from celery_dynbeat.store.runs import unfinished
 
 if TYPE_CHECKING:
+    from celery_dynbeat.db.statements import Row
     from celery_dynbeat.store.slots import AdmittedSlot, WaitingRun
 
 #: Beat looks for free slots at this interval while runs wait.
@@ -49,9 +53,9 @@ MAX_OWNERS = 100
 #: The maximum number of runs of one owner that one pass admits, of expired runs that it marks, and
 #: of slots that it frees.
 MAX_RUNS = 200
-#: The number of further waiting runs of an owner that are read, because some may be revoked or
-#: locked. If more of them are locked, up to MAX_LOCKED runs are read.
-SPARE, MAX_LOCKED = 10, 1_000
+#: The number of further waiting runs of an owner that are read, because some may be revoked, locked
+#: or wait for a run of their schedule. If these are more, up to MAX_PASSED_OVER runs are read.
+SPARE, MAX_PASSED_OVER = 10, 1_000
 
 
 class Pass(NamedTuple):
@@ -140,7 +144,7 @@ def admit_waiting(session: Session, *, now: datetime, settings: Settings, after:
             scopes.append(_with_owners_in_turn(session, scope, settings=settings))
         else:
             scopes.append(scope._replace(caps={owner: caps[owner] for owner in members[name]}))
-    count = _admit(session, scopes, now=now)
+    count = _admit(session, scopes, now=now, settings=settings)
     is_last = len(owners) < MAX_OWNERS
     return Pass(count, is_waiting=True, after="" if is_last else owners[-1])
 
@@ -186,13 +190,13 @@ def _slots_in_use(
     }
 
 
-def _admit(session: Session, scopes: Sequence[_Scope], *, now: datetime) -> int:
+def _admit(session: Session, scopes: Sequence[_Scope], *, now: datetime, settings: Settings) -> int:
     """Admit runs of the locked scopes. Return their number."""
     free: dict[str, int] = {}
     for scope in scopes:
         for owner, caps in scope.caps.items():
             free[owner] = free_slots(caps, scope.used, most=MAX_RUNS)
-    ready = _lock_ready(session, free)
+    ready = _lock_ready(session, free, now=now, settings=settings)
     admitted: list[str] = []
     for scope in scopes:
         of_scope = {owner: ready.get(owner, ()) for owner in scope.caps}
@@ -208,31 +212,81 @@ def _admit(session: Session, scopes: Sequence[_Scope], *, now: datetime) -> int:
     return len(admitted)
 
 
-def _lock_ready(session: Session, free: Mapping[str, int]) -> Mapping[str, Sequence[str]]:
+def _lock_ready(
+    session: Session, free: Mapping[str, int], *, now: datetime, settings: Settings
+) -> Mapping[str, Sequence[str]]:
     """Lock the oldest waiting runs of each owner with ``free`` slots; return their ids."""
     read = partial(slots.oldest_waiting, session)
+    lock = partial(_lock_waiting, session, now=now, settings=settings)
     waiting = {owner: read(owner=owner, limit=n + SPARE) for owner, n in free.items() if n}
-    ready = _lock_waiting(session, waiting)
-    # An application has locked the first runs, perhaps all waiting runs of one schedule.
-    locked = {
-        owner: read(owner=owner, limit=MAX_LOCKED)
+    ready = lock(waiting)
+    # The first runs must not overlap other runs, or an application has locked them, perhaps all
+    # waiting runs of one schedule.
+    passed_over = {
+        owner: read(owner=owner, limit=MAX_PASSED_OVER)
         for owner, rows in waiting.items()
         if len(rows) == free[owner] + SPARE and len(ready[owner]) < free[owner]
     }
-    return {**ready, **_lock_waiting(session, locked)}
+    return {**ready, **lock(passed_over)}
 
 
 def _lock_waiting(
-    session: Session, waiting: Mapping[str, Sequence["WaitingRun"]]
+    session: Session,
+    waiting: Mapping[str, Sequence["WaitingRun"]],
+    *,
+    now: datetime,
+    settings: Settings,
 ) -> Mapping[str, Sequence[str]]:
-    """Lock the runs that others have not locked, and delete the slots of those that have ended."""
+    """Lock the runs that may start, and delete the slots of those that have ended.
+
+    Runs that others have locked are left out.
+    """
     rows = [row for each in waiting.values() for row in each]
     # Paused, deleted or cancelled while they waited.
     slots.delete_slots(session, [row.slot_id for row in rows if not row.waits])
-    unlocked = set(slots.free_waiting(session, [row.run_id for row in rows if row.waits]))
+    exclusive = {row.run_id for row in rows if row.waits and _is_exclusive(row, settings)}
+    blocked = _blocked(
+        session, [row for row in rows if row.run_id in exclusive], now=now, settings=settings
+    )
+    unblocked = [row for row in rows if row.waits and row.run_id not in blocked]
+    unlocked = set(slots.free_waiting(session, [row.run_id for row in unblocked]))
+    first: dict[int | None, str] = {}
+    for row in unblocked:
+        if row.run_id in exclusive and row.run_id in unlocked:
+            first.setdefault(row.schedule_id, row.run_id)
+    others = exclusive.difference(first.values())
     return {
-        owner: [row.run_id for row in each if row.run_id in unlocked]
+        owner: [row.run_id for row in each if row.run_id in unlocked and row.run_id not in others]
         for owner, each in waiting.items()
+    }
+
+
+def _is_exclusive(row: "WaitingRun", settings: Settings) -> bool:
+    """Return whether the run must not start while another run of its schedule has a slot.
+
+    ``overlap`` delays no manual run.
+    """
+    if (row.overlap or settings.overlap) not in {"skip", "buffer_one"}:
+        return False
+    return row.origin == Origin.SCHEDULE or row.is_requested
+
+
+def _blocked(
+    session: Session, rows: Sequence["WaitingRun"], *, now: datetime, settings: Settings
+) -> set[str]:
+    """Return the ids of the runs whose schedule has another run that was sent or has a slot."""
+    schedule_ids = {row.schedule_id for row in rows if row.schedule_id is not None}
+    previous: defaultdict[int, list[Row]] = defaultdict(list)
+    for other in unfinished.unfinished_runs(session, sorted(schedule_ids)):
+        previous[other.schedule_id].append(other)
+    return {
+        row.run_id
+        for row in rows
+        if row.schedule_id is not None
+        and any(
+            is_previous(other, row, now=now, settings=settings)
+            for other in previous[row.schedule_id]
+        )
     }
 
 

@@ -35,6 +35,7 @@ from celery_dynbeat.common.settings import Settings, check_task_allowed
 from celery_dynbeat.common.states import MIN_LATE, Status
 from celery_dynbeat.common.text import MAX_COUNT
 from celery_dynbeat.db.models import Origin
+from celery_dynbeat.db.statements import Row
 from celery_dynbeat.planning import (
     Calendars,
     ScheduleSpec,
@@ -522,15 +523,11 @@ def _overlap_state(
     session: Session, rows: Sequence[DueSchedule], *, now: datetime, settings: Settings
 ) -> _OverlapState:
     """Count the unfinished runs of the schedules whose overlap policy needs it."""
-    counts_for = {
-        row.id: _counts_for(row, settings)
-        for row in rows
-        if (row.overlap or settings.overlap) != "allow"
-    }
+    limiting = {row.id: row for row in rows if (row.overlap or settings.overlap) != "allow"}
     counting = [
         run
-        for run in unfinished.unfinished_runs(session, list(counts_for))
-        if run.started_at is None or now - run.started_at < counts_for[run.schedule_id]
+        for run in unfinished.unfinished_runs(session, list(limiting))
+        if _counts(run, limiting[run.schedule_id], now=now, settings=settings)
     ]
     count_of = Counter(run.schedule_id for run in counting)
     buffered = Counter(
@@ -560,11 +557,16 @@ def _without_locked_runs(
     return free, [row for row in rows if row.id in locked]
 
 
-def _counts_for(row: DueSchedule, settings: Settings) -> timedelta:
-    """Return how long a started run counts. With cancel_previous, a run of any age counts."""
+def _counts(run: Row, row: DueSchedule, *, now: datetime, settings: Settings) -> bool:
+    """Return whether an unfinished run counts. With cancel_previous, every run does."""
     if (row.overlap or settings.overlap) == "cancel_previous":
-        return timedelta.max
-    return max_run_time(row.max_run_time, settings)
+        return True
+    if run.started_at is None:
+        # The run of a request waits for its slot behind the fire times of all schedules of its
+        # owner. Admission prevents the overlap.
+        waits = run.status == Status.PENDING and run.overdue_at is None
+        return run.request_id is None or not waits
+    return bool(now - run.started_at < max_run_time(row.max_run_time, settings))
 
 
 def _decide_due(

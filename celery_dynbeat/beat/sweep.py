@@ -27,7 +27,7 @@ beats never publish the same run at once. If beat dies, the next sweep after the
 from collections.abc import Container, Iterable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy.orm import Session
 
@@ -41,6 +41,9 @@ from celery_dynbeat.store import runs
 from celery_dynbeat.store.runs import OverdueRun, unfinished
 from celery_dynbeat.store.schedules import due, run_rows
 from celery_dynbeat.telemetry import emit_on_commit, events
+
+if TYPE_CHECKING:
+    from celery_dynbeat.store.slots import WaitingRun
 
 
 class Swept(NamedTuple):
@@ -192,14 +195,23 @@ def _buffered(
 
 
 def _is_blocked(row: OverdueRun, others: Iterable[Row], now: datetime, settings: Settings) -> bool:
-    counts_for = max_run_time(row.max_run_time, settings)
     return any(
-        other.schedule_id == row.schedule_id
-        and other.id != row.id
-        and (other.started_at is None or now - other.started_at < counts_for)
-        # A run that waits for a slot does not count, because it may be waiting for this run's slot.
-        and (other.status != Status.PENDING or other.overdue_at is not None)
+        other.id != row.id
+        and is_previous(other, row, now=now, settings=settings)
         # Of two runs that have not been sent, the older one goes first.
         and (other.sent_at is not None or other.scheduled_for < row.scheduled_for)
         for other in others
+    )
+
+
+def is_previous(
+    other: Row, row: "OverdueRun | WaitingRun", *, now: datetime, settings: Settings
+) -> bool:
+    """Return whether ``row`` must not overlap an unfinished run, which belongs to its schedule."""
+    counts_for = max_run_time(row.max_run_time, settings)
+    return (
+        other.schedule_id == row.schedule_id
+        and (other.started_at is None or now - other.started_at < counts_for)
+        # A run that waits for a slot does not count, because it may be waiting for this run's slot.
+        and (other.status != Status.PENDING or other.overdue_at is not None)
     )

@@ -75,7 +75,8 @@ def take_places(session: Session, new_runs: Mapping[int, str]) -> None:
     places = places.join(Slot, Slot.run_id == Run.id).where(
         is_unfinished_of(session, list(new_runs)), Run.id.not_in(new_runs.values()), *replaced
     )
-    slot_of = {row[0]: row[1] for row in session.execute(places.group_by(Run.schedule_id))}
+    rows: Sequence[Any] = session.execute(places.group_by(Run.schedule_id)).all()
+    slot_of: dict[int, int] = {schedule_id: slot_id for schedule_id, slot_id in rows}
     free = set(_lock(session, list(slot_of.values())))
     place_of = {new_runs[key]: slot_id for key, slot_id in slot_of.items() if slot_id in free}
     if not place_of:
@@ -202,13 +203,19 @@ def admitted(session: Session, names: Collection[str]) -> Sequence[AdmittedSlot]
 class WaitingRun(NamedTuple):
     """A slot that is not admitted, with what decides about its run.
 
-    ``waits`` is false if the run was revoked or deleted in the meantime.
+    ``waits`` is false if the run was revoked or deleted in the meantime. ``is_requested`` is true
+    for the runs of backfills and of reruns of many.
     """
 
     slot_id: int
     run_id: str
+    is_requested: bool
     created_at: datetime | None
+    schedule_id: int | None
+    origin: str | None
     expires_after: float | None
+    overlap: str | None
+    max_run_time: float | None
     waits: bool
 
 
@@ -216,8 +223,13 @@ _RUN_WAITS = and_(Run.status == Status.PENDING, Run.overdue_at.is_(None))
 _COLUMNS: tuple[Any, ...] = (
     Slot.id,
     Slot.run_id,
+    Slot.is_requested,
     Run.created_at,
+    Run.schedule_id,
+    Run.origin,
     Schedule.expires_after,
+    Schedule.overlap,
+    Schedule.max_run_time,
     func.coalesce(_RUN_WAITS, literal(value=False)),
 )
 

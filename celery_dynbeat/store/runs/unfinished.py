@@ -43,6 +43,7 @@ _OVERLAP_COLUMNS: tuple[Any, ...] = (
     Run.started_at,
     Run.status,
     Run.overdue_at,
+    Run.request_id,
 )
 #: Unfinished runs of one schedule that the overlap policy reads.
 MAX_UNFINISHED = 100

@@ -67,6 +67,11 @@ def statuses(dynbeat, **filters):
     return Counter(run.status for run in dynbeat.schedules.runs(limit=200, **filters).items)
 
 
+def end_running(dynbeat):
+    for run in dynbeat.schedules.runs(limit=200, status="running").items:
+        end(dynbeat, run.id, "succeeded")
+
+
 def test_runs_over_the_cap_wait_and_start_when_a_run_ends(limited, clock):
     dynbeat = limited(max_running_per_owner=2)
     create(dynbeat, 5)
@@ -829,3 +834,135 @@ def test_a_run_that_replaces_a_run_of_a_backfill_goes_to_the_end_of_the_line(lim
 
     assert statuses(dynbeat, origin="backfill") == {"revoked": 1}
     assert names(beat) == ["other", "other"]
+
+
+def test_a_buffered_run_takes_no_slot_before_the_previous_run_has_ended(limited, clock):
+    dynbeat = limited(max_running_per_owner=2, max_starts_per_minute_per_owner=2)
+    mine = dynbeat.schedules.for_owner(OWNER)
+    mine.create("long", task="t", trigger=MINUTELY, overlap="buffer_one")
+    beat, node = ManualBeat(dynbeat), WorkerStub(dynbeat, "w")
+    for _ in range(2):
+        clock.advance(timedelta(minutes=1))
+        node.heartbeat()
+        beat.run_until_idle()
+        long = beat.publisher.sent[0].run_id
+        start(dynbeat, long)
+    mine.create("other", task="t", trigger=Once(clock.now() + SECOND))
+    mine.create("third", task="t", trigger=Once(clock.now() + SECOND))
+    clock.advance(SECOND)
+    beat.run_until_idle()
+
+    assert names(beat)[1:] in (["other"], ["third"])
+    assert mine.usage().running == 2
+    end(dynbeat, long, "succeeded")
+    clock.advance(SECOND)
+    beat.run_until_idle()
+    assert len(beat.publisher.sent) == 3
+    assert beat.publisher.sent[2].name == "long"
+
+
+def test_a_buffered_run_starts_although_the_previous_run_hangs(limited, clock):
+    dynbeat = limited(max_running_per_owner=2)
+    mine = dynbeat.schedules.for_owner(OWNER)
+    mine.create("long", task="t", trigger=MINUTELY, overlap="buffer_one", max_run_time=600)
+    beat, node = ManualBeat(dynbeat), WorkerStub(dynbeat, "w")
+    for minute in range(1, 12):
+        clock.advance(timedelta(minutes=1))
+        node.heartbeat()
+        beat.run_until_idle()
+        start(dynbeat, beat.publisher.sent[0].run_id)
+        assert len(beat.publisher.sent) == (1 if minute < 11 else 2)
+
+
+def test_many_runs_that_wait_for_previous_runs_do_not_hide_the_next_one(limited, clock):
+    dynbeat = limited(max_running_per_owner=30)
+    create(dynbeat, 1, at=DUE + 2 * timedelta(minutes=1))
+    mine = dynbeat.schedules.for_owner(OWNER)
+    for number in range(25):
+        mine.create(f"long{number}", task="t", trigger=MINUTELY, overlap="buffer_one")
+    beat, node = ManualBeat(dynbeat), WorkerStub(dynbeat, "w")
+    for _ in range(4):
+        clock.advance(timedelta(minutes=1))
+        node.heartbeat()
+        beat.run_until_idle()
+        for run in beat.publisher.sent:
+            start(dynbeat, run.run_id)
+
+    assert names(beat)[25:] == ["n00000"]
+
+
+def test_fire_times_are_not_skipped_while_a_backfill_waits_for_a_slot(limited, clock):
+    dynbeat = limited(max_running_per_owner=1)
+    mine = dynbeat.schedules.for_owner(OWNER)
+    mine.create("a", task="t", trigger="* * * * *", overlap="skip")
+    mine.create("crowd", task="t", trigger=Once(DUE + timedelta(days=1)))
+    beat, node = ManualBeat(dynbeat), WorkerStub(dynbeat, "w")
+    beat.run_until_idle()
+    mine.run_now("crowd")
+    mine.backfill("a", since=START - timedelta(minutes=3), until=START)
+    beat.run_until_idle()
+    for _ in range(4):
+        mine.run_now("crowd")
+        clock.advance(timedelta(minutes=1))
+        node.heartbeat()
+        beat.run_until_idle()
+        for run in beat.publisher.sent:
+            start(dynbeat, run.run_id)
+        # Both the crowd and the fire time get slots, and the backfill waits.
+        end_running(dynbeat)
+        beat.run_until_idle()
+        for run in beat.publisher.sent:
+            start(dynbeat, run.run_id)
+        end_running(dynbeat)
+
+    assert statuses(dynbeat, name="a", origin="backfill") == {"pending": 1}
+    found = statuses(dynbeat, name="a", origin="schedule")
+    assert found["skipped"] <= 1
+    assert found["succeeded"] >= 2
+
+
+@pytest.mark.parametrize("overlap", ["skip", "buffer_one"])
+def test_a_backfill_that_waited_for_a_slot_does_not_overlap_a_fire_time(limited, clock, overlap):
+    dynbeat = limited(max_running_per_owner=2)
+    mine = dynbeat.schedules.for_owner(OWNER)
+    mine.create("a", task="t", trigger="* * * * *", overlap=overlap)
+    mine.create("other", task="t", trigger=Once(DUE + timedelta(days=1)))
+    beat, node = ManualBeat(dynbeat), WorkerStub(dynbeat, "w")
+    beat.run_until_idle()
+    for _ in range(2):
+        mine.run_now("other")
+    mine.backfill("a", since=START - timedelta(minutes=3), until=START)
+    beat.run_until_idle()
+    clock.move_to(DUE)
+    node.heartbeat()
+    beat.run_until_idle()
+    assert statuses(dynbeat, name="a") == {"pending": 2}
+    for run in beat.publisher.sent:
+        start(dynbeat, run.run_id)
+    end_running(dynbeat)
+    for _ in range(3):
+        clock.advance(SECOND)
+        beat.run_until_idle()
+
+    # There is a free slot, which the run of the backfill does not get.
+    assert [run.origin for run in beat.publisher.sent[2:]] == ["schedule"]
+    start(dynbeat, beat.publisher.sent[2].run_id)
+    end_running(dynbeat)
+    clock.advance(SECOND)
+    beat.run_until_idle()
+    assert [run.origin for run in beat.publisher.sent[3:]] == ["backfill"]
+
+
+def test_a_manual_run_does_not_wait_for_the_previous_run(limited, clock):
+    dynbeat = limited(max_running_per_owner=2)
+    mine = dynbeat.schedules.for_owner(OWNER)
+    mine.create("a", task="t", trigger=MINUTELY, overlap="buffer_one")
+    clock.move_to(DUE)
+    beat = ManualBeat(dynbeat)
+    beat.run_until_idle()
+    start(dynbeat, beat.publisher.sent[0].run_id)
+    mine.run_now("a")
+    clock.advance(SECOND)
+    beat.run_until_idle()
+
+    assert [run.origin for run in beat.publisher.sent] == ["schedule", "manual"]
