@@ -10,6 +10,7 @@ Two beats never admit runs of one scope at the same time: each locks the row of 
 crash before the commit, the runs wait as before. After a crash that follows the commit, the sweep
 of any beat sends them. An owner whose limits are not known, because a function of
 dynbeat_owner_limits fails, keeps its waiting runs, because sending all of them could not be undone.
+If these runs end meanwhile, their slots are deleted.
 
 Waiting runs are in no index that a claim or a sweep reads. One pass admits runs of a bounded number
 of owners, with one query for each owner that has a free slot.
@@ -59,11 +60,15 @@ SPARE, MAX_PASSED_OVER = 10, 1_000
 
 
 class Pass(NamedTuple):
-    """The result of one pass: admitted runs, and the last owner if there are more owners."""
+    """The result of one pass: admitted runs, and the last owner if there are more owners.
+
+    ``knows_limits`` is false if the limits of an owner could not be read.
+    """
 
     admitted: int
     is_waiting: bool
     after: str
+    knows_limits: bool = True
 
 
 class Admission:
@@ -98,7 +103,8 @@ class Admission:
             done = self._database.run(work)
         self._after = done.after
         self._next_at = now + (INTERVAL if done.is_waiting else self._idle_interval)
-        if done.after:
+        if done.after and (done.admitted or done.knows_limits):
+            # The next owners may have free slots. A function that fails is not called as often.
             self._next_at = now if done.admitted else now + INTERVAL / 10
         return done.admitted
 
@@ -131,6 +137,8 @@ def admit_waiting(session: Session, *, now: datetime, settings: Settings, after:
         return Pass(0, is_waiting=False, after="")
     _end_expired(session, now=now, settings=settings)
     caps = _known_caps(settings, owners)
+    unknown = [owner for owner in owners if owner not in caps]
+    _delete_ended(session, unknown)
     members: defaultdict[str, list[str]] = defaultdict(list)
     for owner, of_owner in caps.items():
         # An owner whose limits were removed is a scope without a limit.
@@ -146,13 +154,25 @@ def admit_waiting(session: Session, *, now: datetime, settings: Settings, after:
             scopes.append(scope._replace(caps={owner: caps[owner] for owner in members[name]}))
     count = _admit(session, scopes, now=now, settings=settings)
     is_last = len(owners) < MAX_OWNERS
-    return Pass(count, is_waiting=True, after="" if is_last else owners[-1])
+    return Pass(
+        count, is_waiting=True, after="" if is_last else owners[-1], knows_limits=not unknown
+    )
 
 
 def _known_caps(settings: Settings, owners: Iterable[str]) -> Mapping[str, Caps]:
     """Return the caps of the owners, without those whose limits could not be read."""
     found = {owner: settings.caps_of(owner) for owner in owners}
     return {owner: caps for owner, caps in found.items() if settings.knows_limits_of(owner)}
+
+
+def _delete_ended(session: Session, owners: Iterable[str]) -> None:
+    """Delete the slots of ended runs among the oldest waiting runs of owners without known limits.
+
+    The function may fail for each owner that no longer exists.
+    """
+    read = partial(slots.oldest_waiting, session, limit=SPARE)
+    rows = [row for owner in owners for row in read(owner=owner)]
+    slots.delete_slots(session, [row.slot_id for row in rows if not row.waits])
 
 
 def _with_owners_in_turn(session: Session, scope: _Scope, *, settings: Settings) -> _Scope:

@@ -76,7 +76,7 @@ def take_places(session: Session, new_runs: Mapping[int, str]) -> None:
         is_unfinished_of(session, list(new_runs)), Run.id.not_in(new_runs.values()), *replaced
     )
     rows: Sequence[Any] = session.execute(places.group_by(Run.schedule_id)).all()
-    slot_of: dict[int, int] = {schedule_id: slot_id for schedule_id, slot_id in rows}
+    slot_of: dict[int, int] = dict(rows)
     free = set(_lock(session, list(slot_of.values())))
     place_of = {new_runs[key]: slot_id for key, slot_id in slot_of.items() if slot_id in free}
     if not place_of:

@@ -966,3 +966,63 @@ def test_a_manual_run_does_not_wait_for_the_previous_run(limited, clock):
     beat.run_until_idle()
 
     assert [run.origin for run in beat.publisher.sent] == ["schedule", "manual"]
+
+
+def test_the_slots_of_deleted_owners_whose_limits_cannot_be_read_are_deleted(
+    limited, clock, monkeypatch
+):
+    monkeypatch.setattr("celery_dynbeat.beat.admission.MAX_OWNERS", 3)
+    calls, gone = Counter(), set()
+
+    def limits_of(name):
+        calls[name] += 1
+        if name in gone:
+            raise KeyError(name)
+        return {"max_running": 1}
+
+    dynbeat = limited(owner_limits=limits_of)
+    owners = [f"user:{number}" for number in range(8)]
+    for owner in owners:
+        create(dynbeat, 4, owner=owner)
+    clock.move_to(DUE)
+    beat = ManualBeat(dynbeat)
+    beat.run_until_idle()
+    for owner in owners:
+        dynbeat.schedules.delete_owner(owner)
+    gone.update(owners)
+    for _ in range(10):
+        clock.advance(SECOND)
+        beat.run_until_idle()
+
+    assert execute(dynbeat, "DELETE FROM dynbeat_slot WHERE admitted_at IS NULL") == 0
+    calls.clear()
+    for _ in range(10):
+        clock.advance(SECOND)
+        beat.run_until_idle()
+    assert not calls
+
+
+def test_a_function_that_fails_is_called_twice_a_second_for_each_page_of_owners(
+    limited, clock, monkeypatch
+):
+    monkeypatch.setattr("celery_dynbeat.beat.admission.MAX_OWNERS", 3)
+    failed = []
+
+    def limits_of(name):
+        if failed:
+            failed.append(name)
+            raise KeyError(name)
+        return {"max_running": 1}
+
+    dynbeat = limited(owner_limits=limits_of)
+    for number in range(9):
+        create(dynbeat, 2, owner=f"user:{number}")
+    clock.move_to(DUE)
+    beat = ManualBeat(dynbeat)
+    beat.run_until_idle()
+    failed.append("")
+    ends = clock.now() + 10 * SECOND
+    while clock.now() < ends:
+        clock.advance(max(beat.tick(), timedelta(milliseconds=50)))
+
+    assert 10 * 2 * 3 * 0.8 <= len(failed) <= 10 * 2 * 3 * 1.2
