@@ -7,7 +7,11 @@ from datetime import timedelta
 from functools import partial
 
 import pytest
+<<<<<<< HEAD
 from sqlalchemy import event, select
+=======
+from sqlalchemy import select
+>>>>>>> 32463ac5 (Test runs that must not overlap and locked slots)
 
 from celery_dynbeat import Cron, Once
 from celery_dynbeat.api.usage import usage_of
@@ -15,7 +19,11 @@ from celery_dynbeat.beat import maintenance
 from celery_dynbeat.beat.admission import admit_waiting
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import NodeKind
+<<<<<<< HEAD
 from celery_dynbeat.db.slot_models import Slot, SlotScope
+=======
+from celery_dynbeat.db.slot_models import Slot
+>>>>>>> 32463ac5 (Test runs that must not overlap and locked slots)
 from celery_dynbeat.insights.explain.collect import explain
 from celery_dynbeat.insights.explain.findings import Cause
 from celery_dynbeat.planning.admission import LOST_KEPT
@@ -951,6 +959,60 @@ def test_a_backfill_that_waited_for_a_slot_does_not_overlap_a_fire_time(limited,
     clock.advance(SECOND)
     beat.run_until_idle()
     assert [run.origin for run in beat.publisher.sent[3:]] == ["backfill"]
+
+
+def test_two_waiting_runs_of_a_schedule_that_skips_overlaps_start_one_after_the_other(
+    limited, clock
+):
+    dynbeat = limited(max_running_per_owner=2)
+    mine = dynbeat.schedules.for_owner(OWNER)
+    mine.create("a", task="t", trigger=MINUTELY)
+    mine.create("other", task="t", trigger=Once(DUE + timedelta(days=1)))
+    beat, node = ManualBeat(dynbeat), WorkerStub(dynbeat, "w")
+    for _ in range(2):
+        mine.run_now("other")
+    for _ in range(2):
+        clock.advance(timedelta(minutes=1))
+        node.heartbeat()
+        beat.run_until_idle()
+    mine.update("a", overlap="skip")
+    end_all(dynbeat, beat.publisher.sent, "succeeded")
+    clock.advance(SECOND)
+    beat.run_until_idle()
+
+    assert names(beat) == ["other", "other", "a"]
+    end_all(dynbeat, beat.publisher.sent, "succeeded")
+    clock.advance(SECOND)
+    beat.run_until_idle()
+    assert names(beat) == ["other", "other", "a", "a"]
+
+
+def test_a_slot_that_another_transaction_has_locked_is_not_replaced(limited, clock, database_url):
+    if database_url.startswith("sqlite"):
+        pytest.skip("SQLite has one writer")
+    dynbeat = limited(max_running_per_owner=1)
+    mine = dynbeat.schedules.for_owner(OWNER)
+    mine.create("first", task="t", trigger=Once(DUE + timedelta(days=1)))
+    mine.create("a", task="t", trigger=MINUTELY, overlap="cancel_previous")
+    beat, node = ManualBeat(dynbeat), WorkerStub(dynbeat, "w")
+    mine.run_now("first")
+    beat.run_until_idle()
+    clock.move_to(DUE)
+    node.heartbeat()
+    beat.run_until_idle()
+    clock.advance(timedelta(minutes=1))
+
+    def claim_meanwhile(session):
+        session.execute(select(Slot.id).with_for_update()).all()
+        beat.run_until_idle()
+
+    dynbeat.context.database.run(claim_meanwhile)
+
+    assert statuses(dynbeat, name="a") == {"revoked": 1, "pending": 1}
+    end_all(dynbeat, beat.publisher.sent, "succeeded")
+    clock.advance(SECOND)
+    beat.run_until_idle()
+    assert names(beat) == ["first", "a"]
 
 
 def test_a_manual_run_does_not_wait_for_the_previous_run(limited, clock):
