@@ -7,11 +7,7 @@ from datetime import timedelta
 from functools import partial
 
 import pytest
-<<<<<<< HEAD
 from sqlalchemy import event, select
-=======
-from sqlalchemy import select
->>>>>>> 32463ac5 (Test runs that must not overlap and locked slots)
 
 from celery_dynbeat import Cron, Once
 from celery_dynbeat.api.usage import usage_of
@@ -19,11 +15,7 @@ from celery_dynbeat.beat import maintenance
 from celery_dynbeat.beat.admission import admit_waiting
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import NodeKind
-<<<<<<< HEAD
 from celery_dynbeat.db.slot_models import Slot, SlotScope
-=======
-from celery_dynbeat.db.slot_models import Slot
->>>>>>> 32463ac5 (Test runs that must not overlap and locked slots)
 from celery_dynbeat.insights.explain.collect import explain
 from celery_dynbeat.insights.explain.findings import Cause
 from celery_dynbeat.planning.admission import LOST_KEPT
