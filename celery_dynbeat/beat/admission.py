@@ -4,7 +4,8 @@
 
 A slot is in use while it is admitted and its run has not ended. Slots are counted from the rows of
 the runs, so a worker or a pool process that dies leaks no slot: the slot is free once the run is
-lost. A run keeps its slot while it waits for a retry.
+lost. A run keeps its slot while it waits for a retry. With overlap="skip" or "buffer_one", a run
+gets no slot while another run of its schedule has one.
 
 Two beats never admit runs of one scope at the same time: each locks the row of the scope. After a
 crash before the commit, the runs wait as before. After a crash that follows the commit, the sweep
