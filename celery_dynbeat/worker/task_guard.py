@@ -87,7 +87,9 @@ class DeferredMessage(Ignore):
     """The guard published a copy of this message with a delay."""
 
 
-def guarded_request(base: Any, on_not_terminated: Callable[[Any, str, str], None]) -> type:
+def guarded_request(
+    base: Any, on_not_terminated: Callable[[Any, str, str], None], *, has_processes: bool
+) -> type:
     """Return a subclass of the request class ``base``, which is a class or its path.
 
     It is for the main process. Celery sends ``task-started`` before the guard decides, and no event
@@ -103,7 +105,8 @@ def guarded_request(base: Any, on_not_terminated: Callable[[Any, str, str], None
     command. For a run, the request reports this to the recorder instead.
 
     ``on_not_terminated`` receives the request of a run that could not be terminated, the run's id,
-    and the name of the pool.
+    and the name of the pool. ``has_processes`` says that the pool has processes. Otherwise, the
+    ``worker_pid`` of a request may be the id of a greenlet.
     """
     celery_request: Any = symbol_by_name(base)
     celery_request = getattr(celery_request, "dynbeat_base", celery_request)
@@ -111,16 +114,20 @@ def guarded_request(base: Any, on_not_terminated: Callable[[Any, str, str], None
     class GuardedRequest(celery_request):
         dynbeat_base = celery_request
 
+        @property
+        def _pool_pid(self) -> int | None:
+            return self.worker_pid if has_processes else None
+
         def on_failure(self, exc_info: Any, *args: Any, **kwargs: Any) -> Any:
             """Handle an exception that a pool process raised, including Ignore and Reject."""
-            with reporting(self._context, pid=self.worker_pid):
+            with reporting(self._context, pid=self._pool_pid):
                 result = super().on_failure(exc_info, *args, **kwargs)
             _send_event(self, exc_info.exception, is_run=claimed_run_id(self._context) is not None)
             return result
 
         def on_timeout(self, *args: Any, **kwargs: Any) -> Any:
             """Handle a time limit that the pool enforces."""
-            with reporting(self._context, pid=self.worker_pid):
+            with reporting(self._context, pid=self._pool_pid):
                 return super().on_timeout(*args, **kwargs)
 
         def terminate(self, pool: Any, signal: Any = None) -> None:
@@ -194,7 +201,11 @@ class TaskGuard:
         guarded.dynbeat_guarded_by = self  # type: ignore[attr-defined]
         guarded.dynbeat_body = body  # type: ignore[attr-defined]
         task.run = guarded
-        task.Request = guarded_request(task.Request, self._outcomes.record_not_terminated)
+        task.Request = guarded_request(
+            task.Request,
+            self._outcomes.record_not_terminated,
+            has_processes=self._slots is not None,
+        )
         self._number_retries(task)
         carry_run(task)
 

@@ -355,8 +355,9 @@ def test_the_main_process_retries_the_run_of_a_killed_process(worker, dynbeat, m
     assert worker.status(run) == ("retrying" if message == "its own" else "failed")
 
 
+@pytest.mark.parametrize("has_processes", [True, False])
 @pytest.mark.parametrize("report", ["on_failure", "on_timeout"])
-def test_the_request_in_the_main_process_gives_the_policy(worker, dynbeat, report):
+def test_the_request_in_the_main_process_gives_the_policy(worker, dynbeat, report, has_processes):
     worker.create(retry=POLICY, max_runs=1)
     run = worker.send()
     worker.node.start(run)
@@ -365,14 +366,15 @@ def test_the_request_in_the_main_process_gives_the_policy(worker, dynbeat, repor
 
     class CelerysRequest:
         _context = request_of(run)
-        worker_pid = os.getpid()
+        # Without processes, the id of a greenlet.
+        worker_pid = os.getpid() if has_processes else 2**40
 
         def on_failure(self, *_):
             worker.outcomes.on_failure(dynbeat.app.tasks["t"], run.run_id, error, None)
 
         on_timeout = on_failure
 
-    request = guarded_request(CelerysRequest, lambda *_: None)()
+    request = guarded_request(CelerysRequest, lambda *_: None, has_processes=has_processes)()
     getattr(request, report)(SimpleNamespace(exception=error))
 
     assert worker.status(run) == "retrying"
