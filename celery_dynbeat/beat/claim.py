@@ -693,6 +693,7 @@ def _record(
         session,
         [record for each in decisions for record in each.records],
         settings=settings,
+        replacing={run.schedule_id for each in decisions if each.replaces for run in each.outgoing},
     )
     new = added.ids
     quarantined = [each.quarantined for each in decisions if each.quarantined is not None]
@@ -725,10 +726,7 @@ def skipped_of(records: Iterable[Mapping[str, Any]]) -> Iterable[events.FireTime
 def _replace_runs(
     session: Session, decisions: Sequence[_Decision], added: AddedRuns, *, now: datetime
 ) -> Sequence[str]:
-    """Cancel the runs that new runs replace; return the ids of those that are running.
-
-    A new run that waits for a slot gets the place of a replaced run that waited.
-    """
+    """Cancel the runs that new runs replace; return the ids of those that are running."""
     replacing = [
         run
         for decision in decisions
@@ -737,12 +735,6 @@ def _replace_runs(
         for run in decision.outgoing
         if run.run_id in added.ids
     ]
-    waiting = {run.schedule_id: run.run_id for run in replacing if run.run_id in added.waiting}
-    if waiting:
-        # A late import: few installations have limits on runs.
-        from celery_dynbeat.store import slots  # noqa: PLC0415
-
-        slots.take_places(session, waiting)
     return unfinished.cancel_replaced(
         session,
         [run.schedule_id for run in replacing],

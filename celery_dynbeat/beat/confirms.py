@@ -8,8 +8,8 @@
                                                    be the reason why the application declined
 
 No earlier call can have published a run before ``dynbeat_dispatch_timeout`` has passed since it was
-created, or got its slot. After that, beat may have died before it confirmed the run, or the broker
-may not have confirmed the message.
+created or got its slot, or since beat took its retry. After that, beat may have died before it
+confirmed the run, or the broker may not have confirmed the message.
 
 An executor runs one call at a time, in order: in the calling thread, or in a background thread. The
 caller learns of an error at its next call of ``submit``, ``check`` or ``result``.
@@ -165,20 +165,16 @@ class Confirms:
 
     def _unsent(self, declined: Sequence[OutgoingRun], now: datetime) -> Sequence[str]:
         """Return the ids of the declined runs of which no message can be in the queue."""
-        new = [run.run_id for run in declined if run.is_new_retry]
-        unstarted = [
-            run.run_id
-            for run in declined
-            if not (run.is_new_retry or run.attempt or run.unstarted_since)
-        ]
+        unstarted = [run.run_id for run in declined if not (run.attempt or run.unstarted_since)]
         since = {run_id: created_at(run_id) for run_id in unstarted}
         if unstarted and self._settings.may_cap_runs:
             # A late import: few installations limit runs.
             from celery_dynbeat.store import slots  # noqa: PLC0415
 
             since |= self._database.read(partial(slots.admitted_at, run_ids=unstarted))
+        since |= {run.run_id: run.retry_taken_at for run in declined if run.retry_taken_at}
         timeout = self._settings.dispatch_timeout
-        return new + [run_id for run_id in unstarted if now - since[run_id] < timeout]
+        return [run_id for run_id, at in since.items() if now - at < timeout]
 
     def start_again(self, now: datetime) -> None:
         """Start to mark runs as sent that were locked before.

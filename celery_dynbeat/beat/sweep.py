@@ -82,7 +82,7 @@ def take_overdue(
     runs.lease(session, unleased, overdue_at=leased_until)
     buffered = _buffered(session, [each.row for each in live], now=now, settings=settings)
     outgoing = [
-        each.run._replace(is_new_retry=True) if each.run.run_id in leased else each.run
+        each.run._replace(retry_taken_at=now) if each.run.run_id in leased else each.run
         for each in live
         if each.run.run_id not in buffered
     ]

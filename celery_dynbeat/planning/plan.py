@@ -53,7 +53,8 @@ class OutgoingRun(NamedTuple):
     run has had. ``unstarted_since`` is when the run was first sent, if no worker has started it.
     ``origin`` is a value of ``db.models.Origin``. ``pings`` is true if workers ping the URL of the
     schedule. ``retry=None`` means that a failed run does not start again. ``next_fire_at`` is known
-    if that policy needs it. ``is_new_retry`` is true if no earlier message asks for this retry.
+    if that policy needs it. ``retry_taken_at`` is when beat took this retry to send its first
+    message. It is None for other messages.
     """
 
     run_id: str
@@ -75,7 +76,7 @@ class OutgoingRun(NamedTuple):
     pings: bool = False
     retry: "Retry | None" = None
     next_fire_at: datetime | None = None
-    is_new_retry: bool = False
+    retry_taken_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ Many slots may belong to owners without waiting runs. Their rows are not read:
 - MySQL has no partial indexes. There, the index of the waiting runs begins with ``admitted_at``.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -56,35 +56,38 @@ _PAGE = 500
 _WAITS = SLOTS.c.admitted_at.is_(None)
 
 
-def add(session: Session, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Let the new runs of ``rows`` wait: run_id, owner, is_requested, expires_at, admitted_at."""
+def add(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Let new runs wait: id, run_id, owner, is_requested, expires_at, admitted_at.
+
+    ``id`` is the place of a run, or None for the end.
+    """
     connection = session.connection(bind_arguments={"mapper": Run})
-    statements.insert(connection, SLOTS, list(rows))
+    others = [
+        {name: value for name, value in row.items() if name != "id"}
+        for row in rows
+        if row["id"] is None
+    ]
+    for part in ([row for row in rows if row["id"] is not None], others):
+        statements.insert(connection, SLOTS, part)
 
 
 @in_index_order
-def take_places(session: Session, new_runs: Mapping[int, str]) -> None:
-    """Give each new run the place of the oldest waiting run that it replaces, by schedule.
+def free_places(session: Session, schedule_ids: Sequence[int]) -> Mapping[int, int]:
+    """Delete the slot of the oldest waiting run of each schedule, which a new run replaces.
 
-    The new runs wait already, at the end. The schedules and their unfinished runs must be locked. A
-    slot that another transaction has locked is not replaced.
+    Return the ids of these slots by schedule, for the slots of the new runs. The schedules and
+    their unfinished runs must be locked. A slot that another transaction has locked stays.
     """
     # Runs of backfills and of reruns of many have their own line.
     replaced = (Slot.admitted_at.is_(None), Slot.is_requested.is_(False))
     places = force_index(select(Run.schedule_id, func.min(Slot.id)), Run, UNFINISHED_INDEX)
     places = places.join(Slot, Slot.run_id == Run.id).where(
-        is_unfinished_of(session, list(new_runs)), Run.id.not_in(new_runs.values()), *replaced
+        is_unfinished_of(session, schedule_ids), *replaced
     )
     rows: Sequence[Any] = session.execute(places.group_by(Run.schedule_id)).all()
     slot_of: dict[int, int] = dict(rows)
-    free = set(_lock(session, list(slot_of.values())))
-    place_of = {new_runs[key]: slot_id for key, slot_id in slot_of.items() if slot_id in free}
-    if not place_of:
-        return
-    execute_dml(session, delete(Slot).where(Slot.id.in_(free)))
-    moved = update(Slot).where(Slot.run_id.in_(place_of))
-    places_of_new = [(Slot.run_id == run_id, place) for run_id, place in place_of.items()]
-    execute_dml(session, moved.values(id=case(*places_of_new)))
+    free = set(delete_slots(session, list(slot_of.values())))
+    return {schedule_id: slot_id for schedule_id, slot_id in slot_of.items() if slot_id in free}
 
 
 def expires_after(session: Session, schedule_ids: Collection[int]) -> Mapping[int, float | None]:
@@ -299,12 +302,16 @@ def admit(session: Session, run_ids: Sequence[str], *, now: datetime) -> None:
         execute_dml(session, admitted.values(admitted_at=now, expires_at=None))
 
 
-def delete_slots(session: Session, ids: Sequence[int]) -> None:
-    """Delete slots, except those that another transaction has locked."""
+def delete_slots(session: Session, ids: Sequence[int]) -> Sequence[int]:
+    """Delete slots, except those that another transaction has locked; return the deleted ids."""
+    deleted: list[int] = []
     for part in statements.in_parts(ids, MAX_IN_LIST):
         free = _lock(session, part)
         if free:
-            execute_dml(session, delete(Slot).where(Slot.id.in_(free)))
+            connection = session.connection(bind_arguments={"mapper": Run})
+            capabilities_of(connection.dialect).delete(connection, SLOTS, free)
+            deleted += free
+    return deleted
 
 
 def admitted_at(session: Session, *, run_ids: Sequence[str]) -> Mapping[str, datetime]:
@@ -345,9 +352,10 @@ def delete_unused_scopes(session: Session, *, after: str, limit: int) -> str | N
     page = select(SLOT_SCOPES.c.name).where(SLOT_SCOPES.c.name > after)
     names = session.scalars(page.order_by(SLOT_SCOPES.c.name).limit(limit)).all()
     unused = [name for name in names if not is_group(name) or not _has_slots(session, name)]
-    free = sorted(_lock_scopes(session, unused)) if unused else []
-    if free:
-        execute_dml(session, delete(SlotScope).where(SlotScope.name.in_(free)))
+    for name in sorted(_lock_scopes(session, unused)) if unused else ():
+        # One after another: for a list, InnoDB prefers to scan a small table, and waits for each
+        # locked row.
+        execute_dml(session, delete(SlotScope).where(SlotScope.name == name))
     return names[-1] if len(names) == limit else None
 
 

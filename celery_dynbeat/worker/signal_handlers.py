@@ -363,7 +363,8 @@ class OutcomeSignals:
             at=at,
             retry_at=retry_at,
             sent_by_beat=retry_at is not None,
-            retries=None if retry_at is None else request.retries,
+            # A retry that task_always_eager executes counts in the request, but not in the row.
+            retries=None if retry_at is None or request.is_eager else request.retries,
             error=f"{type(exception).__name__}: {_text_of(exception)}",
             **details,
         )

@@ -1,6 +1,6 @@
 """Rules about the newest run, and about a schedule without another fire time. PURE."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from celery_dynbeat.api import RunInfo
@@ -90,11 +90,24 @@ def _not_fired_yet(facts: Facts) -> Finding:
     return Finding(Cause.NOT_FIRED_YET, f"It has had no fire time yet.{when}")
 
 
+def _previous(facts: Facts, run: RunInfo) -> Sequence[RunInfo]:
+    """Return the runs for whose end a pending run waits because of ``overlap``.
+
+    Manual runs and reruns do not wait. A run of a backfill waits if it needs a slot.
+    """
+    others = [each for each in facts.unfinished if each.id != run.id]
+    if run.origin == Origin.SCHEDULE and facts.overlap == "buffer_one":
+        return others
+    needs_slot = run.origin == Origin.BACKFILL and facts.slot_limit is not None
+    if needs_slot and facts.overlap in {"skip", "buffer_one"}:
+        return [each for each in others if each.status != Status.PENDING]
+    return ()
+
+
 def _pending(facts: Facts, run: RunInfo) -> Finding:
     since = format_duration(facts.age(run.created_at))
-    others = [each for each in facts.unfinished if each.id != run.id]
-    # Overlap concerns fire times. A manual run, a rerun and a backfill do not wait.
-    if others and run.origin == Origin.SCHEDULE and facts.overlap == "buffer_one":
+    others = _previous(facts, run)
+    if others:
         return Finding(
             Cause.WAITS_FOR_PREVIOUS,
             f"The run from {age_text(facts, run)} has waited for {since}: the previous run"

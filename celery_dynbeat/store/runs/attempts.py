@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from sqlalchemy import (
     ColumnElement,
@@ -85,10 +85,10 @@ class AttemptEnd:
     """The end of an attempt: succeeded, failed, revoked, or retrying until ``retry_at``.
 
     If ``sent_by_beat`` is true, beat sends that retry, and ``retries`` is the count of the ended
-    attempt. Otherwise, Celery has sent it. ``attempt=None`` means the current attempt of this
-    worker, if the process ``pid`` executes it or ``pid`` is None. The main process does not know
-    the number when it reports that a child has exited. ``note=None`` keeps the note of an earlier
-    attempt.
+    attempt, if it is known. Otherwise, Celery has sent it. ``attempt=None`` means the current
+    attempt of this worker, if the process ``pid`` executes it or ``pid`` is None. The main process
+    does not know the number when it reports that a child has exited. ``note=None`` keeps the note
+    of an earlier attempt.
     """
 
     run_id: str
@@ -225,11 +225,12 @@ def finishing(attempt_end: AttemptEnd) -> Parametrised:
     values |= {"by": attempt_end.worker} if attempt is None else {"begun": attempt}
     values |= {"executed_by": attempt_end.pid} if knows_process else {}
     values |= {"again_at": attempt_end.retry_at} if status == Status.RETRYING else {}
-    values |= {"had_retries": attempt_end.retries} if attempt_end.sent_by_beat else {}
+    knows_retries = attempt_end.retries is not None
+    values |= {"had_retries": attempt_end.retries} if knows_retries else {}
     has_note = attempt_end.note is not None
     values |= {"said": attempt_end.note} if has_note else {}
-    knows = (attempt is not None, knows_process)
-    return _finish(status, *knows, attempt_end.sent_by_beat, has_note), values
+    known = _Known(attempt is not None, knows_process, knows_retries)
+    return _finish(status, known, attempt_end.sent_by_beat, has_note), values
 
 
 def finish_and_start(
@@ -268,19 +269,26 @@ def _both(finish_statement: Update, start_statement: Update) -> Select[tuple[int
     return select(*counts)
 
 
+class _Known(NamedTuple):
+    """Which values of an AttemptEnd are not None."""
+
+    attempt: bool
+    process: bool
+    retries: bool
+
+
 @cache
 def _finish(
     status: Status,
-    knows_attempt: bool,  # noqa: FBT001 - keys of the cache
-    knows_process: bool,  # noqa: FBT001
-    sent_by_beat: bool,  # noqa: FBT001
+    known: _Known,
+    sent_by_beat: bool,  # noqa: FBT001 - keys of the cache
     has_note: bool,  # noqa: FBT001
 ) -> Update:
-    sources = FINISH.sources + (FINISH_BEFORE_RERUN.sources if knows_attempt else ())
-    mine = [_run.attempt == bindparam("begun") if knows_attempt else _run.worker == bindparam("by")]
-    if knows_process:
+    sources = FINISH.sources + (FINISH_BEFORE_RERUN.sources if known.attempt else ())
+    mine = [_run.attempt == bindparam("begun") if known.attempt else _run.worker == bindparam("by")]
+    if known.process:
         mine.append(_run.worker_pid == bindparam("executed_by"))
-    if sent_by_beat:
+    if known.retries:
         # A second write must not repeat a retry that beat has sent.
         mine.append(_run.retries == bindparam("had_retries"))
     return (

@@ -1,6 +1,6 @@
 """Conversions of a schedule's row to history rows and to outgoing runs, and their insertion."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -165,9 +165,15 @@ class AddedRuns(NamedTuple):
 
 
 def add_runs(
-    session: Session, records: Sequence[Mapping[str, Any]], *, settings: Settings
+    session: Session,
+    records: Sequence[Mapping[str, Any]],
+    *,
+    settings: Settings,
+    replacing: Collection[int] = (),
 ) -> AddedRuns:
     """Insert rows of history. A fire time that already has a row keeps it.
+
+    The runs of the schedules in ``replacing`` replace the unfinished ones, which must be locked.
 
     A run of an owner with a limit on its runs waits for a slot: it is ``pending`` without
     ``overdue_at``, so no sweep sends it before beat admits it (``beat.admission``). All pending
@@ -188,12 +194,17 @@ def add_runs(
         session,
         [{**each, "overdue_at": None} if each["id"] in ids else each for each in records],
     )
-    _add_slots(session, [each for each in waiting if each["id"] in added], settings=settings)
+    new = [each for each in waiting if each["id"] in added]
+    _add_slots(session, new, replacing, settings=settings)
     return AddedRuns(added, frozenset(ids & added))
 
 
 def _add_slots(
-    session: Session, records: Sequence[Mapping[str, Any]], *, settings: Settings
+    session: Session,
+    records: Sequence[Mapping[str, Any]],
+    replacing: Collection[int],
+    *,
+    settings: Settings,
 ) -> None:
     if not records:
         return
@@ -201,12 +212,16 @@ def _add_slots(
     from celery_dynbeat.store import slots  # noqa: PLC0415
 
     expires_after = slots.expires_after(session, {each["schedule_id"] for each in records})
+    replaced = sorted({each["schedule_id"] for each in records}.intersection(replacing))
+    places = dict(slots.free_places(session, replaced)) if replaced else {}
     # The oldest fire time gets the first slot.
     ordered = sorted(records, key=lambda each: each["scheduled_for"])
     slots.add(
         session,
         [
             {
+                # The place of the run that this one replaces. None: at the end.
+                "id": places.pop(each["schedule_id"], None),
                 "run_id": each["id"],
                 "owner": each["owner"],
                 "is_requested": each.get("request_id") is not None,

@@ -167,6 +167,30 @@ def test_a_declined_retry_is_revoked(dynbeat, mine, clock):
     assert (newest(mine, "n").status, newest(mine, "n").error) == ("revoked", "already queued")
 
 
+def test_a_retry_that_another_beat_may_have_sent_is_not_revoked(dynbeat, mine, clock):
+    class Slow(Declining):
+        def publish(self, batch):
+            clock.advance(MINUTE)
+            return super().publish(batch)
+
+    beat, worker = ManualBeat(dynbeat, Declining()), WorkerStub(dynbeat)
+    mine.create("n", task="t", trigger=MINUTELY, max_runs=1, retry=Retry(times=2, delay=60))
+    clock.advance(MINUTE)
+    worker.heartbeat()
+    beat.run_until_idle()
+    (run,) = beat.publisher.sent
+    worker.start(run)
+    retry_at = clock.now() + MINUTE
+    worker.finish(run, Status.RETRYING, retry_at=retry_at, sent_by_beat=True)
+    clock.advance(MINUTE)
+    worker.heartbeat()
+    slow = ManualBeat(dynbeat, Slow())
+    slow.publisher.declines = {"n"}
+    slow.tick()
+
+    assert newest(mine, "n").status == "sent"
+
+
 def test_a_declined_manual_run_is_revoked(beat, mine, does):
     does("nothing")
     beat.run_until_idle()

@@ -7,7 +7,8 @@ from datetime import timedelta
 from functools import partial
 
 import pytest
-from sqlalchemy import event, select
+from sqlalchemy import create_engine, event, select
+from sqlalchemy.orm import Session
 
 from celery_dynbeat import Cron, Once
 from celery_dynbeat.api.usage import usage_of
@@ -24,6 +25,7 @@ from celery_dynbeat.store.runs import attempts
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.ended_runs import end, end_all, start
+from tests.support.lock_waits import failing_waits
 from tests.support.worker_stub import WorkerStub
 
 DUE = START + timedelta(minutes=1)
@@ -530,7 +532,7 @@ def test_a_prune_keeps_the_scope_that_another_beat_has_locked(limited, clock, da
         pytest.skip("SQLite has one writer")
     dynbeat = limited(max_running_per_owner=1)
     database = dynbeat.context.database
-    database.run(partial(slots.lock_scopes, names=["a", "b"]))
+    database.run(partial(slots.lock_scopes, names=["a", "b", "c", "d"]))
 
     def prune_meanwhile(session):
         slots.lock_scopes(session, ["a"])
@@ -1005,6 +1007,39 @@ def test_a_slot_that_another_transaction_has_locked_is_not_replaced(limited, clo
     clock.advance(SECOND)
     beat.run_until_idle()
     assert names(beat) == ["first", "a"]
+
+
+@pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
+def test_a_claim_that_replaces_waiting_runs_does_not_wait_for_new_slots(limited, clock):
+    dynbeat = limited(max_running_per_owner=1)
+    for owner in ("a", "b"):
+        mine = dynbeat.schedules.for_owner(owner)
+        mine.create("first", task="t", trigger=Once(DUE + timedelta(days=1)))
+        mine.run_now("first")
+        for name in ("x", "y"):
+            mine.create(name, task="t", trigger=MINUTELY, overlap="cancel_previous")
+    beat, node = ManualBeat(dynbeat), WorkerStub(dynbeat, "w")
+    clock.move_to(DUE)
+    node.heartbeat()
+    beat.run_until_idle()
+    engine = create_engine(dynbeat.context.database.engine.url, isolation_level="READ COMMITTED")
+
+    with failing_waits(dynbeat.context.database.engine) as waits, Session(engine) as holder:
+        # The run of the application is newer than the runs of the claim.
+        clock.move_to(DUE + timedelta(minutes=2))
+        dynbeat.schedules.for_owner("c").create(
+            "n", task="t", trigger=Once(DUE + timedelta(days=1))
+        )
+        dynbeat.schedules.for_owner("c").run_now("n", session=holder)
+        holder.flush()
+        clock.move_to(DUE + timedelta(minutes=1))
+        beat.tick()
+        holder.rollback()
+    engine.dispose()
+
+    assert waits == []
+    for name in ("x", "y"):
+        assert statuses(dynbeat, name=name, owner="a") == {"revoked": 1, "pending": 1}
 
 
 def test_a_manual_run_does_not_wait_for_the_previous_run(limited, clock):

@@ -442,7 +442,9 @@ def test_the_retry_is_due_once_however_many_beats_sweep(worker, dynbeat):
 
 def request_of(run):
     """Return the request of a run's message in the main process."""
-    return SimpleNamespace(id=run.run_id, headers=run_headers(run), retries=run.retries)
+    return SimpleNamespace(
+        id=run.run_id, headers=run_headers(run), retries=run.retries, is_eager=False
+    )
 
 
 @pytest.mark.parametrize("policy", [POLICY, None])

@@ -290,6 +290,18 @@ CASES = [
     ),
     (
         {
+            "runs": [run("pending", ago=MINUTE, origin="backfill"), run("running", ago=2 * MINUTE)],
+            "schedule": schedule(overlap="skip"),
+            "slot_limit": Limit(5, "user:42", "dynbeat_max_running_per_owner"),
+        },
+        Cause.WAITS_FOR_PREVIOUS,
+        (
+            "The run from 60 s ago has waited for 60 s: the previous run has been running for 118 s"
+            " on worker celery@a."
+        ),
+    ),
+    (
+        {
             "runs": [run("pending", ago=MINUTE)],
             "slot_limit": Limit(5, "user:42", "dynbeat_max_running_per_owner"),
         },
