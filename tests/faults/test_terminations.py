@@ -103,7 +103,7 @@ def test_a_beat_without_the_permission_to_broadcast_sends_runs_and_warns_once(
         wait_until(lambda: later_sent_runs(fault_site, first) >= 5, within=30)
 
         def noted():
-            return fault_site.count_runs(Run.error.like("%right to write%")) >= 1
+            return fault_site.count_runs(Run.error.like("%may not write to%")) >= 1
 
         wait_until(noted, within=20)
         assert beat.text.count("may not write to") == 1
