@@ -35,7 +35,7 @@ WORKERS = os.environ.get("WORKERS") or "3"
 TESTS = (
     *(
         f"tests/unit/{folder}"
-        for folder in ("api", "beat", "broker", "importing", "process", "tracing", "worker")
+        for folder in ("api", "beat", "broker", "importing", "process", "worker")
     ),
     *(f"tests/contract/{folder}" for folder in ("beat", "db", "store", "worker")),
 )
@@ -43,7 +43,7 @@ TESTS = (
 QUICK_TESTS = (
     *(f"tests/unit/{folder}" for folder in ("beat", "broker", "worker")),
     "tests/contract/beat/test_claim.py",
-    "tests/contract/db/test_async_database.py",
+    "tests/contract/api/test_async.py",
     "tests/contract/db/test_read_timeout.py",
     "tests/contract/notify",
     "tests/contract/worker",

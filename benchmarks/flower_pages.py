@@ -104,9 +104,6 @@ def _fragments() -> Iterable[Request]:
     for label, query in counts.items():
         title = f"numbers of the states, {label}"
         yield _request(title, "schedule_counts", contains="active", **query)
-    for key, prefix in (("owner", "user:4"), ("task", "noop"), ("tag", "v")):
-        query = {"key": key, "prefix": prefix}
-        yield _request(f"suggestions, {key}", "suggestions", contains=prefix, **query)
 
 
 def _schedule_pages() -> Iterable[Request]:

@@ -4,20 +4,18 @@ from typing import TYPE_CHECKING
 
 from celery_dynbeat.common import lazy_exports
 from celery_dynbeat.common.errors import (
-    AlertNotFoundError,
     CalendarInUseError,
     CalendarNotFoundError,
-    ChangeNotFoundError,
     ConfigurationError,
     DispatchError,
     DynbeatError,
-    HeldByOthersError,
     InvalidScheduleError,
     InvalidTriggerError,
     OwnerLimitError,
     RequestNotFoundError,
     RunNotFoundError,
     ScheduleExistsError,
+    ScheduleHeldError,
     ScheduleNotFoundError,
     SchemaError,
     StaleScheduleError,
@@ -28,29 +26,25 @@ from celery_dynbeat.common.errors import (
 if TYPE_CHECKING:
     from celery_dynbeat.api import (
         AlertInfo,
-        AlertTargetInfo,
         BoundedCount,
         BulkFailure,
         BulkResult,
-        CalendarEffect,
         CalendarInfo,
         ChangeFilter,
         ChangeInfo,
         Dynbeat,
+        Explanation,
         FireTime,
         ForecastInfo,
-        ForecastPeak,
         ForecastRow,
         HoldInfo,
         LimitUsage,
-        OwnerRuns,
         Page,
         Preview,
         PreviewedFireTime,
         QuietHoursInfo,
         RequestFilter,
         RequestInfo,
-        RunArguments,
         RunFilter,
         RunInfo,
         ScheduleFilter,
@@ -59,11 +53,9 @@ if TYPE_CHECKING:
     )
     from celery_dynbeat.api.aio import AsyncDynbeat as AsyncDynbeat
     from celery_dynbeat.beat.scheduler import DatabaseScheduler
-    from celery_dynbeat.common.alert_rules import AlertRules
     from celery_dynbeat.common.owner_limits import OwnerLimits
+    from celery_dynbeat.common.quiet_rule import QuietHours
     from celery_dynbeat.common.retry import Retry
-    from celery_dynbeat.planning.quiet_hours import QuietHours
-    from celery_dynbeat.process.logs.formatter import JsonFormatter
     from celery_dynbeat.triggers import (
         AnyOf,
         CalendarDays,
@@ -81,24 +73,19 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# AsyncDynbeat is missing here: `from celery_dynbeat import *` would read it, and it needs greenlet.
+# AsyncDynbeat is missing here: `from celery_dynbeat import *` would import what only asyncio needs.
 __all__ = [
     "AlertInfo",
-    "AlertNotFoundError",
-    "AlertRules",
-    "AlertTargetInfo",
     "AnyOf",
     "BoundedCount",
     "BulkFailure",
     "BulkResult",
     "CalendarDays",
-    "CalendarEffect",
     "CalendarInUseError",
     "CalendarInfo",
     "CalendarNotFoundError",
     "ChangeFilter",
     "ChangeInfo",
-    "ChangeNotFoundError",
     "ConfigurationError",
     "Cron",
     "CurrentRun",
@@ -108,21 +95,18 @@ __all__ = [
     "DynbeatError",
     "Every",
     "Excluding",
+    "Explanation",
     "FireTime",
     "ForecastInfo",
-    "ForecastPeak",
     "ForecastRow",
-    "HeldByOthersError",
     "HoldInfo",
     "InvalidScheduleError",
     "InvalidTriggerError",
-    "JsonFormatter",
     "LimitUsage",
     "OnBusinessDay",
     "Once",
     "OwnerLimitError",
     "OwnerLimits",
-    "OwnerRuns",
     "Page",
     "Preview",
     "PreviewedFireTime",
@@ -133,12 +117,12 @@ __all__ = [
     "RequestInfo",
     "RequestNotFoundError",
     "Retry",
-    "RunArguments",
     "RunFilter",
     "RunInfo",
     "RunNotFoundError",
     "ScheduleExistsError",
     "ScheduleFilter",
+    "ScheduleHeldError",
     "ScheduleInfo",
     "ScheduleNotFoundError",
     "SchemaError",
@@ -155,9 +139,8 @@ __all__ = [
 
 _LAZY_EXPORTS = {
     "api": (
-        *("AlertInfo", "AlertTargetInfo", "BoundedCount", "BulkFailure", "BulkResult"),
+        *("AlertInfo", "BoundedCount", "BulkFailure", "BulkResult"),
         *(
-            "CalendarEffect",
             "CalendarInfo",
             "ChangeFilter",
             "ChangeInfo",
@@ -166,11 +149,10 @@ _LAZY_EXPORTS = {
             "HoldInfo",
             "Page",
         ),
-        *("ForecastInfo", "ForecastPeak", "ForecastRow", "OwnerRuns"),
+        *("Explanation", "ForecastInfo", "ForecastRow"),
         *("Preview", "PreviewedFireTime", "QuietHoursInfo", "RequestFilter", "RequestInfo"),
         *(
             "LimitUsage",
-            "RunArguments",
             "RunFilter",
             "RunInfo",
             "ScheduleFilter",
@@ -179,16 +161,14 @@ _LAZY_EXPORTS = {
         ),
     ),
     "api.aio": ("AsyncDynbeat",),
-    "common.alert_rules": ("AlertRules",),
     "common.owner_limits": ("OwnerLimits",),
     "common.retry": ("Retry",),
-    "planning.quiet_hours": ("QuietHours",),
+    "common.quiet_rule": ("QuietHours",),
     "beat.scheduler": ("DatabaseScheduler",),
     "triggers": (
         *("AnyOf", "CalendarDays", "Cron", "Every", "Excluding", "OnBusinessDay", "Once"),
         *("RRule", "Solar", "Trigger"),
     ),
-    "process.logs.formatter": ("JsonFormatter",),
     "worker.current_run": ("CurrentRun", "current_run", "note"),
     "worker": ("SkipRun",),
 }

@@ -22,7 +22,6 @@ from typing import Any
 
 from celery.utils.dispatch import Signal
 
-from celery_dynbeat.common.alert_kinds import AlertKind
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.telemetry import subscribe, unsubscribe
 from celery_dynbeat.telemetry.events import (
@@ -93,10 +92,8 @@ __all__ = [
     "run_deferred",
     "run_ended",
     "run_failed",
-    "run_late",
     "run_lost",
     "run_refused",
-    "run_slow",
     "run_started",
     "runs_sent",
     "schedule_paused",
@@ -146,13 +143,11 @@ pass_ended = EventSignal("pass_ended", PassEnded)
 notification_received = EventSignal("notification_received", NotificationReceived)
 history_pruned = EventSignal("history_pruned", HistoryPruned)
 schedule_recovered = EventSignal("schedule_recovered", ScheduleRecovered)
-#: In beat, when alerts are on. The first two are sent for each kind of alert.
+#: In beat, when alerts are on.
 alert_opened = EventSignal("alert_opened", AlertOpened)
 alert_recovered = EventSignal("alert_recovered", AlertRecovered)
 alert_message_sent = EventSignal("alert_message_sent", AlertMessageSent)
 alert_message_dropped = EventSignal("alert_message_dropped", AlertMessageDropped)
-run_late = EventSignal("run_late", AlertOpened, lambda event: event.kind == AlertKind.LATE)
-run_slow = EventSignal("run_slow", AlertOpened, lambda event: event.kind == AlertKind.SLOW)
 #: In a process of a worker that executes tasks, or in its main process.
 run_started = EventSignal("run_started", RunStarted)
 run_refused = EventSignal("run_refused", RunRefused)

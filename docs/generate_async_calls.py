@@ -14,7 +14,6 @@ from pathlib import Path
 from types import ModuleType
 
 from celery_dynbeat.api.calendars import Calendars
-from celery_dynbeat.api.groups import GroupSchedules
 from celery_dynbeat.api.owner import OwnerSchedules
 from celery_dynbeat.api.schedules import Schedules
 from celery_dynbeat.api.shared import SharedCalls
@@ -23,23 +22,18 @@ STUB = Path(__file__).parents[1] / "celery_dynbeat" / "api" / "async_calls.pyi"
 OWN_IMPORTS = {
     "AnyAsyncSession": "celery_dynbeat.process.async_context",
     "AsyncContext": "celery_dynbeat.process.async_context",
-    "GroupSchedules": "celery_dynbeat.api.groups",
     "OwnerSchedules": "celery_dynbeat.api.owner",
 }
 HEAD = "# `make docs` writes this stub from the synchronous calls."
 _OWNER = """owner: str
 def __init__(self, context: AsyncContext, calls: OwnerSchedules) -> None: ..."""
-_GROUP = """group: str
-def __init__(self, context: AsyncContext, calls: GroupSchedules) -> None: ..."""
 _ALL = """def __init__(self, context: AsyncContext) -> None: ...
-def for_owner(self, owner: str) -> AsyncOwnerSchedules: ...
-def for_group(self, group: str) -> AsyncGroupSchedules: ..."""
+def for_owner(self, owner: str) -> AsyncOwnerSchedules: ..."""
 _CALENDARS = "def __init__(self, context: AsyncContext) -> None: ..."
 #: The classes, with the synchronous one, and what the stub has in addition to its calls.
 CLASSES = {
     "AsyncSharedCalls": (SharedCalls, ""),
     "AsyncOwnerSchedules(AsyncSharedCalls)": (OwnerSchedules, _OWNER),
-    "AsyncGroupSchedules": (GroupSchedules, _GROUP),
     "AsyncSchedules(AsyncSharedCalls)": (Schedules, _ALL),
     "AsyncCalendars": (Calendars, _CALENDARS),
 }
@@ -64,7 +58,7 @@ def _class(head: str, kind: type, added: str, imports: dict[str, str]) -> str:
 def _calls(kind: type) -> list[str]:
     shared = dir(SharedCalls) if issubclass(kind, SharedCalls) and kind is not SharedCalls else ()
     names = [name for name, _ in inspect.getmembers(kind) if not name.startswith("_")]
-    return [name for name in names if name not in {*shared, "for_owner", "for_group"}]
+    return [name for name in names if name not in {*shared, "for_owner"}]
 
 
 def _call(kind: type, name: str, imports: dict[str, str]) -> str:

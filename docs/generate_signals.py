@@ -109,19 +109,12 @@ MEANINGS = {
     "HistoryPruned.count": "the number of deleted rows",
     "kind": "the [kind](alerts.md) of the alert",
     "opened_at": "when the alert opened",
-    "AlertOpened.run_id": (
-        "the id of the last run that the alert is about, or None if there is none"
-    ),
-    "AlertRecovered.run_id": (
-        "the id of the last run that the alert is about, or None if there is none"
-    ),
-    "value": "how late or how slow the run was, or None for other kinds of alert",
-    "detail": "the error, or None if there is none",
-    "target": "the name of the target",
-    "severity": "the severity of the message",
-    "message_id": "the id of the message",
-    "attempts": "how often beat tried to send the message",
-    "AlertMessageDropped.error": "why the message was dropped",
+    "AlertOpened.run_id": "the id of the run that the alert is about, or None if there is none",
+    "AlertRecovered.run_id": "the id of the run that the alert is about, or None if there is none",
+    "cause": "why the alert opened",
+    "url": "the position of the URL in `dynbeat_alert_urls`, from 1",
+    "alerts": "the number of alerts",
+    "AlertMessageDropped.error": "why the URL refused the message",
     "PingsDropped.count": "the number of pings",
     "PingsDropped.repeated": "whether the previous ping was dropped for the same reason",
 }

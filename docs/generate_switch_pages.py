@@ -11,14 +11,8 @@ from pathlib import Path
 DOCS = Path(__file__).parent
 #: Page -> the name that ``dynbeat import`` takes.
 PAGES = {
-    DOCS / "how-to" / f"switch-from-{name}.md": scheduler
-    for name, scheduler in {
-        "celery-beat": "beat-schedule",
-        "celery-sqlalchemy-scheduler": "celery-sqlalchemy-scheduler",
-        "django-celery-beat": "django-celery-beat",
-        "redbeat": "redbeat",
-        "sqlalchemy-celery-beat": "sqlalchemy-celery-beat",
-    }.items()
+    DOCS / "how-to" / f"switch-from-{name}.md": name
+    for name in ("django-celery-beat", "redbeat", "sqlalchemy-celery-beat")
 }
 MARKED = re.compile(r"<!-- shared: (\w+) -->\n.*?<!-- end -->\n", re.DOTALL)
 _, *_SECTIONS = (DOCS / "switch_template.md").read_text().split("\n## ")

@@ -11,7 +11,6 @@ NAMES = (
     "memory",
     "lag",
     "start_lag",
-    "alerts",
     "idle",
     "start",
     "change",

@@ -1,348 +1,272 @@
-"""Check states that no event reports: silent, frequent and late schedules, slow runs, recoveries.
+"""The checks that open and end alerts. Any number of beats make them at the same time.
 
-Each check reads a bounded window in the order of an index, so its cost does not depend on the
-number of schedules, runs or alerts.
+    columns of schedules, runs and nodes -> causes -> alerts that open
+    open alerts -> is the cause still there? -> alerts that recover
 
-- ``check_due``: the schedules whose regular check is due, because their rules say when they are
-  silent or too frequent.
-- ``DelayCheck``: overdue schedules and unfinished runs. Workers and claims store facts of runs that
-  were late or slow. They store none while a broker is unreachable, while no worker takes messages,
-  or while a task hangs. A schedule that a hold stops is not late. Only the time after the end of
-  the hold counts. A buffered run waits for the previous one, and is not late either.
-- ``check_open``: whether open alerts have recovered, those first whose last check is the oldest. An
-  alert whose rule no longer applies is closed without a message. The alert of a deleted schedule is
-  deleted.
+A check reads states and no events, so a check that fails or a beat that dies loses nothing: the
+next check of any beat finds the same state. What a check writes depends on alerts that it has
+locked, so that of two beats one opens or ends an alert.
 """
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.alerts.opening import Evaluated, Facts, apply_facts, event_of, grouped, state_of
-from celery_dynbeat.alerts.subjects import (
-    RUNS_PER_SCHEDULE,
-    Subject,
-    Subjects,
-    last_runs,
-    schedule_state,
-)
+from celery_dynbeat.alerts import writing
 from celery_dynbeat.common.alert_kinds import AlertKind
-from celery_dynbeat.common.settings import MIN_SLOW
-from celery_dynbeat.common.states import MIN_LATE, UNSTARTED, Status
+from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.common.text import format_duration
+from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.statements import Row
-from celery_dynbeat.planning import owner_notices
-from celery_dynbeat.planning.alerting import (
-    AlertState,
-    CheckResult,
-    Fact,
-    after_snooze,
-    applies,
-    check_schedule,
-    has_recovered,
-    kinds_of,
-    recovered,
-)
-from celery_dynbeat.store.alerts import alerts, checks
-from celery_dynbeat.store.alerts.checks import OverdueKey, RunKey, Window
-from celery_dynbeat.telemetry import emit_on_commit, events, has_listeners
+from celery_dynbeat.store import alerts
+from celery_dynbeat.store.runs import recent_runs
 
-#: Schedules that one transaction checks.
-BATCH = 200
-#: Rows of history that one query reads.
-MAX_ROWS = 20_000
-#: The maximum number of rows that one check reads of each index.
-WINDOW = 1_000
-#: Open alerts that one check reads.
-OPEN_WINDOW = 500
-#: An open alert is checked after this time at the earliest.
-RECHECK_AFTER = timedelta(seconds=10)
-#: The other kinds need no history to recover.
-_NEED_RUNS = frozenset(
-    (AlertKind.FAILED, AlertKind.LOST, AlertKind.LATE, AlertKind.SLOW, AlertKind.SILENT)
-)
+#: Between two checks of the schedules.
+EVERY = timedelta(minutes=1)
+#: Late schedules whose pace one pass looks up, and the runs of each.
+PACED, PACE_RUNS = 100, 5
+#: The start of the reason with which ``pause_after_failures`` pauses a schedule ends so.
+PAUSED_BY_FAILURES = " failures in a row; "
 
 
-def add_missing_checks(session: Session, *, after: int, now: datetime) -> int | None:
-    """Add the checks of the next schedules, which may be older than ``dynbeat_alert_silent_after``.
+class _Over(NamedTuple):
+    """An open alert whose cause is gone. ``subject`` is None if its schedule was deleted."""
 
-    Return the id after which the next call continues, or None if all schedules have one.
+    row: Row
+    subject: Row | None
+
+
+class ScheduleCheck:
+    """Opens and ends the alerts of schedules, for one beat.
+
+    A row that the database refuses to change is left to ``left_out``, and the others are changed.
     """
-    return checks.add_missing(session, after=after, limit=WINDOW, due_at=now)
 
+    def __init__(
+        self, *, database: Database, settings: Settings, left_out: writing.LeftOut
+    ) -> None:
+        self._database, self._settings, self._left_out = database, settings, left_out
+        self._silent_after_id = 0
 
-def check_due(session: Session, *, subjects: Subjects, now: datetime) -> tuple[int, int]:
-    """Check a batch of schedules; return their number and the number of alerts that opened."""
-    locked = checks.lock_due(session, now=now, limit=BATCH)
-    schedules = subjects.read(session, [row.schedule_id for row in locked])
-    results = _results(session, schedules, now=now)
-    unneeded = {row.schedule_id for row in locked} - results.keys()
-    checks.delete(session, sorted(unneeded))
-    checks.set_due(session, {key: each.due_at for key, each in results.items()})
-    facts = grouped(_facts(results, now))
-    opened = apply_facts(session, facts, schedules, subjects=subjects, now=now)
-    _recover_frequent(session, results, schedules, now=now)
-    return len(locked), opened
+    def run(self, now: datetime) -> None:
+        """Make a pass. Raises the error of the database if it is unreachable."""
+        self._end(now)
+        for kind, read, causes in (
+            (AlertKind.FAILING, alerts.new_failing, self._failing),
+            (AlertKind.STOPPED, alerts.new_failing, self._paused),
+            (AlertKind.STOPPED, alerts.new_quarantined, self._quarantined),
+        ):
+            self._open_all(kind, read, causes, now=now)
+        late = self._database.read_in_transaction(partial(self._late, now=now))
+        self._open(AlertKind.LATE, late, now=now)
+        silent = self._database.read_in_transaction(partial(self._silent, now=now))
+        self._open(AlertKind.SILENT, silent, now=now)
 
+    def _open_all(
+        self,
+        kind: AlertKind,
+        read: Callable[..., Sequence[Row]],
+        causes: Callable[..., Mapping[int, writing.Cause]],
+        *,
+        now: datetime,
+    ) -> None:
+        """Open alerts for all rows that ``read`` returns part by part."""
+        after = 0
+        while True:
 
-def _results(
-    session: Session, schedules: Mapping[int, Subject], *, now: datetime
-) -> Mapping[int, CheckResult]:
-    runs = _runs(session, schedules, now=now)
-    owners = sorted({each.row.owner for each in schedules.values()})
-    everything = checks.is_everything_held(session, now=now)
-    held = checks.held_owners(session, owners, now=now)
-    results = {}
-    for key, each in schedules.items():
-        row = each.row
-        result = check_schedule(
-            schedule_state(each, runs[key]),
-            each.rules,
-            since=max(row.updated_at, row.start_at or row.updated_at),
-            is_held=everything or row.owner in held,
-            now=now,
+            def part(session: Session, after: int = after) -> tuple[Sequence[Row], Any]:
+                rows = read(session, after=after)
+                return rows, causes(session, rows, now=now)
+
+            rows, found = self._database.read_in_transaction(part)
+            self._open(kind, found, now=now)
+            if len(rows) < alerts.LIMIT:
+                return
+            after = rows[-1].id
+
+    def _failing(
+        self, session: Session, rows: Sequence[Row], *, now: datetime
+    ) -> Mapping[int, writing.Cause]:
+        del now
+        needed = self._settings.alert_after_failures
+        enabled = {row.id: row for row in rows if row.enabled and needed}
+        ended = alerts.newest_failures(session, sorted(enabled), number=needed) if enabled else {}
+        return {
+            key: writing.Cause(
+                subject=enabled[key],
+                since=enabled[key].failing_since,
+                text=run.error or "the run was lost",
+                run_id=run.id,
+            )
+            for key, run in ended.items()
+        }
+
+    def _paused(
+        self, session: Session, rows: Sequence[Row], *, now: datetime
+    ) -> Mapping[int, writing.Cause]:
+        del session
+        return {
+            row.id: writing.Cause(subject=row, since=now, text=f"paused: {row.paused_reason}")
+            for row in rows
+            if _is_paused_by_failures(row)
+        }
+
+    def _quarantined(
+        self, session: Session, rows: Sequence[Row], *, now: datetime
+    ) -> Mapping[int, writing.Cause]:
+        del session
+        return {row.id: writing.Cause(subject=row, since=now, text=row.error) for row in rows}
+
+    def _late(
+        self, session: Session, *, now: datetime, schedule_ids: Sequence[int] | None = None
+    ) -> Mapping[int, writing.Cause]:
+        """Return what is late now; only of ``schedule_ids``, if they are given."""
+        found: dict[int, tuple[datetime, str, str | None]] = {}
+        limit = self._settings.alert_late_after
+        subjects = {}
+        if limit is not None:
+            for row in alerts.overdue(
+                session, before=now - limit, now=now, schedule_ids=schedule_ids
+            ):
+                subjects[row.id] = row
+                found[row.id] = (row.next_run_at, "due, and not sent", None)
+            for run in alerts.unstarted(session, before=now - limit, schedule_ids=schedule_ids):
+                found.setdefault(run.schedule_id, (run.since, "sent, and not started", run.run_id))
+        for run in alerts.with_finish_within(session, schedule_ids=schedule_ids):
+            end = run.scheduled_for + timedelta(seconds=run.finish_within)
+            if end < now:
+                text = f"not finished within {format_duration(end - run.scheduled_for)}"
+                found[run.schedule_id] = (run.scheduled_for, f"{text} of its fire time", run.run_id)
+        subjects |= alerts.subjects(session, sorted(found.keys() - subjects.keys()))
+        paces = _paces(session, sorted(found)[:PACED], now=now) if schedule_ids is None else {}
+        return {
+            key: writing.Cause(
+                subject=subjects[key], since=since, text=text + paces.get(key, ""), run_id=run_id
+            )
+            for key, (since, text, run_id) in found.items()
+            if key in subjects
+        }
+
+    def _silent(
+        self, session: Session, *, now: datetime, schedule_ids: Sequence[int] | None = None
+    ) -> Mapping[int, writing.Cause]:
+        limit = self._settings.alert_silent_after
+        if limit is None:
+            return {}
+        rows, after = alerts.silent(
+            session, before=now - limit, after=self._silent_after_id, schedule_ids=schedule_ids
         )
-        if result is not None:
-            results[key] = result
-    return results
+        if schedule_ids is None:
+            self._silent_after_id = after
+        text = f"no run has started for {format_duration(limit)}, and fire times have passed"
+        return {row.id: writing.Cause(subject=row, since=row.last_at, text=text) for row in rows}
+
+    def _open(self, kind: AlertKind, found: Mapping[int, writing.Cause], *, now: datetime) -> None:
+        tried = [key for key in found if key not in self._left_out.ids(now)]
+
+        def work(session: Session, keys: Sequence[int]) -> None:
+            part = {key: found[key] for key in keys}
+            writing.write_opened(session, kind=kind, found=part)
+
+        _, refused = self._database.run_in_parts(work, tried, in_transaction=True)
+        for key, error in refused.items():
+            self._left_out.add(found[key].subject, error, now=now)
+
+    def _end(self, now: datetime) -> None:
+        """End the open alerts whose cause is gone, part by part."""
+        after = 0
+        while True:
+
+            def part(session: Session, after: int = after) -> tuple[Sequence[Row], Any]:
+                rows = alerts.open_alerts(session, after=after)
+                return rows, self._over(session, [row for row in rows if row.schedule_id], now=now)
+
+            rows, over = self._database.read_in_transaction(part)
+            left_out = self._left_out.ids(now)
+            tried = [key for key, each in over.items() if each.row.schedule_id not in left_out]
+            end = partial(_end_part, over=over, now=now)
+            _, refused = self._database.run_in_parts(end, tried, in_transaction=True)
+            for key, error in refused.items():
+                self._left_out.add(writing.named(over[key].row), error, now=now)
+            if len(rows) < alerts.LIMIT:
+                return
+            after = rows[-1].id
+
+    def _over(self, session: Session, rows: Sequence[Row], *, now: datetime) -> Mapping[int, _Over]:
+        """Return which open alerts of schedules are over, by id."""
+        subjects = alerts.subjects(session, sorted({row.schedule_id for row in rows}))
+        lasting: dict[AlertKind, Mapping[int, writing.Cause]] = {}
+        for kind, check in ((AlertKind.LATE, self._late), (AlertKind.SILENT, self._silent)):
+            ids = [row.schedule_id for row in rows if row.kind == kind]
+            lasting[kind] = check(session, now=now, schedule_ids=ids) if ids else {}
+        found = [_Over(row, subjects.get(row.schedule_id)) for row in rows]
+        return {
+            each.row.id: each
+            for each in found
+            if each.subject is None or not _lasts(each.row, each.subject, lasting)
+        }
 
 
-def _runs(
-    session: Session, schedules: Mapping[int, Subject], *, now: datetime
-) -> Mapping[int, Sequence[Row]]:
-    by_limit: defaultdict[int, list[int]] = defaultdict(list)
-    for key, each in schedules.items():
-        by_limit[RUNS_PER_SCHEDULE + (each.rules.frequent_above or 0)].append(key)
-    runs: dict[int, Sequence[Row]] = {}
-    for limit, ids in by_limit.items():
-        size = max(1, MAX_ROWS // limit)
-        for start in range(0, len(ids), size):
-            runs |= last_runs(session, ids[start : start + size], now=now, limit=limit)
-    return runs
-
-
-def _facts(
-    results: Mapping[int, CheckResult], now: datetime
-) -> Sequence[tuple[int, AlertKind, Fact]]:
-    facts = []
-    for key, each in results.items():
-        if each.silent_for is not None:
-            seconds = each.silent_for.total_seconds()
-            fact = Fact(kind=AlertKind.SILENT, at=now, value=seconds)
-            facts.append((key, AlertKind.SILENT, fact))
-        if each.run_count is not None:
-            fact = Fact(kind=AlertKind.FREQUENT, at=now, value=each.run_count)
-            facts.append((key, AlertKind.FREQUENT, fact))
-    return facts
-
-
-def _recover_frequent(
-    session: Session,
-    results: Mapping[int, CheckResult],
-    schedules: Mapping[int, Subject],
-    *,
-    now: datetime,
+def _end_part(
+    session: Session, ids: Sequence[int], *, over: Mapping[int, _Over], now: datetime
 ) -> None:
-    ids = sorted(key for key, each in results.items() if each.is_frequent is False)
-    for row in alerts.lock_of(session, ids) if ids else ():
-        if row.kind == AlertKind.FREQUENT and row.recovered_at is None:
-            _recover(session, row, schedules[row.schedule_id], now=now)
+    # Another beat may have ended an alert since it was read, and opened it again.
+    rows = [
+        row for row in alerts.lock_open(session, ids) if row.opened_at == over[row.id].row.opened_at
+    ]
+    subjects = {row.id: over[row.id].subject for row in rows}
+    alerts.delete(session, [key for key, subject in subjects.items() if subject is None])
+    ended = [
+        (row, _is_reported(row, subject))
+        for row in rows
+        if (subject := subjects[row.id]) is not None
+    ]
+    writing.write_ended(session, ended, now=now)
 
 
-@dataclass(frozen=True, slots=True)
-class Delays:
-    """The late and slow runs at an instant: facts by schedule and kind, and their schedules."""
-
-    facts: Facts
-    schedules: dict[int, Subject]
+def _is_paused_by_failures(row: Row) -> bool:
+    return not row.enabled and PAUSED_BY_FAILURES in (row.paused_reason or "")
 
 
-@dataclass(slots=True)
-class DelayCheck:
-    """The start of the next check, and the end of the last hold of everything."""
+def _lasts(
+    row: Row, subject: Row, lasting: Mapping[AlertKind, Mapping[int, writing.Cause]]
+) -> bool:
+    if row.kind == AlertKind.FAILING:
+        # A finished schedule has no run that could succeed.
+        is_over = not subject.enabled or subject.finished_at is not None
+        return subject.failing_since is not None and not is_over
+    if row.kind == AlertKind.STOPPED:
+        return subject.error is not None or _is_paused_by_failures(subject)
+    return row.schedule_id in lasting[AlertKind(row.kind)]
 
-    subjects: Subjects
-    overdue_after: OverdueKey | None = None
-    unfinished_after: RunKey | None = None
-    is_held: bool = False
-    held_until: datetime | None = field(default=None)
 
-    def read(self, session: Session, *, now: datetime) -> Delays:
-        """Return the runs in the next windows that are late or slow now. Locks nothing."""
-        given = [*self._overdue(session, now=now), *self._unfinished(session, now=now)]
-        schedules = dict(self.subjects.read(session, [schedule_id for schedule_id, _ in given]))
-        opening = [
-            (schedule_id, kind, fact)
-            for schedule_id, fact in given
-            if schedule_id in schedules
-            for kind in kinds_of(fact, schedules[schedule_id].rules, ())
-        ]
-        return Delays(grouped(opening), schedules)
+def _is_reported(row: Row, subject: Row) -> bool:
+    """Return whether a message reports the end. A schedule that does not run has no recovery."""
+    if row.kind == AlertKind.FAILING:
+        return subject.failing_since is None
+    runs = subject.next_run_at is not None and subject.held_at is None
+    return row.kind == AlertKind.STOPPED or runs
 
-    def _overdue(self, session: Session, *, now: datetime) -> Sequence[tuple[int, Fact]]:
-        was_held, self.is_held = self.is_held, checks.is_everything_held(session, now=now)
-        if self.is_held:
-            return ()
-        if was_held:
-            self.held_until = now
-        window = checks.overdue_schedules(
-            session, before=now - MIN_LATE, after=self.overdue_after, limit=WINDOW
+
+def _paces(session: Session, ids: Sequence[int], *, now: datetime) -> Mapping[int, str]:
+    """Return how long the last runs of schedules waited for a worker and ran."""
+    by_schedule: dict[int, list[tuple[timedelta, timedelta]]] = {}
+    for run in recent_runs.read(session, schedule_ids=ids, until=now, limit=PACE_RUNS):
+        if run.sent_at is not None and run.started_at is not None and run.finished_at is not None:
+            times = (run.started_at - run.sent_at, run.finished_at - run.started_at)
+            by_schedule.setdefault(run.schedule_id, []).append(times)
+    texts = {}
+    for key, runs in by_schedule.items():
+        waited, ran = (sum(each, timedelta(0)) / len(runs) for each in zip(*runs, strict=True))
+        texts[key] = (
+            f"; of its last {len(runs)} runs, each waited {_rounded(waited)} for a worker and"
+            f" took {_rounded(ran)} on average"
         )
-        last = _last(window)
-        self.overdue_after = None if last is None else (last.next_run_at, last.id)
-        held = checks.held_owners(session, sorted({row.owner for row in window.rows}), now=now)
-        return [
-            (row.id, _fact(AlertKind.LATE, now - max(row.next_run_at, self._since(row)), now))
-            for row in window.rows
-            if row.owner not in held
-        ]
-
-    def _since(self, row: Row) -> datetime:
-        since: datetime = self.held_until or row.next_run_at
-        return since
-
-    def _unfinished(self, session: Session, *, now: datetime) -> Sequence[tuple[int, Fact]]:
-        window = checks.unfinished_runs(session, after=self.unfinished_after, limit=WINDOW)
-        last = _last(window)
-        self.unfinished_after = None if last is None else (last.schedule_id, last.id)
-        facts, before = [], None
-        for row in window.rows:
-            follows = before is not None and before.schedule_id == row.schedule_id
-            fact = _fact_of_run(row, follows_unfinished=follows, now=now)
-            if fact is not None:
-                facts.append((row.schedule_id, fact))
-            before = row
-        return facts
+    return texts
 
 
-def _last(window: Window) -> Row | None:
-    """Return the row after which the next window begins, or None for the start."""
-    return window.rows[-1] if window.is_full and window.rows else None
-
-
-def _fact(kind: AlertKind, duration: timedelta, now: datetime, run_id: str | None = None) -> Fact:
-    return Fact(kind=kind, at=now, run_id=run_id, value=duration.total_seconds())
-
-
-def _fact_of_run(row: Row, *, follows_unfinished: bool, now: datetime) -> Fact | None:
-    if row.status == Status.RUNNING and row.started_at is not None:
-        ran = now - row.started_at
-        return _fact(AlertKind.SLOW, ran, now, row.id) if ran > MIN_SLOW else None
-    may_be_buffered = row.sent_at is None and follows_unfinished
-    # A retry waits on purpose, and its run started before.
-    if row.status not in UNSTARTED or may_be_buffered or row.retries:
-        return None
-    waited = now - row.created_at
-    return _fact(AlertKind.LATE, waited, now, row.id) if waited > MIN_LATE else None
-
-
-def check_open(session: Session, *, subjects: Subjects, now: datetime) -> tuple[int, int]:
-    """Check a window of open alerts; return their number and how many have recovered."""
-    locked = alerts.lock_open(session, checked_before=now - RECHECK_AFTER, limit=OPEN_WINDOW)
-    schedules = subjects.read(session, [row.schedule_id for row in locked])
-    present = [row for row in locked if _is_of(row, schedules, now=now)]
-    gone = [row.id for row in locked if not _is_of(row, schedules, now=now)]
-    alerts.delete(session, gone)
-    owners = {key: subject.row.owner for key, subject in schedules.items()}
-    if alerts.follow_owners(session, present, owners):
-        # The next check reads what has changed.
-        return len(locked), 0
-    ended = _ended(session, present, schedules, subjects=subjects, now=now)
-    alerts.update(session, [_columns(state) for state in ended.values()])
-    left = [row for row in present if row.id not in ended]
-    alerts.update(session, [{"id": row.id, "checked_at": now} for row in left])
-    _end_snoozes(session, left, now=now)
-    for row in present:
-        if row.id in ended:
-            _emit_recovered(session, row, schedules[row.schedule_id], ended[row.id])
-    return len(locked), len(ended)
-
-
-def _end_snoozes(session: Session, rows: Sequence[Row], *, now: datetime) -> None:
-    """Let messages report the locked open alerts whose snooze has ended."""
-    snoozed = [state_of(row) for row in rows if row.snoozed_until is not None]
-    ended = [(before, after_snooze(before, now=now)) for before in snoozed]
-    alerts.update(
-        session,
-        [
-            {
-                "id": after.id,
-                "unsent": after.unsent,
-                "unsent_at": after.unsent_at,
-                "snoozed_until": None,
-            }
-            for before, after in ended
-            if after is not before
-        ],
-    )
-
-
-def _is_of(row: Row, schedules: Mapping[int, Subject], *, now: datetime) -> bool:
-    subject = schedules.get(row.schedule_id)
-    return subject is not None and subject.existed_at(row.opened_at, now=now)
-
-
-def _ended(
-    session: Session,
-    rows: Sequence[Row],
-    schedules: Mapping[int, Subject],
-    *,
-    subjects: Subjects,
-    now: datetime,
-) -> Mapping[int, AlertState]:
-    runs = last_runs(session, _schedules_to_read(rows, schedules), now=now)
-    ended = {}
-    for row in rows:
-        kind, state, subject = AlertKind(row.kind), state_of(row), schedules[row.schedule_id]
-        rule_applies = applies(kind, subject.rules)
-        schedule = schedule_state(subject, runs.get(row.schedule_id, ()))
-        if not rule_applies or has_recovered(kind, state, schedule, subject.rules, now=now):
-            after = recovered(
-                state, now=now, reports=subject.rules.recovered, rule_applies=rule_applies
-            )
-            ended[row.id] = owner_notices.recovered(
-                after,
-                due_at=now + subjects.recovery_delay,
-                reports=subject.rules.recovered,
-                rule_applies=subjects.has_recipient and rule_applies,
-            )
-    return ended
-
-
-def _schedules_to_read(rows: Sequence[Row], schedules: Mapping[int, Subject]) -> Sequence[int]:
-    ids = set()
-    for row in rows:
-        is_failing = schedules[row.schedule_id].row.failing_since is not None
-        failed = row.kind in (AlertKind.FAILED, AlertKind.LOST)
-        if row.kind in _NEED_RUNS and not (failed and is_failing):
-            ids.add(row.schedule_id)
-    return sorted(ids)
-
-
-def _columns(state: AlertState) -> dict[str, Any]:
-    return {
-        "id": state.id,
-        "recovered_at": state.recovered_at,
-        "unsent": state.unsent,
-        "unsent_at": state.unsent_at,
-        "owner_notice": state.owner_notice,
-        "owner_notice_at": state.owner_notice_at,
-        "checked_at": None,
-    }
-
-
-def _recover(session: Session, row: Row, subject: Subject, *, now: datetime) -> None:
-    """Write that a locked open alert has recovered, and report it after the commit."""
-    state = recovered(state_of(row), now=now, reports=subject.rules.recovered)
-    alerts.update(session, [_columns(state)])
-    _emit_recovered(session, row, subject, state)
-
-
-def _emit_recovered(session: Session, row: Row, subject: Subject, state: AlertState) -> None:
-    """Send the signal of a recovery after the commit."""
-    if has_listeners(events.AlertRecovered):
-        alert = Evaluated(AlertKind(row.kind), subject, state, row.detail)
-        emit_on_commit(session, event_of(events.AlertRecovered, alert))
+def _rounded(length: timedelta) -> str:
+    return format_duration(timedelta(seconds=max(0, round(length.total_seconds()))))

@@ -1,81 +1,67 @@
-"""Open and end the alerts about beats and workers: those that are missing, and clocks that differ.
+"""The alerts about the installation: missing beats and workers, and beats that cannot send.
 
-Any number of beats check the same rows. An alert opens when a beat has seen its cause for half a
-node timeout: after an outage of the database all nodes seem to have died until their next
-heartbeats.
+An alert opens when a beat has seen its cause for half a node timeout: after an outage of the
+database all nodes seem to have died until their next heartbeats.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from types import SimpleNamespace
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.alerts.opening import state_of
-from celery_dynbeat.common.alert_kinds import NODE_KINDS, AlertKind
-from celery_dynbeat.common.settings import DEFAULT_TARGET, Settings
-from celery_dynbeat.db.alert_models import NO_SCHEDULE
+from celery_dynbeat.alerts import writing
+from celery_dynbeat.broker import outages
+from celery_dynbeat.common.alert_kinds import NO_SCHEDULE, AlertKind
+from celery_dynbeat.common.clock import Clock
+from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.db.models import NodeKind
-from celery_dynbeat.health.evaluation import (
-    ALIVE,
-    SHOWN_FOR,
-    Limits,
-    clock_warning,
-    missing_nodes,
-)
-from celery_dynbeat.health.evaluation import state_of as state_of_node
-from celery_dynbeat.health.problem import Problem
-from celery_dynbeat.planning.alerting import AlertState, Fact, after_facts, recovered
-from celery_dynbeat.store import health
-from celery_dynbeat.store.alerts import alerts
-from celery_dynbeat.telemetry import emit_on_commit, events, has_listeners
+from celery_dynbeat.db.models import Node, NodeKind
+from celery_dynbeat.health.evaluation import ALIVE, SHOWN_FOR, Limits, missing_nodes, state_of
+from celery_dynbeat.process.heartbeat import NEVER, effective_node_timeout
+from celery_dynbeat.store import alerts, health
 
-_KINDS = {
-    AlertKind.BEATS_MISSING: NodeKind.BEAT,
-    AlertKind.WORKERS_MISSING: NodeKind.WORKER,
-}
+EVERY = timedelta(seconds=10)
+_MISSING = {AlertKind.BEATS_MISSING: NodeKind.BEAT, AlertKind.WORKERS_MISSING: NodeKind.WORKER}
+_KINDS = (*_MISSING, AlertKind.STOPPED)
+_INSTALLATION = SimpleNamespace(id=NO_SCHEDULE, owner="", name="", task="")
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The causes of alerts at an instant, the numbers of living nodes, and the open alerts."""
-
-    causes: Mapping[AlertKind, Problem]
-    alive: Mapping[AlertKind, int]
+    causes: Mapping[AlertKind, str]
     is_any_open: bool
 
 
 class NodeCheck:
     """Checks the nodes. Remembers since when this process has seen each cause."""
 
-    def __init__(self, settings: Settings, *, every: timedelta) -> None:
-        self._settings = settings
+    def __init__(self, *, database: Database, clock: Clock, settings: Settings) -> None:
+        self._database, self._clock, self._settings = database, clock, settings
         self._limits = Limits.of(settings)
-        self._every = every
         self._seen_since: Mapping[AlertKind, datetime] = {}
         self._checked_at: datetime | None = None
 
-    def run(self, database: Database, *, now: datetime) -> tuple[int, int]:
-        """Check the nodes; return the numbers of alerts that opened and that recovered.
-
-        Raises IntegrityError if another beat opens an alert at the same time.
-        """
-        found = database.read_in_transaction(partial(self._read, now=now))
+    def run(self, now: datetime) -> None:
+        """Open and end the alerts. Raises the error of the database if it is unreachable."""
+        # After a step of the clock, all nodes seem to have been silent.
+        if effective_node_timeout(self._clock, self._settings) == NEVER:
+            return
+        found = self._database.read_in_transaction(partial(self._read, now=now))
         last, self._checked_at = self._checked_at, now
         # The database was away, or its clock was set back.
-        if last is None or not timedelta(0) <= now - last < 3 * self._every:
+        if last is None or not timedelta(0) <= now - last < 3 * EVERY:
             self._seen_since = {}
         self._seen_since = {kind: self._seen_since.get(kind, now) for kind in found.causes}
-        lasting = [
-            kind
+        lasting = {
+            kind: since
             for kind, since in self._seen_since.items()
             if now - since >= self._limits.node_timeout / 2
-        ]
-        if not lasting and not found.is_any_open:
-            return 0, 0
-        return database.run(partial(self._write, found=found, lasting=lasting, now=now))
+        }
+        if lasting or found.is_any_open:
+            self._database.run(partial(_write, found=found, lasting=lasting, now=now))
 
     def _read(self, session: Session, *, now: datetime) -> _Found:
         limits = self._limits
@@ -85,99 +71,41 @@ class NodeCheck:
             for kind in NodeKind
             for node in session.scalars(health.nodes_statement(kind, since=since))
         ]
-        states = [
-            (node.kind, state_of_node(node, now=now, timeout=limits.node_timeout)) for node in nodes
-        ]
-        causes = {
-            alert: missing.problem
-            for alert, kind in _KINDS.items()
-            if (missing := missing_nodes(nodes, kind, now=now, limits=limits)) is not None
-        }
-        if (clocks := clock_warning(nodes, now=now, limits=limits)) is not None:
-            causes[AlertKind.CLOCKS_DIFFER] = clocks
-        return _Found(
-            causes,
-            {
-                alert: sum(node_kind == kind and state in ALIVE for node_kind, state in states)
-                for alert, kind in _KINDS.items()
-            },
-            alerts.is_any_open_of(session, NO_SCHEDULE),
-        )
-
-    def _write(
-        self, session: Session, *, found: _Found, lasting: Collection[AlertKind], now: datetime
-    ) -> tuple[int, int]:
-        rows = {AlertKind(row.kind): row for row in alerts.lock_of(session, [NO_SCHEDULE])}
-        opened = ended = 0
-        for kind in NODE_KINDS:
-            row, cause = rows.get(kind), found.causes.get(kind)
-            state = None if row is None else state_of(row)
-            is_open = row is not None and row.recovered_at is None
-            if cause is not None and (is_open or kind in lasting):
-                fact = Fact(kind=kind, at=now, value=found.alive.get(kind))
-                after = after_facts(state, [fact], now=now, damping=self._settings.alert_interval)
-                if after is not None:
-                    _store(session, kind, after.state, detail=cause.text, now=now)
-                if after is not None and after.opened:
-                    opened += 1
-                    _report(session, events.AlertOpened, kind, after.state, cause.text)
-            elif row is not None and is_open and cause is None:
-                before = state_of(row)
-                state = recovered(before, now=now, reports=self._reports(kind, before, found))
-                _store(session, kind, state, detail=row.detail, now=now)
-                ended += 1
-                _report(session, events.AlertRecovered, kind, state, row.detail)
-        return opened, ended
-
-    def _reports(self, kind: AlertKind, state: AlertState, found: _Found) -> bool:
-        """Return whether to report the end of an alert. A node that died long ago is hidden."""
-        alive = found.alive.get(kind)
-        is_better = alive is None or state.value is None or alive > state.value
-        return self._settings.alert_recovered and is_better
+        causes = {}
+        for alert, kind in _MISSING.items():
+            missing = missing_nodes(nodes, kind, now=now, limits=limits)
+            if missing is not None:
+                causes[alert] = missing.problem.text
+        failing = list(_cannot_send(nodes, now=now, timeout=limits.node_timeout))
+        if failing:
+            causes[AlertKind.STOPPED] = "; ".join(failing)
+        return _Found(causes, bool(alerts.open_of(session, NO_SCHEDULE)))
 
 
-def _store(
-    session: Session, kind: AlertKind, state: AlertState, *, detail: str | None, now: datetime
+def _cannot_send(nodes: Sequence[Node], *, now: datetime, timeout: timedelta) -> Iterator[str]:
+    """Yield what each living beat cannot do: make a pass, or publish to a queue."""
+    for node in nodes:
+        if node.kind != NodeKind.BEAT or state_of(node, now=now, timeout=timeout) not in ALIVE:
+            continue
+        if node.error is not None:
+            yield f"{node.name}: {node.error}"
+        for each in outages.parse_report(node.outages):
+            if each.kind in outages.PUBLISHING:
+                yield f"{node.name}: {each.kind} {each.name!r}: {each.error}"
+
+
+def _write(
+    session: Session, *, found: _Found, lasting: Mapping[AlertKind, datetime], now: datetime
 ) -> None:
-    columns = {
-        "owner": "",
-        "name": "",
-        "opened_at": state.opened_at,
-        "last_at": state.last_at,
-        "fact_count": state.fact_count,
-        "value": state.value,
-        "detail": detail,
-        "target": DEFAULT_TARGET,
-        "recovered_at": state.recovered_at,
-        "unsent": state.unsent,
-        "unsent_at": state.unsent_at,
-        "snoozed_until": state.snoozed_until,
-        "checked_at": now if state.recovered_at is None else None,
-    }
-    if state.id is None:
-        new = {"schedule_id": NO_SCHEDULE, "kind": kind.value, "run_id": None}
-        alerts.insert(session, [{**new, **columns}])
-    else:
-        alerts.update(session, [{"id": state.id, **columns}])
-
-
-def _report(
-    session: Session,
-    event_type: type[events.AlertOpened],
-    kind: AlertKind,
-    state: AlertState,
-    detail: str | None,
-) -> None:
-    if has_listeners(event_type):
-        event = event_type(
-            kind=kind.value,
-            schedule_id=NO_SCHEDULE,
-            owner="",
-            schedule="",
-            task="",
-            opened_at=state.opened_at,
-            run_id=None,
-            value=None,
-            detail=detail,
-        )
-        emit_on_commit(session, event)
+    if found.causes.keys() & lasting.keys():
+        # Before the alerts, in the order of all locks.
+        alerts.lock(session)
+    for kind in _KINDS:
+        row = alerts.lock_of(session, [NO_SCHEDULE], kind=kind).get(NO_SCHEDULE)
+        is_open = row is not None and row.recovered_at is None
+        text = found.causes.get(kind)
+        if text is not None and kind in lasting and not is_open:
+            cause = writing.Cause(subject=_INSTALLATION, since=lasting[kind], text=text)
+            writing.write_opened(session, kind=kind, found={NO_SCHEDULE: cause})
+        elif row is not None and is_open and text is None:
+            writing.write_ended(session, [(row, True)], now=now)

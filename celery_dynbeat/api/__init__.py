@@ -10,7 +10,6 @@ from celery import Celery
 from celery_dynbeat.common import lazy_exports
 from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.common.text import shorten
-from celery_dynbeat.process import LogFormat
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -20,31 +19,26 @@ if TYPE_CHECKING:
     from celery_dynbeat.api.edit.fields import Changes, Fields, NewFields
     from celery_dynbeat.api.edit.new_rows import NewSchedule
     from celery_dynbeat.api.filters import ChangeFilter, RequestFilter, RunFilter, ScheduleFilter
-    from celery_dynbeat.api.groups import GroupSchedules
     from celery_dynbeat.api.owner import OwnerSchedules
     from celery_dynbeat.api.results import (
         AlertInfo,
-        AlertTargetInfo,
         BoundedCount,
         BulkFailure,
         BulkResult,
-        CalendarEffect,
         CalendarInfo,
         ChangeInfo,
+        Explanation,
         FireTime,
         ForecastInfo,
-        ForecastPeak,
         ForecastRow,
         HoldInfo,
         Info,
         LimitUsage,
-        OwnerRuns,
         Page,
         Preview,
         PreviewedFireTime,
         QuietHoursInfo,
         RequestInfo,
-        RunArguments,
         RunInfo,
         ScheduleInfo,
         Usage,
@@ -96,8 +90,6 @@ class Dynbeat:
             # Check the arguments now. Their caller has imported SQLAlchemy already.
             _ = self.context
         app.dynbeat = self
-        self._log_format = LogFormat(app)
-        self._log_format.connect()
         # These are names, so that a process that only calls the API does not import the worker
         # package.
         app.steps["worker"].add(WORKER_STEP)
@@ -162,29 +154,25 @@ def dynbeat_of(app: Celery) -> Dynbeat:
 
 __all__ = [
     "AlertInfo",
-    "AlertTargetInfo",
     "BoundedCount",
     "BulkFailure",
     "BulkResult",
-    "CalendarEffect",
     "CalendarInfo",
     "Calendars",
     "ChangeFilter",
     "ChangeInfo",
     "Changes",
     "Dynbeat",
+    "Explanation",
     "Fields",
     "FireTime",
     "ForecastInfo",
-    "ForecastPeak",
     "ForecastRow",
-    "GroupSchedules",
     "HoldInfo",
     "Info",
     "LimitUsage",
     "NewFields",
     "NewSchedule",
-    "OwnerRuns",
     "OwnerSchedules",
     "Page",
     "Preview",
@@ -192,7 +180,6 @@ __all__ = [
     "QuietHoursInfo",
     "RequestFilter",
     "RequestInfo",
-    "RunArguments",
     "RunFilter",
     "RunInfo",
     "ScheduleFilter",
@@ -209,16 +196,23 @@ _LAZY_EXPORTS = {
     "edit.conversion": ("TaskLike", "TriggerLike"),
     "edit.fields": ("Changes", "Fields", "NewFields"),
     "filters": ("ChangeFilter", "RequestFilter", "RunFilter", "ScheduleFilter"),
-    "groups": ("GroupSchedules",),
     "owner": ("OwnerSchedules",),
     "edit.new_rows": ("NewSchedule",),
     "schedules": ("Schedules",),
     "results": (
-        *("AlertInfo", "AlertTargetInfo", "BoundedCount", "BulkFailure", "BulkResult"),
-        *("CalendarEffect", "CalendarInfo", "ChangeInfo", "FireTime", "HoldInfo", "Info", "Page"),
-        *("ForecastInfo", "ForecastPeak", "ForecastRow", "OwnerRuns"),
+        *("AlertInfo", "BoundedCount", "BulkFailure", "BulkResult"),
+        *(
+            "CalendarInfo",
+            "ChangeInfo",
+            "Explanation",
+            "FireTime",
+            "HoldInfo",
+            "Info",
+            "Page",
+        ),
+        *("ForecastInfo", "ForecastRow"),
         *("Preview", "PreviewedFireTime", "QuietHoursInfo"),
-        *("LimitUsage", "RequestInfo", "RunArguments", "RunInfo", "ScheduleInfo", "Usage"),
+        *("LimitUsage", "RequestInfo", "RunInfo", "ScheduleInfo", "Usage"),
     ),
 }
 

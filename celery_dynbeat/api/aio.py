@@ -5,16 +5,6 @@ from functools import cached_property
 
 from celery import Celery
 
-try:
-    # SQLAlchemy 2.0 would import it at the first call.
-    import greenlet  # noqa: F401
-    from sqlalchemy.ext.asyncio import AsyncEngine
-except ImportError as error:
-    raise ImportError(
-        f"AsyncDynbeat needs greenlet ({error.__cause__ or error}):"
-        ' pip install "celery-dynbeat[async]"'
-    ) from error
-
 from celery_dynbeat.api import Dynbeat
 from celery_dynbeat.api.async_calls import AsyncCalendars, AsyncSchedules
 from celery_dynbeat.common.clock import Clock
@@ -24,29 +14,21 @@ from celery_dynbeat.process.async_context import AsyncContext
 class AsyncDynbeat:
     """The schedules of a Celery application, for asyncio. Await each call.
 
-    - ``engine`` is an AsyncEngine to share. If you omit it, AsyncDynbeat opens a pool with the
-      asynchronous driver for dynbeat_database_url.
+    - A call without ``session`` is made by one of ten threads, on a connection of the pool of
+      ``sync``. A call with an ``AsyncSession`` is made on the connection of this session.
     - ``clock`` replaces the clock of the database, for tests.
     - ``sync`` is the application's Dynbeat, for beat and the workers. AsyncDynbeat creates it if
-      the application has none. To pass an ``engine`` to the Dynbeat, create it before AsyncDynbeat.
+      the application has none. To share an engine, create it first: ``Dynbeat(app, engine=...)``.
 
-    AsyncDynbeat works in any number of event loops. While one loop uses its pool, a thread makes
-    the calls of all other running loops on a second pool. If you pass an ``engine``, follow
-    SQLAlchemy's rules for an AsyncEngine in several event loops. Raises ConfigurationError if
-    ``engine`` is not an AsyncEngine.
+    AsyncDynbeat works in any number of event loops. If the task that awaits a call is cancelled, a
+    call that has begun continues to its end, and commits.
     """
 
-    def __init__(
-        self,
-        app: Celery,
-        *,
-        engine: AsyncEngine | None = None,
-        clock: Clock | None = None,
-    ) -> None:
+    def __init__(self, app: Celery, *, clock: Clock | None = None) -> None:
         self.app = app
         given = getattr(app, "dynbeat", None)
         self.sync = given if isinstance(given, Dynbeat) else Dynbeat(app, clock=clock)
-        self.context = AsyncContext(app, engine, clock)
+        self.context = AsyncContext(self.sync.context, clock)
 
     @cached_property
     def schedules(self) -> AsyncSchedules:
@@ -68,9 +50,8 @@ class AsyncDynbeat:
         return Dynbeat.acting(actor=actor, reason=reason)
 
     async def dispose(self) -> None:
-        """Close the idle connections of the pool that AsyncDynbeat opened.
+        """Close the idle connections of the pool of ``sync``. The next call connects again.
 
-        The next call connects again. asyncio.run() does the same at its end. An ``engine`` that you
-        passed stays open.
+        An engine that you passed to the Dynbeat stays open.
         """
-        await self.context.database.dispose_async()
+        await self.context.in_thread(self.context.database.dispose)

@@ -11,11 +11,10 @@ from typing import Any, TypeVar, get_args, get_origin
 
 from celery_dynbeat.api.calendars import Calendars
 from celery_dynbeat.api.calls import Calls
-from celery_dynbeat.api.groups import GroupSchedules
 from celery_dynbeat.api.owner import OwnerSchedules
 from celery_dynbeat.api.schedules import Schedules
 from celery_dynbeat.api.shared import SharedCalls
-from celery_dynbeat.process.async_context import AnyAsyncSession, AsyncContext
+from celery_dynbeat.process.async_context import AsyncContext
 
 C = TypeVar("C", bound=type)
 
@@ -52,7 +51,7 @@ def _awaited(call: Callable[..., Any]) -> Callable[..., Any]:
     made: Any = awaited
     if get_origin(returns) is Iterator:
         made, returns = iterated, AsyncIterator[get_args(returns)]  # type: ignore[misc]
-    session = signature.parameters["session"].replace(annotation=AnyAsyncSession | None)
+    session = signature.parameters["session"].replace(annotation="AsyncSession | None")
     parameters = {**signature.parameters, "session": session}.values()
     made.__signature__ = signature.replace(parameters=[*parameters], return_annotation=returns)
     made.__module__ = __name__
@@ -81,15 +80,6 @@ class AsyncOwnerSchedules(AsyncSharedCalls):
         self.owner = calls.owner
 
 
-@_awaiting(GroupSchedules)
-class AsyncGroupSchedules(_AsyncCalls):
-    """The calls of ``GroupSchedules``, awaited. ``session`` is an ``AsyncSession``."""
-
-    def __init__(self, context: AsyncContext, calls: GroupSchedules) -> None:
-        super().__init__(context, calls)
-        self.group = calls.group
-
-
 @_awaiting(Schedules)
 class AsyncSchedules(AsyncSharedCalls):
     """The calls of ``Schedules``, awaited. ``session`` is an ``AsyncSession``."""
@@ -102,10 +92,6 @@ class AsyncSchedules(AsyncSharedCalls):
     def for_owner(self, owner: str) -> AsyncOwnerSchedules:
         """Return the schedules of ``owner``, like ``Schedules.for_owner``. It is not awaited."""
         return AsyncOwnerSchedules(self._context, self._calls.for_owner(owner))
-
-    def for_group(self, group: str) -> AsyncGroupSchedules:
-        """Return the schedules of ``group``, like ``Schedules.for_group``. It is not awaited."""
-        return AsyncGroupSchedules(self._context, self._calls.for_group(group))
 
 
 @_awaiting(Calendars)

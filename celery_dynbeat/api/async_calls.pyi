@@ -16,11 +16,9 @@ from celery_dynbeat.api.filters import (
     ScheduleFilter,
     StatusFilter,
 )
-from celery_dynbeat.api.groups import GroupSchedules
 from celery_dynbeat.api.owner import OwnerSchedules
 from celery_dynbeat.api.results import (
     AlertInfo,
-    AlertTargetInfo,
     BoundedCount,
     CalendarInfo,
     ChangeInfo,
@@ -29,27 +27,19 @@ from celery_dynbeat.api.results import (
     HoldInfo,
     Page,
     RequestInfo,
-    RunArguments,
     RunInfo,
     ScheduleInfo,
     Usage,
 )
 from celery_dynbeat.api.results.bulk import BulkResult
+from celery_dynbeat.api.results.explanation import Explanation
 from celery_dynbeat.api.results.fire_time import Preview
 from celery_dynbeat.api.results.quiet_hours import QuietHoursInfo
+from celery_dynbeat.common.quiet_rule import QuietHours
 from celery_dynbeat.common.retry import Retry
-from celery_dynbeat.planning.quiet_hours import QuietHours
 from celery_dynbeat.process.async_context import AnyAsyncSession, AsyncContext
 
 class AsyncSharedCalls:
-    async def acknowledge_alert(
-        self,
-        alert_id: int,
-        *,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-    ) -> AlertInfo: ...
     async def alerts(
         self,
         *,
@@ -122,6 +112,15 @@ class AsyncSharedCalls:
         session: AnyAsyncSession | None = None,
         **matching: Unpack[ScheduleFilter],
     ) -> BulkResult: ...
+    async def explain(
+        self,
+        name: str,
+        *,
+        at: datetime | None = None,
+        count: int = 5,
+        session: AnyAsyncSession | None = None,
+        **matching: Unpack[OwnerFilter],
+    ) -> Explanation: ...
     async def forecast(
         self,
         *,
@@ -171,11 +170,10 @@ class AsyncSharedCalls:
     async def release(
         self,
         *,
-        all_actors: bool = False,
         actor: str | None = None,
         reason: str | None = None,
         session: AnyAsyncSession | None = None,
-    ) -> Sequence[HoldInfo]: ...
+    ) -> HoldInfo | None: ...
     async def requests(
         self,
         name: str | None = None,
@@ -189,6 +187,7 @@ class AsyncSharedCalls:
         self,
         run_id: str,
         *,
+        now: bool = False,
         actor: str | None = None,
         reason: str | None = None,
         session: AnyAsyncSession | None = None,
@@ -203,19 +202,11 @@ class AsyncSharedCalls:
         name: str | None = None,
         task: str | None = None,
         batch_size: int = 100,
+        now: bool = False,
         actor: str | None = None,
         reason: str | None = None,
         session: AnyAsyncSession | None = None,
     ) -> RequestInfo: ...
-    async def restore(
-        self,
-        change_id: int,
-        *,
-        expected_version: int | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-    ) -> ScheduleInfo: ...
     async def resume_many(
         self,
         *,
@@ -227,9 +218,6 @@ class AsyncSharedCalls:
         session: AnyAsyncSession | None = None,
         **matching: Unpack[ScheduleFilter],
     ) -> BulkResult: ...
-    async def run_arguments(
-        self, run_id: str, *, session: AnyAsyncSession | None = None
-    ) -> RunArguments: ...
     async def runs(
         self,
         name: str | None = None,
@@ -239,15 +227,6 @@ class AsyncSharedCalls:
         session: AnyAsyncSession | None = None,
         **matching: Unpack[RunFilter],
     ) -> Page[RunInfo]: ...
-    async def snooze_alert(
-        self,
-        alert_id: int,
-        *,
-        until: datetime | None,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-    ) -> AlertInfo: ...
     async def update_many(
         self,
         changes: Changes,
@@ -274,6 +253,7 @@ class AsyncOwnerSchedules(AsyncSharedCalls):
         since: datetime,
         until: datetime,
         batch_size: int = 100,
+        now: bool = False,
         actor: str | None = None,
         reason: str | None = None,
         session: AnyAsyncSession | None = None,
@@ -366,9 +346,9 @@ class AsyncOwnerSchedules(AsyncSharedCalls):
     ) -> RunInfo: ...
     async def set_quiet_hours(
         self,
-        windows: Iterable[QuietHours | str],
+        windows: Iterable[QuietHours | str] = (),
         *,
-        policy: str = "after",
+        calendar: str | None = None,
         actor: str | None = None,
         reason: str | None = None,
         session: AnyAsyncSession | None = None,
@@ -432,205 +412,9 @@ class AsyncOwnerSchedules(AsyncSharedCalls):
         **given: Unpack[Fields],
     ) -> ScheduleInfo: ...
 
-class AsyncGroupSchedules:
-    group: str
-    def __init__(self, context: AsyncContext, calls: GroupSchedules) -> None: ...
-    async def acknowledge_alert(
-        self,
-        alert_id: int,
-        *,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-    ) -> AlertInfo: ...
-    async def alerts(
-        self,
-        *,
-        only_open: bool = True,
-        limit: int = 100,
-        after: str | None = None,
-        session: AnyAsyncSession | None = None,
-    ) -> Page[AlertInfo]: ...
-    async def cancel_run(
-        self,
-        run_id: str,
-        *,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-    ) -> RunInfo: ...
-    async def cancel_runs(
-        self,
-        name: str | None = None,
-        *,
-        limit: int = 10000,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-        **matching: Unpack[RunFilter],
-    ) -> int: ...
-    async def changes(
-        self,
-        name: str | None = None,
-        *,
-        limit: int = 100,
-        after: str | None = None,
-        session: AnyAsyncSession | None = None,
-        **matching: Unpack[ChangeFilter],
-    ) -> Page[ChangeInfo]: ...
-    async def clear_quiet_hours(
-        self,
-        *,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-    ) -> int: ...
-    async def count(
-        self, *, session: AnyAsyncSession | None = None, **matching: Unpack[ScheduleFilter]
-    ) -> BoundedCount: ...
-    async def count_runs(
-        self,
-        name: str | None = None,
-        *,
-        session: AnyAsyncSession | None = None,
-        **matching: Unpack[RunFilter],
-    ) -> BoundedCount: ...
-    async def delete_many(
-        self,
-        *,
-        expected: int | None = None,
-        everything: bool = False,
-        progress: Progress | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-        **matching: Unpack[ScheduleFilter],
-    ) -> BulkResult: ...
-    async def delete_owners(
-        self,
-        *,
-        erase_history: bool = False,
-        expected: int | None = None,
-        progress: Progress | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-    ) -> int: ...
-    async def forecast(
-        self,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        per: str = "minute",
-        queue: str | None = None,
-        session: AnyAsyncSession | None = None,
-        **matching: Unpack[OwnerFilter],
-    ) -> ForecastInfo: ...
-    async def get_run(self, run_id: str, *, session: AnyAsyncSession | None = None) -> RunInfo: ...
-    async def hold(
-        self,
-        *,
-        until: datetime | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-    ) -> HoldInfo: ...
-    async def holds(
-        self, *, limit: int = 100, after: str | None = None, session: AnyAsyncSession | None = None
-    ) -> Page[HoldInfo]: ...
-    async def list(
-        self,
-        *,
-        order: str | None = None,
-        limit: int = 100,
-        after: str | None = None,
-        session: AnyAsyncSession | None = None,
-        **matching: Unpack[ScheduleFilter],
-    ) -> Page[ScheduleInfo]: ...
-    async def pause_many(
-        self,
-        *,
-        until: datetime | timedelta | None = None,
-        expected: int | None = None,
-        everything: bool = False,
-        progress: Progress | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-        **matching: Unpack[ScheduleFilter],
-    ) -> BulkResult: ...
-    async def quiet_hours(
-        self, *, session: AnyAsyncSession | None = None
-    ) -> Sequence[QuietHoursInfo]: ...
-    async def release(
-        self,
-        *,
-        all_actors: bool = False,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-    ) -> Sequence[HoldInfo]: ...
-    async def resume_many(
-        self,
-        *,
-        expected: int | None = None,
-        everything: bool = False,
-        progress: Progress | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-        **matching: Unpack[ScheduleFilter],
-    ) -> BulkResult: ...
-    async def runs(
-        self,
-        name: str | None = None,
-        *,
-        limit: int = 100,
-        after: str | None = None,
-        session: AnyAsyncSession | None = None,
-        **matching: Unpack[RunFilter],
-    ) -> Page[RunInfo]: ...
-    async def set_quiet_hours(
-        self,
-        windows: Iterable[QuietHours | str],
-        *,
-        policy: str = "after",
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-    ) -> int: ...
-    async def snooze_alert(
-        self,
-        alert_id: int,
-        *,
-        until: datetime | None,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-    ) -> AlertInfo: ...
-    async def update_many(
-        self,
-        changes: Changes,
-        *,
-        expected: int | None = None,
-        everything: bool = False,
-        progress: Progress | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-        **matching: Unpack[ScheduleFilter],
-    ) -> BulkResult: ...
-    async def usage(
-        self, owner: str | None = None, *, session: AnyAsyncSession | None = None
-    ) -> Usage: ...
-
 class AsyncSchedules(AsyncSharedCalls):
     def __init__(self, context: AsyncContext) -> None: ...
     def for_owner(self, owner: str) -> AsyncOwnerSchedules: ...
-    def for_group(self, group: str) -> AsyncGroupSchedules: ...
-    async def alert_targets(
-        self, *, session: AnyAsyncSession | None = None
-    ) -> Sequence[AlertTargetInfo]: ...
     async def delete_owner(
         self,
         owner: str,
@@ -641,17 +425,6 @@ class AsyncSchedules(AsyncSharedCalls):
         reason: str | None = None,
         session: AnyAsyncSession | None = None,
     ) -> int: ...
-    async def move(
-        self,
-        name: str,
-        *,
-        owner: str,
-        to: str,
-        expected_version: int | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-    ) -> ScheduleInfo: ...
 
 class AsyncCalendars:
     def __init__(self, context: AsyncContext) -> None: ...
@@ -671,10 +444,7 @@ class AsyncCalendars:
         self,
         name: str,
         *,
-        dates: Iterable[date] | None = None,
-        trigger: TriggerLike | None = None,
-        ics: str | bytes | None = None,
-        timezone: str | ZoneInfo | None = None,
+        dates: Mapping[date, str] | Iterable[date],
         weekend: Iterable[str] | None = None,
         allow_empty: bool = False,
         actor: str | None = None,

@@ -37,6 +37,7 @@ class BackfillCalls(OwnerCalls):
         since: datetime,
         until: datetime,
         batch_size: int = 100,
+        now: bool = False,
         actor: str | None = None,
         reason: str | None = None,
         session: Session | None = None,
@@ -46,9 +47,9 @@ class BackfillCalls(OwnerCalls):
         ``since`` and ``until`` are aware datetimes in the past. Beat creates the runs while no
         schedule is due, and starts with the oldest fire time. At most ``batch_size`` of these runs
         are unfinished at any time, or one run if runs of the schedule must not overlap. The runs do
-        not count against ``max_runs``. The backfill of a paused schedule waits until the schedule
-        is resumed. ``actor`` and ``reason`` are recorded in the audit; ``acting()`` sets their
-        defaults.
+        not count against ``max_runs``, and a pause of the schedule does not stop them. In the quiet
+        hours of the owner, the runs wait for their end, unless ``now`` is true. ``actor`` and
+        ``reason`` are recorded in the audit; ``acting()`` sets their defaults.
 
         Raises ScheduleNotFoundError. Raises InvalidScheduleError if the span contains no fire time
         or more than 10,000, if finding them takes too many steps, or if the schedule already has a
@@ -65,16 +66,17 @@ class BackfillCalls(OwnerCalls):
         since = checks.check_required_instant("since", since)
         until = checks.check_required_instant("until", until)
         checks.check_integer("batch_size", batch_size, minimum=1, maximum=MAX_REQUEST_BATCH)
+        checks.check_flag("now", now)
 
         def work(session: Session) -> RequestInfo:
             row = self._lock(session, name, None)
-            now = self._context.clock.now()
-            backfill = _new_backfill(self._context, session, row, since=since, until=until, now=now)
-            backfill.batch_size = batch_size
+            at = self._context.clock.now()
+            backfill = _new_backfill(self._context, session, row, since=since, until=until, now=at)
+            backfill.batch_size, backfill.ignores_quiet_hours = batch_size, now
             schedules.touch(session, [row.id])
             requests.add(session, backfill)
             self._context.notifier.notify(session)
-            return recorded(self._context, session, backfill, Action.BACKFILL, now=now)
+            return recorded(self._context, session, backfill, Action.BACKFILL, now=at)
 
         return self._write(session, work, actor=actor, reason=reason)
 

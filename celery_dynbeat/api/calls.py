@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.acting import acting_as
-from celery_dynbeat.common.text import described_owner, is_in, suggestion
+from celery_dynbeat.common.text import suggestion
 from celery_dynbeat.process.context import Context
 
 T = TypeVar("T")
@@ -16,11 +16,11 @@ Progress = Callable[[int], object]
 
 
 class Calls:
-    """Calls on the rows of one owner, of a group, or of all owners. Each is defined once."""
+    """Calls on the rows of one owner, or of all owners. Each is defined once."""
 
     def __init__(self, context: Context, owner: str | None) -> None:
         self._context = context
-        #: None means all owners. A group ends with "/".
+        #: None means all owners.
         self._owner = owner
 
     def _write(
@@ -38,9 +38,7 @@ class Calls:
         with acting_as(actor=actor, reason=reason):
             return self._context.write(session, work)
 
-    def _in_scope(
-        self, kind: type, given: Mapping[str, Any], *, accepts_group: bool = False
-    ) -> dict[str, Any]:
+    def _in_scope(self, kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the filter with each key of the TypedDict ``kind``, within the scope.
 
         Raises InvalidScheduleError for another key, and for an owner outside the scope.
@@ -52,12 +50,9 @@ class Calls:
         matching = {**dict.fromkeys(names), **given}
         owner = matching["owner"]
         if owner is not None:
-            if accepts_group:
-                checks.check_name("owner", owner, empty=True)
-            else:
-                checks.check_owner(owner)
-        if self._owner is not None and owner is not None and not is_in(owner, self._owner):
-            whose = described_owner(self._owner)
+            checks.check_owner(owner)
+        if self._owner is not None and owner not in {None, self._owner}:
+            whose = f"owner {self._owner!r}"
             rule = f"is outside the scope of these calls, {whose}: call for_owner() with it"
             raise checks.invalid("owner", owner, rule)
         return {**matching, "owner": self._owner if owner is None else owner}

@@ -12,12 +12,10 @@ from celery_dynbeat.api.plain_values import copy_plain
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.text import (
     FIRST_YEAR,
-    GROUP_END,
     LAST_YEAR,
     MAX_PAGE_SIZE,
     NAME_LENGTH,
     as_text,
-    is_group,
     shorten,
 )
 from celery_dynbeat.triggers.base import Trigger
@@ -70,18 +68,8 @@ def check_name(field: str, value: object, *, empty: bool = False) -> str:
 
 
 def check_owner(value: object, *, field: str = "owner") -> str:
-    """Return ``value`` if it is a valid owner; ``""`` is the application itself.
-
-    A group of owners ends with "/", so that a filter or a hold is about one or the other.
-    """
-    owner = check_name(field, value, empty=True)
-    if is_group(owner):
-        rule = (
-            f"must not end with {GROUP_END!r}, as the name of a group does: name one owner;"
-            " for_group() has the calls that accept a group"
-        )
-        raise invalid(field, owner, rule)
-    return owner
+    """Return ``value`` if it is a valid owner; ``""`` is the application itself."""
+    return check_name(field, value, empty=True)
 
 
 def copy_as(kind: Callable[[Any], T], field: str, value: Any) -> T:
@@ -176,6 +164,13 @@ def check_integer(field: str, value: Any, *, minimum: int, maximum: int) -> int:
     """Return ``value`` if it is an integer within the bounds; a bool is not an integer."""
     if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
         raise invalid(field, value, f"must be a whole number from {minimum} to {maximum}")
+    return value
+
+
+def check_flag(field: str, value: object) -> bool:
+    """Return ``value`` if it is True or False."""
+    if not isinstance(value, bool):
+        raise invalid(field, value, "must be True or False")
     return value
 
 

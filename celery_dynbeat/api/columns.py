@@ -28,6 +28,7 @@ class ScheduleColumns:
     options: dict[str, Any] = field(default_factory=dict)
     trigger_kind: str
     trigger_spec: str
+    hash_name: str | None = None
     timezone: str
     inherits_timezone: bool = False
     quiet_hours: str | None = None
@@ -42,6 +43,7 @@ class ScheduleColumns:
     catch_up: str | None = None
     catch_up_window: float | None = None
     expires_after: float | None = None
+    finish_within: float | None = None
     jitter: float | None = None
     max_run_time: float | None = None
     overlap: str | None = None
@@ -58,15 +60,12 @@ class ScheduleColumns:
     error: str | None = None
     description: str = ""
     tags: list[str] = field(default_factory=list)
-    alerts: dict[str, Any] | None = None
     # Without a repr, because the value can contain a token.
     ping_url: str | None = field(default=None, repr=False)
     managed_by: str = ""
     version: int = 1
     created_at: datetime
     updated_at: datetime
-    #: The columns ``traceparent`` and ``traced_version``, if a span is active.
-    traced: Mapping[str, Any] = field(init=False, default_factory=dict)
 
     @classmethod
     def of(cls, row: Row) -> "ScheduleColumns":
@@ -84,8 +83,7 @@ class ScheduleColumns:
 
     def insert_values(self) -> dict[str, Any]:
         """Return the values for an INSERT."""
-        columns = {name: value for name, value in vars(self).items() if name != "traced"}
-        return {**columns, **self.traced}
+        return dict(vars(self))
 
 
 ScheduleRow: TypeAlias = Schedule | ScheduleColumns

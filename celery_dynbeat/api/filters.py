@@ -13,7 +13,7 @@ StatusFilter: TypeAlias = str | Collection[str]
 
 
 class OwnerFilter(TypedDict, total=False):
-    """The filter of calls that can be limited only to an owner or to a group of owners."""
+    """The filter of calls that can be limited only to an owner."""
 
     owner: str | None
 
@@ -21,8 +21,9 @@ class OwnerFilter(TypedDict, total=False):
 class ScheduleFilter(TypedDict, total=False):
     """The filter of a list of schedules. A key that is omitted or None matches any value.
 
-    - ``owner``: the schedules of this owner, or of a group such as ``"org:7/"``. The calls of one
-      owner accept only that owner, and the calls of a group only owners in it.
+    - ``owner``: the schedules of this owner. The calls of one owner accept only that owner.
+    - ``owner_prefix``: the beginning of the owner, case-sensitive, such as ``"org:7/"``. The calls
+      of one owner do not accept it.
     - ``task``: the exact name of a task.
     - ``tag``: one tag.
     - ``enabled``: False matches paused schedules.
@@ -32,6 +33,7 @@ class ScheduleFilter(TypedDict, total=False):
     """
 
     owner: str | None
+    owner_prefix: str | None
     task: str | None
     enabled: bool | None
     tag: str | None
@@ -42,8 +44,7 @@ class ScheduleFilter(TypedDict, total=False):
 class RunFilter(TypedDict, total=False):
     """The filter of runs. A key that is omitted or None matches any value.
 
-    - ``owner``: the runs of this owner, or of a group such as ``"org:7/"``. The calls of one owner
-      accept only that owner, and the calls of a group only owners in it.
+    - ``owner``: the runs of this owner. The calls of one owner accept only that owner.
     - ``status``: one status, or several.
     - ``task``: the exact name of a task.
     - ``origin``: the origin, such as ``"manual"``.
@@ -61,8 +62,7 @@ class RunFilter(TypedDict, total=False):
 class ChangeFilter(TypedDict, total=False):
     """The filter of changes. A key that is omitted or None matches any value.
 
-    - ``owner``: the edits of this owner, or of a group such as ``"org:7/"``. The calls of one owner
-      accept only that owner, and the calls of a group only owners in it.
+    - ``owner``: the edits of this owner. The calls of one owner accept only that owner.
     - ``actor``: the exact name of an actor.
     - ``action``: the action, such as ``"pause"``.
     - ``since``, ``until``: aware datetimes, with since <= time of the edit < until.
@@ -78,8 +78,7 @@ class ChangeFilter(TypedDict, total=False):
 class RequestFilter(TypedDict, total=False):
     """The filter of requests. A key that is omitted or None matches any value.
 
-    - ``owner``: the requests of this owner, not of a group. The calls of one owner accept only that
-      owner.
+    - ``owner``: the requests of this owner. The calls of one owner accept only that owner.
     - ``kind``: ``"backfill"`` or ``"rerun"``.
     """
 

@@ -23,12 +23,13 @@ from celery_dynbeat.api.shared import SharedCalls
 from celery_dynbeat.common.errors import (
     InvalidScheduleError,
     ScheduleExistsError,
+    ScheduleHeldError,
     ScheduleNotFoundError,
 )
 from celery_dynbeat.common.states import Action
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.store import schedules
+from celery_dynbeat.store import holds, schedules
 from celery_dynbeat.triggers import Trigger
 
 P = ParamSpec("P")
@@ -100,9 +101,8 @@ class OwnerSchedules(
         - With ``enabled=False``, the schedule is paused until ``resume``.
 
         Raises ScheduleExistsError if the owner has a schedule with this name, and OwnerLimitError
-        if the owner or one of its groups would exceed its limit. Raises InvalidScheduleError if a
-        field is invalid or the schedule never fires, and InvalidTriggerError for an invalid
-        trigger.
+        if the owner would exceed its limit. Raises InvalidScheduleError if a field is invalid or
+        the schedule never fires, and InvalidTriggerError for an invalid trigger.
 
         >>> made = mine.create("report", task="mail.report", trigger="0 18 * * fri")
         >>> made.trigger.describe()
@@ -347,9 +347,13 @@ class OwnerSchedules(
         >>> str(mine.get("digest").next_run_at)
         '2026-01-06 09:00:00+00:00'
         """
-        return self._context.read(
-            session, lambda session: ScheduleInfo.of(self._find(session, name))
-        )
+
+        def work(session: Session) -> ScheduleInfo:
+            row = self._find(session, name)
+            held = holds.held_of(session, [self.owner], now=self._context.clock.now())
+            return ScheduleInfo.of(row, is_held=bool(held))
+
+        return self._context.read(session, work)
 
     def run_now(
         self,
@@ -362,7 +366,8 @@ class OwnerSchedules(
         """Run the schedule once now, even if it is paused. Its fire times do not change.
 
         The transaction records a run with the origin ``"manual"``, and a beat sends it within
-        milliseconds after the commit. Raises ScheduleNotFoundError, and InvalidScheduleError if
+        milliseconds after the commit. Raises ScheduleNotFoundError. Raises ScheduleHeldError while
+        the owner or everything is held, and InvalidScheduleError if
         dynbeat_allowed_tasks excludes the task.
 
         >>> run = mine.run_now("digest")
@@ -373,6 +378,13 @@ class OwnerSchedules(
         def work(session: Session) -> RunInfo:
             row = edits.lock(session, owner=self.owner, name=name)
             now = self._context.clock.now()
+            for hold in holds.in_force(session, owner=self.owner, now=now):
+                raise ScheduleHeldError(
+                    owner=hold.owner,
+                    actor=hold.actor,
+                    reason=hold.reason,
+                    until_at=hold.until_at,
+                )
             run = RunInfo.of(edits.add_manual_run(self._context, session, row, now=now))
             new = {"run_id": run.id}
             edit = audit.Edit(owner=self.owner, name=name, action=Action.RUN_NOW, new=new)
@@ -418,7 +430,8 @@ class OwnerSchedules(
             calendars=calendars,
             now=now,
         )
-        edits.insert(self._context, session, row, calendars=calendars, now=now)
+        used = {**calendars, **clock.calendars}
+        edits.insert(self._context, session, row, calendars=used, now=now)
         return ScheduleInfo.of(row)
 
     def _find(self, session: Session, name: str) -> Schedule:

@@ -18,7 +18,7 @@ from celery_dynbeat.common.errors import RequestNotFoundError
 from celery_dynbeat.common.states import Action, RequestKind
 from celery_dynbeat.db.models import Request
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import requests, schedules
+from celery_dynbeat.store import places, requests, schedules
 
 #: The order of the pages, as their cursors name it, and how the parts of their keys are read.
 _NEWEST = "newest_request"
@@ -57,8 +57,13 @@ class RequestCalls(Calls):
 
         def work(session: Session) -> Page[RequestInfo]:
             rows = requests.page(session, **given, name=name, before=before, limit=limit + 1)
+            waiting = places.waiting_by_request(session, {row.id for row in rows})
             return page_of(
-                rows, limit=limit, order=_NEWEST, info=RequestInfo.of, key=lambda each: (each.id,)
+                rows,
+                limit=limit,
+                order=_NEWEST,
+                info=lambda row: RequestInfo.of(row, waiting=waiting[row.id]),
+                key=lambda row: (row.id,),
             )
 
         return self._context.read_many(session, work)
@@ -68,9 +73,11 @@ class RequestCalls(Calls):
         _check_id(request_id)
 
         def work(session: Session) -> RequestInfo:
-            return RequestInfo.of(self._find_request(session, request_id))
+            row = self._find_request(session, request_id)
+            waiting = places.waiting_by_request(session, {row.id})
+            return RequestInfo.of(row, waiting=waiting[row.id])
 
-        return self._context.read(session, work)
+        return self._context.read_many(session, work)
 
     def cancel_request(
         self,
@@ -125,7 +132,7 @@ def recorded(
 ) -> RequestInfo:
     """Write the edit of a request to the audit and return the request."""
     info = RequestInfo.of(row)
-    names = ("kind", "task", "statuses", "since", "until", "total", "created")
+    names = ("kind", "task", "statuses", "since", "until", "total", "created", "now")
     values = {name: as_json(getattr(info, name)) for name in names}
     new = {"request_id": info.id, **values}
     edit = audit.Edit(owner=info.owner, name=info.name or "", action=action, new=new)

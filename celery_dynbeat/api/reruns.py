@@ -23,6 +23,7 @@ from celery_dynbeat.common.states import (
     Action,
     RequestKind,
     Status,
+    Wait,
     can_rerun,
     was_started,
 )
@@ -30,7 +31,7 @@ from celery_dynbeat.common.text import MAX_REQUEST_BATCH
 from celery_dynbeat.db.models import Request, Run, Schedule
 from celery_dynbeat.planning import max_run_time
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import requests, reruns, runs, schedules
+from celery_dynbeat.store import holds, requests, reruns, runs, schedules
 from celery_dynbeat.store.reruns import RerunFilter
 from celery_dynbeat.store.runs import unfinished
 from celery_dynbeat.transitions.reruns import Record, add_reruns, is_fire_time, rerun_record
@@ -49,17 +50,20 @@ class RerunCalls(Calls):
         self,
         run_id: str,
         *,
+        now: bool = False,
         actor: str | None = None,
         reason: str | None = None,
         session: Session | None = None,
     ) -> RunInfo:
-        """Run an ended run again immediately, even if its schedule is paused or held.
+        """Run an ended run again immediately, even if its schedule is paused.
 
         The new run has the origin ``"rerun"``, and its ``rerun_of`` is the id of the original run.
         The task receives the original fire time. The run uses the schedule's current task,
         arguments, options and policies. ``expires_after`` counts from this call. A beat sends the
-        run within milliseconds after the commit. ``actor`` and ``reason`` are recorded in the
-        audit; ``acting()`` sets their defaults.
+        run within milliseconds after the commit. If the owner is held, the run waits for the
+        release. In the quiet hours of the owner, it waits for their end, unless ``now`` is true.
+        ``actor`` and ``reason`` are recorded in the audit; ``acting()`` sets their
+        defaults.
 
         Raises RunNotFoundError. Raises InvalidScheduleError
 
@@ -70,11 +74,12 @@ class RerunCalls(Calls):
         - in a MySQL transaction whose snapshot is older than a rerun of the same run.
         """
         run_id = checks.check_run_id("run_id", run_id)
+        checks.check_flag("now", now)
 
         def work(session: Session) -> RunInfo:
             run = _find_run(session, owner=self._owner, run_id=run_id)
-            new = RunInfo.of(_rerun(self._context, session, run, owner=self._owner))
-            values = {"run_id": new.id, "rerun_of": run_id}
+            new = RunInfo.of(_rerun(self._context, session, run, owner=self._owner, at_once=now))
+            values = {"run_id": new.id, "rerun_of": run_id, "now": now}
             edit = audit.Edit(owner=new.owner, name=new.name, action=Action.RERUN, new=values)
             audit.record(self._context, session, [edit], now=new.created_at)
             return new
@@ -91,6 +96,7 @@ class RerunCalls(Calls):
         name: str | None = None,
         task: str | None = None,
         batch_size: int = 100,
+        now: bool = False,
         actor: str | None = None,
         reason: str | None = None,
         session: Session | None = None,
@@ -106,19 +112,21 @@ class RerunCalls(Calls):
         - ``name`` selects runs of the schedules with this name, and ``task`` runs that had this
           task.
         - At most ``batch_size`` (1 to 1,000) of the new runs are unfinished at any time.
+        - In the quiet hours of its owner, a run waits for their end, unless ``now`` is true.
 
         Beat creates the new runs while no schedule is due. If runs of a schedule must not overlap,
         beat creates one run at a time, and only while the schedule has no unfinished run. Runs that
         have a rerun do not match, but their newest rerun can match. A second call therefore repeats
-        nothing. A run is excluded if its schedule is deleted, paused or quarantined, or if the
-        schedule may not run its task.
+        nothing. A run is excluded if its schedule is deleted or may not run its task. A paused
+        schedule runs its reruns.
 
         ``actor`` and ``reason`` are recorded in the audit; ``acting()`` sets their defaults.
 
         Raises ScheduleNotFoundError if the owner has no schedule ``name``. Raises
         InvalidScheduleError for an invalid argument, and if more than 100,000 runs match.
         """
-        now = self._context.now(session)
+        checks.check_flag("now", now)
+        requested_at = self._context.now(session)
         scope = self._in_scope(OwnerFilter, {"owner": owner})
         matching = _filter(
             owner=scope["owner"],
@@ -127,7 +135,7 @@ class RerunCalls(Calls):
             status=status,
             name=name,
             task=task,
-            now=now,
+            now=requested_at,
         )
         checks.check_integer("batch_size", batch_size, minimum=1, maximum=MAX_REQUEST_BATCH)
 
@@ -140,10 +148,11 @@ class RerunCalls(Calls):
 
         def work(session: Session) -> RequestInfo:
             row = _new_row(found, total=total, batch_size=batch_size)
+            row.ignores_quiet_hours = now
             requests.add(session, row)
             if total:
                 self._context.notifier.notify(session)
-            return recorded(self._context, session, row, Action.RERUN_MANY, now=now)
+            return recorded(self._context, session, row, Action.RERUN_MANY, now=requested_at)
 
         return self._write(session, work, actor=actor, reason=reason)
 
@@ -252,7 +261,9 @@ def _find_run(session: Session, *, owner: str | None, run_id: str) -> Run:
     return run
 
 
-def _rerun(context: Context, session: Session, run: Run, *, owner: str | None) -> Run:
+def _rerun(
+    context: Context, session: Session, run: Run, *, owner: str | None, at_once: bool
+) -> Run:
     """Record a pending rerun that is overdue already, so that any beat publishes it at once.
 
     Raises InvalidScheduleError if the run cannot run again now.
@@ -264,7 +275,7 @@ def _rerun(context: Context, session: Session, run: Run, *, owner: str | None) -
     schedules.touch(session, [row.id])
     newest = next(iter(reruns.newest_of_family(session, run)), run)
     _check_may_overlap(context, session, row, newest, now=now)
-    run_id = _add(context, session, row, run, newest, now=now)
+    run_id = _add(context, session, row, run, newest, now=now, at_once=at_once)
     context.notifier.notify(session)
     made = runs.get(session, run_id=run_id)
     assert made is not None  # noqa: S101 - inserted above
@@ -289,9 +300,24 @@ def _lock_schedule(session: Session, run: Run, *, owner: str | None) -> Schedule
 
 
 def _add(
-    context: Context, session: Session, row: Schedule, run: Run, newest: Run, *, now: datetime
+    context: Context,
+    session: Session,
+    row: Schedule,
+    run: Run,
+    newest: Run,
+    *,
+    now: datetime,
+    at_once: bool,
 ) -> str:
-    """Insert the rerun of ``run`` and return its id. ``newest`` is the last run of the family."""
+    """Insert the rerun of ``run`` and return its id. ``newest`` is the last run of the family.
+
+    If ``at_once`` is true, it does not wait for the end of quiet hours.
+    """
+    waits_for = None
+    if holds.in_force(session, owner=row.owner, now=now):
+        waits_for = Wait.HOLD
+    elif not at_once and row.quiet_hours is not None:
+        waits_for = Wait.QUIET
     record = rerun_record(
         row,
         run,
@@ -299,6 +325,9 @@ def _add(
         after=max(newest.scheduled_for, run.scheduled_for),
         created_at=now,
         overdue_at=now,
+        # The sweep asks before it sends a run that waits.
+        waited_for=waits_for,
+        ignores_quiet_hours=at_once,
     )
 
     calendars = schedules.calendars_of(session, [row])

@@ -6,19 +6,15 @@ from celery_dynbeat.api import checks
 from celery_dynbeat.api.acting import acting_as
 from celery_dynbeat.api.calls import Progress
 from celery_dynbeat.api.control import erasure
-from celery_dynbeat.api.control.alerts import AlertTargetCalls
-from celery_dynbeat.api.edit.moves import MoveCalls
-from celery_dynbeat.api.groups import GroupSchedules
 from celery_dynbeat.api.owner import OwnerSchedules
 from celery_dynbeat.api.shared import SharedCalls
 from celery_dynbeat.process.context import Context
 
 
-class Schedules(SharedCalls, AlertTargetCalls, MoveCalls):
+class Schedules(SharedCalls):
     """The calls that span owners.
 
-    ``for_owner`` returns the calls for one owner, and ``for_group`` the calls for a group of
-    owners.
+    ``for_owner`` returns the calls for one owner.
 
     Every call accepts ``session=``. A call with a session joins its transaction. Every change
     accepts ``actor=`` and ``reason=`` for the audit. The defaults are the values from
@@ -34,13 +30,6 @@ class Schedules(SharedCalls, AlertTargetCalls, MoveCalls):
         ``owner`` has at most 255 characters. Raises InvalidScheduleError for an invalid owner.
         """
         return OwnerSchedules(self._context, owner)
-
-    def for_group(self, group: str) -> GroupSchedules:
-        """Return the schedules of a group: of all owners that begin with its name (``"org:7/"``).
-
-        Raises InvalidScheduleError for a name that does not end with "/".
-        """
-        return GroupSchedules(self._context, group)
 
     def delete_owner(
         self,

@@ -5,11 +5,10 @@ from celery_dynbeat.api.control.cancelling import CancelCalls
 from celery_dynbeat.api.control.holds import HoldCalls
 from celery_dynbeat.api.edit.bulk import BulkCalls
 from celery_dynbeat.api.edit.new_rows import CreateManyCalls
-from celery_dynbeat.api.edit.restoring import RestoreCalls
 from celery_dynbeat.api.lists.changes import ChangeCalls
+from celery_dynbeat.api.lists.explaining import ExplainCalls
 from celery_dynbeat.api.lists.forecast_calls import ForecastCalls
 from celery_dynbeat.api.lists.history import RunCalls
-from celery_dynbeat.api.lists.run_arguments import RunArgumentCalls
 from celery_dynbeat.api.lists.schedules import ListCalls
 from celery_dynbeat.api.requests import RequestCalls
 from celery_dynbeat.api.reruns import RerunCalls
@@ -19,7 +18,6 @@ from celery_dynbeat.api.usage import UsageCalls
 class SharedCalls(
     CreateManyCalls,
     BulkCalls,
-    RestoreCalls,
     HoldCalls,
     AlertCalls,
     CancelCalls,
@@ -27,9 +25,9 @@ class SharedCalls(
     RerunCalls,
     ListCalls,
     RunCalls,
-    RunArgumentCalls,
     ChangeCalls,
     UsageCalls,
     ForecastCalls,
+    ExplainCalls,
 ):
     """The calls that exist both for one owner and for all owners."""

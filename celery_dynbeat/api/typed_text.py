@@ -6,7 +6,7 @@ Each error is a ValueError with the value and the rule.
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.common.retry import Retry
@@ -21,14 +21,21 @@ _SHOWN_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60))
 
 @dataclass(frozen=True, slots=True)
 class TypedInstant:
-    """An instant as it was typed: with an offset, without an offset, or relative to now."""
+    """An instant as it was typed: with an offset, without an offset, or relative to now.
 
-    value: datetime | timedelta
+    A time of day is the last one before now.
+    """
+
+    value: datetime | timedelta | time
 
     def resolve(self, *, now: Callable[[], datetime], zone: ZoneInfo) -> datetime:
         """Return the aware instant; a time without an offset is on the clock of ``zone``."""
         if isinstance(self.value, timedelta):
             return (now() + self.value).replace(microsecond=0)
+        if isinstance(self.value, time):
+            present = now().astimezone(zone)
+            today = datetime.combine(present.date(), self.value, zone)
+            return today if today <= present else today - timedelta(days=1)
         return self.value if self.value.tzinfo else self.value.replace(tzinfo=zone)
 
 
@@ -62,8 +69,12 @@ def format_duration(value: timedelta) -> str:
 def parse_instant(text: str, *, direction: int = 1) -> TypedInstant:
     """Return the instant of ``2026-11-22T09:00``, ``2026-11-22T09:00Z`` or a duration.
 
-    A duration counts from now (``direction`` 1) or back from now (-1). Raises ValueError.
+    A duration counts from now (``direction`` 1) or back from now (-1). A time of day, ``09:00``, is
+    possible for -1. Raises ValueError.
     """
+    if direction < 0 and _TIME_OF_DAY.fullmatch(text.strip()):
+        text = text.strip()
+        return TypedInstant(time(int(text[:-3]), int(text[-2:])))
     try:
         return TypedInstant(datetime.fromisoformat(text.strip()))
     except ValueError:
@@ -78,6 +89,7 @@ def parse_instant(text: str, *, direction: int = 1) -> TypedInstant:
         ) from None
 
 
+_TIME_OF_DAY = re.compile(r"([01]?[0-9]|2[0-3]):[0-5][0-9]")
 _FLAG_WORDS = {"yes": True, "true": True, "no": False, "false": False}
 _MAX_DIGITS = 20
 

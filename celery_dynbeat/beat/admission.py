@@ -1,75 +1,74 @@
-"""Admit waiting runs: give the free slots of owners and groups to their oldest waiting runs.
+"""Admit waiting runs: give the free places of a key to its oldest waiting runs.
 
-    waiting (pending, no overdue_at) -> a slot is free -> admitted (overdue) -> the sweep sends it
+    waiting (pending, no overdue_at) -> a place is free -> admitted (overdue) -> the sweep sends it
 
-A slot is in use while it is admitted and its run has not ended. Slots are counted from the rows of
-the runs, so a worker or a pool process that dies leaks no slot: the slot is free once the run is
-lost. A run keeps its slot while it waits for a retry. With overlap="skip" or "buffer_one", a run
-gets no slot while another run of its schedule has one.
+Places are counted from the rows of the runs (``store.places``), so a worker or a pool process that
+dies leaks no place: the place is free once the run is lost. The oldest run of a key is first, and a
+run that waits for its retry is as old as before. So no run waits for ever, and no owner or schedule
+of a key starves another. If the owners of a key have different limits, the limit of the
+first run's owner applies until that run has its place.
 
-Two beats never admit runs of one scope at the same time: each locks the row of the scope. After a
-crash before the commit, the runs wait as before. After a crash that follows the commit, the sweep
-of any beat sends them. An owner whose limits are not known, because a function of
-dynbeat_owner_limits fails, keeps its waiting runs, because sending all of them could not be undone.
-If these runs end meanwhile, their slots are deleted.
+Passed over are runs that others have locked, runs that a hold or quiet hours stop, runs of owners
+whose limits cannot be read, and, with overlap="skip" or "buffer_one", runs of a schedule that has
+another run with a place.
 
-Waiting runs are in no index that a claim or a sweep reads. One pass admits runs of a bounded number
-of owners, with one query for each owner that has a free slot.
+Only one beat admits at a time: it locks a row. After a crash before the commit, the runs wait as
+before. After a crash that follows the commit, the sweep of any beat sends them.
+
+A key is stored in a run when the run is recorded. If a limit is new or an owner has another key,
+the unfinished runs of the owner get the key before the next place is given.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import groupby
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.beat.sweep import is_previous
-from celery_dynbeat.common.owner_limits import Caps
+from celery_dynbeat.beat.waiting import is_requested, stopped
+from celery_dynbeat.common.owner_limits import Cap
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.common.text import groups_of, is_group
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import Origin
-from celery_dynbeat.planning import expires_at
-from celery_dynbeat.planning.admission import (
-    Used,
-    admit,
-    free_slots,
-    full_limit,
-    is_recent,
-    used_slots,
-)
-from celery_dynbeat.store import runs, slots
+from celery_dynbeat.store import places, runs
+from celery_dynbeat.store.places import WaitingRun
 from celery_dynbeat.store.runs import unfinished
 
 if TYPE_CHECKING:
     from celery_dynbeat.db.statements import Row
-    from celery_dynbeat.store.slots import AdmittedSlot, WaitingRun
 
-#: Beat looks for free slots at this interval while runs wait.
+#: Beat looks for free places at this interval while runs wait.
 INTERVAL = timedelta(milliseconds=500)
 NOW = timedelta(0)
-#: The maximum number of owners with waiting runs that one pass reads, in total and for one group.
-MAX_OWNERS = 100
-#: The maximum number of runs of one owner that one pass admits, of expired runs that it marks, and
-#: of slots that it frees.
+#: The waiting runs that one statement reads, and the keys whose runs one pass considers.
+PAGE, MAX_KEYS = 100, 100
+#: The maximum number of runs of one key that one pass admits.
 MAX_RUNS = 200
-#: The number of further waiting runs of an owner that are read, because some may be revoked, locked
-#: or wait for a run of their schedule. If these are more, up to MAX_PASSED_OVER runs are read.
+#: The number of further waiting runs of a key that are read, because some may be locked or wait for
+#: a run of their schedule. If these are more, up to MAX_PASSED_OVER runs are read.
 SPARE, MAX_PASSED_OVER = 10, 1_000
+#: Beat looks for waiting runs that have expired at this interval, and for unfinished runs whose key
+#: is not the present key of their owner.
+EXPIRY_INTERVAL, KEY_INTERVAL = timedelta(seconds=5), timedelta(minutes=1)
 
 
 class Pass(NamedTuple):
-    """The result of one pass: admitted runs, and the last owner if there are more owners.
+    """The result of one pass: the number of admitted runs, and the last key if there are more keys.
 
-    ``knows_limits`` is false if the limits of an owner could not be read.
+    ``knows_limits`` is false if the limits of an owner could not be read. ``stored_keys`` contains
+    the owners whose unfinished runs got their present key.
     """
 
     admitted: int
     is_waiting: bool
-    after: str
+    after: str = ""
     knows_limits: bool = True
+    stored_keys: Mapping[str, str] = MappingProxyType({})
 
 
 class Admission:
@@ -80,6 +79,10 @@ class Admission:
         self._idle_interval = idle_interval
         self._next_at: datetime | None = None
         self._after = ""
+        self._expired_at: datetime | None = None
+        self._keys_at: datetime | None = None
+        #: The key of each owner whose unfinished runs have that key.
+        self._keys: dict[str, str] = {}
 
     def wait(self, now: datetime) -> timedelta:
         """Return how long beat may sleep before the next pass."""
@@ -91,239 +94,241 @@ class Admission:
 
     def run(self, now: datetime) -> int:
         """Admit runs if it is time; return their number."""
-        at = self._next_at
-        # An instant far after ``now`` means that the clock was set back.
-        if at is not None and now < at <= now + self._idle_interval:
+        if not _is_due(self._next_at, now, interval=self._idle_interval):
             return 0
-        done = Pass(0, is_waiting=False, after="")
+        done = Pass(0, is_waiting=False)
         # Read before any lock, because nothing is locked if no run waits.
         if self._after or self._database.read(runs.has_waiting):
+            if _is_due(self._keys_at, now, interval=KEY_INTERVAL):
+                self._keys_at = now + KEY_INTERVAL
+                self._keys.clear()
+            ends_expired = _is_due(self._expired_at, now, interval=EXPIRY_INTERVAL)
+            if ends_expired:
+                self._expired_at = now + EXPIRY_INTERVAL
             work = partial(
-                admit_waiting, now=now, settings=self._settings.for_pass(), after=self._after
+                admit_waiting,
+                now=now,
+                settings=self._settings.for_pass(),
+                after=self._after,
+                stored_keys=self._keys,
+                ends_expired=ends_expired,
             )
             done = self._database.run(work)
+        # After the commit, because a transaction may be repeated.
+        self._keys.update(done.stored_keys)
         self._after = done.after
         self._next_at = now + (INTERVAL if done.is_waiting else self._idle_interval)
         if done.after and (done.admitted or done.knows_limits):
-            # The next owners may have free slots. A function that fails is not called as often.
+            # The next keys may have free places. A function that fails is not called as often.
             self._next_at = now if done.admitted else now + INTERVAL / 10
         return done.admitted
 
 
-class _Scope(NamedTuple):
-    """A locked scope: its slots in use, and the caps of its owners that have waiting runs.
-
-    ``last_seen`` is the last of these owners if the scope has more of them, or else None.
-    """
-
-    name: str
-    last_owner: str
-    used: Used
-    caps: Mapping[str, Caps]
-    last_seen: str | None = None
-
-    @property
-    def is_full(self) -> bool:
-        """Return whether the limits of the scope itself allow no further run."""
-        full = (full_limit(caps, self.used) for caps in self.caps.values())
-        return any(limit is not None and limit.owner == self.name for limit in full)
-
-
-def admit_waiting(session: Session, *, now: datetime, settings: Settings, after: str = "") -> Pass:
-    """Admit the waiting runs of the next owners whose limits allow it."""
-    owners = slots.waiting_owners(session, after=after, limit=MAX_OWNERS)
-    if not owners and after:
-        owners = slots.waiting_owners(session, after="", limit=MAX_OWNERS)
-    if not owners:
-        return Pass(0, is_waiting=False, after="")
-    _end_expired(session, now=now, settings=settings)
-    caps = _known_caps(settings, owners)
-    unknown = [owner for owner in owners if owner not in caps]
-    _delete_ended(session, unknown)
-    members: defaultdict[str, list[str]] = defaultdict(list)
-    for owner, of_owner in caps.items():
-        # An owner whose limits were removed is a scope without a limit.
-        members[of_owner.scope if of_owner else owner].append(owner)
-    locked = slots.lock_scopes(session, members)
-    found = _slots_in_use(session, locked, settings=settings, now=now)
-    scopes: list[_Scope] = []
-    for name in sorted(locked):
-        scope = _Scope(name, locked[name], used_slots(found.get(name, ()), now=now), {})
-        if is_group(name):
-            scopes.append(_with_owners_in_turn(session, scope, settings=settings))
-        else:
-            scopes.append(scope._replace(caps={owner: caps[owner] for owner in members[name]}))
-    count = _admit(session, scopes, now=now, settings=settings)
-    is_last = len(owners) < MAX_OWNERS
-    return Pass(
-        count, is_waiting=True, after="" if is_last else owners[-1], knows_limits=not unknown
-    )
-
-
-def _known_caps(settings: Settings, owners: Iterable[str]) -> Mapping[str, Caps]:
-    """Return the caps of the owners, without those whose limits could not be read."""
-    found = {owner: settings.caps_of(owner) for owner in owners}
-    return {owner: caps for owner, caps in found.items() if settings.knows_limits_of(owner)}
-
-
-def _delete_ended(session: Session, owners: Iterable[str]) -> None:
-    """Delete the slots of ended runs among the oldest waiting runs of owners without known limits.
-
-    The function may fail for each owner that no longer exists.
-    """
-    read = partial(slots.oldest_waiting, session, limit=SPARE)
-    rows = [row for owner in owners for row in read(owner=owner)]
-    slots.delete_slots(session, [row.slot_id for row in rows if not row.waits])
-
-
-def _with_owners_in_turn(session: Session, scope: _Scope, *, settings: Settings) -> _Scope:
-    """Return the scope of a group with its owners that wait, from the next in turn on."""
-    read = partial(slots.waiting_owners, session, limit=MAX_OWNERS, within=scope.name)
-    owners = read(after=scope.last_owner)
-    if len(owners) < MAX_OWNERS:
-        owners = list(dict.fromkeys([*owners, *read(after="")]))[:MAX_OWNERS]
-    last_seen = owners[-1] if len(owners) == MAX_OWNERS else None
-    return scope._replace(caps=_known_caps(settings, owners), last_seen=last_seen)
-
-
-def _slots_in_use(
-    session: Session, locked: Mapping[str, str], *, settings: Settings, now: datetime
-) -> Mapping[str, Sequence[tuple[str, datetime, bool]]]:
-    """Return the admitted slots by scope. Delete the slots that no limit counts any more."""
-    found: defaultdict[str, list[AdmittedSlot]] = defaultdict(list)
-    old: list[int] = []
-    for slot in slots.admitted(session, locked):
-        # An owner without waiting runs also needs its recent starts, because its next run counts
-        # them.
-        counts = is_recent(slot.admitted_at, now=now) and settings.caps_of(slot.owner).starts
-        if slot.has_ended and not counts:
-            # A lost run keeps its slot for some time, because it may start again.
-            if slot.lost_at is None:
-                old.append(slot.id)
-            continue
-        for scope in (slot.owner, *groups_of(slot.owner)):
-            if scope in locked:
-                found[scope].append(slot)
-    slots.delete_slots(session, old)
-    return {
-        scope: [(each.owner, each.admitted_at, each.has_ended) for each in in_use]
-        for scope, in_use in found.items()
-    }
-
-
-def _admit(session: Session, scopes: Sequence[_Scope], *, now: datetime, settings: Settings) -> int:
-    """Admit runs of the locked scopes. Return their number."""
-    free: dict[str, int] = {}
-    for scope in scopes:
-        for owner, caps in scope.caps.items():
-            free[owner] = free_slots(caps, scope.used, most=MAX_RUNS)
-    ready = _lock_ready(session, free, now=now, settings=settings)
-    admitted: list[str] = []
-    for scope in scopes:
-        of_scope = {owner: ready.get(owner, ()) for owner in scope.caps}
-        given = admit(of_scope, scope.caps, scope.used, last_owner=scope.last_owner)
-        admitted += given.run_ids
-        last_owner = given.last_owner
-        if not given.run_ids and scope.last_seen is not None and not scope.is_full:
-            # These owners have reached limits that are not of the group. The others come next.
-            last_owner = scope.last_seen
-        if is_group(scope.name) and last_owner != scope.last_owner:
-            slots.set_last_owner(session, scope=scope.name, owner=last_owner)
-    slots.admit(session, admitted, now=now)
-    return len(admitted)
-
-
-def _lock_ready(
-    session: Session, free: Mapping[str, int], *, now: datetime, settings: Settings
-) -> Mapping[str, Sequence[str]]:
-    """Lock the oldest waiting runs of each owner with ``free`` slots; return their ids."""
-    read = partial(slots.oldest_waiting, session)
-    lock = partial(_lock_waiting, session, now=now, settings=settings)
-    waiting = {owner: read(owner=owner, limit=n + SPARE) for owner, n in free.items() if n}
-    ready = lock(waiting)
-    # The first runs must not overlap other runs, or an application has locked them, perhaps all
-    # waiting runs of one schedule.
-    passed_over = {
-        owner: read(owner=owner, limit=MAX_PASSED_OVER)
-        for owner, rows in waiting.items()
-        if len(rows) == free[owner] + SPARE and len(ready[owner]) < free[owner]
-    }
-    return {**ready, **lock(passed_over)}
-
-
-def _lock_waiting(
+def admit_waiting(
     session: Session,
-    waiting: Mapping[str, Sequence["WaitingRun"]],
     *,
     now: datetime,
     settings: Settings,
-) -> Mapping[str, Sequence[str]]:
-    """Lock the runs that may start, and delete the slots of those that have ended.
+    after: str = "",
+    stored_keys: Mapping[str, str] = MappingProxyType({}),
+    ends_expired: bool = True,
+) -> Pass:
+    """Admit the waiting runs of the next keys. ``settings`` are those of one pass.
 
-    Runs that others have locked are left out.
+    ``stored_keys`` contains the owners whose unfinished runs have their present key.
     """
-    rows = [row for each in waiting.values() for row in each]
-    # Paused, deleted or cancelled while they waited.
-    slots.delete_slots(session, [row.slot_id for row in rows if not row.waits])
-    exclusive = {row.run_id for row in rows if row.waits and _is_exclusive(row, settings)}
-    blocked = _blocked(
-        session, [row for row in rows if row.run_id in exclusive], now=now, settings=settings
+    read = _read_queues(session, after=after)
+    # Before the lock, because these may be calls of a function of the application.
+    caps = {owner: settings.cap_of(owner) for owner in {row.owner for row in read.rows}}
+    known = {owner: cap for owner, cap in caps.items() if settings.knows_limits_of(owner)}
+    if not places.lock(session):
+        return Pass(0, is_waiting=True, after=after)
+    if ends_expired:
+        _end_expired(session, now=now, settings=settings)
+    keys = _changed_keys(read.rows, known, stored_keys)
+    uncounted = places.set_keys(session, keys) if keys else Counter[str]()
+    queues = _Queues(session, now=now, settings=settings, caps=known, uncounted=uncounted)
+    return Pass(
+        queues.admit(read),
+        is_waiting=bool(read.rows),
+        after=read.after,
+        knows_limits=len(known) == len(caps),
+        stored_keys={owner: key for owner, key in keys.items() if not uncounted[key]},
     )
-    unblocked = [row for row in rows if row.waits and row.run_id not in blocked]
-    unlocked = set(slots.free_waiting(session, [row.run_id for row in unblocked]))
-    first: dict[int | None, str] = {}
-    for row in unblocked:
-        if row.run_id in exclusive and row.run_id in unlocked:
-            first.setdefault(row.schedule_id, row.run_id)
-    others = exclusive.difference(first.values())
-    return {
-        owner: [row.run_id for row in each if row.run_id in unlocked and row.run_id not in others]
-        for owner, each in waiting.items()
-    }
 
 
-def _is_exclusive(row: "WaitingRun", settings: Settings) -> bool:
-    """Return whether the run must not start while another run of its schedule has a slot.
+def _changed_keys(
+    rows: Iterable[WaitingRun], caps: Mapping[str, Cap | None], stored: Mapping[str, str]
+) -> Mapping[str, str]:
+    """Return the keys of the owners whose unfinished runs may have another key, or none."""
+    keys = {owner: cap.key for owner, cap in caps.items() if cap is not None}
+    stale = {row.owner for row in rows if keys.get(row.owner, row.running_key) != row.running_key}
+    return {owner: key for owner, key in keys.items() if owner in stale or stored.get(owner) != key}
 
-    ``overlap`` delays no manual run.
+
+def _is_due(at: datetime | None, now: datetime, *, interval: timedelta) -> bool:
+    # An instant far after ``now`` means that the clock was set back.
+    return at is None or not now < at <= now + interval
+
+
+class _Read(NamedTuple):
+    """The first waiting runs of some keys, and the last key if there are more keys.
+
+    The keys ``cut`` have further waiting runs, or may have some.
     """
-    if (row.overlap or settings.overlap) not in {"skip", "buffer_one"}:
-        return False
-    return row.origin == Origin.SCHEDULE or row.is_requested
+
+    rows: Sequence[WaitingRun]
+    after: str
+    cut: Collection[str]
 
 
-def _blocked(
-    session: Session, rows: Sequence["WaitingRun"], *, now: datetime, settings: Settings
-) -> set[str]:
-    """Return the ids of the runs whose schedule has another run that was sent or has a slot."""
-    schedule_ids = {row.schedule_id for row in rows if row.schedule_id is not None}
-    previous: defaultdict[int, list[Row]] = defaultdict(list)
-    for other in unfinished.unfinished_runs(session, sorted(schedule_ids)):
-        previous[other.schedule_id].append(other)
-    return {
-        row.run_id
-        for row in rows
-        if row.schedule_id is not None
-        and any(
-            is_previous(other, row, now=now, settings=settings)
-            for other in previous[row.schedule_id]
-        )
-    }
+def _read_queues(session: Session, *, after: str) -> _Read:
+    """Return the first waiting runs of the next keys, by key."""
+    start, rows, cut = after, list[WaitingRun](), list[str]()
+    keys: set[str] = set()
+    while len(keys) < MAX_KEYS:
+        page = places.page(session, after=after, limit=PAGE)
+        rows += page
+        keys |= {row.running_key for row in page}
+        if len(page) < PAGE:
+            # Without further keys, the next pass begins again, and this one does if it read none.
+            return _Read(rows, "", cut) if rows or not start else _read_queues(session, after="")
+        # Each page begins with the next key, because a key may have many waiting runs.
+        after = page[-1].running_key
+        cut.append(after)
+    return _Read(rows, after, cut)
+
+
+class _Queues:
+    """Gives the free places of the keys, in one transaction.
+
+    ``caps`` contains the owners whose limits are known; an owner without a limit has None.
+    ``uncounted`` is the number of unfinished runs of a key that do not have it in their row.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        now: datetime,
+        settings: Settings,
+        caps: Mapping[str, Cap | None],
+        uncounted: Counter[str],
+    ) -> None:
+        self._session, self._now, self._settings = session, now, settings
+        self._caps, self._uncounted = caps, uncounted
+
+    def admit(self, read: _Read) -> int:
+        """Admit the first runs of each key; return their number."""
+        by_key = {key: list(of_key) for key, of_key in groupby(read.rows, key=_key_of)}
+        used = places.in_use(self._session, by_key) if by_key else Counter[str]()
+        used += self._uncounted
+        free = {key: self._free(of_key, used[key]) for key, of_key in by_key.items()}
+        wanted = {key: self._first(by_key[key], most) for key, most in free.items() if most}
+        ready = self._lock_ready(wanted)
+        for key, most in free.items():
+            may_be_more = key in read.cut or len(by_key[key]) > most + SPARE
+            if most > len(ready.get(key, ())) and may_be_more:
+                # The first runs are passed over, perhaps all waiting runs of one schedule, or there
+                # are more free places than were read.
+                more = places.oldest(self._session, key=key, limit=MAX_PASSED_OVER)
+                ready |= self._lock_ready({key: self._keyed(more)})
+        unlimited: list[str] = []
+        limited: list[str] = []
+        for key, of_key in ready.items():
+            given = used[key]
+            for row in of_key:
+                cap = self._caps.get(row.owner)
+                if cap is None:
+                    unlimited.append(row.id)
+                elif given < min(cap.limit.value, used[key] + MAX_RUNS):
+                    limited.append(row.id)
+                    given += 1
+                else:
+                    break
+        places.give(self._session, limited, now=self._now, counts=True)
+        places.give(self._session, unlimited, now=self._now, counts=False)
+        return len(limited) + len(unlimited)
+
+    def _keyed(self, rows: Sequence[WaitingRun]) -> list[WaitingRun]:
+        """Return the runs whose owner has a known limit with their key, or no limit."""
+        return [
+            row
+            for row in rows
+            if row.owner in self._caps
+            and ((cap := self._caps[row.owner]) is None or cap.key == row.running_key)
+        ]
+
+    def _free(self, rows: Sequence[WaitingRun], used: int) -> int:
+        """Return how many runs of a key may be admitted, by the limit of its first run's owner."""
+        for row in self._keyed(rows):
+            cap = self._caps[row.owner]
+            return MAX_RUNS if cap is None else min(MAX_RUNS, max(0, cap.limit.value - used))
+        return 0
+
+    def _first(self, rows: Sequence[WaitingRun], most: int) -> list[WaitingRun]:
+        return self._keyed(rows)[: most + SPARE]
+
+    def _lock_ready(
+        self, waiting: Mapping[str, Sequence[WaitingRun]]
+    ) -> dict[str, list[WaitingRun]]:
+        """Lock the runs that may start, and return those that no other transaction has locked."""
+        every = [row for each in waiting.values() for row in each]
+        orphans = [row.id for row in every if row.schedule_id is None]
+        reason = "the schedule was deleted"
+        runs.revoke_free(self._session, orphans, now=self._now, reason=reason)
+        stopped_ids = {row.id for row in every if row.is_quarantined and not is_requested(row)}
+        reason = "the schedule is quarantined"
+        runs.revoke_free(self._session, sorted(stopped_ids), now=self._now, reason=reason)
+        rows = [row for row in every if row.id not in stopped_ids]
+        exclusive = {row.id for row in rows if self._is_exclusive(row)}
+        blocked = self._blocked([row for row in rows if row.id in exclusive])
+        asking = [row for row in rows if row.schedule_id is not None and row.id not in blocked]
+        is_stopped = stopped(self._session, asking, now=self._now)
+        unblocked = [row for row in asking if row.id not in is_stopped]
+        free = places.lock_waiting(self._session, [row.id for row in unblocked])
+        first: dict[int | None, str] = {}
+        for row in unblocked:
+            if row.id in exclusive and row.id in free:
+                first.setdefault(row.schedule_id, row.id)
+        ready = free - exclusive.difference(first.values())
+        return {key: [row for row in each if row.id in ready] for key, each in waiting.items()}
+
+    def _is_exclusive(self, row: WaitingRun) -> bool:
+        """Return whether the run must not start while another run of its schedule has a place.
+
+        ``overlap`` delays no manual run, and no further attempt of a run.
+        """
+        if (row.overlap or self._settings.overlap) not in {"skip", "buffer_one"}:
+            return False
+        asks = row.origin == Origin.SCHEDULE or row.request_id is not None
+        return asks and row.sent_at is None
+
+    def _blocked(self, rows: Sequence[WaitingRun]) -> set[str]:
+        """Return the ids of the runs whose schedule has another run that must end first."""
+        schedule_ids = {row.schedule_id for row in rows if row.schedule_id is not None}
+        previous: defaultdict[int, list[Row]] = defaultdict(list)
+        for other in unfinished.unfinished_runs(self._session, sorted(schedule_ids)):
+            previous[other.schedule_id].append(other)
+        return {
+            row.id
+            for row in rows
+            if row.schedule_id is not None
+            and any(
+                is_previous(other, row, now=self._now, settings=self._settings)
+                for other in previous[row.schedule_id]
+            )
+        }
+
+
+def _key_of(row: WaitingRun) -> str:
+    return row.running_key
 
 
 def _end_expired(session: Session, *, now: datetime, settings: Settings) -> None:
     """Mark the waiting runs that have expired, by the present ``expires_after``."""
-    expired: list[WaitingRun] = []
-    gone: list[int] = []
-    for row in slots.lock_expiring(session, now=now, limit=MAX_RUNS):
-        if not row.waits or row.created_at is None:
-            gone.append(row.slot_id)
-            continue
-        expiry = expires_at(row.expires_after, created_at=row.created_at, settings=settings)
-        if expiry is None or expiry > now:
-            slots.set_expiry(session, slot_id=row.slot_id, expires_at=expiry)
-        else:
-            expired.append(row)
-    free = set(slots.free_waiting(session, [row.run_id for row in expired]))
+    default = settings.expires_after
+    seconds = None if default is None else default.total_seconds()
+    expired: Collection[str] = places.expired(session, now=now, default=seconds, limit=MAX_RUNS)
+    free = places.lock_waiting(session, list(expired))
     runs.mark_expired(session, sorted(free), now=now)
-    slots.delete_slots(session, [*gone, *(row.slot_id for row in expired if row.run_id in free)])

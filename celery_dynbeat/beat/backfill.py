@@ -3,8 +3,9 @@
     next fire times -> those without a run -> record their runs, correct the skipped rows
 
 - Fire times from the schedule's next fire time on are left to the claim.
-- A backfill waits while its schedule is paused or quarantined, while another transaction has locked
-  the schedule, or if this version does not support the trigger.
+- A backfill waits while another transaction has locked its schedule, and if this version does not
+  support the trigger. It waits in quiet hours, unless the caller asked otherwise. A
+  pause does not stop it.
 - A schedule whose trigger cannot be evaluated is quarantined. The backfill continues when the
   schedule is repaired.
 - All batches together have at most ``total`` fire times, as counted when the backfill was made.
@@ -28,7 +29,12 @@ from celery_dynbeat.beat.request_batch import (
     unfinished_runs,
     wait,
 )
-from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.beat.waiting import days_of, is_quiet
+from celery_dynbeat.common.errors import (
+    InvalidTriggerError,
+    UnknownZoneError,
+    concerns_process,
+)
 from celery_dynbeat.common.settings import Settings, check_task_allowed
 from celery_dynbeat.common.states import was_started
 from celery_dynbeat.db.models import Origin
@@ -61,15 +67,22 @@ def next_batch(session: Session, request: Row, *, now: datetime, settings: Setti
             raise UnusableRequestError("its schedule was deleted")
         return wait(now + BATCH_PAUSE)
     schedule = locked[0]
-    if not schedule.enabled or schedule.error is not None or not is_known(schedule.trigger_kind):
+    text = None if request.ignores_quiet_hours else schedule.quiet_hours
+    if is_quiet(text, days_of(session, [text]), now=now) or not is_known(schedule.trigger_kind):
         return wait(now + settings.poll_interval)
     try:
         return _run_batch(session, request, schedule, now=now, settings=settings)
-    except (SQLAlchemyError, ImportError):
+    except SQLAlchemyError:
         raise
-    # Invalid text, a removed time zone: only this schedule is affected.
-    except Exception as error:  # noqa: BLE001
-        _quarantine(session, schedule, error, now=now)
+    except UnknownZoneError:
+        # The tz database of a newer beat may have the zone.
+        return wait(now + settings.poll_interval)
+    # Invalid text: only this schedule is affected.
+    except Exception as error:
+        if concerns_process(error):
+            raise
+        if schedule.error is None:
+            _quarantine(session, schedule, error, now=now)
         return wait(now + settings.poll_interval)
 
 
@@ -163,7 +176,11 @@ def _record(
     ]
     overdue_at = now + settings.dispatch_timeout
     pending = [
-        {**run_rows.pending_row(run, now=now, overdue_at=overdue_at), "request_id": request.id}
+        {
+            **run_rows.pending_row(run, now=now, overdue_at=overdue_at),
+            "request_id": request.id,
+            "ignores_quiet_hours": request.ignores_quiet_hours,
+        }
         for run in new
     ]
     added, waiting = run_rows.add_runs(session, pending, settings=settings)

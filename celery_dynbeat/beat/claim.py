@@ -6,8 +6,10 @@
   schedules have their next fire times. After a rollback, nothing has changed.
 - A schedule that cannot be planned is quarantined. The other schedules are not affected.
 - A due schedule whose owner is held gets no run and keeps its fire time (``beat.holding``).
+- A due schedule whose last runs all failed may be paused instead (``beat.holding``).
 - A schedule with a trigger that this version does not support stays unchanged, for a newer beat.
-  ``warn_unsupported`` reports it.
+  ``warn_unsupported`` reports it. The same is true for a time zone that this process does not know.
+- If the database refuses the change of one row, the others are changed (``beat.refused``).
 
 Fairness: if more rows are due than fit into a batch, owners with a large share of the previous
 batch come second. The other owners get up to half of the next batch first. No owner therefore waits
@@ -29,10 +31,17 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.beat import fairness
 from celery_dynbeat.beat.fairness import PlanningTime
-from celery_dynbeat.beat.holding import hold_rows, quarantine_of
-from celery_dynbeat.common.errors import InvalidTriggerError, UnusableCalendarError
+from celery_dynbeat.beat.holding import hold_rows, pause_failing, quarantine_of
+from celery_dynbeat.beat.refused import LeftToNewerError, Part, UnknownZone, changing
+from celery_dynbeat.common.errors import (
+    InvalidTriggerError,
+    UnknownZoneError,
+    UnusableCalendarError,
+    concerns_process,
+)
+from celery_dynbeat.common.run_ids import created_at, new_run_id
 from celery_dynbeat.common.settings import Settings, check_task_allowed
-from celery_dynbeat.common.states import MIN_LATE, Status
+from celery_dynbeat.common.states import MIN_LATE, Status, Wait
 from celery_dynbeat.common.text import MAX_COUNT
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.db.statements import Row
@@ -41,7 +50,9 @@ from celery_dynbeat.planning import (
     ScheduleSpec,
     SpecColumns,
     calendar_names,
+    calendars_behind,
     max_run_time,
+    quiet_calendars,
     spec_from_row,
     with_search_budget,
     without,
@@ -88,7 +99,7 @@ class Claimed:
     ``terminate`` are the ids of running runs that a newer run replaces. ``is_full`` means that more
     rows may be due than fit into a batch or its planning time. The owners ``costly_in_rows`` had a
     large share of a full batch. The schedules of ``costly_owners`` took long to plan.
-    ``has_waiting`` means that new runs wait for a slot of their owner.
+    ``has_waiting`` means that new runs wait for a place.
     """
 
     handled: int
@@ -130,6 +141,7 @@ def claim(
     since: datetime | None = None,
     outage_delay: OutageDelay | None = None,
     held_until: datetime | None = None,
+    part: Part | None = None,
 ) -> Claimed:
     """Claim a batch of due schedules, record their runs, and return the runs to publish.
 
@@ -137,12 +149,41 @@ def claim(
     seconds. Both come second. No row is due before ``since``. A schedule whose queue is refused
     stays unplanned until the instant that ``outage_delay`` returns. The last hold of everything
     ended at ``held_until``.
+
+    ``part`` is the part of the due rows to claim. Raises RefusedBatchError if the database refuses
+    a row, and LeftToNewerError if this process does not know the time zone of a row.
     """
-    batch_size = settings.batch_size
-    second = costly_in_rows | costly_owners
-    rows = _lock_due(session, now=now, limit=batch_size, second=second, since=since)
+    part = part or Part(settings.batch_size)
+    second = costly_in_rows | costly_owners if part.is_full else frozenset()
+    rows = _lock_due(session, now=now, part=part, second=second, since=since)
+    with changing(session, rows, part):
+        return _claim_rows(
+            session,
+            rows,
+            now=now,
+            settings=settings,
+            costly_owners=costly_owners,
+            outage_delay=outage_delay,
+            held_until=held_until,
+            part=part,
+        )
+
+
+def _claim_rows(
+    session: Session,
+    rows: Sequence[DueSchedule],
+    *,
+    now: datetime,
+    settings: Settings,
+    costly_owners: frozenset[str],
+    outage_delay: OutageDelay | None,
+    held_until: datetime | None,
+    part: Part,
+) -> Claimed:
+    batch_size = part.limit
     locked = len(rows)
     rows, held = hold_rows(session, rows, now=now, poll_interval=settings.poll_interval)
+    rows, paused = pause_failing(session, rows, now=now, settings=settings)
     overlap = _overlap_state(session, rows, now=now, settings=settings)
     rows, replaces_locked = _without_locked_runs(session, rows, overlap, settings=settings)
     decide = partial(
@@ -173,7 +214,7 @@ def claim(
     terminate = _replace_runs(session, decisions, added, now=now)
     _advance(session, decisions, new)
     return Claimed(
-        handled=len(decisions) + held,
+        handled=len(decisions) + held + paused,
         outgoing=[
             run
             for decision in decisions
@@ -182,7 +223,9 @@ def claim(
         ],
         terminate=terminate,
         is_full=is_out_of_time or fills_batch,
-        costly_in_rows=_large_owners(decisions, batch_size) if fills_batch else frozenset(),
+        costly_in_rows=_large_owners(decisions, batch_size)
+        if fills_batch and part.is_full
+        else frozenset(),
         costly_owners=planning_time.costly_owners(),
         has_waiting=bool(waiting),
     )
@@ -203,6 +246,7 @@ def _decide_rows(
     decisions: list[_Decision] = []
     sending = 0
     is_out_of_time = False
+    unknown: list[UnknownZone] = []
     for row in rows:
         if sending >= batch_size:
             # There is a backlog. The other rows stay due for the next pass.
@@ -212,26 +256,35 @@ def _decide_rows(
             is_out_of_time = is_out_of_time or not planning_time.is_costly(row.owner)
             continue
         limit = min(batch_size - sending, CATCH_UP_BATCH)
-        decision = _decide_or_quarantine(partial(decide, limit=limit), row, now=now)
+        try:
+            decision = _decide_or_quarantine(partial(decide, limit=limit), row, now=now)
+        except UnknownZoneError as error:
+            unknown.append(UnknownZone(row, error))
+            continue
         decisions.append(decision)
         sending += len(decision.outgoing)
         planning_time.add_row(row.owner)
+    if unknown:
+        raise LeftToNewerError(unknown)
     return decisions, is_out_of_time
 
 
 def _decide_or_quarantine(
     decide: Callable[[DueSchedule], _Decision], row: DueSchedule, *, now: datetime
 ) -> _Decision:
+    """Decide about a row. Raises UnknownZoneError, and the error of a process that is at fault."""
     try:
         decision = decide(row)
-    except ImportError:
-        # This process cannot load a module that it needs, so the row is not the cause.
+    except UnknownZoneError:
+        # The tz database of a newer beat may have the zone.
         raise
-    # Invalid text, a removed time zone, a bug in a trigger: only this row is affected.
-    except Exception as error:  # noqa: BLE001
-        if isinstance(error, InvalidTriggerError) and (names := calendar_names([row])):
+    # Invalid text, a bug in a trigger: only this row is affected.
+    except Exception as error:
+        if concerns_process(error):
+            raise
+        if isinstance(error, InvalidTriggerError) and (names := calendars_behind(row, error)):
             # The next edit of a calendar may end the quarantine.
-            error = UnusableCalendarError.from_trigger_error(sorted(names), error)
+            error = UnusableCalendarError.from_trigger_error(names, error)
         quarantined = quarantine_of(row, error, now=now)
         change = {"id": row.id, "next_run_at": None, "error": quarantined.error}
         decision = _Decision(row.owner, change, quarantined=quarantined)
@@ -248,20 +301,34 @@ def _large_owners(decisions: Sequence[_Decision], batch_size: int) -> frozenset[
     return frozenset(owner for owner, count in (rows | sent).items() if count > share)
 
 
-def plan_unplanned(session: Session, *, now: datetime, settings: Settings) -> int:
-    """Plan the next run of up to a batch of unplanned schedules; return their number."""
+def plan_unplanned(
+    session: Session, *, now: datetime, settings: Settings, part: Part | None = None
+) -> int:
+    """Plan the next run of up to a batch of unplanned schedules; return their number.
+
+    ``part`` and the errors are as in ``claim``.
+    """
+    part = part or Part(settings.batch_size)
     planned, locked = 0, frozenset[str]()
+    seen: list[DueSchedule] = []
     for _ in range(MAX_UNPLANNED_BATCHES):
-        limit = settings.batch_size - planned
-        rows = due.lock_unplanned(session, limit=limit, except_calendars=locked)
+        rows = due.lock_unplanned(
+            session,
+            limit=part.limit - planned,
+            except_calendars=locked,
+            except_ids=part.except_ids,
+        )
+        seen += rows
         names = calendar_names(rows)
-        if not names:
-            plans = plan_rows(session, rows, now=now, settings=settings)
-            write_plans(session, plans, now=now, settings=settings)
-            return planned + len(rows)
-        number, waiting = _plan_and_link(session, rows, names, now=now, settings=settings)
+        # An UPDATE may fail for a row of an earlier round only at its end.
+        with changing(session, seen, part):
+            if not names:
+                plans = plan_rows(session, rows, now=now, settings=settings)
+                write_plans(session, plans, now=now, settings=settings)
+                return planned + len(rows)
+            number, waiting = _plan_and_link(session, rows, names, now=now, settings=settings)
         planned, locked = planned + number, locked | waiting
-        if not waiting or planned >= settings.batch_size:
+        if not waiting or planned >= part.limit:
             break
         # The schedules of a locked calendar must not delay the others.
     return planned
@@ -368,11 +435,18 @@ def _decide_in_time(
     """Decide about the rows that the planning time reaches."""
     planning_time = PlanningTime(batch_size=settings.batch_size)
     decisions: list[_Decision] = []
+    unknown: list[UnknownZone] = []
     for row in rows:
         if not planning_time.has_time_for(row.owner):
             break
-        decisions.append(_decide_or_quarantine(decide, row, now=now))
+        try:
+            decisions.append(_decide_or_quarantine(decide, row, now=now))
+        except UnknownZoneError as error:
+            unknown.append(UnknownZone(row, error))
+            continue
         planning_time.add_row(row.owner)
+    if unknown:
+        raise LeftToNewerError(unknown)
     return decisions
 
 
@@ -426,6 +500,9 @@ def _decide_again(
         change["next_run_at"] = max(change["next_run_at"], now)
     missed = _missed_records(row, spec, since=now, now=now) if is_quarantined else ()
     is_change = is_quarantined or fire_at is None or fire_at != row.next_fire_at
+    if quiet_calendars(row.quiet_hours) and not row.was_held:
+        # A quiet day moves only the instant at which the schedule is due.
+        is_change = is_change or change["next_run_at"] != row.next_run_at
     decision = _Decision(row.owner, change, missed, is_change=is_change)
     return _unless_exhausted(decision, row, spec, now=now)
 
@@ -497,15 +574,16 @@ def _lock_due(
     session: Session,
     *,
     now: datetime,
-    limit: int,
+    part: Part,
     second: frozenset[str],
     since: datetime | None,
 ) -> Sequence[DueSchedule]:
-    """Lock up to ``limit`` due rows.
+    """Lock the due rows of ``part``.
 
     The owners in ``second`` get the places that the others leave.
     """
-    lock = partial(due.lock_due, session, now=now, since=since)
+    limit = part.limit
+    lock = partial(due.lock_due, session, now=now, since=since, except_ids=part.except_ids)
     if not second:
         return lock(limit=limit)
     first = lock(limit=limit - limit // 2, except_owners=second)
@@ -513,10 +591,14 @@ def _lock_due(
 
 
 class _OverlapState(NamedTuple):
-    """The numbers of runs that count for overlap and of buffered runs, by schedule id."""
+    """The numbers of runs that count for overlap and of buffered runs, by schedule id.
+
+    ``queued_at`` is since when the oldest run waits for a place that a new run replaces.
+    """
 
     unfinished: Counter[int]
     buffered: Counter[int]
+    queued_at: Mapping[int, datetime]
 
 
 def _overlap_state(
@@ -535,7 +617,18 @@ def _overlap_state(
         for run in counting
         if run.sent_at is None and run.started_at is None and run.origin == Origin.SCHEDULE
     )
-    return _OverlapState(count_of, buffered)
+    queued_at: dict[int, datetime] = {}
+    for run in counting:
+        replaces = (limiting[run.schedule_id].overlap or settings.overlap) == "cancel_previous"
+        if replaces and run.request_id is None and _waits(run):
+            at = created_at(run.id)
+            queued_at[run.schedule_id] = min(at, queued_at.get(run.schedule_id, at))
+    return _OverlapState(count_of, buffered, queued_at)
+
+
+def _waits(run: Row) -> bool:
+    """Return whether a run waits for a place and has never been sent."""
+    return run.status == Status.PENDING and run.overdue_at is None and run.sent_at is None
 
 
 def _without_locked_runs(
@@ -562,10 +655,8 @@ def _counts(run: Row, row: DueSchedule, *, now: datetime, settings: Settings) ->
     if (row.overlap or settings.overlap) == "cancel_previous":
         return True
     if run.started_at is None:
-        # The run of a request waits for its slot behind the fire times of all schedules of its
-        # owner. Admission prevents the overlap.
-        waits = run.status == Status.PENDING and run.overdue_at is None
-        return run.request_id is None or not waits
+        # The run of a request may wait for its place for long. Admission prevents the overlap.
+        return run.request_id is None or not _waits(run)
     return bool(now - run.started_at < max_run_time(row.max_run_time, settings))
 
 
@@ -588,7 +679,7 @@ def _decide_due(
         if until is not None:
             jitter = settings.jitter if row.jitter is None else timedelta(seconds=row.jitter)
             # The delay changes next_run_at.
-            expected_at = _after_quiet_hours(row, fire_at) + (jitter or timedelta(0))
+            expected_at = _after_quiet_hours(row, fire_at, calendars) + (jitter or timedelta(0))
             late = _late_run(row, None, expected_at, now=now, late_since=late_since)
             return _Decision(row.owner, {"id": row.id, "next_run_at": until}, late=late)
     check_task_allowed(settings, owner=row.owner, task=row.task)
@@ -613,12 +704,18 @@ def _decide_due(
         )
         for at in planned.runs
     ]
+    if planned.replaces and (queued_at := overlap.queued_at.get(row.id)):
+        # The new run takes the place of the old one in the queue. At its end, a run that is
+        # replaced again and again would never start.
+        new = [run._replace(run_id=new_run_id(queued_at)) for run in new]
     # A buffered run is recorded like the others. The sweep publishes it when it no longer has to
     # wait.
     overdue_at = now + settings.dispatch_timeout
-    records = [run_rows.pending_row(run, now=now, overdue_at=overdue_at) for run in new]
+    outgoing, buffered = new[: len(planned.send)], new[len(planned.send) :]
+    row_of = partial(run_rows.pending_row, now=now, overdue_at=overdue_at)
+    records = [row_of(run) for run in outgoing]
+    records += [row_of(run, waits_for=Wait.PREVIOUS) for run in buffered]
     records += [run_rows.skipped_row(row, skip, now=now) for skip in planned.skips]
-    outgoing = new[: len(planned.send)]
     late = None
     # A run is not late because of a hold. A release sets next_run_at.
     if outgoing and row.next_run_at is not None and not row.was_held:
@@ -635,13 +732,13 @@ def _decide_due(
     return _unless_exhausted(decision, row, spec, now=now)
 
 
-def _after_quiet_hours(row: DueSchedule, fire_at: datetime) -> datetime:
+def _after_quiet_hours(row: DueSchedule, fire_at: datetime, calendars: Calendars) -> datetime:
     if row.quiet_hours is None:
         return fire_at
     # A late import: few owners have quiet hours.
     from celery_dynbeat.planning.quiet_hours import quiet_of  # noqa: PLC0415
 
-    return quiet_of(row.quiet_hours).end(fire_at)
+    return quiet_of(row.quiet_hours).with_days(calendars).end(fire_at)
 
 
 def _fire_at(row: DueSchedule) -> datetime:
@@ -689,17 +786,12 @@ def _record(
     session: Session, decisions: Sequence[_Decision], *, now: datetime, settings: Settings
 ) -> AddedRuns:
     """Insert the rows of history. Return the ids of rows whose fire time had no row before."""
-    added = run_rows.add_runs(
-        session,
-        [record for each in decisions for record in each.records],
-        settings=settings,
-        replacing={run.schedule_id for each in decisions if each.replaces for run in each.outgoing},
-    )
+    records = [record for each in decisions for record in each.records]
+    added = run_rows.add_runs(session, records, settings=settings)
     new = added.ids
     quarantined = [each.quarantined for each in decisions if each.quarantined is not None]
     emit_on_commit(session, *quarantined)
     if has_listeners(events.FireTimesSkipped):
-        records = (record for each in decisions for record in each.records)
         emit_on_commit(session, *skipped_of(record for record in records if record["id"] in new))
     if has_listeners(events.RunsLate):
         late = [each.late for each in decisions if each.late is not None]

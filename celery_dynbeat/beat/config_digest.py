@@ -29,11 +29,9 @@ def digest_of(context: Context, rows: Sequence[ManagedRow]) -> str | None:
     app, settings = context.app, context.settings
     content = {
         "package": version("celery-dynbeat"),
-        # The representation does not contain the names of the alert targets.
-        "settings": [repr(settings), sorted(settings.alert_urls)],
+        "settings": repr(settings),
         "celery": [str(app.timezone), sorted(app.conf.accept_content)],
-        # The order of entries has no meaning, but the order of nested arguments has.
-        "entries": sorted(context.beat_schedule.items(), key=lambda entry: str(entry[0])),
+        "entries": _entries(context),
         "rows": sorted((row.name, row.version) for row in rows),
     }
     try:
@@ -41,6 +39,31 @@ def digest_of(context: Context, rows: Sequence[ManagedRow]) -> str | None:
     except (TypeError, ValueError):
         return None
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def entries_digest_of(context: Context) -> str:
+    """Return the digest of the entries alone, which identifies a release of the application.
+
+    A value that cannot be compared counts as equal to other values of its type.
+    """
+    try:
+        text = json.dumps([str(context.app.timezone), _entries(context)], default=_plain_or_type)
+    except (TypeError, ValueError):
+        # A key that is no text, or a value that contains itself: these entries are refused.
+        text = repr(sorted(map(str, context.beat_schedule)))
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+def _entries(context: Context) -> list[tuple[str, Any]]:
+    # The order of entries has no meaning, but the order of nested arguments has.
+    return sorted(context.beat_schedule.items(), key=lambda entry: str(entry[0]))
+
+
+def _plain_or_type(value: Any) -> Any:
+    try:
+        return _plain(value)
+    except TypeError:
+        return type(value).__qualname__
 
 
 def _plain(value: Any) -> Any:

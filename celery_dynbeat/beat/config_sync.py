@@ -13,7 +13,7 @@ An invalid entry does not affect the other entries.
 
 import logging
 from collections.abc import Collection, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from celery import Celery
@@ -23,10 +23,10 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import transitions
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.acting import acting
-from celery_dynbeat.api.edit import alerting, audit, edits, owner_zone, used_calendars
+from celery_dynbeat.api.edit import audit, edits, owner_zone, used_calendars
 from celery_dynbeat.api.edit.fields import FIELD_DEFAULTS
 from celery_dynbeat.api.edit.owner_zone import OwnerClock
-from celery_dynbeat.beat.config_digest import digest_of
+from celery_dynbeat.beat.config_digest import digest_of, entries_digest_of
 from celery_dynbeat.celery_schedules import trigger_of, without_zone
 from celery_dynbeat.common.errors import (
     DynbeatError,
@@ -45,6 +45,7 @@ from celery_dynbeat.planning import NO_CALENDARS, Calendars
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import owners, record_beat_schedule, schedules
 from celery_dynbeat.store.schedules import MANAGED_BY_CONFIG, REFUSED_PREFIX
+from celery_dynbeat.store.schedules.changes import new_triggers
 from celery_dynbeat.triggers import Trigger
 
 logger = logging.getLogger(__name__)
@@ -53,17 +54,20 @@ logger = logging.getLogger(__name__)
 LeftOut = Mapping[str, str | None]
 #: The actor of these edits in the audit.
 ACTOR = "beat_schedule"
+#: An entry with this number of new rules within this time probably has a new one at each start.
+_UNSTEADY_CHANGES = 3
+_UNSTEADY_WINDOW = timedelta(days=7)
 _CELERY_KEYS = frozenset({"task", "schedule", "args", "kwargs", "options", "relative"})
 _KNOWN_KEYS = _CELERY_KEYS | FIELD_DEFAULTS.keys()
 
 
-def sync(context: Context, *, only: LeftOut | None = None) -> LeftOut:
+def sync(context: Context, *, only: LeftOut | None = None, waits: bool = True) -> LeftOut:
     """Make the managed schedules match the application's ``beat_schedule``, in one transaction.
 
     Return the names that were left out. Other transactions have locked their schedules or
     calendars, or their calendars do not exist; this error is logged once for each calendar. A later
-    call has them as ``only``, unless a beat that has started since is alive, which may have other
-    entries. With ``only``, another transaction may also have locked the owner.
+    call has them as ``only``, unless a beat with newer entries is alive. Unless it ``waits``, a
+    call changes nothing while another transaction has locked the owner.
     """
     converted = {
         name: convert(context, entry)
@@ -71,7 +75,9 @@ def sync(context: Context, *, only: LeftOut | None = None) -> LeftOut:
         if entry is not None and (only is None or name in only)
     }
     with acting(actor=ACTOR):
-        return context.write(None, lambda session: _sync(context, session, converted, only=only))
+        return context.write(
+            None, lambda session: _sync(context, session, converted, only=only, waits=waits)
+        )
 
 
 def convert(context: Context, entry: Any) -> dict[str, Any] | Exception:
@@ -90,10 +96,11 @@ def _sync(
     converted: Mapping[str, dict[str, Any] | Exception],
     *,
     only: LeftOut | None,
+    waits: bool,
 ) -> LeftOut:
     # A pass of beat, unlike its start, does not wait for an application.
-    if only is not None and not owners.lock_free(session, owner=""):
-        return only
+    if not waits and not owners.lock_free(session, owner=""):
+        return only or {}
     # The owner before the schedules, in the order of all locks.
     triggers = [each["trigger"] for each in converted.values() if isinstance(each, dict)]
     needs_zone = any(each.needs_zone for each in triggers)
@@ -138,7 +145,7 @@ def _sync(
     # has no digest.
     is_complete = only is None and not locked and not refused
     digest = digest_of(context, schedules.managed_rows(session)) if is_complete else None
-    record_beat_schedule(session.connection(), digest)
+    record_beat_schedule(session.connection(), digest, entries_digest=entries_digest_of(context))
     return left
 
 
@@ -243,7 +250,7 @@ def _upsert(
         msg = "a schedule of that name was made through the API; rename one of the two"
         raise InvalidScheduleError(msg, field="name")
     now = context.clock.now()
-    calendars = _lock_calendars(session, fields["trigger"])
+    calendars = _lock_calendars(session, fields["trigger"], clock)
     if row is None:
         given = {key: value for key, value in fields.items() if key not in {"task", "trigger"}}
         new = edits.new_row(
@@ -260,27 +267,52 @@ def _upsert(
         new.managed_by = MANAGED_BY_CONFIG
         new.id = schedules.add(session, new.insert_values())
         used_calendars.link(session, [new], calendars, is_new=True)
-        alerting.add_checks(context.settings, session, [new], now=now)
         audit.created(context, session, [new], now=now)
         return
     resume = _is_refused(row)
+    rule = (row.trigger_kind, row.trigger_spec)
     with audit.recording(context, session, row, Action.UPDATE, now=now):
         edits.change(context, session, row, fields, now=now, timezone=clock.timezone, resume=resume)
+    if (row.trigger_kind, row.trigger_spec) != rule:
+        _warn_if_unsteady(session, name, now=now)
 
 
-def _lock_calendars(session: Session, trigger: Trigger) -> Calendars:
-    """Lock the calendars of the trigger, so that the INSERT of their links does not wait.
+def _warn_if_unsteady(session: Session, name: str, *, now: datetime) -> None:
+    """Warn about a rule that each start changes: a daily schedule then runs twice on some days."""
+    changed = new_triggers(
+        session,
+        owner="",
+        name=name,
+        actor=ACTOR,
+        since=now - _UNSTEADY_WINDOW,
+        limit=_UNSTEADY_CHANGES,
+    )
+    if len(changed) < _UNSTEADY_CHANGES:
+        return
+    logger.warning(
+        "beat_schedule[%r] has a new rule at each start: %s changes in %s days. If a part of it is"
+        " drawn at random, a daily task can run twice on the day of a start; use H or jitter",
+        name,
+        _UNSTEADY_CHANGES,
+        _UNSTEADY_WINDOW.days,
+        extra={"event": Event.CONFIG_UNSTEADY, "owner": "", "schedule": name},
+    )
+
+
+def _lock_calendars(session: Session, trigger: Trigger, clock: OwnerClock) -> Calendars:
+    """Lock the calendars of an entry, so that the INSERT of their links does not wait.
 
     Raises RowLockedError if another transaction has locked one, and InvalidTriggerError if one does
     not exist.
     """
-    if not trigger.calendar_names:
+    names = {*trigger.calendar_names, *clock.calendars}
+    if not names:
         return NO_CALENDARS
     # A late import: few triggers use calendars.
     from celery_dynbeat.store.calendars import lock_free  # noqa: PLC0415
 
-    free = lock_free(session, trigger.calendar_names)
-    calendars = used_calendars.read(session, trigger)
+    free = lock_free(session, names)
+    calendars = {**used_calendars.read(session, trigger), **clock.calendars}
     if calendars.keys() - free.keys():
         raise RowLockedError
     return calendars

@@ -8,7 +8,7 @@
                                                    be the reason why the application declined
 
 No earlier call can have published a run before ``dynbeat_dispatch_timeout`` has passed since it was
-created or got its slot, or since beat took its retry. After that, beat may have died before it
+created or got its place, or since beat took its retry. After that, beat may have died before it
 confirmed the run, or the broker may not have confirmed the message.
 
 An executor runs one call at a time, in order: in the calling thread, or in a background thread. The
@@ -17,7 +17,7 @@ caller learns of an error at its next call of ``submit``, ``check`` or ``result`
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from datetime import datetime, timedelta
 from functools import partial
@@ -25,12 +25,12 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import NamedTuple, Protocol
 
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.broker.publisher import PublishResult
 from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.events import Event
-from celery_dynbeat.common.run_ids import created_at
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.planning.plan import OutgoingRun
@@ -54,17 +54,48 @@ class _Unconfirmed(NamedTuple):
     overdue_at: datetime
 
 
-def _mark_sent(session: Session, sent: _Unconfirmed) -> Sequence[_Unconfirmed]:
+def _mark_sent(
+    session: Session, ids: Sequence[str], *, attempt: int, now: datetime, overdue_at: datetime
+) -> Sequence[_Unconfirmed]:
     """Mark runs as sent; return those that another transaction has locked."""
-    ids, attempt, now, overdue_at = sent
     if runs.mark_sent(session, ids, attempt=attempt, now=now, overdue_at=overdue_at) == len(ids):
         return ()
     left = runs.unmarked(session, ids)
-    return [sent._replace(ids=left)] if left else ()
+    return [_Unconfirmed(left, attempt, now, overdue_at)] if left else ()
+
+
+def _mark_unpublishable(
+    session: Session, ids: Sequence[str], *, now: datetime, error: str
+) -> Sequence[_Unconfirmed]:
+    for run_id in ids:
+        runs.mark_unpublishable(session, run_id=run_id, now=now, error=error)
+    return ()
+
+
+def _lease(session: Session, ids: Sequence[str], *, overdue_at: datetime) -> Sequence[_Unconfirmed]:
+    runs.lease(session, ids, overdue_at=overdue_at)
+    return ()
+
+
+def _revoke(
+    session: Session, ids: Sequence[str], *, now: datetime, reason: str
+) -> Sequence[_Unconfirmed]:
+    runs.revoke_free(session, ids, now=now, reason=reason)
+    return ()
+
+
+class _Write(NamedTuple):
+    """A statement about runs. It returns the runs that another transaction has locked."""
+
+    ids: Sequence[str]
+    apply: Callable[[Session, Sequence[str]], Sequence[_Unconfirmed]]
 
 
 class Confirms:
-    """The confirms of one beat. One runs at a time."""
+    """The confirms of one beat. One runs at a time.
+
+    A run whose change the database refuses stays pending. The sweep finds and reports it.
+    """
 
     def __init__(
         self, *, database: Database, clock: Clock, settings: Settings, executor: "Executor"
@@ -101,36 +132,35 @@ class Confirms:
         """Wait for the last confirm."""
         self._executor.close()
 
-    def start(
-        self,
-        outgoing: Sequence[OutgoingRun],
-        published: PublishResult,
-        contexts: Mapping[str, str],
-    ) -> None:
-        """Start to write how the runs were published, and the ``contexts`` of new traces."""
-        statements = self._statements(outgoing, published)
+    def start(self, outgoing: Sequence[OutgoingRun], published: PublishResult) -> None:
+        """Start to write how the runs were published."""
+        writes = self._writes(outgoing, published)
 
-        def confirm() -> None:
-            self._unconfirmed += self._database.run_autocommit(statements)
-            if contexts:
-                # A late import: a beat without traces stores no contexts.
-                from celery_dynbeat.store.runs import traces  # noqa: PLC0415
-
-                self._database.run(partial(traces.store, contexts=contexts))
-
-        self._executor.submit(confirm)
+        self._executor.submit(partial(self._execute, writes))
         if published.delayed or any(run.overlap != "allow" for run in outgoing):
             # The next poll must see when a delayed run is overdue. The next claim must not mistake
             # a run whose sent_at is not yet written for a buffered run.
             self._executor.result()
 
-    def _statements(
-        self, outgoing: Sequence[OutgoingRun], published: PublishResult
-    ) -> Callable[[Session], Sequence[_Unconfirmed]]:
-        """Return the function that writes how the runs were published.
+    def _execute(self, writes: Sequence[_Write]) -> None:
+        def confirm(session: Session) -> Sequence[_Unconfirmed]:
+            return [each for write in writes for each in write.apply(session, write.ids)]
 
-        It keeps only their ids, because the runs need much memory. It returns the runs that it
-        could not write.
+        try:
+            self._unconfirmed += self._database.run_autocommit(confirm)
+        except DBAPIError as error:
+            if not self._database.capabilities.is_refusal(error):
+                raise
+            for write in writes:
+                left, _ = self._database.run_in_parts(write.apply, write.ids)
+                self._unconfirmed += [each for some in left for each in some]
+
+    def _writes(
+        self, outgoing: Sequence[OutgoingRun], published: PublishResult
+    ) -> Sequence[_Write]:
+        """Return the statements that write how the runs were published.
+
+        They keep only the ids, because the runs need much memory.
         """
         now = self._clock.now()
         declined = [run for run in outgoing if run.run_id in published.declined]
@@ -148,30 +178,28 @@ class Confirms:
         for run_id, retry_at in published.delayed.items():
             delayed[retry_at].append(run_id)
 
-        def confirm(session: Session) -> Sequence[_Unconfirmed]:
-            marked = [
-                _mark_sent(session, _Unconfirmed(ids, attempt, now, overdue_at))
-                for (overdue_at, attempt), ids in sent_alike.items()
-            ]
-            for run_id, error in refused.items():
-                runs.mark_unpublishable(session, run_id=run_id, now=now, error=error)
-            for retry_at, ids in delayed.items():
-                runs.lease(session, ids, overdue_at=retry_at)
-            for reason, run_ids in revoked.items():
-                runs.revoke_free(session, run_ids, now=now, reason=reason)
-            return [each for left in marked for each in left]
-
-        return confirm
+        writes = [
+            _Write(ids, partial(_mark_sent, attempt=attempt, now=now, overdue_at=overdue_at))
+            for (overdue_at, attempt), ids in sent_alike.items()
+        ]
+        writes += [
+            _Write([run_id], partial(_mark_unpublishable, now=now, error=error))
+            for run_id, error in refused.items()
+        ]
+        writes += [
+            _Write(ids, partial(_lease, overdue_at=retry_at)) for retry_at, ids in delayed.items()
+        ]
+        writes += [
+            _Write(ids, partial(_revoke, now=now, reason=reason)) for reason, ids in revoked.items()
+        ]
+        return writes
 
     def _unsent(self, declined: Sequence[OutgoingRun], now: datetime) -> Sequence[str]:
         """Return the ids of the declined runs of which no message can be in the queue."""
         unstarted = [run.run_id for run in declined if not (run.attempt or run.unstarted_since)]
-        since = {run_id: created_at(run_id) for run_id in unstarted}
-        if unstarted and self._settings.may_cap_runs:
-            # A late import: few installations limit runs.
-            from celery_dynbeat.store import slots  # noqa: PLC0415
-
-            since |= self._database.read(partial(slots.admitted_at, run_ids=unstarted))
+        since: dict[str, datetime] = {}
+        if unstarted:
+            since |= self._database.read(partial(runs.ready_since, run_ids=unstarted))
         since |= {run.run_id: run.retry_taken_at for run in declined if run.retry_taken_at}
         timeout = self._settings.dispatch_timeout
         return [run_id for run_id, at in since.items() if now - at < timeout]
@@ -187,14 +215,17 @@ class Confirms:
         left, self._unconfirmed = self._unconfirmed, []
         left = [each for each in left if now - each.sent_at < self._settings.dispatch_timeout]
 
-        def confirm(session: Session) -> Sequence[_Unconfirmed]:
-            return [still for each in left for still in _mark_sent(session, each)]
-
-        def confirm_again() -> None:
-            self._unconfirmed += self._database.run_autocommit(confirm)
-
+        writes = [
+            _Write(
+                each.ids,
+                partial(
+                    _mark_sent, attempt=each.attempt, now=each.sent_at, overdue_at=each.overdue_at
+                ),
+            )
+            for each in left
+        ]
         if left:
-            self._executor.submit(confirm_again)
+            self._executor.submit(partial(self._execute, writes))
 
     def _overdue_at(self, run: OutgoingRun, now: datetime) -> datetime:
         """Return when a sent run that has not started is overdue."""

@@ -20,41 +20,45 @@ After a crash:
   sweep publishes them again, and the guard in the worker lets one of two messages start.
 
 The broker comes first. Without a broker nothing is claimed. Fire times that pass in the meantime
-are misfires, and ``catch_up`` decides about them.
+are misfires, and ``catch_up`` decides about them. The duties that need no broker continue
+(``beat.duties``).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.beat.claim import claim, plan_unplanned
+from celery_dynbeat.beat.claim import Claimed, claim, plan_unplanned
 from celery_dynbeat.beat.confirms import Confirms, Executor, InlineExecutor
+from celery_dynbeat.beat.duties import Duties
 from celery_dynbeat.beat.fairness import COSTLY_FOR, CostlyOwners
+from celery_dynbeat.beat.holding import quarantine_of
 from celery_dynbeat.beat.maintenance import RESCUES_PER_NODE_TIMEOUT, Maintenance, Termination
-from celery_dynbeat.beat.sweep import take_overdue
+from celery_dynbeat.beat.refused import Batches, LeftOut, Part
+from celery_dynbeat.beat.sweep import Swept, take_overdue
+from celery_dynbeat.broker.outages import ReportedOutage
 from celery_dynbeat.broker.publisher import PublishResult, RunPublisher
 from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.errors import DispatchError
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.common.states import RequestKind
+from celery_dynbeat.common.states import RequestKind, lag_of
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.statements import RowLockedError
 from celery_dynbeat.planning.plan import OutgoingRun
 from celery_dynbeat.store import runs
 from celery_dynbeat.store.schedules import due
-from celery_dynbeat.store.schedules.due import PendingWork
+from celery_dynbeat.store.schedules.due import DueSchedule, PendingWork
 from celery_dynbeat.telemetry import emit, emit_on_commit, events, has_listeners
 from celery_dynbeat.telemetry.events import BatchKind
 
 if TYPE_CHECKING:
     from celery_dynbeat.beat.admission import Admission
     from celery_dynbeat.beat.replanning import Replanning
-    from celery_dynbeat.beat.traces import RecordedTraces
-    from celery_dynbeat.tracing.run_tracer import RunTracer
 
 #: Beat polls again after this time if other beats have locked all due rows.
 LOCKED_PAUSE = timedelta(milliseconds=50)
@@ -102,15 +106,28 @@ class DuePoller:
         expected_at, self._expected_at = self._expected_at, None
         return is_due(expected_at, now)
 
-    def poll(self, now: datetime) -> due.PendingWork:
-        """Return the pending work."""
+    def poll(
+        self,
+        now: datetime,
+        *,
+        except_ids: frozenset[int] = frozenset(),
+        except_runs: frozenset[str] = frozenset(),
+    ) -> due.PendingWork:
+        """Return the pending work without the schedules and the runs that beat leaves out."""
         idle, self._idle = self._idle, None
         if not self._is_fresh(now):
             self._watermark, self._full_poll_at = due.NO_WATERMARK, now
         elif idle is not None and not is_due(idle.earliest(), now):
             return idle
         until = now + self._interval
-        read = partial(due.read_pending, now=now, until=until, watermark=self._watermark)
+        read = partial(
+            due.read_pending,
+            now=now,
+            until=until,
+            watermark=self._watermark,
+            except_ids=except_ids,
+            except_runs=except_runs,
+        )
         pending = self._database.read(read)
         self._watermark = pending.watermark
         return pending
@@ -153,28 +170,10 @@ class _Taken(Protocol):
 
 
 T = TypeVar("T", bound=_Taken)
-
-
-class NoTraces:
-    """The traces of a beat without tracing, which reads, records and stores nothing.
-
-    ``RecordedTraces`` has the same methods.
-    """
-
-    def begin(self) -> None:
-        """Do nothing."""
-
-    def read(self, *_: object, may_have_traces: bool) -> None:
-        """Do nothing."""
-
-    def start(self, outgoing: Sequence[OutgoingRun]) -> Mapping[str, str]:
-        """Return no contexts to store."""
-        del outgoing
-        return {}
-
-    def publish(self, publisher: RunPublisher, outgoing: Sequence[OutgoingRun]) -> PublishResult:
-        """Publish the runs."""
-        return publisher.publish(outgoing)
+R = TypeVar("R")
+#: The names of duties.
+END_PAUSES, PLAN, ADMIT = "end pauses", "plan schedules", "admit runs"
+REPLAN, REQUESTS = "replan schedules of calendars", "requests"
 
 
 class _LazyAdmission:
@@ -234,8 +233,8 @@ class _LazyReplanning:
     A beat without calendars executes one short query in each interval of maintenance.
     """
 
-    def __init__(self, database: Database, settings: Settings) -> None:
-        self._database, self._settings = database, settings
+    def __init__(self, database: Database, settings: Settings, left_out: LeftOut[int]) -> None:
+        self._database, self._settings, self._left_out = database, settings, left_out
         self._interval = settings.node_timeout / RESCUES_PER_NODE_TIMEOUT
         self._next_at: datetime | None = None
         self._replanning: Replanning | None = None
@@ -269,14 +268,12 @@ class _LazyReplanning:
     def _imported(self) -> "Replanning":
         from celery_dynbeat.beat.replanning import Replanning  # noqa: PLC0415
 
-        return Replanning(database=self._database, settings=self._settings, interval=self._interval)
-
-
-def _recorded_traces(tracer: "RunTracer") -> "RecordedTraces":
-    # A late import: a beat without traces does not need the queries.
-    from celery_dynbeat.beat.traces import RecordedTraces  # noqa: PLC0415
-
-    return RecordedTraces(tracer)
+        return Replanning(
+            database=self._database,
+            settings=self._settings,
+            interval=self._interval,
+            left_out=self._left_out,
+        )
 
 
 class Dispatcher:
@@ -284,7 +281,7 @@ class Dispatcher:
 
     ``failpoint`` is called with the name of each point at which a crash matters. ``executor`` runs
     the confirms. Without ``executor``, the confirms run in the calling thread. ``poll_interval``
-    overrides the setting. Without ``tracer`` there are no traces.
+    overrides the setting.
     """
 
     def __init__(
@@ -294,19 +291,16 @@ class Dispatcher:
         publisher: RunPublisher,
         clock: Clock,
         settings: Settings,
+        duties: Duties | None = None,
         failpoint: Callable[[str], None] = _no_failpoint,
         executor: Executor | None = None,
         poll_interval: timedelta | None = None,
-        tracer: "RunTracer | None" = None,
     ) -> None:
         self._database = database
         self._publisher = publisher
         self._clock = clock
         self._settings = settings
         self._failpoint = failpoint
-        self._traces: NoTraces | RecordedTraces = (
-            NoTraces() if tracer is None else _recorded_traces(tracer)
-        )
         self._confirms = Confirms(
             database=database,
             clock=clock,
@@ -324,24 +318,48 @@ class Dispatcher:
         self._admission = _LazyAdmission(
             database, settings, idle_interval=poll_interval or settings.poll_interval
         )
-        self._replanning = _LazyReplanning(database, settings)
         self._termination = Termination(publisher)
+        self.duties = duties or Duties(database)
+        self._left_out = LeftOut[int]("schedule")
+        self._replanning = _LazyReplanning(database, settings, self._left_out)
+        self._left_out_runs = LeftOut[str]("run")
+        size = settings.batch_size
+        batches = partial(Batches[int], database=database, size=size, left_out=self._left_out)
+        self._claims = batches(set_aside=self._set_aside)
+        self._plans = batches(set_aside=self._set_aside)
+        # A paused schedule cannot be quarantined.
+        self._resumes = batches()
+        self._sweeps = Batches[str](database=database, size=size, left_out=self._left_out_runs)
         self._maintenance = Maintenance(
-            database=database, termination=self._termination, clock=clock, settings=settings
+            database=database,
+            termination=self._termination,
+            clock=clock,
+            settings=settings,
+            duties=self.duties,
+            left_out_runs=self._left_out_runs,
         )
+        #: The error of the present pass that leaves only duties to do.
+        self._failure: Exception | None = None
 
     def run_pass(self) -> timedelta:
         """Send a batch of due runs and return how long beat may sleep.
 
         Raises the error of the database or the broker if one of them is unreachable. In this case
-        nothing is lost, because the next pass continues.
+        nothing is lost, because the next pass continues. Without a broker, and after another error,
+        the duties that need no broker are done first.
         """
-        self._publisher.connect()
         try:
             return self._run_pass()
-        except SQLAlchemyError:
-            self.note_outage()
+        except Exception as error:
+            if self._database.is_outage(error):
+                self.note_outage()
             raise
+
+    def report(self) -> Sequence[ReportedOutage]:
+        """Return the duties that fail and the rows that are left out, for the row of this node."""
+        now = self._clock.now()
+        left_out = [*self._left_out.report(now), *self._left_out_runs.report(now)]
+        return [*self.duties.report(), *left_out]
 
     def reset_poller(self) -> None:
         """Make the next poll a full poll, as once in each dynbeat_poll_interval."""
@@ -361,41 +379,73 @@ class Dispatcher:
 
     def note_outage(self) -> None:
         """Note that the database was unreachable, so the heartbeats of all nodes failed."""
-        self._maintenance.had_outage = True
+        self._maintenance.note_outage(self._clock.now())
 
     def _run_pass(self) -> timedelta:
-        # If the last confirm failed, the database may be unreachable, so claim nothing.
-        self._confirms.check()
-        now = self._clock.now()
-        self._confirms.start_again(now)
+        self._failure = None
         self._has_backlog = False
+        try:
+            self._publisher.connect()
+        # Any error of any transport: nothing can be sent.
+        except Exception as error:  # noqa: BLE001
+            self._failure = error
+        # If the last confirm failed, claim nothing.
+        self._attempt(self._confirms.check, default=None)
+        now = self._clock.now()
+        self._attempt(partial(self._confirms.start_again, now), default=None)
         if self._poller.expects_due(now) and self._dispatch_due(now):
             return NOW
-        pending = self._poller.poll(now)
+        pending = self._poller.poll(
+            now, except_ids=self._left_out.ids(now), except_runs=self._left_out_runs.ids(now)
+        )
         self._note_hold(pending, now)
+        run = partial(self.duties.run, now=now, default=0)
         # This comes before the unplanned schedules, because resumed schedules are planned in the
         # same transaction.
-        handled = self._end_pauses(now) if is_due(pending.pause_ends_at, now) else 0
-        handled += self._plan_unplanned(now) if pending.unplanned else 0
+        handled = run(END_PAUSES, self._end_pauses) if is_due(pending.pause_ends_at, now) else 0
+        handled += run(PLAN, self._plan_unplanned) if pending.unplanned else 0
         if is_due(pending.next_run_at, now):
             handled += self._dispatch_due(now)
         if is_due(pending.overdue_at, now):
-            handled += self._sweep(now)
-        handled += self._admission.run(now)
-        handled += self._replanning.run(now)
+            handled += self._attempt(partial(self._sweep, now), default=0)
+        if self._failure is None:
+            handled += run(ADMIT, self._admission.run)
+        handled += run(REPLAN, self._replanning.run)
         if pending.has_deferred and not self._has_backlog:
             handled += self._maintenance.settle_recent(now)
-        handled += self._maintenance.rescue(now)
+        handled += self._maintenance.run_interval(now, has_broker=self._failure is None)
         # Requests and pruning can wait. Fire times that are due come first.
-        if not self._has_backlog and is_due(pending.request_at, now):
-            handled += self._run_request(now)
         if not self._has_backlog:
-            self._maintenance.prune(now)
-            handled += self._maintenance.replan_zones(now)
+            handled += self._run_without_backlog(pending, now)
+        if self._failure is not None:
+            raise self._failure
         if handled:
             return NOW
         self._confirms.result()
         return self._wait_after(pending, now)
+
+    def _run_without_backlog(self, pending: PendingWork, now: datetime) -> int:
+        handled = 0
+        if is_due(pending.request_at, now):
+            handled = self._attempt(partial(self._run_request, now), default=0)
+        self._maintenance.prune(now)
+        return handled
+
+    def _attempt(self, step: Callable[[], R], *, default: R) -> R:
+        """Do a step that needs the broker, unless one has failed in this pass.
+
+        An error is raised at the end of the pass, except that of an outage of the database.
+        """
+        if self._failure is not None:
+            return default
+        try:
+            return step()
+        # Any error of the database, the broker or the application's code in between.
+        except Exception as error:
+            if self._database.is_outage(error):
+                raise
+            self._failure = error
+            return default
 
     def _note_hold(self, pending: PendingWork, now: datetime) -> None:
         """Note the end of a hold of everything, because the runs that it stopped are not late."""
@@ -404,24 +454,74 @@ class Dispatcher:
         self._is_held = pending.is_held
 
     def _wait_after(self, pending: PendingWork, now: datetime) -> timedelta:
-        wait, maintenance_at = self._poller.next_wait(pending, now), self._maintenance.next_at
+        wait = self._poller.next_wait(self._without_failing(pending, now), now)
         if self._confirms.are_left:
             wait = min(wait, LOCKED_PAUSE)
-        wait = min(wait, self._admission.wait(now), self._replanning.wait(now))
-        return wait if maintenance_at is None else min(wait, maintenance_at - now)
+        admission_wait = max(self._admission.wait(now), self.duties.wait(ADMIT, now))
+        replanning_wait = max(self._replanning.wait(now), self.duties.wait(REPLAN, now))
+        return min(wait, admission_wait, replanning_wait, self._maintenance.wait(now))
+
+    def _without_failing(self, pending: PendingWork, now: datetime) -> PendingWork:
+        """Return the pending work, with what a failing duty does not try before its back-off."""
+
+        def after_back_off(duty: str, at: datetime | None) -> datetime | None:
+            return None if at is None else max(at, now + self.duties.wait(duty, now))
+
+        return replace(
+            pending,
+            request_at=after_back_off(REQUESTS, pending.request_at),
+            pause_ends_at=after_back_off(END_PAUSES, pending.pause_ends_at),
+        )
 
     def _end_pauses(self, now: datetime) -> int:
         # A late import: few schedules are paused until an instant.
         from celery_dynbeat.beat.pauses import end_pauses  # noqa: PLC0415
 
-        return self._database.run(partial(end_pauses, now=now, settings=self._settings.for_pass()))
+        settings = self._settings.for_pass()
+
+        def resume(part: Part) -> int:
+            return self._database.run(partial(end_pauses, now=now, settings=settings, part=part))
+
+        return self._resumes.run(resume, now=now) or 0
 
     def _plan_unplanned(self, now: datetime) -> int:
         settings = self._settings.for_pass()
-        return self._database.run(partial(plan_unplanned, now=now, settings=settings))
+
+        def plan(part: Part) -> int:
+            return self._database.run(
+                partial(plan_unplanned, now=now, settings=settings, part=part)
+            )
+
+        return self._plans.run(plan, now=now) or 0
+
+    def _set_aside(self, row: DueSchedule, error: DBAPIError) -> bool:
+        """Quarantine a schedule whose change the database refuses; return False if it refuses that.
+
+        A row that another transaction has locked comes again later.
+        """
+        quarantined = quarantine_of(row, error, now=self._clock.now())
+
+        def work(session: Session) -> None:
+            if due.quarantine(
+                session, schedule_id=row.id, version=row.version, error=quarantined.error
+            ):
+                emit_on_commit(session, quarantined)
+
+        try:
+            self._database.run(work)
+        except RowLockedError:
+            return True
+        except DBAPIError as refused:
+            if not self._database.capabilities.is_refusal(refused):
+                raise
+            return False
+        return True
 
     def _dispatch_due(self, now: datetime) -> int:
-        take = partial(
+        return self._attempt(partial(self._claim_and_send, now), default=0)
+
+    def _claim_and_send(self, now: datetime) -> int:
+        take_part = partial(
             claim,
             now=now,
             settings=self._settings.for_pass(),
@@ -431,7 +531,14 @@ class Dispatcher:
             outage_delay=self._publisher.outage_delay(),
             held_until=now if self._is_held else self._held_until,
         )
-        claimed = self._take(take, BatchKind.DUE)
+
+        def take(part: Part) -> Claimed:
+            return self._take(partial(take_part, part=part), BatchKind.DUE)
+
+        claimed = self._claims.run(take, now=now)
+        if claimed is None:
+            # The next pass continues with the part that is left.
+            return 1
         self._costly_in_rows = claimed.costly_in_rows
         self._has_backlog = claimed.is_full
         if claimed.has_waiting:
@@ -449,36 +556,57 @@ class Dispatcher:
         # Runs whose confirm has not ended are not overdue.
         self._confirms.result()
         since = self._poller.watermark.no_overdue_before
-        take = partial(take_overdue, now=now, settings=self._settings.for_pass(), since=since)
-        return self._send(self._take(take, BatchKind.OVERDUE), BatchKind.OVERDUE)
+        take_part = partial(take_overdue, now=now, settings=self._settings.for_pass(), since=since)
+
+        def take(part: Part) -> Swept:
+            return self._take(partial(take_part, part=part), BatchKind.OVERDUE)
+
+        swept = self._sweeps.run(take, now=now)
+        if swept is None:
+            return 1
+        if swept.has_waiting:
+            self._admission.expect()
+        return self._send(swept, BatchKind.OVERDUE)
 
     def _run_request(self, now: datetime) -> int:
         # A late import: few installations have backfills and reruns of many.
-        from celery_dynbeat.beat.requests import run_due_request  # noqa: PLC0415
+        from celery_dynbeat.beat.requests import (  # noqa: PLC0415
+            REFUSED_PAUSE,
+            RequestedRuns,
+            run_due_request,
+        )
+        from celery_dynbeat.store.requests import postpone_oldest_due  # noqa: PLC0415
 
-        take = partial(run_due_request, now=now, settings=self._settings.for_pass())
-        requested = self._take(take, BatchKind.RERUN)
+        def take(now: datetime) -> RequestedRuns:
+            run = partial(run_due_request, now=now, settings=self._settings.for_pass())
+            try:
+                return self._take(run, BatchKind.RERUN)
+            except DBAPIError as error:
+                if self._database.capabilities.is_refusal(error):
+                    # Not the first one for ever: the others are next.
+                    until = now + REFUSED_PAUSE
+                    self._database.run(partial(postpone_oldest_due, now=now, until=until))
+                raise
+
+        requested = self.duties.run(REQUESTS, take, now=now, default=RequestedRuns(0))
         if requested.handled:
-            # Its runs may need slots. A locked request must not repeat the pass without a pause.
+            # Its runs may need places. A locked request must not repeat the pass without a pause.
             self._admission.expect()
         is_rerun = requested.kind is RequestKind.RERUN
         return self._send(requested, BatchKind.RERUN if is_rerun else BatchKind.BACKFILL)
 
     def _take(self, take: Callable[[Session], T], kind: BatchKind) -> T:
-        """Take runs in a transaction, and read what their traces continue."""
-        may_have_traces = kind in {BatchKind.OVERDUE, BatchKind.RERUN}
+        """Take runs in a transaction."""
         is_sweep = kind is BatchKind.OVERDUE
 
         def work(session: Session) -> T:
             taken = take(session)
-            self._traces.read(session, taken.outgoing, may_have_traces=may_have_traces)
             # A crash before the commit of a sweep does not matter, and neither does a crash if
             # there is nothing to commit.
             if taken.handled and not is_sweep:
                 self._failpoint("recorded")
             return taken
 
-        self._traces.begin()
         # The confirm waits for the disk, as does the start of a run in its worker. If a crash of
         # the server undoes the claim, none of its runs has started. Its rows are due again, and the
         # guard refuses a message without a row.
@@ -496,17 +624,16 @@ class Dispatcher:
         outgoing = taken.outgoing
         if not outgoing:
             return taken.handled
-        contexts = self._traces.start(outgoing)
         last_error = self._confirms.last_error()
         published = self._publish(outgoing)
-        self._confirms.start(outgoing, published, contexts)
+        self._confirms.start(outgoing, published)
         self._emit_published(outgoing, published, kind)
         if last_error is not None:
             raise last_error
         return taken.handled
 
     def _publish(self, outgoing: Sequence[OutgoingRun]) -> PublishResult:
-        published = self._traces.publish(self._publisher, outgoing)
+        published = self._publisher.publish(outgoing)
         self._failpoint("published")
         # Write the error before the confirm, so that the schedule has it even if beat dies in
         # between.
@@ -578,7 +705,7 @@ class Dispatcher:
                 attempt=run.attempt + 1,
                 queue=self._publisher.queue_of(run),
                 scheduled_for=run.scheduled_for,
-                lag=now - run.scheduled_for,
+                lag=lag_of(sent_at=now, due_at=run.scheduled_for, ready_at=run.ready_at),
                 origin=run.origin,
                 sent_before=run.unstarted_since is not None or run.attempt > 0,
             )

@@ -1,27 +1,41 @@
-"""Take schedules out of the due index: hold schedules of held owners, quarantine unusable ones.
+"""Take schedules out of the due index: hold, pause those that only fail, quarantine unusable ones.
 
 A held schedule has ``held_at``, and its ``next_run_at`` is the end of the hold. It therefore leaves
 the start of the due index, and becomes due when the hold ends. Its ``next_fire_at`` does not
 change. After the hold, ``catch_up`` decides about the fire times since then, as after downtime.
+
+``pause_after_failures`` pauses a due schedule whose last runs all failed. No run is recorded for
+the fire time at which a schedule is paused; a resume records it as missed. A schedule with an
+unfinished run that another transaction has locked fires once more, because a claim waits for no
+lock.
 """
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.common.states import Action, Status
+from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.db.statements import Row, format_error
 from celery_dynbeat.store import holds
-from celery_dynbeat.store.schedules import due
-from celery_dynbeat.store.schedules.due import DueSchedule
+from celery_dynbeat.store.runs import unfinished
+from celery_dynbeat.store.schedules import changes, due
+from celery_dynbeat.store.schedules.due import OF_SETTING, DueSchedule
 from celery_dynbeat.telemetry import emit_on_commit, events, has_listeners
 from celery_dynbeat.telemetry.events import ScheduleQuarantined
+from celery_dynbeat.transitions import emit_paused, pause
 
 #: The maximum number of held schedules that one maintenance compares with the holds, and of expired
 #: holds that it deletes.
 REVIEWED = 500
 
+#: The clocks of two beats differ. A beat whose clock is behind still counts a hold as in force.
+_KEPT = timedelta(minutes=1)
+#: The actor of an automatic pause in the audit, and the characters of its reason there.
+ACTOR, REASON_LENGTH = "dynbeat", 1024
 #: The ``held_at`` and id of a held schedule.
 HeldKey = tuple[datetime, int]
 
@@ -31,8 +45,7 @@ def hold_rows(
 ) -> tuple[Sequence[DueSchedule], int]:
     """Hold the locked rows whose owner is held. Return the other rows, and the number of held ones.
 
-    If a transaction that may be a release has locked the hold, the row is held for
-    ``poll_interval``.
+    If a transaction changes the hold, as a release does, the row is held for ``poll_interval``.
     """
     owners = {row.owner for row in rows if row.may_be_held}
     if not owners:
@@ -61,7 +74,7 @@ def review(session: Session, *, now: datetime, after: HeldKey | None) -> HeldKey
     compares up to REVIEWED held schedules after the key ``after``. It returns the key of the last
     one, or None at the end. Schedules without a next run are no longer held.
     """
-    holds.delete_expired(session, now=now, limit=REVIEWED)
+    holds.delete_expired(session, now=now - _KEPT, limit=REVIEWED)
     rows = holds.held_after(session, after=after, limit=REVIEWED)
     # Manual SQL or a process of an earlier version has ended the schedule, but left held_at.
     stopped = [row.id for row in rows if row.next_run_at is None]
@@ -112,3 +125,62 @@ def quarantine_of(
         exception=error,
         at=now,
     )
+
+
+def pause_failing(
+    session: Session, rows: Sequence[DueSchedule], *, now: datetime, settings: Settings
+) -> tuple[Sequence[DueSchedule], int]:
+    """Pause the locked due schedules that must be; return the other rows, and how many it paused.
+
+    Nothing is read for a schedule whose last run succeeded, or without a limit.
+    """
+    left: list[DueSchedule] = []
+    for row in rows:
+        limit = row.failure_limit
+        if limit == OF_SETTING:
+            limit = settings.pause_after_failures
+        if not limit or not _pause(session, row, limit, now=now, audit=settings.audit):
+            left.append(row)
+    return left, len(rows) - len(left)
+
+
+def _pause(
+    session: Session, claimed: DueSchedule, limit: int, *, now: datetime, audit: bool
+) -> bool:
+    """Pause a schedule whose last ``limit`` runs all failed or were lost; return whether it did.
+
+    Runs that ended before the last edit or resume do not count.
+    """
+    # Later than ``now`` if the clock was set back.
+    until = now if claimed.last_run_at is None else max(now, claimed.last_run_at)
+    ends = unfinished.latest_outcomes(session, schedule_id=claimed.id, until=until, limit=limit)
+    if len(ends) < limit or any(end.status == Status.SUCCEEDED for end in ends):
+        return False
+    row = session.get_one(Schedule, claimed.id, populate_existing=True)
+    failures = [end for end in ends if end.finished_at > row.updated_at]
+    if len(failures) < limit or unfinished.with_locked_runs(session, [row.id]):
+        return False
+    reason = f"{limit} failures in a row; the last: {failures[0].error}"
+    pause(session, row, reason=reason, now=now)
+    emit_paused(session, row, actor=ACTOR, reason=reason, now=now, failures=limit)
+    if audit:
+        changes.add(session, [_change(row, now=now)])
+    return True
+
+
+def _change(row: Schedule, *, now: datetime) -> dict[str, Any]:
+    """Return the row of the audit for the pause of an enabled schedule."""
+    return {
+        "changed_at": now,
+        "owner": row.owner,
+        "name": row.name,
+        "action": Action.PAUSE,
+        "actor": ACTOR,
+        "reason": (row.paused_reason or "")[:REASON_LENGTH],
+        "old_values": {"enabled": True, "version": row.version - 1},
+        "new_values": {
+            "enabled": False,
+            "paused_reason": row.paused_reason,
+            "version": row.version,
+        },
+    }

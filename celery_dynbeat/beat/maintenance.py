@@ -4,9 +4,7 @@
 - Four times in each dynbeat_node_timeout: rescue runs whose worker died, correct and pause the
   schedules of lost runs, resend retries that the broker lost, terminate replaced runs again, review
   holds, and warn of unsupported triggers.
-- Whenever there is no backlog: prune a batch of old history, one of old changes, and one of slots
-  whose runs have ended.
-- After the start of beat: plan schedules again if the tz database is newer (``beat.tz_release``).
+- Whenever there is no backlog: prune a batch of old history, and one of old changes.
 
 Rescue:
 
@@ -28,20 +26,19 @@ Pruning: runs go after dynbeat_history_retention, changes after dynbeat_audit_re
 ordered by time. A scan of the primary key therefore meets the oldest runs first and needs no
 additional index. A scan starts every SCAN_INTERVAL. Each batch reads and deletes at most BATCH_SIZE
 rows in a separate transaction, followed by a pause. A batch therefore delays due schedules only
-briefly. These rows stay, at any age:
+briefly. If the database refuses to delete a run, the others are deleted, the duty fails, and its
+next try continues after the batch. These rows stay, at any age:
 
 - runs that have not ended;
 - while the schedule is not finished, the run of its last fire time and newer ones: after the clock
   is set back, beat must find the fire times that already had their run.
 
-A batch of changes reads the start of the index on ``changed_at``. A scan of the slots reads all of
-them by their ids: those of unfinished runs, and of runs that ended since the last scan.
+A batch of changes reads the start of the index on ``changed_at``.
 """
 
 import time
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum, auto
 from functools import partial
@@ -50,19 +47,23 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import store
 from celery_dynbeat.beat.claim import warn_unsupported
+from celery_dynbeat.beat.duties import Duties
 from celery_dynbeat.beat.holding import HeldKey, review
+from celery_dynbeat.beat.refused import Batches, LeftOut, Part, changing
 from celery_dynbeat.broker.publisher import RunPublisher
 from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.errors import DispatchError
 from celery_dynbeat.common.run_ids import first_run_id
-from celery_dynbeat.common.settings import Settings, tz_release
+from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import REQUESTED_ORIGINS
-from celery_dynbeat.process.heartbeat import NEVER, effective_node_timeout
-from celery_dynbeat.store import runs
+from celery_dynbeat.process.heartbeat import (
+    HEARTBEATS_PER_TIMEOUT,
+    NEVER,
+    effective_node_timeout,
+)
 from celery_dynbeat.store.runs import unfinished
 from celery_dynbeat.store.schedules import changes
 from celery_dynbeat.store.schedules.failing import RECENT
@@ -70,8 +71,6 @@ from celery_dynbeat.telemetry import emit, emit_on_commit, events, has_listeners
 from celery_dynbeat.transitions import EndedAttempts, end_attempts, settle_deferred
 
 BATCH_SIZE = 500
-#: A scope of a group takes two more queries.
-SCOPE_BATCH_SIZE = 100
 #: After a scan, the next one waits for at least this multiple of the scan's duration, but at most
 #: MAX_IDLE: the clock may have been set forward during the scan.
 IDLE_FACTOR, MAX_IDLE = 20, timedelta(days=1)
@@ -84,8 +83,14 @@ LOWEST_ID = "00000000-0000-0000-0000-000000000000"
 Position = TypeVar("Position")
 
 
-@dataclass(frozen=True, slots=True)
-class Pruned:
+class Prunable(NamedTuple):
+    """The old runs of one batch. The next one starts after ``last_id``, or None at the end."""
+
+    run_ids: Sequence[str]
+    last_id: str | None
+
+
+class Pruned(NamedTuple):
     """The result of one batch. The next one starts after ``last_id``, or None at the end."""
 
     deleted: int
@@ -93,17 +98,36 @@ class Pruned:
 
 
 def prune(
-    session: Session, *, now: datetime, older_than: timedelta, after: str = LOWEST_ID
+    session: Session,
+    *,
+    now: datetime,
+    older_than: timedelta,
+    after: str = LOWEST_ID,
+    dry_run: bool = False,
 ) -> Pruned:
-    """Delete the prunable runs among the next BATCH_SIZE runs after the id ``after``."""
-    limit = now - older_than
+    """Delete the prunable runs among the next BATCH_SIZE runs after the id ``after``.
+
+    With ``dry_run``, only count them.
+    """
     # A late import: beat prunes minutes after its start.
     from celery_dynbeat.store.runs import retention  # noqa: PLC0415
 
+    found = prunable(session, now=now, older_than=older_than, after=after)
+    if dry_run:
+        return Pruned(len(found.run_ids), found.last_id)
+    return Pruned(retention.delete_finished(session, found.run_ids), found.last_id)
+
+
+def prunable(
+    session: Session, *, now: datetime, older_than: timedelta, after: str = LOWEST_ID
+) -> Prunable:
+    """Return the prunable runs among the next BATCH_SIZE runs after the id ``after``."""
+    from celery_dynbeat.store.runs import retention  # noqa: PLC0415 - see above
+
+    limit = now - older_than
     rows = retention.read_page(session, after=after, before=first_run_id(limit), limit=BATCH_SIZE)
-    prunable_ids = [row.id for row in rows if _is_prunable(row, limit)]
-    deleted = retention.delete_finished(session, prunable_ids)
-    return Pruned(deleted, rows[-1].id if len(rows) == BATCH_SIZE else None)
+    run_ids = [row.id for row in rows if _is_prunable(row, limit)]
+    return Prunable(run_ids, rows[-1].id if len(rows) == BATCH_SIZE else None)
 
 
 def _is_prunable(row: Row[Any], limit: datetime) -> bool:
@@ -120,37 +144,6 @@ def _is_prunable(row: Row[Any], limit: datetime) -> bool:
 def prune_changes(session: Session, *, now: datetime, older_than: timedelta) -> int:
     """Delete up to BATCH_SIZE old changes and return their number."""
     return changes.delete_before(session, before=now - older_than, limit=BATCH_SIZE)
-
-
-class SlotPosition(NamedTuple):
-    """The slot and the scope after which the next batch starts. None: all of them were read."""
-
-    slot_id: int | None
-    scope: str | None
-
-
-def prune_slots(session: Session, *, now: datetime, after: SlotPosition) -> SlotPosition | None:
-    """Delete the slots that no limit counts any more, and unused scopes, in one batch.
-
-    Return the new position, or None at the end.
-    """
-    # Late imports: few installations have slots.
-    from celery_dynbeat.planning.admission import is_prunable  # noqa: PLC0415
-    from celery_dynbeat.store import slots  # noqa: PLC0415
-
-    slot_id, scope = after
-    if slot_id is not None:
-        rows = slots.read_page(session, after=slot_id, limit=BATCH_SIZE)
-        old = [
-            row.id
-            for row in rows
-            if is_prunable(row.admitted_at, has_ended=row.has_ended, lost_at=row.lost_at, now=now)
-        ]
-        slots.delete_slots(session, old)
-        slot_id = rows[-1].id if len(rows) == BATCH_SIZE else None
-    if scope is not None:
-        scope = slots.delete_unused_scopes(session, after=scope, limit=SCOPE_BATCH_SIZE)
-    return None if slot_id is None and scope is None else SlotPosition(slot_id, scope)
 
 
 class PruneTimer:
@@ -289,115 +282,250 @@ CANVAS_LOST = "the canvas that replaced its task did not end within max_run_time
 
 
 def rescue_runs(
-    session: Session, *, now: datetime, node_timeout: timedelta, settings: Settings
+    session: Session,
+    *,
+    now: datetime,
+    node_timeout: timedelta,
+    settings: Settings,
+    part: Part | None = None,
 ) -> EndedAttempts:
     """End the attempts of a batch of runs whose worker is dead, or whose canvas was lost.
 
     A worker is dead if it was replaced or its row is missing, or if it has been stopped or silent
-    for ``node_timeout``.
+    for ``node_timeout``. ``part`` is the part of the lost runs. Raises RefusedBatchError if the
+    database refuses the end of a run.
     """
+    part = part or Part(settings.batch_size)
     lost = unfinished.lock_lost(
         session,
         now=now,
         silent_since=now - node_timeout,
         max_run_time=settings.max_run_time,
-        limit=settings.batch_size,
+        limit=part.limit,
+        except_ids=part.except_ids,
     )
     end = partial(end_attempts, session, now=now, settings=settings)
     waiting = [row for row in lost if row.status == Status.RETRYING]
     running = [row for row in lost if row.status != Status.RETRYING]
-    canvases = end(waiting, reason=CANVAS_LOST)
-    attempts = end(running, reason=WORKER_GONE)
+    with changing(session, lost, part):
+        canvases = end(waiting, reason=CANVAS_LOST)
+        attempts = end(running, reason=WORKER_GONE)
     return EndedAttempts(canvases.count + attempts.count, attempts.rerun_count)
 
 
-def resend_retries(session: Session, *, now: datetime, settings: Settings) -> int:
-    """Make runs pending whose retry the broker has lost, in one batch; return their number."""
-    before = now - settings.resend_after
-    resent = unfinished.resend_retries(session, before=before, now=now, limit=settings.batch_size)
+def resend_retries(
+    session: Session, *, now: datetime, settings: Settings, part: Part | None = None
+) -> int:
+    """Make runs pending whose retry the broker has lost, in one batch; return their number.
+
+    ``part`` and the errors are as in ``rescue_runs``.
+    """
+    part = part or Part(settings.batch_size)
+    late = unfinished.lock_late_retries(
+        session,
+        before=now - settings.resend_after,
+        limit=part.limit,
+        except_ids=part.except_ids,
+    )
+    with changing(session, late, part):
+        resent = unfinished.resend_retries(session, [row.id for row in late], now=now)
     if resent and has_listeners(events.RetriesResent):
         event = events.RetriesResent(count=resent, resend_after=settings.resend_after)
         emit_on_commit(session, event)
     return resent
 
 
+#: The names of duties.
+RESCUE = "rescue"
+PRUNE_RUNS, PRUNE_CHANGES = "prune runs", "prune changes"
+#: The maximum of what outages add to the node timeout, in node timeouts.
+MAX_GRACE = 10
+_MAX_OUTAGES = 100
+
+
+class _Outage(NamedTuple):
+    began_at: datetime
+    ended_at: datetime
+
+
+class Silence:
+    """How long a node may be silent until it counts as dead.
+
+    No node can write a heartbeat during an outage of the database, and each node needs up to one
+    interval of heartbeats after it. This time does not count as silence.
+    """
+
+    def __init__(self, clock: Clock, settings: Settings) -> None:
+        self._clock, self._settings = clock, settings
+        self._outages: deque[_Outage] = deque(maxlen=_MAX_OUTAGES)
+        self._last_contact_at: datetime | None = None
+        self._began_at: datetime | None = None
+        self._is_out = False
+
+    def note_outage(self, now: datetime) -> None:
+        """Note that the database was unreachable since the last contact."""
+        if not self._is_out:
+            # A beat that starts during an outage does not know when it began.
+            began = now - MAX_GRACE * self._settings.node_timeout
+            self._began_at = self._last_contact_at or began
+            self._is_out = True
+
+    def note_contact(self, now: datetime) -> None:
+        """Note that the database answers."""
+        if self._is_out and self._began_at is not None:
+            self._outages.append(_Outage(self._began_at, now))
+        self._is_out, self._last_contact_at = False, now
+
+    def limit(self, now: datetime) -> timedelta:
+        """Return for how long a node that counts as dead has been silent."""
+        timeout = effective_node_timeout(self._clock, self._settings)
+        if timeout == NEVER:
+            return NEVER
+        longest = timeout * (1 + MAX_GRACE)
+        heartbeat = timeout / HEARTBEATS_PER_TIMEOUT
+        for outage in reversed(self._outages):
+            # An end after ``now`` means that the clock was set back.
+            if not timedelta(0) <= now - outage.ended_at < timeout:
+                break
+            timeout += outage.ended_at - outage.began_at + heartbeat
+        return min(timeout, longest)
+
+
+class Done(NamedTuple):
+    """The number of changed runs. ``has_more``: the duty is repeated in the next pass."""
+
+    changed: int
+    has_more: bool = False
+
+
 class Maintenance:
     """The periodic duties of one beat."""
 
     def __init__(
-        self, *, database: Database, termination: Termination, clock: Clock, settings: Settings
+        self,
+        *,
+        database: Database,
+        termination: Termination,
+        clock: Clock,
+        settings: Settings,
+        duties: Duties,
+        left_out_runs: LeftOut[str],
     ) -> None:
         self._database = database
+        self._left_out_runs = left_out_runs
+        batches = partial(
+            Batches[str], database=database, size=settings.batch_size, left_out=left_out_runs
+        )
+        self._rescues, self._resends = batches(), batches()
+        self._duties = duties
         self._termination = termination
         self._clock = clock
         self._settings = settings
         self._interval = settings.node_timeout / RESCUES_PER_NODE_TIMEOUT
-        self._rescued_at: datetime | None = None
-        self._terminated_at: datetime | None = None
+        #: When each duty of the interval was last complete.
+        self._done_at: dict[str, datetime] = {}
         self._already_warned: frozenset[int] = frozenset()
-        #: The database was unreachable, so the heartbeats of other nodes failed as well.
-        self.had_outage = False
-        self._outage_ended_at: datetime | None = None
-        self._cursor = PruneCursor[str]()
+        self._silence = Silence(clock, settings)
         self._reviewed: HeldKey | None = None
+        self._runs = PruneCursor[str]()
         self._changes = ChangeTimer()
-        self._slots = PruneCursor[SlotPosition]()
-        self._zones = PruneTimer()
-        self._has_zones = True
+        self._prunes: Mapping[str, PruneTimer] = {
+            PRUNE_RUNS: self._runs,
+            PRUNE_CHANGES: self._changes,
+        }
+        #: The error of a run that the database has refused to delete in this scan.
+        self._refused_delete: Exception | None = None
+
+    def note_outage(self, now: datetime) -> None:
+        """Note that the database was unreachable, so the heartbeats of all nodes failed."""
+        self._silence.note_outage(now)
 
     def settle_recent(self, now: datetime) -> int:
         """Correct the schedules of runs that ended recently; return the number of these runs."""
-        return self._settle(now, since=now - RECENT)
+        settle = partial(self._settle, since=now - RECENT)
+        return self._duties.run("settle", settle, now=now, default=0)
 
     def _settle(self, now: datetime, *, since: datetime | None = None) -> int:
-        return settle_deferred(
+        settled = settle_deferred(
             self._database,
             now=now,
-            settings=self._settings,
             retry_after=self._interval,
             since=since,
+            except_ids=self._left_out_runs.ids(now),
+        )
+        for end, error in settled.refused.items():
+            self._left_out_runs.add(end, error, now=now)
+        return settled.corrected
+
+    def run_interval(self, now: datetime, *, has_broker: bool) -> int:
+        """Do what is due four times in each dynbeat_node_timeout; return how many runs changed.
+
+        Without a broker, no worker can be asked to end a run.
+        """
+        self._silence.note_contact(now)
+        handled = sum(
+            self._run_if_due(name, work, now)
+            for name, work in (
+                (RESCUE, self._rescue_runs),
+                ("settle", self._settle_all),
+                ("resend retries", self._resend_retries),
+                ("review holds", self._review_holds),
+                ("find unsupported triggers", self._warn_unsupported),
+            )
+        )
+        if has_broker:
+            self._run_if_due("terminate", self._terminate_again, now)
+        return handled
+
+    def _run_if_due(self, name: str, work: Callable[[datetime], Done], now: datetime) -> int:
+        if self._is_within_interval(self._done_at.get(name), now):
+            return 0
+        done = self._duties.run(name, work, now=now, default=None)
+        if done is None:
+            return 0
+        if not done.has_more:
+            self._done_at[name] = now
+        return done.changed
+
+    def _rescue_runs(self, now: datetime) -> Done:
+        rescue = partial(
+            rescue_runs, now=now, node_timeout=self._silence.limit(now), settings=self._settings
         )
 
-    def rescue(self, now: datetime) -> int:
-        """Rescue and resend runs if it is time; return how many runs were changed."""
-        if self._is_within_interval(self._rescued_at, now):
-            return 0
-        rescued = self._rescue_runs(now)
+        def work(part: Part) -> Done:
+            ended = self._database.run(partial(rescue, part=part))
+            return Done(ended.count, has_more=ended.count >= part.limit)
+
+        return self._rescues.run(work, now=now) or Done(0, has_more=True)
+
+    def _settle_all(self, now: datetime) -> Done:
         settled = self._settle(now)
-        resent = self._database.run(partial(resend_retries, now=now, settings=self._settings))
-        self._terminate_again(now)
+        return Done(settled, has_more=settled > 0)
+
+    def _resend_retries(self, now: datetime) -> Done:
+        resend = partial(resend_retries, now=now, settings=self._settings)
+
+        def work(part: Part) -> Done:
+            resent = self._database.run(partial(resend, part=part))
+            return Done(resent, has_more=resent >= part.limit)
+
+        return self._resends.run(work, now=now) or Done(0, has_more=True)
+
+    def _review_holds(self, now: datetime) -> Done:
         self._reviewed = self._database.run(partial(review, now=now, after=self._reviewed))
+        return Done(0)
+
+    def _warn_unsupported(self, now: datetime) -> Done:
         self._already_warned = self._database.read_in_transaction(
             partial(warn_unsupported, now=now, already_warned=self._already_warned)
         )
-        if max(rescued, resent) < self._settings.batch_size and not settled:
-            self._rescued_at = now
-        return rescued + settled + resent
-
-    def _node_timeout(self, now: datetime) -> timedelta:
-        if self.had_outage:
-            self.had_outage, self._outage_ended_at = False, now
-        timeout, ended_at = self._settings.node_timeout, self._outage_ended_at
-        if ended_at is not None and timedelta(0) <= now - ended_at < timeout:
-            return NEVER
-        return effective_node_timeout(self._clock, self._settings)
-
-    def _rescue_runs(self, now: datetime) -> int:
-        node_timeout = self._node_timeout(now)
-        ended = self._database.run(
-            partial(rescue_runs, now=now, node_timeout=node_timeout, settings=self._settings),
-        )
-        return ended.count
+        return Done(0)
 
     def _is_within_interval(self, last: datetime | None, now: datetime) -> bool:
         # A ``now`` before the last time means that the clock was set back.
         return last is not None and timedelta(0) <= now - last < self._interval
 
-    def _terminate_again(self, now: datetime) -> None:
-        # A rescue that has more to do is repeated at once, but workers need time to end runs.
-        if self._is_within_interval(self._terminated_at, now):
-            return
-        self._terminated_at = now
+    def _terminate_again(self, now: datetime) -> Done:
         # Workers may have missed the first request, or beat may have died before it sent the
         # request.
         before, limit = now - self._interval, self._settings.batch_size
@@ -408,72 +536,54 @@ class Maintenance:
             self._database.run(
                 partial(unfinished.note_termination_failure, run_ids=ids, reason=reason)
             )
+        return Done(0)
 
-    @property
-    def next_at(self) -> datetime | None:
-        """When the next rescue or prune is due; None before the first pass."""
-        rescue_at = None if self._rescued_at is None else self._rescued_at + self._interval
-        zones_at = self._zones.next_at if self._has_zones else None
-        prunes = (each.next_at for each in (self._cursor, self._changes, self._slots))
-        times = (rescue_at, zones_at, *prunes)
-        return min((at for at in times if at is not None), default=None)
+    def wait(self, now: datetime) -> timedelta:
+        """Return how long beat may sleep before the next duty."""
+        at = [(name, done_at + self._interval) for name, done_at in self._done_at.items()]
+        at += [
+            (name, timer.next_at)
+            for name, timer in self._prunes.items()
+            if timer.next_at is not None
+        ]
+        waits = (max(at - now, self._duties.wait(name, now)) for name, at in at)
+        return min(waits, default=timedelta.max)
 
     def prune(self, now: datetime) -> None:
-        """Delete a batch of old history, of old changes and of old slots if it is time."""
-        self._prune_runs(now)
-        self._prune_changes(now)
-        self._prune_slots(now)
-
-    def replan_zones(self, now: datetime) -> int:
-        """Plan schedules again after a release of the tz database.
-
-        Return the number of changed schedules. After the start of beat, one read shows whether
-        there is a newer release.
-        """
-        if not self._has_zones or not self._zones.is_due(now):
-            return 0
-        release = tz_release()
-        state = self._database.read(lambda session: store.tz_state(session.connection()))
-        if release is None or state is None or state == store.TzState(release):
-            self._has_zones = False
-            return 0
-        # A late import: beat needs it after an upgrade.
-        from celery_dynbeat.beat.tz_release import replan_batch  # noqa: PLC0415
-
-        settings = self._settings.for_pass()
-        work = partial(replan_batch, now=now, settings=settings, release=release)
-        done = self._database.run(work)
-        self._has_zones = not done.is_done
-        self._zones.next_at = now + (self._interval if done.is_waiting else BATCH_PAUSE)
-        return done.changed
+        """Delete a batch of old history and of old changes if it is time."""
+        for name, work in (
+            (PRUNE_RUNS, self._prune_runs),
+            (PRUNE_CHANGES, self._prune_changes),
+        ):
+            if self._prunes[name].is_due(now):
+                self._duties.run(name, work, now=now, default=None)
 
     def _prune_changes(self, now: datetime) -> None:
-        if not self._changes.is_due(now):
-            return
         older_than = self._settings.audit_retention
         deleted = self._database.run(partial(prune_changes, now=now, older_than=older_than))
         self._changes.advance(deleted, now=now)
         if deleted and has_listeners(events.HistoryPruned):
             emit(events.HistoryPruned(table="change", count=deleted, older_than=older_than))
 
-    def _prune_slots(self, now: datetime) -> None:
-        if not self._slots.is_due(now):
-            return
-        after = self._slots.after
-        # An installation without limits on runs has no slots. It executes only this query.
-        if after is None and self._database.read(runs.has_slots):
-            after = SlotPosition(0, "")
-        if after is not None:
-            after = self._database.run(partial(prune_slots, now=now, after=after))
-        self._slots.advance(after, now=now)
-
     def _prune_runs(self, now: datetime) -> None:
-        if not self._cursor.is_due(now):
-            return
+        # A late import, as in ``prune``.
+        from celery_dynbeat.store.runs import retention  # noqa: PLC0415
+
         older_than = self._settings.history_retention
-        after = self._cursor.after or LOWEST_ID
-        pruned = self._database.run(partial(prune, now=now, older_than=older_than, after=after))
-        self._cursor.advance(pruned.last_id, now=now)
-        if pruned.deleted and has_listeners(events.HistoryPruned):
-            count = pruned.deleted
-            emit(events.HistoryPruned(table="run", count=count, older_than=older_than))
+        after = self._runs.after or LOWEST_ID
+        found = self._database.read_in_transaction(
+            partial(prunable, now=now, older_than=older_than, after=after)
+        )
+        # First, so that a run that the database refuses to delete does not hold up the next ones.
+        self._runs.advance(found.last_id, now=now)
+        counts, refused = self._database.run_in_parts(
+            retention.delete_finished, found.run_ids, in_transaction=True
+        )
+        self._refused_delete = next(iter(refused.values()), self._refused_delete)
+        deleted = sum(counts)
+        if deleted and has_listeners(events.HistoryPruned):
+            emit(events.HistoryPruned(table="run", count=deleted, older_than=older_than))
+        if found.last_id is None and self._refused_delete is not None:
+            # At the end of the scan: a failed duty waits before the next batch.
+            error, self._refused_delete = self._refused_delete, None
+            raise error

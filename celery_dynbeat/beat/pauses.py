@@ -8,13 +8,14 @@ A fire time at or after the end of the pause is not missed. If beat is late, it 
 schedule that the planning time does not reach stays paused, with its end, until the next pass.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.beat.claim import plan_rows, write_plans
+from celery_dynbeat.beat.refused import Part, changing
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.states import Action
 from celery_dynbeat.store.schedules import changes, due
@@ -25,9 +26,22 @@ from celery_dynbeat.telemetry import emit_on_commit, events, has_listeners
 ACTOR = "beat"
 
 
-def end_pauses(session: Session, *, now: datetime, settings: Settings) -> int:
-    """Resume a batch of schedules whose pause has ended; return the number of changed rows."""
-    ended = due.lock_ended_pauses(session, now=now, limit=settings.batch_size)
+def end_pauses(
+    session: Session, *, now: datetime, settings: Settings, part: Part | None = None
+) -> int:
+    """Resume a batch of schedules whose pause has ended; return the number of changed rows.
+
+    ``part`` and the errors are as in ``beat.claim``.
+    """
+    part = part or Part(settings.batch_size)
+    ended = due.lock_ended_pauses(session, now=now, limit=part.limit, except_ids=part.except_ids)
+    with changing(session, [each.schedule for each in ended], part):
+        return _resume(session, ended, now=now, settings=settings)
+
+
+def _resume(
+    session: Session, ended: Sequence[EndedPause], *, now: datetime, settings: Settings
+) -> int:
     # Manual SQL may have resumed a schedule. A quarantined schedule stays quarantined.
     plannable = [each for each in ended if not each.enabled and each.error is None]
     plans = plan_rows(

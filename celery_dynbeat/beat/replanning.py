@@ -13,23 +13,27 @@ that once in an interval, because this reads the links of each calendar.
 
 Only the link changes if the next plan uses the present days anyway: the schedule is paused or
 unplanned, or its next fire time has passed. The next fire time of a due or held schedule has
-passed. Only the link of a finished schedule changes. A schedule in quarantine stays there, unless
-its calendars were the reason. If it is also paused, its error is removed, because the resume plans
-it.
+passed. If it waits for the end of a quiet day, its schedule is due when the present days allow it.
+Only the link of a finished schedule changes. A schedule in quarantine stays there, unless its
+calendars were the reason. If it is also paused, its error is removed, because the resume plans it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
 
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.beat.claim import replan_rows, write_plans
-from celery_dynbeat.common.errors import UnusableCalendarError
+from celery_dynbeat.beat.refused import LeftOut, LeftToNewerError
+from celery_dynbeat.common.errors import InvalidTriggerError, UnusableCalendarError
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.statements import Row
+from celery_dynbeat.planning import Calendars, quiet_calendars, spec_from_row
+from celery_dynbeat.planning.plan import due_at
 from celery_dynbeat.store import calendars
 from celery_dynbeat.store.runs import skips
 from celery_dynbeat.store.schedules import calendars_of, due
@@ -57,30 +61,8 @@ class Replanned:
     position: tuple[int, int] | None
 
 
-def replan_batch(
-    session: Session,
-    *,
-    calendar: Row,
-    after: tuple[int, int],
-    now: datetime,
-    settings: Settings,
-) -> Replanned:
-    """Plan a batch of schedules of a calendar again, beginning after the position ``after``."""
-    waiting = partial(
-        calendars.waiting_ids, session, calendar_id=calendar.id, version=calendar.version
-    )
-    keys = waiting(after=after, limit=BATCH_SIZE)
-    handled = _replan(session, calendar, [key[1] for key in keys], now=now, settings=settings)
-    if len(keys) == BATCH_SIZE:
-        return Replanned(handled, keys[-1])
-    # Other transactions have locked the remaining schedules.
-    if not waiting(after=START, limit=1):
-        _note_in_force(session, calendar, now=now)
-    return Replanned(handled, None)
-
-
 def _replan(
-    session: Session, calendar: Row, ids: Sequence[int], *, now: datetime, settings: Settings
+    session: Session, ids: Sequence[int], *, calendar: Row, now: datetime, settings: Settings
 ) -> int:
     """Plan schedules again, and note that in their links. Return the number of those links."""
     if not ids:
@@ -89,7 +71,7 @@ def _replan(
     rows = [row for row in due.lock_by_ids(session, ids) if is_known(row.trigger_kind)]
     # After the locks. A put() that commits later finds the links with this version.
     days = calendars_of(session, rows)
-    done = _plan(session, calendar, rows, now=now, settings=settings)
+    done = _plan(session, calendar, rows, days, now=now, settings=settings)
     # If manual SQL changed the trigger, it may no longer name the calendar.
     versions = {calendar.id: calendar.version, **{each.id: each.version for each in days.values()}}
     changed = {
@@ -100,7 +82,13 @@ def _replan(
 
 
 def _plan(
-    session: Session, calendar: Row, rows: Sequence[Row], *, now: datetime, settings: Settings
+    session: Session,
+    calendar: Row,
+    rows: Sequence[Row],
+    days: Calendars,
+    *,
+    now: datetime,
+    settings: Settings,
 ) -> Sequence[int]:
     """Plan the locked rows that need it. Return the ids of the rows that are done."""
     needing = [row for row in rows if _needs_plan(row, now)]
@@ -112,11 +100,44 @@ def _plan(
     since = {
         row.id: max(row.updated_at, decided.get(row.id, calendar.updated_at)) for row in needing
     }
-    decisions = replan_rows(session, needing, now=now, settings=settings, since=since)
+    try:
+        decisions = replan_rows(session, needing, now=now, settings=settings, since=since)
+    except LeftToNewerError as left:
+        # Their links keep the older version, for a newer beat.
+        unknown = {each.row.id for each in left.unknown}
+        needing = [row for row in needing if row.id not in unknown]
+        rows = [row for row in rows if row.id not in unknown]
+        decisions = replan_rows(session, needing, now=now, settings=settings, since=since)
     write_plans(session, [each for each in decisions if each.is_change], now=now, settings=settings)
     due.advance(session, [{"id": row.id, "error": None} for row in rows if _waits_for_resume(row)])
+    waiting = [row for row in rows if _waits_for_quiet_end(row, now)]
+    due.advance(session, _due_again(waiting, days, now=now, settings=settings))
     unreached = {row.id for row in needing} - {each.change["id"] for each in decisions}
     return [row.id for row in rows if row.id not in unreached]
+
+
+def _waits_for_quiet_end(row: Row, now: datetime) -> bool:
+    """Return whether a fire time of the row has passed, and may wait for a quiet day."""
+    if row.next_run_at is None or row.next_fire_at is None or row.was_held:
+        return False
+    return bool(quiet_calendars(row.quiet_hours)) and row.next_fire_at <= now < row.next_run_at
+
+
+def _due_again(
+    rows: Sequence[Row], days: Calendars, *, now: datetime, settings: Settings
+) -> Sequence[Mapping[str, Any]]:
+    """Return when the rows are due with the present quiet days."""
+    changes = []
+    for row in rows:
+        try:
+            spec = spec_from_row(row, settings, days)
+            # Not before now, because beat reads the index from its watermark on.
+            at = max(due_at(spec, row.next_fire_at, now=now), now)
+        except InvalidTriggerError:
+            # The claim quarantines it.
+            continue
+        changes.append({"id": row.id, "next_run_at": at})
+    return changes
 
 
 def _waits_for_resume(row: Row) -> bool:
@@ -141,6 +162,11 @@ def _needs_plan(row: Row, now: datetime) -> bool:
 
 
 def _note_in_force(session: Session, calendar: Row, *, now: datetime) -> None:
+    """Note that no schedule waits for the calendar, unless other transactions have locked some."""
+    if calendars.waiting_ids(
+        session, calendar_id=calendar.id, version=calendar.version, after=START, limit=1
+    ):
+        return
     noted = calendars.set_in_force(
         session, calendar_id=calendar.id, version=calendar.version, now=now
     )
@@ -154,8 +180,16 @@ def _note_in_force(session: Session, calendar: Row, *, now: datetime) -> None:
 class Replanning:
     """Plans the schedules of changed calendars in one beat, some in each pass."""
 
-    def __init__(self, *, database: Database, settings: Settings, interval: timedelta) -> None:
+    def __init__(
+        self,
+        *,
+        database: Database,
+        settings: Settings,
+        interval: timedelta,
+        left_out: LeftOut[int],
+    ) -> None:
         self._database, self._settings, self._interval = database, settings, interval
+        self._left_out = left_out
         #: By the id and the version of a calendar: the position in its present round.
         self._positions: dict[tuple[int, int], tuple[int, int]] = {}
         #: The next pass looks at the calendars after this id.
@@ -208,6 +242,21 @@ class Replanning:
         return found
 
     def _replan(self, calendar: Row, *, after: tuple[int, int], now: datetime) -> Replanned:
-        settings = self._settings.for_pass()
-        work = partial(replan_batch, calendar=calendar, after=after, now=now, settings=settings)
-        return self._database.run(work)
+        """Plan a batch of schedules of a calendar again, beginning after the position ``after``.
+
+        Those that the database refuses to change are left out for some time.
+        """
+        read = partial(calendars.waiting_ids, calendar_id=calendar.id, version=calendar.version)
+        keys = self._database.read(partial(read, after=after, limit=BATCH_SIZE))
+        settings, left_out = self._settings.for_pass(), self._left_out.ids(now)
+        handled, refused = self._database.run_in_parts(
+            partial(_replan, calendar=calendar, now=now, settings=settings),
+            [schedule_id for _, schedule_id in keys if schedule_id not in left_out],
+            in_transaction=True,
+        )
+        for row in self._database.read(partial(due.named, schedule_ids=list(refused))):
+            self._left_out.add(row, refused[row.id], now=now)
+        if len(keys) == BATCH_SIZE:
+            return Replanned(sum(handled), keys[-1])
+        self._database.run(partial(_note_in_force, calendar=calendar, now=now))
+        return Replanned(sum(handled), None)

@@ -29,7 +29,7 @@ class Batch(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """The ids of new runs of a request, and those of the runs that do not wait for a slot."""
+    """The ids of new runs of a request, and those of the runs that do not wait for a place."""
 
     run_ids: Sequence[str]
     outgoing: Sequence[OutgoingRun]

@@ -8,14 +8,14 @@
   ends or has run for the maximum run time, as for overlap.
 - A schedule whose runs must not overlap gets one run at a time, while it has no unfinished run.
 - During a hold of everything or of the request's owner, nothing is recorded.
-- The schedules are locked, so that no two transactions make the same run. - A request is cancelled
-  if it has ids or statuses that the API never writes.
+- The schedules are locked, so that no two transactions make the same run.
+- A request is cancelled if it has ids or statuses that the API never writes.
 - A crash leaves what a crash of a claim leaves: nothing, or pending runs that the sweep publishes.
 """
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from sqlalchemy.orm import Session
@@ -31,6 +31,9 @@ from celery_dynbeat.planning.plan import OutgoingRun
 from celery_dynbeat.store import holds, requests
 
 logger = logging.getLogger(__name__)
+
+#: A request whose runs the database refuses is tried again after this time.
+REFUSED_PAUSE = timedelta(minutes=5)
 
 _NEXT_BATCH: Mapping[str, Callable[..., Batch]] = {
     RequestKind.BACKFILL: backfill.next_batch,

@@ -5,9 +5,10 @@
 - If the runs of a schedule must not overlap, its ended runs wait while it has an unfinished run.
   Runs of other schedules do not wait for them, unless MAX_WAITING runs of the request wait. In that
   case, the request does not search for more.
-- Excluded are runs that no longer match, that have a newer rerun, or whose schedule is deleted,
-  paused or quarantined or must not run its task.
-- In a request for all owners, the runs of a held owner wait.
+- Excluded are runs that no longer match, that have a newer rerun, or whose schedule is deleted or
+  must not run its task.
+- In a request for all owners, the runs of a held owner wait. In the quiet hours of their owner,
+  runs wait unless the caller asked otherwise.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,7 @@ from celery_dynbeat.beat.request_batch import (
     unfinished_runs,
     wait,
 )
+from celery_dynbeat.beat.waiting import days_of, is_quiet
 from celery_dynbeat.common.settings import Settings, check_task_allowed
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.db.statements import Row
@@ -65,7 +67,7 @@ def next_batch(session: Session, request: Row, *, now: datetime, settings: Setti
         return wait(now + settings.poll_interval)
     found = _find(session, request, capacity=capacity)
     state = _lock_schedules(
-        session, found.candidates, capacity=capacity, now=now, settings=settings
+        session, request, found.candidates, capacity=capacity, now=now, settings=settings
     )
     selection = _recheck(session, request, select_reruns(found.candidates, state))
     recorded = _record(session, request, selection, state.runnable, now=now, settings=settings)
@@ -116,6 +118,7 @@ def _filter(session: Session, request: Row) -> RerunFilter:
 
 def _lock_schedules(
     session: Session,
+    request: Row,
     candidates: Sequence[Row],
     *,
     capacity: int,
@@ -132,6 +135,9 @@ def _lock_schedules(
     missing = [each for each in ids if each not in present]
     held_owners = holds.ends_of(session, {row.owner for row in rows}, now=now)
     held = {row.id for row in rows if row.owner in held_owners}
+    if not request.ignores_quiet_hours:
+        calendars = days_of(session, (row.quiet_hours for row in rows))
+        held |= {row.id for row in rows if is_quiet(row.quiet_hours, calendars, now=now)}
     runnable = {row.id: row for row in rows if _can_run(row, settings=settings)}
     exclusive = exclusive_schedules(runnable, settings)
     busy = busy_schedules(session, exclusive, now=now, settings=settings)
@@ -149,8 +155,6 @@ def _recheck(session: Session, request: Row, selection: RerunSelection) -> Rerun
 
 
 def _can_run(row: Row, *, settings: Settings) -> bool:
-    if not row.enabled or row.error is not None:
-        return False
     try:
         run_rows.check_payload(row)
         check_task_allowed(settings, owner=row.owner, task=row.task)
@@ -190,6 +194,7 @@ def _record(
             created_at=created_at,
             overdue_at=overdue_at,
             request_id=request.id,
+            ignores_quiet_hours=request.ignores_quiet_hours,
         )
         outgoing.append(run)
         records.append(record)

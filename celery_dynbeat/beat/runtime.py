@@ -5,43 +5,49 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
 from shlex import quote
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import store
+from celery_dynbeat.beat.config_digest import digest_of, entries_digest_of
 from celery_dynbeat.beat.confirms import BackgroundExecutor, InlineExecutor
 from celery_dynbeat.beat.dispatcher import Dispatcher
+from celery_dynbeat.beat.duties import Duties
 from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.broker.refusals import error_summary
 from celery_dynbeat.common.errors import ConfigurationError
-from celery_dynbeat.common.events import Event, set_node_name
+from celery_dynbeat.common.events import Event
+from celery_dynbeat.common.settings import tz_release
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import NodeKind
-from celery_dynbeat.process.context import Context, connect_monitors
-from celery_dynbeat.process.heartbeat import HeartbeatWriter, effective_node_timeout
+from celery_dynbeat.process.context import Context
+from celery_dynbeat.process.heartbeat import HeartbeatWriter
 from celery_dynbeat.store import nodes
 from celery_dynbeat.store.schedules import managed_rows
 
 if TYPE_CHECKING:
-    from celery_dynbeat.alerts.threads import AlertThreads
+    from celery_dynbeat.beat.alerting import AlertDuties
     from celery_dynbeat.beat.config_sync import LeftOut
     from celery_dynbeat.notify import Listener
 
 logger = logging.getLogger(__name__)
+
+#: The name of a duty.
+SYNC = "write beat_schedule"
 
 
 class BeatRuntime:
     """A running beat: dispatcher, publisher, listener and heartbeat.
 
     The constructor needs the database: it checks the tables and writes ``beat_schedule``. It raises
-    ConfigurationError or SchemaError if beat must not run. ``wake`` is called from another thread
-    after a change notification.
+    ConfigurationError or SchemaError if beat must not run. If ``beat_schedule`` cannot be written
+    for another reason, beat sends the schedules that are there, and tries it again. ``wake`` is
+    called from another thread after a change notification.
     """
 
     def __init__(
@@ -58,82 +64,125 @@ class BeatRuntime:
             context.database, name=context.settings.application, now=context.clock.now
         )
         self._context = context
-        self._left_to_sync: LeftOut = {}
-        self._postpone_sync()
-        self._sync()
-        self._publisher = Publisher(context.app, now=context.clock.now, tracer=context.tracer)
-        self.dispatcher = Dispatcher(
-            database=context.database,
-            publisher=self._publisher,
-            clock=context.clock,
-            settings=context.settings,
-            failpoint=failpoint,
-            executor=BackgroundExecutor()
-            if context.database.supports_concurrent_writes
-            else InlineExecutor(),
-            poll_interval=poll_interval,
-            tracer=context.tracer,
-        )
         self._name = f"celerybeat@{socket.gethostname()}:{os.getpid()}"
-        set_node_name(self._name)
+        self._entries_digest = entries_digest_of(context)
         self._heartbeat = HeartbeatWriter(
             database=context.database,
             clock=context.clock,
             kind=NodeKind.BEAT,
             name=self._name,
             timeout=context.settings.node_timeout,
+            entries_digest=self._entries_digest,
+        )
+        # Before the entries are written, so that a beat with older entries does not undo this.
+        self._heartbeat.beat()
+        self._left_to_sync: LeftOut = {}
+        self._is_superseded = False
+        self._has_compared = False
+        self._duties = Duties(context.database)
+        self._run_comparison(waits=True)
+        self._publisher = Publisher(context.app, now=context.clock.now)
+        self.dispatcher = Dispatcher(
+            database=context.database,
+            publisher=self._publisher,
+            clock=context.clock,
+            settings=context.settings,
+            duties=self._duties,
+            failpoint=failpoint,
+            executor=BackgroundExecutor()
+            if context.database.supports_concurrent_writes
+            else InlineExecutor(),
+            poll_interval=poll_interval,
         )
         self._listener: Listener = context.notifier.listener(wake)
         self._listener.start()
-        self._sentry = connect_monitors(context)
         alerts_enabled = context.settings.alerts_enabled
         self._alerts = _start_alerts(context, node=self._name) if alerts_enabled else None
         self._is_frozen = False
         logger.info("beat started", extra={"event": Event.BEAT_STARTED})
 
-    def _sync(self, *, only: "LeftOut | None" = None) -> None:
-        """Write ``beat_schedule``. Entries that were left out are tried again."""
-        if only is not None or not self._context.database.read(self._is_synced):
-            # A late import: it edits schedules with the API, a quarter of the modules of beat.
-            from celery_dynbeat.beat import config_sync  # noqa: PLC0415
+    def _run_comparison(self, *, waits: bool = False) -> None:
+        self._duties.run(
+            SYNC,
+            lambda _: self._compare_entries(waits=waits),
+            now=self._context.clock.now(),
+            default=None,
+        )
 
-            self._left_to_sync = config_sync.sync(self._context, only=only)
+    def _compare_entries(self, *, waits: bool) -> None:
+        """Write ``beat_schedule`` if this beat has the newest entries, and the rows have others.
+
+        Of the living beats, those whose entries were first seen last have the newest ones. When
+        they have been gone for dynbeat_node_timeout, another beat writes its entries again.
+        """
+        is_start = not self._has_compared
+        # First, so that an error of each try delays one pass in an interval and not each pass.
+        self._postpone_comparison()
+        clock, settings = self._context.clock, self._context.settings
+        newer = partial(
+            nodes.has_newer_entries,
+            name=self._name,
+            silent_since=clock.now() - settings.node_timeout,
+            counts_stopped=not is_start,
+        )
+        was_superseded = self._is_superseded
+        self._is_superseded = self._context.database.read(newer)
+        if self._is_superseded:
+            if not was_superseded:
+                logger.warning(
+                    "a running beat has newer entries of beat_schedule; those of this beat are"
+                    " not written: end this beat, or restart it with the newer release",
+                    extra={"event": Event.CONFIG_SUPERSEDED},
+                )
+        elif is_start:
+            if not self._context.database.read(self._is_synced):
+                self._sync(waits=waits)
+        elif was_superseded or self._has_other_writer():
+            self._sync(waits=waits)
+        elif self._left_to_sync:
+            self._sync(only=self._left_to_sync, waits=waits)
+        self._has_compared = True
+        # Now it is known whether entries are left.
+        self._postpone_comparison()
+
+    def _postpone_comparison(self) -> None:
+        interval = self._heartbeat.interval
+        if self._left_to_sync:
+            interval = self._context.settings.poll_interval
+        self._compare_at = time.monotonic() + interval.total_seconds()
+
+    def _has_other_writer(self) -> bool:
+        """Return whether a beat with other entries has written the rows."""
+        written = self._context.database.read(
+            lambda session: store.get_entries_digest(session.connection())
+        )
+        return written not in {None, self._entries_digest}
+
+    def _sync(self, *, only: "LeftOut | None" = None, waits: bool) -> None:
+        """Write ``beat_schedule``. Entries that were left out are tried again."""
+        # A late import: it edits schedules with the API, a quarter of the modules of beat.
+        from celery_dynbeat.beat import config_sync  # noqa: PLC0415
+
+        self._left_to_sync = config_sync.sync(self._context, only=only, waits=waits)
 
     def _is_synced(self, session: Session) -> bool:
         """Return whether ``beat_schedule`` is in the database, as a sync would write it."""
         rows = managed_rows(session)
         if not rows and not self._context.beat_schedule:
             return True
-        # A late import: without entries and rows of entries, beat compares nothing.
-        from celery_dynbeat.beat.config_digest import digest_of  # noqa: PLC0415
-
         recorded = store.get_beat_schedule(session.connection())
         return recorded is not None and recorded == digest_of(self._context, rows)
 
-    def _postpone_sync(self) -> None:
-        self._sync_at = time.monotonic() + self._context.settings.poll_interval.total_seconds()
-
-    def _sync_again(self) -> None:
-        # First, so that an error of each try delays one pass in an interval and not each pass.
-        self._postpone_sync()
-        clock, settings = self._context.clock, self._context.settings
-        silent_since = clock.now() - effective_node_timeout(clock, settings)
-        newer = partial(nodes.has_newer_beat, name=self._name, silent_since=silent_since)
-        # A newer beat also tries them. Its entries may differ.
-        if not self._context.database.read(newer):
-            self._sync(only=self._left_to_sync)
-
     def run_pass(self) -> timedelta:
         """Make a pass and update the heartbeat; return how long beat may sleep."""
-        if self._left_to_sync and time.monotonic() >= self._sync_at:
-            self._sync_again()
+        if time.monotonic() >= self._compare_at:
+            self._run_comparison()
         try:
             pause = self.dispatcher.run_pass()
-        except SQLAlchemyError:
-            # The heartbeat would also fail.
-            raise
         except Exception as error:
-            self._beat(error=error_summary(error))
+            # During an outage of the database, the heartbeat would also fail.
+            if not self._context.database.is_outage(error):
+                self._beat(error=error_summary(error))
             raise
         self._heartbeat.note_progress()
         self._beat()
@@ -141,7 +190,8 @@ class BeatRuntime:
         return pause
 
     def _beat(self, *, error: str | None = None) -> None:
-        outages = self._publisher.outages.report()
+        others = [] if self._alerts is None else self._alerts.report()
+        outages = self._publisher.outages.report([*self.dispatcher.report(), *others])
         self._heartbeat.beat(error=error, notifier=self._listener.transport, outages=outages)
 
     def _freeze_once(self) -> None:
@@ -163,8 +213,6 @@ class BeatRuntime:
         self._publisher.close()
         self.dispatcher.close()
         self._heartbeat.deregister()
-        if self._sentry is not None:
-            self._sentry.close()
         logger.info("beat stopped", extra={"event": Event.BEAT_STOPPED})
 
 
@@ -185,6 +233,11 @@ def ensure_application(
     recorded = database.read(lambda session: store.application_name(session.connection()))
     if recorded is None and name is not None:
         recorded = _record_application(database, name=name, now=now)
+    release = tz_release()
+    if recorded is not None and release is not None:
+        database.run(
+            lambda session: store.record_tz_release(session.connection(), release, only_first=True)
+        )
     if recorded is None:
         logger.warning(
             "the application has no name, so a beat of another application could start on these"
@@ -229,23 +282,10 @@ def _refuse_application(url: str, *, recorded: str, name: str | None) -> NoRetur
     raise ConfigurationError(msg)
 
 
-def _start_alerts(context: Context, *, node: str) -> "AlertThreads":
-    """Start the threads that evaluate alerts and send messages."""
+def _start_alerts(context: Context, *, node: str) -> "AlertDuties":
     # A late import: a beat without alerts does not load it.
-    from celery_dynbeat.alerts.threads import AlertThreads  # noqa: PLC0415
+    from celery_dynbeat.beat.alerting import AlertDuties  # noqa: PLC0415
 
-    def send_task(name: str, kwargs: Mapping[str, Any], task_id: str) -> None:
-        # Beat reads no result: the result back end would keep it, or beat would subscribe to it.
-        context.app.send_task(
-            name, kwargs=dict(kwargs), task_id=task_id, retry=False, ignore_result=True
-        )
-
-    threads = AlertThreads(
-        database=context.database,
-        clock=context.clock,
-        settings=context.settings,
-        node=node,
-        send_task=send_task,
-    )
-    threads.start()
-    return threads
+    alerts = AlertDuties(context, node=node)
+    alerts.start()
+    return alerts

@@ -14,7 +14,6 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from billiard.process import current_process
 from celery import Celery
 from celery.beat import Scheduler
 from celery.utils.log import LoggingProxy
@@ -30,7 +29,7 @@ with collector_paused():
     from celery_dynbeat.broker.refusals import error_summary
     from celery_dynbeat.common.clock import BackOff
     from celery_dynbeat.common.errors import ConfigurationError, SchemaError
-    from celery_dynbeat.common.settings import ports_in_force
+    from celery_dynbeat.common.settings import port_in_force
     from celery_dynbeat.telemetry import emit, events, has_listeners
 
 if TYPE_CHECKING:
@@ -140,12 +139,12 @@ class DatabaseScheduler(Scheduler):
         """Start to count at the first pass: metrics must also show a beat without a database."""
         if self._has_started:
             return
-        ports = ports_in_force(self._context.settings.metrics_port).beat
-        if ports and not _is_embedded():
+        port = port_in_force(self._context.settings.metrics_port)
+        if port is not None:
             # A late import: without the setting, beat has no metrics.
             from celery_dynbeat.metrics import switch  # noqa: PLC0415
 
-            self._metrics = switch.start_beat(self._context, ports=ports)
+            self._metrics = switch.start_beat(self._context, port=port)
         self._has_started = True
 
     def _started_runtime(self) -> BeatRuntime:
@@ -187,11 +186,6 @@ def _emit_ended(
             exception=error,
         )
         emit(event)
-
-
-def _is_embedded() -> bool:
-    """Return whether ``celery worker -B`` runs this beat. The endpoint of the worker counts it."""
-    return "Beat" in {current_process().name, threading.current_thread().name}
 
 
 def _restore_stderr() -> None:

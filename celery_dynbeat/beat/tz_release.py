@@ -1,35 +1,20 @@
-"""Plan schedules again after a release of the tz database.
+"""Plan schedules again after a release of the tz database: ``dynbeat replan``.
 
-A beat that starts with a newer release than the schedules were planned with plans them again, once:
-
-    newer release       -> record it, start at the first id
-    a batch of ids      -> the schedules in it whose next fire time has changed, then the position
-    rows that are locked -> left out; their ids are stored
-    the last id         -> the rows that were locked, until none of them is
-
-The row of the application has the release and the position, and each batch locks it. So several
-beats share the work, and a crash loses at most one batch. Only a newer release starts this: beats
-with different releases do not undo each other's work.
-
-A fire time moves to the nearest one with the new release. If that one has passed, it is due at
-once, and ``catch_up`` decides. A daily schedule therefore neither loses the run of a day nor runs
-twice.
+A fire time moves to the nearest one with the release of this process. If that one has passed, it is
+due at once, and ``catch_up`` decides. A daily schedule therefore neither loses the run of a day nor
+runs twice.
 
 A fire time that has passed is not moved: it is due, or it waits for a hold or for quiet hours. A
 schedule without a next run is planned by the release of the process that resumes it.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, cast
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import store
-from celery_dynbeat.beat.fairness import PlanningTime
 from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.planning import (
     Calendars,
@@ -40,100 +25,48 @@ from celery_dynbeat.planning import (
     without,
 )
 from celery_dynbeat.planning.plan import MICROSECOND, due_at
-from celery_dynbeat.store import TzState
+from celery_dynbeat.process.context import Context
 from celery_dynbeat.store.runs import skips
 from celery_dynbeat.store.schedules import calendars_of, due
 from celery_dynbeat.store.schedules.due import DueSchedule
 
-logger = logging.getLogger(__name__)
-
+#: The schedules that one transaction locks and plans.
+BATCH_SIZE = 50
 #: A release moves a fire time back by at most this time.
 _LONGEST_MOVE = timedelta(days=1)
-#: Beat reads no further ids while so many schedules are locked.
-MAX_LOCKED = 1_000
 
 
 class Batch(NamedTuple):
-    """The result of one batch. ``is_waiting`` means that only locked rows are left for now."""
+    """The number of changed schedules, and the ids of those that others have locked."""
 
     changed: int
-    is_done: bool
-    is_waiting: bool = False
+    locked: Sequence[int]
 
 
-def replan_batch(session: Session, *, now: datetime, settings: Settings, release: str) -> Batch:
-    """Plan the next batch of schedules again with ``release``, the release of this process."""
-    connection = session.connection()
-    state = store.lock_tz_state(connection)
-    if state is None:
-        return Batch(0, is_done=False, is_waiting=True)
-    if state.release is None:
-        # The first beat: the schedules were planned with the present releases.
-        store.set_tz_state(connection, TzState(release))
-        return Batch(0, is_done=True)
-    if is_newer(release, state.release):
-        state = TzState(release, after_id=0)
-    if state.release != release or state.after_id is None:
-        return Batch(0, is_done=True)
-    size = settings.batch_size
-    is_full = len(state.locked_ids) >= MAX_LOCKED
-    following = () if is_full else due.ids_after(session, after=state.after_id, limit=size)
-    is_end = len(following) < size
-    again = state.locked_ids[:size] if is_end else ()
-    ids = [*again, *following]
-    rows = {row.id: row for row in due.lock_zoned(session, ids, now=now)}
-    # Beat or an application has locked the others, or they need no new plan.
-    locked = set(due.zoned_ids(session, ids, now=now)) - rows.keys()
-    changes, unplanned = _changes(session, list(rows.values()), now=now, settings=settings)
-    due.advance(session, changes)
-    reached = {each for each in ids if unplanned is None or each < unplanned}
-    after_id = max((each for each in following if each in reached), default=state.after_id)
-    left = [each for each in ids if each <= after_id and (each in locked or each not in reached)]
-    locked_ids = (*state.locked_ids[len(again) :], *left)
-    is_end = is_end and unplanned is None
-    is_done = is_end and not is_full and not locked_ids
-    store.set_tz_state(
-        connection, TzState(release, None if is_done else after_id, tuple(locked_ids))
+def replan_batch(
+    session: Session, context: Context, ids: Sequence[int], *, zone: str | None, now: datetime
+) -> Batch:
+    """Plan these schedules again. With ``zone``, only those that depend on this zone change."""
+    rows = due.lock_zoned(session, ids, now=now)
+    locked = set(due.zoned_ids(session, ids, now=now)) - {row.id for row in rows}
+    wanted = [row for row in rows if zone is None or _may_depend_on(row, zone)]
+    skipped = skips.of_rows(session, wanted, now=now)
+    calendars, settings = calendars_of(session, wanted), context.settings.for_pass()
+    planned = (
+        _change(row, skipped.get(row.id, ()), calendars, now=now, settings=settings)
+        for row in wanted
     )
-    if changes:
-        logger.info(
-            "%s schedules were planned again with release %s of the tz database",
-            len(changes),
-            release,
-            extra={"event": Event.ZONES_REPLANNED, "schedules": len(changes), "release": release},
-        )
-    return Batch(len(changes), is_done=is_done, is_waiting=is_end)
+    changes = [change for change in planned if change is not None]
+    due.advance(session, changes)
+    earliest = min((each["next_run_at"] for each in changes if each["next_run_at"]), default=None)
+    if earliest is not None:
+        context.notify_beat(session, next_run_at=earliest, now=now)
+    return Batch(len(changes), sorted(locked))
 
 
-def is_newer(release: str, other: str) -> bool:
-    """Return whether a release such as 2026b follows another release."""
-    return _order(release) > _order(other)
-
-
-def _order(release: str) -> tuple[str, int, str]:
-    # After 2026z comes 2026za.
-    return release[:4], len(release), release
-
-
-def _changes(
-    session: Session, rows: Sequence[DueSchedule], *, now: datetime, settings: Settings
-) -> tuple[Sequence[Mapping[str, Any]], int | None]:
-    """Return the changed columns of the rows, and the id of the first row that is not planned.
-
-    The planning time does not reach that row. None means that all rows are planned.
-    """
-    skipped = skips.of_rows(session, rows, now=now)
-    calendars = calendars_of(session, rows)
-    planning_time = PlanningTime(batch_size=settings.batch_size)
-    changes: list[Mapping[str, Any]] = []
-    for row in rows:
-        if not planning_time.has_time_for(row.owner):
-            return changes, row.id
-        change = _change(row, skipped.get(row.id, ()), calendars, now=now, settings=settings)
-        if change is not None:
-            changes.append(change)
-        planning_time.add_row(row.owner)
-    return changes, None
+def _may_depend_on(row: DueSchedule, zone: str) -> bool:
+    """Return whether the row, a part of its trigger or its quiet hours can name the zone."""
+    return zone == row.timezone or zone in row.trigger_spec or row.quiet_hours is not None
 
 
 def _change(

@@ -52,8 +52,8 @@ HEADER_DEFERRALS = "dynbeat_deferrals"
 
 #: Characters of an owner and of a name.
 _NAME_LENGTH = 255
-#: Characters of an instant, and of a trace in the W3C format with what later versions add.
-_INSTANT_LENGTH, _TRACE_LENGTH = 64, 128
+#: Characters of an instant.
+_INSTANT_LENGTH = 64
 #: Characters of a retry policy. The longest has about 140.
 _RETRY_LENGTH = 256
 #: The largest count that each database stores, less one for the next attempt.
@@ -148,11 +148,6 @@ def schedule_of(request: Any) -> tuple[str, str]:
 def origin_of(request: Any) -> str:
     """Return the origin in the headers of a run."""
     return _text_in(request, HEADER_ORIGIN, _NAME_LENGTH) or "schedule"
-
-
-def traceparent_of(request: Any) -> str | None:
-    """Return the trace that the message carries, or None."""
-    return _text_in(request, "traceparent", _TRACE_LENGTH)
 
 
 def attempt_of(request: Any) -> int | None:

@@ -57,6 +57,13 @@ class Kind(StrEnum):
     EXCHANGE = "exchange"
     #: Code of Celery or of the application raises when it publishes this task.
     TASK = "task"
+    #: A duty that fails, and a row that beat leaves out. Both are only in reports.
+    DUTY = "duty"
+    ROW = "row"
+
+
+#: The kinds of what cannot be published.
+PUBLISHING = (Kind.QUEUE, Kind.EXCHANGE, Kind.TASK)
 
 
 class Scope(NamedTuple):
@@ -222,13 +229,14 @@ class Outages:
             return None
         return _after_retry(outage, now)
 
-    def report(self) -> str | None:
-        """Return the open outages as JSON, oldest first, or None when there are none."""
-        if not self._open:
+    def report(self, others: "Sequence[ReportedOutage]" = ()) -> str | None:
+        """Return ``others`` and the open outages as JSON, oldest first, or None without any."""
+        if not self._open and not others:
             return None
         self.expire()
-        oldest = sorted(self._open.values(), key=lambda outage: outage.since)[:MAX_REPORTED]
-        return json.dumps([_entry_of(outage) for outage in oldest]) if oldest else None
+        oldest = sorted(self._open.values(), key=lambda outage: outage.since)
+        entries = [*others, *map(_entry_of, oldest)][:MAX_REPORTED]
+        return json.dumps([each._asdict() for each in entries]) if entries else None
 
     def expire(self) -> None:
         """Close the outages without a refusal for FORGET_AFTER after their ``retry_at``."""
@@ -263,10 +271,10 @@ class ReportedOutage(NamedTuple):
     error: str
 
 
-def _entry_of(outage: Outage) -> dict[str, str]:
+def _entry_of(outage: Outage) -> ReportedOutage:
     scope = outage.scope
     since = outage.since.isoformat(timespec="seconds")
-    return ReportedOutage(str(scope.kind), scope.name, since, outage.error)._asdict()
+    return ReportedOutage(str(scope.kind), scope.name, since, outage.error)
 
 
 def parse_report(report: str | None) -> Sequence[ReportedOutage]:

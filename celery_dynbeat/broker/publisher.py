@@ -43,7 +43,6 @@ from celery_dynbeat.planning.plan import OutgoingRun
 
 if TYPE_CHECKING:
     from celery_dynbeat.broker.publisher_confirms import ConfirmingChannel
-    from celery_dynbeat.tracing.run_tracer import RunTracer
 
 #: Messages of one pipeline. More are not faster, and the pipeline holds commands and responses.
 PIPELINE_SIZE = 250
@@ -86,19 +85,6 @@ class PublishResult:
         self.unknown |= part.unknown
 
 
-def unsent(published: PublishResult) -> dict[str, str]:
-    """Return why runs of a batch were not sent, by run id.
-
-    The result does not contain texts of exceptions, which can contain arguments.
-    """
-    return {
-        **dict.fromkeys(published.refused, "the message was refused"),
-        **{run_id: f"delayed until {at}" for run_id, at in published.delayed.items()},
-        **dict.fromkeys(published.declined, "the application did not send the message"),
-        **dict.fromkeys(published.unknown, "the broker did not confirm the message"),
-    }
-
-
 class RunPublisher(Protocol):
     """The broker operations that beat calls. ``Publisher`` implements them over kombu."""
 
@@ -132,19 +118,11 @@ class RunPublisher(Protocol):
 class Publisher:
     """Publishes runs on its own broker connection, for one thread.
 
-    ``now`` is the clock for ``expires_after``. Beat passes the database's clock. If ``tracer`` is
-    None, there are no traces.
+    ``now`` is the clock for ``expires_after``. Beat passes the database's clock.
     """
 
-    def __init__(
-        self,
-        app: Celery,
-        *,
-        now: Callable[[], datetime] | None = None,
-        tracer: "RunTracer | None" = None,
-    ) -> None:
+    def __init__(self, app: Celery, *, now: Callable[[], datetime] | None = None) -> None:
         self._app = app
-        self._tracer = tracer
         self._now: Callable[[], datetime] = now or app.now
         self.outages = Outages(self._now)
         self._errors: Counter[Scope] = Counter()
@@ -420,7 +398,7 @@ class Publisher:
 
     def _new_sender(self) -> MessageSender:
         driver_type = self._broker.connection.transport.driver_type
-        return MessageSender(self._app, now=self._now, driver_type=driver_type, tracer=self._tracer)
+        return MessageSender(self._app, now=self._now, driver_type=driver_type)
 
     def _send(
         self,

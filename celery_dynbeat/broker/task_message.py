@@ -39,7 +39,6 @@ from celery_dynbeat.planning.plan import OutgoingRun
 
 if TYPE_CHECKING:
     from celery_dynbeat.broker.message_copies import MessageCopy
-    from celery_dynbeat.tracing.run_tracer import RunTracer
 
 #: Seconds. RabbitMQ stores the time to live in 32 bits, in milliseconds (49 days), and refuses a
 #: message with a longer one. The sweep resends the run of a message that expired early.
@@ -95,20 +94,11 @@ class _SendOptions(NamedTuple):
 class MessageSender:
     """Sends the runs of one batch.
 
-    ``now`` is the clock for ``expires_after``. ``driver_type`` comes from the kombu transport. If
-    ``tracer`` is None, there are no traces.
+    ``now`` is the clock for ``expires_after``. ``driver_type`` comes from the kombu transport.
     """
 
-    def __init__(
-        self,
-        app: Celery,
-        *,
-        now: Callable[[], datetime],
-        driver_type: str,
-        tracer: "RunTracer | None" = None,
-    ) -> None:
+    def __init__(self, app: Celery, *, now: Callable[[], datetime], driver_type: str) -> None:
         self._app = app
-        self._tracer = tracer
         self._now = now
         self._driver_type = driver_type
         self._amqp = app.amqp
@@ -153,21 +143,6 @@ class MessageSender:
         expiry by the database's clock, because Celery's ``expires`` uses the clock of the worker's
         host. Raises NotPublishedError when an overridden method returned without a message.
         """
-        if self._tracer is None:
-            self._send_untraced(producer, run)
-            return
-        queue = self._traced_queue(run)
-        with self._tracer.publishing(run, queue=queue, system=self._driver_type):
-            self._send_untraced(producer, run)
-
-    def _traced_queue(self, run: OutgoingRun) -> str | None:
-        try:
-            return self.queue(run)
-        except RoutingError:
-            # The send raises it again.
-            return None
-
-    def _send_untraced(self, producer: Producer, run: OutgoingRun) -> None:
         if self.is_overridden(run.task):
             self._call_application(producer, run)
         elif run.options and self._is_delayed_by_broker(run):
@@ -286,8 +261,6 @@ class MessageSender:
     def _headers(self, run: OutgoingRun) -> dict[str, Any]:
         headers = run_headers(run)
         headers[HEADER_SENT_AT] = self._batch_sent_at or self._now().isoformat()
-        if self._tracer is not None:
-            self._tracer.inject(headers)
         return headers
 
     def _call_application(self, producer: Producer, run: OutgoingRun) -> None:

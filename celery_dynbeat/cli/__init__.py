@@ -28,10 +28,6 @@ class LazyGroup(DYMGroup):
             "rename:rename",
             "Give a schedule another name.",
         ),
-        "move": (
-            "move:move",
-            "Give a schedule with its history to another owner.",
-        ),
         "pause": ("pausing:pause", "Stop a schedule until it is resumed, or until an instant."),
         "resume": (
             "pausing:resume",
@@ -40,11 +36,14 @@ class LazyGroup(DYMGroup):
         "skip": ("skipping:skip", "Skip one fire time of a schedule."),
         "unskip": ("skipping:unskip", "Restore a skipped fire time before it passes."),
         "hold": ("holds:hold", "Stop the schedules of one owner, or of all owners."),
-        "release": ("holds:release", "End the actor's hold."),
-        "holds": ("holds:holds", "List the holds in force with their actors and reasons."),
+        "release": ("holds:release", "End the hold of an owner, or the hold of all owners."),
+        "holds": (
+            "holds:holds",
+            "List the holds in force with their reasons, and what they hold.",
+        ),
         "quiet-hours": (
             "quiet_hours:quiet_hours",
-            "Set, show or clear the weekly quiet hours of an owner or a group.",
+            "Set, show or clear the quiet hours of an owner.",
         ),
         "usage": (
             "usage:usage",
@@ -66,7 +65,7 @@ class LazyGroup(DYMGroup):
             "Delete a schedule, and revoke its runs that have not started.",
         ),
         "runs": ("runs:runs", "List runs, newest fire time first."),
-        "show-run": ("runs:show_run", "Show one run, with its arguments and its traceback."),
+        "show-run": ("runs:show_run", "Show one run, with its errors and its traceback."),
         "next": (
             "next_runs:next_runs",
             "List the next fire times of a schedule, or forecast runs.",
@@ -76,7 +75,6 @@ class LazyGroup(DYMGroup):
             "List, show, write and delete shared calendars.",
         ),
         "changes": ("changes:changes", "List who changed what and why, newest first."),
-        "restore": ("restore:restore", "Restore a schedule as it was before an edit."),
         "apply": ("apply:apply_file", "Make the stored schedules match FILE (YAML or JSON)."),
         "export": ("export:export", "Write the schedules as YAML, or as JSON with --json."),
         "import": (
@@ -89,20 +87,15 @@ class LazyGroup(DYMGroup):
             "Count the failed and lost runs by task and error.",
         ),
         "alerts": ("alerts:alerts", "List the open alerts, oldest first."),
-        "ack": (
-            "alerts:acknowledge",
-            "Acknowledge open alerts, so that no message reports them again.",
-        ),
-        "snooze": ("alerts:snooze", "Send no messages about open alerts until a given time."),
-        "alert-targets": (
-            "alerts:alert_targets",
-            "List the alert targets and the states of their messages.",
-        ),
         "test-alert": (
             "alerts:test_alert",
-            "Send a test message to an alert target or to an owner.",
+            "Send a test message to each URL of dynbeat_alert_urls.",
         ),
         "prune": ("prune:prune_now", "Delete old history and old changes now."),
+        "replan": (
+            "replan:replan",
+            "Plan schedules again: new tz database, or new dynbeat_quiet_hours.",
+        ),
         "status": ("status:status", "Show the health of the installation."),
         "schema": ("schema:schema", "Create and check the tables."),
         "flower": ("flower:flower", "Start Flower with pages for schedules, runs and beats."),

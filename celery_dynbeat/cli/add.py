@@ -63,7 +63,7 @@ def _show_only(invocation: Invocation, name: str, fields: Mapping[str, Any]) -> 
         fire_times = invocation.mine.upcoming(name, session=session)
     text = f"{invocation.label(name)} can be added"
     shown = [
-        ", ".join(filter(None, (invocation.time(each.at), each.quiet_note))) for each in fire_times
+        ", ".join(filter(None, (invocation.time(each.at), each.wait_note))) for each in fire_times
     ]
     times = "; next: ".join(["", *shown[:1]])
     result = {**info.to_dict(), "id": None, "next": [each.at.isoformat() for each in fire_times]}

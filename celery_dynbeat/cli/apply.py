@@ -15,11 +15,9 @@ from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import actor_options, yes_option
 from celery_dynbeat.cli.declarations.applying import Edit, InvalidDeclarationsError, apply
 from celery_dynbeat.cli.declarations.document import DeclaredFile, declared_file
-from celery_dynbeat.cli.declarations.source import DeclarationError, read
+from celery_dynbeat.cli.declarations.source import MAX_LENGTH, DeclarationError, read
 from celery_dynbeat.common.text import counted, escape
 
-#: Characters. A file of 50,000 schedules is smaller.
-MAX_LENGTH = 20_000_000
 _SIGNS = {"create": ("+", "green"), "update": ("~", "yellow"), "delete": ("-", "red")}
 _DONE = {"create": "created", "update": "updated", "delete": "deleted", "keep": "unchanged"}
 
@@ -87,9 +85,6 @@ def _read(file: TextIO, *, owner: str | None) -> DeclaredFile:
     except OSError as error:
         message = f"cannot be read: {error.strerror}"
         raise DeclarationError(message, file=name, line=None, field=None) from error
-    if len(text) > MAX_LENGTH:
-        message = f"longer than {MAX_LENGTH:,} characters; split it by owner or tag"
-        raise DeclarationError(message, file=name, line=None, field=None)
     return declared_file(read(text, file=name), owner=owner)
 
 

@@ -5,7 +5,7 @@ import click
 from celery_dynbeat.api.typed_text import TypedInstant
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
-from celery_dynbeat.cli.base.options import edit_options, name_argument
+from celery_dynbeat.cli.base.options import edit_options, name_argument, now_option
 from celery_dynbeat.cli.base.parameter_types import Instant, Number
 from celery_dynbeat.cli.waiting import end_request
 from celery_dynbeat.common.text import MAX_REQUEST_BATCH
@@ -33,6 +33,7 @@ from celery_dynbeat.common.text import MAX_REQUEST_BATCH
     show_default=True,
     help="The maximum number of unfinished runs at any time.",
 )
+@now_option
 @edit_options
 @click.option("--wait", is_flag=True, help="Wait until all runs have ended.")
 def backfill(
@@ -42,6 +43,7 @@ def backfill(
     since: TypedInstant,
     until: TypedInstant | None,
     batch_size: int,
+    now: bool,
     wait: bool,
 ) -> None:
     """Run a schedule for its past fire times that have no run.
@@ -52,6 +54,10 @@ def backfill(
     first = invocation.instant(since)
     assert first is not None  # noqa: S101 - --since is required
     info = invocation.mine.backfill(
-        name, since=first, until=invocation.instant(until) or invocation.now, batch_size=batch_size
+        name,
+        since=first,
+        until=invocation.instant(until) or invocation.now,
+        batch_size=batch_size,
+        now=now,
     )
     end_request(invocation, info, wait=wait)

@@ -8,14 +8,14 @@ import click
 from celery_dynbeat.api import BulkResult
 from celery_dynbeat.cli.base.errors import FAILED
 from celery_dynbeat.cli.base.invocation import Invocation
-from celery_dynbeat.cli.base.options import combined
+from celery_dynbeat.cli.base.options import combined, owner_prefix_option
 from celery_dynbeat.cli.base.progress import progress
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.states import State
 from celery_dynbeat.common.text import counted, described_owner
 
 #: The options, for an error.
-FILTER_OPTIONS = "--state, --tag, --task or --name-prefix"
+FILTER_OPTIONS = "--state, --tag, --task, --name-prefix or --owner-prefix"
 filter_options = combined(
     click.option(
         "--state",
@@ -27,20 +27,21 @@ filter_options = combined(
     click.option(
         "--name-prefix", metavar="TEXT", help="Select all schedules whose names begin with TEXT."
     ),
+    owner_prefix_option,
 )
 all_option = click.option(
     "--all",
     "everything",
     is_flag=True,
-    help="Select all schedules of the owner, of the group, or of all owners.",
+    help="Select all schedules of the owner, or of all owners.",
 )
 _WORDS = {"state": "the state", "tag": "the tag", "task": "the task", "name_prefix": "the prefix"}
 _PARTICIPLES = {"pause": "paused", "resume": "resumed", "delete": "deleted"}
 
 
 def given_filters(filters: Mapping[str, str | None]) -> Mapping[str, str]:
-    """Return the filters of a command line that are not None and not empty."""
-    return {name: value for name, value in filters.items() if value}
+    """Return the filters of a command line that are given; the call refuses an empty one."""
+    return {name: value for name, value in filters.items() if value is not None}
 
 
 def select(
@@ -77,7 +78,7 @@ def edit_many(
     expected = None
     if not invocation.yes:
         filters = {name: value for name, value in matching.items() if name != "everything"}
-        found = invocation.group_calls.count(**filters)
+        found = invocation.calls.count(**filters)
         what = f"{found} {'schedule' if str(found) == '1' else 'schedules'}{which}"
         if not found.count and found.exact and invocation.can_ask:
             nothing = _as_dict(BulkResult(), done)
@@ -101,7 +102,9 @@ def edit_many(
 def _which(invocation: Invocation, matching: Mapping[str, Any]) -> str:
     parts = [f"{_WORDS[name]} {value!r}" for name, value in matching.items() if name in _WORDS]
     words = f" with {', '.join(parts)}" if parts else ""
-    owner = invocation.owner
+    owner, prefix = invocation.owner, matching.get("owner_prefix")
+    if prefix is not None:
+        return f"{words} of the owners that begin with {prefix!r}"
     return f"{words} of {'all owners' if owner is None else described_owner(owner)}"
 
 

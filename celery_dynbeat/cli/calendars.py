@@ -1,9 +1,9 @@
 """``dynbeat calendars list|show|put|delete``: the shared calendars of the application."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import Any, BinaryIO, TextIO
+from typing import Any, TextIO
 
 import click
 
@@ -15,16 +15,11 @@ from celery_dynbeat.cli.base.options import actor_options
 from celery_dynbeat.cli.base.pages import pages
 from celery_dynbeat.common.text import MAX_PAGE_SIZE, shorten
 
-#: This is larger than any file of 2,000 dates, and than any file that the API accepts.
+#: This is larger than any file of 2,000 dates and notes.
 _MAX_FILE = 2_000_000
 
 
 def _days(info: CalendarInfo) -> str:
-    if info.trigger is not None:
-        days = info.trigger.describe(info.timezone)
-        if info.trigger.needs_zone and info.timezone is None:
-            days = f"{days.removesuffix(', UTC')}, in the zone of each schedule"
-        return f"days of: {days}"
     return "1 date" if len(info.dates) == 1 else f"{len(info.dates):,} dates"
 
 
@@ -32,7 +27,6 @@ COLUMNS = (
     Column("name", width=16),
     Column("days", _days, width=16),
     Column("weekend", lambda info: ",".join(info.weekend), optional=True),
-    Column("timezone", optional=True),
     Column("version"),
     time_column("updated_at"),
     Column("updated_by", optional=True),
@@ -75,28 +69,17 @@ def show(invocation: Invocation, *, name: str) -> None:
     "put",
     examples=(
         "calendars put holidays-de --dates-file holidays.txt",
-        "calendars put holidays-de --ics holidays.ics",
-        "calendars put sundays --trigger '0 0 * * sun' --reason 'shops are closed'",
+        "calendars put holidays-ae --dates-file holidays.txt --weekend fri,sat",
     ),
 )
 @_name
 @click.option(
     "--dates-file",
-    type=click.File("r"),
+    required=True,
+    type=click.File("r", encoding="utf-8-sig"),
     metavar="FILE",
-    help="A file with one date in each line, such as 2026-12-25. - reads standard input.",
-)
-@click.option(
-    "--ics",
-    type=click.File("rb"),
-    metavar="FILE",
-    help="An iCalendar file. - reads standard input.",
-)
-@click.option(
-    "--trigger", metavar="TEXT", help="Each day on which this trigger fires, such as '0 0 * * sun'."
-)
-@click.option(
-    "--timezone", metavar="ZONE", help="The zone of the trigger, and of events at a time of day."
+    help="A file with one date in each line, such as `2026-12-25 # Christmas Day`. - reads standard"
+    " input.",
 )
 @click.option(
     "--weekend",
@@ -109,25 +92,18 @@ def put(
     invocation: Invocation,
     *,
     name: str,
-    dates_file: TextIO | None,
-    ics: BinaryIO | None,
-    trigger: str | None,
+    dates_file: TextIO,
     weekend: str | None,
     **given: Any,
 ) -> None:
     """Create a calendar, or replace its days.
 
-    Give one of --dates-file, --ics and --trigger. An added day takes effect immediately. A removed
-    day takes effect for a schedule when beat has planned the schedule again. In a file of dates,
-    the text after # is a comment.
+    An added day takes effect immediately. A removed day takes effect for a schedule when beat has
+    planned the schedule again. In the file, the text after # is the note of the date.
     """
-    if [dates_file, ics, trigger].count(None) != 2:  # noqa: PLR2004 - one of three is given
-        raise click.UsageError("give one of --dates-file, --ics and --trigger", invocation.context)
     info = invocation.dynbeat.calendars.put(
         name,
-        dates=None if dates_file is None else _dates(dates_file),
-        ics=None if ics is None else ics.read(_MAX_FILE),
-        trigger=trigger,
+        dates=_dates(dates_file),
         weekend=None if weekend is None else [day for day in weekend.split(",") if day],
         **given,
     )
@@ -153,14 +129,18 @@ for _each in (list_calendars, show, put, delete):
     calendars.add_command(_each)
 
 
-def _dates(file: TextIO) -> Sequence[date]:
-    dates = []
-    for number, line in enumerate(file.read(_MAX_FILE).splitlines(), start=1):
-        text = line.partition("#")[0].strip()
+def _dates(file: TextIO) -> Mapping[date, str]:
+    dates = dict[date, str]()
+    try:
+        content = file.read(_MAX_FILE)
+    except UnicodeDecodeError:
+        raise click.UsageError(f"{file.name} is not UTF-8") from None
+    for number, line in enumerate(content.splitlines(), start=1):
+        text, _, note = (part.strip() for part in line.partition("#"))
         if not text:
             continue
         try:
-            dates.append(date.fromisoformat(text))
+            dates[date.fromisoformat(text)] = note
         except ValueError:
             rule = "it must be a date such as 2026-12-25"
             raise click.UsageError(
@@ -174,7 +154,7 @@ def _lines(invocation: Invocation, info: CalendarInfo) -> Sequence[str]:
     in_force = "not yet" if info.in_force_at is None else invocation.time(info.in_force_at)
     return [
         f"calendar {info.name}: version {info.version}, {_days(info)}",
-        *(f"  {day.isoformat()} {day:%a}" for day in info.dates),
+        *(f"  {day.isoformat()} {day:%a} {note}".rstrip() for day, note in info.dates.items()),
         f"weekend: {', '.join(info.weekend) or 'none'}",
         f"updated: {invocation.time(info.updated_at)}{by}",
         f"in force for all schedules: {in_force}",

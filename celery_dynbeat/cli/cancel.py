@@ -19,7 +19,6 @@ from celery_dynbeat.common.text import MAX_CANCELLED, counted, described_owner
     examples=(
         "cancel 01a203ec-f449-7a5a-aa02-b03ca0cb18fc",
         "cancel --all --name digest --owner user:42 --reason 'wrong template'",
-        "cancel --all --owner org:7/ --reason 'contract ended'",
         "cancel --all --all-owners --task mail.send --since 2h --yes",
     ),
 )
@@ -64,9 +63,8 @@ def cancel(invocation: Invocation, *, run_ids: Sequence[str], is_all: bool, **fi
     if is_all:
         _cancel_all(invocation, **filters)
         return
-    calls = invocation.group_calls if invocation.owner_given else invocation.schedules
     for run_id in run_ids:
-        run = calls.cancel_run(run_id)
+        run = invocation.run_calls.cancel_run(run_id)
         invocation.output.done(f"cancelled run {run.id} of schedule {run.name!r}", run.to_dict())
 
 
@@ -87,7 +85,7 @@ def _cancel_all(
             return
         most = f", at most {limit:,} of them" if not found.exact or found.count > limit else ""
         invocation.confirm(f"Cancel {runs} of {whose}{words}{most}?")
-    number = invocation.group_calls.cancel_runs(status=statuses, limit=limit, **filters)
+    number = invocation.calls.cancel_runs(status=statuses, limit=limit, **filters)
     more = "; more may match: repeat the command" if number == limit else ""
     invocation.output.done(f"cancelled {counted(number, 'run')}{more}", _done(number))
 

@@ -1,6 +1,5 @@
 """``dynbeat changes``: the audit."""
 
-import json
 from typing import Any
 
 import click
@@ -14,30 +13,6 @@ from celery_dynbeat.cli.base.options import complete_names, owners_option, page_
 from celery_dynbeat.cli.base.parameter_types import Instant
 from celery_dynbeat.common.states import Action
 
-
-def _changed(change: ChangeInfo) -> str:
-    """Return the changed fields: ``jitter: 5.0 -> null``. A new or deleted schedule has none."""
-    before, after = change.before or {}, change.after or {}
-    if change.before is None:
-        is_creation = change.action in {Action.CREATE, Action.RESTORE}
-        return "" if is_creation else _listed(after)
-    if change.after is None:
-        return ""
-    return "; ".join(
-        f"{field}: {_text(before.get(field))} -> {_text(after.get(field))}"
-        for field in {**before, **after}
-        if field != "version"
-    )
-
-
-def _listed(values: Any) -> str:
-    return "; ".join(f"{field}: {_text(value)}" for field, value in values.items())
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
 COLUMNS = (
     time_column("changed_at"),
     owner_column(),
@@ -45,9 +20,7 @@ COLUMNS = (
     Column("action", width=10),
     Column("actor", width=8),
     Column("reason", width=12, optional=True),
-    Column("changed", _changed, width=20, optional=True),
-    # For `dynbeat restore`.
-    Column("id", width=6),
+    Column("changed", lambda each: each.text, width=20, optional=True),
 )
 
 
@@ -88,8 +61,7 @@ def changes(
     If you pass NAME, the command lists the edits of one schedule. --json contains the values before
     and after the edit, with the keys of `dynbeat show --json`. If an edit concerns all owners, its
     owner is * in piped output and null in --json. If it concerns one owner as a whole, its name is
-    empty. If --owner is a group, such as org:7/, the edits of the first 50 owners by name come
-    first.
+    empty.
     """
     if name is not None and invocation.owner is None:
         raise click.UsageError("NAME and --all-owners cannot be combined", invocation.context)
@@ -100,6 +72,6 @@ def changes(
     }
 
     def fetch(cursor: str | None) -> Page[ChangeInfo]:
-        return invocation.group_calls.changes(name, after=cursor, **filters)
+        return invocation.calls.changes(name, after=cursor, **filters)
 
     invocation.show_pages(COLUMNS, fetch, after=after, all_pages=all_pages, name=name)

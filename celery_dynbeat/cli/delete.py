@@ -7,7 +7,7 @@ from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import actor_options, complete_names, owners_option, yes_option
 from celery_dynbeat.cli.base.progress import progress
 from celery_dynbeat.cli.bulk import FILTER_OPTIONS, edit_many, filter_options, given_filters
-from celery_dynbeat.common.text import counted, described_owner, is_group
+from celery_dynbeat.common.text import counted, described_owner
 
 
 @command(
@@ -18,14 +18,13 @@ from celery_dynbeat.common.text import counted, described_owner, is_group
         "delete --tag import:django-celery-beat --all-owners",
         "delete --state finished --name-prefix trial- --owner user:42",
         "delete --all-of-owner --owner user:42 --erase-history --reason 'account closed'",
-        "delete --all-of-owner --owner org:7/ --erase-history --reason 'contract ended'",
     ),
 )
 @click.argument("name", required=False, shell_complete=complete_names)
 @click.option(
     "--all-of-owner",
     is_flag=True,
-    help="Delete all schedules, holds and quiet hours of the owner, or of a group such as org:7/.",
+    help="Delete all schedules, holds and quiet hours of the owner.",
 )
 @filter_options
 @click.option(
@@ -46,9 +45,9 @@ def delete(
 ) -> None:
     """Delete a schedule, and revoke its runs that have not started. Its history is kept.
 
-    If you pass --state, --tag, --task or --name-prefix, the command deletes all matching schedules,
-    after asking for confirmation. With these options, and with --erase-history, it commits each
-    batch separately. If the command is interrupted, repeat it.
+    If you pass --state, --tag, --task, --name-prefix or --owner-prefix, the command deletes all
+    matching schedules, after asking for confirmation. With these options, and with
+    --erase-history, it commits each batch separately. If the command is interrupted, repeat it.
     """
     matching = given_filters(filters)
     if [name is None, not all_of_owner, not matching].count(False) != 1:
@@ -57,7 +56,7 @@ def delete(
     if erase_history and not all_of_owner:
         raise click.UsageError("--erase-history needs --all-of-owner")
     if matching:
-        edit_many(invocation, "delete", invocation.group_calls.delete_many, matching)
+        edit_many(invocation, "delete", invocation.calls.delete_many, matching)
         return
     if invocation.all_owners:
         raise click.UsageError(f"--all-owners needs a filter: {FILTER_OPTIONS}")
@@ -76,25 +75,10 @@ def _delete_all(invocation: Invocation, *, erase_history: bool) -> None:
         raise click.UsageError("--all-of-owner needs --owner; '' is the application itself")
     owner = invocation.owner or ""
     history = " and their history" if erase_history else ""
-    if is_group(owner):
-        deleted = _delete_group(invocation, owner, history=history)
-    else:
-        invocation.confirm(f"Delete all schedules of owner {owner!r}{history}?")
-        with progress("rows deleted") as advance:
-            deleted = invocation.schedules.delete_owner(
-                owner, erase_history=erase_history, progress=advance
-            )
+    invocation.confirm(f"Delete all schedules of owner {owner!r}{history}?")
+    with progress("rows deleted") as advance:
+        deleted = invocation.schedules.delete_owner(
+            owner, erase_history=erase_history, progress=advance
+        )
     text = f"deleted {counted(deleted, 'schedule')} of {described_owner(owner)}{history}"
     invocation.output.done(text, {"ok": True, "deleted": deleted})
-
-
-def _delete_group(invocation: Invocation, group: str, *, history: str) -> int:
-    of_group = invocation.schedules.for_group(group)
-    # Schedules that are created while the operator reads the question are not confirmed.
-    number = of_group.usage().schedules
-    what = f"{counted(number, 'schedule')} of all owners of group {group!r}"
-    invocation.confirm(f"Delete {what}{history}?")
-    with progress("rows deleted") as advance:
-        return of_group.delete_owners(
-            erase_history=bool(history), expected=number, progress=advance
-        )

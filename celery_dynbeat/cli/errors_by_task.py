@@ -1,5 +1,7 @@
 """``dynbeat errors``: the failed runs by task and error."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from celery_dynbeat.api.typed_text import TypedInstant
@@ -9,25 +11,41 @@ from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import complete_owners
 from celery_dynbeat.cli.base.parameter_types import Instant
 
+if TYPE_CHECKING:
+    from celery_dynbeat.insights.statistics.failures import FailureGroup
+
+
+def _names(group: "FailureGroup") -> str:
+    """Return some of the schedules: ``user:7/digest, user:8/digest and 40 more``."""
+    more = group.schedules - len(group.names)
+    return ", ".join(group.names) + (f" and {more:,} more" if more else "")
+
+
 COLUMNS = (
     Column("count", width=6),
     Column("task", width=16),
     Column("error", width=24),
-    Column("schedules", width=9),
-    Column("owners", width=6),
-    time_column("first_at", optional=True),
+    Column("names", _names, width=16),
+    Column("schedules", width=9, optional=True),
+    Column("owners", width=6, optional=True),
+    time_column("first_at"),
     time_column("last_at"),
 )
 
 
-@command("errors", columns=COLUMNS, examples=("errors", "errors --since 1h --owner user:42"))
+@command(
+    "errors",
+    columns=COLUMNS,
+    examples=("errors --all-owners", "errors --since 1h --owner user:42"),
+)
 @click.option(
     "--owner",
     default=None,
     shell_complete=complete_owners,
     metavar="OWNER",
-    help="Only runs of OWNER, or of a group such as org:7/. Default: all owners.",
+    help="Only runs of OWNER. Default: all owners.",
 )
+@click.option("--all-owners", is_flag=True, help="Runs of all owners, which is the default.")
 @click.option("--task", metavar="TASK", help="Only runs of this task.")
 @click.option(
     "--since",
@@ -42,9 +60,10 @@ def errors(
 ) -> None:
     """Count the failed and lost runs by task and error.
 
-    The most frequent error comes first. Errors whose first lines differ only in numbers are counted
-    together. The command searches at most the newest 10,000 runs, and prints a note if there may be
-    more. The owners of a group have equal shares of this number, for at most 200 owners.
+    The most frequent error comes first. Errors whose first lines differ only in numbers, UUIDs and
+    hexadecimal ids are counted together. A run whose rerun has succeeded is not counted. first_at
+    and last_at are fire times within the searched time. The command searches at most the newest
+    10,000 runs, and prints a note if there may be more.
     """
     # The help of the command imports no database.
     from celery_dynbeat.insights.statistics.failures import failures  # noqa: PLC0415

@@ -5,16 +5,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from celery_dynbeat.api.typed_text import TypedInstant
 from celery_dynbeat.cli.base.cells import plain
 from celery_dynbeat.cli.base.columns import Column, state_style, time_column
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import name_argument, owner_option
-from celery_dynbeat.cli.base.parameter_types import Number
+from celery_dynbeat.cli.base.parameter_types import Instant, Number
 from celery_dynbeat.common.text import escape
 
 if TYPE_CHECKING:
-    from celery_dynbeat.insights.explain.explanation import Explanation
+    from celery_dynbeat.api.results.explanation import Explanation
 
 _RUNS = (
     time_column("fire_time", lambda each: each.run.scheduled_for),
@@ -34,12 +35,17 @@ _NODES = (
 
 @command(
     "explain",
-    examples=("explain digest", "explain digest --owner user:42 --json"),
+    examples=("explain digest", "explain digest --owner user:42 --at 09:00"),
     exit_statuses="0: success, even if the schedule does not run. 1: the schedule was not found,"
     " or the database reported an error. 2: the command line is invalid.",
 )
 @name_argument
 @owner_option
+@click.option(
+    "--at",
+    type=Instant(-1),
+    help="Explain the fire time at this time, such as 09:00 (the last one), or 2h (ago).",
+)
 @click.option(
     "--count",
     type=Number(least=1, most=100),
@@ -47,18 +53,19 @@ _NODES = (
     show_default=True,
     help="How many last fire times and next fire times to show.",
 )
-def explain_schedule(invocation: Invocation, *, name: str, count: int) -> None:
+def explain_schedule(
+    invocation: Invocation, *, name: str, at: TypedInstant | None, count: int
+) -> None:
     """Explain why a schedule ran or did not run.
 
     The first line states the cause, and the second line states the fix. The output then lists the
     last fire times with their results, the next fire times, the beats, and the workers that
     consume the queue. With --json, the cause is a fixed code, such as "no_worker_for_queue".
-    """
-    from celery_dynbeat.insights.explain.collect import explain  # noqa: PLC0415
 
-    found = explain(
-        invocation.dynbeat, owner=invocation.owner or "", name=name, run_count=count, count=count
-    )
+    With --at, the first line is about the fire time in that minute. It comes from the history and
+    the audit: who paused, held, skipped or edited the schedule, and why.
+    """
+    found = invocation.mine.explain(name, at=invocation.instant(at), count=count)
     output = invocation.output
     if output.as_json:
         output.done("", found.to_dict())

@@ -11,7 +11,6 @@ from celery_dynbeat.api.typed_text import TypedInstant
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import combined
 from celery_dynbeat.cli.base.parameter_types import (
-    AlertRule,
     Duration,
     Instant,
     Json,
@@ -103,6 +102,11 @@ field_options = combined(
         help="The time after which a run that has not started expires.",
     ),
     click.option(
+        "--finish-within",
+        type=Duration(),
+        help="The time from the fire time after which an unfinished run is an alert.",
+    ),
+    click.option(
         "--on-lost", type=click.Choice(ON_LOST), help="What to do if the worker of a run dies."
     ),
     click.option(
@@ -115,13 +119,6 @@ field_options = combined(
         type=RetryPolicy(),
         help="How to retry a failed run, such as 3 or 'times=3, delay=5m, factor=2'. 0 means"
         " never.",
-    ),
-    click.option(
-        "--alert",
-        "alerts",
-        type=AlertRule(),
-        multiple=True,
-        help="An alert rule, such as after_failures=3 or late_after=2m. Can be repeated.",
     ),
     click.option("--ping-url", metavar="URL", help="The URL to which workers report each run."),
     click.option("--description", metavar="TEXT", help="A description for people."),
@@ -190,8 +187,6 @@ def _as_json(text: str) -> Any:
 def fields_from(invocation: Invocation, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that the command line sets."""
     fields = {key: value for key, value in given.items() if value is not None and value != ()}
-    if "alerts" in fields:
-        fields["alerts"] = dict(fields["alerts"])
     convert: Mapping[type, Callable[[Any], Any]] = {TypedInstant: invocation.instant, tuple: list}
     return {key: convert.get(type(value), _same)(value) for key, value in fields.items()}
 

@@ -24,6 +24,8 @@ COLUMNS = (
     Column("reason", width=20),
     time_column("created_at"),
     time_column("until_at"),
+    Column("schedules", width=9),
+    Column("waiting_runs", width=12),
 )
 #: Neither is the default, because an operator who stops the wrong schedules during an incident
 #: loses time.
@@ -33,7 +35,7 @@ scope_options = combined(
         default=None,
         shell_complete=complete_owners,
         metavar="OWNER",
-        help='The owner, or a group such as org:7/. "" is the application itself.',
+        help='The owner. "" is the application itself.',
     ),
     click.option("--all-owners", is_flag=True, help="Select all schedules of all owners."),
 )
@@ -49,7 +51,6 @@ def _check_scope(invocation: Invocation) -> None:
     examples=(
         "hold --all-owners --reason 'database migration'",
         "hold --owner user:42 --reason 'ticket 12' --until 2h",
-        "hold --owner org:7/ --reason 'unpaid invoice'",
     ),
 )
 @scope_options
@@ -66,20 +67,19 @@ def _check_scope(invocation: Invocation) -> None:
 def hold(invocation: Invocation, *, until: TypedInstant | None) -> None:
     """Stop the schedules of one owner, or of all owners.
 
-    If --owner is a group, such as org:7/, the hold stops the schedules of all owners whose names
-    begin with it. The hold ends with `dynbeat release` or at --until. Runs that are already
-    recorded still start, and `dynbeat run` still works. A paused schedule stays paused. After the
-    hold, the catch_up policy decides which missed fire times are sent. Each actor can have only one
-    hold of an owner, so a second hold changes the reason and the end of the first one. On a
+    The hold ends with `dynbeat release` or at --until. Runs that are already recorded still start,
+    and `dynbeat run` is refused. A paused schedule stays paused. After the hold, the catch_up
+    policy decides which missed fire times are sent. There is only one hold of an owner, and one of
+    all owners, so a second hold replaces the reason, the end and the actor of the first one. On a
     terminal, --all-owners asks for confirmation.
     """
     _check_scope(invocation)
     if invocation.owner is None and invocation.can_ask:
         invocation.confirm("This stops all schedules of all owners.")
-    info = invocation.group_calls.hold(reason=invocation.reason, until=invocation.instant(until))
+    info = invocation.calls.hold(reason=invocation.reason, until=invocation.instant(until))
     end = f" until {invocation.time(info.until_at)}" if info.until_at else ""
     invocation.output.done(f"held {_scope(invocation)}{end}", info.to_dict())
-    if invocation.owner is not None and not invocation.group_calls.list(limit=1).items:
+    if invocation.owner is not None and not invocation.calls.list(limit=1).items:
         invocation.output.note(
             f"{_scope(invocation)}: there are no schedules yet. The hold also stops later ones."
         )
@@ -87,30 +87,25 @@ def hold(invocation: Invocation, *, until: TypedInstant | None) -> None:
 
 @command(
     "release",
-    examples=("release --all-owners", "release --owner user:42 --all-actors"),
-    exit_statuses="0: success. 1: there is no such hold, only other actors have one, or the "
-    "database reported an error. 2: the command line is invalid.",
-    is_list=True,
+    examples=("release --all-owners", "release --owner user:42 --reason 'ticket 12 is solved'"),
+    exit_statuses="0: success. 1: there is no such hold, or the database reported an error. "
+    "2: the command line is invalid.",
 )
 @scope_options
 @actor_option
 @reason_option
-@click.option("--all-actors", is_flag=True, help="Also end the holds of other actors.")
-def release(invocation: Invocation, *, all_actors: bool) -> None:
-    """End the actor's hold.
+def release(invocation: Invocation) -> None:
+    """End the hold of an owner, or the hold of all owners.
 
     --all-owners ends the hold of all owners. Holds of single owners stay in force.
     """
     _check_scope(invocation)
-    ended = invocation.group_calls.release(all_actors=all_actors)
-    if not ended:
+    ended = invocation.calls.release()
+    if ended is None:
         invocation.refuse(f"there is no hold of {_scope(invocation)}; `dynbeat holds` lists all")
-    if invocation.output.as_json:
-        invocation.show(COLUMNS, ended)
-        return
-    by = ", ".join(each.actor or "(no actor)" for each in ended)
-    invocation.output.line(f"released {_scope(invocation)}: held by {by}")
-    for left in invocation.group_calls.holds() if invocation.owner is not None else ():
+    by = ended.actor or "(no actor)"
+    invocation.output.done(f"released {_scope(invocation)}: held by {by}", ended.to_dict())
+    for left in invocation.calls.holds() if invocation.owner is not None else ():
         invocation.output.note(f"still held: {described(left, invocation)}")
 
 
@@ -122,12 +117,13 @@ def release(invocation: Invocation, *, all_actors: bool) -> None:
     help="Only holds in force for OWNER. Default: all holds.",
 )
 def holds(invocation: Invocation) -> None:
-    """List the holds in force with their actors and reasons.
+    """List the holds in force with their reasons, and what they hold.
 
-    The oldest hold comes first. If a hold stops all owners, its owner is * in piped output and null
-    in --json.
+    The columns schedules and waiting_runs count the schedules that a hold stops and the runs that
+    wait for its end, up to 10,000+. The oldest hold comes first. If a hold stops all owners, its
+    owner is * in piped output and null in --json.
     """
-    calls = invocation.group_calls
+    calls = invocation.calls
     fetched = pages(lambda after: calls.holds(limit=MAX_PAGE_SIZE, after=after))
     invocation.show(COLUMNS, [each for page in fetched for each in page], hidden=())
 

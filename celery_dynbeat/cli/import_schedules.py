@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -13,7 +12,6 @@ from celery_dynbeat.cli.base.garbage import collecting_rarely
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import combined, edit_options
 from celery_dynbeat.cli.base.progress import progress
-from celery_dynbeat.importing.crontab_file import CrontabSource, decoded_lines
 from celery_dynbeat.importing.found import Source
 from celery_dynbeat.importing.owners import owner_function
 from celery_dynbeat.importing.results import Outcome, Result
@@ -25,7 +23,7 @@ from celery_dynbeat.importing.sql.layouts import (
 )
 
 if TYPE_CHECKING:
-    from celery_dynbeat.importing.write_back import WritableSource
+    from celery_dynbeat.importing.sql.source import DjangoSource
     from celery_dynbeat.importing.writing import Importer
 
 _STYLES = {"create": "green", "update": "yellow", "advance": "yellow", "pause": "yellow"}
@@ -102,7 +100,6 @@ url_argument = click.argument("url", envvar="DYNBEAT_IMPORT_URL", required=False
 
 
 table_options = combined(
-    back_options,
     click.option("--schema", metavar="SCHEMA", help="The schema of the tables."),
     click.option(
         "--naive-timezone",
@@ -121,9 +118,9 @@ def import_schedules() -> None:
     a schedule cannot be imported. A second import overwrites everything that differs from the
     source, including edits of the task, its arguments or its trigger that you have made here.
 
-    --back works in the other direction. It writes to the old scheduler what has run here, so that
-    the old beat sends no run twice when it starts again. It does not write the definitions of
-    schedules.
+    For django-celery-beat, --back works in the other direction. It writes to the old tables what
+    has run here, so that the old beat sends no run twice when it starts again. It does not write
+    the definitions of schedules.
     """
 
 
@@ -139,6 +136,7 @@ def import_schedules() -> None:
 )
 @url_argument
 @import_options
+@back_options
 @table_options
 def django_celery_beat(invocation: Invocation, **given: Any) -> None:
     """Import the tasks of django-celery-beat from a database URL.
@@ -160,7 +158,6 @@ def django_celery_beat(invocation: Invocation, **given: Any) -> None:
 )
 @url_argument
 @import_options
-@back_options
 @click.option(
     "--key-prefix",
     help="The prefix of RedBeat's keys. Default: the redbeat_key_prefix setting, or else redbeat:",
@@ -172,8 +169,8 @@ def redbeat(
     """Import the entries of celery-redbeat from a Redis URL.
 
     If you omit the URL, the command uses the Redis server from the application's RedBeat settings,
-    including sentinels and clusters. In this case, celery-redbeat must be installed. Unless you
-    pass --back, Redis is only read.
+    including sentinels and clusters. In this case, celery-redbeat must be installed. Redis is only
+    read.
     """
     # Late imports, here and below: help opens no database.
     from celery_dynbeat.importing.redbeat.source import RedBeatSource  # noqa: PLC0415
@@ -199,8 +196,7 @@ def redbeat(
 def sqlalchemy_celery_beat(invocation: Invocation, **given: Any) -> None:
     """Import the tasks of sqlalchemy-celery-beat from a database URL.
 
-    --schema is the value of the beat_schema setting. Unless you pass --back, the tables are only
-    read.
+    --schema is the value of the beat_schema setting. The tables are only read.
     """
     _import_tables(invocation, SQLALCHEMY_CELERY_BEAT, **given)
 
@@ -218,95 +214,12 @@ def celery_sqlalchemy_scheduler(invocation: Invocation, **given: Any) -> None:
     """Import tasks of celery-sqlalchemy-scheduler from a database URL.
 
     Instants without a time zone are read in the time zone of the application, unless
-    --naive-timezone names another one. Unless you pass --back, the tables are only read.
+    --naive-timezone names another one. The tables are only read.
     """
     _import_tables(invocation, CELERY_SQLALCHEMY_SCHEDULER, **given)
 
 
-@command(
-    "beat-schedule",
-    examples=(
-        "import beat-schedule --schedule-file /var/run/celerybeat-schedule --apply",
-        "import beat-schedule --owner team:1 --apply",
-    ),
-    exit_statuses=_STATUSES,
-    columns=_COLUMNS,
-)
-@import_options
-@click.option(
-    "--schedule-file",
-    type=click.Path(path_type=Path),
-    help="The schedule file of the old celery beat, which contains the last run times. "
-    "It is a pickle, so import it only if you trust it.",
-)
-def beat_schedule(
-    invocation: Invocation,
-    *,
-    schedule_file: Path | None,
-    owner_from: str | None,
-    **given: Any,
-) -> None:
-    """Import the entries of beat_schedule, with their progress.
-
-    If you omit --owner, the entries stay in beat_schedule. Beat stores them as schedules itself,
-    and the import adds their last run times. If you pass --owner, the entries become schedules of
-    the owner, and you must then remove them from beat_schedule. Stop the old beat first, because it
-    locks its file.
-    """
-    from celery_dynbeat.importing.beat_schedule import BeatScheduleSource  # noqa: PLC0415
-
-    source = BeatScheduleSource(invocation.dynbeat.context, path=schedule_file)
-    moves = bool(invocation.owner or owner_from)
-    run(invocation, source, owner_from=owner_from, keeps_entries=not moves, **given)
-
-
-@command(
-    "crontab",
-    examples=(
-        "import crontab /etc/crontab --system --task proj.run_command --timezone Europe/Berlin",
-        "import crontab - --task proj.run_command --apply",
-    ),
-    exit_statuses=_STATUSES,
-    columns=_COLUMNS,
-)
-@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
-@import_options
-@click.option("--task", metavar="TASK", help="The task that receives each command as its argument.")
-@click.option("--system", is_flag=True, help="Read the sixth field as a user, as in /etc/crontab.")
-@click.option(
-    "--timezone",
-    metavar="ZONE",
-    help="The time zone of lines without CRON_TZ. Default: the owner's.",
-)
-def crontab(
-    invocation: Invocation,
-    *,
-    file: str,
-    task: str | None,
-    system: bool,
-    timezone: str | None,
-    **given: Any,
-) -> None:
-    """Import the lines of a crontab file, or of stdin with -.
-
-    The task receives the command as its argument and the variables above the line as `environment`.
-    If you pass --system, it also receives the user as `user`.
-    """
-    if timezone is not None:
-        invocation.load_zone(timezone)
-    source = CrontabSource(_lines(file), task, system=system, timezone=timezone)
-    run(invocation, source, **given)
-
-
-def _lines(file: str) -> Iterator[str]:
-    with click.open_file(file, "rb") as stream:
-        yield from decoded_lines(stream.read())
-
-
-_COMMANDS = (
-    *(django_celery_beat, redbeat, sqlalchemy_celery_beat, celery_sqlalchemy_scheduler),
-    *(beat_schedule, crontab),
-)
+_COMMANDS = (django_celery_beat, redbeat, sqlalchemy_celery_beat, celery_sqlalchemy_scheduler)
 for _each in _COMMANDS:
     import_schedules.add_command(_each)
 
@@ -344,33 +257,27 @@ def run(
     *,
     applies: bool,
     owner_from: str | None,
-    keeps_entries: bool = True,
     if_empty: str = "check which source is read",
     back: bool = False,
     without_hold: bool = False,
 ) -> None:
     """Import the schedules of ``source``, and print the results.
 
-    With ``keeps_entries``, an entry of beat_schedule in the source stays an entry. ``if_empty`` is
-    the advice for a source without schedules.
+    ``if_empty`` is the advice for a source without schedules.
     """
-    from celery_dynbeat.importing import managed  # noqa: PLC0415
     from celery_dynbeat.importing.write_back import WriteBack  # noqa: PLC0415
     from celery_dynbeat.importing.writing import Importer  # noqa: PLC0415
 
-    entries = managed.entries(invocation.dynbeat.context) if keeps_entries else {}
-    context, owner_of = (
-        invocation.dynbeat.context,
-        owner_function(owner_from, default=invocation.owner or ""),
-    )
+    context = invocation.dynbeat.context
+    owner_of = owner_function(owner_from, default=invocation.owner or "")
     importer: Importer
     if back:
         if applies and not without_hold:
             _check_stopped(invocation)
-        target = cast("WritableSource", source) if applies else None
-        importer = WriteBack(context, source.package, owner_of, managed=entries, target=target)
+        target = cast("DjangoSource", source) if applies else None
+        importer = WriteBack(context, source.package, owner_of, target=target)
     else:
-        importer = Importer(context, source.package, owner_of, dry_run=not applies, managed=entries)
+        importer = Importer(context, source.package, owner_of, dry_run=not applies)
     totals = _Totals(_WRITTEN_BACK if back else _DONE)
     title = "writing" if applies and back else "importing" if applies else "reading"
     with progress(title) as advance, collecting_rarely():
@@ -389,7 +296,7 @@ def run(
 
 def _check_stopped(invocation: Invocation) -> None:
     """Refuse to write back while beat sends, or has recorded runs that it must still send."""
-    from celery_dynbeat.store.alerts.checks import is_everything_held  # noqa: PLC0415
+    from celery_dynbeat.store.holds import is_everything_held  # noqa: PLC0415
 
     now = invocation.now
     if not invocation.dynbeat.context.read(

@@ -11,7 +11,7 @@ from celery_dynbeat.api import Page, ScheduleInfo
 from celery_dynbeat.cli.base.columns import Column
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
-from celery_dynbeat.cli.base.options import owners_option, page_options
+from celery_dynbeat.cli.base.options import owner_prefix_option, owners_option, page_options
 from celery_dynbeat.cli.schedule_columns import SCHEDULES
 from celery_dynbeat.common.states import State
 
@@ -64,7 +64,7 @@ def _columns(invocation: Invocation) -> Sequence[Column]:
     columns=SCHEDULES,
     examples=(
         "list --owner user:42 --name-prefix rep",
-        "list --owner org:7/ --state failing",
+        "list --owner-prefix org:7/ --state failing",
         "list --all-owners --state failing",
         "list --all-owners --order next_run_at --limit 20",
         "list --all-owners --state quarantined --count",
@@ -72,6 +72,7 @@ def _columns(invocation: Invocation) -> Sequence[Column]:
     ),
 )
 @owners_option
+@owner_prefix_option
 @click.option(
     "--state",
     type=click.Choice([each.value for each in State]),
@@ -96,9 +97,9 @@ def _columns(invocation: Invocation) -> Sequence[Column]:
 def list_schedules(invocation: Invocation, *, is_count: bool, **given: Any) -> None:
     """List schedules by name, or by owner and name with --all-owners.
 
-    If --owner is a group, such as org:7/, the command lists the schedules of all owners whose names
-    begin with it. If you also pass --count, --json prints one object. --state failing adds the
-    last_error column, which contains the first line of the error of the last failed or lost run.
+    --owner-prefix lists the schedules of several owners in the same order. If you pass --count,
+    --json prints one object. --state failing adds the last_error column, which contains the first
+    line of the error of the last failed or lost run.
     """
     if is_count:
         _count(invocation, **given)
@@ -133,7 +134,7 @@ def _failing(invocation: Invocation, page: Page[ScheduleInfo]) -> tuple[_Failing
 
 
 def _count(invocation: Invocation, **given: Any) -> None:
-    filters = {key: given[key] for key in ("state", "name_prefix", "task", "tag")}
+    filters = {key: given[key] for key in ("state", "owner_prefix", "name_prefix", "task", "tag")}
     found = invocation.schedules.count(owner=invocation.owner, **filters)
     text = str(found) if invocation.output.on_terminal else str(found).replace(",", "")
     invocation.output.done(text, found.to_dict())

@@ -1,7 +1,6 @@
 """``dynbeat next``: the next fire times of a schedule, or a forecast of the runs of many."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -34,7 +33,7 @@ class _Row:
     @property
     def quiet(self) -> str | None:
         """What quiet hours do to the fire time; None if they do nothing."""
-        return self.fire_time.quiet_note
+        return self.fire_time.wait_note
 
     @property
     def utc(self) -> str:
@@ -117,9 +116,8 @@ def next_runs(
     times.
 
     If you pass --per-minute or --per-hour, the command prints how many runs become due in each
-    queue, including recurring runs. Notes say whether the numbers are an estimate. They also name
-    the minutes that exceed the capacity of the workers, and the owners with the most runs. --json
-    prints all of this as one object.
+    queue, including recurring runs. A note says if there can be more. --json prints all of this as
+    one object.
     """
     is_forecast = per_minute != per_hour
     if is_forecast == (name is not None) or (name is not None and invocation.owner is None):
@@ -129,7 +127,7 @@ def next_runs(
     if name is None:
         per = "hour" if per_hour else "minute"
         end = invocation.instant(until) or invocation.now + _DEFAULT_SPANS[per]
-        found = invocation.group_calls.forecast(until=end, per=per, queue=queue)
+        found = invocation.calls.forecast(until=end, per=per, queue=queue)
         _show_forecast(invocation, found)
         return
     now, zone = invocation.now, _zone(invocation, name)
@@ -156,24 +154,8 @@ def _show_forecast(invocation: Invocation, found: ForecastInfo) -> None:
         invocation.output.line(json.dumps(found.to_dict()))
         return
     invocation.show(_PER_MINUTE, found.rows)
-    for note in _notes(invocation, found):
-        invocation.output.note(note)
-
-
-def _notes(invocation: Invocation, found: ForecastInfo) -> Iterator[str]:
-    """Yield how the runs were counted, and a warning for each spike."""
-    if found.sampled < 1:
-        yield f"an estimate: computed from {found.sampled:.1%} of {found.schedules:,} schedules"
-    if found.incomplete:
-        yield f"lower bound: the triggers of {found.incomplete:,} schedules are too costly to count"
-    if found.is_cut:
-        yield "lower bound: not all schedules were read"
-    for peak in found.spikes:
-        owners = ", ".join(f"{each.owner or '(application)'} {each.runs:,}" for each in peak.owners)
-        yield (
-            f"warning: {invocation.time(peak.start_at)}: {peak.runs:,} runs in a {found.per}, but"
-            f" the workers can start {found.capacity:,}; largest owners: {owners}"
-        )
+    if found.is_at_least:
+        invocation.output.note("at least: there are more schedules than are counted")
 
 
 def _zone(invocation: Invocation, name: str) -> ZoneInfo:

@@ -32,7 +32,7 @@ _options = combined(
     examples=(
         "pause digest --owner user:42 --reason 'ticket 12'",
         "pause --tag newsletter --all-owners --reason 'the mail server moves'",
-        "pause --all --owner org:7/ --reason 'unpaid'",
+        "pause --owner-prefix org:7/ --reason 'unpaid'",
         "pause digest --owner user:42 --until 2d",
     ),
 )
@@ -53,13 +53,13 @@ def pause(
     """Stop a schedule until it is resumed, or until an instant.
 
     Runs that have not started are revoked, except manual runs. --reason is shown with the paused
-    schedule. If you pass --all, --state, --tag, --task or --name-prefix, the command pauses all
-    matching schedules. It first prints their number and asks for confirmation. Schedules that are
-    already paused keep their reason.
+    schedule. If you pass --all, --state, --tag, --task, --name-prefix or --owner-prefix, the
+    command pauses all matching schedules. It first prints their number and asks for confirmation.
+    Schedules that are already paused keep their reason.
     """
     matching = select(invocation, name, filters, everything=everything)
     if matching is not None or name is None:
-        call = partial(invocation.group_calls.pause_many, until=invocation.instant(until))
+        call = partial(invocation.calls.pause_many, until=invocation.instant(until))
         edit_many(invocation, "pause", call, matching or {})
         return
     info = invocation.mine.pause(name, until=invocation.instant(until), reason=invocation.reason)
@@ -81,12 +81,12 @@ def resume(
     """Resume a paused or quarantined schedule at its next fire time.
 
     Fire times that passed during the pause are recorded as skipped. If you pass --all, --state,
-    --tag, --task or --name-prefix, the command resumes all matching schedules. It first prints
-    their number and asks for confirmation.
+    --tag, --task, --name-prefix or --owner-prefix, the command resumes all matching schedules. It
+    first prints their number and asks for confirmation.
     """
     matching = select(invocation, name, filters, everything=everything)
     if matching is not None or name is None:
-        edit_many(invocation, "resume", invocation.group_calls.resume_many, matching or {})
+        edit_many(invocation, "resume", invocation.calls.resume_many, matching or {})
         return
     info = invocation.mine.resume(name)
     invocation.output.done(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @command(
     "prune",
-    examples=("prune", "prune --older-than 7 --yes"),
+    examples=("prune", "prune --dry-run", "prune --older-than 7 --yes"),
     exit_statuses="0: success. 1: the database reported an error, or you did not confirm. Runs "
     "that were already deleted stay deleted. 2: the command line is invalid.",
 )
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     help="Delete runs that ended more than DAYS ago, such as 7 or 0.5. Default:"
     " dynbeat_history_retention.",
 )
+@click.option("--dry-run", is_flag=True, help="Only count the rows, and delete nothing.")
 @yes_option
-def prune_now(invocation: Invocation, *, older_than: float | None) -> None:
+def prune_now(invocation: Invocation, *, older_than: float | None, dry_run: bool) -> None:
     """Delete old history and old changes now.
 
     The command deletes in small batches, as beat does. Runs that have not ended, and the last run
@@ -42,18 +43,20 @@ def prune_now(invocation: Invocation, *, older_than: float | None) -> None:
     context = invocation.dynbeat.context
     retention = context.settings.history_retention
     age = retention if older_than is None else timedelta(days=older_than)
-    if age < retention:
+    if age < retention and not dry_run:
         kept = f"dynbeat_history_retention keeps {format_duration(retention)}"
         invocation.confirm(f"Delete all history older than {format_duration(age)}? {kept}.")
-    deleted = _prune(context, age)
-    changes_deleted = _prune_changes(context)
+    deleted = _prune(context, age, dry_run=dry_run)
+    changes_deleted = _count_changes(context) if dry_run else _prune_changes(context)
+    verb = "would be deleted" if dry_run else "deleted"
     days = age / timedelta(days=1)
     audit_days = context.settings.audit_retention / timedelta(days=1)
     invocation.output.done(
-        f"runs older than {days:g} days deleted: {deleted};"
-        f" changes older than {audit_days:g} days deleted: {changes_deleted}",
+        f"runs older than {days:g} days {verb}: {deleted};"
+        f" changes older than {audit_days:g} days {verb}: {changes_deleted}",
         {
             "ok": True,
+            "dry_run": dry_run,
             "deleted": deleted,
             "older_than_days": days,
             "changes_deleted": changes_deleted,
@@ -62,22 +65,29 @@ def prune_now(invocation: Invocation, *, older_than: float | None) -> None:
     )
 
 
-def _prune(context: "Context", older_than: timedelta) -> int:
+def _prune(context: "Context", older_than: timedelta, *, dry_run: bool = False) -> int:
     # Late imports, here and in the other commands: help opens no database.
     from celery_dynbeat.beat.maintenance import LOWEST_ID, prune  # noqa: PLC0415
 
     context.prepare()
     # The same instant for all batches. Otherwise, runs that end during the prune could prolong it.
     now, deleted, after = context.clock.now(), 0, LOWEST_ID
-    with progress("runs deleted") as advance:
+    with progress("runs counted" if dry_run else "runs deleted") as advance:
         while True:
-            batch = partial(prune, now=now, older_than=older_than, after=after)
+            batch = partial(prune, now=now, older_than=older_than, after=after, dry_run=dry_run)
             pruned = context.database.run(batch)
             deleted += pruned.deleted
             advance(deleted)
             if pruned.last_id is None:
                 return deleted
             after = pruned.last_id
+
+
+def _count_changes(context: "Context") -> int:
+    from celery_dynbeat.store.schedules.changes import count_before  # noqa: PLC0415
+
+    before = context.clock.now() - context.settings.audit_retention
+    return context.database.read(partial(count_before, before=before))
 
 
 def _prune_changes(context: "Context") -> int:

@@ -1,4 +1,4 @@
-"""``dynbeat quiet-hours``: weekly windows in which the runs of an owner are not sent."""
+"""``dynbeat quiet-hours``: windows and days in which the runs of an owner are not sent."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,20 +13,17 @@ from celery_dynbeat.cli.base.options import edit_options
 from celery_dynbeat.common.text import counted, described_owner
 
 
-def _windows(item: QuietHoursInfo) -> str:
-    return ", ".join(map(str, item.windows))
-
-
 def described(item: QuietHoursInfo, *, owner: str) -> str:
     """Return the quiet hours that apply to ``owner`` as one line."""
-    group = "" if item.owner == owner else f" ({described_owner(item.owner)})"
-    return f"{_windows(item)}, {'then sent' if item.policy == 'after' else 'skipped'}{group}"
+    if item.owner == owner:
+        return str(item)
+    return f"{item} (everybody)"
 
 
 COLUMNS = (
     owner_column(),
-    Column("policy", width=6),
-    Column("windows", _windows, width=40),
+    Column("windows", lambda item: ", ".join(map(str, item.windows)), width=40),
+    Column("calendar", width=20, optional=True),
 )
 
 
@@ -35,7 +32,7 @@ COLUMNS = (
     columns=COLUMNS,
     examples=(
         "quiet-hours --owner user:42 22:00-07:00 'sat,sun 00:00-00:00'",
-        "quiet-hours --owner org:7/ --policy skip 'mon-fri 20:00-06:00'",
+        "quiet-hours --owner user:42 22:00-07:00 --calendar holidays-de",
         "quiet-hours --owner user:42",
         "quiet-hours --owner user:42 --clear",
     ),
@@ -43,31 +40,30 @@ COLUMNS = (
 @click.argument("windows", nargs=-1, metavar="[WINDOW]...")
 @edit_options
 @click.option(
-    "--policy",
-    type=click.Choice(["after", "skip"]),
-    default="after",
-    show_default=True,
-    help="after: send at the end of the window. skip: record the fire time as skipped.",
+    "--calendar", metavar="NAME", help="A shared calendar. Its dates are quiet as a whole."
 )
-@click.option("--clear", is_flag=True, help="Remove the windows of the owner or the group.")
+@click.option("--clear", is_flag=True, help="Remove the windows and the calendar of the owner.")
 def quiet_hours(
-    invocation: Invocation, *, windows: Sequence[str], policy: str, clear: bool
+    invocation: Invocation, *, windows: Sequence[str], calendar: str | None, clear: bool
 ) -> None:
-    """Set, show or clear the weekly quiet hours of an owner or a group.
+    """Set, show or clear the quiet hours of an owner.
 
     Each WINDOW is a text such as 22:00-07:00 or 'mon-fri 20:00-06:00', on the clock of the owner's
-    time zone. If both times are equal, the window is a whole day. The new windows replace the
-    present windows. Without a WINDOW, the command shows the windows of the owner and of the owner's
-    groups, which all apply.
+    time zone. If both times are equal, the window is a whole day. The new windows and calendar
+    replace the present ones. Without any, the command shows the quiet hours of the owner and of
+    dynbeat_quiet_hours.
     """
-    if clear and windows:
-        raise click.UsageError("give windows or --clear, not both", invocation.context)
-    calls: Any = invocation.group_calls
-    if not windows and not clear:
+    is_set = bool(windows) or calendar is not None
+    if clear and is_set:
+        raise click.UsageError("give quiet hours or --clear, not both", invocation.context)
+    calls: Any = invocation.calls
+    if not is_set and not clear:
         found: Sequence[QuietHoursInfo] = calls.quiet_hours()
         invocation.show(COLUMNS, found, hidden=())
         return
-    changed = calls.clear_quiet_hours() if clear else calls.set_quiet_hours(windows, policy=policy)
+    changed = (
+        calls.clear_quiet_hours() if clear else calls.set_quiet_hours(windows, calendar=calendar)
+    )
     own = [each.to_dict() for each in calls.quiet_hours() if each.owner == invocation.owner]
     verb = "removed the" if clear else "set the"
     whose = described_owner(invocation.owner or "") if invocation.owner else "the application"

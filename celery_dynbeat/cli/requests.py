@@ -23,6 +23,7 @@ COLUMNS = (
     Column("total", width=5),
     Column("created", width=7),
     Column("excluded", width=8),
+    Column("waiting", width=7),
     Column("status", width=9),
     Column("statuses", lambda row: list(row.statuses), width=12, optional=True),
     Column("task", width=10, optional=True),
@@ -33,7 +34,7 @@ COLUMNS = (
     "requests",
     columns=COLUMNS,
     examples=(
-        "requests --all-owners",
+        "requests",
         "requests 12 --json",
         "requests 12 --cancel --reason 'wrong span'",
     ),
@@ -62,9 +63,11 @@ def requests(
     """List backfills and reruns of many runs, newest first.
 
     `dynbeat backfill` and `dynbeat rerun --since` create these requests. If you pass REQUEST_ID,
-    the command shows that request, or cancels it with --cancel. The request can belong to any
-    owner. Runs that have already started continue.
+    the command shows that request, or cancels it with --cancel. Without --owner, requests of all
+    owners are listed. Runs that have already started continue.
     """
+    if not invocation.owner_given:
+        invocation.owner = None
     if request_id is None:
         if cancel:
             raise click.UsageError("--cancel needs REQUEST_ID", invocation.context)
@@ -74,9 +77,9 @@ def requests(
 
         invocation.show_pages(COLUMNS, fetch, after=after, all_pages=all_pages)
     elif cancel:
-        info = invocation.run_calls.cancel_request(request_id)
+        info = invocation.calls.cancel_request(request_id)
         # A request that had ended, and has no run to revoke, stays finished.
         done = "cancelled" if info.status == "cancelled" else "ended already:"
         invocation.output.done(f"{done} {request_words(info)}", info.to_dict())
     else:
-        invocation.show(COLUMNS, [invocation.run_calls.get_request(request_id)])
+        invocation.show(COLUMNS, [invocation.calls.get_request(request_id)])

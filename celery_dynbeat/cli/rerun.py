@@ -10,7 +10,7 @@ from celery_dynbeat.api import RequestInfo
 from celery_dynbeat.api.typed_text import TypedInstant
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
-from celery_dynbeat.cli.base.options import actor_options, owners_option, yes_option
+from celery_dynbeat.cli.base.options import actor_options, now_option, owners_option, yes_option
 from celery_dynbeat.cli.base.parameter_types import Instant, Number, RunId
 from celery_dynbeat.cli.waiting import end_request, wait_for_run
 from celery_dynbeat.common.states import RERUNNABLE, Status
@@ -53,6 +53,7 @@ DEFAULT_STATUSES = (Status.FAILED.value, Status.LOST.value)
     show_default=True,
     help="The maximum number of unfinished new runs at any time.",
 )
+@now_option
 @click.option("--wait", is_flag=True, help="Wait until the run, or all new runs, have ended.")
 @actor_options
 @yes_option
@@ -61,6 +62,7 @@ def rerun(
     *,
     run_id: str | None,
     since: TypedInstant | None,
+    now: bool,
     wait: bool,
     **given: Any,
 ) -> None:
@@ -74,13 +76,13 @@ def rerun(
     if (run_id is None) == (since is None):
         raise click.UsageError("give either RUN_ID or --since", invocation.context)
     if run_id is not None:
-        _rerun_one(invocation, run_id, wait=wait)
+        _rerun_one(invocation, run_id, now=now, wait=wait)
     elif since is not None:
-        _rerun_many(invocation, since, wait=wait, **given)
+        _rerun_many(invocation, since, now=now, wait=wait, **given)
 
 
-def _rerun_one(invocation: Invocation, run_id: str, *, wait: bool) -> None:
-    made = invocation.run_calls.rerun(run_id)
+def _rerun_one(invocation: Invocation, run_id: str, *, now: bool, wait: bool) -> None:
+    made = invocation.run_calls.rerun(run_id, now=now)
     if wait:
         wait_for_run(invocation, made.id)
     text = f"recorded run {made.id} of schedule {made.name!r}; beat sends it"
@@ -96,6 +98,7 @@ def _rerun_many(
     name: str | None,
     task: str | None,
     batch_size: int,
+    now: bool,
     wait: bool,
 ) -> None:
     start = invocation.instant(since)
@@ -110,6 +113,7 @@ def _rerun_many(
         name=name,
         task=task,
         batch_size=batch_size,
+        now=now,
     )
     if not invocation.yes:
         count = _count(invocation, request)

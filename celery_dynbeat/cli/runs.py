@@ -12,9 +12,11 @@ from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import complete_names, owners_option, page_options
 from celery_dynbeat.cli.base.parameter_types import Instant, RunId
 from celery_dynbeat.cli.schedule_columns import RUNS
-from celery_dynbeat.common.states import Origin, Status, was_started
+from celery_dynbeat.common.states import Origin, Status
 
 # Of an enum, click would offer the names of the members.
+#: These follow the record, line by line.
+_TEXTS = ("earlier_errors", "traceback")
 STATUSES = [each.value for each in Status]
 
 
@@ -60,8 +62,7 @@ def runs(
     """List runs, newest fire time first. `dynbeat show-run` shows one run.
 
     If you pass NAME, the command lists the runs of one schedule. If you pass --all-owners, the run
-    that was created last comes first. If --owner is a group, such as org:7/, the runs of the first
-    50 owners come first, by name.
+    that was created last comes first.
     """
     if name is not None and invocation.owner is None:
         raise click.UsageError("NAME and --all-owners cannot be combined", invocation.context)
@@ -72,7 +73,7 @@ def runs(
     }
 
     def fetch(cursor: str | None) -> Page[RunInfo]:
-        return invocation.group_calls.runs(name, after=cursor, **filters)
+        return invocation.calls.runs(name, after=cursor, **filters)
 
     invocation.show_pages(RUNS, fetch, after=after, all_pages=all_pages, name=name)
 
@@ -87,28 +88,15 @@ def runs(
 @click.argument("run_id", type=RunId())
 @click.option("--owner", default=None, metavar="OWNER", help="Only a run of OWNER.")
 def show_run(invocation: Invocation, *, run_id: str) -> None:
-    """Show one run, with its arguments and its traceback.
-
-    The command shows the arguments with which the run was sent, if the audit still has all later
-    edits of the schedule.
-    """
-    as_dict = (run := invocation.group_calls.get_run(run_id)).to_dict()
-    values = {key: getattr(run, key) for key in as_dict if key != "traceback"}
-    arguments = _arguments(invocation, run)
-    values, as_dict = {**values, **arguments}, {**as_dict, **arguments}
+    """Show one run, with its errors and its traceback."""
+    as_dict = (run := invocation.calls.get_run(run_id)).to_dict()
+    values = {key: getattr(run, key) for key in as_dict if key not in _TEXTS}
     shown = {key: value for key, value in values.items() if value is not None}
     output = invocation.output
     output.record(shown, zone=invocation.zone, now=invocation.now, as_dict=as_dict)
+    if not output.as_json:
+        for error in run.earlier_errors:
+            output.line(error)
     if run.traceback and not output.as_json:
         for line in run.traceback.splitlines():
             output.line(line)
-
-
-def _arguments(invocation: Invocation, run: RunInfo) -> dict[str, Any]:
-    """Return what is known of the arguments that the run was sent with."""
-    if not was_started(run.status, run.attempt):
-        return {}
-    found = invocation.schedules.for_owner(run.owner).run_arguments(run.id)
-    if found.unknown is not None:
-        return {"args": None, "kwargs": None, "arguments": found.unknown}
-    return {"args": found.args, "kwargs": found.kwargs}

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from celery_dynbeat.api import ScheduleInfo
+from celery_dynbeat.api import RunInfo, ScheduleInfo
 from celery_dynbeat.cli.base.columns import Column, owner_column, state_style, time_column
+from celery_dynbeat.insights.explain.runs import wait_text
 
 
 def _trigger(schedule: ScheduleInfo) -> Any:
@@ -17,6 +18,11 @@ def _zone(schedule: ScheduleInfo) -> str | None:
 
 def _first_line(text: str | None) -> str | None:
     return None if text is None else text.partition("\n")[0]
+
+
+def _error(run: RunInfo) -> str | None:
+    """Return what the run waits for, or the first line of its error."""
+    return f"waits {wait_text(run)}" if run.is_waiting else _first_line(run.error)
 
 
 SCHEDULES = (
@@ -36,7 +42,7 @@ RUNS = (
     time_column("scheduled_for"),
     Column("status", width=9, style=state_style),
     Column("id", width=36),
-    Column("error", lambda run: _first_line(run.error), width=20, optional=True),
+    Column("error", _error, width=20, optional=True),
     Column("lag", optional=True),
     Column("took", lambda run: run.duration, optional=True),
     Column("origin", optional=True),

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from celery_dynbeat.api import FireTime, ScheduleInfo
-from celery_dynbeat.api.results.base import as_json
 from celery_dynbeat.api.typed_text import format_retry
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
@@ -26,7 +25,8 @@ _DETAILS = (
     *("paused_reason", "paused_until", "args", "kwargs", "options", "tags"),
     *("start_at", "end_at", "max_runs"),
     *("catch_up", "catch_up_window", "overlap", "max_run_time", "jitter", "expires_after"),
-    *("on_lost", "pause_after_failures", "retry", "alerts", "ping_url"),
+    "finish_within",
+    *("on_lost", "pause_after_failures", "retry", "ping_url"),
     *("failing_since", "finished_at", "managed_by"),
 )
 
@@ -88,7 +88,6 @@ def _values(
     trigger = info.trigger
     details = {name: getattr(info, name) for name in _DETAILS}
     details["retry"] = info.retry and format_retry(info.retry)
-    details["alerts"] = as_json(info.alerts)
     details["ping_url"] = info.ping_url and masked(info.ping_url)
     return {
         "name": info.name,

@@ -1,9 +1,10 @@
 """``dynbeat status``: the health of the installation."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,22 +12,25 @@ import click
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.parameter_types import Number
-from celery_dynbeat.common.text import described_owner, format_duration
+from celery_dynbeat.common.text import counted, described_owner, format_duration
 
 if TYPE_CHECKING:
     from celery_dynbeat.db.models import Node
     from celery_dynbeat.health.evaluation import DatabaseStatus, Evaluation, HealthReport
     from celery_dynbeat.health.problem import Problem
     from celery_dynbeat.store.health import Tables
+    from celery_dynbeat.store.sizes import TableSize
 
 INDENT = 12
 #: Queues and tasks in the JSON output.
 MAX_UNSERVED = 20
+#: Old rows are counted up to this number.
+_COUNTED = 10_000
 
 
 @command(
     "status",
-    examples=("status", "status --json --max-lag 300"),
+    examples=("status", "status --json --max-lag 300", "status --sizes"),
     exit_statuses="0: healthy. 1: unhealthy. 2: the command line is invalid.",
 )
 @click.option(
@@ -36,11 +40,15 @@ MAX_UNSERVED = 20
     help="How late a schedule may be. Default: 2 x dynbeat_poll_interval +"
     " dynbeat_dispatch_timeout.",
 )
-def status(invocation: Invocation, *, max_lag: float | None) -> None:
+@click.option("--sizes", is_flag=True, help="Also show the rows and the bytes of each table.")
+def status(invocation: Invocation, *, max_lag: float | None, sizes: bool) -> None:
     """Show the health of the installation. The exit status is 1 if it is unhealthy.
 
     The command writes nothing and creates no tables. It ends within about ten seconds, even if a
     server does not respond.
+
+    With --sizes, it also shows how large the tables are, and how many of their rows are older than
+    the retention. A server knows the number of rows only approximately.
     """
     # Late imports, here and below: `status --help` opens no database.
     from celery_dynbeat.health.evaluation import evaluate  # noqa: PLC0415
@@ -49,12 +57,45 @@ def status(invocation: Invocation, *, max_lag: float | None) -> None:
     limit = None if max_lag is None else timedelta(seconds=max_lag)
     report = collect_health(invocation.context.obj.app, max_lag=limit)
     evaluation = evaluate(report)
+    tables = _sizes(invocation) if sizes and report.tables is not None else None
     if invocation.output.as_json:
-        invocation.output.line(json.dumps(as_dict(report, evaluation)))
+        shown = as_dict(report, evaluation)
+        shown |= {} if tables is None else {"sizes": [_size(each) for each in tables]}
+        invocation.output.line(json.dumps(shown))
     else:
         for line in _lines(report, evaluation):
             invocation.output.line(line)
+        for number, each in enumerate(tables or ()):
+            invocation.output.line(_line("" if number else "sizes", *_size_cells(each)))
     invocation.context.exit(0 if evaluation.healthy else 1)
+
+
+def _sizes(invocation: Invocation) -> Sequence["TableSize"]:
+    from celery_dynbeat.store import sizes  # noqa: PLC0415
+
+    context = invocation.dynbeat.context
+    read = partial(
+        sizes.read,
+        now=context.clock.now(),
+        history=context.settings.history_retention,
+        audit=context.settings.audit_retention,
+    )
+    return context.database.read_in_transaction(read)
+
+
+def _size(size: "TableSize") -> dict[str, Any]:
+    return {**asdict(size), "retention": _in_units(size.retention, timedelta(seconds=1))}
+
+
+def _size_cells(size: "TableSize") -> Iterator[str]:
+    about = "" if size.exact else "about "
+    yield f"{size.name:<28}"
+    yield "rows not known" if size.rows is None else f"{about}{counted(size.rows, 'row')}"
+    yield "size not known" if size.bytes is None else f"{size.bytes / 2**20:,.1f} MiB"
+    if size.retention is not None and size.old_rows is not None:
+        more = "+" if size.old_rows > _COUNTED else ""
+        days = size.retention / timedelta(days=1)
+        yield f"{min(size.old_rows, _COUNTED):,}{more} older than {days:g} days"
 
 
 def as_dict(report: "HealthReport", evaluation: "Evaluation") -> dict[str, Any]:
@@ -64,6 +105,7 @@ def as_dict(report: "HealthReport", evaluation: "Evaluation") -> dict[str, Any]:
     database, broker, tables = report.database, report.broker, report.tables
     return {
         "healthy": evaluation.healthy,
+        "degraded": evaluation.degraded,
         "problems": [asdict(problem) for problem in evaluation.problems],
         "warnings": [asdict(warning) for warning in evaluation.warnings],
         "checked_at": _iso(report.now),
@@ -97,7 +139,6 @@ def _database(database: "DatabaseStatus") -> dict[str, Any]:
         "schema_ok": database.revision is not None,
         "revision": database.revision,
         "needed_revision": head(),
-        "server": database.server,
     }
 
 
@@ -115,7 +156,6 @@ def _node(report: "HealthReport", node: "Node") -> dict[str, Any]:
         "error": node.error,
         "notifier": node.notifier,
         "clock_offset_seconds": node.clock_offset,
-        "server": node.server,
         "outages": [each._asdict() for each in outages.parse_report(node.outages)],
     }
 
@@ -138,6 +178,7 @@ def _schedules(report: "HealthReport", tables: "Tables") -> dict[str, Any]:
         "refused_first": [
             {"name": name, "reason": reason} for name, reason in tables.refused_first
         ],
+        "lost_first": [{**each._asdict(), "at": _iso(each.at)} for each in tables.lost_first],
         "failing": asdict(tables.failing),
         "failing_first": [
             {**each._asdict(), "since": _iso(each.since)} for each in tables.failing_first
@@ -169,7 +210,7 @@ def _runs(tables: "Tables") -> dict[str, Any]:
 
 
 def _lines(report: "HealthReport", evaluation: "Evaluation") -> Iterator[str]:
-    yield "healthy" if evaluation.healthy else "UNHEALTHY"
+    yield "DEGRADED" if evaluation.degraded else "healthy" if evaluation.healthy else "UNHEALTHY"
     for title, problems in (("problem", evaluation.problems), ("warning", evaluation.warnings)):
         for problem in problems:
             yield from _problem_lines(title, problem)

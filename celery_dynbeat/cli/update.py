@@ -21,7 +21,7 @@ _CLEARED = {**DEFAULTS, "queue": None, "priority": None}
     examples=(
         "update digest --cron '30 9 * * mon-fri' --reason 'ticket 12'",
         "update poll --owner user:42 --overlap skip --clear jitter",
-        "update poll --owner user:42 --alert after_failures=3 --alert late_after=2m",
+        "update poll --owner user:42 --finish-within 10m",
     ),
 )
 @name_argument
@@ -54,8 +54,7 @@ def update(
 
     A new trigger, --start-at, --end-at or --max-runs sets the next fire time, counted from now. A
     new rule keeps the time zone of the old one, unless --timezone names another zone, or --clear
-    timezone makes it follow the owner. --tag replaces all tags, and --alert replaces all alert
-    rules.
+    timezone makes it follow the owner. --tag replaces all tags.
     """
     timezone, keeps_zone = given["timezone"], "timezone" not in clear
     trigger = trigger_from(invocation, given)

@@ -14,6 +14,10 @@ from celery_dynbeat.common.text import MAX_PAGE_SIZE
 
 #: Between two reads of a run.
 POLL_SECONDS = 0.5
+#: Polls without progress after which ``--wait`` prints what the runs wait for: 5 s.
+STALLED_POLLS = 10
+#: Owners that this text names.
+MAX_OWNERS = 3
 
 
 def wait_for_run(invocation: Invocation, run_id: str) -> None:
@@ -65,15 +69,18 @@ def _wait_for_request(
     invocation: Invocation, info: RequestInfo
 ) -> tuple[RequestInfo, Counter[str], bool]:
     """Return when all runs have ended, the numbers of their statuses, and whether none failed."""
+    stall = _Stall(invocation, info.id)
     try:
         with progress("runs created") as advance:
             while info.status == "running":
                 advance(info.created + info.excluded, info.total)
+                stall.check(info.created + info.excluded)
                 time.sleep(POLL_SECONDS)
                 info = invocation.calls.get_request(info.id)
         with progress("runs ended") as advance:
             while unfinished := sum(1 for _ in _runs_of(invocation, info, status=UNFINISHED)):
                 advance(info.created - unfinished, info.created)
+                stall.check(info.total + info.created - unfinished)
                 time.sleep(POLL_SECONDS)
     except KeyboardInterrupt:
         cancel = f"`dynbeat requests {info.id} --cancel`"
@@ -85,6 +92,45 @@ def _wait_for_request(
         ended[run.status] += 1
         is_success = is_success and _is_success(run)
     return info, ended, is_success
+
+
+class _Stall:
+    """Prints what the runs of a request wait for, if its progress has not moved for some time."""
+
+    def __init__(self, invocation: Invocation, request_id: int) -> None:
+        self._invocation, self._request_id = invocation, request_id
+        self._done, self._polls, self._printed = -1, 0, ""
+
+    def check(self, done: int) -> None:
+        """Note the progress after a poll."""
+        self._polls = self._polls + 1 if done == self._done else 0
+        self._done = done
+        if self._polls and self._polls % STALLED_POLLS == 0:
+            text = self._text()
+            if text and text != self._printed:
+                self._invocation.output.note(text)
+                self._printed = text
+
+    def _text(self) -> str:
+        """Return how many runs wait for a place, and the owners; empty if no run waits."""
+        # A late import: the help of the commands imports no SQLAlchemy.
+        from celery_dynbeat.api.usage import waiting_owners  # noqa: PLC0415
+
+        info = self._invocation.calls.get_request(self._request_id)
+        if not info.waiting:
+            return ""
+        pending = _runs_of(self._invocation, info, status=(Status.PENDING,))
+        owners = {run.owner for run in pending if run.is_waiting}
+        context = self._invocation.dynbeat.context
+        usage = [
+            f"owner {each.owner} has {each.running}"
+            f"{'' if each.max_running is None else f' of {each.max_running}'} running"
+            for each in waiting_owners(context, None, settings=context.settings.for_pass())
+            if each.owner in owners
+        ]
+        more = "; ..." if len(usage) > MAX_OWNERS else ""
+        shown = "; ".join(usage[:MAX_OWNERS])
+        return f"{info.waiting} of {info.total} wait for a place: {shown}{more}"
 
 
 def _runs_of(

@@ -1,107 +1,96 @@
-"""The kinds of alerts, and their severities."""
+"""The kinds of alerts, and what messages and pages say about each of them."""
 
-import hashlib
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import NamedTuple
+
+#: The ``schedule_id`` of the alerts about beats and workers. No schedule has it.
+NO_SCHEDULE = 0
 
 
 class AlertKind(StrEnum):
     """The kind of an alert. Programs filter by it: a name does not change."""
 
-    FAILED = "failed"
-    LOST = "lost"
-    LATE = "late"
-    SLOW = "slow"
-    SILENT = "silent"
-    FREQUENT = "frequent"
-    QUARANTINED = "quarantined"
-    PAUSED = "paused"
+    #: Without a schedule: a beat cannot send.
+    STOPPED = "stopped"
     BEATS_MISSING = "beats_missing"
     WORKERS_MISSING = "workers_missing"
-    CLOCKS_DIFFER = "clocks_differ"
-
-
-class Severity(StrEnum):
-    """The severity of an alert or of a message."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    INFO = "info"
-
-
-class Unsent(StrEnum):
-    """The part of an alert that no message reports yet."""
-
-    OPENED = "opened"
-    RECOVERED = "recovered"
-
-
-class OwnerNotice(StrEnum):
-    """The state of the notice to the owner about an alert."""
-
-    #: No notice reports that the alert opened.
-    OPENED = "opened"
-    #: A notice has reported that the alert opened, and perhaps that it recovered.
-    REPORTED = "reported"
-    #: The opening was reported, the recovery was not.
-    RECOVERED = "recovered"
-
-
-class NoticeKind(StrEnum):
-    """The kind of a notice to an owner. Applications filter by it: a name does not change."""
-
+    SILENT = "silent"
     FAILING = "failing"
-    PAUSED = "paused"
-    CANNOT_RUN = "cannot_run"
-    WORKS_AGAIN = "works_again"
-    CAN_RUN_AGAIN = "can_run_again"
+    LATE = "late"
 
 
-#: The kinds of alerts that an owner gets a notice about.
-NOTICE_KINDS: Mapping[AlertKind, NoticeKind] = {
-    AlertKind.FAILED: NoticeKind.FAILING,
-    AlertKind.LOST: NoticeKind.FAILING,
-    AlertKind.PAUSED: NoticeKind.PAUSED,
-    AlertKind.QUARANTINED: NoticeKind.CANNOT_RUN,
+class Report(StrEnum):
+    """The part of an alert that no message has reported yet."""
+
+    OPENED = "opened"
+    RECOVERED = "recovered"
+
+
+class Words(NamedTuple):
+    """What an alert says: while it lasts, after it ended unreported, and after its report.
+
+    Each has the verb for one schedule and for several. ``next_step`` is what to do.
+    """
+
+    lasts: tuple[str, str]
+    over: tuple[str, str]
+    ended: tuple[str, str]
+    next_step: str
+
+
+WORDS: Mapping[AlertKind, Words] = {
+    AlertKind.STOPPED: Words(
+        ("is stopped", "are stopped"),
+        ("was stopped", "were stopped"),
+        ("is no longer stopped", "are no longer stopped"),
+        "correct the cause, then resume or update the schedule",
+    ),
+    AlertKind.SILENT: Words(
+        ("does not run", "do not run"),
+        ("did not run", "did not run"),
+        ("runs again", "run again"),
+        "see with explain why its fire times have no run",
+    ),
+    AlertKind.FAILING: Words(
+        ("is failing", "are failing"),
+        ("failed", "failed"),
+        ("no longer fails", "no longer fail"),
+        "read the error and the traceback of the run",
+    ),
+    AlertKind.LATE: Words(
+        ("is late", "are late"),
+        ("was late", "were late"),
+        ("is no longer late", "are no longer late"),
+        "start more workers if runs wait, or make the task faster if it takes too long",
+    ),
 }
-#: The start of the target of a notice. The name of a target in the settings never contains a colon.
-NOTICE_TARGET = "owner:"
-#: Logs, metrics and lists show this name instead.
-OWNERS = "(owners)"
-
-
-def notice_target(owner: str) -> str:
-    """Return the target of the notices to an owner. Its name could be longer than the column."""
-    return f"{NOTICE_TARGET}{hashlib.sha256(owner.encode()).hexdigest()[:40]}"
-
-
-def shown_target(target: str) -> str:
-    """Return the name of the target of a message, or OWNERS for a notice."""
-    return OWNERS if target.startswith(NOTICE_TARGET) else target
-
-
-#: The kinds of alerts about beats and workers. No schedule has them.
-NODE_KINDS = (AlertKind.BEATS_MISSING, AlertKind.WORKERS_MISSING, AlertKind.CLOCKS_DIFFER)
-SCHEDULE_KINDS = tuple(kind for kind in AlertKind if kind not in NODE_KINDS)
-_WARNINGS = frozenset({AlertKind.LATE, AlertKind.SLOW, AlertKind.FREQUENT, *NODE_KINDS})
-#: The kinds in the order of their urgency.
-URGENCY: Mapping[AlertKind, int] = {
-    kind: number
-    for number, kind in enumerate(
-        (
-            AlertKind.LOST,
-            AlertKind.QUARANTINED,
-            AlertKind.SILENT,
-            AlertKind.FAILED,
-            AlertKind.PAUSED,
-            *NODE_KINDS,
-            AlertKind.LATE,
-            AlertKind.SLOW,
-            AlertKind.FREQUENT,
-        )
-    )
+#: The same for alerts without a schedule.
+INSTALLATION_WORDS: Mapping[AlertKind, Words] = {
+    AlertKind.STOPPED: Words(
+        ("a beat cannot send runs",) * 2,
+        ("a beat could not send runs",) * 2,
+        ("beats send runs again",) * 2,
+        "check the broker; beat sends the waiting runs when it accepts them",
+    ),
+    AlertKind.BEATS_MISSING: Words(
+        ("beats are missing",) * 2,
+        ("beats were missing",) * 2,
+        ("no beat is missing any more",) * 2,
+        "start the missing beats; the log or the host of each one shows why it ended",
+    ),
+    AlertKind.WORKERS_MISSING: Words(
+        ("workers are missing",) * 2,
+        ("workers were missing",) * 2,
+        ("no worker is missing any more",) * 2,
+        "start the missing workers; the log or the host of each one shows why it ended",
+    ),
 }
-#: The severity of an open alert. A recovery has the severity "info".
-SEVERITIES: Mapping[AlertKind, Severity] = {
-    kind: Severity.WARNING if kind in _WARNINGS else Severity.ERROR for kind in AlertKind
-}
+
+
+def words_of(kind: str, *, schedule_id: int) -> Words:
+    """Return the words for an alert."""
+    words = (WORDS, INSTALLATION_WORDS)
+    first, other = words if schedule_id != NO_SCHEDULE else reversed(words)
+    # A row that hand-written SQL has changed may have a kind of the other table.
+    return {**other, **first}[AlertKind(kind)]

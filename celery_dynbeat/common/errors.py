@@ -4,8 +4,9 @@ Each message names the value, the rule and the fix. Facts that a program may nee
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 
-from celery_dynbeat.common.text import described_owner
+from celery_dynbeat.common.text import described_owner, shorten
 
 
 class DynbeatError(Exception):
@@ -30,6 +31,31 @@ class InvalidTriggerError(DynbeatError, ValueError):
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
         self.field = field
+
+
+class UnknownZoneError(InvalidTriggerError):
+    """The tz database of this process has no zone of this name. A newer one may have it."""
+
+
+def concerns_process(error: BaseException) -> bool:
+    """Return whether ``error`` is a fault of this process, which no row causes.
+
+    It has no memory or no file descriptors, cannot import a module, or is at its recursion limit.
+    """
+    if isinstance(error, RecursionError):
+        return not _has_stack(_MIN_STACK)
+    return isinstance(error, (ImportError, MemoryError, OSError))
+
+
+#: Calls that a process can nest if its stack is not exhausted. A row alone uses the rest.
+_MIN_STACK = 200
+
+
+def _has_stack(depth: int) -> bool:
+    try:
+        return depth == 0 or _has_stack(depth - 1)
+    except RecursionError:
+        return False
 
 
 class UnresolvedCalendarError(DynbeatError, RuntimeError):
@@ -66,16 +92,18 @@ class CalendarNotFoundError(DynbeatError, LookupError):
 
 
 class CalendarInUseError(DynbeatError):
-    """A calendar cannot be deleted, because ``schedules`` schedules name it.
+    """A calendar cannot be deleted, because ``schedules`` schedules or ``used_by`` use it.
 
-    If ``is_exact`` is false, there are more.
+    If ``is_exact`` is false, there are more schedules.
     """
 
-    def __init__(self, *, name: str, schedules: int, is_exact: bool) -> None:
+    def __init__(
+        self, *, name: str, schedules: int, is_exact: bool, used_by: str | None = None
+    ) -> None:
         number = f"{schedules:,} schedules" if is_exact else f"more than {schedules:,} schedules"
         super().__init__(
-            f"the calendar {name!r} is used by {number}: give them other triggers first, or"
-            " put(dates=[], allow_empty=True)",
+            f"the calendar {name!r} is used by {used_by or number}: give them other triggers or"
+            " quiet hours first, or put(dates=[], allow_empty=True)",
         )
         self.name = name
         self.schedules = schedules
@@ -157,31 +185,6 @@ class RequestNotFoundError(DynbeatError, LookupError):
         self.request_id = request_id
 
 
-class AlertNotFoundError(DynbeatError, LookupError):
-    """There is no open alert with this id, or it belongs to another owner."""
-
-    def __init__(self, *, owner: str | None, alert_id: int) -> None:
-        whose = "there is" if owner is None else f"{described_owner(owner)} has"
-        super().__init__(
-            f"{whose} no open alert {alert_id}: it may have recovered; alerts() shows the open ones"
-        )
-        self.owner = owner
-        self.alert_id = alert_id
-
-
-class ChangeNotFoundError(DynbeatError, LookupError):
-    """The audit has no edit with this id, or it is an edit of another owner."""
-
-    def __init__(self, *, owner: str | None, change_id: int) -> None:
-        whose = "the audit" if owner is None else f"the audit of {described_owner(owner)}"
-        super().__init__(
-            f"{whose} has no edit {change_id}; changes() shows those that exist, and old ones are"
-            " pruned",
-        )
-        self.owner = owner
-        self.change_id = change_id
-
-
 class TransactionRolledBackError(DynbeatError):
     """During a call that joins a transaction, the database rolled back the whole transaction.
 
@@ -234,24 +237,33 @@ class StaleScheduleError(DynbeatError):
         self.version = version
 
 
-class HeldByOthersError(DynbeatError):
-    """The actor of a release has no hold, but other actors do.
+class ScheduleHeldError(DynbeatError):
+    """``run_now()`` is refused, because a hold is in force.
 
-    ``owner`` is None if everything is held. ``actors`` are the other actors.
+    ``owner`` is the owner that is held, or None if everything is held. ``actor``, ``reason`` and
+    ``until_at`` are those of the hold. ``hold`` says all of this in words.
     """
 
-    def __init__(self, message: str, *, owner: str | None, actors: Sequence[str]) -> None:
-        super().__init__(message)
+    def __init__(
+        self, *, owner: str | None, actor: str, reason: str, until_at: datetime | None
+    ) -> None:
+        scope = "everything" if owner is None else described_owner(owner)
+        by = f" by {shorten(actor)}" if actor else ""
+        end = "" if until_at is None else f" until {until_at}"
+        why = f" ({shorten(reason)})" if reason else ""
+        self.hold = f"{scope} is held{by}{end}{why}"
+        super().__init__(f"{self.hold}: wait for the end of the hold, or call release() first")
         self.owner = owner
-        self.actors = actors
+        self.actor = actor
+        self.reason = reason
+        self.until_at = until_at
 
 
 class OwnerLimitError(DynbeatError):
     """A call would create more schedules than a limit allows.
 
-    ``owner`` is the owner of the new schedules. ``limit_owner`` is the owner that has the limit, or
-    one of its groups, such as ``"org:7/"``. It has ``used`` schedules, the call would create
-    ``wanted`` more, and it may have at most ``limit``. ``setting`` is the name of the setting.
+    ``owner`` has ``used`` schedules, the call would create ``wanted`` more, and the owner may have
+    at most ``limit``. ``setting`` is the name of the setting.
     """
 
     def __init__(
@@ -259,7 +271,6 @@ class OwnerLimitError(DynbeatError):
         message: str,
         *,
         owner: str,
-        limit_owner: str,
         used: int,
         wanted: int,
         limit: int,
@@ -267,7 +278,6 @@ class OwnerLimitError(DynbeatError):
     ) -> None:
         super().__init__(message)
         self.owner = owner
-        self.limit_owner = limit_owner
         self.used = used
         self.wanted = wanted
         self.limit = limit

@@ -1,17 +1,6 @@
-"""The limits that ``dynbeat_owner_limits`` sets for an owner and for its groups. PURE.
+"""The limits that ``dynbeat_owner_limits`` sets for an owner. PURE.
 
-A group is the first part of an owner, up to a "/": owner ``"org:7/user:42"`` is in group
-``"org:7/"``. The limits of an owner are the limits that this setting gives to the owner and to each
-of its groups.
-
-    max_schedules    each value applies: of the owner to its schedules, of a group to all of its
-    min_interval     the longest of the values
-    allowed_tasks    each value must allow the task
-    max_running, max_starts_per_minute    as max_schedules, of runs
-
-A setting for all owners, such as ``dynbeat_min_interval``, applies if neither the owner nor its
-groups have a value. A setting that counts per owner, such as ``dynbeat_max_schedules_per_owner``,
-applies if the owner has no value, even if one of its groups has a value.
+A setting for all owners, such as ``dynbeat_min_interval``, applies if the owner has no value.
 """
 
 import logging
@@ -24,14 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.common.events import Event
-from celery_dynbeat.common.text import (
-    GROUP_END,
-    described_owner,
-    groups_of,
-    is_group,
-    shorten,
-    suggestion,
-)
+from celery_dynbeat.common.text import described_owner, shorten, suggestion
 
 logger = logging.getLogger(__name__)
 
@@ -56,31 +38,33 @@ def _invalid(name: str, value: object, rule: str) -> ConfigurationError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerLimits:
-    """The limits of one owner, or of one group of owners.
+    """The limits of one owner.
 
-    - ``max_schedules``: how many schedules the owner, or all owners of the group together, may
-      have.
+    - ``max_schedules``: how many schedules the owner may have.
     - ``min_interval``: the shortest time between two fire times, as a timedelta or a number of
       seconds. 0 means no limit.
     - ``allowed_tasks``: patterns of the tasks that may run, such as ``"report.*"``.
-    - ``max_running``: how many runs of the owner, or of all owners of the group together, may have
-      a slot at the same time. A run has its slot from when it is sent until it ends.
-    - ``max_starts_per_minute``: how many runs may be sent in 60 seconds.
+    - ``max_running``: how many runs may have a place at the same time. A run has its place from
+      when it is sent until it ends. It has none while it waits for a retry that beat sends.
+    - ``running_key``: the key by which ``max_running`` counts. Owners with the same key share their
+      places. None means the owner.
 
-    For an owner, None means that the individual setting applies, such as
-    ``dynbeat_max_schedules_per_owner``. For a group, it means no limit. Raises ConfigurationError
-    for an invalid value.
+    None means that the individual setting applies, such as ``dynbeat_max_schedules_per_owner``.
+    Raises ConfigurationError for an invalid value.
     """
 
     max_schedules: int | None = None
     min_interval: timedelta | None = None
     allowed_tasks: Sequence[str] | None = None
     max_running: int | None = None
-    max_starts_per_minute: int | None = None
+    running_key: str | None = None
 
     def __post_init__(self) -> None:
         _check_cap("max_running", self.max_running)
-        _check_cap("max_starts_per_minute", self.max_starts_per_minute)
+        key = self.running_key
+        is_key = isinstance(key, str) and 0 < len(key) <= MAX_NAME_LENGTH and "\0" not in key
+        if key is not None and not is_key:
+            raise _invalid("running_key", key, "must be a text of 1 to 255 characters")
         most = self.max_schedules
         is_count = isinstance(most, int) and not isinstance(most, bool) and most >= 0
         if most is not None and not is_count:
@@ -114,12 +98,12 @@ class OwnerLimits:
 
 
 _NO_LIMITS = OwnerLimits()
-#: A function of the name of an owner or a group.
+#: A function of the name of an owner.
 LimitFunction: TypeAlias = Callable[[str], "OwnerLimits | Mapping[str, Any] | None"]
 
 
 class Limit(NamedTuple):
-    """One value of a limit, the owner or group that has it, and the setting that contains it."""
+    """One value of a limit, the owner that has it, and the setting that contains it."""
 
     value: Any
     owner: str
@@ -127,18 +111,25 @@ class Limit(NamedTuple):
 
     @property
     def whose(self) -> str:
-        """The owner or the group, in words."""
+        """The owner, in words."""
         return described_owner(self.owner)
 
     @property
     def named(self) -> str:
-        """The setting, and the owner or group that has the limit if the setting has several."""
+        """The setting, and the owner that has the limit if the setting has several."""
         of = f" of {self.whose}" if self.setting.startswith(SETTING) else ""
         return f"{self.setting}{of}"
 
 
+class Cap(NamedTuple):
+    """How many runs with a place ``key`` may have."""
+
+    limit: Limit
+    key: str
+
+
 class LimitsByOwner:
-    """The limits that the setting gives to owners and groups, by name.
+    """The limits that the setting gives to owners, by name.
 
     ``given`` is a table, a function, or the dotted path of a function or a table. A path is
     imported at its first use, because the module may import the application.
@@ -157,7 +148,7 @@ class LimitsByOwner:
         return f"{type(self).__name__}({name!r})"
 
     def of(self, name: str) -> OwnerLimits:
-        """Return the limits of an owner or a group.
+        """Return the limits of an owner.
 
         Raises ConfigurationError if they are invalid, and the error of a function that fails.
         """
@@ -167,34 +158,10 @@ class LimitsByOwner:
             return self._given.get(name, _NO_LIMITS)
         return OwnerLimits.of(self._given(name))
 
-    def max_schedules(self, owner: str, *, default: int | None) -> Sequence[Limit]:
-        """Return the limits on the schedules of ``owner``: first of its groups, then its own."""
-        return self._counts(owner, "max_schedules", default_max_schedules(owner, default))
-
-    def max_running(self, owner: str, *, default: int | None) -> Sequence[Limit]:
-        """Return the limits on runs of ``owner`` with a slot: first of its groups, then its own."""
-        return self._counts(owner, "max_running", _default_max_running(owner, default))
-
-    def max_starts(self, owner: str, *, default: int | None) -> Sequence[Limit]:
-        """Return the limits on the runs that are sent in a minute: of its groups, then its own."""
-        return self._counts(owner, "max_starts_per_minute", _default_max_starts(owner, default))
-
-    def _counts(self, owner: str, field: str, default: Sequence[Limit]) -> Sequence[Limit]:
-        *of_groups, own = self._values(owner, field)
-        limits = [limit for limit in of_groups if limit.value is not None]
-        return [*limits, *(default if own.value is None else [own])]
-
-    def min_interval(self, owner: str, *, default: timedelta) -> Limit:
-        """Return the longest interval of the owner and its groups, or else ``default``."""
-        given = [each for each in self._values(owner, "min_interval") if each.value is not None]
-        if not given:
-            return Limit(default, owner, "dynbeat_min_interval")
-        return max(given, key=lambda limit: limit.value)
-
-    def allowed_tasks(self, owner: str, *, default: tuple[str, ...] | None) -> Sequence[Limit]:
-        """Return the patterns of the owner and its groups, or else ``default``. All must match."""
-        given = [each for each in self._values(owner, "allowed_tasks") if each.value is not None]
-        return given or default_allowed_tasks(owner, default)
+    def value(self, owner: str, field: str) -> Limit | None:
+        """Return the owner's own value of a field, or None if the individual setting applies."""
+        value = getattr(self.of(owner), field)
+        return None if value is None else Limit(value, owner, f"{SETTING}: {field}")
 
     @property
     def may_cap_runs(self) -> bool:
@@ -204,21 +171,16 @@ class LimitsByOwner:
         """
         if not isinstance(self._given, Mapping):
             return True
-        return any(each.max_running or each.max_starts_per_minute for each in self._given.values())
+        return any(each.max_running for each in self._given.values())
 
     def knows(self, owner: str) -> bool:
-        """Return whether the limits of the owner and its groups were read without an error."""
+        """Return whether the limits of the owner were read without an error."""
         del owner
         return True
 
     def for_pass(self) -> "LimitsByOwner":
         """Return limits for one pass, which read each name only once and raise no error."""
         return _LimitsOfPass(self)
-
-    def _values(self, owner: str, field: str) -> Sequence[Limit]:
-        """Return the values of ``field``, from the largest group down to the owner."""
-        names = [*groups_of(owner), owner]
-        return [Limit(getattr(self.of(name), field), name, f"{SETTING}: {field}") for name in names]
 
 
 class _LimitsOfPass(LimitsByOwner):
@@ -239,7 +201,7 @@ class _LimitsOfPass(LimitsByOwner):
         return self._limits.may_cap_runs
 
     def knows(self, owner: str) -> bool:
-        return self._failed.isdisjoint((owner, *groups_of(owner)))
+        return owner not in self._failed
 
     def of(self, name: str) -> OwnerLimits:
         known = self._known.get(name)
@@ -270,68 +232,20 @@ class _LimitsOfPass(LimitsByOwner):
             return _NO_LIMITS
 
 
-def default_max_schedules(owner: str, default: int | None) -> Sequence[Limit]:
-    """Return the limit of ``dynbeat_max_schedules_per_owner``, if it is set."""
-    if default is None or is_group(owner):
-        return []
-    return [Limit(default, owner, "dynbeat_max_schedules_per_owner")]
+def cap_of(owner: str, limits: LimitsByOwner | None, *, max_running: int | None) -> Cap | None:
+    """Return the limit on the runs of an owner, or None. ``max_running`` is the default.
 
-
-def _default_max_running(owner: str, default: int | None) -> Sequence[Limit]:
-    if default is None or is_group(owner):
-        return ()
-    return [Limit(default, owner, "dynbeat_max_running_per_owner")]
-
-
-def _default_max_starts(owner: str, default: int | None) -> Sequence[Limit]:
-    if default is None or is_group(owner):
-        return ()
-    return [Limit(default, owner, "dynbeat_max_starts_per_minute_per_owner")]
-
-
-class Caps(NamedTuple):
-    """The limits on the runs of one owner: of its groups, then its own. Both empty: no limit."""
-
-    running: Sequence[Limit]
-    starts: Sequence[Limit]
-
-    def __bool__(self) -> bool:
-        return bool(self.running or self.starts)
-
-    @property
-    def scope(self) -> str:
-        """The largest group with a limit, or else the owner.
-
-        The slots of a scope are given one after another.
-        """
-        return min((limit.owner for limit in (*self.running, *self.starts)), key=len)
-
-
-NO_CAPS = Caps((), ())
-
-
-def caps_of(
-    owner: str, limits: LimitsByOwner | None, *, max_running: int | None, max_starts: int | None
-) -> Caps:
-    """Return the limits on the runs of an owner or a group; the numbers are the defaults.
-
-    The application itself (owner ``""``) has no limits. Raises as ``LimitsByOwner.of`` does.
+    The application itself (owner ``""``) has no limit. Raises as ``LimitsByOwner.of`` does.
     """
     if not owner:
-        return NO_CAPS
-    if limits is None:
-        return Caps(
-            _default_max_running(owner, max_running), _default_max_starts(owner, max_starts)
-        )
-    return Caps(
-        limits.max_running(owner, default=max_running),
-        limits.max_starts(owner, default=max_starts),
-    )
-
-
-def default_allowed_tasks(owner: str, default: tuple[str, ...] | None) -> Sequence[Limit]:
-    """Return the patterns of ``dynbeat_allowed_tasks``, if it is set."""
-    return [] if default is None else [Limit(default, owner, "dynbeat_allowed_tasks")]
+        return None
+    own = None if limits is None else limits.value(owner, "max_running")
+    if own is None and max_running is not None:
+        own = Limit(max_running, owner, "dynbeat_max_running_per_owner")
+    if own is None:
+        return None
+    key = None if limits is None else limits.of(owner).running_key
+    return Cap(own, key or owner)
 
 
 def owner_limits(value: object) -> LimitsByOwner:
@@ -343,7 +257,7 @@ def owner_limits(value: object) -> LimitsByOwner:
     if isinstance(value, str) and all(map(str.isidentifier, value.split("."))) and "." in value:
         return LimitsByOwner(value)
     msg = (
-        "must be a dict of limits by owner or group, a function that returns the limits of a name,"
+        "must be a dict of limits by owner, a function that returns the limits of an owner,"
         " or the dotted path of one, such as 'proj.plans.limits_of'"
     )
     raise ValueError(msg)
@@ -353,8 +267,7 @@ def _table(given: Mapping[Any, Any]) -> Mapping[str, OwnerLimits]:
     for name in given:
         if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_LENGTH:
             msg = (
-                f"the key {shorten(name)} must be an owner, or a group that ends with"
-                f" {GROUP_END!r}; for all owners use the single settings"
+                f"the key {shorten(name)} must be an owner; for all owners use the single settings"
             )
             raise ValueError(msg)
     return {name: OwnerLimits.of(limits) for name, limits in given.items()}

@@ -15,18 +15,12 @@ from zoneinfo import TZPATH, ZoneInfo, ZoneInfoNotFoundError, available_timezone
 from celery_dynbeat.common.errors import ConfigurationError, InvalidScheduleError
 
 if TYPE_CHECKING:
-    from celery_dynbeat.common.owner_limits import Caps, LimitsByOwner
-    from celery_dynbeat.common.recipients import Recipient
+    from celery_dynbeat.common.owner_limits import Cap, LimitsByOwner
+    from celery_dynbeat.common.quiet_rule import QuietRule
     from celery_dynbeat.common.retry import Retry
 
-#: Ended runs that ``after_failures`` may count. Each evaluation reads this many rows.
+#: Ended runs that ``alert_after_failures`` may count. A pass reads this many rows of a schedule.
 MAX_FAILURES = 1_000
-#: Workers report only runs that take this long, so a shorter ``slow_after`` counts as this.
-MIN_SLOW = timedelta(seconds=1)
-#: The name of the targets that apply to schedules without ``to``.
-DEFAULT_TARGET = "default"
-MAX_TARGET_LENGTH = 64
-_TARGET_NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_TARGET_LENGTH}}}")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S.*", re.DOTALL)
 
 
@@ -38,39 +32,21 @@ def failures(value: object) -> int:
     return value
 
 
-def is_target_name(value: object) -> bool:
-    """Return whether ``value`` can be the name of a target."""
-    return isinstance(value, str) and _TARGET_NAME.fullmatch(value) is not None
+def urls(value: object) -> tuple[str, ...]:
+    """Return the Apprise URLs of a list, or of a function without arguments that returns a list.
 
-
-def urls(value: object) -> Mapping[str, tuple[str, ...]]:
-    """Return the Apprise URLs by the name of their target.
-
-    ``value`` is a list for the target "default", a dict of lists, or a function without arguments
-    that returns one of these. Raises ValueError.
+    Raises ValueError.
     """
-    given = _called(value)
-    if not isinstance(given, Mapping):
-        given = {DEFAULT_TARGET: given}
-    targets = {}
-    # An error names the index, not the key: a caller may swap name and URL.
-    for index, (name, many) in enumerate(given.items(), start=1):
-        if not is_target_name(name):
-            msg = (
-                f"the name of target {index} must have 1 to {MAX_TARGET_LENGTH} letters, digits,"
-                " '_', '-' or '.'"
-            )
+    many = _called(value)
+    if isinstance(many, (str, bytes, Mapping)) or not isinstance(many, Iterable):
+        msg = "must be a list of Apprise URLs"
+        raise ValueError(msg)  # noqa: TRY004 - Settings.read expects ValueError
+    listed = tuple(many)
+    for number, url in enumerate(listed, start=1):
+        if not isinstance(url, str) or not _URL.fullmatch(url):
+            msg = f"item {number} must be an Apprise URL, such as 'mailto://...'"
             raise ValueError(msg)
-        targets[name] = apprise_urls(name, many)
-    if DEFAULT_TARGET not in targets:
-        msg = f"needs the key {DEFAULT_TARGET!r}; its list may be empty"
-        raise ValueError(msg)
-    return targets
-
-
-def urls_of(targets: Mapping[str, tuple[str, ...]], name: str) -> tuple[str, ...]:
-    """Return the URLs of a target. A removed target has the URLs of the default target."""
-    return targets.get(name, targets.get(DEFAULT_TARGET, ()))
+    return listed
 
 
 def _called(value: object) -> object:
@@ -82,19 +58,6 @@ def _called(value: object) -> object:
     except Exception as error:  # noqa: BLE001
         msg = f"the function must return URLs, but raised {type(error).__name__}"
         raise ValueError(msg) from None
-
-
-def apprise_urls(name: str, many: object) -> tuple[str, ...]:
-    """Return a list of Apprise URLs, which errors call ``name``. Raises ValueError."""
-    if isinstance(many, (str, bytes, Mapping)) or not isinstance(many, Iterable):
-        msg = f"{name!r} must be a list of Apprise URLs"
-        raise ValueError(msg)  # noqa: TRY004 - Settings.read expects ValueError
-    listed = tuple(many)
-    for index, url in enumerate(listed):
-        if not isinstance(url, str) or not _URL.fullmatch(url):
-            msg = f"{name!r} item {index} must be an Apprise URL, such as 'mailto://...'"
-            raise ValueError(msg)
-    return listed
 
 
 def ping_hosts(value: object) -> tuple[str, ...]:
@@ -126,7 +89,12 @@ _MAX_LENGTH = 40
 @cache
 def zone_names() -> frozenset[str]:
     """Return the names of all zones that mean the same on each machine."""
-    return frozenset(available_timezones() - _NOT_ZONES)
+    names = frozenset(available_timezones() - _NOT_ZONES)
+    if "UTC" not in names:
+        # Not cached: without file descriptors, the search finds nothing and raises nothing.
+        msg = "the tz database cannot be read"
+        raise OSError(msg)
+    return names
 
 
 def tz_release() -> str | None:
@@ -168,66 +136,33 @@ def nearest_zone(name: str) -> str | None:
 #: Overrides dynbeat_metrics_port for one process.
 VARIABLE = "DYNBEAT_METRICS_PORT"
 MAX_PORT = 65_535
-#: Ports in a range. A process tries them in order.
-MAX_RANGE = 1_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricsPorts:
-    """The ports that a beat and a worker try, in order; () exports no metrics, 0 is any free port.
-
-    False if no port is set.
-    """
-
-    beat: tuple[int, ...] = ()
-    worker: tuple[int, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.beat or self.worker)
-
-
-def metrics_ports(value: object) -> MetricsPorts:
-    """Return the ports of dynbeat_metrics_port. Raises ValueError for an invalid value."""
-    if not isinstance(value, Mapping):
-        ports = parse_ports(value)
-        return MetricsPorts(beat=ports, worker=ports)
-    given: dict[str, Any] = {name: parse_ports(each) for name, each in value.items()}
-    if not given or not given.keys() <= {"beat", "worker"}:
-        msg = 'must have the keys "beat", "worker", or both'
+def metrics_port(value: object) -> int:
+    """Return the port of dynbeat_metrics_port; 0 is any free port. Raises ValueError."""
+    is_port = isinstance(value, (int, str)) and not isinstance(value, bool)
+    if not is_port or not re.fullmatch(r"\d{1,5}", str(value)) or int(str(value)) > MAX_PORT:
+        msg = "must be a port (0: any free port)"
         raise ValueError(msg)
-    return MetricsPorts(**given)
+    return int(str(value))
 
 
-def ports_in_force(ports: MetricsPorts) -> MetricsPorts:
-    """Return the ports of this process: the ports in DYNBEAT_METRICS_PORT, else ``ports``.
+def port_in_force(port: int | None) -> int | None:
+    """Return the port in DYNBEAT_METRICS_PORT, else ``port``; None exports no metrics.
 
     Raises ConfigurationError for an invalid value of the variable.
     """
     given = os.environ.get(VARIABLE)
     if given is None:
-        return ports
+        return port
     try:
-        own = parse_ports(given) if given else ()
+        return metrics_port(given) if given else None
     except ValueError as error:
         raise ConfigurationError(f"{VARIABLE} = {given!r}: {error}") from None
-    return MetricsPorts(beat=own, worker=own)
-
-
-def parse_ports(value: object) -> tuple[int, ...]:
-    """Return the ports of ``9808``, ``"9808"`` or ``"9808-9819"``. Raises ValueError."""
-    match = None if isinstance(value, bool) else re.fullmatch(r"(\d+)(?:-(\d+))?", str(value))
-    msg = 'must be a port (0: any free port), a range such as "9808-9819", or a dict of them'
-    if match is None or not isinstance(value, (int, str)):
-        raise ValueError(msg)
-    first, last = int(match[1]), int(match[2] or match[1])
-    if not first <= last <= MAX_PORT or last - first >= MAX_RANGE:
-        raise ValueError(msg)
-    return tuple(range(first, last + 1))
 
 
 PREFIX = "dynbeat_"
 _UNSET = object()
-LOG_FORMATS = ("text", "json")
 NOTIFIERS = ("auto", "postgresql", "broker", "polling")
 MAX_BATCH_SIZE = 10_000
 #: The present instant plus this duration is a date that each database can store.
@@ -361,11 +296,6 @@ def _web_url(value: object) -> str:
     return value.rstrip("/")
 
 
-def _folder(value: object) -> str:
-    path = os.fspath(value) if isinstance(value, os.PathLike) else value
-    return _text(path)
-
-
 def _one_of(*choices: str) -> Callable[[object], str]:
     def check(value: object) -> str:
         if value not in choices:
@@ -399,18 +329,18 @@ def _retry(value: object) -> "Retry":
     return Retry.from_json(value)
 
 
+def _quiet_hours(value: object) -> "QuietRule":
+    # A late import, as above.
+    from celery_dynbeat.common.quiet_rule import QuietRule  # noqa: PLC0415
+
+    return QuietRule.from_setting(value)
+
+
 def _owner_limits(value: object) -> "LimitsByOwner":
     # A late import, as above.
     from celery_dynbeat.common.owner_limits import owner_limits  # noqa: PLC0415
 
     return owner_limits(value)
-
-
-def _recipient(value: object) -> "Recipient":
-    # A late import, as above.
-    from celery_dynbeat.common.recipients import recipient  # noqa: PLC0415
-
-    return recipient(value, check_urls=apprise_urls)
 
 
 def _setting(default: Any, check: Callable[[object], Any]) -> Any:
@@ -428,11 +358,10 @@ class Settings:
     - ``schema``: the schema of the connection.
     - ``create_tables``: tables are created on an embedded database only.
     - ``application``: the application has no name.
-    - ``alerts``: on if a target of ``alert_urls`` has a URL, or if there is a ``recipient``.
+    - ``quiet_hours``: only the quiet hours of owners apply.
+    - ``alerts``: on if there is a URL in ``alert_urls``.
     - ``ping_hosts``: no ping URLs are allowed.
     - ``expected_beats``, ``expected_workers``: a node that died and was not replaced is missing.
-    - ``capacity_per_minute``: the number of runs that the workers have started.
-    - ``metrics_forecast``: the forecast metrics are not exported.
     """
 
     # Without a repr, because they contain passwords, and some tracebacks show the repr of local
@@ -449,12 +378,12 @@ class Settings:
     application: str | None = _setting(None, application_name)
     timezone: str = _setting("UTC", _zone)
     notifier: str = _setting("auto", _one_of(*NOTIFIERS))
-    log_format: str = _setting("text", _one_of(*LOG_FORMATS))
     poll_interval: timedelta = _setting(timedelta(seconds=5), _duration)
     batch_size: int = _setting(500, _batch)
     dispatch_timeout: timedelta = _setting(timedelta(seconds=30), _duration)
     resend_after: timedelta = _setting(timedelta(hours=1), _duration)
     node_timeout: timedelta = _setting(timedelta(seconds=60), _duration)
+    quiet_hours: "QuietRule | None" = _setting(None, _quiet_hours)
     catch_up: str = _setting("latest", _one_of(*CATCH_UPS))
     catch_up_window: timedelta | None = _setting(None, _duration)
     overlap: str = _setting("allow", _one_of(*OVERLAPS))
@@ -470,51 +399,33 @@ class Settings:
     min_interval: timedelta = _setting(timedelta(seconds=1), _delay)
     max_schedules_per_owner: int | None = _setting(None, _count)
     max_running_per_owner: int | None = _setting(None, _count)
-    max_starts_per_minute_per_owner: int | None = _setting(None, _count)
     allowed_tasks: tuple[str, ...] | None = _setting(None, _patterns)
     owner_limits: "LimitsByOwner | None" = _setting(None, _owner_limits)
     max_payload_bytes: int = _setting(65_536, _count)
     expected_beats: int | None = _setting(None, _number)
     expected_workers: int | None = _setting(None, _number)
-    capacity_per_minute: int | None = _setting(None, _count)
-    metrics_port: MetricsPorts = _setting(MetricsPorts(), metrics_ports)
+    metrics_port: int | None = _setting(None, metrics_port)
     metrics_address: str = _setting("127.0.0.1", _text)
-    metrics_forecast: timedelta | None = _setting(None, _duration)
     alerts: bool | None = _setting(None, _flag)
     # No repr, as above.
-    alert_urls: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict, metadata={"check": urls}, repr=False
-    )
+    alert_urls: tuple[str, ...] = field(default=(), metadata={"check": urls}, repr=False)
     alert_after_failures: int = _setting(1, failures)
-    alert_lost: bool = _setting(default=True, check=_flag)
     alert_late_after: timedelta | None = _setting(None, _delay)
-    alert_slow_after: timedelta | None = _setting(None, _delay)
     alert_silent_after: timedelta | None = _setting(None, _delay)
-    alert_quarantined: bool = _setting(default=True, check=_flag)
-    alert_paused: bool = _setting(default=True, check=_flag)
-    alert_recovered: bool = _setting(default=True, check=_flag)
     alert_interval: timedelta = _setting(timedelta(minutes=5), _delay)
-    alert_delay: timedelta = _setting(timedelta(seconds=10), _delay)
     alert_timeout: timedelta = _setting(timedelta(seconds=10), _duration)
-    alert_retry_for: timedelta = _setting(timedelta(hours=1), _duration)
     flower_url: str | None = _setting(None, _web_url)
-    alert_templates: str | None = _setting(None, _folder)
-    recipient: "Recipient | None" = _setting(None, _recipient)
     ping_hosts: tuple[str, ...] | None = _setting(None, ping_hosts)
-    traces: bool = _setting(default=False, check=_flag)
-    sentry_monitors: tuple[str, ...] | None = _setting(None, _patterns)
 
     @property
     def alerts_enabled(self) -> bool:
-        """Whether facts are recorded and evaluated."""
-        if self.alerts is not None:
-            return self.alerts
-        return any(self.alert_urls.values()) or self.recipient is not None
+        """Whether beat opens and ends alerts."""
+        return bool(self.alert_urls) if self.alerts is None else self.alerts
 
     @property
     def may_cap_runs(self) -> bool:
         """Whether an owner can have a limit on its runs."""
-        if self.max_running_per_owner or self.max_starts_per_minute_per_owner:
+        if self.max_running_per_owner:
             return True
         return self.owner_limits is not None and self.owner_limits.may_cap_runs
 
@@ -522,16 +433,15 @@ class Settings:
         """Return whether the limits of ``owner`` were read. For settings of ``for_pass``."""
         return self.owner_limits is None or self.owner_limits.knows(owner)
 
-    def caps_of(self, owner: str) -> "Caps":
-        """Return the limits on the runs of an owner or a group.
+    def cap_of(self, owner: str) -> "Cap | None":
+        """Return the limit on the runs of an owner, or None.
 
         Raises the error of a function of dynbeat_owner_limits that fails, except after
         ``for_pass``.
         """
-        from celery_dynbeat.common.owner_limits import caps_of  # noqa: PLC0415
+        from celery_dynbeat.common.owner_limits import cap_of  # noqa: PLC0415
 
-        running, starts = self.max_running_per_owner, self.max_starts_per_minute_per_owner
-        return caps_of(owner, self.owner_limits, max_running=running, max_starts=starts)
+        return cap_of(owner, self.owner_limits, max_running=self.max_running_per_owner)
 
     def for_pass(self) -> "Settings":
         """Return the settings for many schedules, which look up the limits of an owner only once.
@@ -550,8 +460,8 @@ class Settings:
         """
         if self.owner_limits is None or not owner:
             return self.min_interval
-        limits = self.owner_limits.for_pass()
-        interval: timedelta = limits.min_interval(owner, default=self.min_interval).value
+        limit = self.owner_limits.for_pass().value(owner, "min_interval")
+        interval: timedelta = self.min_interval if limit is None else limit.value
         return interval
 
     @classmethod
@@ -626,12 +536,17 @@ def check_task_allowed(settings: Settings, *, owner: str, task: str) -> None:
 
     Patterns are case-sensitive. The application itself (owner ``""``) may run any task.
     """
-    allowed = settings.allowed_tasks
-    if settings.owner_limits is not None and owner:
-        for limit in settings.owner_limits.allowed_tasks(owner, default=allowed):
-            _check_matches(task, limit.value, limit=limit.named, owner=owner)
-    elif allowed is not None and owner:
-        _check_matches(task, allowed, limit="dynbeat_allowed_tasks", owner=owner)
+    if not owner:
+        return
+    own = (
+        None
+        if settings.owner_limits is None
+        else settings.owner_limits.value(owner, "allowed_tasks")
+    )
+    if own is not None:
+        _check_matches(task, own.value, limit=own.named, owner=owner)
+    elif settings.allowed_tasks is not None:
+        _check_matches(task, settings.allowed_tasks, limit="dynbeat_allowed_tasks", owner=owner)
 
 
 def _check_matches(task: str, patterns: Iterable[str], *, limit: str, owner: str) -> None:

@@ -12,7 +12,7 @@ attempt, therefore only one starts the next attempt.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 #: A run that waits for less than this is not late. A shorter ``late_after`` therefore counts as
@@ -35,6 +35,21 @@ class Status(StrEnum):
     SKIPPED = "skipped"
 
 
+class Wait(StrEnum):
+    """What a run waits for, or last waited for."""
+
+    PLACE = "place"
+    HOLD = "hold"
+    QUIET = "quiet"
+    PREVIOUS = "previous"
+    #: Its task has postponed it.
+    POSTPONED = "postponed"
+
+
+#: A pending run has no place while it waits for this.
+WITHOUT_PLACE = (Wait.HOLD, Wait.QUIET, Wait.POSTPONED)
+
+
 class Origin(StrEnum):
     """The reason why a run exists."""
 
@@ -51,8 +66,10 @@ class RequestKind(StrEnum):
     RERUN = "rerun"
 
 
-#: A caller requested such a run. A pause does not revoke it, and its instant is not a fire time.
+#: A caller requested such a run, and its instant is not a fire time.
 REQUESTED_ORIGINS = (Origin.MANUAL, Origin.RERUN)
+#: A caller requested such a run. Neither a pause nor a quarantine revokes it.
+KEPT_ORIGINS = (*REQUESTED_ORIGINS, Origin.BACKFILL)
 #: The next attempt of such a run has not started. It can start, but a cancel still prevents it.
 UNSTARTED = (Status.PENDING, Status.SENT)
 #: Such a run can still change and has no ``finished_at``.
@@ -121,6 +138,9 @@ FINISH = _transition(
     OWNED,
     *(Status.SUCCEEDED, Status.FAILED, Status.RETRYING, Status.REVOKED, Status.SKIPPED),
 )
+#: The task postpones its run: the attempt ends, and beat sends the run again later. A run that a
+#: newer run replaces is revoked.
+POSTPONE = _transition(OWNED, Status.PENDING, Status.REVOKED)
 #: The same for a run that must be sent again and whose next attempt has not started.
 FINISH_BEFORE_RERUN = _transition(UNSTARTED, *FINISH.targets)
 #: The worker is dead, or the broker lost a message of the canvas that replaced the task. The run is
@@ -146,6 +166,7 @@ TRANSITIONS: Mapping[str, Transition] = {
     "REQUEUE": REQUEUE,
     "UNDO_START": UNDO_START,
     "FINISH": FINISH,
+    "POSTPONE": POSTPONE,
     "FINISH_BEFORE_RERUN": FINISH_BEFORE_RERUN,
     "LOSE": LOSE,
     "RERUN": RERUN,
@@ -183,8 +204,6 @@ class Action(StrEnum):
     RESUME = "resume"
     DELETE = "delete"
     RENAME = "rename"
-    MOVE = "move"
-    RESTORE = "restore"
     SKIP = "skip"
     UNSKIP = "unskip"
     RUN_NOW = "run_now"
@@ -197,8 +216,17 @@ class Action(StrEnum):
     RELEASE = "release"
     SET_TIMEZONE = "set_timezone"
     SET_QUIET_HOURS = "set_quiet_hours"
-    ACKNOWLEDGE_ALERT = "acknowledge_alert"
-    SNOOZE_ALERT = "snooze_alert"
     PUT_CALENDAR = "put_calendar"
     DELETE_CALENDAR = "delete_calendar"
     ERASE = "erase"
+
+
+def lag_of(*, sent_at: datetime, due_at: datetime, ready_at: datetime | None) -> timedelta:
+    """Return the time from ``due_at`` to the send; from ``ready_at`` for a run that waited.
+
+    A run waits for a place, for the end of a hold or of quiet hours, or for the previous run. The
+    wait is not lag. ``ready_at`` after ``sent_at`` belongs to a retry, which waited later.
+    """
+    if ready_at is None:
+        return sent_at - due_at
+    return max(sent_at - ready_at, timedelta(0))

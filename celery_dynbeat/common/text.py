@@ -15,8 +15,11 @@ from zoneinfo import ZoneInfo
 
 #: The number of characters of a value that an error message shows, which is one line of a terminal.
 _SHOWN = 80
-_NUMBERS = re.compile(
-    r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b|0x[0-9a-f]+|\d+",
+#: UUIDs, hexadecimal ids of at least six characters, and numbers. A hexadecimal id has a digit:
+#: ``decade`` is a word.
+_IDS = re.compile(
+    r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b|0x[0-9a-f]+"
+    r"|(?<![0-9a-z])(?=[a-f]*[0-9])[0-9a-f]{6,}(?![0-9a-z])|\d+",
     re.IGNORECASE,
 )
 #: English, and not from ``calendar``, whose names depend on the locale. January is at index 0.
@@ -26,37 +29,18 @@ MONTHS = (
 )
 #: Monday is at index 0, as in ``date.weekday``.
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+#: Shorter secrets are often parts of other words.
+MIN_SECRET_LENGTH = 5
 _ORDINAL_SUFFIXES = {1: "st", 2: "nd", 3: "rd"}
 _TEENS = (11, 12, 13)
-#: The last character of a group of owners, such as ``"org:7/"``. No owner ends with it.
-GROUP_END = "/"
+#: Some editors write this mark at the start of a file in UTF-8.
+BYTE_ORDER_MARK = "\ufeff"
 _UNITS_IN_WORDS = (("hour", 3600), ("minute", 60))
 
 
-def is_group(name: str) -> bool:
-    """Return whether ``name`` is a group, which contains all owners that begin with it."""
-    return name.endswith(GROUP_END)
-
-
-def is_in(name: str, scope: str) -> bool:
-    """Return whether ``name`` is the owner or the group ``scope``, or lies in that group."""
-    return name == scope or (is_group(scope) and name.startswith(scope))
-
-
-def end_of_group(group: str) -> str:
-    """Return the first text after all owners of a group, by code point."""
-    return group[:-1] + chr(ord(GROUP_END) + 1)
-
-
 def described_owner(owner: str) -> str:
-    """Return an owner or a group, in words."""
-    return f"{'group' if is_group(owner) else 'owner'} {owner!r}"
-
-
-def groups_of(owner: str) -> Sequence[str]:
-    """Return the groups of ``owner``, the largest first: ``a/`` and ``a/b/`` of ``a/b/c``."""
-    ends = (end + 1 for end, letter in enumerate(owner) if letter == GROUP_END)
-    return [owner[:end] for end in ends if end < len(owner)]
+    """Return an owner, in words."""
+    return f"owner {owner!r}"
 
 
 def shorten(value: object) -> str:
@@ -106,8 +90,8 @@ def counted(number: int, noun: str) -> str:
 
 
 def error_cause(error: str | None) -> str:
-    """Return the first line of an error with ``#`` in place of each number and UUID."""
-    return _NUMBERS.sub("#", (error or "").strip().partition("\n")[0])
+    """Return the first line of an error with ``#`` in place of each number and random id."""
+    return _IDS.sub("#", (error or "").strip().partition("\n")[0])
 
 
 def with_application(text: str, application: str | None) -> str:
@@ -226,6 +210,20 @@ class RepeatedKeyError(ValueError):
     def __init__(self, key: str) -> None:
         super().__init__(f"the key {shorten(key)} occurs twice in one object; give it once")
         self.key = key
+
+
+def hide_secrets(text: str, secrets: Iterable[str]) -> str:
+    """Return ``text`` with ``***`` in place of each secret, in any case.
+
+    A short secret is hidden only where no letter or digit is next to it, so that other words stay
+    whole.
+    """
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        found = re.escape(secret)
+        if len(secret) < MIN_SECRET_LENGTH:
+            found = rf"(?<!\w){found}(?!\w)"
+        text = re.sub(found, "***", text, flags=re.IGNORECASE)
+    return text
 
 
 def load_json(text: str) -> Any:

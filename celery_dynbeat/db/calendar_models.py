@@ -1,13 +1,13 @@
-"""The tables of shared calendars. Only schedules whose triggers name calendars have rows here."""
+"""The tables of shared calendars. Only schedules that use calendars have rows here."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
-from sqlalchemy import CheckConstraint, ForeignKey, Text
+from sqlalchemy import CheckConstraint, ForeignKey
 from sqlalchemy.orm import Mapped, mapped_column
 
 from celery_dynbeat.db.models import NAME_LENGTH, Base, BigId, rename_tables
-from celery_dynbeat.db.types import ExactText, UtcDateTime, utc_now
+from celery_dynbeat.db.types import ExactText, LongText, UtcDateTime, utc_now
 
 if TYPE_CHECKING:
     from sqlalchemy import Table
@@ -28,12 +28,9 @@ class Calendar(Base):
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
     name: Mapped[str] = mapped_column(ExactText(CALENDAR_NAME_LENGTH), unique=True)
-    # A JSON object with "trigger", or with "dates". The dates of a file reach to "until".
-    # The type is not JSON, because no query searches in it, and a process parses each text once.
-    definition: Mapped[str] = mapped_column(Text)
-    # The zone of the trigger. NULL means that each schedule reads the trigger in the zone of its
-    # days.
-    timezone: Mapped[str | None] = mapped_column(ExactText(64))
+    # A JSON object: each date and its note, or "". The type is not JSON, because no query searches
+    # in it, and a process parses each text once.
+    dates: Mapped[str] = mapped_column(LongText)
     # Days of the week that are not business days: "sat,sun". "": none.
     weekend: Mapped[str] = mapped_column(ExactText(32), server_default="sat,sun")
     version: Mapped[int] = mapped_column(server_default="1")
@@ -46,7 +43,7 @@ class Calendar(Base):
 
 
 class ScheduleCalendar(Base):
-    """A schedule whose trigger names a calendar.
+    """A schedule whose trigger or quiet hours name a calendar.
 
     ``planned_with`` is the version of the calendar with which the schedule was last planned. A
     lower one than the version of the calendar means that beat plans the schedule again.

@@ -17,7 +17,7 @@ import os
 import re
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -41,9 +41,11 @@ from sqlalchemy.exc import (
     ArgumentError,
     DBAPIError,
     IntegrityError,
+    InterfaceError,
     NoSuchModuleError,
     SQLAlchemyError,
 )
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool, QueuePool
 
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
     from celery_dynbeat.db.django_databases import DatabaseAddress
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 ATTEMPTS = 6
 _FIRST_PAUSE = 0.01
@@ -157,10 +160,7 @@ def savepoint(session: Session) -> Iterator[None]:
 
 
 class Database:
-    """The database with the tables of the package: by its URL, or an engine of the application.
-
-    ``session_info`` becomes part of the ``info`` of each session that makes a transaction.
-    """
+    """The database with the tables of the package: by its URL, or an engine of the application."""
 
     def __init__(
         self,
@@ -168,10 +168,8 @@ class Database:
         *,
         engine: Engine | None = None,
         engine_options: Mapping[str, Any] | None = None,
-        session_info: Mapping[str, Any] | None = None,
     ) -> None:
         self._url = url
-        self._session_info = {**(session_info or {}), OWN_TRANSACTION: True}
         self._options = dict(engine_options or {})
         self._shared = engine
         self._django_alias = None if engine is not None else alias_of(url or "")
@@ -219,6 +217,17 @@ class Database:
     def _tested_alias(self) -> str | None:
         """The alias of Django while its tests run, or else None."""
         return self._django_alias if self._address is not None and self._address.is_tested else None
+
+    async def check_loop_of_django(self) -> None:
+        """Raise an error in a test of Django whose transaction a thread would not join.
+
+        For a caller in an event loop, whose thread may differ from the thread of the test.
+        """
+        self._follow_django()
+        if self._tested_alias is not None:
+            from celery_dynbeat.db import django_databases  # noqa: PLC0415 - see above
+
+            await django_databases.check_own_connection_of_loop(self._tested_alias)
 
     def refuse_transaction_of_django(self) -> None:
         """Raise ConfigurationError if Django has a transaction of the alias in this thread."""
@@ -386,6 +395,37 @@ class Database:
             lambda: self._once(work, autocommit=False, asynchronous_commit=asynchronous_commit)
         )
 
+    def run_in_parts(
+        self,
+        work: Callable[[Session, Sequence[K]], T],
+        items: Sequence[K],
+        *,
+        in_transaction: bool = False,
+    ) -> tuple[list[T], dict[K, DBAPIError]]:
+        """Return the results of ``work(session, items)``, and the items that are refused.
+
+        Usually this is one ``run_autocommit``, or one ``run`` with ``in_transaction``. If the
+        database refuses the values of a row, the items are halved until the refused ones are alone.
+        ``work`` may run several times for an item.
+        """
+        run = self.run if in_transaction else self.run_autocommit
+        results: list[T] = []
+        refused: dict[K, DBAPIError] = {}
+        parts = [items] if items else []
+        while parts:
+            part = parts.pop()
+            try:
+                results.append(run(partial(_with_items, work=work, items=part)))
+            except DBAPIError as error:
+                if not self.capabilities.is_refusal(error):
+                    raise
+                if len(part) == 1:
+                    refused[part[0]] = error
+                else:
+                    middle = len(part) // 2
+                    parts += [part[middle:], part[:middle]]
+        return results, refused
+
     def run_after_conflicts(self, work: Callable[[Session], T]) -> T:
         """Do the same as ``run``; repeat it if another process has inserted the same rows.
 
@@ -410,6 +450,17 @@ class Database:
             self.sleep(pause * RANDOM.uniform(0.5, 1.5))
             pause *= 2
         return transaction()
+
+    def is_outage(self, error: BaseException) -> bool:
+        """Return whether ``error`` means that the database cannot be used at all.
+
+        Any other error of a statement concerns this statement: it lacks a right, or its row is
+        refused.
+        """
+        if not isinstance(error, DBAPIError):
+            return isinstance(error, PoolTimeoutError)
+        is_lost = error.connection_invalidated or isinstance(error, InterfaceError)
+        return is_lost or self.capabilities.is_unavailable(error)
 
     def sleep(self, seconds: float) -> None:
         """Wait before another attempt."""
@@ -475,7 +526,7 @@ class Database:
             info: Mapping[str, Any] = {AUTOCOMMIT: True}
         else:
             engine = self._transaction_engine
-            info = self._session_info
+            info = {OWN_TRANSACTION: True}
         with (
             self._keeping_none(),
             Session(engine, expire_on_commit=False, info=dict(info)) as session,
@@ -554,6 +605,12 @@ class Database:
             f"the driver {module!r} of dynbeat_database_url is not installed: {other}install"
             f" {extra}"
         )
+
+
+def _with_items(
+    session: Session, *, work: Callable[[Session, Sequence[K]], T], items: Sequence[K]
+) -> T:
+    return work(session, items)
 
 
 def embedded_file(url: URL) -> Path | None:

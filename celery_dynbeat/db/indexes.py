@@ -8,10 +8,9 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Index, and_, literal_column, not_
 
-from celery_dynbeat.db.alert_models import Alert, AlertCheck, AlertMessage
+from celery_dynbeat.db.alert_models import Alert
 from celery_dynbeat.db.calendar_models import ScheduleCalendar
 from celery_dynbeat.db.models import Base, Change, Hold, Request, Run, Schedule
-from celery_dynbeat.db.slot_models import Slot
 from celery_dynbeat.db.type_checks import type_checks
 from celery_dynbeat.db.types import MYSQL
 
@@ -93,6 +92,16 @@ _partial(
     Run.finished_at,
     where=and_(Run.worker.is_not(None), Run.finished_at.is_(None)),
 )
+# The runs that count for a limit, and those that wait for a place, oldest first. The status comes
+# first, so that a query reads no ended runs on MySQL.
+_partial(
+    "ix_dynbeat_run_place",
+    Run.status,
+    Run.running_key,
+    Run.overdue_at,
+    Run.id,
+    where=and_(Run.running_key.is_not(None), Run.finished_at.is_(None)),
+)
 _partial("ix_dynbeat_run_retry_at", Run.retry_at, where=Run.retry_at.is_not(None))
 
 _partial(
@@ -112,7 +121,6 @@ Index(
     postgresql_where=Run.status.in_([literal_column("'failed'"), literal_column("'lost'")]),
 ).ddl_if(dialect="postgresql")
 _partial("ix_dynbeat_run_rerun_of", Run.rerun_of, where=Run.rerun_of.is_not(None))
-Index("ix_dynbeat_hold_owner", Hold.owner)
 _partial("ix_dynbeat_hold_until_at", Hold.until_at, where=Hold.until_at.is_not(None))
 # Few schedules are held. Beat compares them with the holds.
 _partial(
@@ -140,76 +148,15 @@ _partial(
 Index("ix_dynbeat_change_owner", Change.owner, Change.changed_at, Change.id)
 Index("ix_dynbeat_change_owner_name", Change.owner, Change.name, Change.changed_at, Change.id)
 
-# Open alerts have checked_at. Beat checks the one whose last check is the oldest first.
+# The open alerts by id, which have NULL, and the newest recoveries.
+Index("ix_dynbeat_alert_recovered_at", Alert.recovered_at, Alert.id)
 _partial(
-    "ix_dynbeat_alert_checked_at",
-    Alert.checked_at,
-    Alert.id,
-    where=Alert.checked_at.is_not(None),
+    "ix_dynbeat_alert_unreported", Alert.unreported, Alert.id, where=Alert.unreported.is_not(None)
 )
-# The newest recoveries, which a page lists.
-_partial(
-    "ix_dynbeat_alert_recovered_at",
-    Alert.recovered_at,
-    Alert.id,
-    where=Alert.recovered_at.is_not(None),
-)
-# The notices to owners that can be sent first.
-_partial(
-    "ix_dynbeat_alert_owner_notice_at",
-    Alert.owner_notice_at,
-    Alert.id,
-    where=Alert.owner_notice_at.is_not(None),
-)
-# The oldest unsent alerts of a target. Not a partial index: the targets are also read from it.
-Index("ix_dynbeat_alert_target", Alert.target, Alert.unsent_at, Alert.id)
+# The last report, for the interval between messages.
+Index("ix_dynbeat_alert_reported_at", Alert.reported_at)
 Index("ix_dynbeat_alert_owner", Alert.owner, Alert.id)
-# The open alerts of an owner by their ids.
-_only_on(
-    ("sqlite", "postgresql"),
-    _partial(
-        "ix_dynbeat_alert_owner_open", Alert.owner, Alert.id, where=Alert.recovered_at.is_(None)
-    ),
-)
-_only_on(_MYSQL, Index("ix_dynbeat_alert_owner_open", Alert.owner, Alert.recovered_at, Alert.id))
-Index("ix_dynbeat_alert_check_due_at", AlertCheck.due_at)
-_partial(
-    "ix_dynbeat_alert_message_next_try_at",
-    AlertMessage.next_try_at,
-    where=AlertMessage.next_try_at.is_not(None),
-)
-# The newest message of a target, for the rate limit.
-Index("ix_dynbeat_alert_message_target", AlertMessage.target, AlertMessage.id)
-Index(
-    "uq_dynbeat_alert_message_previous_id",
-    AlertMessage.target,
-    AlertMessage.previous_id,
-    unique=True,
-)
 
-# The waiting runs by owner, oldest first. MySQL has no partial indexes.
-_only_on(
-    ("sqlite", "postgresql"),
-    _partial(
-        "ix_dynbeat_slot_waiting",
-        Slot.owner,
-        Slot.is_requested,
-        Slot.id,
-        where=Slot.admitted_at.is_(None),
-    ),
-)
-_only_on(
-    _MYSQL,
-    Index("ix_dynbeat_slot_waiting", Slot.admitted_at, Slot.owner, Slot.is_requested, Slot.id),
-)
-# The slots in use, and on MySQL all slots, by owner.
-_partial(
-    "ix_dynbeat_slot_admitted",
-    Slot.owner,
-    Slot.admitted_at,
-    where=Slot.admitted_at.is_not(None),
-)
-_partial("ix_dynbeat_slot_expires_at", Slot.expires_at, where=Slot.expires_at.is_not(None))
 # The schedules that are planned with an old version of a calendar. The foreign key also uses
 # this index.
 Index(

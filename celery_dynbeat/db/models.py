@@ -40,9 +40,6 @@ from celery_dynbeat.db.types import (
 if TYPE_CHECKING:
     from sqlalchemy import Table
 
-#: Of the version 00 of W3C Trace Context.
-TRACEPARENT_LENGTH = 55
-
 
 class NodeKind(StrEnum):
     """The kind of a node."""
@@ -95,10 +92,13 @@ class Schedule(Base):
     options: Mapped[dict[str, Any]] = mapped_column(Json("object"), server_default=EMPTY_OBJECT)
     trigger_kind: Mapped[str] = mapped_column(ExactText(32))
     trigger_spec: Mapped[str] = mapped_column(Text)
+    # The first name of a renamed schedule, which seeds the hashes of H and jitter. NULL means that
+    # `name` does.
+    hash_name: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
     timezone: Mapped[str] = mapped_column(ExactText(64), server_default="UTC")
     # The trigger names no time zone: `timezone` follows the owner's.
     inherits_timezone: Mapped[bool] = mapped_column(server_default=false())
-    # The quiet hours of the owner and its groups, as planning.quiet_hours reads them, or NULL.
+    # The quiet hours of the owner and everybody, as planning.quiet_hours reads them.
     quiet_hours: Mapped[str | None] = mapped_column(Text)
     # The anchor of an interval that has none in its spec. NULL means start_at, or else created_at.
     anchor_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -112,10 +112,12 @@ class Schedule(Base):
     run_count: Mapped[int] = mapped_column(BigInteger, server_default="0")
     # NULL means that the setting dynbeat_catch_up applies.
     catch_up: Mapped[str | None] = mapped_column(ExactText(16))
-    # These four are in seconds. Here and below, NULL means that the setting of the same name
+    # These five are in seconds. Here and below, NULL means that the setting of the same name
     # applies.
     catch_up_window: Mapped[float | None] = mapped_column(Double)
     expires_after: Mapped[float | None] = mapped_column(Double)
+    # Without a setting. NULL means no limit.
+    finish_within: Mapped[float | None] = mapped_column(Double)
     jitter: Mapped[float | None] = mapped_column(Double)
     max_run_time: Mapped[float | None] = mapped_column(Double)
     overlap: Mapped[str | None] = mapped_column(ExactText(16))
@@ -144,20 +146,12 @@ class Schedule(Base):
     tags: Mapped[list[str]] = mapped_column(
         Json("array", is_searched=True), server_default=EMPTY_LIST
     )
-    # The schedule's own alert rules, as AlertRules.to_json returns them. NULL means that the
-    # settings apply.
-    alerts: Mapped[dict[str, Any] | None] = mapped_column(Json("object"))
     # Where a worker reports the start and the end of each run. It can contain a token.
     ping_url: Mapped[str | None] = mapped_column(Text)
     # "config" means that the row follows an entry of Celery's beat_schedule. "" means that the API
     # created it.
     managed_by: Mapped[str] = mapped_column(ExactText(16), server_default="")
     version: Mapped[int] = mapped_column(server_default="1")
-    # The W3C trace context of the edit that made the version traced_version. Other edits leave both
-    # unchanged. The two versions then differ, and the context is not used. Deferred: only beat
-    # reads them, with dynbeat_traces.
-    traceparent: Mapped[str | None] = mapped_column(ExactText(TRACEPARENT_LENGTH), deferred=True)
-    traced_version: Mapped[int | None] = mapped_column(deferred=True)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
 
@@ -173,6 +167,9 @@ class Schedule(Base):
         ),
         CheckConstraint(
             f"expires_after > 0 AND expires_after {BELOW_MAXIMUM}", name="expiry_positive"
+        ),
+        CheckConstraint(
+            f"finish_within > 0 AND finish_within {BELOW_MAXIMUM}", name="finish_within_positive"
         ),
         CheckConstraint(f"jitter >= 0 AND jitter {BELOW_MAXIMUM}", name="jitter_positive"),
         CheckConstraint(
@@ -218,6 +215,9 @@ class Run(Base):
     # attempt. `retries` is Celery's own counter.
     attempt: Mapped[int] = mapped_column(server_default="0")
     retries: Mapped[int] = mapped_column(server_default="0")
+    # The number of attempts that their task has postponed. They do not count as attempts that may
+    # have killed their worker.
+    postponements: Mapped[int] = mapped_column(server_default="0")
     created_at: Mapped[datetime] = mapped_column(RunInstant, server_default=utc_now())
     # When the sweep sends the run again, for its present attempt or for the retry of a failed
     # attempt. NULL after its start.
@@ -225,6 +225,14 @@ class Run(Base):
     sent_at: Mapped[datetime | None] = mapped_column(RunInstant)
     started_at: Mapped[datetime | None] = mapped_column(RunInstant)
     finished_at: Mapped[datetime | None] = mapped_column(RunInstant)
+    # What the run waits for, or last waited for, and since when it could be sent. NULL in
+    # ``ready_at`` means that the run did not wait, or still waits.
+    waited_for: Mapped[str | None] = mapped_column(ExactText(16))
+    ready_at: Mapped[datetime | None] = mapped_column(RunInstant)
+    # The key by which a limit counts the run, if a limit applies.
+    running_key: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
+    # Whether a caller asked that the first attempt does not wait for the end of quiet hours.
+    ignores_quiet_hours: Mapped[bool] = mapped_column(default=False, server_default=false())
     # When the retry is due, while the run is retrying. On an ended run: when maintenance corrects
     # failing_since of its schedule (store.failing).
     retry_at: Mapped[datetime | None] = mapped_column(RunInstant)
@@ -242,11 +250,10 @@ class Run(Base):
     # The fire time of that run, which the task receives. scheduled_for is unique for a schedule,
     # so the scheduled_for of a rerun is a free microsecond after the fire time.
     nominal_at: Mapped[datetime | None] = mapped_column(RunInstant)
-    # The W3C trace context of the first span of the run. Deferred: only beat reads it, with
-    # dynbeat_traces.
-    traceparent: Mapped[str | None] = mapped_column(ExactText(TRACEPARENT_LENGTH), deferred=True)
     error: Mapped[str | None] = mapped_column(LongText)
     traceback: Mapped[str | None] = mapped_column(LongText)
+    # One line for each earlier attempt that failed or was lost (store.runs.error_line).
+    earlier_errors: Mapped[str | None] = mapped_column(LongText)
     # The task's note about the run, from note().
     note: Mapped[str | None] = mapped_column(ExactText(NOTE_LENGTH))
 
@@ -317,6 +324,8 @@ class Request(Base):
     next_run_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    # Whether its runs are made and sent in quiet hours.
+    ignores_quiet_hours: Mapped[bool] = mapped_column(default=False, server_default=false())
     cancelled: Mapped[bool] = mapped_column(default=False, server_default=false())
 
     __table_args__ = (
@@ -345,18 +354,23 @@ class Request(Base):
 class Hold(Base):
     """A temporary stop of all schedules of an owner, or of all schedules if ``owner`` is NULL.
 
-    Several holds of an owner can exist. The last release, or ``until_at``, ends the stop.
+    There is one row for each scope. A release, or ``until_at``, ends the stop.
     """
 
     __tablename__ = "dynbeat_hold"
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
     owner: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
+    # True if ``owner`` is NULL, otherwise NULL, because two NULLs never collide in a unique
+    # constraint.
+    everything: Mapped[bool | None] = mapped_column()
     actor: Mapped[str] = mapped_column(ExactText(NAME_LENGTH), server_default="")
     reason: Mapped[str] = mapped_column(ExactText(1024), server_default="")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
     # NULL means until release().
     until_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+    __table_args__ = (UniqueConstraint("owner"), UniqueConstraint("everything"))
 
 
 class Change(Base):
@@ -388,7 +402,7 @@ class Owner(Base):
     # The time zone of triggers that name none. NULL means that the setting dynbeat_timezone
     # applies.
     timezone: Mapped[str | None] = mapped_column(ExactText(64))
-    # The quiet hours of the owner or the group, as QuietRule.to_json returns them, or NULL.
+    # The quiet hours of the owner, as QuietRule.to_json returns them, or NULL.
     quiet_hours: Mapped[dict[str, Any] | None] = mapped_column(Json("object"))
 
 
@@ -406,17 +420,28 @@ class Application(Base):
     name: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
     recorded_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
     beat_schedule: Mapped[str | None] = mapped_column(ExactText(64))
-    # The newest release of the tz database that a beat had, such as "2026b".
+    # The digest of the entries alone, of the beat that wrote the rows.
+    entries_digest: Mapped[str | None] = mapped_column(ExactText(64))
+    # The release of the tz database of the first beat, or of the last `dynbeat replan`.
     tz_release: Mapped[str | None] = mapped_column(ExactText(16))
-    # The id up to which beat has planned schedules again with this release. NULL means all.
-    tz_after_id: Mapped[int | None] = mapped_column(BigId)
-    # The schedules up to this id that were locked.
-    tz_locked_ids: Mapped[list[Any] | None] = mapped_column(Json("array"))
 
     __table_args__ = (
         CheckConstraint("id = 1", name="one_row"),
         CheckConstraint("name <> ''", name="name_given"),
     )
+
+
+class Lock(Base):
+    """A row that processes lock, so that only one of them does a duty. They insert it.
+
+    Work that needs no transaction is done by the node ``leased_by`` until ``leased_until``.
+    """
+
+    __tablename__ = "dynbeat_lock"
+
+    name: Mapped[str] = mapped_column(ExactText(32), primary_key=True)
+    leased_by: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
+    leased_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
 class Node(Base):
@@ -427,8 +452,7 @@ class Node(Base):
     prevents progress. ``notifier`` is how a beat receives notifications. It is None for a worker.
     ``outages`` are the queues, exchanges and tasks that a beat cannot publish to, as
     ``celery_dynbeat.broker.outages`` reports them. ``clock_offset`` is the clock of the node's host
-    minus the database's clock, in seconds. ``server`` is the server of a Galera cluster that
-    executed the last heartbeat, or None without a cluster.
+    minus the database's clock, in seconds.
     """
 
     __tablename__ = "dynbeat_node"
@@ -444,11 +468,14 @@ class Node(Base):
     # A JSON array of at most ten entries. The type is not JSON, because no query searches in it.
     outages: Mapped[str | None] = mapped_column(LongText)
     clock_offset: Mapped[float | None] = mapped_column(Double)
-    server: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
     # JSON arrays with the queues that a worker consumes and the names of its tasks. NULL means that
     # they are not known. Only the health check reads them, and they are long.
     queues: Mapped[str | None] = mapped_column(LongText, deferred=True)
     tasks: Mapped[str | None] = mapped_column(LongText, deferred=True)
+    # The digest of a beat's beat_schedule, and when a beat with this digest started first. Of two
+    # releases, the one that was seen later is the newer one.
+    entries_digest: Mapped[str | None] = mapped_column(ExactText(64))
+    entries_seen_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     # When the node deregistered. A redelivered run of it starts without the node timeout.
     stopped_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
@@ -484,6 +511,7 @@ NODES = cast("Table", Node.__table__)
 APPLICATIONS = cast("Table", Application.__table__)
 CHANGES = cast("Table", Change.__table__)
 HOLDS = cast("Table", Hold.__table__)
+LOCKS = cast("Table", Lock.__table__)
 OWNERS = cast("Table", Owner.__table__)
 REQUESTS = cast("Table", Request.__table__)
 

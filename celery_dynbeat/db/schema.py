@@ -14,6 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from celery_dynbeat.common.errors import ConfigurationError, SchemaError
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.db import PREFIX, table_names, types
+from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.engine import Database
 
 logger = logging.getLogger(__name__)
@@ -21,6 +22,8 @@ logger = logging.getLogger(__name__)
 #: A migration of large tables takes minutes.
 LOCK_WAIT = timedelta(minutes=10)
 _LOCK_PAUSE = 0.5
+#: The beginning of the fix if another schema has the tables.
+SET_SCHEMA = "set dynbeat_schema"
 _HINT = "run `celery -A your_app dynbeat schema upgrade`"
 
 
@@ -134,8 +137,8 @@ def check_connection(connection: Connection, shown_url: str) -> str:
     """Return the revision of the tables like ``check``, in the transaction of ``connection``."""
     revision = _revision(connection)
     if revision is None:
-        msg = f"{shown_url} has no tables of celery_dynbeat{_settings_of_names()}: {_HINT}"
-        raise SchemaError(msg)
+        missing = f"{shown_url} has no tables of celery_dynbeat{_settings_of_names()}"
+        raise SchemaError(f"{missing}{_where_else(connection) or f': {_HINT}'}")
     if not _is_current(revision):
         msg = f"the tables are at revision {revision}, but this version needs {head()}: {_HINT}"
         raise SchemaError(msg)
@@ -169,6 +172,21 @@ def _settings_of_names() -> str:
     prefix = None if names.prefix == PREFIX else names.prefix
     given = {"dynbeat_schema": names.schema, "dynbeat_table_prefix": prefix}
     return "".join(f" with {name} = {value!r}" for name, value in given.items() if value)
+
+
+def _where_else(connection: Connection) -> str:
+    """Return which schemas have the tables, for an error; "" if none has, or one is set."""
+    names = table_names()
+    capabilities = capabilities_of(connection.dialect)
+    found = [] if names.schema else capabilities.schemas_of(connection, names.version_table)
+    if not found:
+        return ""
+    path, place = capabilities.search_path(connection), repr(found[0])
+    return (
+        f" in its search path {path}, but schema {place} has them: {SET_SCHEMA} = {place},"
+        " or correct the search path, which a pooler such as PgBouncer can take over from another"
+        f" client; to create tables in this search path, {_HINT}"
+    )
 
 
 def _migrate(connection: Connection) -> None:

@@ -47,7 +47,7 @@ from sqlalchemy import (
     true,
     update,
 )
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm import Session
 from sqlalchemy.types import TypeEngine
 
@@ -94,7 +94,28 @@ def insert_new(connection: Connection, table: Table, rows: Rows) -> int:
     report it.
     """
     parts = in_parts(rows, ROWS_PER_STATEMENT)
-    return sum(_insert(connection, table, part, new=True) for part in parts)
+    return sum(_insert_new(connection, table, part) for part in parts)
+
+
+def _insert_new(connection: Connection, table: Table, rows: Rows) -> int:
+    capabilities = capabilities_of(connection.dialect)
+    if capabilities.counts_new_rows:
+        return _insert(connection, table, rows, new=True)
+    # Usually all rows are new.
+    try:
+        return _insert(connection, table, rows, new=False)
+    except IntegrityError as error:
+        if not capabilities.is_duplicate(error):
+            raise
+    # Not ON DUPLICATE KEY UPDATE, which waits for a lock on the existing row.
+    count = 0
+    for row in rows:
+        try:
+            count += _insert(connection, table, [row], new=False)
+        except IntegrityError as error:
+            if not capabilities.is_duplicate(error):
+                raise
+    return count
 
 
 def in_parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -165,7 +165,11 @@ class ScheduleAdmin(ReadOnlyAdmin):
         of_owner = queryset.filter(owner=term)
         if of_owner.exists():
             return of_owner
-        named = _dynbeat().schedules.list(name_prefix=term, limit=MAX_ROWS)
+        try:
+            named = _dynbeat().schedules.list(name_prefix=term, limit=MAX_ROWS)
+        except DynbeatError:
+            # No name has this beginning, such as a control character.
+            return queryset.none()
         return queryset.filter(pk__in=[each.id for each in named])
 
     def has_act_permission(self, request: HttpRequest) -> bool:

@@ -8,9 +8,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tornado.web import url
 
 from celery_dynbeat.common.errors import ConfigurationError
-from celery_dynbeat.common.settings import ports_in_force
+from celery_dynbeat.common.settings import port_in_force
 from celery_dynbeat.metrics.database_gauges import DatabaseGauges
-from celery_dynbeat.metrics.endpoint import registry_of
+from celery_dynbeat.metrics.exporting import registry_of
 from celery_dynbeat.process.context import Context
 
 
@@ -32,7 +32,7 @@ class MetricsHandler(Metrics):
 def is_enabled(context: Context, *, option: bool) -> bool:
     """Return whether Flower's option or dynbeat_metrics_port asks for the gauges."""
     try:
-        return option or bool(ports_in_force(context.settings.metrics_port))
+        return option or port_in_force(context.settings.metrics_port) is not None
     except ConfigurationError:
         # The pages show the error.
         return False

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from tornado.web import RequestHandler, StaticFileHandler, url
 
-from celery_dynbeat.flower.actions.alerts import AcknowledgeAction, SnoozeAction
 from celery_dynbeat.flower.actions.holds import HoldAction, ReleaseAction
 from celery_dynbeat.flower.actions.requests import CancelRequestAction
 from celery_dynbeat.flower.actions.runs import CancelAction, RerunAction
@@ -15,7 +14,6 @@ from celery_dynbeat.flower.actions.saving import PreviewAction, SaveAction
 from celery_dynbeat.flower.actions.schedules import (
     DeleteAction,
     PauseAction,
-    RestoreAction,
     ResumeAction,
     RunNowAction,
     SkipNextAction,
@@ -25,13 +23,11 @@ from celery_dynbeat.flower.base import static_files
 from celery_dynbeat.flower.pages.alerts import AlertsPage
 from celery_dynbeat.flower.pages.calendars import CalendarPage, CalendarsPage
 from celery_dynbeat.flower.pages.editor import EditPage, NewPage
-from celery_dynbeat.flower.pages.errors import ErrorsPage
 from celery_dynbeat.flower.pages.home import HomePage
 from celery_dynbeat.flower.pages.nodes import (
     HealthFragment,
     NodesPage,
     ProblemsFragment,
-    QueuesFragment,
 )
 from celery_dynbeat.flower.pages.overview import OverviewFragment
 from celery_dynbeat.flower.pages.owner import OwnerPage
@@ -40,7 +36,6 @@ from celery_dynbeat.flower.pages.runs import RunsPage
 from celery_dynbeat.flower.pages.schedule import ScheduleCharts, SchedulePage
 from celery_dynbeat.flower.pages.schedule_filter import ScheduleCounts
 from celery_dynbeat.flower.pages.schedules import SchedulesPage
-from celery_dynbeat.flower.pages.suggestions import Suggestions
 from celery_dynbeat.flower.pages.timeline import ForecastFragment, TimelinePage
 
 
@@ -55,7 +50,6 @@ def routes() -> Sequence[url]:
         _route("calendars", CalendarsPage),
         _route("calendar", CalendarPage),
         _route("runs", RunsPage),
-        _route("errors", ErrorsPage),
         _route("run", RunPage, path="/(.+)"),
         _route("run_link", RunLinkData, path="/(.+)"),
         _route("rerun_runs", RerunAction),
@@ -63,21 +57,16 @@ def routes() -> Sequence[url]:
         _route("timeline", TimelinePage),
         _route("forecast", ForecastFragment),
         _route("alerts", AlertsPage),
-        _route("acknowledge_alerts", AcknowledgeAction),
-        _route("snooze_alerts", SnoozeAction),
         _route("nodes", NodesPage),
         _route("overview", OverviewFragment),
         _route("health", HealthFragment),
         _route("problems", ProblemsFragment),
-        _route("queues", QueuesFragment),
         _route("hold", HoldAction),
         _route("schedule_counts", ScheduleCounts),
-        _route("suggestions", Suggestions),
         _route("pause", PauseAction),
         _route("resume", ResumeAction),
         _route("run_now", RunNowAction),
         _route("delete", DeleteAction),
-        _route("restore", RestoreAction),
         _route("skip_next", SkipNextAction),
         _route("unskip", UnskipAction),
         _route("release", ReleaseAction),

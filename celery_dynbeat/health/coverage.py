@@ -137,13 +137,6 @@ def read(
     return compare(list(_sample(session, app, now)), workers)
 
 
-def queues_in_use(session: Session, app: Celery, *, now: datetime) -> Sequence[str]:
-    """Return the queues of the sample, those with the most work first. Imports the tasks."""
-    app.loader.import_default_modules()
-    work = Counter(each.queue for each in _sample(session, app, now))
-    return [queue for queue, _ in work.most_common() if queue is not None]
-
-
 def _sample(session: Session, app: Celery, now: datetime) -> Iterator[Work]:
     sender = MessageSender(app, now=lambda: now, driver_type="")
     # Only a function of the application can depend on the arguments, which may be large.

@@ -10,19 +10,21 @@ Problems (unhealthy):
 - runs wait in a queue that no living worker consumes
 - no living worker has a task of this application that is due within an hour
 
-Warnings (healthy):
+Warnings (healthy, and degraded if a part does not work):
 - one of several beats makes no progress
 - some beats or workers are missing, or the clock of one differs from the database's clock
-- processes write to several servers of a Galera cluster
 - no worker is alive, and no run waits
 - schedules are quarantined, or have a trigger that only a newer version supports
 - entries of beat_schedule are rejected
 - the last runs of schedules all failed
+- runs were lost within the last hour
 - schedules are held
+- runs wait for a place for long
 - schedules have a queue that no living worker consumes, or a task that none has registered
 - a beat uses another notifier than the configured one
+- a duty of a beat fails, or a beat leaves out a row
 - the tables belong to another application
-- the encoding of the database is not UTF-8
+- the schedules were planned with another release of the tz database
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,9 +34,11 @@ from enum import StrEnum
 
 from celery_dynbeat.broker import outages
 from celery_dynbeat.common.alert_kinds import AlertKind
-from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.common.settings import Settings, tz_release
 from celery_dynbeat.common.states import Status
+from celery_dynbeat.common.text import counted
 from celery_dynbeat.db.models import Node, NodeKind
+from celery_dynbeat.db.schema import SET_SCHEMA
 from celery_dynbeat.health.coverage import Coverage
 from celery_dynbeat.health.problem import Problem
 from celery_dynbeat.health.stopped_work import stopped_warnings, unserved_problems
@@ -104,9 +108,7 @@ class DatabaseStatus:
     """The result of the database probe.
 
     ``clock_offset`` is this host's clock minus the database's. ``schema_error`` is None if the
-    tables fit this version. ``encoding`` is set only if the database cannot store all of Unicode.
-    ``server`` is the server of a Galera cluster that the probe used, or None if there is no
-    cluster.
+    tables fit this version. ``loses_commits`` says that a crash of the server can undo a commit.
     """
 
     url: str
@@ -115,8 +117,7 @@ class DatabaseStatus:
     clock_offset: timedelta | None = None
     revision: str | None = None
     schema_error: str | None = None
-    encoding: str | None = None
-    server: str | None = None
+    loses_commits: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +159,23 @@ class Evaluation:
     def healthy(self) -> bool:
         """Whether there is no problem. Warnings do not count."""
         return not self.problems
+
+    @property
+    def degraded(self) -> bool:
+        """Whether schedules run, but a part of the installation does not work."""
+        return self.healthy and any(each.code in _DEGRADING for each in self.warnings)
+
+
+#: The warnings about a part that does not work.
+_DEGRADING = frozenset(
+    {
+        AlertKind.BEATS_MISSING.value,
+        AlertKind.WORKERS_MISSING.value,
+        "beat_failing",
+        "duty_failing",
+        "row_left_out",
+    }
+)
 
 
 def state_of(node: Node, *, now: datetime, timeout: timedelta) -> NodeState:
@@ -265,28 +283,9 @@ def clock_warning(nodes: Sequence[Node], *, now: datetime, limits: Limits) -> Pr
         return None
     more = f" and {len(differing) - MAX_NAMED} more" if len(differing) > MAX_NAMED else ""
     return Problem(
-        AlertKind.CLOCKS_DIFFER.value,
+        "clocks_differ",
         f"clocks differ from the clock of the database: {', '.join(differing[:MAX_NAMED])}{more}",
         "synchronise the clocks of these hosts: Celery's expiry of messages and logs use them",
-    )
-
-
-def servers_warning(
-    nodes: Sequence[Node], *, own: str | None, now: datetime, limits: Limits
-) -> Problem | None:
-    """Return the warning that living nodes, or this process on ``own``, use different servers."""
-    users = {} if own is None else {own: "this process"}
-    for node in nodes:
-        if node.server and state_of(node, now=now, timeout=limits.node_timeout) in ALIVE:
-            users.setdefault(node.server, f"{node.kind} {node.name}")
-    if len(users) < 2:  # noqa: PLR2004
-        return None
-    named = ", ".join(f"{server} ({user})" for server, user in sorted(users.items())[:MAX_NAMED])
-    return Problem(
-        "several_servers",
-        f"several servers of a Galera cluster are in use: {named}",
-        "give all processes the address of one proxy that uses one server at a time, because a "
-        "row lock is known only to its server. After a failover, wait for the next heartbeats",
     )
 
 
@@ -298,25 +297,22 @@ def evaluate(report: HealthReport) -> Evaluation:
         checks = _TableChecks(report.tables, report.now, report.limits, report.notifier)
         problems += checks.problems()
         warnings += checks.warnings()
-        own = None if report.database is None else report.database.server
-        nodes, now, limits = report.tables.nodes, report.now, report.limits
-        servers = servers_warning(nodes, own=own, now=now, limits=limits)
-        warnings += [] if servers is None else [servers]
         warnings += _config_warnings(report.tables, application=report.application)
         problems += unserved_problems(report.coverage, urgent=True)
         warnings += unserved_problems(report.coverage, urgent=False)
-        warnings += stopped_warnings(report.tables)
-    if report.database is not None and report.database.encoding is not None:
-        warnings.append(_encoding_limited(report.database.encoding))
+        warnings += stopped_warnings(report.tables, now=report.now)
+    if report.database is not None and report.database.loses_commits:
+        warnings.append(_commits_asynchronous())
     return Evaluation(problems, warnings)
 
 
-def _encoding_limited(encoding: str) -> Problem:
-    text = (
-        f"the encoding of the database is {encoding}: names with other characters are rejected,"
-        " and errors are stored escaped"
+def _commits_asynchronous() -> Problem:
+    return Problem(
+        "commits_asynchronous",
+        "synchronous_commit is off: after a crash of the database, a run that was executed can"
+        " start a second time",
+        "run ALTER ROLE ... SET synchronous_commit = 'on' for the role of dynbeat_database_url",
     )
-    return Problem("encoding_limited", text, "move to a database whose encoding is UTF8")
 
 
 def _service_problems(report: HealthReport) -> Iterator[Problem]:
@@ -329,7 +325,10 @@ def _service_problems(report: HealthReport) -> Iterator[Problem]:
         yield Problem("database_unreachable", text, hint)
     if database is not None and database.schema_error is not None:
         hint = "run `celery -A your_app dynbeat schema upgrade`"
-        yield Problem("schema_outdated", database.schema_error.partition(": run `")[0], hint)
+        text, is_elsewhere, fix = database.schema_error.partition(f": {SET_SCHEMA}")
+        if is_elsewhere:
+            hint = f"{SET_SCHEMA}{fix}"
+        yield Problem("schema_outdated", text.partition(": run `")[0], hint)
     if broker is not None and broker.error is not None:
         text = f"the broker is unreachable: {broker.error}"
         yield Problem("broker_unreachable", text, "check its server, broker_url and the account")
@@ -360,6 +359,8 @@ class _TableChecks:
         if any(state is NodeState.WORKING for _, state in self._beats):
             yield from map(_beat_failing, self._without_progress())
         yield from map(_notifier_fallback, self._on_fallback())
+        yield from self._different_entries()
+        yield from self._failing_work()
         yield from self._node_warnings()
         if not self._a_worker_lives() and not (self._worker_is_missing() and self._runs_wait()):
             yield self._no_worker()
@@ -382,13 +383,25 @@ class _TableChecks:
             yield clocks
 
     def _outages(self) -> Iterator[Problem]:
-        """Yield one problem for each queue, exchange or task, even if several beats report it."""
+        for each in self._reported():
+            if each.kind not in _WARNINGS:
+                yield _publishing_fails(each)
+
+    def _failing_work(self) -> Iterator[Problem]:
+        """Yield the warnings about duties and rows. The runs of other schedules are sent."""
+        for each in self._reported():
+            if each.kind in _WARNINGS:
+                code, hint = _WARNINGS[each.kind]
+                text = f"{each.kind} {each.name!r} fails since {each.since}: {each.error}"
+                yield Problem(code, text, hint)
+
+    def _reported(self) -> Sequence[outages.ReportedOutage]:
+        """Return each reported outage once, even if several beats report it."""
         reports = [
             outages.parse_report(node.outages) for node, state in self._beats if state in ALIVE
         ]
         reported = {(each.kind, each.name): each for report in reports for each in report}
-        for each in list(reported.values())[: outages.MAX_REPORTED]:
-            yield _publishing_fails(each)
+        return list(reported.values())[: outages.MAX_REPORTED]
 
     def _without_progress(self) -> list[Node]:
         return [node for node, state in self._beats if state is NodeState.NO_PROGRESS]
@@ -397,6 +410,23 @@ class _TableChecks:
         """Return the working beats that use a notifier other than the configured one."""
         working = [node for node, state in self._beats if state is NodeState.WORKING]
         return [node for node in working if node.notifier not in {None, self._notifier}]
+
+    def _different_entries(self) -> Iterator[Problem]:
+        """Yield a warning if living beats have different entries of ``beat_schedule``."""
+        seen = {
+            node.name: (node.entries_seen_at, node.entries_digest)
+            for node, state in self._beats
+            if state in ALIVE and node.entries_seen_at is not None
+        }
+        newest = max(seen.values(), default=(self._now, None))[1]
+        older = sorted(name for name, (_, digest) in seen.items() if digest != newest)
+        if older:
+            text = (
+                f"{counted(len(older), 'beat')} with older entries of beat_schedule:"
+                f" {', '.join(older[:MAX_NAMED])}; only the newest entries run"
+            )
+            hint = "end these beats, or restart them with the newer release"
+            yield Problem("entries_differ", text, hint)
 
     def _no_beat(self) -> Problem:
         for node, state in self._beats:
@@ -444,7 +474,7 @@ class _TableChecks:
 
 
 def _config_warnings(tables: Tables, *, application: str | None) -> Iterator[Problem]:
-    """Yield the warnings about beat_schedule and the name of the application."""
+    """Yield the warnings about beat_schedule, the application and the tz database."""
     if tables.refused.count:
         text = f"invalid entries of beat_schedule: {tables.refused}; their schedules are paused"
         hint = "correct the entries and restart beat; its log shows the reasons (config_refused)"
@@ -458,6 +488,14 @@ def _config_warnings(tables: Tables, *, application: str | None) -> Iterator[Pro
             f" {tables.application!r}: a beat of {application!r} refuses to start"
         )
         yield Problem("application_differs", text, hint)
+    release = tz_release()
+    if None not in {release, tables.tz_release} and release != tables.tz_release:
+        text = (
+            f"the schedules were planned with release {tables.tz_release} of the tz database, and"
+            f" this process has {release}"
+        )
+        hint = "when all processes have the new release, run `dynbeat replan`"
+        yield Problem("tz_release_differs", text, hint)
 
 
 def _beat_failing(node: Node) -> Problem:
@@ -495,6 +533,23 @@ def _publishing_fails(reported: outages.ReportedOutage) -> Problem:
     return Problem("queue_refused", text, f"{hint}; {then}")
 
 
+#: By kind: the code and the hint.
+_WARNINGS: Mapping[str, tuple[str, str]] = {
+    outages.Kind.DUTY: (
+        "duty_failing",
+        (
+            "correct what the error names: a right of the account, a trigger or a foreign key of"
+            " another table; beat tries the duty again, and logs the traceback at DEBUG"
+        ),
+    ),
+    outages.Kind.ROW: (
+        "row_left_out",
+        (
+            "the database refuses a change of this row (a trigger, a constraint, a policy), or its"
+            " time zone needs a newer tz database; beat leaves the row out and tries it again"
+        ),
+    ),
+}
 #: By AMQP reply code. The driver writes the code into its error.
 _AMQP_HINTS = {
     403: "give the broker account its rights (rabbitmqctl set_permissions)",

@@ -32,7 +32,6 @@ from celery_dynbeat.health.evaluation import (
     HealthReport,
     Limits,
 )
-from celery_dynbeat.health.queue_depths import QueueDepths, read_depths, unknown_depths
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import health as tables
 
@@ -74,20 +73,6 @@ def collect_health(app: Celery, *, max_lag: timedelta | None = None) -> HealthRe
         # The database probe reports the error that prevents this probe.
         coverage=served.result(DATABASE_TIMEOUT, lambda _: Coverage()),
     )
-
-
-def collect_queue_depths(app: Celery) -> QueueDepths:
-    """Return how many messages wait in the queues of the due schedules, within five seconds.
-
-    Raises the errors of the database. An error of the broker is in the result.
-    """
-    context = dynbeat_of(app).context
-    now = context.clock.now()
-    names = context.database.read_in_transaction(
-        lambda session: coverage.queues_in_use(session, app, now=now)
-    )
-    probe = _start(lambda: read_depths(app, names, timeout=BROKER_TIMEOUT))
-    return probe.result(BROKER_TIMEOUT, lambda error: unknown_depths(names, error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +135,7 @@ def _probe_database(context: Context, limits: Limits) -> HealthReport:
     report = HealthReport(database=database)
     try:
         revision = schema.check(context.database)
-        encoding = _limited_encoding(context.database)
+        loses_commits = _loses_commits(context.database)
     except SchemaError as error:
         return replace(report, database=replace(database, schema_error=str(error)))
     now = context.clock.now()
@@ -158,7 +143,7 @@ def _probe_database(context: Context, limits: Limits) -> HealthReport:
     return replace(
         report,
         now=now,
-        database=replace(database, revision=revision, encoding=encoding),
+        database=replace(database, revision=revision, loses_commits=loses_commits),
         tables=context.database.read_in_transaction(
             lambda session: tables.read(session, now=now, nodes_since=nodes_since)
         ),
@@ -178,9 +163,9 @@ def _probe_coverage(context: Context, limits: Limits) -> Coverage:
     )
 
 
-def _limited_encoding(database: Database) -> str | None:
+def _loses_commits(database: Database) -> bool:
     with database.engine.connect() as connection:
-        return database.capabilities.limited_encoding(connection)
+        return database.capabilities.loses_commits(connection)
 
 
 def _probe_connection(database: Database) -> DatabaseStatus:
@@ -193,12 +178,9 @@ def _probe_connection(database: Database) -> DatabaseStatus:
         else:
             database_time = database.capabilities.read_clock(connection)
         round_trip = timedelta(seconds=time.monotonic() - started)
-        server = database.capabilities.cluster_server(connection)
     # The database reads its clock within the round trip: assume the middle.
     offset = None if database_time is None else host_time + round_trip / 2 - database_time
-    return DatabaseStatus(
-        url=database.shown_url, round_trip=round_trip, clock_offset=offset, server=server
-    )
+    return DatabaseStatus(url=database.shown_url, round_trip=round_trip, clock_offset=offset)
 
 
 def _probe_broker(app: Celery) -> BrokerStatus:

@@ -1,12 +1,14 @@
-"""The problems of schedules that fail or are held, and of work that no worker serves."""
+"""The problems of schedules that fail, are held or wait, and of work that no worker serves."""
 
 import shlex
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 
-from celery_dynbeat.common.text import described_owner
+from celery_dynbeat.common.text import described_owner, format_duration
 from celery_dynbeat.health.coverage import Coverage, Unserved, shown
 from celery_dynbeat.health.problem import Problem
 from celery_dynbeat.store.health import MAX_NAMED, Tables
+from celery_dynbeat.store.places import LongWait
 
 
 def unserved_problems(coverage: Coverage, *, urgent: bool) -> Iterator[Problem]:
@@ -34,8 +36,8 @@ def _of(unserved: Sequence[Unserved] | None, *, urgent: bool) -> Sequence[Unserv
     return [each for each in unserved or () if each.urgent == urgent]
 
 
-def stopped_warnings(tables: Tables) -> Iterator[Problem]:
-    """Yield the warnings about schedules that fail or are held."""
+def stopped_warnings(tables: Tables, *, now: datetime) -> Iterator[Problem]:
+    """Yield the warnings about schedules that fail or are held, and runs that wait for long."""
     if tables.failing.count:
         text = f"schedules whose last runs all failed: {tables.failing}"
         hint = (
@@ -44,20 +46,45 @@ def stopped_warnings(tables: Tables) -> Iterator[Problem]:
             "arguments, or pause the schedule"
         )
         yield Problem("schedules_failing", text, hint)
+    if tables.lost_first:
+        named = ", ".join(
+            f"{run.id} of {run.name!r} of {described_owner(run.owner)}" for run in tables.lost_first
+        )
+        hint = (
+            "the worker died or does not know these runs; run a lost run again with"
+            " `celery -A your_app dynbeat rerun`, or set on_lost='rerun' for idempotent tasks"
+        )
+        yield Problem("runs_lost", f"runs lost within the last hour, the newest: {named}", hint)
     if tables.holds.count:
-        # Holds of everything come first.
+        # The hold of everything comes first.
         owner = tables.holds_first[0].owner
         text = f"holds in force: {tables.holds}"
         text += "; no schedule runs" if owner is None else ""
         hint = (
             f"`{release_command(owner)}` ends the hold of"
-            f" {'everything' if owner is None else described_owner(owner)}; without --all-actors it"
-            " ends only your own hold"
+            f" {'everything' if owner is None else described_owner(owner)}"
         )
         yield Problem("schedules_held", text, hint)
+    if tables.long_waits:
+        text = "; ".join(_long_wait(each, now=now) for each in tables.long_waits)
+        hint = (
+            "runs that end free their places: search for the cause if one hangs, set max_run_time"
+            " for its schedule, or raise max_running; `celery -A your_app dynbeat usage"
+            " --all-owners --waiting` lists the owners"
+        )
+        yield Problem("runs_wait_for_place", f"runs wait for a place: {text}", hint)
+
+
+def _long_wait(wait: LongWait, *, now: datetime) -> str:
+    holders = ", ".join(
+        f"{run.id} of {run.name!r} of {described_owner(run.owner)}" for run in wait.holders
+    )
+    waited = format_duration(now - wait.since)
+    having = f"these runs have its places: {holders}" if holders else "no run has a place"
+    return f"{wait.waiting} of {wait.running_key!r} for up to {waited}, {having}"
 
 
 def release_command(owner: str | None) -> str:
-    """Return the command that ends each hold of an owner; None means the holds of everything."""
+    """Return the command that ends the hold of an owner; None means the hold of everything."""
     scope = "--all-owners" if owner is None else f"--owner {shlex.quote(owner)}"
-    return f"celery -A your_app dynbeat release {scope} --all-actors"
+    return f"celery -A your_app dynbeat release {scope}"

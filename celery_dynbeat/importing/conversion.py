@@ -69,26 +69,24 @@ def cron(fields: CrontabFields, timezone: str) -> TriggerWithNotes:
         notes.append(
             Note("days", "both day fields must match, as before; in a crontab file one is enough")
         )
-    if isinstance(trigger, Cron) and changes_clocks(timezone):
-        notes.append(clock_note(trigger))
+    if isinstance(trigger, Cron) and _changes_clocks(timezone):
+        notes.append(_clock_note(trigger))
     return TriggerWithNotes(trigger, tuple(notes))
 
 
-def clock_note(trigger: Cron, *, before: str = "Celery") -> Note:
-    """Return the note for a wall clock that changes. ``before`` is the old scheduler."""
+def _clock_note(trigger: Cron) -> Note:
+    """Return the note for a wall clock that changes."""
     if parse_expression(trigger.expression).wildcard:
         rule = "it also runs in the second pass of an hour that the clock repeats"
         differs = "Celery leaves that pass out"
     else:
         rule = "a time that the clock skips runs at the first instant after the gap"
         differs = "Celery runs it later, by the length of the gap"
-    if before == "cron":
-        differs = "cron does the same"
     return Note("clock changes", f"{rule} ({trigger.timezone}); {differs}")
 
 
 @lru_cache(maxsize=1024)
-def changes_clocks(timezone: str) -> bool:
+def _changes_clocks(timezone: str) -> bool:
     """Return whether the clock of a zone changed in 2025, as it does with summer time."""
     zone = load_zone(timezone)
     months = (datetime(2025, month, 1, tzinfo=UTC) for month in range(1, _MONTHS + 1))

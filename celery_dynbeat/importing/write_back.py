@@ -1,4 +1,4 @@
-"""Write the progress of imported schedules back to the scheduler that they came from.
+"""Write the progress of imported schedules back to django-celery-beat.
 
     it ran here, or its fire times were skipped  -> advance: the other scheduler counts from there
     it was paused, finished or deleted here      -> pause: the other scheduler must not run it
@@ -11,11 +11,10 @@ Definitions are not written. A schedule that was edited on one side is reported 
 second call writes nothing.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Protocol
 
 from sqlalchemy.orm import Session
 
@@ -23,8 +22,9 @@ from celery_dynbeat.api.columns import ScheduleColumns
 from celery_dynbeat.api.edit.owner_zone import OwnerClock
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.importing.found import Found, Source
+from celery_dynbeat.importing.found import Found
 from celery_dynbeat.importing.results import Outcome, Result
+from celery_dynbeat.importing.sql.source import DjangoSource, Progress
 from celery_dynbeat.importing.writing import Importer, clash
 from celery_dynbeat.store.schedules import change_pages
 from celery_dynbeat.triggers import Cron, Every, Once, RRule, parse_trigger
@@ -33,38 +33,11 @@ from celery_dynbeat.triggers import Cron, Every, Once, RRule, parse_trigger
 _MINUTE = timedelta(minutes=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """The values of a schedule that the other scheduler stores.
-
-    ``last_run_at`` is the instant from which it counts to ``next_fire_at``, which is None if the
-    schedule is disabled.
-    """
-
-    enabled: bool
-    last_run_at: datetime | None
-    run_count: int
-    next_fire_at: datetime | None = None
-
-
-class WritableSource(Source, Protocol):
-    """A source that takes the progress of its schedules back."""
-
-    def write_back(
-        self, batch: Sequence[tuple[Found, Progress]], *, now: datetime
-    ) -> Collection[str]:
-        """Store the progress in one transaction, and notify the other scheduler.
-
-        Return the names that were not written, because they have changed since they were read.
-        Raises SourceError.
-        """
-
-
 @dataclass(frozen=True)
 class WriteBack(Importer):
     """Writes the progress back to ``target``. The schedules here are only read."""
 
-    target: WritableSource | None = None
+    target: DjangoSource | None = None
     _progress: dict[tuple[str, str], Progress] = field(default_factory=dict)
 
     def write(self, batch: Sequence[Found]) -> Sequence[Result]:
@@ -96,7 +69,7 @@ class WriteBack(Importer):
         found = replace(found, notes=())
         if row is None:
             return self._missing(session, found, owner), None
-        if not self._is_imported(row, is_managed=self._is_managed(found, owner)):
+        if not self._is_imported(row):
             return Result(found, owner, Outcome.SKIP, reason=clash(row)), None
         if row.enabled and row.finished_at is None:
             return self._active(found, owner, row, clock, now=now), None
@@ -157,7 +130,6 @@ class WriteBack(Importer):
             enabled=True,
             last_run_at=counted_from,
             run_count=_run_count(found, row),
-            next_fire_at=row.next_fire_at,
         )
         outcome = Outcome.ADVANCE if is_enabled else Outcome.UPDATE
         words = "enabled"
@@ -167,7 +139,7 @@ class WriteBack(Importer):
 
 
 def _is_enabled(found: Found) -> bool:
-    return bool(found.row.get("enabled", True))
+    return bool(found.row["enabled"])
 
 
 def _run_count(found: Found, row: Schedule | None) -> int:

@@ -25,7 +25,6 @@ from celery_dynbeat import transitions
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.columns import ScheduleColumns, is_same
 from celery_dynbeat.api.edit import (
-    alerting,
     audit,
     edits,
     limits,
@@ -44,7 +43,7 @@ from celery_dynbeat.common.states import Action
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.importing.found import Converted, Found, Note
 from celery_dynbeat.importing.results import Outcome, Result
-from celery_dynbeat.planning import NO_CALENDARS, calendar_names
+from celery_dynbeat.planning import NO_CALENDARS, Calendars, calendar_names, quiet_calendars
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import schedules
 from celery_dynbeat.store.schedules import imports
@@ -82,8 +81,6 @@ class Importer:
     package: str
     owner_of: Callable[[Found], str]
     dry_run: bool = True
-    #: The entries of beat_schedule. Beat writes them itself; the import adds their progress.
-    managed: Mapping[str, Converted] = field(default_factory=dict)
     _seen: set[tuple[str, str]] = field(default_factory=set)
     #: The schedules that a dry run would have created so far, by owner, for the quota.
     _planned: Counter[str] = field(default_factory=Counter)
@@ -118,8 +115,12 @@ class Importer:
                 return
 
     def _batch(self, session: Session, batch: Sequence[Found]) -> Sequence[Result]:
-        owned, invalid = _split_invalid([self._owned(found) for found in batch])
+        entries = self.context.beat_schedule
+        managed = [_managed(found) for found in batch if entries.get(found.name)]
+        others = [found for found in batch if not entries.get(found.name)]
+        owned, invalid = _split_invalid([(self.owner_of(found), found) for found in others])
         clocks = self._clocks(session, {owner for owner, _ in owned})
+        calendars = owner_zone.calendars_of(clocks)
         keys = {(owner, found.name) for owner, found in owned}
         rows = imports.named(session, keys, lock=not self.dry_run)
         # After the locks, for which this transaction may have waited.
@@ -140,24 +141,8 @@ class Importer:
         for owner, reason in refused.items():
             _refuse_new(results, owner, reason)
         if kept and not self.dry_run:
-            self._insert(session, kept, now=now)
-        return [*results.values(), *twice, *invalid]
-
-    def _owned(self, found: Found) -> tuple[str, Found]:
-        """Return the schedule with its owner. An entry of beat_schedule is defined there."""
-        entry = self.managed.get(found.name)
-        if entry is None:
-            return self.owner_of(found), found
-        if found.converted is None:
-            reason = "beat writes this entry of beat_schedule itself"
-            return "", replace(found, refused=None, ended=reason)
-        progress = found.converted
-        merged = replace(entry, enabled=progress.enabled, progress=progress.progress)
-        note = Note("beat_schedule", "defined by beat_schedule; only its progress is imported")
-        return "", replace(found, converted=merged, notes=(note,))
-
-    def _is_managed(self, found: Found, owner: str) -> bool:
-        return not owner and found.name in self.managed
+            self._insert(session, kept, calendars, now=now)
+        return [*results.values(), *twice, *invalid, *managed]
 
     def _clocks(self, session: Session, owners: set[str]) -> Mapping[str, OwnerClock]:
         if self.dry_run:
@@ -174,8 +159,7 @@ class Importer:
         *,
         now: datetime,
     ) -> tuple[Result, ScheduleColumns | None]:
-        is_managed = self._is_managed(found, owner)
-        if row is not None and not self._is_imported(row, is_managed=is_managed):
+        if row is not None and not self._is_imported(row):
             return Result(found, owner, Outcome.REFUSE, reason=clash(row)), None
         if found.converted is None:
             return self._not_imported(session, found, owner, row, now=now), None
@@ -190,9 +174,7 @@ class Importer:
         outcome, reason = self._change(session, row, wanted, now=now)
         return Result(found, owner, outcome, words, reason), None
 
-    def _is_imported(self, row: Schedule, *, is_managed: bool) -> bool:
-        if is_managed:
-            return row.managed_by == schedules.MANAGED_BY_CONFIG
+    def _is_imported(self, row: Schedule) -> bool:
         return not row.managed_by and self.tag in (row.tags or ())
 
     def _wanted(
@@ -210,8 +192,7 @@ class Importer:
         A disabled schedule may exceed a limit, with a note, because it does not run.
         """
         _check_run_count(converted.progress.run_count)
-        is_managed = self._is_managed(found, owner)
-        given = dict(converted.fields) if is_managed else {**converted.fields, "tags": [self.tag]}
+        given = {**converted.fields, "tags": [self.tag]}
         if not converted.enabled:
             given |= {"enabled": False, "paused_reason": self._disabled}
         progress = converted.progress if row is None else _comparable(converted)
@@ -224,7 +205,7 @@ class Importer:
             trigger=converted.trigger,
             given=given,
             clock=clock,
-            # No other scheduler has calendars.
+            # No trigger of another scheduler has calendars. The clock has that of quiet days.
             calendars=NO_CALENDARS,
             now=now,
             progress=progress,
@@ -236,7 +217,6 @@ class Importer:
                 raise
             new = new_row(is_limited=False)
             found = replace(found, notes=(*found.notes, Note("limit", f"stays paused: {error}")))
-        new.managed_by = schedules.MANAGED_BY_CONFIG if is_managed else ""
         trigger = parse_trigger(new.trigger_kind, new.trigger_spec, timezone=new.timezone)
         return _Wanted(found, owner, converted, new, trigger)
 
@@ -310,9 +290,10 @@ class Importer:
                 row.run_count = max(row.run_count, progress.run_count)
                 row.anchor_at = progress.anchor_at
             row.error = None
-            _plan(self.context, row, wanted.trigger, after=after, now=now)
-            if was_linked:
-                used_calendars.link(session, [row], NO_CALENDARS, is_new=False)
+            calendars = used_calendars.read_existing(session, calendar_names([row]))
+            _plan(self.context, row, wanted.trigger, calendars, after=after, now=now)
+            if was_linked or calendars:
+                used_calendars.link(session, [row], calendars, is_new=False)
             edits.touch(self.context, session, row, now=now)
 
     def _within_quota(
@@ -334,9 +315,21 @@ class Importer:
                 self._planned.update(wanted)
             return rows, refused
 
-    def _insert(self, session: Session, rows: Sequence[ScheduleColumns], *, now: datetime) -> None:
+    def _insert(
+        self,
+        session: Session,
+        rows: Sequence[ScheduleColumns],
+        calendars: Calendars,
+        *,
+        now: datetime,
+    ) -> None:
+        newest = schedules.newest_id(session)
         schedules.add_many(session, [row.insert_values() for row in rows])
-        alerting.add_checks(self.context.settings, session, rows, now=now)
+        if quiet := [row for row in rows if quiet_calendars(row.quiet_hours)]:
+            ids = schedules.ids_of(session, [(row.owner, row.name) for row in quiet], after=newest)
+            for row in quiet:
+                row.id = ids[row.owner, row.name]
+            used_calendars.link(session, quiet, calendars, is_new=True)
         audit.created(self.context, session, rows, now=now)
         earliest = min((row.next_run_at for row in rows if row.next_run_at), default=None)
         self.context.notify_beat(session, next_run_at=earliest, now=now)
@@ -385,10 +378,16 @@ def _refuse_new(results: dict[tuple[str, str], Result], owner: str, reason: str)
             results[key] = replace(result, outcome=Outcome.REFUSE, reason=reason)
 
 
+def _managed(found: Found) -> Result:
+    """Return the result of a row that the other scheduler has copied from beat_schedule."""
+    reason = "beat keeps this entry of beat_schedule as a schedule itself"
+    return Result(found, "", Outcome.SKIP, reason=reason)
+
+
 def clash(row: Schedule) -> str:
     """Return why the schedule with this name does not come from the import."""
     if row.managed_by:
-        return "beat keeps this entry of beat_schedule as a schedule itself"
+        return "it follows an entry of beat_schedule"
     return (
         "a schedule of this name exists that this import did not create: delete or rename one of"
         " the two, or choose another --owner"
@@ -414,12 +413,18 @@ def _done_until(progress: SourceProgress, row: Schedule, now: datetime) -> datet
 
 
 def _plan(
-    context: Context, row: Schedule, trigger: Trigger, *, after: datetime, now: datetime
+    context: Context,
+    row: Schedule,
+    trigger: Trigger,
+    calendars: Calendars,
+    *,
+    after: datetime,
+    now: datetime,
 ) -> None:
     """Set the next fire time. A row without a further fire time is finished."""
     try:
         timing.plan_continued(
-            context, row, after=after, trigger=trigger, calendars=NO_CALENDARS, now=now
+            context, row, after=after, trigger=trigger, calendars=calendars, now=now
         )
     except InvalidScheduleError:
         row.next_fire_at = row.next_run_at = row.held_at = None

@@ -9,29 +9,12 @@ import threading
 from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import accumulate
-from typing import Protocol
 
 from prometheus_client import Metric as Family
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.utils import INF, floatToGoString
 
 from celery_dynbeat.metrics.definitions import Kind, Metric
-
-
-class Counts(Protocol):
-    """The counts of a process. A collector for a registry of prometheus_client."""
-
-    def add(self, metric: Metric, amount: float, *labels: str) -> None:
-        """Add ``amount`` to a counter. ``labels`` are the values of its labels, in order."""
-
-    def observe(self, metric: Metric, value: float, *labels: str) -> None:
-        """Add one value to a histogram."""
-
-    def collect(self) -> Iterable[Family]:
-        """Return all series."""
-
-    def close(self) -> None:
-        """Release the files. Nothing may be added any more."""
 
 
 class _Histogram:
@@ -90,6 +73,3 @@ class ProcessCounts:
         for labels, values in self._histograms[metric.name].items():
             histogram.add_metric(labels, values.cumulative(), values.sum)
         return histogram
-
-    def close(self) -> None:
-        """Do nothing: there are no files."""

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from prometheus_client import Metric as Family
 from prometheus_client.core import GaugeMetricFamily
@@ -27,9 +26,6 @@ from celery_dynbeat.metrics.definitions import Metric
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import health
 from celery_dynbeat.store.schedules import late_work
-
-if TYPE_CHECKING:
-    from celery_dynbeat.metrics.forecast_gauge import ForecastGauge
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +52,6 @@ class DatabaseGauges:
         self._context = context
         self._reading = CachedCall(self._read, timeout=timeout, max_age=max_age)
         self._was_readable = True
-        self._forecast: ForecastGauge | None = None
 
     def collect(self) -> Iterable[Family]:
         """Return the gauges. Reads the database if the last reading is too old."""
@@ -65,21 +60,6 @@ class DatabaseGauges:
         if reading is not None:
             yield gauge(metrics.SCRAPE_DURATION, reading.duration)
             yield from self._gauges(reading)
-            yield from self._forecast_gauge()
-
-    def _forecast_gauge(self) -> Iterator[Family]:
-        """Yield the gauge of the upcoming runs, if it is switched on and known."""
-        span = self._context.settings.metrics_forecast
-        if span is None:
-            return
-        if self._forecast is None:
-            # A late import: it needs the API.
-            from celery_dynbeat.metrics.forecast_gauge import ForecastGauge  # noqa: PLC0415
-
-            self._forecast = ForecastGauge(self._context, span=span)
-        values = self._forecast.value()
-        if values is not None:
-            yield gauges(metrics.FORECAST_RUNS, values)
 
     def _read(self) -> _Reading | None:
         started = time.monotonic()
@@ -104,9 +84,9 @@ class DatabaseGauges:
         if not self._context.settings.may_cap_runs:
             return None
         # A late import: few installations have such limits.
-        from celery_dynbeat.store import slots  # noqa: PLC0415
+        from celery_dynbeat.store import places  # noqa: PLC0415
 
-        return slots.count_waiting(session)
+        return places.count_waiting(session)
 
     def _log_failure(self, error: Exception) -> None:
         # Log this once per outage, because a scrape comes every few seconds.
@@ -131,6 +111,7 @@ class DatabaseGauges:
             yield gauge(metrics.WAITING_RUNS, reading.waiting_runs)
         yield gauge(metrics.QUARANTINED_SCHEDULES, tables.quarantined.count)
         yield gauge(metrics.FAILING_SCHEDULES, tables.failing.count)
+        yield gauge(metrics.LOST_RUNS, len(tables.lost_first))
         yield gauge(metrics.HOLDS, tables.holds.count)
         yield gauge(metrics.REQUESTS, tables.requests.count)
         yield gauges(metrics.BEATS, self._nodes(reading, NodeKind.BEAT))

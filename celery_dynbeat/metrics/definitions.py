@@ -21,7 +21,6 @@ class Exporter(StrEnum):
     """A process whose endpoint has a metric."""
 
     BEAT = auto()
-    WORKER = auto()
     FLOWER = auto()
 
 
@@ -38,14 +37,11 @@ class Metric:
 
 
 BEAT = frozenset({Exporter.BEAT})
-WORKER = frozenset({Exporter.WORKER})
-BEAT_AND_WORKER = BEAT | WORKER
 #: They read the database.
 DATABASE = frozenset({Exporter.BEAT, Exporter.FLOWER})
 
 #: From one millisecond to a day, in seconds. A broker outage makes lags and queue times of hours.
 WAIT_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1_800, 7_200, 86_400)
-RUN_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3_600, 10_800, 43_200)
 PASS_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
@@ -74,7 +70,7 @@ def _histogram(
     )
 
 
-#: Counted in the process where the fact happens.
+#: Counted in the beat where the fact happens.
 DISPATCHED = _counter(
     "dynbeat_runs_dispatched_total", "Runs sent for the first time", BEAT, "task", "queue"
 )
@@ -91,9 +87,7 @@ LAG = _histogram(
     buckets=WAIT_BUCKETS,
 )
 QUARANTINES = _counter("dynbeat_quarantines_total", "Schedules put into quarantine", BEAT)
-PAUSES = _counter(
-    "dynbeat_automatic_pauses_total", "Schedules paused after failures", BEAT_AND_WORKER
-)
+PAUSES = _counter("dynbeat_automatic_pauses_total", "Schedules paused after failures", BEAT)
 PASS_DURATION = _histogram(
     "dynbeat_pass_duration_seconds", "Duration of successful passes", BEAT, buckets=PASS_BUCKETS
 )
@@ -103,7 +97,7 @@ LAST_PASS = _gauge(
 )
 PUBLISH_ERRORS = _counter("dynbeat_publish_errors_total", "Runs that could not be published", BEAT)
 DATABASE_ERRORS = _counter(
-    "dynbeat_database_errors_total", "Errors of the database", BEAT_AND_WORKER, "reason"
+    "dynbeat_database_errors_total", "Errors of the database", BEAT, "reason"
 )
 NOTIFICATIONS = _counter(
     "dynbeat_notifications_received_total", "Change notifications that woke beat", BEAT
@@ -120,44 +114,8 @@ ALERT_MESSAGES_SENT = _counter(
 ALERT_MESSAGES_DROPPED = _counter(
     "dynbeat_alert_messages_dropped_total", "Messages about alerts that were dropped", BEAT
 )
-STARTED = _counter(
-    "dynbeat_runs_started_total", "Attempts of runs that started", WORKER, "task", "queue"
-)
-QUEUE_TIME = _histogram(
-    "dynbeat_queue_time_seconds",
-    "Time from the publish of a message to its start",
-    WORKER,
-    "queue",
-    buckets=WAIT_BUCKETS,
-)
-ENDED = _counter(
-    "dynbeat_runs_ended_total", "Attempts whose end was recorded", WORKER, "task", "status"
-)
-RUN_DURATION = _histogram(
-    "dynbeat_run_duration_seconds",
-    "Time from the start to the end of an attempt",
-    WORKER,
-    "task",
-    buckets=RUN_BUCKETS,
-)
-DEFERRED = _counter(
-    "dynbeat_runs_deferred_total", "Messages sent again: the database is away", WORKER, "task"
-)
-REFUSED = _counter(
-    "dynbeat_duplicates_refused_total", "Messages of runs that were started before", WORKER, "task"
-)
-PINGS_DROPPED = _counter("dynbeat_pings_dropped_total", "Pings of runs that were not sent", WORKER)
-LOST = _counter(
-    "dynbeat_runs_lost_total",
-    "Runs marked as lost because their worker died",
-    BEAT_AND_WORKER,
-    "task",
-)
-RESCUED = _counter(
-    "dynbeat_runs_rescued_total", "Runs sent again after their worker died", BEAT_AND_WORKER, "task"
-)
 CLOCK_OFFSET = _gauge(
-    "dynbeat_clock_offset_seconds", "This host's clock minus the database's", BEAT_AND_WORKER
+    "dynbeat_clock_offset_seconds", "This host's clock minus the database's", BEAT
 )
 
 #: Read from the database at a scrape.
@@ -181,6 +139,9 @@ QUARANTINED_SCHEDULES = _gauge("dynbeat_quarantined_schedules", "Schedules in qu
 FAILING_SCHEDULES = _gauge(
     "dynbeat_failing_schedules", "Schedules whose last run failed or was lost", DATABASE
 )
+LOST_RUNS = _gauge(
+    "dynbeat_lost_runs", "Runs that were lost within the last hour, at most 5", DATABASE
+)
 HOLDS = _gauge("dynbeat_holds", "Holds in force", DATABASE)
 REQUESTS = _gauge("dynbeat_requests_in_progress", "Requests in progress", DATABASE)
 BEATS = _gauge("dynbeat_beats", "Beats by the state of their node", DATABASE, "status")
@@ -189,13 +150,7 @@ MISSING_NODES = _gauge(
     "dynbeat_missing_nodes", "Beats and workers that are missing", DATABASE, "kind"
 )
 WAITING_RUNS = _gauge(
-    "dynbeat_waiting_runs", "Runs that wait for a slot of their owner, at most 10,000", DATABASE
-)
-FORECAST_RUNS = _gauge(
-    "dynbeat_forecast_runs",
-    "Runs that come due within dynbeat_metrics_forecast from now on",
-    DATABASE,
-    "queue",
+    "dynbeat_waiting_runs", "Runs that wait for a place, at most 10,000", DATABASE
 )
 SCRAPE_SUCCESS = _gauge(
     "dynbeat_database_scrape_success", "1 if the metrics of the database could be read", DATABASE

@@ -1,42 +1,37 @@
-"""Export the metrics of a beat or a worker while it runs.
+"""Export the metrics of a beat while it runs."""
 
-worker: created before the pool forks -> the pool processes inherit receivers and counts.
-        A spawned process creates its receivers, and opens the counts by their folder
-        started after it              -> the endpoint, in the main process only
-"""
+import logging
+from collections.abc import Iterable
+from threading import Thread
+from wsgiref.simple_server import WSGIServer
 
-import os
-from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.registry import Collector
 
-from celery import Celery, signals
-
-from celery_dynbeat.metrics.counts import Counts, ProcessCounts
+from celery_dynbeat.common.events import Event
+from celery_dynbeat.metrics.counts import ProcessCounts
 from celery_dynbeat.metrics.database_gauges import DatabaseGauges
 from celery_dynbeat.metrics.definitions import Exporter, Kind, exported_by
-from celery_dynbeat.metrics.endpoint import Endpoint, open_endpoint
-from celery_dynbeat.metrics.pool_counts import PoolCounts
 from celery_dynbeat.metrics.process_gauges import ClockGauge, PassGauge
 from celery_dynbeat.metrics.receivers import Receivers
-from celery_dynbeat.metrics.shared_folder import SharedFolder
 from celery_dynbeat.process.context import Context
 
-if TYPE_CHECKING:
-    from prometheus_client.registry import Collector
-
-#: Set by an application that uses prometheus_client's own multiprocess mode.
-MULTIPROCESS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+logger = logging.getLogger(__name__)
 
 
 class BeatMetrics:
-    """The metrics of a beat. The constructor starts to count and opens the endpoint."""
+    """The metrics of a beat. The constructor starts to count and opens the endpoint.
 
-    def __init__(self, context: Context, *, ports: Sequence[int]) -> None:
+    ``port`` is None if the port could not be opened. The beat then works without an endpoint.
+    """
+
+    def __init__(self, context: Context, *, port: int) -> None:
         counts = ProcessCounts()
         self._receivers = Receivers(counts)
-        _add_zeros(counts, Exporter.BEAT)
+        # Export the counters without labels from the start: increase() then sees the first event.
+        for metric in exported_by(Exporter.BEAT):
+            if metric.kind is Kind.COUNTER and not metric.labels:
+                counts.add(metric, 0)
         self._receivers.connect(context.database.engine)
         collectors: list[Collector] = [
             counts,
@@ -44,78 +39,47 @@ class BeatMetrics:
             ClockGauge(context.clock),
             DatabaseGauges(context),
         ]
-        self.endpoint = open_endpoint(
-            collectors, address=context.settings.metrics_address, ports=ports
-        )
+        self._server = _serve(collectors, address=context.settings.metrics_address, port=port)
+        self.port = None if self._server is None else self._server[0].server_port
 
     def close(self) -> None:
         """Count nothing more, and free the port."""
         self._receivers.disconnect()
-        if self.endpoint is not None:
-            self.endpoint.close()
+        if self._server is not None:
+            server, thread = self._server
+            server.shutdown()
+            server.server_close()
+            thread.join()
 
 
-class WorkerMetrics:
-    """The metrics of a worker. The constructor connects the receivers, before the pool forks.
-
-    If ``forks`` is true, child processes of the worker also count.
-    """
-
-    def __init__(self, context: Context, *, ports: Sequence[int], forks: bool) -> None:
-        self._context, self._ports = context, ports
-        self._folder: SharedFolder | None = None
-        self.counts: Counts = self._pool_counts() if forks else ProcessCounts()
-        self._receivers = count_in_worker(context, self.counts)
-        self.endpoint: Endpoint | None = None
-
-    def _pool_counts(self) -> PoolCounts:
-        shared = os.environ.get(MULTIPROCESS_VARIABLE)
-        if shared is None:
-            self._folder = SharedFolder()
-            return PoolCounts(self._folder.path, name="worker")
-        folder = Path(shared)
-        # Raises OSError if there is no such folder.
-        folder.stat()
-        # The application's own MultiProcessCollector then also shows these files.
-        return PoolCounts(folder, name=f"worker-{os.getpid()}")
-
-    def start(self) -> None:
-        """Open the endpoint, after the pool has forked."""
-        # On a full disk the receivers log what cannot be counted.
-        with suppress(OSError):
-            _add_zeros(self.counts, Exporter.WORKER)
-        collectors: list[Collector] = [self.counts, ClockGauge(self._context.clock)]
-        address = self._context.settings.metrics_address
-        self.endpoint = open_endpoint(collectors, address=address, ports=self._ports)
-        if self.endpoint is not None:
-            # Processes that replace pool processes are forked while the endpoint is open.
-            signals.worker_process_init.connect(self._on_process_init, weak=False)
-
-    def _on_process_init(self, **_: object) -> None:
-        if self.endpoint is not None:
-            self.endpoint.close_inherited()
-
-    def close(self) -> None:
-        """Count nothing more, free the port, and remove the files."""
-        self._receivers.disconnect()
-        signals.worker_process_init.disconnect(self._on_process_init)
-        if self.endpoint is not None:
-            self.endpoint.close()
-        self.counts.close()
-        if self._folder is not None:
-            self._folder.remove()
+def registry_of(collectors: Iterable[Collector]) -> CollectorRegistry:
+    """Return a registry with ``collectors``, apart from the default one of the application."""
+    registry = CollectorRegistry(auto_describe=False)
+    for collector in collectors:
+        registry.register(collector)
+    return registry
 
 
-def count_in_worker(context: Context, counts: Counts) -> Receivers:
-    """Add what happens in this process of a worker to ``counts`` from now on."""
-    app: Celery = context.app
-    receivers = Receivers(counts, knows_task=lambda name: name in app.tasks)
-    receivers.connect(context.database.engine)
-    return receivers
-
-
-def _add_zeros(counts: Counts, exporter: Exporter) -> None:
-    """Export the counters without labels from the start: increase() then sees the first event."""
-    for metric in exported_by(exporter):
-        if metric.kind is Kind.COUNTER and not metric.labels:
-            counts.add(metric, 0)
+def _serve(
+    collectors: Iterable[Collector], *, address: str, port: int
+) -> tuple[WSGIServer, Thread] | None:
+    """Serve ``collectors``; return None, with a log record, if the port is in use."""
+    try:
+        server, thread = start_http_server(port, address, registry_of(collectors))
+    except OSError as error:
+        logger.error(  # noqa: TRY400 - beat works without the endpoint
+            "metrics are not exported: %s (address %s, port %s): give each beat its own port"
+            " (DYNBEAT_METRICS_PORT)",
+            error,
+            address,
+            port,
+            extra={"event": Event.METRICS_UNAVAILABLE},
+        )
+        return None
+    logger.info(
+        "metrics exported on http://%s:%s/metrics",
+        f"[{address}]" if ":" in address else address,
+        server.server_port,
+        extra={"event": Event.METRICS_EXPORTED, "port": server.server_port},
+    )
+    return server, thread

@@ -6,7 +6,6 @@ from collections import defaultdict
 MAX_VALUES = 500
 OTHER = "(other)"
 UNKNOWN = "(unknown)"
-UNREGISTERED = "(unregistered)"
 
 #: The first words of the stored reasons of skipped fire times.
 SKIP_REASONS = ("overlap", "missed", "skipped")
@@ -25,8 +24,7 @@ class LabelValues:
         seen = self._seen[label]
         if value in seen:
             return value
-        # Without a lock, which a fork could copy while it is held. Threads can exceed the bound by
-        # their number.
+        # Without a lock: threads can exceed the bound by their number.
         if len(seen) >= MAX_VALUES:
             return OTHER
         seen.add(value)

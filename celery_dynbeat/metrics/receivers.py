@@ -1,4 +1,4 @@
-"""Count the events of beat and workers."""
+"""Count the events of beat."""
 
 import logging
 import time
@@ -10,8 +10,8 @@ from sqlalchemy.engine import Engine, ExceptionContext
 
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.metrics import definitions as metrics
-from celery_dynbeat.metrics.counts import Counts
-from celery_dynbeat.metrics.label_values import UNREGISTERED, LabelValues, skip_reason
+from celery_dynbeat.metrics.counts import ProcessCounts
+from celery_dynbeat.metrics.label_values import LabelValues, skip_reason
 from celery_dynbeat.telemetry import events, subscribe, unsubscribe
 
 logger = logging.getLogger(__name__)
@@ -21,12 +21,11 @@ _FIRED = "schedule"
 
 
 class Receivers:
-    """The receivers that add to ``counts``. Child processes inherit them."""
+    """The receivers that add to ``counts``."""
 
-    def __init__(self, counts: Counts, *, knows_task: Callable[[str], bool] | None = None) -> None:
+    def __init__(self, counts: ProcessCounts) -> None:
         self._counts = counts
         self._labels = LabelValues()
-        self._knows_task = knows_task
         self._has_failed = False
         self._engine: Engine | None = None
         self.last_pass_at = time.monotonic()
@@ -46,13 +45,7 @@ class Receivers:
             (events.AlertRecovered, self._on_alert_recovered),
             (events.AlertMessageSent, self._on_message_sent),
             (events.AlertMessageDropped, self._on_message_dropped),
-            (events.RunStarted, self._on_started),
-            (events.RunRefused, self._on_refused),
-            (events.RunDeferred, self._on_deferred),
-            (events.RunEnded, self._on_ended),
-            (events.RunLost, self._on_lost),
             (events.SchedulePaused, self._on_paused),
-            (events.PingsDropped, self._on_pings_dropped),
         ]
 
     def connect(self, engine: Engine | None = None) -> None:
@@ -75,7 +68,7 @@ class Receivers:
         def receive(event: Any) -> None:
             try:
                 count(event)
-            # A full disk fails for each run: log the first error only.
+            # The error may come with each run: log the first one only.
             except Exception as error:  # noqa: BLE001
                 self._log_failure(error)
 
@@ -91,23 +84,14 @@ class Receivers:
                 extra={"event": Event.METRICS_FAILED},
             )
 
-    def _task(self, name: str) -> str:
-        if name and self._knows_task is not None and not self._knows_task(name):
-            return UNREGISTERED
-        return self._labels.bounded("task", name)
-
-    def _queue(self, name: str | None) -> str:
-        return self._labels.bounded("queue", name)
-
     def _on_sent(self, event: events.RunsSent) -> None:
         for run in event.runs:
             if run.sent_before:
                 self._counts.add(metrics.RESENT, 1)
                 continue
-            task, queue = self._task(run.task), self._queue(run.queue)
+            task = self._labels.bounded("task", run.task)
+            queue = self._labels.bounded("queue", run.queue)
             self._counts.add(metrics.DISPATCHED, 1, task, queue)
-            # increase() does not see the first value of a series: let it be 0.
-            self._counts.add(metrics.LOST, 0, task)
             if run.origin == _FIRED:
                 self._counts.observe(metrics.LAG, run.lag.total_seconds(), queue)
 
@@ -154,35 +138,9 @@ class Receivers:
         del event
         self._counts.add(metrics.ALERT_MESSAGES_DROPPED, 1)
 
-    def _on_started(self, event: events.RunStarted) -> None:
-        queue = self._queue(event.queue)
-        self._counts.add(metrics.STARTED, 1, self._task(event.task), queue)
-        if event.waited is not None:
-            self._counts.observe(metrics.QUEUE_TIME, event.waited.total_seconds(), queue)
-
-    def _on_refused(self, event: events.RunRefused) -> None:
-        if event.duplicate:
-            self._counts.add(metrics.REFUSED, 1, self._task(event.task))
-
-    def _on_deferred(self, event: events.RunDeferred) -> None:
-        self._counts.add(metrics.DEFERRED, 1, self._task(event.task))
-
-    def _on_ended(self, event: events.RunEnded) -> None:
-        task = self._task(event.task)
-        self._counts.add(metrics.ENDED, 1, task, event.status)
-        if event.duration is not None:
-            self._counts.observe(metrics.RUN_DURATION, event.duration.total_seconds(), task)
-
-    def _on_lost(self, event: events.RunLost) -> None:
-        metric = metrics.RESCUED if event.sent_again else metrics.LOST
-        self._counts.add(metric, 1, self._task(event.task))
-
     def _on_paused(self, event: events.SchedulePaused) -> None:
         if event.automatic:
             self._counts.add(metrics.PAUSES, 1)
-
-    def _on_pings_dropped(self, event: events.PingsDropped) -> None:
-        self._counts.add(metrics.PINGS_DROPPED, event.count)
 
     def _on_database_error(self, context: ExceptionContext) -> None:
         error = context.sqlalchemy_exception or context.original_exception

@@ -1,6 +1,6 @@
 """The specification of a schedule: its columns, with the settings as defaults."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
@@ -31,7 +31,7 @@ class ScheduleSpec(NamedTuple):
       has been running for ``max_run_time`` no longer counts as unfinished.
     - ``key`` seeds the hashes: of ``H`` in a cron expression, and of the delay within ``jitter``.
     - A fire time that follows another by less than ``min_interval`` is not sent.
-    - Nothing is sent in the ``quiet`` hours of the owner.
+    - Nothing is sent in the ``quiet`` hours and on the quiet days of the owner.
     - ``calendars`` are the names of the calendars that the trigger uses.
     """
 
@@ -66,12 +66,33 @@ class TriggerColumns(Protocol):
     def timezone(self) -> str:
         """The zone of the parts that do not name a zone."""
 
+    @property
+    def quiet_hours(self) -> str | None:
+        """The text of the quiet hours, which can name a calendar."""
+
+
+class KeyColumns(Protocol):
+    """The columns of a schedule that its key consists of."""
+
+    @property
+    def owner(self) -> str:
+        """The owner."""
+
+    @property
+    def name(self) -> str:
+        """The present name."""
+
+    @property
+    def hash_name(self) -> str | None:
+        """The first name of a renamed schedule."""
+
 
 class SpecColumns(Protocol):
     """The columns of a schedule that its specification needs; durations in seconds."""
 
     owner: str
     name: str
+    hash_name: str | None
     trigger_kind: str
     trigger_spec: str
     timezone: str
@@ -89,23 +110,49 @@ class SpecColumns(Protocol):
 
 
 def calendar_names(rows: Iterable[TriggerColumns]) -> frozenset[str]:
-    """Return the names of the calendars that the triggers of the rows use.
+    """Return the names of the calendars that the triggers and the quiet hours of the rows use.
 
     A trigger that cannot be read uses none.
     """
     names = set[str]()
     for row in rows:
-        spec = row.trigger_spec
-        # JSON can write each letter of a key as an escape. Searching the text costs far less than
-        # reading the cache of the parsed triggers.
-        if "calendar" in spec or "\\" in spec:
-            try:
-                names.update(
-                    parse_trigger(row.trigger_kind, spec, timezone=row.timezone).calendar_names
-                )
-            except InvalidTriggerError:
-                continue
+        names.update(_trigger_calendars(row), quiet_calendars(row.quiet_hours))
     return frozenset(names)
+
+
+def calendars_behind(row: TriggerColumns, error: InvalidTriggerError) -> Sequence[str]:
+    """Return the names of the calendars of which an edit may correct the error of a row."""
+    quiet = quiet_calendars(row.quiet_hours) if error.field == "calendar" else ()
+    return sorted({*_trigger_calendars(row), *quiet})
+
+
+def _trigger_calendars(row: TriggerColumns) -> tuple[str, ...]:
+    spec = row.trigger_spec
+    # JSON can write each letter of a key as an escape. Searching the text costs far less than
+    # reading the cache of the parsed triggers.
+    if "calendar" not in spec and "\\" not in spec:
+        return ()
+    try:
+        return parse_trigger(row.trigger_kind, spec, timezone=row.timezone).calendar_names
+    except InvalidTriggerError:
+        return ()
+
+
+def quiet_calendars(text: str | None) -> tuple[str, ...]:
+    """Return the name of the calendar of quiet days in the column ``quiet_hours``, if it has one.
+
+    Quiet hours that cannot be read have none.
+    """
+    if text is None or "calendar" not in text:
+        return ()
+    # A late import: few owners have quiet hours.
+    from celery_dynbeat.planning.quiet_hours import quiet_of  # noqa: PLC0415
+
+    try:
+        calendar = quiet_of(text).calendar
+    except InvalidTriggerError:
+        return ()
+    return () if calendar is None else (calendar,)
 
 
 def spec_from_row(
@@ -113,18 +160,19 @@ def spec_from_row(
 ) -> ScheduleSpec:
     """Return the specification of the schedule in a row.
 
-    ``calendars`` has each calendar that the trigger uses. Without this argument, a trigger that
-    uses a calendar cannot compute fire times. Raises InvalidTriggerError when the trigger's text,
-    its time zone or the quiet hours are invalid, or a calendar is missing.
+    ``calendars`` has each calendar that the trigger and the quiet hours use. Without this argument,
+    a trigger that uses a calendar cannot compute fire times. Raises InvalidTriggerError when the
+    trigger's text, its time zone or the quiet hours are invalid, or a calendar is missing.
     """
-    key = key_for(columns.owner, columns.name)
+    key = key_for(columns)
     trigger = parse_trigger(columns.trigger_kind, columns.trigger_spec, timezone=columns.timezone)
     anchor = columns.start_at or columns.anchor_at or columns.created_at
     window, jitter = columns.catch_up_window, columns.jitter
     names = trigger.calendar_names
     placed = trigger.hashed_by(key).anchored_at(anchor)
+    resolved = placed.resolved(calendars) if names and calendars is not None else placed
     return ScheduleSpec(
-        trigger=placed.resolved(calendars) if names and calendars is not None else placed,
+        trigger=resolved,
         key=key,
         start_at=columns.start_at,
         end_at=columns.end_at,
@@ -139,22 +187,25 @@ def spec_from_row(
         min_interval=(
             timedelta(0) if trigger.kind == "once" else settings.min_interval_of(columns.owner)
         ),
-        quiet=None if columns.quiet_hours is None else _quiet(columns.quiet_hours),
+        quiet=None
+        if columns.quiet_hours is None
+        else _quiet(columns.quiet_hours, resolved, calendars),
         calendars=names,
     )
 
 
-def _quiet(text: str) -> "Quiet":
+def _quiet(text: str, trigger: Trigger, calendars: Calendars | None) -> "Quiet":
     # A late import: few owners have quiet hours.
     from celery_dynbeat.planning.quiet_hours import quiet_of  # noqa: PLC0415
 
-    return quiet_of(text)
+    quiet = quiet_of(text).excluding(trigger)
+    return quiet if calendars is None else quiet.with_days(calendars)
 
 
-def key_for(owner: str, name: str) -> str:
-    """Return the key that seeds the hashes of a schedule."""
-    # A name cannot contain a line break, so no two schedules share a key.
-    return f"{owner}\n{name}"
+def key_for(columns: KeyColumns) -> str:
+    """Return the key that seeds the hashes of a schedule. A rename does not change it."""
+    # A name cannot contain a line break, so the key is unambiguous.
+    return f"{columns.owner}\n{columns.hash_name or columns.name}"
 
 
 def with_search_budget(

@@ -7,8 +7,7 @@ docs/explanation/design.md.
                    -> skipped                -> missed            -> overlapped
 
 Nothing is sent in quiet hours. A fire time in quiet hours is due at their end (``run_at``). At that
-time, fire times in a window with the policy "skip" are recorded as skipped, and ``catch_up``
-decides about the others.
+time, ``catch_up`` decides about them.
 """
 
 import hashlib
@@ -24,7 +23,6 @@ from celery_dynbeat.triggers.wrappers import SkippingTrigger, nominal, unwrapped
 if TYPE_CHECKING:
     from celery_dynbeat.common.retry import Retry
 
-QUIET = "quiet hours of the owner"
 TOO_NEAR = "limit: nearer to the fire time before it than dynbeat_min_interval allows"
 #: The resolution of the instants in every supported database.
 MICROSECOND = timedelta(microseconds=1)
@@ -54,7 +52,7 @@ class OutgoingRun(NamedTuple):
     ``origin`` is a value of ``db.models.Origin``. ``pings`` is true if workers ping the URL of the
     schedule. ``retry=None`` means that a failed run does not start again. ``next_fire_at`` is known
     if that policy needs it. ``retry_taken_at`` is when beat took this retry to send its first
-    message. It is None for other messages.
+    message. It is None for other messages. ``ready_at`` is when a run that waited could be sent.
     """
 
     run_id: str
@@ -77,6 +75,7 @@ class OutgoingRun(NamedTuple):
     retry: "Retry | None" = None
     next_fire_at: datetime | None = None
     retry_taken_at: datetime | None = None
+    ready_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,9 +321,8 @@ def plan(
         return Plan(next_fire_at=fire_at)
     if spec.quiet is not None and spec.quiet.end(now) > now:
         return Plan(next_fire_at=fire_at)
-    catch_up = _after_quiet_hours(spec, fire_at, until, now, limit)
+    catch_up = _apply_catch_up(spec, fire_at, until, now, limit)
     wanted, decided_until = catch_up.wanted, catch_up.decided_until
-    quiet = _quiet_skip(spec, fire_at, min(decided_until, until))
     overlap = _apply_overlap(spec.overlap, wanted, unfinished=unfinished, buffered=buffered)
     made = len(overlap.send) + len(overlap.buffered)
     exhausted = spec.max_runs is not None and run_count + made >= spec.max_runs
@@ -334,7 +332,7 @@ def plan(
     return Plan(
         send=overlap.send,
         buffered=overlap.buffered,
-        skips=tuple(filter(None, (quiet, catch_up.missed, overlap.overlapped, near))),
+        skips=tuple(filter(None, (catch_up.missed, overlap.overlapped, near))),
         replaces=spec.overlap == "cancel_previous" and unfinished > 0 and bool(overlap.send),
         next_fire_at=None if exhausted else _until_end(spec, catch_up.upcoming, decided_until),
     )
@@ -399,43 +397,6 @@ def _due_until(spec: ScheduleSpec, fire_at: datetime, now: datetime) -> datetime
         # All fire times of one quiet time are due together.
         first = newest if spec.quiet is None else spec.quiet.start(newest)
         until = max(first, fire_at) - MICROSECOND
-
-
-def _after_quiet_hours(
-    spec: ScheduleSpec, fire_at: datetime, until: datetime, now: datetime, limit: int
-) -> _CatchUp:
-    """Apply ``catch_up`` to the fire times that quiet hours do not skip."""
-    if spec.quiet is None or spec.quiet.skipping is None:
-        return _apply_catch_up(spec, fire_at, until, now, limit)
-    # A late import: few owners have quiet hours.
-    from celery_dynbeat.planning.quiet_hours import AwakeTrigger  # noqa: PLC0415
-
-    awake = spec._replace(trigger=AwakeTrigger(spec.trigger, spec.quiet.skipping, until=until))
-    first = awake.trigger.next_after(fire_at - MICROSECOND)
-    if first is None or first > until:
-        return _CatchUp((), None, until)
-    # The next fire time may be one that quiet hours will skip.
-    return _apply_catch_up(awake, first, until, now, limit)._replace(upcoming=None)
-
-
-def _quiet_skip(spec: ScheduleSpec, fire_at: datetime, until: datetime) -> Skip | None:
-    """Return the Skip for the fire times from ``fire_at`` to ``until`` that quiet hours skip.
-
-    The count is too low if the budget of the trigger does not suffice for all windows.
-    """
-    if spec.quiet is None or spec.quiet.skipping is None:
-        return None
-    skipping, at = spec.quiet.skipping, spec.trigger.next_after(fire_at - MICROSECOND)
-    found: list[Skip] = []
-    for _ in range(COUNT_LIMIT):
-        if at is None or at > until or (found and not spec.trigger.has_spare_budget):
-            break
-        stop = min(skipping.changes_at(at) - MICROSECOND, until)
-        skip = _skip(spec, at, stop, QUIET) if skipping.covers(at) else None
-        found += [] if skip is None else [skip]
-        at = spec.trigger.next_after(stop)
-    count = min(sum(skip.count for skip in found), FAST_COUNT_LIMIT)
-    return Skip(found[-1].newest, count, QUIET) if found else None
 
 
 def _apply_overlap(overlap: str, wanted: _Instants, *, unfinished: int, buffered: int) -> _Overlap:

@@ -1,6 +1,6 @@
 """The upcoming fire times of a schedule, and their runs. Pure, like planning/plan.py."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
@@ -11,11 +11,9 @@ from celery_dynbeat.planning.plan import (
     following,
     jittered_at,
     most_runs,
-    run_at,
     sends_all,
     unskipped,
 )
-from celery_dynbeat.triggers import Trigger
 
 _SUPERSEDED = "in quiet hours: a newer fire time is sent instead"
 _OVERLAPPED = "at the end of quiet hours: overlap skips it"
@@ -34,13 +32,13 @@ class ProgressColumns(Protocol):
 class PlannedFireTime(NamedTuple):
     """An upcoming fire time, whether it becomes a run, and what quiet hours do to it.
 
-    ``quiet_note=None`` means that they do nothing. ``is_overlapped`` means that it has no run
+    ``wait_note=None`` means that they do nothing. ``is_overlapped`` means that it has no run
     because of the overlap policy.
     """
 
     at: datetime
     has_run: bool = True
-    quiet_note: str | None = None
+    wait_note: str | None = None
     is_overlapped: bool = False
 
 
@@ -70,14 +68,33 @@ def iter_upcoming(
     yield from iter_planned(spec, fire_at, max_runs=left, waiting=waiting)
 
 
+def iter_sent(spec: ScheduleSpec, row: ProgressColumns) -> Iterator[PlannedFireTime]:
+    """Yield the upcoming fire times of a row that are sent, those that wait first.
+
+    Fire times without a run are left out. A paused, finished or quarantined row has none. Raises
+    InvalidTriggerError.
+    """
+    if row.next_run_at is None or row.next_fire_at is None:
+        return
+    left = None if row.max_runs is None else max(row.max_runs - row.run_count, 0)
+    fire_at = unskipped(spec, row.next_fire_at)
+    yield from iter_planned(spec, fire_at, max_runs=left, only_runs=True)
+
+
 def iter_planned(
-    spec: ScheduleSpec, fire_at: datetime | None, *, max_runs: int | None, waiting: int = 0
+    spec: ScheduleSpec,
+    fire_at: datetime | None,
+    *,
+    max_runs: int | None,
+    waiting: int = 0,
+    only_runs: bool = False,
 ) -> Iterator[PlannedFireTime]:
     """Yield the fire times from ``fire_at`` on, up to the last one that ``max_runs`` runs allow.
 
     They are decided as beat decides them without downtime and without unfinished runs. Fire times
     without a run do not count. ``waiting`` runs of earlier fire times are sent together with the
-    run of ``fire_at``. Raises InvalidTriggerError.
+    run of ``fire_at``. With ``only_runs`` the fire times without a run are left out. Raises
+    InvalidTriggerError.
     """
     left, together = max_runs, waiting
     quiet_end = newest = None
@@ -88,7 +105,16 @@ def iter_planned(
             # One search for all fire times of a quiet time.
             quiet_end, newest = end, fire_at if end == fire_at else _newest(spec, fire_at, end)
         planned = _planned(spec, fire_at, newest=newest, together=together)
-        yield planned
+        if only_runs and not planned.has_run and newest is not None and fire_at < newest:
+            # One quiet time can have many fire times without a run.
+            if planned.is_overlapped:
+                fire_at = following(spec, newest)
+                continue
+            if not sends_all(spec):
+                fire_at = newest
+                continue
+        if planned.has_run or not only_runs:
+            yield planned
         if planned.has_run:
             together += 1
             left = None if left is None else left - 1
@@ -102,39 +128,28 @@ def iter_planned(
 def _planned(
     spec: ScheduleSpec, fire_at: datetime, *, newest: datetime | None, together: int
 ) -> PlannedFireTime:
-    """Return a fire time; ``newest`` is the newest one of its quiet time that is not skipped.
+    """Return a fire time; ``newest`` is the newest one of its quiet time.
 
     ``together`` earlier fire times of its quiet time have a run.
     """
     if spec.quiet is None:
         return PlannedFireTime(fire_at)
-    is_skipped = spec.quiet.skips(fire_at)
-    if not is_skipped and newest is not None and fire_at < newest and not sends_all(spec):
-        return PlannedFireTime(fire_at, has_run=False, quiet_note=_SUPERSEDED)
+    if newest is not None and fire_at < newest and not sends_all(spec):
+        return PlannedFireTime(fire_at, has_run=False, wait_note=_SUPERSEDED)
     most = most_runs(spec)
-    if not is_skipped and most is not None and together >= most:
-        return PlannedFireTime(fire_at, has_run=False, quiet_note=_OVERLAPPED, is_overlapped=True)
+    if most is not None and together >= most:
+        return PlannedFireTime(fire_at, has_run=False, wait_note=_OVERLAPPED, is_overlapped=True)
     note = spec.quiet.note(fire_at, jittered_at=jittered_at(spec, fire_at))
-    return PlannedFireTime(fire_at, has_run=not is_skipped, quiet_note=note)
+    return PlannedFireTime(fire_at, wait_note=note)
 
 
 def _newest(spec: ScheduleSpec, fire_at: datetime, end: datetime) -> datetime | None:
-    """Return the newest fire time from ``fire_at`` to ``end`` that is not skipped, or None.
+    """Return the newest fire time from ``fire_at`` to ``end``, or None.
 
     The fire times are in the quiet time that lasts up to ``end``, or at its end.
     """
     until = end if spec.end_at is None else min(end, spec.end_at)
-    return _sent(spec, until).latest_until(after=fire_at - MICROSECOND, until=until)
-
-
-def _sent(spec: ScheduleSpec, until: datetime) -> Trigger:
-    """Return the trigger without the fire times up to ``until`` that quiet hours skip."""
-    if spec.quiet is None or spec.quiet.skipping is None:
-        return spec.trigger
-    # A late import: few owners have quiet hours.
-    from celery_dynbeat.planning.quiet_hours import AwakeTrigger  # noqa: PLC0415
-
-    return AwakeTrigger(spec.trigger, spec.quiet.skipping, until=until)
+    return spec.trigger.latest_until(after=fire_at - MICROSECOND, until=until)
 
 
 def _waiting_runs(
@@ -149,27 +164,9 @@ def _waiting_runs(
         if not limits:
             return 0
         after, limit = fire_at - MICROSECOND, min(limits)
-        return _sent(spec, until).count_until(after=after, until=until, limit=limit)
+        return spec.trigger.count_until(after=after, until=until, limit=limit)
     if max_runs is None:
         return 0
     end = until if spec.quiet is None else spec.quiet.end(until)
     newest = _newest(spec, fire_at, end)
     return int(newest is not None and newest <= until)
-
-
-def iter_run_times(spec: ScheduleSpec, fire_times: Iterable[datetime]) -> Iterator[datetime]:
-    """Yield when the runs of these fire times are due, in order.
-
-    Fire times that quiet hours skip have no run. ``catch_up`` and ``overlap`` decide how many runs
-    the fire times in one quiet time have.
-    """
-    before: datetime | None = None
-    most, together = most_runs(spec), 0
-    for fire_at in fire_times:
-        if spec.quiet is not None and spec.quiet.skips(fire_at):
-            continue
-        at = run_at(spec, fire_at)
-        together = together + 1 if at == before else 1
-        if most is None or together <= most:
-            yield at
-        before = at

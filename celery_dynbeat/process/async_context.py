@@ -1,92 +1,86 @@
-"""The context of asynchronous callers. Each call of the API runs in a greenlet.
+"""The context of asynchronous callers: threads, or the session of the caller, make the calls.
 
-``db.async_engine`` describes the greenlets.
+    no session         a thread of a bounded executor makes the call, with the pool of ``Dynbeat``
+    an AsyncSession    ``run_sync`` makes the call on the connection of the session
 
-A call holds at most one connection at a time. Any number of calls therefore make progress on a pool
-of any size, because no call holds a connection while it waits for another.
+No driver, pool or event loop is particular to asyncio, so a call works in every event loop.
 """
 
 import asyncio
-import threading
+import contextvars
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
-from functools import cached_property
-from typing import Any, Final, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from celery import Celery
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session
-from sqlalchemy.util import greenlet_spawn
 
 from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.text import shorten
-from celery_dynbeat.db import TableNames, models
-from celery_dynbeat.db.async_engine import AsyncDatabase, check_asynchronous
-from celery_dynbeat.db.compat import await_
+from celery_dynbeat.db.engine import Database
 from celery_dynbeat.process.context import Context
+
+if TYPE_CHECKING:
+    # Not at run time: the module needs greenlet, and a caller without a session does not.
+    from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
+
+    AnyAsyncSession = AsyncSession | async_scoped_session[Any]
+else:
+    AnyAsyncSession = Any
 
 T = TypeVar("T")
 
-#: The session of an asynchronous caller.
-AnyAsyncSession = AsyncSession | async_scoped_session[Any]
+#: Calls that are in progress at the same time. Each further call waits for a thread.
+MAX_THREADS = 10
 
 _END: Final = object()
-#: Seconds between two tries of a first call, while another one prepares the tables.
-_PREPARING_PAUSE = 0.01
 
 
 class AsyncContext(Context):
-    """The settings, database, clock and notifier of asynchronous callers.
+    """The context of ``AsyncDynbeat``: that of ``sync``, without its ``current_session``.
 
-    ``engine`` replaces the engine that the settings describe, ``clock`` the clock of the database.
+    A thread of the executor has no transaction of the application to join.
     """
 
-    def __init__(self, app: Celery, engine: AsyncEngine | None, clock: Clock | None) -> None:
-        super().__init__(app, None, clock)
-        if engine is not None:
-            check_asynchronous(engine)
-        self._async_engine = engine
-        self._preparing = threading.Lock()
+    def __init__(self, sync: Context, clock: Clock | None) -> None:
+        super().__init__(sync.app, sync.shared_engine, clock or sync.given_clock)
+        self._sync = sync
+        self._executor: ThreadPoolExecutor | None = None
+        self._executor_pid = 0
 
-    @cached_property
-    def database(self) -> AsyncDatabase:
-        """The database of ``engine``, or else of the settings, with its asynchronous driver."""
-        settings = self.settings
-        models.use_names(TableNames(settings.schema, settings.table_prefix))
-        info = self.session_info
-        if self._async_engine is not None:
-            return AsyncDatabase(engine=self._async_engine, session_info=info)
-        options = settings.engine_options
-        return AsyncDatabase(settings.database_url, engine_options=options, session_info=info)
-
-    def compute(self, work: Callable[[], T]) -> T:
-        """Return ``work()`` from a thread. Other tasks of the event loop continue."""
-        return await_(asyncio.to_thread(work))
+    @property
+    def database(self) -> Database:
+        """The database of the synchronous calls, with its pool."""
+        return self._sync.database
 
     async def call(self, session: object, work: Callable[[Session | None], T]) -> T:
         """Return ``work(session)``; ``session`` is the caller's AsyncSession or None.
 
         ``work`` calls the synchronous API. Raises InvalidScheduleError for any other ``session``.
         """
-        joined = _session_to_join(session)
-        if joined is not None:
-            return await joined.run_sync(work)
-        thread = await self.database.enter_loop()
-        call = self._call(work)
-        return await (call if thread is None else thread.run(call))
+        if session is not None:
+            result: T = await _run_sync_of(session)(work)
+            return result
+        await self.database.check_loop_of_django()
+        return await self.in_thread(partial(work, None))
 
-    async def _call(self, work: Callable[[Session | None], T]) -> T:
-        """Return ``work(None)`` on a connection of the running loop."""
-        if self._prepared is None:
-            # Alembic is not reentrant, and neither is the first connection of an engine. Another
-            # loop may hold the lock. Calls with a session only check the tables.
-            while not self._preparing.acquire(blocking=False):  # noqa: ASYNC110 - of all loops
-                await asyncio.sleep(_PREPARING_PAUSE)
-            try:
-                await greenlet_spawn(self.prepare)
-            finally:
-                self._preparing.release()
-        return await greenlet_spawn(work, None)
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Return ``work()`` from a thread, with the context variables of the caller.
+
+        If the caller is cancelled, work that has begun continues to its end. Work that still waits
+        for a thread is not done.
+        """
+        in_context = partial(contextvars.copy_context().run, work)
+        return await asyncio.get_running_loop().run_in_executor(self._threads(), in_context)
+
+    def _threads(self) -> ThreadPoolExecutor:
+        # A forked child has the executor of its parent without the threads.
+        if self._executor is None or self._executor_pid != os.getpid():
+            self._executor = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="dynbeat-async")
+            self._executor_pid = os.getpid()
+        return self._executor
 
     async def iterate(
         self, session: object, work: Callable[[Session | None], Iterator[T]]
@@ -100,12 +94,12 @@ class AsyncContext(Context):
             yield item
 
 
-def _session_to_join(session: object) -> AsyncSession | None:
-    if session is None or isinstance(session, AsyncSession):
-        return session
-    if isinstance(session, async_scoped_session):
-        scoped: AsyncSession = session()
-        return scoped
+def _run_sync_of(session: object) -> Callable[..., Any]:
+    """Return ``run_sync`` of an AsyncSession, or of the session of an ``async_scoped_session``."""
+    of_scope = session() if callable(session) else session
+    run_sync: Callable[..., Any] | None = getattr(of_scope, "run_sync", None)
+    if run_sync is not None:
+        return run_sync
     msg = (
         f"session = {shorten(session)}: must be a sqlalchemy.ext.asyncio.AsyncSession; omit it for"
         " a separate transaction, or call Dynbeat in place of AsyncDynbeat"

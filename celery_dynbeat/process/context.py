@@ -6,6 +6,7 @@ transaction, each call that writes has a savepoint. The call either succeeds as 
 nothing, and the caller may continue after an error.
 """
 
+import hashlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -29,7 +30,7 @@ from celery_dynbeat.common.errors import (
 )
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.settings import Settings, application_name
-from celery_dynbeat.common.text import shorten
+from celery_dynbeat.common.text import NAME_LENGTH, shorten
 from celery_dynbeat.db import SAVEPOINTS, TableNames, models, schema
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.engine import Database, check_synchronous, in_use, savepoint
@@ -38,13 +39,14 @@ from celery_dynbeat.telemetry import logs
 if TYPE_CHECKING:
     from celery_dynbeat.notify import Notifier
     from celery_dynbeat.planning import SpecColumns
-    from celery_dynbeat.process.sentry_monitors import SentryMonitors
     from celery_dynbeat.process.task_names import TaskNames
-    from celery_dynbeat.tracing.run_tracer import RunTracer
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+#: Hexadecimal digits at the end of the name of an entry that was too long.
+_DIGEST_LENGTH = 16
 
 #: Returns the session of the present transaction of the application, or None outside a transaction.
 CurrentSession = Callable[[], object]
@@ -77,20 +79,11 @@ class Context:
         name = _name_of(self.app.main)
         return Settings.read(self.app.conf, timezone=str(self.app.timezone), application=name)
 
-    @cached_property
-    def session_info(self) -> Mapping[str, Any]:
-        """What listeners of transactions need in the ``info`` of each session that writes."""
-        if not self.settings.alerts_enabled:
-            return {}
-        # A late import: a process without alerts does not need the queries.
-        from celery_dynbeat.store.alerts import facts  # noqa: PLC0415
-
-        return facts.connect(self.settings)
-
     @property
     def beat_schedule(self) -> Mapping[str, Any]:
         """The entries of ``beat_schedule``, and the one that Celery's beat adds."""
-        entries: dict[str, Any] = dict(self.app.conf.beat_schedule or {})
+        given = dict(self.app.conf.beat_schedule or {})
+        entries: dict[str, Any] = {_storable_name(name): entry for name, entry in given.items()}
         # Celery's own scheduler does the same for a result backend that does not expire results.
         if self.app.conf.result_expires and not self.app.backend.supports_autoexpire:
             # A late import: only a beat has imported it already.
@@ -111,26 +104,15 @@ class Context:
         """The database of ``shared_engine``, or else of the settings."""
         settings = self.settings
         models.use_names(TableNames(settings.schema, settings.table_prefix))
-        info = self.session_info
         if self.shared_engine is not None:
-            return Database(engine=self.shared_engine, session_info=info)
+            return Database(engine=self.shared_engine)
         options = settings.engine_options
-        return Database(settings.database_url, engine_options=options, session_info=info)
+        return Database(settings.database_url, engine_options=options)
 
     @cached_property
     def clock(self) -> Clock:
         """``given_clock``, or else the database's clock."""
         return self.given_clock or DatabaseClock(self.database.read_clock)
-
-    @cached_property
-    def tracer(self) -> "RunTracer | None":
-        """The tracer of runs, or None if traces are off. Raises ConfigurationError."""
-        if not self.settings.traces:
-            return None
-        # A late import: most processes have no traces.
-        from celery_dynbeat.tracing import make_tracer  # noqa: PLC0415
-
-        return make_tracer()
 
     @cached_property
     def task_names(self) -> "TaskNames":
@@ -205,10 +187,6 @@ class Context:
         with in_use(self._to_join(session)):
             return self.clock.now()
 
-    def compute(self, work: Callable[[], T]) -> T:
-        """Return ``work()``, which takes long and reads no database."""
-        return work()
-
     def write(self, session: Session | None, work: Callable[[Session], T]) -> T:
         """Return ``work(session)``, in the caller's transaction or in a new one that is committed.
 
@@ -220,7 +198,6 @@ class Context:
             self.prepare(session)
             if session is None:
                 return self.database.run(work)
-            session.info.update(self.session_info)
             capabilities = capabilities_of(session.get_bind().dialect)
             capabilities.begin_write(session)
             try:
@@ -319,27 +296,6 @@ def _unstorable(error: Exception) -> InvalidScheduleError:
     return InvalidScheduleError(msg)
 
 
-def connect_monitors(context: Context) -> "SentryMonitors | None":
-    """Return the monitors that check in with Sentry, or None without dynbeat_sentry_monitors.
-
-    Raises ConfigurationError without sentry-sdk.
-    """
-    patterns = context.settings.sentry_monitors
-    if not patterns:
-        return None
-    try:
-        # A late import: it needs an optional package.
-        from celery_dynbeat.process.sentry_monitors import SentryMonitors  # noqa: PLC0415
-    except ImportError as error:
-        raise ConfigurationError(
-            f"dynbeat_sentry_monitors needs sentry-sdk ({error}): pip install sentry-sdk, or remove"
-            " the setting"
-        ) from error
-    monitors = SentryMonitors(context.database, patterns=patterns)
-    monitors.connect()
-    return monitors
-
-
 def session_to_join(session: object) -> Session | None:
     """Return the session to join, or None if ``session`` is None.
 
@@ -388,6 +344,18 @@ def check_current_session(function: object) -> None:
         f"current_session = {shorten(function)}: must be a function without arguments; in Django"
         " give celery_dynbeat.django.current_session, without calling it"
     )
+
+
+def _storable_name(name: Any) -> Any:
+    """Return the name of an entry, cut if it is longer than a name may be.
+
+    ``add_periodic_task`` without a name uses the text of the call with all its arguments. The
+    digest keeps two long texts with the same beginning apart, and is the same after a restart.
+    """
+    if not isinstance(name, str) or len(name) <= NAME_LENGTH:
+        return name
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:_DIGEST_LENGTH]
+    return f"{name[: NAME_LENGTH - _DIGEST_LENGTH - 4].rstrip()}... {digest}"
 
 
 def current_of(function: CurrentSession) -> Session | None:

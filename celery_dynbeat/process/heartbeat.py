@@ -25,7 +25,8 @@ class HeartbeatWriter:
 
     Never raises an error, because the process continues to work without its database.
 
-    ``timeout`` is dynbeat_node_timeout; ``interval`` is the time between two heartbeats.
+    ``timeout`` is dynbeat_node_timeout; ``interval`` is the time between two heartbeats. A beat has
+    the ``entries_digest`` of its beat_schedule.
     """
 
     def __init__(
@@ -36,12 +37,14 @@ class HeartbeatWriter:
         kind: NodeKind,
         name: str,
         timeout: timedelta,
+        entries_digest: str | None = None,
     ) -> None:
         self._database = database
         self._clock = clock
         self._kind = kind
         self._name = name
         self._pid = os.getpid()
+        self._entries_digest = entries_digest
         self._started_at: datetime | None = None
         self._is_registered = False
         # Monotonic readings.
@@ -133,6 +136,7 @@ class HeartbeatWriter:
             clock_offset=self._clock_offset(),
             queues=self._names[0],
             tasks=self._names[1],
+            entries_digest=self._entries_digest,
         )
         # Name and pid alone are not enough, because in containers, the previous process may have
         # had the same ones.

@@ -1,4 +1,4 @@
-"""Queries on shared calendars, and on the schedules that use them.
+"""Queries on shared calendars, and on the schedules whose triggers or owners use them.
 
     put()                  changes the row of the calendar: a new version; no schedule is locked
     claim                  reads the present days: a fire time on a new day is not sent
@@ -24,7 +24,7 @@ from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.db.statements import Row, in_index_order, insert_new
 from celery_dynbeat.db.statements import read as read_rows
 from celery_dynbeat.store.runs import execute_dml
-from celery_dynbeat.triggers import CalendarDays, Trigger
+from celery_dynbeat.triggers import CalendarDays
 from celery_dynbeat.triggers.calendar_days import read_weekend
 
 _CALENDAR, _LINK = CALENDARS.c, LINKS.c
@@ -38,13 +38,11 @@ class _Stored(NamedTuple):
     id: int
     name: str
     version: int
-    definition: str
-    timezone: str | None
+    dates: str
     weekend: str
-    created_at: datetime
 
 
-#: The errors for a definition that manual SQL has damaged.
+#: The errors for dates that manual SQL has damaged.
 _DAMAGED = (ValueError, KeyError, TypeError, AttributeError)
 _STORED = select(*(_CALENDAR[name] for name in _Stored._fields))
 
@@ -63,7 +61,7 @@ def read(session: Session, names: Collection[str]) -> Mapping[str, CalendarDays]
 
 
 def days_of(row: Calendar) -> CalendarDays:
-    """Return the days of a row, or no days if manual SQL has damaged its definition."""
+    """Return the days of a row, or no days if manual SQL has damaged its dates."""
     try:
         return _parsed(_Stored._make(getattr(row, name) for name in _Stored._fields))
     except _DAMAGED:
@@ -74,17 +72,11 @@ def days_of(row: Calendar) -> CalendarDays:
 # created again begins with version 1 again.
 @lru_cache(maxsize=256)
 def _parsed(stored: _Stored) -> CalendarDays:
-    data = json.loads(stored.definition)
-    trigger = None
-    if "trigger" in data:
-        trigger = Trigger.from_json(data["trigger"]).anchored_at(stored.created_at)
-        trigger = trigger.hashed_by(stored.name)
-        if stored.timezone is not None:
-            trigger = trigger.in_zone(stored.timezone)
+    notes = {date.fromisoformat(day): note for day, note in json.loads(stored.dates).items()}
     return CalendarDays(
         name=stored.name,
-        dates=frozenset(map(date.fromisoformat, data.get("dates", ()))),
-        trigger=trigger,
+        dates=frozenset(notes),
+        notes={day: note for day, note in notes.items() if note},
         weekend=read_weekend(stored.weekend),
         version=stored.version,
         id=stored.id,
@@ -102,6 +94,13 @@ def lock(session: Session, *, name: str) -> Calendar | None:
     return session.scalars(statement.execution_options(populate_existing=True)).one_or_none()
 
 
+def lock_shared(session: Session, name: str) -> Mapping[str, int]:
+    """Lock the calendar in share mode if it exists; return its id by its name."""
+    found = select(_CALENDAR.name, _CALENDAR.id).where(_CALENDAR.name == name)
+    rows = session.execute(found.with_for_update(read=True), bind_arguments={"mapper": Calendar})
+    return {row.name: row.id for row in rows}
+
+
 def add(session: Session, values: Mapping[str, Any]) -> bool:
     """Insert a calendar. Return False if one with the name exists."""
     return (
@@ -112,11 +111,6 @@ def add(session: Session, values: Mapping[str, Any]) -> bool:
 def remove(session: Session, *, calendar_id: int) -> None:
     """Delete a locked calendar. A link to it makes the database refuse that."""
     execute_dml(session, delete(Calendar).where(Calendar.id == calendar_id))
-
-
-def names(session: Session, *, limit: int) -> Sequence[str]:
-    """Return the first ``limit`` names, in alphabetical order."""
-    return session.scalars(select(_CALENDAR.name).order_by(_CALENDAR.name).limit(limit)).all()
 
 
 def page(session: Session, *, after: str, limit: int) -> Sequence[Calendar]:
@@ -211,6 +205,26 @@ def link_unlinked(
         insert_new(connection, LINKS, rows)
 
 
+def link_more(session: Session, given: Iterable[tuple[int, CalendarDays]]) -> None:
+    """Link schedules with one more calendar each, unless they are linked with it already."""
+    rows = [
+        {"schedule_id": schedule_id, "calendar_id": days.id, "planned_with": days.version}
+        for schedule_id, days in given
+    ]
+    if rows:
+        connection = session.connection(bind_arguments={"mapper": ScheduleCalendar})
+        insert_new(connection, LINKS, rows)
+
+
+def unlink(session: Session, schedule_ids: Sequence[int], *, name: str) -> None:
+    """Delete the links of schedules with the calendar of this name."""
+    named = select(_CALENDAR.id).where(_CALENDAR.name == name).scalar_subquery()
+    links = delete(ScheduleCalendar).where(
+        ScheduleCalendar.schedule_id.in_(schedule_ids), ScheduleCalendar.calendar_id == named
+    )
+    execute_dml(session, links)
+
+
 @in_index_order
 def first_schedules(session: Session, *, name: str, limit: int) -> Sequence[Schedule]:
     """Return up to ``limit`` schedules that use a calendar.
@@ -282,9 +296,3 @@ def set_in_force(session: Session, *, calendar_id: int, version: int, now: datet
     row = update(Calendar).where(Calendar.id == calendar_id)
     execute_dml(session, row.values(in_force_at=now))
     return True
-
-
-def names_of_schedule(session: Session, *, schedule_id: int) -> Sequence[str]:
-    """Return the names of the calendars that a schedule is linked with."""
-    joined = select(_CALENDAR.name).join_from(LINKS, CALENDARS, _LINK.calendar_id == _CALENDAR.id)
-    return session.scalars(joined.where(_LINK.schedule_id == schedule_id)).all()

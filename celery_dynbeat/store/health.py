@@ -7,18 +7,18 @@ number of processes within nodes.NODE_RETENTION.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
-from sqlalchemy import Row, Select, func, not_, select
+from sqlalchemy import Row, Select, func, literal_column, not_, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import store
-from celery_dynbeat.common.states import UNFINISHED
+from celery_dynbeat.common.states import UNFINISHED, Status
 from celery_dynbeat.db.dialects import Capabilities, capabilities_of
 from celery_dynbeat.db.models import Node, NodeKind, Request, Run, Schedule
 from celery_dynbeat.db.statements import force_index, in_index_order
-from celery_dynbeat.store import holds
+from celery_dynbeat.store import holds, places
 from celery_dynbeat.store.runs import UNFINISHED_INDEX, UNFINISHED_ORDER
 from celery_dynbeat.store.schedules import MANAGED_BY_CONFIG, REFUSED_PREFIX, due, stopped_schedules
 from celery_dynbeat.store.schedules.due import DUE_INDEX
@@ -31,6 +31,11 @@ MAX_COUNTED = 1_000
 MAX_RUNS_READ = 10_000
 MAX_NODES = 200
 MAX_NAMED = 5
+#: For how long a lost run is named, and the runs in which they are searched.
+LOST_FOR = timedelta(hours=1)
+MAX_LOST_READ = 900
+#: A run that waits longer for a place is reported.
+LONG_WAIT = timedelta(minutes=1)
 #: Characters of an error or a reason.
 MAX_TEXT = 200
 
@@ -44,6 +49,16 @@ class Count:
 
     def __str__(self) -> str:
         return f"{self.count}+" if self.more else str(self.count)
+
+
+class LostRun(NamedTuple):
+    """A run that was lost, and the worker that executed it."""
+
+    id: str
+    owner: str
+    name: str
+    worker: str | None
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,15 +82,21 @@ class Tables:
     requests: Count
     #: The application that the tables belong to.
     application: str | None
+    #: The release of the tz database that the schedules were planned with, if known.
+    tz_release: str | None
     refused: Count
     #: Name and reason of the first MAX_NAMED schedules whose beat_schedule entry is refused.
     refused_first: Sequence[tuple[str, str]]
     #: Schedules that fire again, and whose last run failed or was lost.
     failing: Count
     failing_first: Sequence[FailingSchedule]
-    #: The holds in force. Those of everything come first.
+    #: The runs that were lost within LOST_FOR, the newest first.
+    lost_first: Sequence[LostRun]
+    #: The holds in force. The hold of everything comes first.
     holds: Count
     holds_first: Sequence[HoldInForce]
+    #: The keys whose runs wait for a place for longer than LONG_WAIT, at most MAX_NAMED.
+    long_waits: Sequence[places.LongWait]
 
 
 @in_index_order
@@ -107,12 +128,20 @@ def read(session: Session, *, now: datetime, nodes_since: datetime) -> Tables:
         runs=count_unfinished(session),
         requests=_counted(session.scalars(requests_statement()).all()),
         application=store.application_name(session.connection()),
+        tz_release=store.planned_tz_release(session.connection()),
         refused=_counted(refused),
         refused_first=[(row.name, row.reason) for row in refused[:MAX_NAMED]],
         failing=_count(failing),
         failing_first=failing_first,
+        lost_first=[
+            LostRun(*row)
+            for row in session.execute(
+                lost_statement(capabilities_of(session.get_bind(Run).dialect), now=now)
+            )
+        ],
         holds=_count(held),
         holds_first=holds_first,
+        long_waits=places.long_waits(session, before=now - LONG_WAIT, named=MAX_NAMED),
     )
 
 
@@ -176,6 +205,25 @@ def runs_statement(capabilities: Capabilities) -> Select[Any]:
     )
     status = unfinished.c.status
     return select(status, func.count().label("number")).group_by(status)
+
+
+def lost_statement(capabilities: Capabilities, *, now: datetime) -> Select[Any]:
+    """Return the SELECT of the first MAX_NAMED runs that were lost within LOST_FOR, newest first.
+
+    Only the newest MAX_LOST_READ runs are read; on PostgreSQL the newest failed and lost ones.
+    """
+    newest = select(Run.id, Run.owner, Run.name, Run.worker, Run.finished_at, Run.status)
+    if capabilities.has_partial_indexes:
+        newest = newest.where(
+            Run.status.in_([literal_column("'failed'"), literal_column("'lost'")])
+        )
+    read = newest.order_by(Run.id.desc()).limit(MAX_LOST_READ).subquery()
+    return (
+        select(read.c.id, read.c.owner, read.c.name, read.c.worker, read.c.finished_at)
+        .where(read.c.status == Status.LOST, read.c.finished_at >= now - LOST_FOR)
+        .order_by(read.c.id.desc())
+        .limit(MAX_NAMED)
+    )
 
 
 def quarantined_statement() -> Select[Any]:

@@ -1,30 +1,34 @@
 """Queries on holds. A hold is in force until it is released, or until ``until_at``.
 
-    hold()            inserts one row; no schedule changes
+    hold()            inserts the row of its scope, or replaces its values; no schedule changes
     claim             moves the due schedules of a held owner out of the start of the due index
     release()         deletes the row, and makes the held schedules due
     until_at passes   the held schedules are due by themselves
     maintenance       deletes expired rows, and repairs schedules that are held without a hold
 
-A hold of a group, such as "org:7/", is one row. It holds each owner whose name begins with it.
+A scope is an owner, or everything. Unique keys allow one row for each scope.
 
-A schedule is held if it has ``held_at``. A claim that sets it locks the owner's hold. A release
-that deletes the hold waits for that claim, so its UPDATE finds the held schedule. The claim does
-not wait. If a transaction that may be a release has locked the hold, the claim holds the schedule
-only for a short time.
+A schedule is held if it has ``held_at``. A claim that sets it locks the owner's hold in share mode,
+so two beats do not stop each other. A release that deletes the hold waits for these claims, so its
+UPDATE finds the held schedules. The claim does not wait. If a transaction that may be a release has
+locked the hold, the claim holds the schedule only for a short time.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
+    Connection,
+    Integer,
     Select,
+    Subquery,
     Update,
     bindparam,
+    case,
     exists,
     func,
     or_,
@@ -33,30 +37,37 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.common.text import groups_of, is_group
+from celery_dynbeat.common.states import Wait
+from celery_dynbeat.db import statements
 from celery_dynbeat.db.dialects import capabilities_of
-from celery_dynbeat.db.models import HOLDS, SCHEDULES, Hold, Schedule
+from celery_dynbeat.db.models import HOLDS, SCHEDULES, Hold, Run, Schedule
 from celery_dynbeat.db.statements import Row, force_index, in_index_order, read
 from celery_dynbeat.db.types import UtcDateTime
-from celery_dynbeat.store.owners import OWNER_NAME_INDEX, is_of
+from celery_dynbeat.store.owners import OWNER_NAME_INDEX
 from celery_dynbeat.store.runs import MAX_IN_LIST, execute_dml
 
 #: ``next_run_at`` of a schedule whose hold has no end. Each database and driver can store it.
 NEVER = datetime(9999, 1, 1, tzinfo=UTC)
+#: Rows of schedules of a hold, and of all runs that wait, that the counts of holds read.
+COUNT_LIMIT = 10_000
 
 _HOLD = HOLDS.c
-OWNER_INDEX, _END_INDEX = "ix_dynbeat_hold_owner", "ix_dynbeat_hold_until_at"
+#: The caller's session may choose its database by the mapped class.
+_BIND = {"mapper": Hold}
+OWNER_INDEX, _END_INDEX = "uq_dynbeat_hold_owner", "ix_dynbeat_hold_until_at"
+EVERYTHING_INDEX = "uq_dynbeat_hold_everything"
 _HELD_INDEX, _PRIMARY = "ix_dynbeat_schedule_held_at", "PRIMARY"
+_DUE_INDEX, _OVERDUE_INDEX = "ix_dynbeat_schedule_due", "ix_dynbeat_run_overdue"
 #: The ends of the holds of some owners.
 _ENDS = force_index(select(_HOLD.id, _HOLD.owner, _HOLD.until_at), HOLDS, OWNER_INDEX)
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """The ends of the holds of some owners and their groups; ``NEVER`` for a hold without an end.
+    """The ends of the holds of some owners; ``NEVER`` for a hold without an end.
 
     ``at`` has an entry for each owner with a hold in force. ``unsure`` are the owners with a hold
-    that another transaction has locked: a release that is not committed, for example.
+    that another transaction changes: a release that is not committed, for example.
     """
 
     at: Mapping[str, datetime]
@@ -67,8 +78,11 @@ def _in_force(now: Any) -> ColumnElement[bool]:
     return or_(_HOLD.until_at.is_(None), _HOLD.until_at > now)
 
 
-def _is_of(owner: str | None) -> ColumnElement[bool]:
-    return _HOLD.owner.is_(None) if owner is None else _HOLD.owner == owner
+def _of_scope(owner: str | None) -> Select[Any]:
+    """Return the SELECT of the hold of an owner, or of everything, in force or not."""
+    if owner is None:
+        return force_index(select(Hold), Hold, EVERYTHING_INDEX).where(_HOLD.everything)
+    return force_index(select(Hold), Hold, OWNER_INDEX).where(Hold.owner == owner)
 
 
 def everything_is_held(now: Any) -> ColumnElement[bool]:
@@ -77,19 +91,19 @@ def everything_is_held(now: Any) -> ColumnElement[bool]:
 
 
 def everything_is_held_without_end() -> ColumnElement[bool]:
-    """Return the condition that a hold of everything has no end."""
+    """Return the condition that the hold of everything has no end."""
     return _exists_of_everything(_HOLD.until_at.is_(None))
 
 
 def _exists_of_everything(condition: ColumnElement[bool]) -> ColumnElement[bool]:
-    hold = force_index(select(_HOLD.id), HOLDS, OWNER_INDEX)
-    return exists(hold.where(_HOLD.owner.is_(None), condition))
+    hold = force_index(select(_HOLD.id), HOLDS, EVERYTHING_INDEX)
+    return exists(hold.where(_HOLD.everything, condition))
 
 
-def last_end_of_everything(now: Any) -> Any:
-    """Return a subquery for the latest end of the holds of everything, NULL if there is none."""
-    latest = force_index(select(func.max(_HOLD.until_at)), HOLDS, OWNER_INDEX)
-    return latest.where(_HOLD.owner.is_(None), _HOLD.until_at > now).scalar_subquery()
+def end_of_everything(now: Any) -> Any:
+    """Return a subquery for the end of the hold of everything, NULL if there is none."""
+    end = force_index(select(_HOLD.until_at), HOLDS, EVERYTHING_INDEX)
+    return end.where(_HOLD.everything, _HOLD.until_at > now).scalar_subquery()
 
 
 def any_hold() -> ColumnElement[bool]:
@@ -103,111 +117,75 @@ def any_hold() -> ColumnElement[bool]:
 
 @in_index_order
 def lock_ends(session: Session, owners: Collection[str], *, now: datetime) -> Ends:
-    """Return the ends of the holds of ``owners`` and their groups, locked for this transaction."""
-    names = _with_groups(owners)
-    of_owners = _ENDS.where(_HOLD.owner.in_(names), _in_force(now))
+    """Return the ends of the holds of ``owners``, locked in share mode for this transaction."""
+    of_owners = _ENDS.where(_HOLD.owner.in_(owners), _in_force(now))
     present = session.execute(of_owners.with_only_columns(_HOLD.id, _HOLD.owner)).all()
-    # FOR SHARE is not used, because MySQL and MariaDB have no common form of it with SKIP LOCKED.
-    locked = read(session, of_owners.with_for_update(skip_locked=True))
+    share_unlocked = capabilities_of(session.get_bind(Hold).dialect).share_unlocked
+    locked = read(session, share_unlocked(of_owners))
     locked_ids = {row.id for row in locked}
-    unsure = {row.owner for row in present if row.id not in locked_ids}
-    return Ends(
-        latest_of(owners, _latest_ends(locked)),
-        frozenset(owner for owner in owners if not unsure.isdisjoint(_covering(owner))),
-    )
+    unsure = frozenset(row.owner for row in present if row.id not in locked_ids)
+    return Ends(_ends_by_owner(locked), unsure)
 
 
 @in_index_order
 def ends_of(session: Session, owners: Collection[str], *, now: datetime) -> Mapping[str, datetime]:
-    """Return when the holds of these owners and their groups end, without a lock.
+    """Return when the holds of these owners end, without a lock.
 
     Owners that are not held are left out.
     """
-    of_owners = _ENDS.where(_HOLD.owner.in_(_with_groups(owners)), _in_force(now))
-    return latest_of(owners, _latest_ends(read(session, of_owners)))
-
-
-def _covering(owner: str) -> Sequence[str]:
-    """Return the names whose holds apply to ``owner``: its groups and the owner itself."""
-    return [*groups_of(owner), owner]
-
-
-def _with_groups(owners: Collection[str]) -> Collection[str]:
-    return {name for owner in owners for name in _covering(owner)}
-
-
-def latest_of(owners: Collection[str], by_name: Mapping[str, datetime]) -> Mapping[str, datetime]:
-    """Return the latest end for each owner that a hold in ``by_name`` holds."""
-    if not by_name:
-        return {}
-    latest: dict[str, datetime] = {}
-    for owner in owners:
-        ends = [by_name[name] for name in _covering(owner) if name in by_name]
-        if ends:
-            latest[owner] = max(ends)
-    return latest
-
-
-def _latest_ends(rows: Sequence[Row]) -> Mapping[Any, datetime]:
-    """Return the latest end by owner."""
-    latest: dict[Any, datetime] = {}
-    for row in rows:
-        end = row.until_at or NEVER
-        latest[row.owner] = max(latest.get(row.owner, end), end)
-    return latest
+    return _ends_by_owner(read(session, _ENDS.where(_HOLD.owner.in_(owners), _in_force(now))))
 
 
 @in_index_order
+def held_of(session: Session, owners: Collection[str], *, now: datetime) -> frozenset[str]:
+    """Return which of these owners are held, by a hold of themselves or of everything."""
+    return frozenset(ends_with_everything(session, owners, now=now)) if owners else frozenset()
+
+
+def ends_with_everything(
+    session: Session, owners: Collection[str], *, now: datetime
+) -> Mapping[str, datetime]:
+    """Return when the holds of these owners end, also with the hold of everything.
+
+    Owners that are not held are left out.
+    """
+    ends = ends_of(session, owners, now=now)
+    of_everything = end_of(session, owner=None, now=now)
+    if of_everything is None:
+        return ends
+    return {owner: max(of_everything, ends.get(owner, of_everything)) for owner in owners}
+
+
+def _ends_by_owner(rows: Sequence[Row]) -> Mapping[str, datetime]:
+    return {row.owner: row.until_at or NEVER for row in rows}
+
+
 def end_of(session: Session, *, owner: str | None, now: datetime) -> datetime | None:
-    """Return when the holds of the owner end, or None if no hold is in force.
+    """Return when the holds of the owner and of everything end, or None without a hold in force.
 
-    The holds of its groups and of everything count. ``owner=None`` means only the holds of
-    everything. ``NEVER`` is a hold without an end.
+    ``owner=None`` means only the hold of everything. ``NEVER`` is a hold without an end.
     """
-    ends: list[datetime] = []
-    for scope in (None,) if owner is None else (None, *_covering(owner)):
-        found = read(session, _ENDS.where(_is_of(scope), _in_force(now)))
-        ends += _latest_ends(found).values()
-    return max(ends, default=None)
+    found = in_force(session, owner=owner, now=now)
+    return max((hold.until_at or NEVER for hold in found), default=None)
 
 
 @in_index_order
-def lock_of(session: Session, *, owner: str | None, now: datetime) -> Sequence[Hold]:
-    """Return the holds in force of an owner, or of everything, locked; the oldest first."""
-    statement = _holds_of(owner).where(_in_force(now)).with_for_update()
-    locked = session.scalars(statement.execution_options(populate_existing=True))
-    # Without ORDER BY, because PostgreSQL would then read all holds in the order of their ids.
-    return sorted(locked, key=lambda hold: hold.id)
+def in_force(session: Session, *, owner: str | None, now: datetime) -> Sequence[Hold]:
+    """Return the holds in force that hold ``owner``: of everything, and then of the owner.
 
-
-@in_index_order
-def lock_related(session: Session, *, owner: str, now: datetime) -> Mapping[str, datetime]:
-    """Lock the holds that a release of ``owner`` depends on, and return their ends by name.
-
-    These are the holds of the owner's groups. For a group, they include the holds of the owners and
-    groups in it. Call this function before ``lock_of``: a group is locked before its owners.
+    ``owner=None`` means only the hold of everything.
     """
-    ends: dict[str, datetime] = {}
-    conditions: list[ColumnElement[bool]] = []
-    if groups_of(owner):
-        conditions.append(_HOLD.owner.in_(groups_of(owner)))
-    if is_group(owner):
-        conditions.append(is_of(_HOLD.owner, owner))
-    for condition in conditions:
-        related = _ENDS.where(condition, _in_force(now)).with_for_update()
-        ends |= _latest_ends(read(session, related))
-    ends.pop(owner, None)
-    return ends
+    scopes = (None,) if owner is None else (None, owner)
+    found = (session.scalar(_of_scope(scope).where(_in_force(now))) for scope in scopes)
+    return [hold for hold in found if hold is not None]
 
 
 @in_index_order
-def of_owner(session: Session, *, owner: str | None, now: datetime, limit: int) -> Sequence[Hold]:
-    """Return up to ``limit`` holds in force of an owner, or of everything, in any order."""
-    return session.scalars(_holds_of(owner).where(_in_force(now)).limit(limit)).all()
-
-
-def _holds_of(owner: str | None) -> Select[Any]:
-    return force_index(select(Hold), Hold, OWNER_INDEX).where(_is_of(owner))
+def lock(session: Session, *, owner: str | None) -> Hold | None:
+    """Return the locked hold of an owner, or of everything, in force or not; None without one."""
+    locked = _of_scope(owner).with_for_update().execution_options(populate_existing=True)
+    hold: Hold | None = session.scalar(locked)
+    return hold
 
 
 @in_index_order
@@ -225,27 +203,100 @@ def page(session: Session, *, now: datetime, after: int, limit: int) -> Sequence
     return session.scalars(statement.limit(limit)).all()
 
 
-def add(session: Session, hold: Hold) -> None:
-    """Insert a hold."""
-    session.add(hold)
-    session.flush()
+def add(session: Session, *, owner: str | None, values: Mapping[str, Any]) -> bool:
+    """Insert a hold. Return False if another transaction has inserted one of this scope."""
+    row = {"owner": owner, "everything": True if owner is None else None, **values}
+    return statements.insert_new(_connection(session), HOLDS, [row]) == 1
 
 
 def delete_ids(session: Session, ids: Sequence[int]) -> int:
     """Delete locked holds and return their number."""
     if ids:
-        # The caller's session may choose its database by the mapped class.
-        connection = session.connection(bind_arguments={"mapper": Hold})
+        connection = _connection(session)
         capabilities_of(connection.dialect).delete(connection, HOLDS, ids)
     return len(ids)
 
 
+def _connection(session: Session) -> Connection:
+    return session.connection(bind_arguments=_BIND)
+
+
 @in_index_order
 def delete_of_owner(session: Session, *, owner: str) -> int:
-    """Delete all holds of an owner and return their number."""
+    """Delete the hold of an owner and return the number of holds, 0 or 1."""
     # The DELETE does not name the owner, because MySQL has no index hint for it.
     ids = force_index(select(Hold.id), Hold, OWNER_INDEX).where(Hold.owner == owner)
     return delete_ids(session, session.scalars(ids.with_for_update()).all())
+
+
+class Counted(NamedTuple):
+    """A count. ``is_more``: more rows than were read may match."""
+
+    number: int
+    is_more: bool
+
+
+@in_index_order
+def count_schedules(session: Session, rows: Sequence[Hold]) -> Mapping[int, Counted]:
+    """Return how many schedules with a next run each of these holds stops, by the id of the hold.
+
+    At most COUNT_LIMIT schedules are read for each hold.
+    """
+    # A late import: beat counts no schedules of a hold.
+    from celery_dynbeat.store.span_reads import Span, read_spans  # noqa: PLC0415
+
+    values, found = {"row_limit": COUNT_LIMIT + 1}, {}
+    owned = [row.id for row in rows if row.owner is not None]
+    spans = [Span(hold_id, hold_id + 1) for hold_id in owned]
+    for each in read_spans(session, _count_of_owner, spans, key=Hold.id, values=values):
+        found[owned[each.number]] = _counted(each)
+    for row in rows:
+        if row.owner is None:
+            at = SCHEDULES.c.next_run_at
+            every = force_index(select(at), SCHEDULES, _DUE_INDEX).where(at.is_not(None))
+            counts = _counts(every.limit(COUNT_LIMIT + 1).subquery())
+            found[row.id] = _counted(session.execute(counts, bind_arguments=_BIND).one())
+    return found
+
+
+def _count_of_owner(number: Any, start: Any, end: Any) -> Select[Any]:
+    from celery_dynbeat.store.span_reads import within_span  # noqa: PLC0415 - see above
+
+    columns = SCHEDULES.c
+    owner = select(_HOLD.owner).where(_HOLD.id == start, start < end)
+    of_owner = (
+        force_index(select(columns.next_run_at), SCHEDULES, OWNER_NAME_INDEX)
+        .where(columns.owner == within_span(owner, start).scalar_subquery())
+        .limit(bindparam("row_limit", type_=Integer))
+    )
+    return _counts(within_span(of_owner, start).subquery()).add_columns(number.label("number"))
+
+
+def _counts(some: Subquery) -> Select[Any]:
+    held: Any = func.count(some.c.next_run_at).label("held")
+    return select(func.count().label("read_rows"), held).select_from(some)
+
+
+def _counted(row: Row) -> Counted:
+    return Counted(min(row.held, COUNT_LIMIT), row.read_rows > COUNT_LIMIT)
+
+
+@in_index_order
+def count_waiting_runs(session: Session) -> tuple[Mapping[str, int], bool]:
+    """Return by owner how many runs wait for the end of a hold, and whether more may wait.
+
+    At most COUNT_LIMIT of the runs of all owners that are not sent are read.
+    """
+    unsent = (
+        force_index(select(Run.owner, Run.waited_for), Run, _OVERDUE_INDEX)
+        .where(Run.overdue_at.is_not(None))
+        .limit(COUNT_LIMIT + 1)
+        .subquery()
+    )
+    held = func.count(case((unsent.c.waited_for == Wait.HOLD, 1)))
+    counts = select(unsent.c.owner, func.count(), held).group_by(unsent.c.owner)
+    rows = session.execute(counts, bind_arguments=_BIND).all()
+    return {row[0]: row[2] for row in rows}, sum(row[1] for row in rows) > COUNT_LIMIT
 
 
 @in_index_order
@@ -281,39 +332,6 @@ def move_held(
             return
         after = rows[-1].name
         _set_due(session, [row.id for row in rows], due_at=due_at, is_held=end is not None)
-
-
-@in_index_order
-def move_held_of_group(
-    session: Session, *, group: str, now: datetime, ends: Mapping[str, datetime]
-) -> None:
-    """Make the held schedules of a group due at the end of the holds in ``ends``, or at ``now``.
-
-    ``ends`` are the holds in force of the group, of its groups, and of the owners and groups in it.
-    The rows are locked and read in the order of owner and name, in parts.
-    """
-    columns = SCHEDULES.c
-    key = (columns.owner, columns.name)
-    row_after = capabilities_of(session.get_bind(Schedule).dialect).row_after
-    # A locking read, as for one owner.
-    held = (
-        force_index(select(columns.id, *key, columns.next_run_at), SCHEDULES, OWNER_NAME_INDEX)
-        .where(is_of(columns.owner, group), columns.held_at.is_not(None), columns.next_run_at > now)
-        .order_by(*key)
-        .limit(MAX_IN_LIST)
-        .with_for_update()
-    )
-    after = (group, "")
-    while rows := read(session, held.where(row_after(key, after))):
-        after = (rows[-1].owner, rows[-1].name)
-        until = latest_of({row.owner for row in rows}, ends)
-        due_at: dict[datetime | None, list[int]] = {}
-        for row in rows:
-            end = until.get(row.owner)
-            if row.next_run_at > (end or now):
-                due_at.setdefault(end, []).append(row.id)
-        for end, ids in due_at.items():
-            _set_due(session, ids, due_at=end or now, is_held=end is not None)
 
 
 @cache
@@ -398,3 +416,8 @@ def page_of_owner(
     statement = statement.where(Hold.owner == owner, Hold.id > after_id)
     rows = session.execute(statement.order_by(Hold.id).limit(limit)).mappings()
     return [dict(row) for row in rows]
+
+
+def is_everything_held(session: Session, *, now: datetime) -> bool:
+    """Return whether a hold of everything is in force."""
+    return bool(session.scalar(select(everything_is_held(now))))

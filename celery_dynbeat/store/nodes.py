@@ -27,7 +27,6 @@ from sqlalchemy import (
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Node, NodeKind, Run, Schedule
 from celery_dynbeat.db.statements import RowLockedError, force_index, in_index_order
 from celery_dynbeat.store.runs import UNFINISHED_INDEX
@@ -46,7 +45,8 @@ class NodeHeartbeat:
 
     Instants follow the database's clock. ``notifier`` is how a beat receives notifications.
     ``outages`` is the report of what it cannot publish to. ``clock_offset`` is in seconds.
-    ``queues`` and ``tasks`` belong to a worker, and are JSON arrays.
+    ``queues`` and ``tasks`` belong to a worker, and are JSON arrays. ``entries_digest`` belongs to
+    a beat.
     """
 
     kind: NodeKind
@@ -60,6 +60,8 @@ class NodeHeartbeat:
     clock_offset: float | None = None
     queues: str | None = None
     tasks: str | None = None
+    #: What a beat's beat_schedule contains. Written only when the node registers.
+    entries_digest: str | None = None
 
 
 @in_index_order
@@ -69,6 +71,8 @@ def register(session: Session, *, heartbeat: NodeHeartbeat, started_at: datetime
     Rows of nodes that have been silent for NODE_RETENTION are deleted.
     """
     key = (heartbeat.kind, heartbeat.name)
+    # Before the row of the predecessor is deleted, which can be the only one with this digest.
+    entries_seen_at = _first_seen(session, heartbeat)
     if _lock_free(session, key) is not None:
         session.execute(delete(Node).where(_is(key)))
     # The clock may have been set back. Then runs that the predecessor started must still count as
@@ -76,28 +80,50 @@ def register(session: Session, *, heartbeat: NodeHeartbeat, started_at: datetime
     latest_start = session.scalar(_started_after(heartbeat.seen_at, worker=heartbeat.name))
     started_at = started_at if latest_start is None else latest_start + MICROSECOND
     _delete_before(session, heartbeat.seen_at - NODE_RETENTION)
-    values = {**asdict(heartbeat), "started_at": started_at, "server": _server_of(session)}
+    values = {
+        **asdict(heartbeat),
+        "started_at": started_at,
+        "entries_seen_at": entries_seen_at,
+    }
     session.execute(insert(Node).values(values))
 
 
-def has_newer_beat(session: Session, *, name: str, silent_since: datetime) -> bool:
-    """Return whether a beat that started after the beat ``name`` is alive.
+def _first_seen(session: Session, heartbeat: NodeHeartbeat) -> datetime | None:
+    """Return when a beat with the entries of this beat started first; None for a worker."""
+    if heartbeat.entries_digest is None:
+        return None
+    seen = select(func.min(Node.entries_seen_at)).where(
+        Node.kind == NodeKind.BEAT, Node.entries_digest == heartbeat.entries_digest
+    )
+    return session.scalar(seen) or heartbeat.seen_at
 
-    A beat without a heartbeat after ``silent_since`` is not alive.
+
+def has_newer_entries(
+    session: Session, *, name: str, silent_since: datetime, counts_stopped: bool
+) -> bool:
+    """Return whether a living beat has newer entries of ``beat_schedule`` than the beat ``name``.
+
+    A beat without a heartbeat after ``silent_since`` is not alive. ``counts_stopped`` also counts
+    a beat that has stopped since then and may be restarting.
     """
-    own = select(Node.started_at).where(_is((NodeKind.BEAT, name))).scalar_subquery()
+    own = session.execute(
+        select(Node.entries_seen_at, Node.entries_digest).where(_is((NodeKind.BEAT, name)))
+    ).one_or_none()
+    if own is None or own.entries_seen_at is None:
+        return False
+    is_later = or_(
+        Node.entries_seen_at > own.entries_seen_at,
+        and_(Node.entries_seen_at == own.entries_seen_at, Node.entries_digest > own.entries_digest),
+    )
     newer = select(Node.name).where(
         Node.kind == NodeKind.BEAT,
-        Node.started_at > own,
-        Node.stopped_at.is_(None),
+        Node.entries_digest != own.entries_digest,
+        is_later,
         Node.seen_at > silent_since,
     )
+    if not counts_stopped:
+        newer = newer.where(Node.stopped_at.is_(None))
     return session.scalar(newer.limit(1)) is not None
-
-
-def _server_of(session: Session) -> str | None:
-    connection = session.connection()
-    return capabilities_of(connection.dialect).cluster_server(connection)
 
 
 def _is(key: tuple[str, str]) -> ColumnElement[bool]:
@@ -155,7 +181,6 @@ def refresh(session: Session, *, heartbeat: NodeHeartbeat, with_names: bool = Fa
             notifier=heartbeat.notifier,
             outages=heartbeat.outages,
             clock_offset=heartbeat.clock_offset,
-            server=_server_of(session),
             stopped_at=None,
             **names,
         )

@@ -1,34 +1,30 @@
 """Queries on owners: time zones, quiet hours, and the locks of calls that depend on all schedules.
 
-A create locks the rows of the owner and its groups in share mode, and exclusively when the number
-of schedules is limited. A change of the zone or of quiet hours locks the row exclusively. So the
-change waits for creates that have read the old values, and then sees their schedules. A create
-inserts the owner's row if it needs the owner's zone. Without a row there is nothing to wait for.
+A create locks the owner's row in share mode, and exclusively when the number of schedules is
+limited. A change of the zone or of quiet hours locks the row exclusively. So the change waits for
+creates that have read the old values, and then sees their schedules. A create inserts the owner's
+row if it needs the owner's zone. Without a row there is nothing to wait for.
 
-The row of a group of owners, such as "org:7/", exists for its lock and its quiet hours.
-
-The order of locks is: rows of owners and groups by name, a group before its owners, then rows of
-schedules. A transaction of the application that locks in another order can end in a deadlock.
+The order of locks is: rows of owners by name, then rows of schedules. A transaction of the
+application that locks in another order can end in a deadlock.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
-    Column,
     ColumnElement,
     Connection,
-    and_,
     delete,
     func,
     literal,
     null,
+    or_,
     select,
     update,
 )
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.common.text import end_of_group, is_group
 from celery_dynbeat.db import statements
 from celery_dynbeat.db.dialects import OWN_TRANSACTION, capabilities_of
 from celery_dynbeat.db.models import OWNERS, SCHEDULES, Owner, Schedule
@@ -57,38 +53,14 @@ def lock_free(session: Session, *, owner: str) -> bool:
     return free is not None or session.scalar(row) is None
 
 
-def is_of(column: Any, owner: str) -> ColumnElement[bool]:
-    """Return the condition that ``column`` has this owner, or an owner of this group.
-
-    A group is a range of the column: owners are compared by code point on each database.
-    """
-    if not is_group(owner):
-        return column == owner  # type: ignore[no-any-return]
-    return and_(column >= owner, column < end_of_group(owner))
-
-
 @in_index_order
-def with_rows(
-    session: Session,
-    column: Column[str],
-    index: str,
-    *,
-    within: str | None,
-    after: str,
-    limit: int,
-    condition: ColumnElement[bool] | None = None,
-) -> Sequence[str]:
-    """Return up to ``limit`` owners above ``after`` that have rows in an index, in order.
+def with_schedules(session: Session, *, after: str, limit: int) -> Sequence[str]:
+    """Return up to ``limit`` owners above ``after`` that have schedules, in order.
 
-    ``column`` is the owner, the first column of the index. ``within`` is a group. Only its owners
-    count. The rows must fulfil ``condition``, which the index serves.
-
-    Reads one index entry for each owner, not one for each row.
+    Reads one index entry for each owner, not one for each schedule.
     """
-    conditions = [] if condition is None else [condition]
-    if within is not None:
-        conditions.append(is_of(column, within))
-    read = force_index(select(column), column.table, index).where(*conditions)
+    column = SCHEDULES.c.owner
+    read = force_index(select(column), SCHEDULES, OWNER_NAME_INDEX)
     if not capabilities_of(session.get_bind(Schedule).dialect).has_partial_indexes:
         # MySQL skips to the next owner in the index by itself, and not in a recursive query.
         grouped = read.where(column > after).group_by(column).order_by(column).limit(limit)
@@ -106,33 +78,28 @@ def with_rows(
 
 @in_index_order
 def count_schedules(session: Session, owners: Collection[str]) -> Mapping[str, int]:
-    """Return the number of schedules by locked owner or group. A number of 0 may be left out.
+    """Return the number of schedules by locked owner. A number of 0 may be left out.
 
     All committed schedules count, even schedules newer than the caller's snapshot.
     """
     latest = capabilities_of(session.get_bind().dialect).reading_latest
     counts: dict[str, int] = {}
-    alone = sorted(owner for owner in owners if not is_group(owner))
-    for names in statements.in_parts(alone, _BATCH):
+    for names in statements.in_parts(sorted(owners), _BATCH):
         # One subquery per owner: GROUP BY would read the whole index.
         counted = latest(_COUNT.where(Schedule.owner == Owner.owner)).scalar_subquery()
         batch = select(Owner.owner, counted).where(Owner.owner.in_(names))
         counts.update((owner, count) for owner, count in session.execute(latest(batch)) if count)
-    for group in sorted(set(owners).difference(alone)):
-        counts[group] = session.scalar(latest(_COUNT.where(is_of(Schedule.owner, group)))) or 0
     return counts
 
 
 @in_index_order
 def count_unlocked(session: Session, owners: Collection[str]) -> Mapping[str, int]:
-    """Return the number of schedules by owner or group, without locks."""
-    return {
-        owner: session.scalar(_COUNT.where(is_of(Schedule.owner, owner))) or 0 for owner in owners
-    }
+    """Return the number of schedules by owner, without locks."""
+    return {owner: session.scalar(_COUNT.where(Schedule.owner == owner)) or 0 for owner in owners}
 
 
 class OwnerValues(NamedTuple):
-    """The values in the row of an owner or a group. None means that a value is not set."""
+    """The values in the row of an owner. None means that a value is not set."""
 
     timezone: str | None
     quiet_hours: Mapping[str, Any] | None
@@ -141,7 +108,7 @@ class OwnerValues(NamedTuple):
 def values_of(
     session: Session, owners: Collection[str], *, locked: Collection[str] = ()
 ) -> Mapping[str, OwnerValues]:
-    """Return the values by owner or group, without new locks; owners without a row are left out.
+    """Return the values by owner, without new locks; owners without a row are left out.
 
     The rows of ``locked`` exist, and this transaction has locked them. Their values are the newest
     ones, also if the caller's snapshot is older.
@@ -157,7 +124,7 @@ def values_of(
 def lock_values(
     session: Session, owners: Collection[str], *, inserted: Collection[str] = ()
 ) -> Mapping[str, OwnerValues]:
-    """Return the values by owner or group. Owners without a row may be left out.
+    """Return the values by owner. Owners without a row may be left out.
 
     The rows of ``inserted`` are inserted if they do not exist. All rows are locked in share mode
     for this transaction, so that a change waits for its end.
@@ -180,7 +147,7 @@ def set_timezone(session: Session, *, owner: str, timezone: str | None) -> None:
 
 
 def set_quiet_hours(session: Session, *, owner: str, quiet_hours: Mapping[str, Any] | None) -> None:
-    """Set the quiet hours of a locked owner or group."""
+    """Set the quiet hours of a locked owner."""
     changed = update(Owner).where(Owner.owner == owner)
     # SQL NULL, because None would be stored as JSON null.
     stored = null() if quiet_hours is None else quiet_hours
@@ -189,10 +156,22 @@ def set_quiet_hours(session: Session, *, owner: str, quiet_hours: Mapping[str, A
     )
 
 
+def first_with_quiet_calendar(session: Session, calendar: str) -> str | None:
+    """Return an owner whose quiet hours name the calendar, or None.
+
+    It reads the quiet hours of all owners, because no index serves a rare delete.
+    """
+    statement = select(Owner.owner, Owner.quiet_hours).where(Owner.quiet_hours.is_not(None))
+    for owner, stored in session.execute(statement):
+        if isinstance(stored, dict) and stored.get("calendar") == calendar:
+            return str(owner)
+    return None
+
+
 def _rows(
     session: Session, owners: Collection[str], *, for_share: bool, exist: bool = False
 ) -> Mapping[str, OwnerValues]:
-    """Return the values of the owners and groups with a row. With ``exist``, all have one."""
+    """Return the values of the owners with a row. With ``exist``, all have one."""
     found: dict[str, OwnerValues] = {}
     for names in statements.in_parts(sorted(owners), _BATCH):
         statement = select(Owner.owner, Owner.timezone, Owner.quiet_hours)
@@ -238,6 +217,7 @@ _SELECT: Any = select(
     Schedule.task,
     Schedule.trigger_kind,
     Schedule.trigger_spec,
+    Schedule.hash_name,
     Schedule.timezone,
     Schedule.quiet_hours,
     Schedule.anchor_at,
@@ -289,20 +269,16 @@ def lock_zoned(
 
 
 @in_index_order
-def lock_schedules(
-    session: Session, *, owner: str, after: tuple[str, str], limit: int
-) -> Sequence[Row]:
-    """Return up to ``limit`` schedules of an owner or a group, after this owner and name.
+def lock_schedules(session: Session, *, owner: str, after: str, limit: int) -> Sequence[Row]:
+    """Return up to ``limit`` schedules of an owner, from the name after ``after`` on.
 
-    They are locked for this transaction, in the order of owner and name. It waits for a beat that
-    has locked one.
+    They are locked for this transaction, in the order of their names. It waits for a beat that has
+    locked one.
     """
-    key = (Schedule.owner, Schedule.name)
-    row_after = capabilities_of(session.get_bind(Schedule).dialect).row_after
     statement = (
         force_index(_SELECT, Schedule, OWNER_NAME_INDEX)
-        .where(is_of(Schedule.owner, owner), row_after(key, after))
-        .order_by(*key)
+        .where(Schedule.owner == owner, Schedule.name > after)
+        .order_by(Schedule.name)
         .limit(limit)
         .with_for_update()
     )
@@ -311,9 +287,9 @@ def lock_schedules(
 
 def lock_all_schedules(session: Session, *, owner: str, batch_size: int) -> None:
     """Lock the schedules of an owner for this transaction, in the order of their names."""
-    after = (owner, "")
+    after = ""
     while rows := lock_schedules(session, owner=owner, after=after, limit=batch_size):
-        after = (rows[-1].owner, rows[-1].name)
+        after = rows[-1].name
 
 
 def replan(session: Session, changes: Sequence[Mapping[str, Any]]) -> None:
@@ -323,3 +299,11 @@ def replan(session: Session, changes: Sequence[Mapping[str, Any]]) -> None:
     # The caller's session may choose its database by the mapped class.
     connection = session.connection(bind_arguments={"mapper": Schedule})
     statements.update_each(connection, SCHEDULES, changes)
+
+
+def has_text(*columns: Any, text: str) -> ColumnElement[bool]:
+    """Return the condition that one of the columns contains ``text``, in any case.
+
+    No index serves it.
+    """
+    return or_(*(column.icontains(text, autoescape=True) for column in columns))

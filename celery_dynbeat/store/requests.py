@@ -41,6 +41,19 @@ def change(session: Session, *, request_id: int, values: Mapping[str, Any]) -> N
     execute_dml(session, update(Request).where(Request.id == request_id).values(**values))
 
 
+def postpone_oldest_due(session: Session, *, now: datetime, until: datetime) -> None:
+    """Let the request that ``lock_oldest_due`` returns wait until an instant."""
+    for request in lock_oldest_due(session, now=now):
+        change(session, request_id=request.id, values={"next_run_at": until})
+
+
+def end_of_owner(session: Session, *, owner: str, now: datetime) -> None:
+    """End the requests of ``owner`` that are in progress. Their runs stay unchanged."""
+    in_progress = (Request.owner == owner, Request.next_run_at.is_not(None))
+    values = {"next_run_at": None, "finished_at": now, "cancelled": True}
+    execute_dml(session, update(Request).where(*in_progress).values(values))
+
+
 def add(session: Session, row: Request) -> None:
     """Insert a request."""
     session.add(row)

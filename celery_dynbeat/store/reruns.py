@@ -19,8 +19,16 @@ from sqlalchemy import ColumnElement, Select, and_, exists, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from celery_dynbeat.common.run_ids import first_run_id
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
-from celery_dynbeat.db.statements import Row, force_index, in_index_order, read, reading_latest
+from celery_dynbeat.db.statements import (
+    Row,
+    force_index,
+    in_index_order,
+    in_parts,
+    read,
+    reading_latest,
+)
 from celery_dynbeat.store.runs import FIRE_TIME_INDEX, MAX_IN_LIST
 
 OWNER_INDEX = "ix_dynbeat_run_owner_scheduled_for"
@@ -173,6 +181,18 @@ def newest_by_ids(
     if owner is not None:
         found = found.where(Run.owner == owner)
     return [row for part in parts for row in read(session, found.where(Run.id.in_(part)))]
+
+
+@in_index_order
+def succeeded_again(session: Session, ids: Sequence[str]) -> set[str]:
+    """Return which of the original runs have a rerun that succeeded. ``ids`` have no limit."""
+    succeeded = select(Run.rerun_of).where(Run.status == Status.SUCCEEDED)
+    return {
+        run_id
+        for part in in_parts(ids, MAX_IN_LIST)
+        for run_id in session.scalars(succeeded.where(Run.rerun_of.in_(part)))
+        if run_id is not None
+    }
 
 
 @in_index_order

@@ -1,4 +1,4 @@
-"""What happens, as typed events, and everything that listens: logs, metrics, spans, check-ins.
+"""What happens, as typed events, and everything that listens: logs, metrics, spans.
 
     transition --emit--> this module --+--> logs           one log record
                                        +--> metrics        counters

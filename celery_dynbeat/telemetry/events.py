@@ -496,6 +496,36 @@ class PassRecovered(_Event):
     failures: int
 
 
+class DutyFailed(_Event):
+    """A duty of beat failed: rescue, pruning and others. Passes and other duties continue.
+
+    ``reason`` is a summary of the error. ``failures`` counts the failures in a row. The next try is
+    in ``retry_seconds``.
+    """
+
+    duty: str
+    reason: str
+    failures: int
+    retry_seconds: float
+    exception: Exception | None = None
+
+
+class RowLeftOut(_Event):
+    """Beat leaves out a row for some minutes, and tries it again.
+
+    The database refuses each change of the row, or the row needs a newer tz database. ``kind`` is
+    "schedule", "run" or "the alert of schedule", and ``id`` is an id. The event is sent once, until
+    the row is accepted.
+    """
+
+    kind: str
+    id: str
+    owner: str
+    schedule: str
+    reason: str
+    exception: Exception | None = None
+
+
 class PublishFailed(_Event):
     """A run was not published. Beat tries again, or quarantines the schedule if ``permanent``."""
 
@@ -518,16 +548,11 @@ class HistoryPruned(_Event):
     older_than: timedelta
 
 
-class AlertFactsStored(_Event):
-    """Facts for alerts were stored. Beat evaluates them."""
-
-
 class AlertOpened(_Event):
-    """An alert opened. If it is about nodes, ``schedule_id`` is 0 and the names are empty.
+    """An alert opened. If it is about the installation, ``schedule_id`` is 0 and names are empty.
 
-    ``kind`` is one of the kinds in docs/reference/alerts.md. ``run_id`` is the last run that the
-    alert is about, if any. ``value`` is how late or how slow that run was. ``detail`` is the error,
-    if any.
+    ``kind`` is one of the kinds in docs/reference/alerts.md. ``run_id`` is the run that the alert
+    is about, if any.
     """
 
     kind: str
@@ -537,29 +562,25 @@ class AlertOpened(_Event):
     task: str
     opened_at: datetime
     run_id: str | None
-    value: timedelta | None
-    detail: str | None
+    cause: str
 
 
 class AlertRecovered(AlertOpened):
-    """A schedule, or the installation, has recovered from an alert."""
+    """An alert has ended. ``cause`` is why it had opened."""
 
 
 class AlertMessageSent(_Event):
-    """All URLs of a target have accepted a message about alerts."""
+    """A URL has accepted a message about alerts. ``url`` is its position in the setting, from 1."""
 
-    target: str
-    severity: str
-    message_id: int
+    url: int
+    alerts: int
 
 
 class AlertMessageDropped(_Event):
-    """Beat has stopped trying to deliver a message about alerts."""
+    """Beat has stopped trying to deliver alerts to a URL, which has refused them for a day."""
 
-    target: str
-    severity: str
-    message_id: int
-    attempts: int
+    url: int
+    alerts: int
     error: str
 
 

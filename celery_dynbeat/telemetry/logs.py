@@ -90,6 +90,17 @@ RECORDS: Mapping[type, Record] = {
         "pass failed, next try in %(retry_seconds).1f s: %(reason)s",
     ),
     events.PassRecovered: Record(Event.PASS_RECOVERED, logging.INFO, "beat works again"),
+    events.DutyFailed: Record(
+        Event.DUTY_FAILED,
+        logging.ERROR,
+        "the duty %(duty)r failed, next try in %(retry_seconds).0f s: %(reason)s",
+    ),
+    events.RowLeftOut: Record(
+        Event.ROW_LEFT_OUT,
+        logging.ERROR,
+        "%(kind)s %(id)s (%(schedule)r of owner %(owner)r) is left out and tried again later:"
+        " %(reason)s",
+    ),
     events.RunUnpublishable: Record(
         Event.RUN_UNPUBLISHABLE,
         logging.ERROR,
@@ -203,14 +214,23 @@ RECORDS: Mapping[type, Record] = {
         logging.DEBUG,
         "%(count)s rows of table %(table)s older than %(older_than)s deleted",
     ),
+    events.AlertOpened: Record(
+        Event.ALERT_OPENED,
+        logging.INFO,
+        "alert %(kind)s of schedule %(schedule)r of owner %(owner)r",
+    ),
+    events.AlertRecovered: Record(
+        Event.ALERT_RECOVERED,
+        logging.INFO,
+        "alert %(kind)s of schedule %(schedule)r of owner %(owner)r has ended",
+    ),
     events.AlertMessageSent: Record(
-        Event.ALERT_SENT, logging.INFO, "alert message %(message_id)s sent to target %(target)r"
+        Event.ALERT_SENT, logging.INFO, "%(alerts)s alerts sent to URL %(url)s"
     ),
     events.AlertMessageDropped: Record(
         Event.ALERT_DROPPED,
         logging.ERROR,
-        "alert message %(message_id)s to target %(target)r dropped after %(attempts)s tries:"
-        " %(error)s",
+        "%(alerts)s alerts were not delivered to URL %(url)s of dynbeat_alert_urls: %(error)s",
     ),
 }
 #: The records of the kinds of batches.

@@ -82,7 +82,6 @@ class ManualBeat(Generic[P]):
             clock=dynbeat.context.clock,
             settings=dynbeat.context.settings,
             failpoint=failpoint or (lambda _point: None),
-            tracer=dynbeat.context.tracer,
         )
 
     def tick(self) -> timedelta:

@@ -60,9 +60,7 @@ def _use(context: Context, database: str | Engine | None) -> Database | None:
         return None
     context.shared_engine = None
     settings = context.settings
-    own = Database(
-        database, engine_options=settings.engine_options, session_info=context.session_info
-    )
+    own = Database(database, engine_options=settings.engine_options)
     vars(context)["database"] = own
     return own
 

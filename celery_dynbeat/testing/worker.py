@@ -5,6 +5,7 @@ tracer runs the body as ``Task.apply`` does: the hooks and signals of the task a
 message is published. A retry stays in a queue here until the clock has reached its time.
 """
 
+import inspect
 import logging
 import os
 from collections import deque
@@ -32,9 +33,9 @@ from celery_dynbeat.common.states import Status
 from celery_dynbeat.planning.plan import OutgoingRun
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.testing.publisher import RecordingPublisher
-from celery_dynbeat.worker import note_of, set_note
+from celery_dynbeat.worker import PostponeRun, note_of, set_note
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
-from celery_dynbeat.worker.signal_handlers import ignored_end, subject_of
+from celery_dynbeat.worker.signal_handlers import ignored_end, not_awaited, subject_of
 from celery_dynbeat.worker.start_decision import Delivery, StartAction, StartDecision, decide_start
 from celery_dynbeat.worker.task_guard import emit_started
 
@@ -127,6 +128,7 @@ class TaskRunner(RecordingPublisher):
             retries=message.retries,
             expected_attempt=message.headers[HEADER_ATTEMPT],
             redelivered=False,
+            acks_late=False,
             expires_at=None if expires_at is None else datetime.fromisoformat(expires_at),
             worker=WORKER_NAME,
             main_pid=os.getpid(),
@@ -176,12 +178,19 @@ class TaskRunner(RecordingPublisher):
     def _end(self, message: Message, attempt: int, headers: Mapping[str, Any], result: Any) -> None:
         state = celery_states.SUCCESS if result.info is None else result.info.state
         end: dict[str, Any] = {"attempt": attempt, "awaited": HEADER_OVERLAP in headers}
+        if inspect.iscoroutine(result.retval):
+            # As in a worker, nothing has awaited the body.
+            result.retval.close()
+            self._record(message, Status.FAILED, error=not_awaited(message.task), **end)
+            return
         if state == celery_states.SUCCESS:
             self._record(message, Status.SUCCEEDED, **end)
             return
         error = result.info.retval
         if state == celery_states.RETRY:
             self._retry(message, attempt, headers, error)
+        elif isinstance(error, PostponeRun):
+            self._record(message, Status.PENDING, attempt=attempt, resend_at=error.until)
         elif isinstance(error, Ignore):
             status, reason = ignored_end(error)
             self._record(message, status, error=reason, **end)

@@ -11,6 +11,8 @@ A worker is dead when it was replaced, or has been stopped or silent for dynbeat
     running, a newer run was to replace it                      -> revoked
     retrying: replaced by a canvas that has not ended           -> lost: tasks of it may still run
 
+An attempt that its task has postponed does not count.
+
 Beat calls this for the runs of dead nodes (``beat.maintenance``). A living worker calls it for runs
 that it does not execute (``worker.pool_check``).
 
@@ -22,24 +24,24 @@ other runs, and for schedules that were locked, because no process waits for a s
 application has locked. ``store.failing`` lists the cases.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Row
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.common.states import Action, Status
+from celery_dynbeat.common.states import KEPT_ORIGINS, Status
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.db.models import REQUESTED_ORIGINS, Schedule
-from celery_dynbeat.db.statements import RowLockedError
-from celery_dynbeat.store import runs, schedules
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.store import runs
 from celery_dynbeat.store.runs import unfinished
 from celery_dynbeat.store.runs.unfinished import REPLACED
-from celery_dynbeat.store.schedules import changes, failing
+from celery_dynbeat.store.schedules import failing
 from celery_dynbeat.telemetry import emit, emit_on_commit, events, has_listeners
 
 #: After this many attempts, the run is not sent again.
@@ -102,17 +104,11 @@ def _ids(rows: list[Row[Any]]) -> list[str]:
 
 def _is_rerun(row: Row[Any], settings: Settings) -> bool:
     # A pause or a delete prevents a new attempt, as it prevents the first.
-    is_active = bool(row.enabled) or row.origin in REQUESTED_ORIGINS
-    allowed = row.attempt < MAX_ATTEMPTS and is_active
+    is_active = bool(row.enabled) or row.origin in KEPT_ORIGINS
+    allowed = row.attempt - row.postponements < MAX_ATTEMPTS and is_active
     redelivered = row.redelivered_attempt == row.attempt
     may_run_again = redelivered or (row.on_lost or settings.on_lost) == "rerun"
     return allowed and may_run_again and row.status == Status.RUNNING
-
-
-#: The actor of this pause in the audit.
-ACTOR = "dynbeat"
-#: Characters of a reason in the audit.
-REASON_LENGTH = 1024
 
 
 def pause(
@@ -142,38 +138,6 @@ def pause(
     )
 
 
-def pause_if_failing(
-    session: Session, *, schedule_id: int, limit: int, now: datetime, audit: bool
-) -> bool:
-    """Pause a schedule whose last ``limit`` runs all failed or were lost; return whether it did.
-
-    Runs that ended before the last edit or resume do not count. With ``audit`` the pause is
-    recorded as a change. Call it in a separate transaction, because it locks the schedule, and a
-    schedule is locked before its runs. Raises RowLockedError if another transaction has locked the
-    schedule or one of its unfinished runs.
-    """
-    row = schedules.lock_id(session, schedule_id=schedule_id, waits=False)
-    # A quarantine has stopped the schedule already.
-    if row is None or not row.enabled or row.error is not None:
-        return False
-    # Later than ``now`` if the clock was set back.
-    until = now if row.last_run_at is None else max(now, row.last_run_at)
-    ends = unfinished.latest_outcomes(session, schedule_id=schedule_id, until=until, limit=limit)
-    failures = [
-        end for end in ends if end.status != Status.SUCCEEDED and end.finished_at > row.updated_at
-    ]
-    if len(failures) < limit:
-        return False
-    if unfinished.with_locked_runs(session, [schedule_id]):
-        raise RowLockedError
-    reason = f"{limit} failures in a row; the last: {failures[0].error}"
-    pause(session, row, reason=reason, now=now)
-    emit_paused(session, row, actor=ACTOR, reason=reason, now=now, failures=limit)
-    if audit:
-        changes.add(session, [_change(row, now=now)])
-    return True
-
-
 def emit_paused(
     session: Session,
     row: Schedule,
@@ -199,88 +163,70 @@ def emit_paused(
         emit_on_commit(session, event)
 
 
-def _change(row: Schedule, *, now: datetime) -> dict[str, Any]:
-    """Return the row of the audit for the pause of an enabled schedule."""
-    return {
-        "changed_at": now,
-        "owner": row.owner,
-        "name": row.name,
-        "action": Action.PAUSE,
-        "actor": ACTOR,
-        "reason": (row.paused_reason or "")[:REASON_LENGTH],
-        "old_values": {"enabled": True, "version": row.version - 1},
-        "new_values": {
-            "enabled": False,
-            "paused_reason": row.paused_reason,
-            "version": row.version,
-        },
-    }
-
-
 #: Ended runs whose schedules one call corrects, in one transaction that locks the schedules.
 MAX_DEFERRED = 20
 
 
-def note_failure(database: Database, *, run_id: str, at: datetime, settings: Settings) -> None:
-    """Correct ``failing_since`` of the schedule whose run has failed, and pause it if it must be.
+def note_failure(database: Database, *, run_id: str, at: datetime) -> None:
+    """Correct ``failing_since`` of the schedule whose run has failed.
 
-    Call it after the commit of the end. For a schedule that fails already, and has no limit of
-    failures, this is one read.
+    Call it after the commit of the end. For a schedule that fails already, this is one read.
     """
-    schedule = database.read(partial(failing.schedule_of, run_id=run_id))
-    if schedule is None:
-        return
-    outdated = [] if schedule.failing_since is not None else [schedule.id]
-    is_left = bool(_refresh(database, outdated).locked)
-    if not is_left:
-        try:
-            _pause_if_failing(database, schedule.id, schedule.own_limit, now=at, settings=settings)
-        except RowLockedError:
-            is_left = True
-    if is_left:
+    schedule_id = database.read(partial(failing.unaware_schedule_of, run_id=run_id))
+    if schedule_id is not None and _refresh(database, [schedule_id]).locked:
         # Beat tries again.
         database.run_autocommit(partial(failing.defer, run_id=run_id, until=at))
+
+
+class Settled(NamedTuple):
+    """The number of ended runs whose schedules were corrected, or are tried again.
+
+    ``refused`` are the runs whose change the database refuses.
+    """
+
+    corrected: int
+    refused: Mapping[failing.DeferredEnd, DBAPIError]
 
 
 def settle_deferred(
     database: Database,
     *,
     now: datetime,
-    settings: Settings,
     retry_after: timedelta,
     since: datetime | None = None,
-) -> int:
-    """Correct and pause the schedules of up to MAX_DEFERRED ended runs; return how many these are.
+    except_ids: Collection[str] = (),
+) -> Settled:
+    """Correct the schedules of up to MAX_DEFERRED ended runs, except ``except_ids``.
 
     With ``since``, only ends that were deferred to a later instant count. A schedule that is still
-    locked is tried again after ``retry_after``.
+    locked, or whose change the database refuses, is tried again after ``retry_after``.
     """
-    read = partial(failing.deferred, now=now, limit=MAX_DEFERRED, since=since)
+    read = partial(
+        failing.deferred, now=now, limit=MAX_DEFERRED, since=since, except_ids=except_ids
+    )
     ends = database.read_in_transaction(read)
     # The schedule of a run may have been deleted.
     schedule_ids = {end.schedule_id for end in ends if end.schedule_id is not None}
-    locked = set(_refresh(database, sorted(schedule_ids)).locked)
-    limits = {(end.schedule_id, end.own_limit) for end in ends if end.status != Status.SUCCEEDED}
-    for schedule_id, own_limit in limits:
-        if schedule_id is None or schedule_id in locked:
-            continue
-        try:
-            _pause_if_failing(database, schedule_id, own_limit, now=now, settings=settings)
-        except RowLockedError:
-            locked.add(schedule_id)
+    locked = _refresh(database, sorted(schedule_ids)).locked
     again = [end for end in ends if end.schedule_id in locked]
     done = [end for end in ends if end.schedule_id not in locked]
     until = now + retry_after
-    database.run_autocommit(partial(failing.set_corrected, ends=again, until=until))
-    database.run_autocommit(partial(failing.set_corrected, ends=done))
-    return len(ends)
+    _, refused = database.run_in_parts(partial(failing.set_corrected, until=until), again)
+    _, others = database.run_in_parts(failing.set_corrected, done)
+    refused |= others
+    return Settled(len(ends) - len(refused), refused)
 
 
 def _refresh(database: Database, schedule_ids: Sequence[int]) -> failing.Refreshed:
-    """Set ``failing_since`` of schedules from their history."""
-    if not schedule_ids:
-        return failing.Refreshed((), set())
-    refreshed = database.run(partial(failing.refresh, schedule_ids=schedule_ids))
+    """Set ``failing_since`` of schedules from their history.
+
+    A schedule whose change the database refuses counts as locked.
+    """
+    results, refused = database.run_in_parts(failing.refresh, schedule_ids, in_transaction=True)
+    refreshed = failing.Refreshed(
+        [each for result in results for each in result.recovered],
+        {each for result in results for each in result.locked} | refused.keys(),
+    )
     if has_listeners(events.ScheduleRecovered):
         for recovered in refreshed.recovered:
             emit(
@@ -292,18 +238,3 @@ def _refresh(database: Database, schedule_ids: Sequence[int]) -> failing.Refresh
                 )
             )
     return refreshed
-
-
-def _pause_if_failing(
-    database: Database,
-    schedule_id: int,
-    own_limit: int | None,
-    *,
-    now: datetime,
-    settings: Settings,
-) -> None:
-    limit = settings.pause_after_failures if own_limit is None else own_limit
-    if not limit:
-        return
-    pause = partial(pause_if_failing, schedule_id=schedule_id, limit=limit, audit=settings.audit)
-    database.run(partial(pause, now=now))

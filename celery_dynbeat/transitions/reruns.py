@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.common.states import Status
+from celery_dynbeat.common.states import Status, Wait
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.planning import Calendars, spec_from_row, with_search_budget
 from celery_dynbeat.planning.plan import MICROSECOND
@@ -32,7 +32,9 @@ def rerun_record(
     after: datetime,
     created_at: datetime,
     overdue_at: datetime,
+    waited_for: Wait | None = None,
     request_id: int | None = None,
+    ignores_quiet_hours: bool = False,
 ) -> dict[str, Any]:
     """Return the row of a rerun of ``original``, the first microsecond after ``after``."""
     return {
@@ -46,14 +48,16 @@ def rerun_record(
         "origin": Origin.RERUN,
         "created_at": created_at,
         "overdue_at": overdue_at,
+        "waited_for": waited_for,
         "request_id": request_id,
+        "ignores_quiet_hours": ignores_quiet_hours,
         "rerun_of": original.rerun_of or original.id,
         "nominal_at": original.nominal_at or original.scheduled_for,
     }
 
 
 class AddedReruns(NamedTuple):
-    """The ids of the rows that were not inserted, and of those that wait for a slot.
+    """The ids of the rows that were not inserted, and of those that wait for a place.
 
     A run of a row in ``repeated`` already has a newer rerun. Only a MySQL transaction whose
     snapshot is older than that rerun gives such a row.

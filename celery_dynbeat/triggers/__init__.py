@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from celery_dynbeat.common import lazy_exports
 from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.common.text import shorten
+from celery_dynbeat.common.text import BYTE_ORDER_MARK, shorten
 from celery_dynbeat.triggers.base import (
     KINDS,
     MAX_SPEC_LENGTH,
@@ -102,6 +102,7 @@ def trigger_from_json(data: Mapping[str, object]) -> Trigger:
 def trigger_from_text(text: str) -> Trigger:
     """See ``Trigger.from_text``."""
     text = require_text(text, field="trigger", example="0 9 * * mon-fri")
+    text = text.removeprefix(BYTE_ORDER_MARK)
     kind = kind_of(text)
     try:
         return _parse_whole(kind, text, None)

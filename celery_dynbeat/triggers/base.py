@@ -31,12 +31,6 @@ _CLASSES = {
     "excluding": ("composite.excluding", "Excluding"),
     "on_business_day": ("composite.on_business_day", "OnBusinessDay"),
 }
-#: Their modules import the base class of the triggers, which calls them.
-_PARSERS = {
-    "text": (_PACKAGE, "trigger_from_text"),
-    "words": (f"{_PACKAGE}.phrases.parse", "trigger_from_words"),
-    "json": (_PACKAGE, "trigger_from_json"),
-}
 #: The kinds that this version can read.
 KINDS = tuple(_CLASSES)
 
@@ -58,10 +52,9 @@ def load_class(kind: str) -> Any:
         raise ImportError(f"the class of {kind!r} triggers cannot be loaded: {error}") from error
 
 
-def load_parser(notation: str) -> Any:
-    """Return the function that reads triggers in ``notation``: ``text``, ``words`` or ``json``."""
-    module, name = _PARSERS[notation]
-    return getattr(import_module(module), name)
+def load_parser(name: str) -> Any:
+    """Return the function ``name`` of the package, which imports this module."""
+    return getattr(import_module(_PACKAGE), name)
 
 
 #: The longest specs that are read, in characters.
@@ -261,26 +254,7 @@ class Trigger(ABC):
         ``Trigger.from_text`` accepts triggers of any kind. ``Cron.from_text`` accepts only a
         ``Cron``. Raises ``InvalidTriggerError``.
         """
-        return cls._checked_kind(load_parser("text")(text), text)
-
-    @classmethod
-    def from_words(
-        cls, text: str, *, timezone: str | None = None, date_timezone: str | None = None
-    ) -> Self:
-        """Return the trigger that an English phrase describes, such as ``weekdays at 9``.
-
-        It also reads every text that ``from_text`` reads. Hours without am or pm are on the 24-hour
-        clock. The phrase can end with its own zone: ``daily at 9, Asia/Seoul``.
-
-        Rules of the wall clock are in ``timezone``. If this is None, they have no zone and follow
-        the zone of their owner. A date is an instant and needs a zone: ``on 2026-12-24 at 18:00``
-        is in ``timezone``, or else in ``date_timezone``.
-
-        Raises ``InvalidTriggerError`` with field ``"trigger"``, with field ``"timezone"`` for an
-        unknown or missing zone, or with the fields of ``from_text``.
-        """
-        parse = load_parser("words")
-        return cls._checked_kind(parse(text, timezone=timezone, date_timezone=date_timezone), text)
+        return cls._checked_kind(load_parser("trigger_from_text")(text), text)
 
     @classmethod
     def from_json(cls, data: Mapping[str, object]) -> Self:
@@ -288,7 +262,7 @@ class Trigger(ABC):
 
         Raises ``InvalidTriggerError``, also for a missing or unknown key.
         """
-        return cls._checked_kind(load_parser("json")(data), data)
+        return cls._checked_kind(load_parser("trigger_from_json")(data), data)
 
     @classmethod
     def _checked_kind(cls, trigger: "Trigger", given: object) -> Self:
@@ -419,6 +393,15 @@ class Trigger(ABC):
         make = load_class("on_business_day")
         trigger: Trigger = make(self, direction, calendar=calendar, timezone=timezone)
         return trigger.checked()
+
+    @property
+    def has_excluded_days(self) -> bool:
+        """Whether ``excludes`` can return True. A trigger without its calendars' days has none."""
+        return False
+
+    def excludes(self, instant: datetime) -> bool:  # noqa: ARG002 - few exclude days
+        """Return whether the rule excludes the day of ``instant``, so that it never fires on it."""
+        return False
 
     @property
     def calendar_names(self) -> tuple[str, ...]:

@@ -5,13 +5,11 @@ A trigger stores the name of a calendar. ``Trigger.resolved`` gives it the days.
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from datetime import date
-from functools import lru_cache
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
-from celery_dynbeat.triggers.base import Trigger
 
 #: Saturday and Sunday, as ``date.weekday`` numbers them.
 WEEKEND = frozenset({5, 6})
@@ -32,9 +30,9 @@ def check_name(name: object) -> str:
 class CalendarDays:
     """The days of one version of a calendar.
 
-    The days are ``dates``, and each day on which ``trigger`` fires. ``weekend`` contains the days
-    of the week that are not business days, where Monday is 0. Only ``on_business_day`` uses it.
-    ``id`` and ``version`` identify the stored calendar.
+    ``weekend`` contains the days of the week that are not business days, where Monday is 0. Only
+    ``on_business_day`` uses it. ``notes`` has the notes of the dates that have one. ``id`` and
+    ``version`` identify the stored calendar.
 
     Two objects with the same content are equal. The hash needs only the name and the version,
     because there can be thousands of dates.
@@ -42,8 +40,8 @@ class CalendarDays:
 
     name: str
     dates: frozenset[date] = frozenset()
-    trigger: Trigger | None = None
     weekend: frozenset[int] = WEEKEND
+    notes: Mapping[date, str] = field(default_factory=dict)
     version: int = 0
     id: int = 0
 
@@ -60,21 +58,8 @@ class CalendarDays:
     def __repr__(self) -> str:
         return f"<CalendarDays {self.name!r}, version {self.version}>"
 
-    def in_zone(self, name: str) -> "CalendarDays":
-        """Return these days with the trigger in the zone ``name``, if it has none."""
-        if self.trigger is None or not self.trigger.needs_zone:
-            return self
-        return _in_zone(self, name)
-
     def _content(self) -> tuple[object, ...]:
-        return self.name, self.version, self.id, self.weekend, self.trigger, self.dates
-
-
-# Each plan of a schedule needs the same object.
-@lru_cache(maxsize=1024)
-def _in_zone(days: CalendarDays, name: str) -> CalendarDays:
-    trigger = days.trigger
-    return days if trigger is None else replace(days, trigger=trigger.in_zone(name))
+        return self.name, self.version, self.id, self.weekend, self.dates, self.notes
 
 
 def days_of(calendars: Mapping[str, CalendarDays], name: str) -> CalendarDays:

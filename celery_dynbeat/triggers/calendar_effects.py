@@ -8,7 +8,7 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.triggers.base import SEARCH_STEPS, BudgetExceededError, SearchBudget, Trigger
-from celery_dynbeat.triggers.calendar_days import CalendarDays, empty_calendars
+from celery_dynbeat.triggers.calendar_days import empty_calendars
 from celery_dynbeat.triggers.composite.any_of import AnyOf
 from celery_dynbeat.triggers.composite.base import Composite
 from celery_dynbeat.triggers.composite.excluding import Excluding
@@ -19,18 +19,29 @@ from celery_dynbeat.triggers.composite.on_business_day import (
     OnBusinessDay,
     moved_to,
 )
-from celery_dynbeat.triggers.zones import LocalDay, day_around, load_zone
+from celery_dynbeat.triggers.zones import LocalDay, day_around, describe_instant, load_zone
 
 _MICROSECOND = timedelta(microseconds=1)
 _LONGEST_SHIFT = timedelta(days=MAX_SHIFT + 1)
 
 
 class CalendarEffect(NamedTuple):
-    """A fire time that a calendar removes, or moves: ``moved_to`` is then its business day."""
+    """A fire time that a calendar removes, or moves: ``moved_to`` is then its business day.
+
+    ``note`` is the note of the day in the calendar, or "".
+    """
 
     at: datetime
     calendar: str
+    note: str = ""
     moved_to: datetime | None = None
+
+    def describe(self, timezone: str) -> str:
+        """Return the calendar with its note, and the instant on the business day."""
+        calendar = f"calendar {self.calendar}{f' ({self.note})' if self.note else ''}"
+        if self.moved_to is None:
+            return calendar
+        return f"{calendar}: moves to {describe_instant(self.moved_to, timezone)}"
 
 
 def effects_on(
@@ -105,22 +116,24 @@ def _taken(
 ) -> Iterator[CalendarEffect]:
     zone = load_zone(rule.timezone or "UTC")
     for day, fire_times in _days(rule.trigger, zone, after, until, budget):
-        name = next((days.name for days in rule.days if _includes(days, day, budget)), None)
-        if name is not None:
-            yield from (CalendarEffect(at, name) for at in fire_times)
+        days = next((each for each in rule.days if day.date in each.dates), None)
+        if days is not None:
+            note = days.notes.get(day.date, "")
+            yield from (CalendarEffect(at, days.name, note) for at in fire_times)
 
 
 def _moved(
     rule: OnBusinessDay, after: datetime, until: datetime, budget: SearchBudget
 ) -> Iterator[CalendarEffect]:
-    business = BusinessDays(rule, budget)
+    business = BusinessDays(rule)
+    notes = rule.days.notes if rule.days is not None else {}
     for day, fire_times in _days(rule.trigger, business.zone, after, until, budget):
         if business.includes(day.date):
             continue
         target = business.target(day.date)
         for at in fire_times:
             moved = None if target is None else moved_to(business.zone, at, target)
-            yield CalendarEffect(at, rule.calendar, moved)
+            yield CalendarEffect(at, rule.calendar, notes.get(day.date, ""), moved)
 
 
 def _days(
@@ -142,12 +155,3 @@ def _fire_times(
     while fire_time is not None and fire_time <= until:
         yield fire_time
         fire_time = cursor.next_after(fire_time)
-
-
-def _includes(days: CalendarDays, day: LocalDay, budget: SearchBudget) -> bool:
-    if day.date in days.dates:
-        return True
-    if days.trigger is None:
-        return False
-    fire_time = days.trigger.next_within(day.start - _MICROSECOND, budget)
-    return fire_time is not None and fire_time < day.end

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.errors import InvalidTriggerError, UnknownZoneError
 from celery_dynbeat.common.settings import nearest_zone, zone_names
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.triggers.base import require_text
@@ -55,12 +55,15 @@ class Fold:
 def load_zone(name: str) -> ZoneInfo:
     """Return the zone of the tz database called ``name``.
 
-    Raises ``InvalidTriggerError`` with the nearest name that exists.
+    Raises ``UnknownZoneError`` with the nearest name that exists, and ``InvalidTriggerError`` for a
+    text that no release has as a name.
     """
     # The list of names keeps paths, directories and other files away from ZoneInfo. It also
     # rejects "asia/seoul" on file systems that ignore case.
-    if not _NAME.fullmatch(name) or name not in zone_names():
-        raise _unknown(name)
+    if not _NAME.fullmatch(name):
+        raise InvalidTriggerError(_unknown(name), field="timezone")
+    if name not in zone_names():
+        raise UnknownZoneError(_unknown(name), field="timezone")
     return ZoneInfo(name)
 
 
@@ -199,11 +202,11 @@ def _bisect_change(zone: ZoneInfo, start: datetime, stop: datetime) -> datetime:
     return stop
 
 
-def _unknown(name: str) -> InvalidTriggerError:
+def _unknown(name: str) -> str:
     rule = "it must be a name of the tz database, such as 'Asia/Seoul' or 'UTC'"
     nearest = nearest_zone(name)
     hint = f"did you mean {nearest!r}?" if nearest else rule
-    return InvalidTriggerError(f"unknown time zone {shorten(name)}: {hint}", field="timezone")
+    return f"unknown time zone {shorten(name)}: {hint}"
 
 
 _DAY = timedelta(days=1)

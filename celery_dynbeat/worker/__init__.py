@@ -10,8 +10,9 @@ When it loses the broker connection, it drops the requests that a pool process h
 accepted yet, although the process may have started them. Each process therefore writes its run to
 its slot, which has 44 bytes of memory and needs no system call.
 
-``SkipRun``, and the note that a task leaves on its request, are also in this module. The main
-process unpickles a ``SkipRun``, and a task module that uses it imports no other code of the worker.
+``SkipRun``, ``PostponeRun``, and the note that a task leaves on its request, are also in this
+module. The main process unpickles these exceptions, and a task module that uses ``SkipRun`` imports
+no other code of the worker.
 """
 
 import os
@@ -20,6 +21,7 @@ import socket
 import struct
 import threading
 from collections.abc import Collection
+from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from billiard.process import current_process
@@ -55,6 +57,17 @@ class SkipRun(Ignore):
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class PostponeRun(Ignore):
+    """Ends the attempt of a run that beat sends again at ``until``. See ``CurrentRun.postpone``."""
+
+    def __init__(self, until: datetime) -> None:
+        super().__init__(until)
+        self.until = until
+
+    def __str__(self) -> str:
+        return f"postponed until {self.until:%Y-%m-%d %H:%M:%S} UTC"
 
 
 _NOTE = "dynbeat_note"

@@ -5,6 +5,7 @@ process has guarded tasks and reports how they end. A forked process inherits th
 process gets them from ``SpawnedProcess``.
 """
 
+import inspect
 import json
 import logging
 import os
@@ -17,9 +18,8 @@ from celery import Celery, bootsteps, signals
 from sqlalchemy.exc import SQLAlchemyError
 
 from celery_dynbeat.api import dynbeat_of
-from celery_dynbeat.common.settings import ports_in_force
+from celery_dynbeat.common.events import Event
 from celery_dynbeat.db.models import NodeKind
-from celery_dynbeat.process.context import connect_monitors
 from celery_dynbeat.process.heartbeat import HeartbeatWriter
 from celery_dynbeat.worker import PoolChannel, PoolSlots
 from celery_dynbeat.worker.outcome_recorder import Outcome
@@ -28,7 +28,6 @@ from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 from celery_dynbeat.worker.task_guard import TaskGuard, consumed_queues, queue_name
 
 if TYPE_CHECKING:
-    from celery_dynbeat.metrics.exporting import WorkerMetrics
     from celery_dynbeat.worker.ping_client import Ping
     from celery_dynbeat.worker.pings import RunPings
     from celery_dynbeat.worker.spawned_process import SpawnedProcess
@@ -36,6 +35,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STOP_TIMEOUT = 5.0
+#: Pools that call the body of a task and do not await it.
+_SYNC_POOLS = {
+    f"celery.concurrency.{name}" for name in ("prefork", "solo", "thread", "gevent", "eventlet")
+}
 #: Characters of a list of names. A longer one is not reported.
 MAX_NAMES_LENGTH = 65_536
 
@@ -77,6 +80,7 @@ class DynbeatStep(bootsteps.StartStopStep):
         task_guard = TaskGuard(self._context, parent.hostname, self._outcomes, slots=slots)
         for task in parent.app.tasks.values():
             task_guard.wrap(task)
+        _warn_of_coroutines(parent)
         self._pool_check = PoolCheck(
             self._context,
             parent.hostname,
@@ -87,9 +91,6 @@ class DynbeatStep(bootsteps.StartStopStep):
             results=BackendResults(parent.app),
             interval=self.heartbeat.interval,
         )
-        # With `worker -B`, beat runs in a child process, and this worker exports beat's metrics.
-        self._metrics = self._new_metrics(forks=has_processes or bool(options.get("beat")))
-        self._sentry = connect_monitors(self._context)
         self._spawned: SpawnedProcess | None = None
         if channel is not None and slots is not None and _spawns(parent):
             self._spawned = self._add_spawned(channel, slots)
@@ -113,19 +114,9 @@ class DynbeatStep(bootsteps.StartStopStep):
             outcomes=outcomes,
             slots=slots,
             pings=None if self._pings is None else self._pings.channel,
-            counts=None if self._metrics is None else self._metrics.counts,
         )
         app.fixups.add(spawned)
         return spawned
-
-    def _new_metrics(self, *, forks: bool) -> "WorkerMetrics | None":
-        ports = ports_in_force(self._context.settings.metrics_port).worker
-        if not ports:
-            return None
-        # A late import: without the setting, a worker has no metrics.
-        from celery_dynbeat.metrics.switch import prepare_worker  # noqa: PLC0415
-
-        return prepare_worker(self._context, ports=ports, forks=forks)
 
     def _new_pings(self, *, has_processes: bool) -> "RunPings | None":
         allowed = self._context.settings.ping_hosts
@@ -149,8 +140,6 @@ class DynbeatStep(bootsteps.StartStopStep):
         self._outcomes.start()
         if self._pings is not None:
             self._pings.start()
-        if self._metrics is not None:
-            self._metrics.start()
         self._beat()
         self._thread = threading.Thread(
             target=self._run_heartbeat, name="dynbeat-heartbeat", daemon=True
@@ -174,10 +163,6 @@ class DynbeatStep(bootsteps.StartStopStep):
         if self._pings is not None:
             self._pings.close()
         self._worker.app.fixups.discard(self._spawned)
-        if self._sentry is not None:
-            self._sentry.close()
-        if self._metrics is not None:
-            self._metrics.close()
 
     def _run_heartbeat(self) -> None:
         while not self._stopping.wait(self.heartbeat.interval.total_seconds()):
@@ -188,6 +173,25 @@ class DynbeatStep(bootsteps.StartStopStep):
     def _beat(self) -> bool:
         # Remote control adds and cancels queues at run time.
         return self.heartbeat.beat(**reported_names(self._worker.app)._asdict())
+
+
+def _warn_of_coroutines(worker: Any) -> None:
+    """Warn of the tasks that are coroutine functions, if Celery's own pool calls them."""
+    if not isinstance(worker.pool_cls, type) or worker.pool_cls.__module__ not in _SYNC_POOLS:
+        return
+    names = [name for name, task in worker.app.tasks.items() if is_coroutine_function(task)]
+    if names:
+        logger.warning(
+            "the worker never awaits `async def` tasks, so runs of %s fail: define them with `def`,"
+            " and call asyncio.run() in them",
+            ", ".join(sorted(names)),
+            extra={"event": Event.COROUTINE_TASKS},
+        )
+
+
+def is_coroutine_function(task: Any) -> bool:
+    """Return whether the body of ``task`` is an ``async def`` function."""
+    return inspect.iscoroutinefunction(inspect.unwrap(task.run))
 
 
 def _has_processes(worker: Any) -> bool:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NoReturn
 
 from celery.app.task import Task
 
@@ -17,9 +17,15 @@ from celery_dynbeat.broker import (
     schedule_of,
 )
 from celery_dynbeat.broker.executed_task import executed_task, present_attempt
-from celery_dynbeat.common.text import NOTE_LENGTH, cut
+from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.common.text import NOTE_LENGTH, cut, shorten
 from celery_dynbeat.store.runs import last_success
-from celery_dynbeat.worker import set_note
+from celery_dynbeat.worker import PostponeRun, set_note
+
+#: The longest time by which a task can postpone its run.
+MAX_POSTPONED = timedelta(days=30)
+#: A run that its task postpones by less is sent after this time, so that it does not run in a loop.
+_SHORTEST = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +47,7 @@ class CurrentRun:
     scheduled_for: datetime
     attempt: int
     origin: str
+    _now: Callable[[], datetime] = field(repr=False, compare=False)
     _read_last_success: Callable[[], datetime | None] = field(repr=False, compare=False)
 
     @cached_property
@@ -54,6 +61,19 @@ class CurrentRun:
         """
         return self._read_last_success()
 
+    def postpone(self, *, until: datetime | timedelta) -> NoReturn:
+        """End the body, and let beat send the run again at ``until``. No attempt counts.
+
+        ``until`` is an aware datetime in the future, or a timedelta from now, and at most 30 days
+        away. The retries that the run has left do not change, and neither do its failures. Holds,
+        quiet hours and limits are asked again at ``until``. A run whose ``expires_after`` passes
+        until then expires. The call raises Celery's ``Ignore``, which the task must not catch.
+
+        Raises InvalidScheduleError if ``until`` is invalid.
+        """
+        now = self._now()
+        raise PostponeRun(max(_instant_of(until, now=now), now + _SHORTEST))
+
 
 def current_run() -> CurrentRun | None:
     """Return the run that executes the current task.
@@ -65,6 +85,22 @@ def current_run() -> CurrentRun | None:
     executed = executed_task()
     run_id = None if executed is None else claimed_run_id(executed.request)
     return None if executed is None or run_id is None else _run_of(*executed, run_id)
+
+
+def _instant_of(until: object, *, now: datetime) -> datetime:
+    at = None
+    if isinstance(until, timedelta):
+        # A timedelta can be too long for an instant.
+        at = now + max(min(until, 2 * MAX_POSTPONED), -MAX_POSTPONED)
+    elif isinstance(until, datetime) and until.utcoffset() is not None:
+        at = until
+    if at is None or not now < at <= now + MAX_POSTPONED:
+        msg = (
+            f"until = {shorten(until)}: must be an aware datetime in the future or a timedelta"
+            f" above 0, and at most {MAX_POSTPONED.days} days away"
+        )
+        raise InvalidScheduleError(msg, field="until")
+    return at.astimezone(UTC)
 
 
 def note(text: str) -> None:
@@ -106,6 +142,9 @@ def _new_run(
         read = partial(last_success.read, run_id=run_id, before=scheduled_for)
         return dynbeat_of(task.app).context.database.read_in_transaction(read)
 
+    def now() -> datetime:
+        return dynbeat_of(task.app).context.now_or_host_time()
+
     return CurrentRun(
         run_id=run_id,
         owner=owner,
@@ -113,5 +152,6 @@ def _new_run(
         scheduled_for=scheduled_for,
         attempt=attempt,
         origin=origin_of(request),
+        _now=now,
         _read_last_success=read_last_success,
     )

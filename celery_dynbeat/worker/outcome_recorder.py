@@ -74,15 +74,14 @@ class Subject:
     """The fields of an event about the run of an outcome.
 
     If the message is gone, ``owner`` and ``schedule`` are None, and ``task`` may be "".
-    ``duration`` is how long the body took, or None if this process did not run it. ``traceparent``
-    is the trace that the message carries. ``pings`` says that the schedule may have a ping URL.
+    ``duration`` is how long the body took, or None if this process did not run it. ``pings`` says
+    that the schedule may have a ping URL.
     """
 
     task: str = ""
     owner: str | None = None
     schedule: str | None = None
     duration: timedelta | None = None
-    traceparent: str | None = None
     pings: bool = True
 
 
@@ -98,7 +97,8 @@ class Outcome:
     ``started`` is False if the worker dropped a message without starting the run. In this case,
     ``attempt`` is the attempt that the message follows. ``status`` sent: the broker was asked to
     redeliver the message; ``resend_at`` is required. With ``started`` False: process ``pid`` does
-    not execute the run, even if its row is ``running``. ``status`` retrying: ``retry_at`` is when
+    not execute the run, even if its row is ``running``. ``status`` pending: the task postponed the
+    run until ``resend_at``, which is required. ``status`` retrying: ``retry_at`` is when
     the next attempt starts, if it is known. If ``sent_by_beat`` is true, beat sends that attempt at
     ``retry_at``, and ``retries`` is the count of the ended attempt. Otherwise, Celery has sent it.
     ``status`` running: the attempt continues though it was to be terminated; ``error`` says why.
@@ -418,9 +418,7 @@ class Recorder:
         # after its commit.
         if outcome.status == Status.FAILED:
             # In separate transactions, because a schedule is locked before its runs.
-            note_failure(
-                self._database, run_id=outcome.run_id, at=outcome.at, settings=self._settings
-            )
+            note_failure(self._database, run_id=outcome.run_id, at=outcome.at)
 
     def _wanted_event(self, outcome: Outcome) -> events.RunEnded | None:
         is_reported = outcome.status in REPORTED and has_listeners(events.RunEnded)
@@ -436,10 +434,12 @@ class Recorder:
         )
 
     def _is_due_soon(self, outcome: Outcome) -> bool:
-        """Return whether to notify beat of a retry: its next poll may be after ``retry_at``."""
-        if not outcome.sent_by_beat or outcome.retry_at is None:
+        """Return whether beat must be notified, because its next poll may be too late."""
+        is_postponed = outcome.status == Status.PENDING
+        again_at = outcome.resend_at if is_postponed else outcome.retry_at
+        if again_at is None or not (is_postponed or outcome.sent_by_beat):
             return False
-        return outcome.retry_at - outcome.at < self._settings.poll_interval
+        return again_at - outcome.at < self._settings.poll_interval
 
     def _write_within(self, session: Session, outcome: Outcome) -> bool:
         if not outcome.is_of_this_process:
@@ -541,6 +541,16 @@ def apply_outcome(session: Session, outcome: Outcome) -> bool:
             attempt=outcome.attempt or 0,
             overdue_at=outcome.resend_at,
         )
+    if outcome.status == Status.PENDING:
+        assert outcome.resend_at is not None  # noqa: S101 - see Outcome
+        return attempts.postpone(
+            session,
+            run_id=outcome.run_id,
+            attempt=outcome.attempt or 0,
+            at=outcome.at,
+            until=outcome.resend_at,
+            note=_truncated_error(outcome.note, NOTE_LENGTH),
+        )
     if outcome.status == Status.RUNNING:
         return unfinished.note_termination_failure(
             session, run_ids=[outcome.run_id], reason=outcome.error or ""
@@ -549,7 +559,7 @@ def apply_outcome(session: Session, outcome: Outcome) -> bool:
 
 
 def _is_attempt_end(outcome: Outcome) -> bool:
-    return outcome.started and outcome.status not in {Status.SENT, Status.RUNNING}
+    return outcome.started and outcome.status not in {Status.SENT, Status.PENDING, Status.RUNNING}
 
 
 def _attempt_end_of(outcome: Outcome) -> attempts.AttemptEnd:

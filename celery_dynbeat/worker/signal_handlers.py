@@ -1,17 +1,19 @@
 """Celery's signals in a worker, as outcomes of runs for the recorder."""
 
+import inspect
 import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from celery import signals
 from celery.app.task import Task
 from celery.exceptions import Reject, TimeLimitExceeded, WorkerShutdown, WorkerTerminate
+from celery.states import SUCCESS
 from celery.utils.time import maybe_make_aware
 
 from celery_dynbeat.broker import (
@@ -23,7 +25,6 @@ from celery_dynbeat.broker import (
     retry_at_of,
     run_id_of,
     schedule_of,
-    traceparent_of,
     wants_pings,
 )
 from celery_dynbeat.common.run_ids import is_run_id
@@ -31,7 +32,7 @@ from celery_dynbeat.common.states import Status
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store.runs.attempts import AttemptStart
 from celery_dynbeat.telemetry import emit, events
-from celery_dynbeat.worker import REASON_LENGTH, PoolChannel, SkipRun, note_of
+from celery_dynbeat.worker import REASON_LENGTH, PoolChannel, PostponeRun, SkipRun, note_of
 from celery_dynbeat.worker.outcome_recorder import UNKNOWN, Outcome, Recorder, Subject
 from celery_dynbeat.worker.replacement import (
     AwaitingRun,
@@ -41,54 +42,10 @@ from celery_dynbeat.worker.replacement import (
 )
 
 _BEGAN = "dynbeat_began"
+_HAS_SUCCEEDED = "dynbeat_has_succeeded"
+_WHEN_RECORDED = "dynbeat_when_recorded"
 # The request whose end the main process reports in this thread.
 _reported = threading.local()
-
-
-class WorkerSpans(Protocol):
-    """The spans of a worker. ``RunTracer`` describes them."""
-
-    def joined(self, traceparent: str | None) -> AbstractContextManager[None]:
-        """Make the trace of a message current."""
-
-    def deciding(self, task: str, run_id: str) -> AbstractContextManager[None]:
-        """Record the decision of the guard."""
-
-    def recording(
-        self,
-        task: str,
-        run_id: str,
-        *,
-        status: str,
-        attempt: int | None,
-        error: str | None,
-        traceparent: str | None,
-    ) -> AbstractContextManager[None]:
-        """Record how an attempt ended."""
-
-
-_NOTHING = nullcontext()
-
-
-class NoSpans:
-    """The spans of a worker without traces."""
-
-    def joined(self, *_: object) -> AbstractContextManager[None]:
-        """Do nothing."""
-        return _NOTHING
-
-    def deciding(self, *_: object) -> AbstractContextManager[None]:
-        """Do nothing."""
-        return _NOTHING
-
-    def recording(self, *_: object, **__: object) -> AbstractContextManager[None]:
-        """Do nothing."""
-        return _NOTHING
-
-
-def spans_of(context: Context) -> WorkerSpans:
-    """Return the tracer of the process, also if traces are off."""
-    return context.tracer or NoSpans()
 
 
 @contextmanager
@@ -110,6 +67,11 @@ def note_began(request: Any) -> None:
     setattr(request, _BEGAN, time.monotonic())
 
 
+def call_when_recorded(request: Any, callback: Callable[[], None]) -> None:
+    """Call ``callback`` when the outcome of the attempt is recorded or buffered."""
+    setattr(request, _WHEN_RECORDED, callback)
+
+
 def subject_of(task: str, request: Any = None) -> Subject:
     """Return the subject of an outcome. ``request`` is None if the message is gone."""
     if request is None:
@@ -122,7 +84,6 @@ def subject_of(task: str, request: Any = None) -> Subject:
         owner=owner,
         schedule=schedule,
         duration=duration,
-        traceparent=traceparent_of(request),
         pings=wants_pings(request),
     )
 
@@ -137,7 +98,6 @@ class OutcomeSignals:
         self, context: Context, hostname: str, *, channel: PoolChannel[Outcome] | None = None
     ) -> None:
         self._context = context
-        self._spans = spans_of(context)
         self._hostname = hostname
         self._recorder = self._new_recorder()
         self._channel = channel
@@ -294,20 +254,27 @@ class OutcomeSignals:
             awaited=awaited,
             subject=subject,
         )
-        with self._spans.recording(
-            subject.task,
-            run_id,
-            status=status,
-            attempt=attempt,
-            error=error,
-            traceparent=subject.traceparent,
-        ):
-            self._recorder.record(outcome, is_last=is_last)
+        self._recorder.record(outcome, is_last=is_last)
 
-    def on_success(self, sender: Task, **_: Any) -> None:
+    def on_success(self, sender: Task, result: Any = None, **_: Any) -> None:
         """Receive task_success, in the process that ran the body."""
         run_id = _ended_run(sender.request)
-        if run_id is not None:
+        if run_id is None:
+            return
+        setattr(sender.request, _HAS_SUCCEEDED, True)
+        if inspect.iscoroutine(result):
+            # Celery has not awaited the body. A pool that awaits it passes on the result.
+            result.close()
+            self._record(
+                run_id,
+                Status.FAILED,
+                attempt=_ended_attempt(sender.request),
+                awaited=is_awaited(sender.request),
+                note=note_of(sender.request),
+                error=not_awaited(sender.name),
+                subject=subject_of(sender.name, sender.request),
+            )
+        else:
             self._record(
                 run_id,
                 Status.SUCCEEDED,
@@ -440,7 +407,18 @@ class OutcomeSignals:
         )
 
     def on_postrun(self, sender: Task, state: str | None, retval: Any = None, **_: Any) -> None:
-        """Receive task_postrun, for outcomes without another signal."""
+        """Receive task_postrun, which comes after all other signals of an executed message."""
+        request = sender.request
+        try:
+            self._record_other_end(sender, state, retval)
+        finally:
+            when_recorded = getattr(request, _WHEN_RECORDED, None)
+            if callable(when_recorded):
+                delattr(request, _WHEN_RECORDED)
+                when_recorded()
+
+    def _record_other_end(self, sender: Task, state: str | None, retval: Any) -> None:
+        """Record an outcome that has no other signal."""
         run_id = run_id_of(sender.request)
         # None means that the guard refused the run, so this process did not start an attempt.
         attempt = admitted_attempt(sender.request)
@@ -448,6 +426,8 @@ class OutcomeSignals:
             return
         if state is None:
             self._record_unusual_end(sender, run_id, attempt, sys.exc_info()[1])
+        elif state == SUCCESS and not hasattr(sender.request, _HAS_SUCCEEDED):
+            self._record_failed_success(sender, run_id, attempt, sys.exc_info()[1])
         elif is_replaced(sender.request):
             self._record(
                 run_id,
@@ -461,6 +441,15 @@ class OutcomeSignals:
                 if is_replaced_by_task(sender.request)
                 else None,
                 error="the task was replaced",
+            )
+        elif isinstance(retval, PostponeRun):
+            self._record(
+                run_id,
+                Status.PENDING,
+                attempt=attempt,
+                resend_at=retval.until,
+                note=note_of(sender.request),
+                subject=subject_of(sender.name, sender.request),
             )
         elif state == "IGNORED":
             status, error = ignored_end(retval)
@@ -482,6 +471,25 @@ class OutcomeSignals:
                 resend_at=resend_at,
                 subject=subject_of(sender.name, sender.request),
             )
+
+    def _record_failed_success(
+        self, task: Task, run_id: str, attempt: int, error: BaseException | None
+    ) -> None:
+        """Record the error of a hook or of the result backend, after the body has returned."""
+        if not isinstance(error, Exception) or isinstance(error, (MemoryError, Reject)):
+            self._record_unusual_end(task, run_id, attempt, error)
+            return
+        # Celery sends task_failure after this, when the request is gone.
+        self._record_failed(
+            run_id,
+            task.request,
+            error,
+            may_retry=False,
+            attempt=attempt,
+            note=note_of(task.request),
+            awaited=is_awaited(task.request),
+            subject=subject_of(task.name, task.request),
+        )
 
     def _record_unusual_end(
         self, task: Task, run_id: str, attempt: int, error: BaseException | None
@@ -553,6 +561,14 @@ class OutcomeSignals:
             )
 
 
+def not_awaited(task: str) -> str:
+    """Return the error of a run whose body is a coroutine that nothing has awaited."""
+    return (
+        f"the task {task!r} is an `async def` function, which this worker calls and never awaits:"
+        " define the task with `def`, and call asyncio.run() in it"
+    )
+
+
 def ignored_end(exception: object) -> tuple[Status, str]:
     """Return the status and the stored reason of an attempt that raised Celery's Ignore."""
     if isinstance(exception, SkipRun):
@@ -589,4 +605,8 @@ def _is_requeued(task: Task, exception: Any) -> bool:
     """
     # gevent's Timeout is how its pool raises the time limit in the body.
     exceeded = isinstance(exception, TimeLimitExceeded) or type(exception).__name__ == "Timeout"
-    return exceeded and bool(task.acks_late) and not task.acks_on_timeout
+    acks = getattr(task, "acks_on_timeout", None)
+    if acks is None:
+        # Celery before 5.7 has one setting for failures and time limits.
+        acks = getattr(task, "acks_on_failure_or_timeout", True)
+    return exceeded and bool(task.acks_late) and not acks

@@ -22,15 +22,13 @@ from sqlalchemy import Engine
 from celery_dynbeat.api import Dynbeat
 from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.errors import ConfigurationError
-from celery_dynbeat.common.events import set_node_name
-from celery_dynbeat.process.context import Context, connect_monitors
+from celery_dynbeat.process.context import Context
 from celery_dynbeat.worker import PoolChannel, PoolSlots
 from celery_dynbeat.worker.outcome_recorder import Outcome
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 from celery_dynbeat.worker.task_guard import TaskGuard
 
 if TYPE_CHECKING:
-    from celery_dynbeat.metrics.counts import Counts
     from celery_dynbeat.process.context import CurrentSession
     from celery_dynbeat.worker.ping_client import Ping
 
@@ -43,7 +41,7 @@ class SpawnedProcess:
     """Installs guard and recorder in each process that the pool of one worker node spawns.
 
     ``engine``, ``clock`` and ``current_session`` come from the application's Dynbeat.
-    ``pings`` and ``counts`` are None if the node sends no pings and exports no metrics.
+    ``pings`` is None if the node sends no pings.
     """
 
     hostname: str
@@ -54,7 +52,6 @@ class SpawnedProcess:
     outcomes: PoolChannel[Outcome]
     slots: PoolSlots
     pings: "PoolChannel[Ping] | None"
-    counts: "Counts | None"
 
     def __reduce__(self) -> Any:
         """Return the state; without a process to spawn, a fixup that does nothing."""
@@ -64,7 +61,6 @@ class SpawnedProcess:
 
     def __call__(self, app: Celery) -> "SpawnedProcess":
         """Receive the new application, in the spawned process and before its tasks."""
-        set_node_name(self.hostname)
         self._dynbeat = Dynbeat(
             app, engine=self.engine, clock=self.clock, current_session=self.current_session
         )
@@ -82,7 +78,7 @@ class SpawnedProcess:
     def _install(self) -> None:
         app, context = self._dynbeat.app, self._dynbeat.context
         if self.pings is not None:
-            # Late imports here: few workers send pings or export metrics.
+            # A late import: few workers send pings.
             from celery_dynbeat.worker.pings import RunPings  # noqa: PLC0415
 
             allowed = context.settings.ping_hosts or ()
@@ -97,13 +93,6 @@ class SpawnedProcess:
             guard.wrap(task)
             # Celery has built its tracer around the body without the guard.
             task.__trace__ = build_tracer(name, task, app.loader, self.hostname, app=app)
-        if self.counts is not None:
-            from celery_dynbeat.metrics.exporting import (  # noqa: PLC0415
-                count_in_worker,
-            )
-
-            self._receivers = count_in_worker(context, self.counts)
-        self._sentry = connect_monitors(context)
         outcomes.connect()
         outcomes.on_process_init()
 

@@ -5,16 +5,17 @@
     any other message: duplicate, cancelled, expired               -> refuse
     except: the run is ``pending`` or ``sent``, and the message has the same count of retries:
     the task requeued it, or it is one of several copies           -> start
-    except: it is redelivered, and the run is ``running`` or ``lost``.
+    except: it is redelivered, the task has acks_late, and the run is ``running`` or ``lost``.
     The node that owns the run decides:
         dead: stopped, replaced, or silent for dynbeat_node_timeout  -> start a new attempt
         this process, and it does not execute the run                -> start a new attempt
-        another process of this node, which has ended; acks_late     -> start a new attempt
+        another process of this node, which has ended                -> start a new attempt
         otherwise                                                    -> note it on the row, drop it
 
-A copy that the guard deferred counts as redelivered only with acks_late. Otherwise a duplicate of
-an executed message, deferred in an outage, would execute the task again. A process that has ended
-may have left the outcome with the main process, which then decides.
+Without acks_late, a redelivered message never starts a run again. A pool process starts a run
+before its main process acknowledges the message, so the broker redelivers the message of a started
+run if the main process dies in between. The solo pool even acknowledges after the task. ``on_lost``
+alone then decides about a new attempt.
 
 A suspicion neither starts nor drops a run. A noted redelivery is not lost. The node that owns the
 run compares it with its pool (``pool_check``), and beat finds silent nodes (``rescue``). If the
@@ -68,8 +69,9 @@ class Delivery:
 
     - ``expected_attempt`` is the last attempt of the run when the message was sent. None means that
       an old version sent it.
-    - ``redelivered`` says that the broker delivers the message again, or that ``acks_late`` applies
-      and the guard published this copy while the database was unreachable.
+    - ``redelivered`` says that the broker delivers the message again, or that the guard published
+      this copy while the database was unreachable. ``acks_late`` is the setting in force for the
+      task.
     - ``replaces`` says that the last attempt sent the message by Task.replace().
     - ``expires_at`` is None if the run does not expire.
     - ``worker`` is the name of this node, and ``main_pid`` is its main process. ``pid`` is the
@@ -81,7 +83,7 @@ class Delivery:
     retries: int
     expected_attempt: int | None
     redelivered: bool
-    acks_late: bool = False
+    acks_late: bool
     replaces: bool = False
     expires_at: datetime | None = None
     worker: str
@@ -106,7 +108,7 @@ def decide_start(
 ) -> StartDecision:
     """Decide what to do with a message; mark its run as running if the message may start it."""
     if delivery.expires_at is not None and delivery.expires_at <= now:
-        # This expires only a run without an attempt. Any other run started in time.
+        # This expires only a run without an attempt that counts. Any other run started in time.
         runs.mark_expired(session, [delivery.run_id], now=now)
     expected = delivery.expected_attempt
     if expected is not None and attempts.start(session, _beginning(delivery, expected), now=now):
@@ -181,7 +183,10 @@ def _may_start_next(run: Run, delivery: Delivery) -> bool:
     message with the same count of retries may start the next attempt.
     """
     if run.status in START.sources:
-        return run.retries == delivery.retries
+        # A run that its task has postponed waits, then maybe for a hold, quiet hours or a place.
+        # Another message of the postponed attempt must not start it meanwhile.
+        is_waiting = run.attempt > 0 and run.waited_for is not None and run.ready_at is None
+        return run.retries == delivery.retries and not is_waiting
     # Workers of an older version do not count attempts, so the header of their retry is missing or
     # old.
     unrecorded_retry = run.status == Status.RETRYING and run.retry_at is None
@@ -193,7 +198,10 @@ def _may_start_next(run: Run, delivery: Delivery) -> bool:
 
 def _may_be_orphaned(run: Run, delivery: Delivery) -> bool:
     return (
-        delivery.redelivered and run.status in RESTART.sources and run.retries == delivery.retries
+        delivery.redelivered
+        and delivery.acks_late
+        and run.status in RESTART.sources
+        and run.retries == delivery.retries
     )
 
 
@@ -212,8 +220,7 @@ def _is_dead(
         return False
     if run.worker_pid == delivery.pid:
         return not delivery.executes_here()
-    has_ended = run.worker_pid is None or not process_exists(run.worker_pid)
-    return has_ended and delivery.acks_late
+    return run.worker_pid is None or not process_exists(run.worker_pid)
 
 
 def process_exists(pid: int) -> bool:

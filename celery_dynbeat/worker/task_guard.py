@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, NoReturn
 
 from billiard.einfo import ExceptionWithTraceback
@@ -50,17 +50,21 @@ from celery_dynbeat.broker import (
     retries_of,
     run_id_of,
     schedule_of,
-    traceparent_of,
     wants_pings,
 )
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.process.heartbeat import effective_node_timeout
 from celery_dynbeat.store.runs import attempts
 from celery_dynbeat.telemetry import emit, events, has_listeners
-from celery_dynbeat.worker import PoolSlots, SkipRun
+from celery_dynbeat.worker import PoolSlots, PostponeRun, SkipRun
 from celery_dynbeat.worker.outcome_recorder import is_permanent
 from celery_dynbeat.worker.replacement import carry_run
-from celery_dynbeat.worker.signal_handlers import OutcomeSignals, note_began, reporting, spans_of
+from celery_dynbeat.worker.signal_handlers import (
+    OutcomeSignals,
+    call_when_recorded,
+    note_began,
+    reporting,
+)
 from celery_dynbeat.worker.start_decision import (
     Delivery,
     StartAction,
@@ -100,6 +104,7 @@ def guarded_request(
         RefusedMessage  -> task-revoked     a monitor that has ``succeeded`` or ``failed`` keeps it
         SkipRun, in a run -> task-revoked
         DeferredMessage -> task-retried     the next task-received follows
+        PostponeRun, in a run -> task-retried
 
     A pool that cannot terminate a task (threads) raises NotImplementedError in the remote control
     command. For a run, the request reports this to the recorder instead.
@@ -149,7 +154,7 @@ def _send_event(request: Any, exception: Any, *, is_run: bool) -> None:
         exception = exception.exc
     if isinstance(exception, RefusedMessage) or (is_run and isinstance(exception, SkipRun)):
         request.send_event("task-revoked", terminated=False, signum=None, expired=False)
-    elif isinstance(exception, DeferredMessage):
+    elif isinstance(exception, DeferredMessage) or (is_run and isinstance(exception, PostponeRun)):
         request.send_event("task-retried", exception=str(exception), traceback=None)
 
 
@@ -170,12 +175,11 @@ class TaskGuard:
         main_pid: int | None = None,
     ) -> None:
         self._context = context
-        self._spans = spans_of(context)
         self._slots = slots
         self._hostname = hostname
         self._outcomes = outcomes
         self._main_pid = main_pid or os.getpid()
-        # The messages that this process decides about or executes, by run.
+        # The messages that this process decides about, or whose outcome is not recorded, by run.
         self._handled: Counter[str] = Counter()
 
     def wrap(self, task: Task) -> None:
@@ -193,10 +197,11 @@ class TaskGuard:
             if admitted_attempt(task.request) is not None:
                 # The task's own __call__ runs the body again.
                 return body(*args, **kwargs)
-            with self._handling(run_id), self._spans.joined(traceparent_of(task.request)):
-                with self._spans.deciding(task.name, run_id):
-                    self._require_start(task, run_id)
-                return body(*args, **kwargs)
+            with self._handling_until_start(run_id):
+                self._require_start(task, run_id)
+            # The hooks of the task and the result backend may need any time after the body.
+            call_when_recorded(task.request, partial(self._stop_handling, run_id))
+            return body(*args, **kwargs)
 
         guarded.dynbeat_guarded_by = self  # type: ignore[attr-defined]
         guarded.dynbeat_body = body  # type: ignore[attr-defined]
@@ -250,11 +255,15 @@ class TaskGuard:
         return pid is not None and process_exists(pid)
 
     def is_handling(self, run_id: str) -> bool:
-        """Return whether this process executes the run, or decides about a message of it."""
+        """Return whether this process decides about a message of the run, or has not recorded it.
+
+        From the decision to start a run until its outcome is recorded or buffered.
+        """
         return self._handled[run_id] > 0
 
     @contextmanager
-    def _handling(self, run_id: str) -> Iterator[None]:
+    def _handling_until_start(self, run_id: str) -> Iterator[None]:
+        """Handle a message of the run; stop if the block raises."""
         # Before the decision: of two threads with the same run, the second must see the first.
         with _lock:
             self._handled[run_id] += 1
@@ -262,13 +271,17 @@ class TaskGuard:
             self._slots.begin(run_id)
         try:
             yield
-        finally:
-            if self._slots is not None:
-                self._slots.end()
-            with _lock:
-                self._handled[run_id] -= 1
-                if not self._handled[run_id]:
-                    del self._handled[run_id]
+        except BaseException:
+            self._stop_handling(run_id)
+            raise
+
+    def _stop_handling(self, run_id: str) -> None:
+        if self._slots is not None:
+            self._slots.end()
+        with _lock:
+            self._handled[run_id] -= 1
+            if not self._handled[run_id]:
+                del self._handled[run_id]
 
     def _handles_another_message(self, run_id: str) -> bool:
         """Return whether this process handles another message of the run, or has its outcome."""
@@ -306,8 +319,7 @@ class TaskGuard:
             run_id=run_id,
             retries=retries,
             expected_attempt=attempt_of(request),
-            redelivered=bool(info.get("redelivered"))
-            or (HEADER_DEFERRED_AT in headers and bool(task.acks_late)),
+            redelivered=bool(info.get("redelivered")) or HEADER_DEFERRED_AT in headers,
             acks_late=bool(task.acks_late),
             replaces=HEADER_REPLACES in headers,
             expires_at=instant_in(request, HEADER_EXPIRES_AT),

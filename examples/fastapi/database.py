@@ -17,7 +17,7 @@ if _url.get_backend_name() == "sqlite":
     _url = _url.set(drivername="sqlite+aiosqlite")
 engine = create_async_engine(_url, pool_pre_ping=True)
 sessions = async_sessionmaker(engine, expire_on_commit=False)
-dynbeat = AsyncDynbeat(app, engine=engine)
+dynbeat = AsyncDynbeat(app)
 
 if _url.get_backend_name() == "sqlite":
 

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, BaseModel, Field
 from pydantic_core import PydanticCustomError
 
-from celery_dynbeat import Cron, Every, InvalidTriggerError, Once, Trigger
+from celery_dynbeat import Cron, Every, Once, Trigger
 
 
 def _whole_minute(at: time) -> time:
@@ -69,22 +69,4 @@ class CronRule(BaseModel):
         return Cron(self.text)
 
 
-class WordsRule(BaseModel):
-    """Words such as "every 5 minutes", "weekdays at 9:00" or "first of the month at 8 am"."""
-
-    kind: Literal["words"]
-    text: Annotated[str, Field(min_length=1, max_length=200)]
-
-    def trigger(self, zone: ZoneInfo) -> Trigger:
-        """Return the trigger. Only a date needs ``zone``: other rules follow the user's zone."""
-        trigger = Trigger.from_words(self.text, date_timezone=str(zone))
-        if trigger.kind == "rrule":
-            # Its fire times can occupy the event loop ten times as long as the fire times of a
-            # Cron.
-            raise InvalidTriggerError("Write words or a cron expression.", field="trigger")
-        return trigger
-
-
-Rule = Annotated[
-    EveryRule | DailyRule | OnceRule | CronRule | WordsRule, Field(discriminator="kind")
-]
+Rule = Annotated[EveryRule | DailyRule | OnceRule | CronRule, Field(discriminator="kind")]

@@ -14,7 +14,6 @@ app.conf.update(
     dynbeat_metrics_port=9808,
     dynbeat_metrics_address="0.0.0.0",  # noqa: S104
     dynbeat_expected_beats=2,
-    dynbeat_log_format="json",
 )
 dynbeat = Dynbeat(app)
 

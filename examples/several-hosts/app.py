@@ -50,7 +50,7 @@ app.conf.update(
     dynbeat_expected_beats=2,
     dynbeat_expected_workers=2,
     dynbeat_metrics_address="0.0.0.0",  # noqa: S104 - Prometheus is on another host
-    dynbeat_metrics_port={"beat": 9808, "worker": 9809},
+    dynbeat_metrics_port=9808,
 )
 dynbeat = Dynbeat(app)
 

@@ -53,8 +53,6 @@ rule_files: ["{rules}"]
 scrape_configs:
   - job_name: dynbeat-beat
     static_configs: [{{targets: [{beats}]}}]
-  - job_name: dynbeat-worker
-    static_configs: [{{targets: [{workers}]}}]
 """
 
 #: With two parameters: begin and end of a period.
@@ -443,10 +441,7 @@ class Cluster:
 
     def _prometheus_file(self) -> Path:
         rules = HERE.parent / "monitoring" / "rules.yml"
-        targets = {
-            kind: ", ".join(f'"{app.address}:{port}"' for app in self.apps)
-            for kind, port in (("beats", 9808), ("workers", 9809))
-        }
+        beats = ", ".join(f'"{app.address}:9808"' for app in self.apps)
         file = self.ops.folder / "prometheus.yml"
-        file.write_text(PROMETHEUS.format(rules=rules, **targets))
+        file.write_text(PROMETHEUS.format(rules=rules, beats=beats))
         return file

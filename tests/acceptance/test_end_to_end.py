@@ -15,6 +15,10 @@ SECOND = timedelta(seconds=1)
 FAILED = 3
 
 
+#: What beat and the worker decide by the rows. Another test has each broker and database.
+one_combination = pytest.mark.parametrize("each_running", ["postgresql-redis"], indirect=True)
+
+
 @pytest.mark.quick("sqlite-sqlalchemy", "postgresql-redis")
 def test_each_kind_of_trigger_runs_and_has_a_complete_history(each_running):
     triggers = {"cron": Cron("* * * * * *"), "every": Every(SECOND), "once": Once.after(SECOND)}
@@ -53,6 +57,7 @@ def test_the_task_finds_its_run_in_the_headers(each_running):
     }
 
 
+@one_combination
 def test_an_edit_takes_effect_while_beat_and_worker_run(each_running):
     mine = each_running.mine
     mine.create("edited", task="probe.unwanted", trigger=Every(timedelta(hours=1)))
@@ -63,6 +68,7 @@ def test_an_edit_takes_effect_while_beat_and_worker_run(each_running):
     mine.delete("edited")
 
 
+@one_combination
 def test_a_deleted_one_off_never_starts(each_running):
     mine = each_running.mine
     mine.create("later", task="probe.record", trigger=Once.after(2 * SECOND))
@@ -77,6 +83,7 @@ def test_a_deleted_one_off_never_starts(each_running):
     assert not each_running.runs("later")
 
 
+@one_combination
 def test_a_pause_revokes_a_run_whose_message_is_in_the_queue(each_running):
     for name in ("paused", "after-paused"):
         each_running.create_once(name, task="probe.record", queue="paused")
@@ -94,6 +101,7 @@ def test_a_pause_revokes_a_run_whose_message_is_in_the_queue(each_running):
     worker.terminate()
 
 
+@one_combination
 def test_the_message_of_a_cancelled_run_starts_no_task(each_running):
     """All messages are in the queue before the worker starts; one of them is for the last run."""
     mine = each_running.mine
@@ -140,6 +148,7 @@ def has_no_unfinished_run(made):
     return all(run.finished_at is not None for run in made.runs("tick"))
 
 
+@one_combination
 def test_each_failed_run_of_a_repaired_task_runs_once_with_its_fire_time(repaired):
     mine = repaired.mine
     failed = {run.id: run.scheduled_for for run in mine.runs("tick", status="failed")}

@@ -7,11 +7,12 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.models import Change, Schedule
-from celery_dynbeat.importing.crontab_file import PAGE_SIZE
+from celery_dynbeat.importing.sql.reading import PAGE_SIZE
 from tests.support.killed_imports import BATCH_VARIABLE
+from tests.support.peers import write_store
 from tests.support.sites import site
 
-LINES = 3 * PAGE_SIZE + 200
+ROWS = 3 * PAGE_SIZE + 200
 
 
 @pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
@@ -22,12 +23,23 @@ def made(request, site_folder):
         yield made
 
 
-def import_file(made, **environment):
-    file = made.folder / "crontab"
-    file.write_text("".join(f"{line % 60} 9 * * * /bin/report {line}\n" for line in range(LINES)))
+@pytest.fixture(scope="module")
+def store_url(tmp_path_factory):
+    """Return a store that each test only reads: writing it takes tens of seconds on a slow disk."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('store') / 'django.db'}"
+    every_day = {"minute": "0", "hour": "9", "timezone": "UTC"}
+    every_day |= dict.fromkeys(("day_of_month", "month_of_year", "day_of_week"), "*")
+    rows = [
+        {"name": f"report {number}", "task": "probe.record", "crontab": every_day}
+        for number in range(ROWS)
+    ]
+    write_store("django-celery-beat", rows, url)
+    return url
+
+
+def import_rows(made, url, **environment):
     of_row = ("--owner-from", "tests.support.killed_imports:of_row")
-    task = ("--task", "probe.record", "--timezone", "UTC")
-    command = ("import", "crontab", str(file), *task, *of_row, "--apply")
+    command = ("import", "django-celery-beat", url, *of_row, "--apply")
     process = made.run("dynbeat", *command, **environment)
     status = process.wait(within=60)
     lines = process.text.splitlines()
@@ -44,19 +56,19 @@ def written(made):
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_a_killed_import_is_continued_by_the_same_command(made):
-    status, shown, text = import_file(made, **{BATCH_VARIABLE: "3"})
+def test_a_killed_import_is_continued_by_the_same_command(made, store_url):
+    status, shown, text = import_rows(made, store_url, **{BATCH_VARIABLE: "3"})
     assert (status, shown) == (-signal.SIGKILL, 2 * PAGE_SIZE), text
     assert written(made) == [2 * PAGE_SIZE] * 3
 
-    status, shown, text = import_file(made)
-    assert (status, shown) == (0, LINES - 2 * PAGE_SIZE), text
-    assert f"{LINES - 2 * PAGE_SIZE:,} created, 0 updated" in text
+    status, shown, text = import_rows(made, store_url)
+    assert (status, shown) == (0, ROWS - 2 * PAGE_SIZE), text
+    assert f"{ROWS - 2 * PAGE_SIZE:,} created, 0 updated" in text
     assert f"{2 * PAGE_SIZE:,} unchanged, 0 skipped, 0 refused" in text
     assert "no longer in the source" not in text
-    assert written(made) == [LINES] * 3
+    assert written(made) == [ROWS] * 3
 
-    status, shown, text = import_file(made)
+    status, shown, text = import_rows(made, store_url)
     assert (status, shown) == (0, 0), text
-    assert f"0 created, 0 updated, 0 advanced, 0 paused, {LINES:,} unchanged" in text
-    assert written(made) == [LINES] * 3
+    assert f"0 created, 0 updated, 0 advanced, 0 paused, {ROWS:,} unchanged" in text
+    assert written(made) == [ROWS] * 3

@@ -20,29 +20,24 @@ INTERVAL = timedelta(seconds=RECORDED["interval"])
 #: The alerts that fire at the end of each phase.
 FIRING = {
     "healthy": (),
-    "failing": ("DynbeatQuarantined", "DynbeatFailureRate", "DynbeatAlertDropped"),
+    "failing": ("DynbeatQuarantined", "DynbeatAlertDropped"),
     "worker killed": (
         "DynbeatQuarantined",
-        "DynbeatFailureRate",
         "DynbeatAlertDropped",
-        "DynbeatRunsLost",
     ),
     "broker away": (
         "DynbeatQuarantined",
-        "DynbeatFailureRate",
         "DynbeatAlertDropped",
-        "DynbeatRunsLost",
         "DynbeatNoProgress",
         "DynbeatOverdue",
     ),
     "no worker for a queue": (
         "DynbeatQuarantined",
         "DynbeatAlertDropped",
-        "DynbeatRunsLost",
         "DynbeatOldestPending",
     ),
     # All gauges of the database end with the beats.
-    "no beat": ("DynbeatNoBeat", "DynbeatAlertDropped", "DynbeatRunsLost"),
+    "no beat": ("DynbeatNoBeat", "DynbeatAlertDropped"),
 }
 
 

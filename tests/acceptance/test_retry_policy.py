@@ -2,10 +2,13 @@
 
 from datetime import UTC, datetime
 
+import pytest
+
 from celery_dynbeat import Retry
 from tests.support.waiting import wait_until
 
 
+@pytest.mark.parametrize("each_running", ["postgresql-redis"], indirect=True)
 def test_a_run_fails_for_good_after_its_retries(each_running):
     running = each_running
     running.create_once("fail", retry=Retry(times=2, delay=1, factor=1))
@@ -21,6 +24,7 @@ def test_a_run_fails_for_good_after_its_retries(each_running):
     wait_until(lambda: running.mine.get("fail").failing_since == after.finished_at, within=10)
 
 
+@pytest.mark.parametrize("each_running", ["postgresql-redis", "postgresql-rabbitmq"], indirect=True)
 def test_a_run_whose_pool_process_is_killed_starts_again(each_running):
     each_running.create_once("crash", retry=Retry(times=1, delay=1))
 

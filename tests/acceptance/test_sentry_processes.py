@@ -14,7 +14,6 @@ from tests.support.waiting import wait_until
 def monitored(file_site):
     """Return an installation whose processes report their runs to a file."""
     file_site.config |= {
-        "dynbeat_sentry_monitors": ["nightly"],
         "dynbeat_node_timeout": 3,
         "imports": ["tests.support.sentry_processes"],
         "check_in_file": str(file_site.folder / "check-ins"),

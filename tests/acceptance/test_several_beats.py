@@ -34,10 +34,10 @@ def each_started_once(site, count, *, within):
 @pytest.mark.parametrize("beats", [2, 3])
 def test_several_beats_start_each_run_of_a_burst_once(redis_site, beats):
     redis_site.config["dynbeat_batch_size"] = BATCH_SIZE
-    create_burst(redis_site, BURST, at=datetime.now(UTC) + timedelta(seconds=5))
     running = [redis_site.beat() for _ in range(beats)]
     for beat in running:
         beat.wait_for_log("beat started")
+    create_burst(redis_site, BURST, at=datetime.now(UTC) + timedelta(seconds=5))
     redis_site.worker(pool="threads")
 
     each_started_once(redis_site, BURST, within=60)

@@ -35,6 +35,7 @@ def codes(report):
     return [problem["code"] for problem in report["problems"]]
 
 
+@pytest.mark.parametrize("any_site", ["sqlite-sqlalchemy", "postgresql-rabbitmq"], indirect=True)
 def test_a_working_installation_is_healthy(any_site):
     any_site.mine.create("often", task="probe.record", trigger=Every(1))
     any_site.beat().wait_for_log("beat started")
@@ -249,6 +250,7 @@ def test_prune_deletes_old_runs_and_prints_their_number(redis_site):
     assert gone.wait(within=REPORTED_WITHIN) == 0
     assert json.loads(gone.text.splitlines()[-1]) == {
         "ok": True,
+        "dry_run": False,
         "deleted": 1,
         "older_than_days": 30.0,
         "changes_deleted": 0,

@@ -22,7 +22,7 @@ RECORD = "DYNBEAT_RECORD_OUTPUTS"
 RECORDS = bool(os.environ.get(RECORD))
 #: The two outputs of one installation: when it works, and later.
 OUTPUTS = re.compile(
-    r"^```\n((?:healthy|UNHEALTHY)\n  (?:database|problem     no beat).*?)^```$",
+    r"^```\n((?:healthy|DEGRADED|UNHEALTHY)\n  (?:database|problem     no beat).*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 #: The page shows the defaults. A test does not wait for them.
@@ -39,7 +39,9 @@ def status(made):
     shown = process.text.replace(socket.gethostname(), "vm").replace("tests.support.proj", "proj")
     shown = re.sub(r"(@127\.0\.0\.1:\d+)/\w+", r"\1/proj", shown, count=1)
     lines = [line.rstrip() for line in shown.splitlines()]
-    start = next(index for index, line in enumerate(lines) if line in {"healthy", "UNHEALTHY"})
+    start = next(
+        index for index, line in enumerate(lines) if line in {"healthy", "DEGRADED", "UNHEALTHY"}
+    )
     return "\n".join(lines[start:]).rstrip() + "\n"
 
 

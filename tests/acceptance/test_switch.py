@@ -28,16 +28,12 @@ LAST_SECOND = 45
 
 @dataclass(frozen=True)
 class OldScheduler:
-    """A scheduler with the rows of its store: an interval, and a crontab of each minute.
-
-    ``reads_while_running``: its store can be read while its beat runs.
-    """
+    """A scheduler with the rows of its store: an interval, and a crontab of each minute."""
 
     package: str
     scheduler: str
-    rows: Callable[[], Sequence[Mapping[str, Any]]] = list
+    rows: Callable[[], Sequence[Mapping[str, Any]]]
     environment: Callable[[str], Mapping[str, str]] = lambda _url: {}
-    reads_while_running: bool = True
 
 
 def marked(name):
@@ -96,13 +92,6 @@ SCHEDULERS = {
         "sqlalchemy_celery_beat.schedulers:DatabaseScheduler",
         sqlalchemy_rows,
     ),
-    "beat-schedule": OldScheduler(
-        "beat-schedule", "celery.beat.PersistentScheduler", reads_while_running=False
-    ),
-}
-ENTRIES = {
-    "tick": {"task": "probe.record", "schedule": 2, "options": marked("tick")},
-    "minutely": {"task": "probe.record", "schedule": "* * * * *", "options": marked("minutely")},
 }
 
 
@@ -117,15 +106,13 @@ def store_url(old, postgresql_url, redis_url):
 
 
 @pytest.fixture
-def made(old, site_folder, postgresql_url, redis_url):
+def made(site_folder, postgresql_url, redis_url):
     with site(
         site_folder,
         database_url=postgresql_url,
         broker_url=redis_url,
         redbeat_redis_url=redis_url,
         beat_dburi=postgresql_url,
-        beat_schedule=ENTRIES if old.package == "beat-schedule" else {},
-        beat_schedule_filename=str(site_folder / "celerybeat-schedule"),
         # Each fire time between the stop and the release is sent, not only the newest.
         dynbeat_catch_up="all",
     ) as made:
@@ -133,9 +120,7 @@ def made(old, site_folder, postgresql_url, redis_url):
 
 
 def import_all(made, old, url, *options):
-    file = ("--schedule-file", made.config["beat_schedule_filename"])
-    store = file if old.package == "beat-schedule" else (url,)
-    process = made.run("dynbeat", "import", old.package, *store, "--apply", *options)
+    process = made.run("dynbeat", "import", old.package, url, "--apply", *options)
     assert process.wait(within=60) == 0, process.text
 
 
@@ -161,8 +146,7 @@ def test_each_fire_time_is_sent_once(made, old, store_url):
     # So that the store is written within one minute.
     wait_until(lambda: datetime.now(UTC).second < LAST_SECOND, within=30)
     written_at = datetime.now(UTC)
-    if old.rows():
-        write_store(old.package, old.rows(), store_url)
+    write_store(old.package, old.rows(), store_url)
     environment = {**old.environment(store_url), BARE_VARIABLE: "1"}
     old_beat = made.beat(scheduler=old.scheduler, **environment)
     made.worker()
@@ -170,8 +154,7 @@ def test_each_fire_time_is_sent_once(made, old, store_url):
     schedules, mine = made.dynbeat.schedules, made.dynbeat.schedules.for_owner("")
 
     schedules.hold(reason="switch")
-    if old.reads_while_running:
-        import_all(made, old, store_url)
+    import_all(made, old, store_url)
     new_beat = made.beat().wait_for_log("beat started")
     wait_until(lambda: datetime.now(UTC).second in STOPPED_IN, within=61)
     minute = datetime.now(UTC).replace(second=0, microsecond=0) + MINUTE
@@ -203,18 +186,9 @@ def test_each_fire_time_is_sent_once(made, old, store_url):
     assert minute in {run.scheduled_for for run in mine.runs("minutely")}
 
 
-def rows_that_run_once(package, now):
+def rows_that_run_once(now):
     """Return rows that run here once, and that the old beat must not run within an hour."""
     clocked_at, last = (now + 5 * TICK).isoformat(), (now - 90 * MINUTE).isoformat()
-    if package == "redbeat":
-        # In the future at the import: a rule without a later fire time has ended.
-        rule = {"freq": "SECONDLY", "dtstart": (now + 20 * TICK).isoformat(), "count": 1}
-        hourly = ["interval", {"run_every": 3600}]
-        rows = [
-            {"name": "clocked", "schedule": ["rrule", rule]},
-            {"name": "hourly", "schedule": hourly, "last_run_at": last},
-        ]
-        return [row | {"options": marked(row["name"])} for row in rows]
     rows = [
         {"name": "clocked", "clocked": {"clocked_time": clocked_at}, "one_off": True},
         {"name": "counted", "interval": {"every": 3, "period": "seconds"}, "one_off": True},
@@ -225,13 +199,11 @@ def rows_that_run_once(package, now):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    "old", [each for each in SCHEDULERS if each != "beat-schedule"], indirect=True
-)
+@pytest.mark.parametrize("old", ["django-celery-beat"], indirect=True)
 def test_the_way_back_sends_nothing_twice_and_loses_nothing(made, old, store_url):
     # So that the rows run before the second in which the new beat is stopped.
     wait_until(lambda: datetime.now(UTC).second < LAST_SECOND - 20, within=41)
-    once = rows_that_run_once(old.package, datetime.now(UTC))
+    once = rows_that_run_once(datetime.now(UTC))
     names = [each["name"] for each in once]
     write_store(
         old.package, [*old.rows(), *({"task": "probe.record"} | row for row in once)], store_url

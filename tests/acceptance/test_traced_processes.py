@@ -6,14 +6,13 @@ import pytest
 
 from tests.support.waiting import wait_until
 
-STEPS = {"claim", "publish", "apply_async", "guard", "run", "outcome"}
+STEPS = {"apply_async", "run"}
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
 def test_a_run_is_one_trace(file_site, pool):
     file = file_site.folder / "spans"
     file_site.config |= {
-        "dynbeat_traces": True,
         "imports": ["tests.support.traced"],
         "trace_file": str(file),
         "trace_in_worker": pool != "prefork",

@@ -12,6 +12,10 @@ def pool(request):
     return request.param
 
 
+#: What the main process of the worker decides, or the wrapper of a task alike on each pool.
+prefork = pytest.mark.parametrize("pool", ["prefork"], indirect=True, scope="module")
+
+
 def test_a_task_that_returns_has_succeeded(running):
     running.create_once("record", args=[1], kwargs={"b": 2})
 
@@ -63,12 +67,14 @@ def test_a_task_knows_its_current_run_and_its_subtask_has_none(running):
     assert of_runs[0]["run_id"] == first.id
 
 
+@prefork
 def test_ignore_ends_the_run(running):
     running.create_once("ignore")
 
     assert running.wait_for_run("ignore", "succeeded").error == "the task raised Ignore"
 
 
+@prefork
 def test_a_task_that_skips_its_run_ends_it_as_skipped(running):
     running.create_once("skip")
 
@@ -79,6 +85,19 @@ def test_a_task_that_skips_its_run_ends_it_as_skipped(running):
     assert run.note == "0 of 2"
 
 
+def test_a_task_that_postpones_its_run_starts_again_later(running):
+    running.create_once("postpone", kwargs={"seconds": 2})
+
+    between = running.wait_for_run("postpone", "pending", where=lambda run: run.is_waiting)
+    after = running.wait_for_run("postpone", "succeeded")
+
+    assert (between.waited_for, between.attempt, between.finished_at) == ("postponed", 1, None)
+    assert (after.attempt, after.retries, after.earlier_errors) == (2, 0, ())
+    assert after.started_at >= between.retry_at
+    assert [start["retries"] for start in running.event_log.starts(after.id)] == [0, 0]
+
+
+@prefork
 def test_a_rejected_message_has_failed(running):
     running.create_once("rejected", task="probe.reject", kwargs={"requeue": False})
 
@@ -94,6 +113,7 @@ def test_a_rejected_and_requeued_message_starts_again(running):
     assert len(running.event_log.starts(run.id)) == 2
 
 
+@prefork
 def test_a_run_that_expires_before_its_start_has_expired(running):
     running.create_once("expired", task="probe.record", expires_after=0.5, options={"countdown": 1})
 
@@ -113,12 +133,14 @@ def test_a_run_that_remote_control_revokes_before_its_start_is_revoked(running):
     assert not running.event_log.starts(run.id)
 
 
+@prefork
 def test_an_unregistered_task_has_failed(running):
     running.create_once("unknown", task="probe.nobody_knows")
 
     assert "probe.nobody_knows" in running.wait_for_run("unknown", "failed").error
 
 
+@prefork
 def test_a_second_message_of_the_same_run_is_ignored(running):
     running.create_once("twice", task="probe.record")
     run = running.wait_for_run("twice", "succeeded")
@@ -132,6 +154,7 @@ def test_a_second_message_of_the_same_run_is_ignored(running):
     assert running.wait_for_run("twice", "succeeded").attempt == 1
 
 
+@prefork
 def test_a_task_that_no_schedule_sent_is_not_recorded(running):
     before = running.count_runs()
 

@@ -37,7 +37,7 @@ def holds(page_site):
     """Return the calls of the installation that hold and release; nothing stays held."""
     schedules = page_site.dynbeat.schedules
     yield schedules
-    schedules.release(all_actors=True)
+    schedules.release()
 
 
 def wait_for_fragments(browser):

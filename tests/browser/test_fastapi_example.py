@@ -37,12 +37,12 @@ def fill(page, **fields):
 
 
 def test_a_user_previews_creates_pauses_and_runs_a_reminder(page):
-    # A preview of words that are not complete yet.
+    # A preview of an expression that is not complete yet.
     page.expect_error("422")
-    fill(page, name="Stand up", text=EVIL, rule="words", words="weekdays at 9")
+    fill(page, name="Stand up", text=EVIL, rule="cron", cron="0 9 * * mon-fri")
     page.find("#preview strong", "At 09:00, Monday to Friday, UTC")
     assert len(page.texts("#preview li")) == 5
-    page.find("[name=words]").send_keys(Keys.ENTER)
+    page.find("[name=cron]").send_keys(Keys.ENTER)
 
     page.find("#message", "Stand up is created.")
     page.find("#list p", EVIL)

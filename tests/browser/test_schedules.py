@@ -94,40 +94,6 @@ def test_a_run_that_ended_is_in_the_strip_of_its_schedule(page, schedules):
     assert page.driver.current_url.endswith(f"/dynbeat/run/{run.id}")
 
 
-def test_owners_are_suggested_while_one_types(page, list_url):
-    box = page.find("[data-search]")
-    box.send_keys("owner:ac")
-    page.find("[role=option]", text="acme corp")
-    assert box.get_attribute("aria-expanded") == "true"
-    assert page.accessibility_errors(within=".db-search") == []
-    box.send_keys(Keys.ARROW_DOWN)
-    option = page.find("[role=option][aria-selected=true]")
-    assert box.get_attribute("aria-activedescendant") == option.get_attribute("id")
-
-    box.send_keys(Keys.ENTER)
-    assert box.get_attribute("value") == 'owner:"acme corp" '
-    box.send_keys("tag:v")
-    page.find("[role=option]", text="vip").click()
-    box.send_keys("rep", Keys.ENTER)
-
-    page.find("[data-search][value*=rep]")
-    assert shown(page) == [("acme corp", "report")]
-    expected = f"{list_url}?owner=acme+corp&tag=vip&name=rep"
-    assert page.driver.current_url == expected
-
-
-def test_escape_closes_the_suggestions_and_keeps_the_text(page):
-    box = page.find("[data-search]")
-    box.send_keys("owner:us")
-    page.find("[role=option]")
-
-    box.send_keys(Keys.ESCAPE)
-
-    assert not page.find_all("[role=listbox]")[0].is_displayed()
-    assert box.get_attribute("value") == "owner:us"
-    assert page.driver.switch_to.active_element == box
-
-
 def test_the_numbers_and_links_of_the_chips_filter(page):
     page.find("a.db-filter", text="Finished").click()
 
@@ -217,7 +183,7 @@ def test_a_hostile_name_is_text(page, page_site):
     page_site.mine.delete(HOSTILE)
 
 
-def test_everything_but_suggestions_works_without_scripts(page, list_url, schedules):
+def test_the_list_works_without_scripts(page, list_url, schedules):
     page.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     page.open(list_url)
     page.find("[data-search]").send_keys('owner:"acme corp"', Keys.ENTER)
@@ -270,3 +236,38 @@ def test_a_change_by_email_login_names_the_person(logged_in, schedules):
     [change] = schedules.changes(owner="user:1", limit=1)
     assert (change.action, change.actor) == ("pause", "alice@example.com")
     schedules.for_owner("user:1").resume("digest")
+
+
+LINES_OF_OWNERS = """
+    const lines = e => e.offsetHeight / parseFloat(getComputedStyle(e).lineHeight);
+    return [...document.querySelectorAll("td.db-owner a")].map(
+        e => [e.textContent, Math.round(lines(e))]);
+"""
+
+
+def test_an_owner_does_not_break_inside_a_word(page_site, page, list_url):
+    owner = "customer:acmenorthwest13"
+    mine = page_site.dynbeat.schedules.for_owner(owner)
+    mine.create("digest", task="probe.record", trigger="@daily", tags=["x"] * 4)
+
+    page.open(f"{list_url}?text=northwest")
+
+    assert page.driver.execute_script(LINES_OF_OWNERS) == [[owner, 1]]
+    mine.delete("digest")
+
+
+def test_a_word_with_a_colon_is_searched_in_owners(page):
+    page.find("[data-search]").send_keys("user:1" + Keys.ENTER)
+
+    page.find(".db-active a", text="text: user:1")
+    assert {owner for owner, _ in shown(page)} == {"user:1"}
+
+
+def test_the_next_time_names_the_zone_of_the_owner(page, list_url):
+    page.open(f"{list_url}?zone=owner&owner=user:1")
+
+    row = page.find("[data-row]", text="digest")
+    times = row.find_elements("css selector", "td time")
+
+    assert "Asia/Seoul" in row.text
+    assert times[-1].get_attribute("title").endswith("(Asia/Seoul)")

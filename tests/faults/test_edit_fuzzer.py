@@ -1,48 +1,104 @@
-"""Random edits from several threads, with two beats, a worker and kills: each fire time is there.
+"""Random edits from several threads, with beats, workers and kills: each fire time is there.
 
 The expected fire times come from arithmetic of this file, not from the triggers of the package. A
-fire time must have exactly one row: a run, or a skipped row with its reason. No body starts twice,
-nothing fires by an old trigger, and a deleted schedule gets no row.
+fire time must have exactly one row: a run, or a skipped row with its reason. No attempt starts
+twice, nothing fires by an old trigger, and a deleted schedule gets no row.
+
+The edits draw together what can hold, skip, retry or end a run: pauses, holds, quiet hours and
+days, excluded days, skipped fire times, overlap, retries and a cap of each owner. By the log of the
+bodies no owner is above its cap, and at the end nothing waits.
 
 DYNBEAT_EDIT_SECONDS is the length in seconds (120), DYNBEAT_EDIT_SEED repeats the same choices.
-Beats and the worker have a pool of one connection.
+Beats and workers have a pool of one connection.
 """
 
 import itertools
 import os
 import random
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import Cron, Every, InvalidScheduleError, Once, ScheduleExistsError
+from celery_dynbeat import (
+    Cron,
+    Every,
+    InvalidScheduleError,
+    Once,
+    Retry,
+    ScheduleExistsError,
+    ScheduleHeldError,
+)
+from celery_dynbeat.broker import HEADER_ATTEMPT
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Origin, Run, Schedule
 from tests.support.fault_summary import SUMMARY_PROPERTY
+from tests.support.refusals import accept, refuse
 from tests.support.waiting import wait_until
 
 SECONDS = float(os.environ.get("DYNBEAT_EDIT_SECONDS") or 120)
 SEED = int(os.environ.get("DYNBEAT_EDIT_SEED") or random.randrange(10**6))  # noqa: S311
 THREADS, SCHEDULES, KILLS = 4, 5, 3
+POOLS = "threads", "prefork"
+#: A calendar with today, in each time zone.
+QUIET_DAYS = "quiet-days"
+#: The runs of one owner that may have a place at the same time.
+CAP = 3
 SETTLES_WITHIN = 120
-SECOND = timedelta(seconds=1)
+SECOND, MINUTE, DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(days=1)
 #: Two processes read the database's clock with an error of half a round trip each, which is long on
 #: a busy machine. So close to an edit, the fire times of one of both triggers are optional.
 TOLERANCE = 0.5 * SECOND
 POOL_OF_ONE = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 20}
-NEVER_STARTED = {Status.SKIPPED, Status.REVOKED, Status.EXPIRED}
+#: How long after it was due a fire time may be claimed, by the days of that moment.
+LAG = 3 * SECOND
+#: The owner of the schedules that the database refuses.
+REFUSED = "user:refused"
+NEVER_STARTED = {Status.SKIPPED, Status.EXPIRED}
 POLICIES = {
     "args": [[1], [2]],
     "catch_up": ["all", "latest", "none"],
-    "overlap": ["allow", "allow", "skip", "buffer_one"],
+    "overlap": ["allow", "allow", "skip", "buffer_one", "cancel_previous"],
     "priority": [1, 5],
+    "retry": [None, Retry(times=2, delay=SECOND), Retry(times=1, until_next_fire=True)],
 }
+TASKS = ["probe.record", "probe.last", "probe.fail"]
+
+
+class Days:
+    """A calendar that excludes either no day or all days around now."""
+
+    def __init__(self, dynbeat, name):
+        self.calendars, self.name, self.now = dynbeat.calendars, name, dynbeat.context.clock.now
+        #: Whether days are excluded, and since when: first perhaps, then surely.
+        self.changes = []
+        self.put(excluded=False)
+
+    def put(self, *, excluded):
+        since, today = self.now(), self.now().date()
+        around = [today + number * DAY for number in (-1, 0, 1)]
+        dates = around if excluded else [today - 999 * DAY]
+
+        def is_in_force():
+            return self.calendars.get(self.name).in_force_at is not None
+
+        self.calendars.put(self.name, dates=dates)
+        wait_until(is_in_force, within=SETTLES_WITHIN, message=f"{self.name} is not in force")
+        self.changes.append((excluded, since - LAG, self.now() + TOLERANCE))
+
+    def exclude(self, at):
+        """Return whether a fire time is excluded; None if that depends on when it was planned."""
+        found = False
+        for excluded, perhaps, surely in self.changes:
+            if at > perhaps:
+                found = excluded if at > surely else None
+        return found
 
 
 @dataclass(frozen=True)
@@ -51,6 +107,7 @@ class Rule:
 
     anchor: datetime
     step: timedelta | None
+    days: Days | None = None
 
     def fires(self, after, until):
         """Return the fire times in (after, until]."""
@@ -64,8 +121,13 @@ class Rule:
     def trigger(self):
         if self.step is None:
             return Once(self.anchor)
-        minutely = self.step == 60 * SECOND
-        return Cron("* * * * *") if minutely else Every(self.step, anchor=self.anchor)
+        minutely = self.step == MINUTE
+        rule = Cron("* * * * *") if minutely else Every(self.step, anchor=self.anchor)
+        return rule if self.days is None else rule.excluding(calendar=self.days.name)
+
+    def of_days(self, fires, *answers):
+        """Return those of which the calendar says one of these."""
+        return {at for at in fires if (self.days.exclude(at) if self.days else False) in answers}
 
 
 @dataclass
@@ -99,9 +161,9 @@ class Entry:
             until = min(next_since, end)
             # A one-off that passed while its edit waited for a lock fires at once.
             first = since if rule.step else min(since, rule.anchor - timedelta.resolution)
-            required |= rule.fires(first, until)
-            optional |= rule.fires(since, until + TOLERANCE)
-            optional |= rule.fires(since - TOLERANCE, since)
+            required |= rule.of_days(rule.fires(first, until), False)
+            around = rule.fires(since - TOLERANCE, until + TOLERANCE)
+            optional |= rule.of_days(around, False, None)
         near = {at for at in required for until in ends[:-1] if abs(at - until) <= TOLERANCE}
         return required - near, optional | near
 
@@ -115,21 +177,30 @@ class Fuzzer:
         self.mine = site.dynbeat.schedules.for_owner(self.owner)
         self.entries, self.names = [], (f"{number}-{n}" for n in itertools.count())
         self.counts, self.now = Counter(), site.dynbeat.context.clock.now
+        self.zone = UTC
+        #: Every other owner has a calendar. A hold of its schedules would make its days unsure.
+        self.days = Days(site.dynbeat, f"days-{number}") if number % 2 else None
         self.edits = {
             self.create: 3,
             self.create_many: 1,
             self.retime: 6,
             self.change_policy: 4,
-            self.pause_or_resume: 5,
-            self.skip_or_unskip: 6,
             self.delete: 2,
             self.run_now: 2,
             self.backfill: 1,
             self.rerun: 2,
-            self.hold_or_release: 2,
             self.set_timezone: 2,
             self.roll_back: 4,
         }
+        if self.days:
+            self.edits |= {self.change_days: 2}
+        else:
+            self.edits |= {
+                self.pause_or_resume: 5,
+                self.skip_or_unskip: 6,
+                self.hold_or_release: 2,
+                self.set_or_clear_quiet_hours: 2,
+            }
 
     def work(self, stop):
         for _ in range(SCHEDULES):
@@ -140,7 +211,7 @@ class Fuzzer:
             edit = self.random.choices(edits, weights)[0]
             try:
                 edit()
-            except InvalidScheduleError:
+            except (InvalidScheduleError, ScheduleHeldError):
                 # The instant has passed, or the schedule is in no state for this edit.
                 self.counts["refused"] += 1
             self.counts[edit.__name__] += 1
@@ -157,13 +228,12 @@ class Fuzzer:
         if kind == "once":
             return Rule(second + self.random.randint(2, 6) * SECOND, None)
         if kind == "cron":
-            return Rule(datetime(2026, 1, 1, tzinfo=UTC), 60 * SECOND)
+            return Rule(datetime(2026, 1, 1, tzinfo=UTC), MINUTE, self.days)
         step = self.random.randint(1, 4)
-        return Rule(second - self.random.randint(0, step) * SECOND, step * SECOND)
+        return Rule(second - self.random.randint(0, step) * SECOND, step * SECOND, self.days)
 
     def given(self, rule):
-        task = self.random.choice(["probe.record", "probe.record", "probe.fail"])
-        return {"task": task, "trigger": rule.trigger, "catch_up": "all"}
+        return {"task": self.random.choice(TASKS), "trigger": rule.trigger, "catch_up": "all"}
 
     def created(self, made, rule):
         self.entries.append(Entry(self.owner, made.name, [(made.created_at, rule)]))
@@ -243,8 +313,21 @@ class Fuzzer:
         if not self.mine.release():
             self.mine.hold(reason="fuzzer", until=self.now() + 3 * SECOND)
 
+    def set_or_clear_quiet_hours(self):
+        if self.random.random() < 0.6:
+            self.mine.clear_quiet_hours()
+            return
+        local = self.now().astimezone(self.zone)
+        window = [f"{local:%H:%M}-{local + MINUTE:%H:%M}"]
+        self.mine.set_quiet_hours(window, calendar=self.random.choice([None, QUIET_DAYS]))
+
+    def change_days(self):
+        self.days.put(excluded=not self.days.changes[-1][0])
+
     def set_timezone(self):
-        self.mine.set_timezone(self.random.choice(["Asia/Seoul", "Asia/Kolkata", None]))
+        zone = self.random.choice(["Asia/Seoul", "Asia/Kolkata", None])
+        self.mine.set_timezone(zone)
+        self.zone = ZoneInfo(zone or "UTC")
 
     def roll_back(self):
         entry, rule = self.choose(), self.new_rule()
@@ -265,10 +348,9 @@ class Fuzzer:
 @pytest.fixture
 def fuzzed(fault_site):
     # A run that waits in the queue of a busy machine must not be sent again meanwhile.
-    fault_site.config.update(
-        dynbeat_engine_options=POOL_OF_ONE, dynbeat_resend_after=60, dynbeat_min_interval=0
-    )
-    fault_site.app.conf.dynbeat_min_interval = 0
+    limits = {"dynbeat_min_interval": 0, "dynbeat_max_running_per_owner": CAP}
+    fault_site.config.update(dynbeat_engine_options=POOL_OF_ONE, dynbeat_resend_after=60, **limits)
+    fault_site.app.conf.update(limits)
     return fault_site
 
 
@@ -276,9 +358,13 @@ def fuzzed(fault_site):
 @pytest.mark.combination(broker="redis")
 def test_random_edits_of_several_threads_leave_each_fire_time_in_one_row(fuzzed, record_property):
     beats = [fuzzed.beat() for _ in range(2)]
-    worker = fuzzed.worker(pool="threads")
-    for process in [*beats, worker]:
-        process.wait_for_log("ready." if process is worker else "beat started")
+    workers = [fuzzed.worker(pool=pool, name=f"{pool}@test") for pool in POOLS]
+    for process in [*beats, *workers]:
+        process.wait_for_log("ready." if process in workers else "beat started")
+    refuse_rows(fuzzed.dynbeat)
+    today = datetime.now(UTC).date()
+    quiet_days = [today + number * DAY for number in (-1, 0, 1)]
+    fuzzed.dynbeat.calendars.put(QUIET_DAYS, dates=quiet_days)
     fuzzers = [Fuzzer(fuzzed, number) for number in range(THREADS)]
     stop = threading.Event()
 
@@ -287,16 +373,22 @@ def test_random_edits_of_several_threads_leave_each_fire_time_in_one_row(fuzzed,
         for number in range(KILLS):
             stop.wait(SECONDS / (KILLS + 1))
             beats[number % 2].kill()
+            workers[number % 2].kill()
             beats[number % 2] = fuzzed.beat()
+            pool = POOLS[number % 2]
+            workers[number % 2] = fuzzed.worker(pool=pool, name=f"{pool}-{number}@test")
         stop.wait(SECONDS / (KILLS + 1))
         stop.set()
         for each in working:
             each.result()
 
+    accept_rows(fuzzed.dynbeat)
     entries = [entry for fuzzer in fuzzers for entry in fuzzer.entries]
     try:
         settle(fuzzed, fuzzers)
-        fires = verify(entries, fuzzed.all_runs(), fuzzed.event_log.starts())
+        runs = fuzzed.all_runs()
+        fires = verify(entries, runs, fuzzed.event_log.starts())
+        verify_caps(runs, fuzzed.event_log)
     except AssertionError as error:
         error.add_note(f"DYNBEAT_EDIT_SEED={SEED} DYNBEAT_EDIT_SECONDS={SECONDS:g}")
         error.add_note(fuzzed.report())
@@ -309,11 +401,33 @@ def test_random_edits_of_several_threads_leave_each_fire_time_in_one_row(fuzzed,
     )
 
 
+def refuse_rows(dynbeat):
+    """Let the database refuse the runs of one due schedule, and each change of another one."""
+    mine = dynbeat.schedules.for_owner(REFUSED)
+    for name in ("runs", "schedule"):
+        mine.create(name, task="t", trigger=Every(SECOND))
+    of_owner = f"NEW.owner = '{REFUSED}'"
+    refuse(dynbeat, action="INSERT", table="dynbeat_run", when=of_owner, name="refuse_runs")
+    change = f"{of_owner} AND NEW.name = 'schedule'"
+    refuse(dynbeat, action="UPDATE", table="dynbeat_schedule", when=change, name="refuse_change")
+
+
+def accept_rows(dynbeat):
+    """Delete these schedules, which have no runs."""
+    accept(dynbeat, table="dynbeat_schedule", name="refuse_change")
+    mine = dynbeat.schedules.for_owner(REFUSED)
+    for name in ("runs", "schedule"):
+        assert mine.runs(name) == []
+        mine.delete(name)
+    accept(dynbeat, table="dynbeat_run", name="refuse_runs")
+
+
 def settle(site, fuzzers):
     """End the edits: wait until beats have caught up, stop all schedules, and let runs end."""
     database, now = site.dynbeat.context.database, site.dynbeat.context.clock.now
     for fuzzer in fuzzers:
         fuzzer.mine.release()
+        fuzzer.mine.clear_quiet_hours()
         for entry in fuzzer.existing():
             if entry.is_paused:
                 fuzzer.mine.resume(entry.name)
@@ -348,13 +462,37 @@ def verify(entries, runs, starts):
     by_key = {(entry.owner, entry.name): [] for entry in entries}
     for run in runs:
         by_key[run.owner, run.name].append(run)
-    started = Counter(start["run_id"] for start in starts)
-    assert not {run_id for run_id, number in started.items() if number > 1}, "started twice"
+    attempts = Counter((start["run_id"], start["headers"][HEADER_ATTEMPT]) for start in starts)
+    assert max(attempts.values()) == 1, f"started twice: {attempts.most_common(3)}"
+    started = {run_id for run_id, _ in attempts}
     succeeded = {run.id for run in runs if run.status == Status.SUCCEEDED}
-    assert succeeded <= started.keys(), "succeeded without a start"
-    never = [run.id for run in runs if run.status in NEVER_STARTED and run.id in started]
+    assert succeeded <= started, "succeeded without a start"
+    never = [
+        f"{run.id} {run.name} {run.status} {run.error} attempt {run.attempt}"
+        for run in runs
+        if run.id in started
+        if run.status in NEVER_STARTED or (run.status == Status.REVOKED and run.attempt == 0)
+    ]
     assert not never, f"started although they have ended: {never[:3]}"
     return sum(verify_entry(entry, by_key[entry.owner, entry.name]) for entry in entries)
+
+
+def verify_caps(runs, log):
+    """Assert that no owner had more bodies at once than its cap.
+
+    A run that was terminated, or whose worker was killed, has its place until its row has ended.
+    """
+    ends = {end["run_id"]: end["at"] for end in log.read("ended")}
+    changes = defaultdict(list)
+    for run in runs:
+        for start in log.starts(run.id) if run.task == "probe.last" else ():
+            until = run.finished_at.timestamp()
+            until = min(until, ends.get(run.id, until))
+            changes[run.owner] += [(start["at"], 1), (max(until, start["at"]), -1)]
+    for owner, of_owner in changes.items():
+        # Ends before starts at the same instant.
+        highest = max(itertools.accumulate(change for _, change in sorted(of_owner)))
+        assert highest <= CAP, f"{owner} had {highest} runs at once"
 
 
 def is_skipped_by_call(run):

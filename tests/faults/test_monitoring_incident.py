@@ -1,14 +1,13 @@
 """One incident with several faults at once, as metrics and alerts show it.
 
 The broker is away, a task fails, an owner has thousands of failing schedules, a worker is killed, a
-row is damaged, and a mail server hangs.
+and a row is damaged.
 
 With ``DYNBEAT_RECORD_INCIDENT=FILE`` the phases last as long as the thresholds of the rules of
 ``examples/monitoring`` need, and the metrics are written to the file, which
 ``tests/acceptance/test_recorded_incident.py`` evaluates.
 """
 
-import json
 import os
 from collections import Counter
 from contextlib import ExitStack
@@ -19,19 +18,19 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from celery_dynbeat import AlertRules, Every, Once
+from celery_dynbeat import Every, Once
 from celery_dynbeat.common.states import UNFINISHED, Status
 from celery_dynbeat.db.alert_models import Alert
 from celery_dynbeat.db.models import Run
 from tests.faults.conftest import QUICK
 from tests.support.applications import execute
 from tests.support.scraping import Recording
-from tests.support.sinks import HttpSink, MailSink, hanging_server, mail_url
+from tests.support.sinks import HttpSink, MailSink
 from tests.support.sites import site
 from tests.support.waiting import holds_for, wait_until
 
 RECORDING = os.environ.get("DYNBEAT_RECORD_INCIDENT")
-CALM, MANY, FRAGILE, UNHEARD = "user:calm", "user:many", "user:fragile", "user:unheard"
+CALM, MANY, FRAGILE = "user:calm", "user:many", "user:fragile"
 FAILING = 1_000 if RECORDING else 5_000
 TICKING = 10
 #: Names of the metrics that the rules of examples/monitoring read.
@@ -44,11 +43,8 @@ RECORDED = frozenset({
     "dynbeat_oldest_due_age_seconds",
     "dynbeat_oldest_pending_run_age_seconds",
     "dynbeat_quarantined_schedules",
-    "dynbeat_runs_ended_total",
-    "dynbeat_runs_lost_total",
+    "dynbeat_lost_runs",
 })  # fmt: skip
-#: A template whose messages a test can count.
-TEMPLATE = "{{ content.to_json() | tojson }}"
 
 
 @dataclass(frozen=True)
@@ -69,35 +65,14 @@ PACE = RECORDABLE if RECORDING else QUICKLY
 
 
 class Receivers:
-    """The servers that get the messages of the targets ``default``, ``mail`` and ``dead``."""
+    """The servers that get the messages."""
 
     def __init__(self, stack):
         self.http = stack.enter_context(HttpSink().serving())
         self.mail = stack.enter_context(MailSink().serving())
-        self._hanging = stack.enter_context(hanging_server())
 
     def urls(self):
-        return {
-            "default": [self.http.url],
-            "mail": [self.mail.url],
-            "dead": [mail_url(self._hanging)],
-        }
-
-    def counts(self):
-        """Return how many alerts of each kind the messages of ``default`` opened and ended."""
-        counted = Counter()
-        for body in self.http.bodies:
-            for group in json.loads(body["message"])["groups"]:
-                counted[group["state"], group["kind"]] += group["count"]
-        return counted
-
-    def mailed(self):
-        """Return the kinds and names of the alerts in the mails."""
-        groups = [
-            group for mail in self.mail.mails for group in json.loads(mail.get_content())["groups"]
-        ]
-        causes = [(group["kind"], cause) for group in groups for cause in group["causes"]]
-        return [(kind, each["name"]) for kind, cause in causes for each in cause["examples"]]
+        return [self.http.url, self.mail.url]
 
 
 @pytest.fixture
@@ -108,22 +83,17 @@ def receivers():
 
 @pytest.fixture
 def incident_site(fault_services, tmp_path, receivers):
-    folder, templates = tmp_path / "site", tmp_path / "templates"
+    folder = tmp_path / "site"
     folder.mkdir()
-    templates.mkdir()
-    (templates / "body.txt.j2").write_text(TEMPLATE)
     settings = {
         **QUICK,
         # The messages of 5,000 runs wait in the queue for longer than a few seconds.
         "dynbeat_resend_after": 60,
         "dynbeat_metrics_port": 0,
         "dynbeat_alert_urls": receivers.urls(),
-        "dynbeat_alert_templates": str(templates),
         "dynbeat_alert_late_after": 10,
-        "dynbeat_alert_delay": 2,
         "dynbeat_alert_interval": 5,
         "dynbeat_alert_timeout": 5,
-        "dynbeat_alert_retry_for": 30,
     }
     urls = {
         "database_url": fault_services.database_url,
@@ -145,8 +115,7 @@ class Incident:
             made.worker(name="calm@test", pool="threads"),
             made.worker("-Q", "many", name="many@test"),
         ]
-        names = ["beat1", "beat2", "fragile", "calm", "many"]
-        for name, process in zip(names, [*self.beats, self._fragile, *self.workers], strict=True):
+        for name, process in zip(["beat1", "beat2"], self.beats, strict=True):
             recording.watch(name, process)
 
     def owner(self, name):
@@ -160,26 +129,16 @@ class Incident:
         self._recording.mark("healthy")
 
     def damage_a_row(self):
-        self.owner(CALM).create(
-            "damaged", task="probe.record", trigger=Every(1), alerts=AlertRules(to="mail")
-        )
+        self.owner(CALM).create("damaged", task="probe.record", trigger=Every(1))
         database = "UPDATE dynbeat_schedule SET trigger_spec = 'P' WHERE name = 'damaged'"
         execute(self._site.dynbeat, database)
 
     def queue_without_a_worker(self):
-        self._create_failing(CALM, ["waits"], queue="nowhere", alerts=AlertRules(late_after=0))
+        self._create_failing(CALM, ["waits"], queue="nowhere")
 
     def fail(self):
-        """Let thousands of schedules of an owner fail, and one whose target hangs."""
-        self._create_failing(
-            MANY,
-            [f"import {number}" for number in range(FAILING)],
-            queue="many",
-            alerts=AlertRules(late_after=0),
-        )
-        self._create_failing(
-            UNHEARD, ["unheard"], queue="many", alerts=AlertRules(to="dead", late_after=0)
-        )
+        """Let thousands of schedules of an owner fail."""
+        self._create_failing(MANY, [f"import {number}" for number in range(FAILING)], queue="many")
         failed = "failed"
         self._wait_for_runs(MANY, failed, FAILING)
         self._stay(PACE.failures)
@@ -205,8 +164,10 @@ class Incident:
         broker_server.freeze()
         self._stay(PACE.outage)
         self._recording.mark("broker away")
+        # The damaged row, and the beats.
+        self.wait_for_alerts("stopped", 2)
         broker_server.thaw()
-        self.wait_for_alerts("late", TICKING, are_open=False)
+        self.wait_for_alerts("stopped", 1, are_open=False)
         self._recording.mark("broker back")
 
     def wait_for_an_old_run(self):
@@ -238,7 +199,7 @@ class Incident:
             every=PACE.interval,
         )
 
-    def _create_failing(self, owner, names, *, queue, alerts):
+    def _create_failing(self, owner, names, *, queue):
         task = "probe.fail"
         trigger = Once(datetime.now(UTC) + timedelta(seconds=2))
         rows = [
@@ -248,7 +209,6 @@ class Incident:
                 "task": task,
                 "trigger": trigger,
                 "queue": queue,
-                "alerts": alerts,
             }
             for name in names
         ]
@@ -280,8 +240,8 @@ class Incident:
 
 
 def stored_alerts(made, *, kind=None, are_open=None):
-    """Return the kind and the unsent part of the alerts of a kind that are open, or not."""
-    statement = select(Alert.kind, Alert.unsent)
+    """Return the kind and what is unreported of the alerts of a kind that are open, or not."""
+    statement = select(Alert.kind, Alert.unreported)
     if kind:
         statement = statement.where(Alert.kind == kind)
     if are_open is not None:
@@ -291,22 +251,19 @@ def stored_alerts(made, *, kind=None, are_open=None):
 
 
 def expect_metrics(made, recording):
-    """Compare the metrics of all processes with the tables."""
+    """Compare the metrics of the beats with the tables."""
     runs = made.all_runs()
     rows = Counter(run.status for run in runs)
     sent = sum(rows.values()) - rows[Status.SKIPPED]
     assert recording.total("dynbeat_runs_dispatched_total") == sent
     assert recording.total("dynbeat_lag_seconds_count") == sent
-    for status in (Status.SUCCEEDED, Status.FAILED):
-        assert recording.total("dynbeat_runs_ended_total", status=status) == rows[status]
-    assert recording.total("dynbeat_runs_lost_total") == rows[Status.LOST] == 1
+    assert rows[Status.LOST] == 1
     skipped = sum(run.fire_count for run in runs if run.status == Status.SKIPPED)
     assert recording.total("dynbeat_runs_skipped_total") == skipped
     assert recording.total("dynbeat_quarantines_total") == 1
     opened = Counter(alert.kind for alert in stored_alerts(made))
-    assert {
-        kind: recording.total("dynbeat_alerts_opened_total", reason=kind) for kind in opened
-    } == opened
+    for kind, number in opened.items():
+        assert recording.total("dynbeat_alerts_opened_total", reason=kind) >= number
 
 
 @pytest.mark.timeout(2_400 if RECORDING else 900)
@@ -324,15 +281,14 @@ def test_alerts_of_an_incident_are_sent_once_and_metrics_fit_the_tables(
         incident.freeze_the_broker(broker_server)
         incident.wait_for_an_old_run()
         incident.end_all_runs()
-        incident.wait_for_alerts("failed", FAILING + 1)
         wait_until(
-            lambda: recording.total("dynbeat_alert_messages_dropped_total") == 1,
-            within=60,
-            message="the message of the server that hangs was not dropped",
+            lambda: len(stored_alerts(incident_site, kind="failing")) >= FAILING + 1,
+            within=180,
+            message="alerts are missing",
             every=PACE.interval,
         )
         wait_until(
-            lambda: all(alert.unsent is None for alert in stored_alerts(incident_site)),
+            lambda: all(alert.unreported is None for alert in stored_alerts(incident_site)),
             within=60,
             message="alerts without a message",
             every=PACE.interval,
@@ -342,10 +298,9 @@ def test_alerts_of_an_incident_are_sent_once_and_metrics_fit_the_tables(
         if RECORDING:
             recording.write(Path(RECORDING), names=RECORDED)
 
-    counts = receivers.counts()
-    assert counts["opened", "failed"] == FAILING
-    assert counts["opened", "lost"] == 1
-    assert counts["opened", "late"] == counts["recovered", "late"] == TICKING
-    assert receivers.mailed() == [("quarantined", "damaged")]
-    # The 5,000 are few messages.
-    assert len(receivers.http.bodies) <= 20
+    # The 5,000 are few messages, and each URL got them.
+    assert 0 < len(receivers.http.bodies) <= 30
+    titles = " ".join(body["title"] for body in receivers.http.bodies)
+    assert f"{FAILING:,}" in titles or "schedules failed" in titles
+    assert "a beat cannot send runs" in titles
+    assert len(receivers.mail.mails) == len(receivers.http.bodies)

@@ -22,7 +22,7 @@ MEGABYTE = 1_000_000
 DAMAGES = {
     "text": ("trigger_spec = 'never on sunday'", "never on sunday"),
     "long-text": (f"trigger_spec = REPEAT('x', {MEGABYTE // 20})", "characters"),
-    "zone": ("trigger_kind = 'cron', trigger_spec = '* * * * *', timezone = 'Mars/Base'", "Mars"),
+    "zone": ("trigger_kind = 'cron', trigger_spec = '* * * * *', timezone = 'no zone'", "no zone"),
     "kind": ("trigger_kind = 'moon'", "moon"),
     "args": (f"args = '[{'1' * 5_000}]'", "args has too many digits"),
     "serializer": ('options = \'{"serializer": "clay-tablet"}\'', "clay-tablet"),

@@ -15,6 +15,7 @@ from celery_dynbeat.store.schedules import due
 from celery_dynbeat.testing import ManualBeat
 from celery_dynbeat.triggers import base
 from tests.support.applications import MINUTELY, START, application, execute
+from tests.support.suites import one_database
 from tests.support.worker_stub import WorkerStub
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
@@ -97,6 +98,7 @@ def test_a_row_of_an_unknown_kind_does_not_change_how_long_beat_sleeps(dynbeat, 
     assert beat.tick() == 3 * SECOND
 
 
+@one_database
 def test_the_next_versions_beat_sends_the_runs_that_an_older_beat_skipped(
     dynbeat, mine, clock, beat, next_version
 ):
@@ -132,6 +134,7 @@ def test_an_unplanned_row_of_an_unknown_kind_waits_for_the_next_versions_beat(
     assert dynbeat.schedules.for_owner("").get("next").next_run_at > clock.now()
 
 
+@one_database
 def test_the_log_names_a_row_of_an_unknown_kind_once(dynbeat, mine, clock, beat, caplog):
     mine.create("next", task="t", trigger=MINUTELY)
     execute(dynbeat, TO_THE_NEXT_KIND)
@@ -144,6 +147,7 @@ def test_the_log_names_a_row_of_an_unknown_kind_once(dynbeat, mine, clock, beat,
     assert [record.event for record in warnings] == ["trigger_unsupported"]
 
 
+@one_database
 def test_a_row_of_an_unknown_kind_can_be_read_paused_repaired_and_deleted(
     dynbeat, mine, clock, beat
 ):
@@ -164,6 +168,7 @@ def test_a_row_of_an_unknown_kind_can_be_read_paused_repaired_and_deleted(
     assert [run.name for run in beat.publisher.sent] == ["next-2"]
 
 
+@one_database
 def test_a_backfill_of_an_unknown_kind_waits_for_the_next_versions_beat(
     dynbeat, mine, clock, beat, next_version
 ):

@@ -1,7 +1,10 @@
 """Workers that are killed while they execute runs: how and when the runs' status changes."""
 
+import os
+import signal
 from datetime import UTC, datetime
 
+import psutil
 import pytest
 from sqlalchemy import make_url
 
@@ -15,6 +18,7 @@ from tests.support.waiting import wait_until
 
 ANY_POOL = pytest.mark.parametrize("pool", POOLS)
 NOTED = "redelivered while it is running"
+REFUSED = " refused: "
 #: Runs that end while others are held.
 BYSTANDERS = 20
 
@@ -38,7 +42,7 @@ def test_runs_of_a_killed_worker_are_lost_soon_after_the_node_timeout(
 ):
     number = POOLS[pool]
     # A solo worker sends its acknowledgement to RabbitMQ after its task. So RabbitMQ redelivers the
-    # message, and the run starts a new attempt.
+    # message, and the guard refuses it.
     redelivered = (pool, combination.broker) == ("solo", "rabbitmq")
     fault_site.beat()
     killed = fault_site.worker(pool=pool, name="killed@test")
@@ -54,17 +58,81 @@ def test_runs_of_a_killed_worker_are_lost_soon_after_the_node_timeout(
     wait_until(lambda: fault_site.count_runs(Run.status == Status.LOST) == number, within=30)
     fault_site.worker(pool=pool, name="other@test")
 
-    ends = {"succeeded": number} if redelivered else {"lost": number}
     verify_statuses(
-        workload, f"kill -9 of worker ({pool})", expected=ends, starts=number * (1 + redelivered)
+        workload, f"kill -9 of worker ({pool})", expected={"lost": number}, starts=number
     )
-    if redelivered:
-        return
     ratios = [(run.finished_at - at).total_seconds() / 3 for run in fault_site.all_runs()]
     text = f"from {min(ratios):.2f} to {max(ratios):.2f} of dynbeat_node_timeout after the kill"
     record_property(SUMMARY_PROPERTY, f"kill -9 of worker ({pool}): lost {text}")
     # The last heartbeat is up to a third of the timeout older than the kill.
     assert min(ratios) > 0.6
+
+
+def start_unacknowledged(fault_site, workload, worker, number):
+    """Start ``number`` runs whose messages the main process of ``worker`` never acknowledges.
+
+    The worker has a pool of ``number`` processes. The main process is stopped when this returns.
+    Return the gate that lets the runs end.
+    """
+    gate = fault_site.gate("unacknowledged")
+    main = psutil.Process(worker.pid)
+    pool = main.children()
+    assert len(pool) == number
+    for process in pool:
+        process.suspend()
+    workload.create_one_offs(number, first_in=0.5, task="probe.hold", kwargs={"gate": str(gate)})
+    worker.wait_for_log("received", times=number)
+    # Its event loop has given the messages to the pool.
+    assert fault_site.app.control.ping(destination=["killed@test"], timeout=10)
+    main.suspend()
+    for process in pool:
+        process.resume()
+    workload.wait_for_starts(number)
+    return gate
+
+
+def kill_before_the_acknowledgement(fault_site, workload, *, orphans):
+    number = 8
+    fault_site.beat()
+    killed = fault_site.worker("-c", str(number), name="killed@test").wait_for_log("ready.")
+    gate = start_unacknowledged(fault_site, workload, killed, number)
+
+    if orphans:
+        os.kill(killed.pid, signal.SIGKILL)
+    else:
+        killed.kill()
+    other = fault_site.worker(name="other@test")
+    other.wait_for_log(REFUSED, times=number)
+    wait_until(lambda: fault_site.count_runs(Run.status == Status.LOST) == number, within=30)
+    gate.touch()
+
+    left = "the pool survives" if orphans else "the pool too"
+    verify_statuses(
+        workload,
+        f"kill -9 of a main process before it acknowledges, {left}",
+        expected={"lost": number},
+        starts=number,
+    )
+
+
+KILLED_POOL = pytest.mark.parametrize("orphans", [False, True], ids=["pool-killed", "orphans"])
+
+
+@KILLED_POOL
+@pytest.mark.combination(broker="rabbitmq")
+def test_no_run_that_rabbitmq_redelivers_unacknowledged_starts_again(fault_site, workload, orphans):
+    kill_before_the_acknowledgement(fault_site, workload, orphans=orphans)
+
+
+@KILLED_POOL
+@pytest.mark.combination(broker="redis")
+def test_no_run_that_redis_redelivers_unacknowledged_starts_again(fault_site, workload, orphans):
+    fault_site.config["broker_transport_options"] = {
+        "visibility_timeout": 2,
+        "unacked_restore_interval": 1,
+        "unacked_restore_throttle": 1,
+    }
+    kill_before_the_acknowledgement(fault_site, workload, orphans=orphans)
 
 
 @ANY_POOL

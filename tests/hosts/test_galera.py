@@ -103,19 +103,6 @@ def test_a_failover_behind_a_proxy_loses_and_duplicates_no_run(
     # The server is a spare now. Not asserted: on a busy machine the check of another may fail, too.
     workload.create_one_offs(20)
     workload.verify(f"Galera server: well again after {kind}")
-    wait_until(lambda: "several_servers" not in warning_codes(site), within=2 * NODE_TIMEOUT)
-    assert len({node.server for node in site.nodes("beat")}) == 1
-
-
-def test_status_warns_of_processes_on_two_servers(servers, url_of, site_on):
-    one, two = url_of(servers[0]), url_of(servers[1])
-    site = site_on(one)
-    start_processes(site, [one])
-    wait_until(lambda: warning_codes(site) == [], within=20)
-
-    site.worker(name="w2@test", pool="threads", **at(site, two)).wait_for_log("ready.")
-
-    wait_until(lambda: warning_codes(site) == ["several_servers"], within=20)
 
 
 def dynbeat_on(url, **settings):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import NullPool, create_engine, event, inspect, text
+from sqlalchemy import NullPool, create_engine, event, inspect, make_url, text
 from sqlalchemy.exc import DBAPIError
 
 from celery_dynbeat import SchemaError
@@ -18,12 +18,13 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.empty_database
 
+_NAME = "concat('dynbeat_schema.', substr(sha2(database(), 256), 1, 32))"
 LOCK = {
     "postgresql": "SELECT pg_try_advisory_xact_lock(hashtext('dynbeat_schema'))",
-    "mysql": "SELECT get_lock('dynbeat_schema', 0)",
+    "mysql": f"SELECT get_lock({_NAME}, 0)",
     "sqlite": "BEGIN IMMEDIATE",
 }
-UNLOCK = {"mysql": "SELECT release_lock('dynbeat_schema')"}
+UNLOCK = {"mysql": f"SELECT release_lock({_NAME})"}
 SHORT = timedelta(seconds=0.2)
 
 
@@ -67,6 +68,22 @@ def test_no_upgrade_runs_while_another_process_holds_the_lock(server_url):
     assert tables(database) == []
     assert schema.upgrade(database, lock_wait=SHORT)
     database.dispose()
+
+
+def test_an_upgrade_of_another_database_on_the_server_does_not_wait(server_url):
+    url = make_url(server_url)
+    other = f"{url.database}_b"
+    admin = create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {other}"))
+    database = Database(url.set(database=other).render_as_string(hide_password=False))
+    try:
+        with lock_held(server_url):
+            assert schema.upgrade(database, lock_wait=SHORT)
+    finally:
+        database.dispose()
+        with admin.connect() as connection:
+            connection.execute(text(f"DROP DATABASE {other}"))
 
 
 def test_no_upgrade_of_sqlite_runs_without_the_write_lock(sqlite_url):

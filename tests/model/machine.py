@@ -103,6 +103,9 @@ def _changed(world: World, field: int, value: object) -> World:
 class Machine:
     """The moves of a world; ``late``: messages are acknowledged at the end of the task.
 
+    Otherwise the main process acknowledges them after their pool process may have started them. So
+    the broker redelivers the message of a started run in both cases.
+
     ``policy``: the schedule has a retry policy. Its retries and Celery's use up the same budget.
     """
 
@@ -217,13 +220,11 @@ class Machine:
             taken = self._taken(world, message)
             yield from self._fault(f"broker loses {message}", taken)
             if not self.late and not message.redelivered:
-                # A lost connection marks all messages that a worker has prefetched. Celery alone
-                # would execute each of them.
+                # A lost connection marks all messages that a worker has prefetched.
                 again = self._queue(taken, message._replace(redelivered=True))
-                again = self._cause(again, message.fire)
                 yield from self._fault(f"broker redelivers {message}", again)
         for worker in world.workers:
-            if worker.job is not None and self.late:
+            if worker.job is not None:
                 again = self._queue(world, worker.job.message._replace(redelivered=True))
                 yield from self._fault("broker redelivers", again)
 
@@ -275,9 +276,12 @@ class Machine:
             slow = self._set(caused, index, worker._replace(has_heartbeat=False, job=doubted))
             yield from self._fault(f"w{index} is slow", slow)
         dead = self._set(caused, index, Worker(alive=False, has_heartbeat=worker.has_heartbeat))
-        if job is not None and self.late:
+        if job is None or not self.late:
+            yield from self._fault(f"w{index} dies", dead)
+        if job is not None:
+            # Without acks_late, the main process dies before it acknowledges the message.
             dead = self._queue(dead, job.message._replace(redelivered=True))
-        yield from self._fault(f"w{index} dies", dead)
+            yield from self._fault(f"w{index} dies, the message is requeued", dead)
         if job is not None and job.state == "running":
             yield from self._process_dies(world, index, worker, job)
 
@@ -293,9 +297,8 @@ class Machine:
         caused = self._dead_or_silent(world, fire)
         caused = self._set(caused, index, worker._replace(job=None))
         yield from self._fault(f"{name}, unreported", caused)
-        if self.late:
-            again = self._queue(caused, job.message._replace(redelivered=True))
-            yield from self._fault(f"{name}, the message is requeued", again)
+        again = self._queue(caused, job.message._replace(redelivered=True))
+        yield from self._fault(f"{name}, the message is requeued", again)
         stored = worker._replace(job=None, stored=(fire, job.attempt))
         yield from self._fault(
             f"{name} after its result is stored", self._set(world, index, stored)
@@ -343,9 +346,7 @@ class Machine:
             world = self._excused(world, message, row.attempt)
             decided = self._excused(decided, message, row.attempt)
             self._check_start(world, index, fire, decision.attempt)
-            # The broker never redelivers an acknowledged message.
-            held = message if self.late else Message(fire, 0, message.retries)
-            job = Job(held, decision.attempt)
+            job = Job(message, decision.attempt)
             worker = world.workers[index]._replace(job=job)
             started = self._row(decided, fire, after._replace(fresh=not worker.has_heartbeat))
             yield Move(name, True, self._set(self._cause(started, fire, -1), index, worker))
@@ -360,7 +361,7 @@ class Machine:
     def _defer(self, world: World, index: int, message: Message, why: str) -> Iterator[Move]:
         if not world.faults:
             return
-        copy = message._replace(redelivered=self.late)
+        copy = message._replace(redelivered=True)
         yield from self._fault(f"w{index} defers {message}: {why}", self._queue(world, copy))
 
     def _undone(self, world: World, index: int) -> World:
@@ -407,8 +408,7 @@ class Machine:
                 yield Move(f"w{index} recycles its pool process", False, recycled)
             status = Status.RETRYING if job.state == "retried" else Status.SUCCEEDED
             yield Move(f"w{index} writes {status}", True, self._ended(world, index, status))
-        if self.late:
-            yield from self._receive_own_message(world, index, job)
+        yield from self._receive_own_message(world, index, job)
 
     def _receive_own_message(self, world: World, index: int, job: Job) -> Iterator[Move]:
         """Deliver the message of an attempt to the worker that executes it, in another thread."""

@@ -72,7 +72,7 @@ class Plan(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A message in the broker. With ``acks_late``, a deferred copy counts as redelivered."""
+    """A message in the broker. A deferred copy counts as redelivered."""
 
     fire: int
     expected_attempt: int
@@ -152,7 +152,7 @@ class Steps:
     def sweep(self, plan: Plan, row: Row) -> tuple[Row, Message | None]:
         """Sweep the row; return it, and its message if it is to be sent."""
         with self._loaded(plan, row) as session:
-            _, taken = take_overdue(session, now=NOW, settings=self._context.settings)
+            taken = take_overdue(session, now=NOW, settings=self._context.settings).outgoing
             message = Message(0, taken[0].attempt, taken[0].retries) if taken else None
             return self._read(session), message
 

@@ -2,7 +2,7 @@
 
 A fault is a crash of a beat or a worker, a commit whose reply is lost, an unreachable database, a
 lost or redelivered message, or a worker that is silent for a time. ``DYNBEAT_FAULTS=all`` checks
-histories with more faults.
+histories with more faults, and each history with each policy.
 """
 
 import itertools
@@ -21,14 +21,19 @@ from tests.support.combinations import FAULTS_VARIABLE
 from tests.support.fault_summary import SUMMARY_PROPERTY
 
 ALL = os.environ.get(FAULTS_VARIABLE) == "all"
+ESSENTIAL = os.environ.get(FAULTS_VARIABLE) == "essential"
 #: ``on_lost``, and whether messages are acknowledged late.
 EXTREMES = [("record", False), ("rerun", True)]
 OTHERS = [("record", True), ("rerun", False)]
 
 
-def long(*policies):
-    """Mark policies whose histories take a minute each as ``long``."""
-    return [pytest.param(*policy, marks=pytest.mark.long) for policy in policies]
+def long(*policies, others=()):
+    """Mark policies whose histories take a minute each as ``long``.
+
+    The others are no essential ones: each value of them is that of another policy of the test.
+    """
+    chosen = policies if ESSENTIAL else (*policies, *others)
+    return [pytest.param(*policy, marks=pytest.mark.long) for policy in chosen]
 
 
 @pytest.fixture
@@ -51,7 +56,7 @@ def check(record_property):
     return check
 
 
-@pytest.mark.parametrize(("on_lost", "late"), [EXTREMES[0], *long(EXTREMES[1], *OTHERS)])
+@pytest.mark.parametrize(("on_lost", "late"), [EXTREMES[0], *long(EXTREMES[1], others=OTHERS)])
 @pytest.mark.timeout(1800)
 def test_two_fire_times_with_a_fault(check, request, sqlite_url, late, on_lost):
     results = check(sqlite_url, fires=2, late=late, faults=1, on_lost=on_lost)
@@ -66,13 +71,13 @@ def test_two_fire_times_with_a_fault(check, request, sqlite_url, late, on_lost):
             assert Steps(dynbeat, clock).repeat(results) == []
 
 
-@pytest.mark.parametrize(("on_lost", "late"), [EXTREMES[0], *long(EXTREMES[1], *OTHERS)])
+@pytest.mark.parametrize(("on_lost", "late"), [EXTREMES[0], *long(EXTREMES[1], others=OTHERS)])
 @pytest.mark.timeout(1800)
 def test_one_fire_time_with_two_faults(check, sqlite_url, late, on_lost):
     check(sqlite_url, fires=1, late=late, faults=2, on_lost=on_lost)
 
 
-@pytest.mark.parametrize(("on_lost", "late"), [*OTHERS, *long(*EXTREMES)])
+@pytest.mark.parametrize(("on_lost", "late"), [*OTHERS, *long(others=EXTREMES)])
 @pytest.mark.timeout(1800)
 def test_one_fire_time_with_a_retry(check, sqlite_url, late, on_lost):
     # With redelivered messages, two faults make more worlds than fit into memory.
@@ -80,7 +85,7 @@ def test_one_fire_time_with_a_retry(check, sqlite_url, late, on_lost):
     check(sqlite_url, fires=1, late=late, faults=faults, retries=1, on_lost=on_lost)
 
 
-@pytest.mark.parametrize(("on_lost", "late"), [*OTHERS, *long(*EXTREMES)])
+@pytest.mark.parametrize(("on_lost", "late"), [*OTHERS, *long(others=EXTREMES)])
 @pytest.mark.timeout(1800)
 def test_one_fire_time_with_a_retry_policy(check, request, sqlite_url, late, on_lost):
     results = check(

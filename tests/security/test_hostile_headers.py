@@ -18,7 +18,7 @@ NODE = "w1@test"
 MAX_LINE = 2_000
 NAMES = sorted(value for name, value in vars(broker).items() if name.startswith("HEADER_"))
 #: Headers that the guard reads, and those that become attributes of the request.
-HEADERS = sorted({*NAMES, "headers", "retries", "traceparent"} - {broker.HEADER_RUN_ID})
+HEADERS = sorted({*NAMES, "headers", "retries"} - {broker.HEADER_RUN_ID})
 VALUES = [
     *(None, True, False, 0, -1, 1, 2, 2**31 - 1, 2**31, 2**63, 2**70, -(2**70), 0.5, 1e308),
     *("", "1", "0", "x" * 1_000_000, "\x00", "\ud800", "a\nb", "9999-99-99", "2026-01-01"),

@@ -226,7 +226,7 @@ def test_any_cursor_is_accepted_or_rejected(postgresql_url):
 SQL_VALUES = {
     "trigger_spec": [*INJECTIONS, "x" * 60_000, "[" * 6_000, "PT0S", "R5/2026/PT1M"],
     "trigger_kind": ["any_of", "excluding", "solar", "rrule"],
-    "timezone": ["../../etc/passwd", "/etc/passwd", "UTC\n", "Mars/Olympus", ""],
+    "timezone": ["../../etc/passwd", "/etc/passwd", "UTC\n", ""],
 }
 
 

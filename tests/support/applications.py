@@ -6,9 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from celery import Celery
-from sqlalchemy import Engine, bindparam, text
-from sqlalchemy.ext.asyncio import AsyncEngine
-from sqlalchemy.pool import NullPool
+from sqlalchemy import Engine, bindparam, make_url, text
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from celery_dynbeat import AsyncDynbeat, Dynbeat, Every, FireTime
 from celery_dynbeat.common.clock import Clock
@@ -50,19 +49,34 @@ async def async_application(
     url: str,
     *,
     clock: Clock | None = None,
-    engine: AsyncEngine | None = None,
     **settings: Any,
 ) -> AsyncIterator[AsyncDynbeat]:
     """Yield the AsyncDynbeat of a new application. At the end, no connection may be in use."""
     with application(url, clock=clock, **settings) as dynbeat:
-        made = AsyncDynbeat(dynbeat.app, clock=clock or FrozenClock(START), engine=engine)
+        made = AsyncDynbeat(dynbeat.app, clock=clock or FrozenClock(START))
         try:
             yield made
         finally:
             pool: Any = made.context.database.engine.pool
             await made.dispose()
-        # SQLAlchemy 2.0 has a NullPool for the asynchronous driver of SQLite.
-        assert isinstance(pool, NullPool) or pool.checkedout() == 0
+        assert pool.checkedout() == 0
+
+
+#: The asynchronous drivers of an application, for its own AsyncEngine.
+_ASYNC_DRIVERS = {"postgresql": "psycopg", "mysql": "aiomysql", "sqlite": "aiosqlite"}
+
+
+@contextlib.asynccontextmanager
+async def async_engine(url: str) -> AsyncIterator[AsyncEngine]:
+    """Yield an AsyncEngine of the application for a database, and close it at the end."""
+    parsed = make_url(url)
+    backend = "mysql" if parsed.get_backend_name() == "mariadb" else parsed.get_backend_name()
+    parsed = parsed.set(drivername=f"{backend}+{_ASYNC_DRIVERS[backend]}")
+    engine = create_async_engine(parsed.difference_update_query(["read_timeout", "write_timeout"]))
+    try:
+        yield engine
+    finally:
+        await engine.dispose()
 
 
 def instants(fire_times: Iterable[FireTime]) -> list[datetime]:

@@ -140,7 +140,13 @@ def seen(dynbeat: Dynbeat) -> dict[str, Any]:
     found["tied"] = ids_on_pages(root, f"{runs}?q=tied")
     found["hostile"] = [
         root.get(f"{url}{query}").status_code
-        for query in ("?q=%00", "?error__contains=x", f"?q={'x' * 300}", f"{10**30}/change/")
+        for query in (
+            "?q=%00",
+            "?q=a%07b",
+            "?error__contains=x",
+            f"?q={'x' * 300}",
+            f"{10**30}/change/",
+        )
     ] + [root.get(f"{runs}no-uuid/change/").status_code]
     keys = [each.pk for each in Schedule.objects.filter(owner="user:1")[:3]]
 

@@ -12,23 +12,25 @@ from celery_dynbeat.store import runs
 from celery_dynbeat.store.runs import attempts
 
 
-def start(dynbeat: Dynbeat, run_id: str) -> bool:
-    """Start the first attempt of a run; return False if the guard refuses it."""
-    first = attempts.AttemptStart(run_id=run_id, expected_attempt=0, retries=0, worker="w", pid=1)
+def start(dynbeat: Dynbeat, run_id: str, *, after: int = 0) -> bool:
+    """Start the attempt ``after`` another one; return False if the guard refuses it."""
+    first = attempts.AttemptStart(
+        run_id=run_id, expected_attempt=after, retries=after, worker="w", pid=1
+    )
     now = dynbeat.context.clock.now()
     return bool(
         dynbeat.context.database.run(lambda session: attempts.start(session, first, now=now))
     )
 
 
-def end(dynbeat: Dynbeat, run_id: str, status: str) -> None:
-    """End the first attempt of a started run, or revoke or expire it."""
+def end(dynbeat: Dynbeat, run_id: str, status: str, *, attempt: int = 1) -> None:
+    """End an attempt of a started run, or revoke or expire it."""
     now = dynbeat.context.clock.now()
 
     def work(session: Any) -> None:
         if status in {Status.SUCCEEDED, Status.FAILED, Status.REVOKED}:
             attempt_end = attempts.AttemptEnd(
-                run_id=run_id, attempt=1, worker="w", status=Status(status), at=now
+                run_id=run_id, attempt=attempt, worker="w", status=Status(status), at=now
             )
             attempts.finish(session, attempt_end)
         else:

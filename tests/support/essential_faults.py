@@ -29,6 +29,8 @@ ESSENTIAL = (
     "locked_rows_delay_no_other_run",
     "pool_process_is_killed_has_failed[postgresql-redis-hold]",
     "are_lost_soon_after_the_node_timeout[postgresql-redis-prefork]",
+    "rabbitmq_redelivers_unacknowledged_starts_again[postgresql-rabbitmq-pool-killed]",
+    "redis_redelivers_unacknowledged_starts_again[postgresql-redis-orphans]",
     "idempotent_runs_of_a_killed_worker_start_once_more[postgresql-redis-prefork]",
     "rabbitmq_redelivers_at_once_start_again_only_after_the_node_timeout[postgresql-rabbitmq-prefork]",
     "whose_message_goes_to_another_worker_starts_again_on_redis",

@@ -1,11 +1,12 @@
 """The body of a worker in this process: Celery's tracer with the guard and the recorder."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
+from celery.app.task import Task
 from celery.app.trace import build_tracer
 from sqlalchemy import Engine, event
 
@@ -55,14 +56,25 @@ class ExecutingWorker:
         self.beat, self.node = ManualBeat(dynbeat), WorkerStub(dynbeat)
         self.outcomes = OutcomeSignals(self.context, self.node.name)
         self.ends: list[Any] = []
+        self.starts = 0
+        #: Called after the body, as a slow hook or result backend.
+        self.on_success: Callable[[], object] = lambda: None
 
-        @dynbeat.app.task(name="t", bind=True, shared=False, ignore_result=True)  # type: ignore[untyped-decorator]
+        class WithHook(Task):  # type: ignore[misc]
+            def on_success(_, *__: object) -> None:  # noqa: N805 - self is the worker
+                self.on_success()
+
+        @dynbeat.app.task(  # type: ignore[untyped-decorator]
+            name="t", bind=True, base=WithHook, shared=False, ignore_result=True, acks_late=True
+        )
         def task(bound: Any) -> None:
+            self.starts += 1
             end = self.ends.pop(0)
             if end is not None:
                 raise bound.retry(countdown=0) if end == "retry" else end
 
-        TaskGuard(self.context, self.node.name, self.outcomes).wrap(task)
+        self.guard = TaskGuard(self.context, self.node.name, self.outcomes)
+        self.guard.wrap(task)
         self.trace = build_tracer("t", task, app=dynbeat.app)
 
     def create(self, **options: Any) -> None:
@@ -86,7 +98,7 @@ class ExecutingWorker:
             self.consume(run, end)
         return counted
 
-    def consume(self, run: Any, end: Any = None) -> None:
+    def consume(self, run: Any, end: Any = None, *, redelivered: bool = False) -> None:
         """Execute the message of a run. ``end`` is that of ``execute``."""
         self.ends = [end]
         headers = run_headers(run, sent_at=self.clock.now())
@@ -95,7 +107,11 @@ class ExecutingWorker:
             "headers": headers,
             "id": run.run_id,
             "retries": run.retries,
-            "delivery_info": {"exchange": "", "routing_key": "celery"},
+            "delivery_info": {
+                "exchange": "",
+                "routing_key": "celery",
+                "redelivered": redelivered,
+            },
         }
         self.trace(run.run_id, [], {}, request)
 

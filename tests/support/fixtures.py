@@ -20,7 +20,6 @@ import pytest
 import redis
 from kombu.transport import memory
 
-from celery_dynbeat.common import events
 from tests.support import templates
 from tests.support.database_pools import MariaDBPool, PostgreSQLPool
 from tests.support.databases import (
@@ -71,12 +70,6 @@ def started(stack: ExitStack, kind: type[S]) -> S:
 def empty_memory_broker() -> None:
     """Delete the messages of earlier tests: ``memory://`` is one broker for the whole process."""
     memory.Channel.queues.clear()
-
-
-@pytest.fixture(autouse=True)
-def unnamed_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget the beat or worker that an earlier test ran in this process: log records name it."""
-    monkeypatch.setattr(events, "_named", None)
 
 
 def given_or_started(variable: str, kind: type[S]) -> Iterator[GivenServer | S]:

@@ -17,8 +17,8 @@ OWNERS = 7
 
 
 def of_row(row: Mapping[str, Any]) -> str:
-    """Return the owner of a line of a crontab."""
-    return f"user:{row['line'] % OWNERS}"
+    """Return the owner of a row."""
+    return f"user:{row['id'] % OWNERS}"
 
 
 def _kill_in(batch: int) -> None:

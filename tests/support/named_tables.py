@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import AlertRules, AsyncDynbeat, Cron, Dynbeat, Every, Once
+from celery_dynbeat import AsyncDynbeat, Cron, Dynbeat, Every, Once
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START, application
 
@@ -36,7 +36,7 @@ def results(dynbeat: Dynbeat) -> Iterator[Any]:
     mine.set_timezone("Asia/Seoul")
     for i in range(5):
         mine.create(f"n{i}", task="ok", trigger=Every(60 * (i + 1)))
-    mine.create("fails", task="fails", trigger=Every(60), alerts=AlertRules(after_failures=1))
+    mine.create("fails", task="fails", trigger=Every(60))
     mine.create("once", task="ok", trigger=Once(START + timedelta(minutes=2)), tags=["a"])
     mine.create("daily", task="ok", trigger=Cron("0 9 * * *"), overlap="buffer_one")
     mine.pause("n4")

@@ -6,8 +6,11 @@
 
 import json
 import os
+import random
 import signal
 import sys
+import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -77,16 +80,13 @@ def record(self: Task, *args: Any, **kwargs: Any) -> str:
     return "recorded"
 
 
-@app.task(bind=True, name="probe.notice")
-def notice(self: Task, **kwargs: Any) -> None:
-    """Log a notice to an owner."""
-    event_log.write("notice", run_id=self.request.id, **kwargs)
-
-
-def recipient_of(owner: str) -> list[str] | str | None:
-    """Return who gets the notices of an owner."""
-    recipients: dict[str, list[str] | str] = config["probe_recipients"]
-    return recipients.get(owner)
+@app.task(bind=True, name="probe.last")
+def last(self: Task, *args: Any) -> None:
+    """Run for up to a second, and log the end."""
+    del args
+    _started(self)
+    time.sleep(random.random())  # noqa: S311 - not a secret
+    event_log.write("ended", run_id=self.request.id)
 
 
 @app.task(bind=True, name="probe.log")
@@ -154,6 +154,17 @@ def skip(self: Task) -> None:
     note("0 of 2")
     reason = "the account is closed"
     raise SkipRun(reason)
+
+
+# acks_late, and a class that retries any exception: neither repeats the run before its time.
+@app.task(bind=True, name="probe.postpone", acks_late=True, autoretry_for=(Exception,))
+def postpone(self: Task, *, seconds: float) -> None:
+    """Postpone the run at its first start."""
+    _started(self)
+    run = current_run()
+    assert run is not None
+    if run.attempt == 1:
+        run.postpone(until=timedelta(seconds=seconds))
 
 
 # acks_late: a message that is acknowledged before the start cannot be rejected.

@@ -24,8 +24,7 @@ TRIGGERS = st.sampled_from(
 )
 TEXTS = st.text(st.characters(blacklist_categories=["Cc", "Cs"]), max_size=20)
 NAMES = TEXTS.map(str.strip).filter(bool)
-#: A name that ends with "/" is a group of owners.
-OWNERS = st.just("") | NAMES.filter(lambda name: not name.endswith("/"))
+OWNERS = st.just("") | NAMES
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | TEXTS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
@@ -56,15 +55,7 @@ FIELDS = st.fixed_dictionaries(
         ),
         "description": TEXTS,
         "tags": st.lists(NAMES, max_size=3),
-        "alerts": st.fixed_dictionaries(
-            {},
-            optional={
-                "after_failures": st.integers(0, 1_000),
-                "lost": st.booleans(),
-                "late_after": st.floats(0, 10**6),
-                "silent_after": st.integers(0, 10**6),
-            },
-        ),
+        "finish_within": st.integers(1, 10**6),
         "enabled": st.booleans(),
     },
 )

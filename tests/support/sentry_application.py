@@ -1,8 +1,7 @@
-"""An application with Sentry's integration; prints its check-ins. It patches Celery for good."""
+"""An application with Sentry and the recipe; prints its check-ins. It patches Celery for good."""
 
 import json
 import sys
-import threading
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +16,7 @@ from celery_dynbeat import Dynbeat, Every
 from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.signals import RunRefused, run_refused
 from celery_dynbeat.testing import ManualBeat
+from tests.support.sentry_recipe import monitor
 from tests.support.waiting import wait_until
 
 #: Two of each monitored run: at its start and at its end. The lost run has no start here.
@@ -30,17 +30,12 @@ class RecordingTransport(Transport):
 
     def capture_envelope(self, envelope: Envelope) -> None:
         """Record the check-ins of ``envelope``."""
-        thread = threading.current_thread().name
-        check_ins.extend(
-            {**(item.payload.json or {}), "thread": thread}
-            for item in envelope
-            if item.type == "check_in"
-        )
+        check_ins.extend(item.payload.json or {} for item in envelope if item.type == "check_in")
 
 
 app = Celery("sentry", broker="memory://")
 app.conf.dynbeat_database_url = sys.argv[1]
-app.conf.dynbeat_sentry_monitors = ["nightly *"]
+monitor(*(f"nightly-{end}" for end in ("ok", "fail", "retry", "twice", "lost", "user")))
 
 
 @app.task(bind=True, name="t", max_retries=1)  # type: ignore[untyped-decorator]
@@ -67,8 +62,8 @@ def execute(dynbeat: Dynbeat, statement: str) -> None:
 def send_twice(dynbeat: Dynbeat, beat: ManualBeat[Publisher]) -> str:
     """Return the id of a run of which the broker has two messages."""
     schedules = dynbeat.schedules.for_owner("")
-    schedules.create("nightly twice", task="t", args=["ok"], trigger=Every(timedelta(hours=1)))
-    run_id = schedules.run_now("nightly twice").id
+    schedules.create("nightly-twice", task="t", args=["ok"], trigger=Every(timedelta(hours=1)))
+    run_id = schedules.run_now("nightly-twice").id
     beat.tick()
     execute(dynbeat, f"UPDATE dynbeat_run SET overdue_at = created_at WHERE id = '{run_id}'")
     beat.tick()
@@ -78,8 +73,8 @@ def send_twice(dynbeat: Dynbeat, beat: ManualBeat[Publisher]) -> str:
 def lose(dynbeat: Dynbeat, publisher: Publisher) -> str:
     """Return the id of a run whose worker is dead."""
     schedules = dynbeat.schedules.for_owner("")
-    schedules.create("nightly lost", task="t", args=["ok"], trigger=Every(timedelta(hours=1)))
-    run_id = schedules.run_now("nightly lost").id
+    schedules.create("nightly-lost", task="t", args=["ok"], trigger=Every(timedelta(hours=1)))
+    run_id = schedules.run_now("nightly-lost").id
     execute(
         dynbeat,
         "UPDATE dynbeat_run SET status = 'running', attempt = 1, worker = 'dead@host',"
@@ -102,14 +97,14 @@ def main() -> None:
     dynbeat.context.prepare()
     publisher = Publisher(app, now=dynbeat.context.clock.now)
     beat = ManualBeat(dynbeat, publisher, any_database=True)
-    runs = {"nightly twice": send_twice(dynbeat, beat)}
+    runs = {"nightly-twice": send_twice(dynbeat, beat)}
     with start_worker(app, perform_ping_check=False):
         for owner, name, end in (
-            ("", "nightly ok", "ok"),
-            ("", "nightly fail", "fail"),
-            ("", "nightly retry", "retry"),
+            ("", "nightly-ok", "ok"),
+            ("", "nightly-fail", "fail"),
+            ("", "nightly-retry", "retry"),
             ("", "other", "ok"),
-            ("user:1", "nightly user", "ok"),
+            ("user:1", "nightly-user", "ok"),
         ):
             schedules = dynbeat.schedules.for_owner(owner)
             schedules.create(name, task="t", args=[end], trigger=Every(timedelta(hours=1)))
@@ -119,8 +114,8 @@ def main() -> None:
                 lambda: schedules.runs(name, status=("succeeded", "failed")),  # noqa: B023 - called here
                 within=15,
             )
-        runs["nightly lost"] = lose(dynbeat, publisher)
-        wait_until(lambda: refused == [runs["nightly twice"]], within=15)
+        runs["nightly-lost"] = lose(dynbeat, publisher)
+        wait_until(lambda: refused == [runs["nightly-twice"]], within=15)
         # A check-in follows the write of the outcome.
         wait_until(lambda: len(check_ins) >= MONITORED_CHECK_INS, within=15)
     publisher.close()

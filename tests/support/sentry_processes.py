@@ -14,6 +14,10 @@ from celery.signals import beat_init, worker_init, worker_process_init
 from sentry_sdk.envelope import Envelope
 from sentry_sdk.transport import Transport
 
+from tests.support.sentry_recipe import monitor
+
+monitor("nightly")
+
 files: list[Path] = []
 
 

@@ -37,7 +37,8 @@ class SimulatedCluster:
     """A queue of messages, and workers with the messages that they run.
 
     ``workers`` maps the name of each running worker to its messages by run id. ``starts`` counts
-    the starts of each run's body. Only a call of ``heartbeat`` writes heartbeats.
+    the starts of each run's body. ``acks_late`` is the setting of their task. Only a call of
+    ``heartbeat`` writes heartbeats.
     """
 
     def __init__(self, dynbeat: Dynbeat) -> None:
@@ -50,6 +51,7 @@ class SimulatedCluster:
         self.queue: list[Message] = []
         self.workers: dict[str, dict[str, Message]] = {}
         self.starts: Counter[str] = Counter()
+        self.acks_late = True
         self._attempts: dict[tuple[str, str], int | None] = {}
 
     def enqueue(self, runs: Iterable[OutgoingRun]) -> None:
@@ -93,6 +95,7 @@ class SimulatedCluster:
             retries=0,
             expected_attempt=message.after,
             redelivered=message.redelivered,
+            acks_late=self.acks_late,
             worker=worker,
             main_pid=os.getpid(),
             pid=os.getpid(),

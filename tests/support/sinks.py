@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class HttpSink:
-    """Records the JSON bodies of requests and answers with ``status``.
+    """Records the JSON bodies of requests and answers with ``status`` and ``location``.
 
     ``received`` has all bodies, ``bodies`` those that were accepted. While ``gate`` is closed, it
     does not answer.
@@ -27,6 +27,7 @@ class HttpSink:
         self.received: list[dict[str, Any]] = []
         self.bodies: list[dict[str, Any]] = []
         self.status = 200
+        self.location: str | None = None
         self.gate = threading.Event()
         self.gate.set()
         sink = self
@@ -42,6 +43,8 @@ class HttpSink:
                     sink.bodies.append(body)
                 self.send_response(sink.status)
                 self.send_header("Content-Length", "0")
+                if sink.location is not None:
+                    self.send_header("Location", sink.location)
                 self.end_headers()
 
             def log_message(self, *_: Any) -> None:

@@ -11,7 +11,6 @@ import pytest
 #: Folders below tests/ whose tests run in `make test`, with the servers that they may use there.
 QUICK_FOLDERS: dict[str, frozenset[str]] = {
     "unit": frozenset({"postgresql", "mariadb", "redis", "rabbitmq", "own"}),
-    "contract/alerting": frozenset(),
     "contract/alerts": frozenset(),
     "contract/beat": frozenset({"postgresql"}),
     "contract/cli": frozenset(),

@@ -42,13 +42,21 @@ class WorkerStub:
         if not nodes.refresh(session, heartbeat=heartbeat):
             nodes.register(session, heartbeat=heartbeat, started_at=now)
 
-    def start(self, run: OutgoingRun, *, redelivered: bool = False, replaces: bool = False) -> bool:
+    def start(
+        self,
+        run: OutgoingRun,
+        *,
+        redelivered: bool = False,
+        acks_late: bool = True,
+        replaces: bool = False,
+    ) -> bool:
         """Pass the run's message to the guard; return whether the guard starts it."""
         message = Delivery(
             run_id=run.run_id,
             retries=run.retries,
             expected_attempt=run.attempt,
             redelivered=redelivered,
+            acks_late=acks_late,
             worker=self.name,
             main_pid=os.getpid(),
             pid=os.getpid(),
@@ -61,6 +69,19 @@ class WorkerStub:
         )
         self._attempts[run.run_id] = decision.attempt
         return decision.action is StartAction.START
+
+    def postpone(self, run: OutgoingRun, *, until: datetime) -> None:
+        """Record that the task postponed the run."""
+        self._recorder.record(
+            Outcome(
+                run_id=run.run_id,
+                attempt=self._attempts[run.run_id],
+                worker=self.name,
+                status=Status.PENDING,
+                at=self._context.clock.now(),
+                resend_at=until,
+            )
+        )
 
     def finish(
         self,

@@ -12,8 +12,6 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat import (
     AlertInfo,
-    AlertRules,
-    AlertTargetInfo,
     AnyOf,
     AsyncDynbeat,
     BoundedCount,
@@ -25,6 +23,7 @@ from celery_dynbeat import (
     CurrentRun,
     Dynbeat,
     Every,
+    Explanation,
     FireTime,
     ForecastInfo,
     HoldInfo,
@@ -38,7 +37,6 @@ from celery_dynbeat import (
     RequestInfo,
     Retry,
     RRule,
-    RunArguments,
     RunFilter,
     RunInfo,
     ScheduleInfo,
@@ -52,7 +50,6 @@ from celery_dynbeat import (
 from celery_dynbeat.api import NewSchedule, OwnerSchedules
 from celery_dynbeat.api.async_calls import (
     AsyncCalendars,
-    AsyncGroupSchedules,
     AsyncOwnerSchedules,
     AsyncSchedules,
 )
@@ -66,15 +63,10 @@ clock = FrozenClock(datetime(2026, 11, 21, tzinfo=UTC))
 dynbeat = Dynbeat(app, engine=create_engine("sqlite://"), clock=clock)
 
 mine = dynbeat.schedules.for_owner("user:42")
-of_group = dynbeat.schedules.for_group("org:7/")
-assert_type(of_group.hold(actor="alice"), HoldInfo)
-assert_type(of_group.list(), Page[ScheduleInfo])
-assert_type(of_group.runs(status="failed"), Page[RunInfo])
-assert_type(of_group.delete_owners(expected=3), int)
-assert_type(mine.restore(17, reason="ticket 12"), ScheduleInfo)
-assert_type(dynbeat.schedules.move("a", owner="user:1", to="user:2"), ScheduleInfo)
+assert_type(dynbeat.schedules.list(owner_prefix="org:7/"), Page[ScheduleInfo])
+assert_type(mine.runs(status="failed"), Page[RunInfo])
 assert_type(mine.usage(), Usage)
-assert_type(of_group.usage().remaining, int | None)
+assert_type(mine.usage().remaining, int | None)
 limits = OwnerLimits(min_interval=timedelta(hours=1), allowed_tasks=["report.*"])
 assert_type(limits.max_schedules, int | None)
 assert_type(mine, OwnerSchedules)
@@ -109,13 +101,13 @@ mine.create(
     retry=Retry(times=3, delay=timedelta(minutes=1), max_delay=timedelta(hours=1)),
     catch_up="all",
     catch_up_window=None,
-    alerts=AlertRules(after_failures=3, late_after=timedelta(minutes=2), to="ops"),
+    finish_within=timedelta(minutes=2),
     ping_url="https://hc-ping.com/5f0c",
 )
-assert_type(made.alerts, AlertRules | None)
+assert_type(made.finish_within, timedelta | None)
 assert_type(made.retry, Retry | None)
 mine.update("policies", retry={"times": 3})
-mine.update("policies", alerts={"silent_after": 3600}, ping_url=None)
+mine.update("policies", finish_within=3600, ping_url=None)
 send = app.task(print)
 mine.create("crontab", task=send, trigger=crontab(minute=0, hour=9))
 mine.create("text", task="t", trigger="0 9 * * mon-fri", enabled=False, paused_reason="unpaid")
@@ -124,7 +116,6 @@ mine.create("end", task="t", trigger="@daily", enabled=False, paused_until=timed
 mine.upsert("duration", task=send, trigger=timedelta(minutes=5))
 mine.update("instant", trigger=datetime(2026, 11, 21, tzinfo=UTC))
 assert_type(Trigger.from_text("PT5M"), Trigger)
-assert_type(Trigger.from_words("daily at 9", timezone="UTC", date_timezone=None), Trigger)
 assert_type(Once.after(5).at, datetime)
 assert_type(Once.after(timedelta(minutes=5)).delay, timedelta | None)
 assert_type(made.trigger, Trigger | None)
@@ -147,6 +138,7 @@ assert_type(dynbeat.schedules.rerun_many(owner="ann", since=clock.now()), Reques
 assert_type(dynbeat.schedules.requests(owner="ann").cursor, str | None)
 fire_times = mine.upcoming("digest", with_skipped=True)
 assert_type(fire_times, Sequence[FireTime])
+assert_type(mine.explain("n", at=None), Explanation)
 assert_type(mine.forecast(per="hour", queue="celery"), ForecastInfo)
 assert_type(fire_times[0].at, datetime)
 assert_type(fire_times[0].is_skipped, bool)
@@ -182,7 +174,6 @@ assert_type(mine.timezone(), str)
 assert_type(mine.set_quiet_hours([QuietHours("22:00", "07:00"), "sat 10:00-11:00"]), int)
 assert_type(mine.quiet_hours(), Sequence[QuietHoursInfo])
 assert_type(mine.clear_quiet_hours(), int)
-assert_type(mine.run_arguments("id"), RunArguments)
 assert_type(made.inherits_timezone, bool)
 assert_type(made.given_trigger, Trigger | None)
 assert_type(made.stored_trigger, Mapping[str, str])
@@ -248,12 +239,11 @@ assert_type(mine.hold(reason="ticket 12", until=clock.now()), HoldInfo)
 assert_type(mine.holds(), Page[HoldInfo])
 assert_type(mine.alerts(only_open=False), Page[AlertInfo])
 assert_type(dynbeat.schedules.alerts(limit=10, after="x"), Page[AlertInfo])
-assert_type(dynbeat.schedules.alert_targets(), Sequence[AlertTargetInfo])
-assert_type(mine.release(all_actors=True), Sequence[HoldInfo])
+assert_type(mine.release(actor="bob"), HoldInfo | None)
 with dynbeat.acting(actor="alice"):
     assert_type(dynbeat.schedules.hold(reason="incident"), HoldInfo)
 assert_type(dynbeat.schedules.holds(limit=10, after="x"), Page[HoldInfo])
-assert_type(dynbeat.schedules.release(), Sequence[HoldInfo])
+assert_type(dynbeat.schedules.release(), HoldInfo | None)
 
 
 def failed_runs(**matching: Unpack[RunFilter]) -> Page[RunInfo]:
@@ -261,19 +251,19 @@ def failed_runs(**matching: Unpack[RunFilter]) -> Page[RunInfo]:
 
 
 async def awaited() -> None:
-    made_async = AsyncDynbeat(app, engine=create_async_engine("sqlite+aiosqlite://"), clock=clock)
+    made_async = AsyncDynbeat(app, clock=clock)
     assert_type(made_async.sync, Dynbeat)
     assert_type(made_async.schedules, AsyncSchedules)
     assert_type(made_async.calendars, AsyncCalendars)
     assert_type(await made_async.calendars.put("holidays", dates=[date.max]), CalendarInfo)
     own = made_async.schedules.for_owner("user:42")
     assert_type(own, AsyncOwnerSchedules)
-    assert_type(made_async.schedules.for_group("org:7/"), AsyncGroupSchedules)
-    assert_type(await made_async.schedules.usage("org:7/"), Usage)
+    assert_type(await made_async.schedules.usage("user:42"), Usage)
     with made_async.acting(actor="alice"):
         assert_type(await own.pause("digest", reason="on holiday"), ScheduleInfo)
     assert_type(await own.update("digest", jitter=5), ScheduleInfo)
     assert_type(await own.upcoming("digest", with_skipped=True), Sequence[FireTime])
+    assert_type(await own.explain("n"), Explanation)
     assert_type(await own.forecast(), ForecastInfo)
     assert_type(await own.list(limit=5, tag="red"), Page[ScheduleInfo])
     assert_type(await own.get_run("r"), RunInfo)

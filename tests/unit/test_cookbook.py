@@ -1,13 +1,13 @@
 """docs/how-to/cookbook.md: the code of each recipe does what the recipe says."""
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from celery import Celery
 
-from celery_dynbeat import Dynbeat
+from celery_dynbeat import Dynbeat, InvalidScheduleError
 from celery_dynbeat.testing import FrozenClock, ManualBeat
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "cookbook.md"
@@ -178,6 +178,54 @@ def test_each_participant_gets_one_reminder_within_two_minutes(recipe):
     assert second
     assert sorted(first + second) == [("send_mail", user, "event 5 begins") for user in users[2:]]
     assert recipe.after(DAY) == []
+
+
+@cooks("A calendar of public holidays")
+def test_no_report_is_sent_on_a_public_holiday(recipe):
+    made = recipe["update_holidays"]("DE", (2026, 2027))
+    assert made.dates[date(2026, 1, 1)]
+    assert recipe["update_holidays"]("DE", (2026, 2027)).version == 1
+    recipe["create_report"](42)
+
+    upcoming = recipe.of("user:42").upcoming("report", count=70)
+    days = [each.at.date() for each in upcoming]
+    assert date(2026, 4, 2) in days
+    # Good Friday and Easter Monday.
+    assert not {date(2026, 4, 3), date(2026, 4, 6)} & {*days}
+    assert date(2026, 4, 7) in days
+
+
+ICS = """BEGIN:VCALENDAR
+VERSION:2.0
+PRODID:-//proj//
+BEGIN:VEVENT
+UID:1
+SUMMARY:Company outing
+DTSTART;VALUE=DATE:20260106
+DTEND;VALUE=DATE:20260108
+END:VEVENT
+BEGIN:VEVENT
+UID:2
+DTSTART:20260109T090000Z
+DTEND:20260109T100000Z
+END:VEVENT
+BEGIN:VEVENT
+UID:3
+DTSTART;VALUE=DATE:20260112
+END:VEVENT
+END:VCALENDAR
+"""
+
+
+@cooks("A calendar from an iCalendar file")
+def test_the_whole_days_of_a_file_become_dates(recipe):
+    assert recipe["put_file"]("outings", ICS).dates == {
+        date(2026, 1, 6): "Company outing",
+        date(2026, 1, 7): "Company outing",
+        date(2026, 1, 12): "",
+    }
+    with pytest.raises(InvalidScheduleError, match="would have no day"):
+        recipe["put_file"]("outings", "BEGIN:VCALENDAR\nEND:VCALENDAR\n")
 
 
 def test_each_recipe_has_a_test():

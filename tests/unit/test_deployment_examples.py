@@ -113,7 +113,7 @@ def test_each_container_reads_the_secret_that_the_application_needs(monkeypatch)
     sys.modules.pop("proj")
 
     settings = proj.dynbeat.context.settings
-    beat, port = containers()["proj-beat"], settings.metrics_port.beat[0]
+    beat, port = containers()["proj-beat"], settings.metrics_port
     assert beat["ports"] == [{"name": "metrics", "containerPort": port}]
     assert settings.metrics_address == "0.0.0.0"  # noqa: S104 - the kubelet probes the port
     (beats,) = [each for each in documents() if each["metadata"]["name"] == "proj-beat"][:1]

@@ -1,4 +1,4 @@
-"""Each link of the pages has a target, and the index names each how-to guide."""
+"""Each link of the pages has a target, each table is one, and the index names each how-to guide."""
 
 import re
 from pathlib import Path
@@ -15,6 +15,7 @@ PAGES = sorted(
 )
 BLOCK = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+DASHES = re.compile(r"\|(\s*:?-+:?\s*\|)+")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
@@ -29,6 +30,23 @@ def anchors_of(page):
     headings = HEADING.findall(BLOCK.sub("", page.read_text()))
     texts = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", each).lower().strip() for each in headings)
     return {re.sub(r"[^\w\- ]", "", each).replace(" ", "-") for each in texts}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_table_has_a_row_of_dashes_after_its_first_row(page):
+    blocks = re.split(r"\n(?!\|)", BLOCK.sub("", page.read_text()))
+    tables = [block[block.index("\n|") + 1 :] for block in blocks if "\n|" in block]
+    wrong = [
+        table.partition("\n")[0]
+        for table in tables
+        if [bool(DASHES.fullmatch(row)) for row in table.split("\n")].count(True) != 1
+        or not DASHES.fullmatch(table.split("\n")[1])
+    ]
+    # A text directly before a table makes its rows a part of that text.
+    joined = [block for block in blocks if "\n|" in block and block.partition("\n|")[0].strip()]
+
+    assert wrong == []
+    assert joined == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -11,8 +11,7 @@ import pytest
 
 HIDDEN = (
     *("MySQLdb", "aiomysql", "aiosqlite", "apprise", "django", "ephem", "flower", "greenlet"),
-    "icalendar",
-    *("jinja2", "opentelemetry", "prometheus_client", "psycopg", "psycopg2", "pymysql", "redis"),
+    *("opentelemetry", "prometheus_client", "psycopg", "psycopg2", "pymysql", "redis"),
     *("sentry_sdk", "tornado"),
 )
 
@@ -51,9 +50,6 @@ def beat(**settings):
 def worker(**settings):
     new(**settings).app.WorkController(pool="solo")
 
-def asynchronous():
-    from celery_dynbeat import AsyncDynbeat
-
 def all_names():
     exec("from celery_dynbeat import *", {{}})
 
@@ -82,13 +78,7 @@ FEATURES = {{
     "redis": lambda: beat(broker="redis://127.0.0.1:1/0"),
     "redis with a password": lambda: beat(broker="redis://:secret@127.0.0.1:1/0"),
     "beat metrics": lambda: beat(dynbeat_metrics_port=0),
-    "worker metrics": lambda: worker(dynbeat_metrics_port=0),
-    "beat traces": lambda: beat(dynbeat_traces=True),
-    "worker traces": lambda: worker(dynbeat_traces=True),
-    "sentry": lambda: beat(dynbeat_sentry_monitors=["*"]),
-    "ics": lambda: new().calendars.put("a", ics="x"),
     "solar": lambda: Solar("sunrise", latitude=37.5, longitude=127),
-    "async": asynchronous,
     "flower": flower,
     "all names": all_names,
     "nothing": lambda: (beat(), worker(), listed("sqlite://")),
@@ -114,17 +104,12 @@ def errors(tmp_path_factory):
         *(("mysql", "mysql"), ("mariadb", "mysql")),
         *(("django url", "django"), ("django", "django")),
         *(("redis", "redis"), ("redis with a password", "redis")),
-        *(("beat metrics", "metrics"), ("worker metrics", "metrics")),
-        *(("beat traces", "traces"), ("worker traces", "traces")),
-        *(("solar", "solar"), ("async", "async"), ("flower", "flower"), ("ics", "ics")),
+        ("beat metrics", "metrics"),
+        *(("solar", "solar"), ("flower", "flower")),
     ],
 )
 def test_a_feature_names_the_extra_that_it_lacks(errors, feature, extra):
     assert f"celery-dynbeat[{extra}]" in (errors[feature] or "")
-
-
-def test_sentry_has_no_extra_and_names_its_package(errors):
-    assert "pip install sentry-sdk" in errors["sentry"]
 
 
 def test_the_error_of_a_broker_has_no_password(errors):

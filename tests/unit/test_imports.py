@@ -140,11 +140,11 @@ beat.max_interval = 0.01
 beat.tick()
 Worker(app=app, pool_cls="solo")
 print("prometheus_client" in sys.modules)
-assert "celery_dynbeat.planning.forecasting" not in sys.modules
-print(any(each.name.startswith("dynbeat-metrics") for each in threading.enumerate()))
+assert "celery_dynbeat.api.lists.forecast" not in sys.modules
+print(any("serve_forever" in each.name for each in threading.enumerate()))
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry import has_listeners
-print(has_listeners(events.RunStarted))
+print(has_listeners(events.NotificationReceived))
 beat.close()
 """
 
@@ -163,7 +163,7 @@ def test_without_the_setting_metrics_cost_no_import_thread_or_receiver(settings,
 #: Packages of extras, of the command line and of migrations. Not dateutil, django, greenlet and
 #: yaml: Celery, kombu and SQLAlchemy import those wherever they are installed.
 RARE = {
-    *("aiosqlite", "alembic", "apprise", "ephem", "flower", "jinja2", "mako", "opentelemetry"),
+    *("aiosqlite", "alembic", "apprise", "ephem", "flower", "mako", "opentelemetry"),
     *("prometheus_client", "rich", "sentry_sdk"),
 }
 #: Own modules that a process imports only with a setting, or for what it does now and then.
@@ -171,8 +171,7 @@ RARE_IN_BEAT = (
     *("celery_dynbeat.alerts", "celery_dynbeat.api.", "celery_dynbeat.store.alerts"),
     *("celery_dynbeat.beat.config_sync", "celery_dynbeat.beat.requests", "celery_dynbeat.cli."),
     *("celery_dynbeat.metrics", "celery_dynbeat.planning.alerting", "celery_dynbeat.triggers.cron"),
-    *("celery_dynbeat.triggers.rrule", "celery_dynbeat.db.alert_models", "celery_dynbeat.tracing"),
-    *("celery_dynbeat.beat.traces", "celery_dynbeat.store.runs.traces"),
+    *("celery_dynbeat.triggers.rrule", "celery_dynbeat.db.alert_models"),
     *("celery_dynbeat.common.retry", "celery_dynbeat.db.django_databases"),
 )
 RARE_IN_WORKER = (
@@ -183,11 +182,11 @@ RARE_IN_WORKER = (
         "celery_dynbeat.metrics",
     ),
     *("celery_dynbeat.notify", "celery_dynbeat.planning", "celery_dynbeat.triggers"),
-    *("celery_dynbeat.db.alert_models", "celery_dynbeat.tracing"),
+    "celery_dynbeat.db.alert_models",
     *("celery_dynbeat.common.retry", "celery_dynbeat.db.django_databases"),
 )
 #: The largest numbers of own modules.
-MOST_OF_APPLICATION, MOST_OF_BEAT, MOST_OF_BEAT_WITH_ENTRIES, MOST_OF_WORKER = 7, 67, 103, 43
+MOST_OF_APPLICATION, MOST_OF_BEAT, MOST_OF_BEAT_WITH_ENTRIES, MOST_OF_WORKER = 7, 72, 108, 43
 #: Modules of other packages that Celery has not imported.
 MOST_OTHERS_OF_APPLICATION = 2
 

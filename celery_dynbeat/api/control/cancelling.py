@@ -103,7 +103,7 @@ class CancelCalls(Calls):
         1
         """
         checks.check_integer("limit", limit, minimum=1, maximum=MAX_CANCELLED)
-        found = filter_of(name=name, **self._in_scope(RunFilter, matching, accepts_group=True))
+        found = filter_of(name=name, **self._in_scope(RunFilter, matching))
         with acting_as(actor=actor, reason=reason):
             return _cancel_all(self._context, session, matching=found, limit=limit)
 

@@ -1,11 +1,13 @@
-"""Hold and release all schedules, or the schedules of one owner or one group of owners.
+"""Hold and release all schedules, or the schedules of one owner.
 
-A hold is one row for each scope and actor. Holding and listing do not read schedules. Beat
-takes the due schedules of a held owner out of its index, and a release makes them due.
+A hold is one row for each scope. Holding does not read schedules. Beat takes the due schedules of a
+held owner out of its index, and a release makes them due.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -14,20 +16,19 @@ from celery_dynbeat.api.acting import current_actor
 from celery_dynbeat.api.calls import Calls
 from celery_dynbeat.api.checks import check_limit
 from celery_dynbeat.api.edit import audit
-from celery_dynbeat.api.results import HoldInfo, Page, cursors
-from celery_dynbeat.api.results.page import PAGE_SIZE, page_of
-from celery_dynbeat.common.errors import HeldByOthersError
+from celery_dynbeat.api.results import BoundedCount, HoldInfo, Page, cursors
+from celery_dynbeat.api.results.base import as_json
+from celery_dynbeat.api.results.page import PAGE_SIZE
 from celery_dynbeat.common.states import Action
-from celery_dynbeat.common.text import MAX_PAGE_SIZE, described_owner, groups_of, is_group, shorten
 from celery_dynbeat.db.models import Hold
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import holds
 from celery_dynbeat.telemetry import emit_on_commit, events, has_listeners
 
-#: Other actors that an error names.
-_MAX_NAMED = 5
 #: The order of the pages, as their cursors name it.
 _OLDEST = "oldest_hold"
+#: The fields of a hold that the row has, and that a change records.
+_FIELDS = ("actor", "reason", "created_at", "until_at")
 
 
 class HoldCalls(Calls):
@@ -41,16 +42,17 @@ class HoldCalls(Calls):
         reason: str | None = None,
         session: Session | None = None,
     ) -> HoldInfo:
-        """Stop the schedules of the owner, the group or all owners until ``release`` or ``until``.
+        """Stop the schedules of the owner, or of all owners, until ``release`` or ``until``.
 
-        - Beat sends no fire times, and backfills and ``rerun_many`` wait. Runs of ``run_now`` and
-          ``rerun``, runs that are already recorded, and their retries still start.
+        - Beat sends no fire times. Reruns, backfills, retries that beat sends, and runs that wait
+          for something else wait as well. ``run_now`` is refused. Runs whose message beat has
+          recorded still start.
         - After the hold, ``catch_up`` decides which missed fire times are sent, as after downtime.
         - A schedule's own pause does not change.
         - ``until`` is an aware datetime in the future. ``reason`` has at most 1,024 characters.
-        - Each actor can have one hold of an owner, one of a group, and one of everything. A second
-          call by the same actor changes the reason and the end of the hold. The owner is held while
-          a hold of the owner, of one of its groups, or of everything is in force.
+        - There is one hold of an owner, and one of everything. A second call replaces the reason,
+          the end and the actor of the hold. The owner is held while its hold or the hold of
+          everything is in force.
 
         The cost does not depend on the number of schedules. A batch that beat has claimed before
         the commit is still sent. Raises InvalidScheduleError.
@@ -66,35 +68,30 @@ class HoldCalls(Calls):
             now = self._context.clock.now()
             if until is not None and until <= now:
                 raise checks.invalid("until", until, f"must be later than now, {now}, or None")
-            made = _hold(self._context, session, owner=self._owner, until=until, now=now)
-            return HoldInfo.of(made)
+            return _hold(self._context, session, owner=self._owner, until=until)
 
         return self._write(session, work, actor=actor, reason=reason)
 
     def release(
         self,
         *,
-        all_actors: bool = False,
         actor: str | None = None,
         reason: str | None = None,
         session: Session | None = None,
-    ) -> Sequence[HoldInfo]:
-        """End the actor's hold of the owner, or of everything, and return the ended holds.
+    ) -> HoldInfo | None:
+        """End the hold of the owner, or of everything. Return it, or None if there is none.
 
-        If ``all_actors`` is true, the holds of all actors end. Releasing an owner does not end a
-        hold of everything or of a group. Releasing everything does not end a hold of an owner. If
-        there is no such hold, the returned list is empty. Raises HeldByOthersError if only other
-        actors have a hold.
+        It does not matter which actor made the hold. Releasing an owner does not end the hold of
+        everything, and releasing everything does not end the hold of an owner. Raises
+        InvalidScheduleError.
 
         >>> _ = mine.hold(actor="alice")
-        >>> len(mine.release(actor="alice"))
-        1
+        >>> mine.release(actor="bob").actor
+        'alice'
         """
-        if not isinstance(all_actors, bool):
-            raise checks.invalid("all_actors", all_actors, "must be True or False")
 
-        def work(session: Session) -> Sequence[HoldInfo]:
-            return _release(self._context, session, owner=self._owner, all_actors=all_actors)
+        def work(session: Session) -> HoldInfo | None:
+            return _release(self._context, session, owner=self._owner)
 
         return self._write(session, work, actor=actor, reason=reason)
 
@@ -107,88 +104,92 @@ class HoldCalls(Calls):
     ) -> Page[HoldInfo]:
         """Return one page of up to ``limit`` holds in force, the oldest first.
 
-        For an owner, the page contains the holds of the owner, of its groups and of everything, at
-        most 1,000 of each. ``after`` is the ``cursor`` of the previous page. ``limit`` is at most
-        1,000. Raises InvalidScheduleError.
+        For an owner, the page contains the hold of everything and the hold of the owner. Each hold
+        counts the schedules that it stops and the runs that wait for its end. ``after`` is the
+        ``cursor`` of the previous page. ``limit`` is at most 1,000. Raises InvalidScheduleError.
         """
         check_limit("limit", limit)
         key = cursors.decode_id(after, order=_OLDEST)
         now = self._context.now(session)
 
-        def work(session: Session) -> Sequence[Hold]:
+        def work(session: Session) -> Page[HoldInfo]:
             if self._owner is None:
-                return holds.page(session, now=now, after=key, limit=limit + 1)
-            # In the order of ids, PostgreSQL would read the holds of all owners.
-            rows = [
-                row
-                for owner in (None, *groups_of(self._owner), self._owner)
-                for row in holds.of_owner(session, owner=owner, now=now, limit=MAX_PAGE_SIZE)
-                if row.id > key
-            ]
-            return sorted(rows, key=lambda row: row.id)[: limit + 1]
+                rows = holds.page(session, now=now, after=key, limit=limit + 1)
+            else:
+                found = holds.in_force(session, owner=self._owner, now=now)
+                rows = sorted((row for row in found if row.id > key), key=lambda row: row.id)
+            is_last = len(rows) <= limit
+            cursor = None if is_last else cursors.encode(_OLDEST, (rows[limit - 1].id,))
+            return Page(_counted(session, rows[:limit]), cursor)
 
-        rows = self._context.read_many(session, work)
-        return page_of(
-            rows, limit=limit, order=_OLDEST, info=HoldInfo.of, key=lambda info: (info.id,)
+        return self._context.read_many(session, work)
+
+
+def _counted(session: Session, rows: Sequence[Hold]) -> tuple[HoldInfo, ...]:
+    schedules = holds.count_schedules(session, rows)
+    waiting, is_more = holds.count_waiting_runs(session) if rows else ({}, False)
+
+    def counted(row: Hold) -> HoldInfo:
+        held = schedules[row.id]
+        runs = sum(waiting.values()) if row.owner is None else waiting.get(row.owner, 0)
+        return replace(
+            HoldInfo.of(row),
+            schedules=BoundedCount(count=held.number, exact=not held.is_more),
+            waiting_runs=BoundedCount(count=min(runs, holds.COUNT_LIMIT), exact=not is_more),
         )
+
+    return tuple(map(counted, rows))
 
 
 def _hold(
-    context: Context,
-    session: Session,
-    *,
-    owner: str | None,
-    until: datetime | None,
-    now: datetime,
-) -> Hold:
+    context: Context, session: Session, *, owner: str | None, until: datetime | None
+) -> HoldInfo:
     actor, reason = current_actor().actor, current_actor().reason
-    related = _lock_related(session, owner, now)
-    present = holds.lock_of(session, owner=owner, now=now)
-    # After the locks, for which this transaction may have waited.
+    while (row := holds.lock(session, owner=owner)) is None:
+        now = context.clock.now()
+        made = HoldInfo(owner=owner, actor=actor, reason=reason, created_at=now, until_at=until)
+        values = {name: getattr(made, name) for name in _FIELDS}
+        if holds.add(session, owner=owner, values=values):
+            _started(context, session, made)
+            return made
+    # After the lock, for which this transaction may have waited.
     now = context.clock.now()
-    of_actor = [each for each in present if each.actor == actor]
-    if not of_actor:
-        new = Hold(owner=owner, actor=actor, reason=reason, created_at=now, until_at=until)
-        holds.add(session, new)
-        _emit(session, events.HoldStarted, HoldInfo.of(new))
-        edit = _edit(Action.HOLD, before=None, after=HoldInfo.of(new))
-        audit.record(context, session, [edit], now=now)
-        return new
-    # Two first calls at the same time insert two holds.
-    mine, *others = of_actor
-    before = HoldInfo.of(mine)
-    mine.reason, mine.until_at = reason, until
+    before = HoldInfo.of(row)
+    is_over = before.until_at is not None and before.until_at <= now
+    row.actor, row.reason, row.until_at = actor, reason, until
+    if is_over:
+        row.created_at = now
     session.flush()
-    if others:
-        present = _without(session, present, others)
-    edit = _edit(Action.HOLD, before=before, after=HoldInfo.of(mine))
-    audit.record(context, session, [edit], now=now)
+    made = HoldInfo.of(row)
+    if is_over:
+        _started(context, session, made)
+        return made
+    audit.record(context, session, [_edit(Action.HOLD, before=before, after=made)], now=now)
     # The new end can be earlier.
-    _on_shorter(context, session, owner=owner, left=present, related=related, now=now)
-    return mine
+    _on_shorter(context, session, owner=owner, end=until or holds.NEVER, now=now)
+    return made
 
 
-def _release(
-    context: Context, session: Session, *, owner: str | None, all_actors: bool
-) -> Sequence[HoldInfo]:
-    actor, now = current_actor().actor, context.clock.now()
-    related = _lock_related(session, owner, now)
-    present = holds.lock_of(session, owner=owner, now=now)
-    # After the locks, for which this transaction may have waited.
+def _started(context: Context, session: Session, made: HoldInfo) -> None:
+    _emit(session, events.HoldStarted, made)
+    edit = _edit(Action.HOLD, before=None, after=made)
+    audit.record(context, session, [edit], now=made.created_at)
+
+
+def _release(context: Context, session: Session, *, owner: str | None) -> HoldInfo | None:
+    row = holds.lock(session, owner=owner)
+    # After the lock, for which this transaction may have waited.
     now = context.clock.now()
-    ended = [each for each in present if all_actors or each.actor == actor]
-    if not ended:
-        if present:
-            raise _held_by_others(owner, present, actor=actor)
-        return ()
-    infos = tuple(map(HoldInfo.of, ended))
-    left = _without(session, present, ended)
-    edits = [_edit(Action.RELEASE, before=info, after=None) for info in infos]
-    audit.record(context, session, edits, now=now)
-    for info in infos:
-        _emit(session, events.HoldReleased, info)
-    _on_shorter(context, session, owner=owner, left=left, related=related, now=now)
-    return infos
+    if row is None or (row.until_at is not None and row.until_at <= now):
+        return None
+    ended = HoldInfo.of(row)
+    session.expunge(row)
+    holds.delete_ids(session, [row.id])
+    edit = _edit(Action.RELEASE, before=ended, after=None)
+    audit.record(context, session, [edit], now=now)
+    _emit(session, events.HoldReleased, ended)
+    _on_shorter(context, session, owner=owner, end=None, now=now)
+    return ended
 
 
 def _emit(
@@ -201,14 +202,6 @@ def _emit(
         emit_on_commit(session, event)
 
 
-def _without(session: Session, present: Sequence[Hold], deleted: Sequence[Hold]) -> Sequence[Hold]:
-    """Delete some of the holds and return the others."""
-    for each in deleted:
-        session.expunge(each)
-    holds.delete_ids(session, [each.id for each in deleted])
-    return [each for each in present if each not in deleted]
-
-
 def _edit(action: Action, *, before: HoldInfo | None, after: HoldInfo | None) -> audit.Edit:
     """Return the edit of one hold for the audit."""
     some = after or before
@@ -216,49 +209,20 @@ def _edit(action: Action, *, before: HoldInfo | None, after: HoldInfo | None) ->
     return audit.Edit(
         owner=some.owner,
         action=action,
-        old=None if before is None else before.to_dict(),
-        new=None if after is None else after.to_dict(),
+        old=None if before is None else _audited(before),
+        new=None if after is None else _audited(after),
         reason=some.reason,
     )
 
 
-def _lock_related(session: Session, owner: str | None, now: datetime) -> Mapping[str, datetime]:
-    """Return the ends of the holds of other names that hold the same schedules, locked."""
-    return {} if owner is None else holds.lock_related(session, owner=owner, now=now)
+def _audited(hold: HoldInfo) -> dict[str, Any]:
+    return {name: as_json(getattr(hold, name)) for name in _FIELDS}
 
 
 def _on_shorter(
-    context: Context,
-    session: Session,
-    *,
-    owner: str | None,
-    left: Iterable[Hold],
-    related: Mapping[str, datetime],
-    now: datetime,
+    context: Context, session: Session, *, owner: str | None, end: datetime | None, now: datetime
 ) -> None:
-    """Make the waiting schedules due at the end of the holds that are in force, and wake beat.
-
-    ``left`` are the holds of the owner. ``related`` are the ends of the holds of its groups. For a
-    group, ``related`` also has the ends of the holds of the owners and groups in it.
-    """
+    """Make the waiting schedules of the owner due at the end of its hold, and wake beat."""
     if owner is not None:
-        own = [each.until_at or holds.NEVER for each in left]
-        ends = {**related, owner: max(own)} if own else related
-        if is_group(owner):
-            holds.move_held_of_group(session, group=owner, now=now, ends=ends)
-        else:
-            end = holds.latest_of([owner], ends).get(owner)
-            holds.move_held(session, owner=owner, now=now, end=end)
+        holds.move_held(session, owner=owner, now=now, end=end)
     context.notifier.notify(session)
-
-
-def _held_by_others(owner: str | None, present: Sequence[Hold], *, actor: str) -> HeldByOthersError:
-    actors = sorted({each.actor for each in present})
-    named = ", ".join(map(shorten, actors[:_MAX_NAMED]))
-    scope = "everything" if owner is None else described_owner(owner)
-    msg = (
-        f"{scope} is held by {named}{', ...' if len(actors) > _MAX_NAMED else ''}, not by"
-        f" {actor!r}: holds() shows why; call release(actor=...) as that actor, or"
-        " release(all_actors=True) to end all of these holds"
-    )
-    return HeldByOthersError(msg, owner=owner, actors=actors)

@@ -13,7 +13,7 @@ only the host is written.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -37,8 +37,9 @@ _PLAIN_COLUMNS = (
     *("task", "args", "kwargs", "options", "enabled", "paused_reason"),
     "paused_until",
     *("start_at", "end_at", "max_runs", "catch_up", "catch_up_window", "expires_after", "jitter"),
+    "finish_within",
     *("overlap", "max_run_time", "on_lost", "pause_after_failures", "retry", "description", "tags"),
-    *("alerts", "ping_url", "error", "version"),
+    *("ping_url", "error", "version"),
 )
 #: Rows whose values are in memory at the same time.
 BATCH_SIZE = 500
@@ -97,20 +98,16 @@ def recording(
 ) -> Iterator[None]:
     """Write the fields of ``row`` that differ after the block; nothing if the version is the same.
 
-    A rename is written as one row under each name, and a move as one row under each owner. A block
-    that raises writes nothing.
+    A rename is written as one row under each name. A block that raises writes nothing.
     """
     if not context.settings.audit:
         yield
         return
-    owner, name, before = row.owner, row.name, _columns(row)
+    name, before = row.name, _columns(row)
     yield
     after = _columns(row)
     if after["version"] != before["version"]:
         changed = {name for name in before if not is_same(before[name], after[name])}
-        if "given_trigger" in changed:
-            # restore() sets the zone that the trigger had, also if the owner's zone was the same.
-            changed.add("trigger")
         old, new = _readable(_values(before, changed)), _values(after, changed)
         if row.name != name:
             old, new = {"name": name, **old}, {"name": row.name, **new}
@@ -118,12 +115,6 @@ def recording(
             Edit(owner=row.owner, name=each, action=action, old=old, new=new, reason=reason)
             for each in dict.fromkeys((name, row.name))
         ]
-        if row.owner != owner:
-            # Without the other owner, because the erasure of an owner must leave nothing about that
-            # owner.
-            moved = {"schedule_id": row.id}
-            edits = [replace(each, new={**moved, **new}) for each in edits]
-            edits.append(Edit(owner=owner, name=name, action=action, new=moved, reason=reason))
         record(context, session, edits, now=now)
 
 
@@ -133,11 +124,11 @@ def created(
     rows: Sequence[ScheduleRow],
     *,
     now: datetime,
-    action: Action = Action.CREATE,
 ) -> None:
     """Write the creation of rows."""
     edits = (
-        Edit(owner=row.owner, name=row.name, action=action, new=_set_values(row)) for row in rows
+        Edit(owner=row.owner, name=row.name, action=Action.CREATE, new=_set_values(row))
+        for row in rows
     )
     record(context, session, edits, now=now)
 
@@ -162,13 +153,7 @@ def deleted_owner(context: Context, session: Session, *, owner: str, now: dateti
 
 def _columns(row: ScheduleRow) -> dict[str, Any]:
     trigger = tuple(getattr(row, name) for name in _TRIGGER_COLUMNS)
-    # restore() needs it: "trigger" contains the zone of the owner.
-    given = (row.trigger_kind, row.trigger_spec, None) if row.inherits_timezone else None
-    return {
-        "trigger": trigger,
-        "given_trigger": given,
-        **{name: getattr(row, name) for name in _PLAIN_COLUMNS},
-    }
+    return {"trigger": trigger, **{name: getattr(row, name) for name in _PLAIN_COLUMNS}}
 
 
 def _set_values(row: ScheduleRow) -> dict[str, Any]:
@@ -187,8 +172,8 @@ def _values(columns: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 
 def _value(name: str, value: Any) -> Any:
-    if name in {"trigger", "given_trigger"}:
-        return None if value is None else _trigger(*value)
+    if name == "trigger":
+        return _trigger(*value)
     # The audit is read by more people than the schedule.
     if name == "ping_url" and value is not None:
         return masked(value)

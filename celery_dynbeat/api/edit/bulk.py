@@ -198,7 +198,7 @@ class BulkCalls(Calls):
     def _edit_all(
         self, session: Session | None, work: "_Work", given: Mapping[str, Any]
     ) -> BulkResult:
-        in_scope = self._in_scope(ScheduleFilter, given, accepts_group=True)
+        in_scope = self._in_scope(ScheduleFilter, given)
         expected = work.expected
         _check_selection(given, everything=work.everything)
         if expected is not None:

@@ -1,8 +1,9 @@
 """The edits of one schedule. Each edit runs in the caller's transaction.
 
 - A new trigger, span or max_runs, and a resume, set the next fire time from now. No edit fires
-  retroactively.
-- A new jitter or name changes the delay of the next run. Other edits do not move the next run.
+  retroactively. A new max_runs keeps a fire time that waits for a release, for the end of quiet
+  hours or for a beat.
+- A new jitter changes the delay of the next run. Other edits do not move the next run.
 - A pause, a delete and the move of a one-off revoke the runs that have not started. The guard in
   the worker refuses their messages.
 """
@@ -25,7 +26,6 @@ from celery_dynbeat.api.checks import (
 )
 from celery_dynbeat.api.columns import ScheduleColumns, is_same
 from celery_dynbeat.api.edit import (
-    alerting,
     audit,
     limits,
     options,
@@ -34,7 +34,13 @@ from celery_dynbeat.api.edit import (
     used_calendars,
 )
 from celery_dynbeat.api.edit.conversion import trigger_of
-from celery_dynbeat.api.edit.fields import PAYLOAD_FIELDS, check_span, merge_options, to_columns
+from celery_dynbeat.api.edit.fields import (
+    PAYLOAD_FIELDS,
+    check_ping_url,
+    check_span,
+    merge_options,
+    to_columns,
+)
 from celery_dynbeat.api.edit.owner_zone import OwnerClock
 from celery_dynbeat.api.edit.source_progress import SourceProgress
 from celery_dynbeat.common.errors import (
@@ -44,12 +50,11 @@ from celery_dynbeat.common.errors import (
 )
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.settings import check_task_allowed
-from celery_dynbeat.common.states import Action, Status
+from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Origin, Run, Schedule
 from celery_dynbeat.planning import (
     Calendars,
     calendar_names,
-    key_for,
     spec_from_row,
 )
 from celery_dynbeat.planning.plan import MICROSECOND, Skip
@@ -57,8 +62,7 @@ from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import runs, schedules
 from celery_dynbeat.store.runs import skips
 from celery_dynbeat.store.schedules import run_rows
-from celery_dynbeat.tracing import traced_columns
-from celery_dynbeat.triggers import Trigger, parse_trigger
+from celery_dynbeat.triggers import Trigger
 
 #: Columns whose change moves the next fire time.
 _TIMING_COLUMNS = frozenset(
@@ -98,7 +102,7 @@ def new_row(
         {"task": task, **merge_options({}, fields)}, limit=context.settings.max_payload_bytes
     )
     _check_accepted(context, values)
-    alerting.check(context.settings, values)
+    check_ping_url(context.settings, values)
     stored = as_trigger(context, trigger).resolved_at(now)
     if is_limited:
         check_task_allowed(context.settings, owner=owner, task=values["task"])
@@ -142,10 +146,10 @@ def planned_row(
     """
     columns = {**values, **trigger_columns(trigger, timezone=clock.timezone, now=now)}
     columns["quiet_hours"] = clock.quiet_hours
+    calendars = {**calendars, **clock.calendars}
     if progress is not None:
         columns |= progress.columns(now=now)
     row = ScheduleColumns(owner=owner, name=name, created_at=now, updated_at=now, **columns)
-    row.traced = traced_columns(context.settings, version=row.version)
     limits.check_trigger(
         context,
         row,
@@ -171,17 +175,15 @@ def insert(
     *,
     calendars: Calendars,
     now: datetime,
-    action: Action = Action.CREATE,
 ) -> None:
     """Insert a new row, if the limits on the number of schedules allow it, and notify beat.
 
-    ``calendars`` are those that its trigger uses. Raises OwnerLimitError and ScheduleExistsError.
+    ``calendars`` are those that its plan has read. Raises OwnerLimitError and ScheduleExistsError.
     """
     limits.check_quota(context, session, {row.owner: 1})
     row.id = schedules.add(session, row.insert_values())
     used_calendars.link(session, [row], calendars, is_new=True)
-    alerting.add_checks(context.settings, session, [row], now=now)
-    audit.created(context, session, [row], now=now, action=action)
+    audit.created(context, session, [row], now=now)
     context.notify_beat(session, next_run_at=row.next_run_at, now=now)
 
 
@@ -227,7 +229,8 @@ def change(
     trigger = None
     if "trigger" in given:
         trigger = as_trigger(context, given["trigger"]).resolved_at(now)
-    calendars = used_calendars.read(session, trigger)
+    quiet_hours = None if trigger is None else row.quiet_hours
+    calendars = used_calendars.read(session, trigger, quiet_hours=quiet_hours)
     if trigger is None and (resume or row.error is not None):
         calendars = used_calendars.read_existing(session, calendar_names([row]))
     is_linked = bool(calendars) or (trigger is not None and bool(calendar_names([row])))
@@ -236,7 +239,7 @@ def change(
     )
     if not values and row.error is None and not resume:
         return
-    is_replanned = bool(_TIMING_COLUMNS & values.keys()) or row.error is not None or resume
+    is_replanned = _moves_next_fire(row, values, now=now) or row.error is not None or resume
     check_span(
         start_at=values.get("start_at", row.start_at), end_at=values.get("end_at", row.end_at)
     )
@@ -257,10 +260,19 @@ def change(
     touch(context, session, row, now=now, notifies=notifies)
     if is_linked:
         used_calendars.link(session, [row], calendars, is_new=False)
-    if "alerts" in values:
-        alerting.update_check(context.settings, session, row, now=now)
     if "task" in values:
         context.task_names.warn_if_unknown(row.task)
+
+
+def _moves_next_fire(row: Schedule, values: Mapping[str, Any], *, now: datetime) -> bool:
+    """Return whether changed columns of a row move its next fire time.
+
+    A new ``max_runs`` that leaves a run keeps a fire time that waits.
+    """
+    moving = _TIMING_COLUMNS & values.keys()
+    if moving == {"max_runs"} and timing.has_waiting_fire_time(row, now=now):
+        return values["max_runs"] is not None and row.run_count >= values["max_runs"]
+    return bool(moving)
 
 
 def check_changes(context: Context, given: Mapping[str, Any]) -> None:
@@ -271,7 +283,7 @@ def check_changes(context: Context, given: Mapping[str, Any]) -> None:
     fields = {key: value for key, value in given.items() if key != "trigger"}
     values = to_columns(merge_options({}, fields), limit=context.settings.max_payload_bytes)
     _check_accepted(context, values)
-    alerting.check(context.settings, values)
+    check_ping_url(context.settings, values)
 
 
 def _check_accepted(context: Context, values: Mapping[str, Any]) -> None:
@@ -323,7 +335,7 @@ def _changed_columns(
     values = {key: value for key, value in values.items() if not is_same(getattr(row, key), value)}
     # Only new values are checked, so that a later change of a setting or a task does not prevent
     # other edits.
-    alerting.check(context.settings, values)
+    check_ping_url(context.settings, values)
     if not _ARGUMENT_COLUMNS.isdisjoint(values):
         stored = {key: getattr(row, key) for key in _ARGUMENT_COLUMNS}
         _check_arguments(context, {**stored, **values})
@@ -355,7 +367,7 @@ def _apply(
         )
         skipping.drop_invalid(context, session, row, now=now)
     elif "jitter" in values:
-        timing.apply_jitter(context, session, row)
+        timing.apply_jitter(context, session, row, now=now)
 
 
 def _record_missed(session: Session, row: Schedule, skip: Skip | None, *, now: datetime) -> None:
@@ -406,8 +418,6 @@ def pause(
     Beat resumes the schedule at ``until``. None means that only a call of ``resume`` ends the
     pause.
     """
-    # A manual run of a paused schedule is linked to the pause.
-    _set_traced(context, row, version=row.version + 1)
     transitions.pause(session, row, reason=reason, now=now, until=until)
     actor = current_actor().actor
     transitions.emit_paused(session, row, actor=actor, reason=reason, now=now)
@@ -441,11 +451,9 @@ def resume(
 
 
 def rename(context: Context, session: Session, row: Schedule, *, name: str, now: datetime) -> None:
-    """Give a locked row another name. Its fire times do not change, but the delays of jitter do.
+    """Give a locked row another name. Its fire times do not change.
 
-    The name is part of the hash key. To keep its fire times, a trigger with an ``H`` gets the
-    values of the old key in its text. Raises ScheduleExistsError, and InvalidScheduleError for a
-    row of beat_schedule.
+    Raises ScheduleExistsError, and InvalidScheduleError for a row of beat_schedule.
     """
     if name == row.name:
         return
@@ -455,24 +463,10 @@ def rename(context: Context, session: Session, row: Schedule, *, name: str, now:
             " entry"
         )
         raise invalid("new_name", name, rule)
-    spec = spec_without_hashes(row)
+    hash_name = row.hash_name or row.name
     schedules.rename(session, row, name=name)
-    row.trigger_spec = spec
-    if row.jitter is not None or context.settings.jitter:
-        timing.apply_jitter(context, session, row)
+    row.hash_name = hash_name
     touch(context, session, row, now=now)
-
-
-def spec_without_hashes(row: Schedule) -> str:
-    """Return the text of the row's trigger, with each ``H`` replaced by its value."""
-    zone = None if row.inherits_timezone else row.timezone
-    try:
-        trigger = parse_trigger(row.trigger_kind, row.trigger_spec, timezone=zone)
-        resolved = trigger.hashed_by(key_for(row.owner, row.name))
-    except InvalidTriggerError:
-        # A damaged row, which does not fire.
-        return row.trigger_spec
-    return row.trigger_spec if resolved == trigger else resolved.row_spec
 
 
 def delete(context: Context, session: Session, row: Schedule, *, now: datetime) -> None:
@@ -510,15 +504,9 @@ def touch(
     """Flush a changed row with the next version, and notify beat if it may have to wake."""
     row.version += 1
     row.updated_at = now
-    _set_traced(context, row, version=row.version)
     session.flush()
     if notifies:
         context.notify_beat(session, next_run_at=row.next_run_at, now=now)
-
-
-def _set_traced(context: Context, row: Schedule, *, version: int) -> None:
-    for column, value in traced_columns(context.settings, version=version).items():
-        setattr(row, column, value)
 
 
 def add_manual_run(context: Context, session: Session, row: Schedule, *, now: datetime) -> Run:
@@ -539,6 +527,7 @@ def add_manual_run(context: Context, session: Session, row: Schedule, *, now: da
             "origin": Origin.MANUAL,
             "created_at": now,
             "overdue_at": now,
+            "ignores_quiet_hours": True,
         }
         if run_rows.add_runs(session, [record], settings=context.settings).ids:
             break

@@ -21,11 +21,12 @@ from celery_dynbeat.api.checks import (
     invalid,
     payload_too_large,
 )
-from celery_dynbeat.api.edit import alerting, options
+from celery_dynbeat.api.edit import options
 from celery_dynbeat.api.edit.conversion import TaskLike, TriggerLike, task_name
-from celery_dynbeat.common.alert_rules import AlertRules
+from celery_dynbeat.common import ping_urls
+from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.retry import Retry
-from celery_dynbeat.common.settings import CATCH_UPS, ON_LOST, OVERLAPS
+from celery_dynbeat.common.settings import CATCH_UPS, ON_LOST, OVERLAPS, Settings
 from celery_dynbeat.common.text import as_text
 
 TAG_LENGTH = 64
@@ -40,6 +41,7 @@ FIELD_DEFAULTS: Mapping[str, Any] = {
     "catch_up": None,
     "catch_up_window": None,
     "expires_after": None,
+    "finish_within": None,
     "jitter": None,
     "overlap": None,
     "max_run_time": None,
@@ -48,7 +50,6 @@ FIELD_DEFAULTS: Mapping[str, Any] = {
     "retry": None,
     "description": "",
     "tags": [],
-    "alerts": None,
     "ping_url": None,
 }
 #: A constant: json.dumps makes an encoder for each call with other options than its defaults.
@@ -65,8 +66,7 @@ class Fields(TypedDict, total=False):
     - A policy (``catch_up`` to ``retry``) that is None follows the setting of the same name.
       ``jitter=0`` means no jitter, ``pause_after_failures=0`` never pauses, and
       ``retry=Retry(times=0)`` never retries. ``retry`` may be a dict of the arguments of Retry.
-    - ``alerts`` are the schedule's own alert rules, or a dict of them. They replace all earlier
-      ones.
+    - ``finish_within`` counts from the fire time: a run that has not ended by then opens an alert.
     - ``ping_url`` is the URL to which a worker reports each run. dynbeat_ping_hosts must allow its
       host.
     """
@@ -82,6 +82,7 @@ class Fields(TypedDict, total=False):
     catch_up: str | None
     catch_up_window: timedelta | float | None
     expires_after: timedelta | float | None
+    finish_within: timedelta | float | None
     jitter: timedelta | float | None
     overlap: str | None
     max_run_time: timedelta | float | None
@@ -90,7 +91,6 @@ class Fields(TypedDict, total=False):
     retry: Retry | Mapping[str, Any] | None
     description: str
     tags: Sequence[str]
-    alerts: AlertRules | Mapping[str, Any] | None
     ping_url: str | None
 
 
@@ -301,6 +301,30 @@ _HINTS = {
     "schedule": "use trigger",
     "name": "rename() changes a name",
 }
+
+
+def _check_ping_url(field: str, value: Any) -> str | None:
+    # No error shows a ping URL, because the URL can contain a token.
+    if value is None or isinstance(value, str):
+        return value
+    msg = f"{field} is of type {type(value).__name__}: must be a URL, or None"
+    raise InvalidScheduleError(msg, field=field)
+
+
+def check_ping_url(settings: Settings, values: Mapping[str, Any]) -> None:
+    """Raise InvalidScheduleError if the settings do not allow a new ping URL in ``values``."""
+    url = values.get("ping_url")
+    if url is None:
+        return
+    if settings.ping_hosts is None:
+        msg = "ping_url: no host is allowed; list the allowed ones in dynbeat_ping_hosts"
+        raise InvalidScheduleError(msg, field="ping_url")
+    try:
+        ping_urls.parse_ping_url(url, allowed=settings.ping_hosts)
+    except ValueError as error:
+        raise InvalidScheduleError(f"ping_url: {error}", field="ping_url") from None
+
+
 _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "task": task_name,
     "start_at": check_instant,
@@ -309,6 +333,7 @@ _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "catch_up": _choice_check(*CATCH_UPS),
     "catch_up_window": _check_catch_up_window,
     "expires_after": _check_duration,
+    "finish_within": _check_duration,
     "jitter": partial(_check_duration, allow_zero=True),
     "overlap": _choice_check(*OVERLAPS),
     "max_run_time": _check_duration,
@@ -317,6 +342,5 @@ _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "retry": _check_retry,
     "description": check_text,
     "tags": _check_tags,
-    "alerts": alerting.rules_column,
-    "ping_url": alerting.ping_url_column,
+    "ping_url": _check_ping_url,
 }

@@ -1,6 +1,6 @@
 """The calls of an owner on the upcoming fire times of a schedule."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 
@@ -13,14 +13,13 @@ from celery_dynbeat.api.results import FireTime, ScheduleInfo
 from celery_dynbeat.api.results.base import as_json
 from celery_dynbeat.common.errors import ScheduleNotFoundError
 from celery_dynbeat.common.states import Action
-from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.db.models import Hold, Schedule
 from celery_dynbeat.planning import ScheduleSpec, calendar_names, spec_from_row
-from celery_dynbeat.planning.plan import run_at
-from celery_dynbeat.planning.upcoming import iter_upcoming
+from celery_dynbeat.planning.plan import due_at, sends_all, unskipped
+from celery_dynbeat.planning.upcoming import iter_planned, iter_sent
 from celery_dynbeat.process.context import Context, naming_schedule
 from celery_dynbeat.store import holds, schedules
 from celery_dynbeat.store.runs import skips
-from celery_dynbeat.triggers.zones import describe_instant
 
 
 class FireTimeCalls(OwnerCalls):
@@ -102,14 +101,14 @@ class FireTimeCalls(OwnerCalls):
         with_skipped: bool = False,
         session: Session | None = None,
     ) -> Sequence[FireTime]:
-        """Return the next ``count`` fire times.
+        """Return the next ``count`` fire times at which a run is sent, waiting ones first.
 
-        Fire times that ``skip`` removed are left out. If ``with_skipped`` is true, the result
-        includes them, with ``is_skipped`` set. It then also includes the fire times that a calendar
-        removes or moves, with the name of the calendar. ``count`` is at most 1,000. For a paused or
-        finished schedule, the result contains no other fire times. During a hold and in quiet
-        hours, the result contains the fire times after the current time. Raises
-        ScheduleNotFoundError and InvalidTriggerError.
+        ``at`` is the fire time, ``run_at`` is when its run is sent, and ``wait_note`` says why that
+        is later. Fire times that ``skip`` removed are left out. If ``with_skipped`` is true, the
+        result also has these, with ``is_skipped`` set, and the fire times that a calendar removes
+        or moves, with the name of the calendar. ``count`` is at most 1,000. For a paused or
+        finished schedule, the result contains no other fire times. During a hold without an end,
+        ``run_at`` is None. Raises ScheduleNotFoundError and InvalidTriggerError.
 
         >>> [str(each.at) for each in mine.upcoming("digest", count=2)]
         ['2026-01-06 09:00:00+00:00', '2026-01-07 09:00:00+00:00']
@@ -141,24 +140,52 @@ class FireTimeCalls(OwnerCalls):
 def _upcoming_of(
     context: Context, session: Session, row: Schedule, *, count: int
 ) -> Sequence[FireTime]:
-    """Return the next ``count`` fire times of a row, within its span and ``max_runs``.
+    """Return the next ``count`` fire times of a row that are sent, those that wait first.
 
-    The fire times that skip() removed are left out.
+    During a hold without an end, the result contains the fire times that it stops.
     """
     now = context.clock.now()
     with naming_schedule(row):
         spec = timing.spec_without_skips(context, session, row, now=now)
-        held_at = _waiting_since(session, row, spec, now=now)
-        # Earlier fire times wait for the release, or for the end of quiet hours. Then catch_up
-        # decides about them.
+        hold = _hold_of(session, row, now=now)
+        if hold is not None and hold.until_at is None:
+            stopped = islice(_stopped(spec, row, now=now), count)
+            return [FireTime(at=at, wait_note=_described(hold)) for at in stopped]
+        if hold is not None and hold.until_at is not None:
+            # A late import: few owners are held.
+            from celery_dynbeat.planning.quiet_hours import TimedHold, held  # noqa: PLC0415
+
+            timed = TimedHold(hold.until_at, _described(hold))
+            spec = spec._replace(quiet=held(spec.quiet, timed))
         return [
             FireTime(
                 at=each.at,
-                run_at=run_at(spec, each.at) if each.has_run else None,
-                quiet_note=each.quiet_note,
+                run_at=max(due_at(spec, each.at, now=now), now),
+                wait_note=each.wait_note,
             )
-            for each in islice(iter_upcoming(spec, row, after=held_at), count)
+            for each in islice(iter_sent(spec, row), count)
         ]
+
+
+def _hold_of(session: Session, row: Schedule, *, now: datetime) -> Hold | None:
+    """Return the hold in force that ends last, or None if the schedule is not held."""
+    found = holds.in_force(session, owner=row.owner, now=now)
+    return max(found, key=lambda hold: hold.until_at or holds.NEVER, default=None)
+
+
+def _described(hold: Hold) -> str:
+    actor = f" by {hold.actor}" if hold.actor else ""
+    return f"held{actor}{f' ({hold.reason})' if hold.reason else ''}"
+
+
+def _stopped(spec: ScheduleSpec, row: Schedule, *, now: datetime) -> Iterator[datetime]:
+    """Yield the fire times that a hold without an end stops, the waiting ones first."""
+    if row.next_run_at is None or row.next_fire_at is None:
+        return
+    fire_at = unskipped(spec, row.next_fire_at)
+    if fire_at is not None and fire_at <= now and not sends_all(spec):
+        fire_at = spec.trigger.latest_until(after=fire_at, until=now) or fire_at
+    yield from (each.at for each in iter_planned(spec._replace(quiet=None), fire_at, max_runs=None))
 
 
 def fire_times_of(
@@ -188,36 +215,21 @@ def _taken_by_calendars(
     """Return the fire times before the last of ``upcoming`` that calendars remove or move."""
     if not upcoming or not calendar_names([row]):
         return {}
+    spec = spec_from_row(row, context.settings, schedules.calendars_of(session, [row]))
+    if not spec.calendars:
+        # Only the quiet hours name one.
+        return {}
     # A late import: few triggers use calendars.
     from celery_dynbeat.triggers.calendar_effects import effects_on  # noqa: PLC0415
 
-    spec = spec_from_row(row, context.settings, schedules.calendars_of(session, [row]))
     after = now if spec.start_at is None else max(now, spec.start_at)
     effects = effects_on(spec.trigger, after=after, until=upcoming[-1], limit=count)
     return {
         each.at: FireTime(
             at=each.at,
             is_skipped=True,
-            reason=_reason(each.calendar, each.moved_to, timezone=row.timezone),
+            reason=each.describe(row.timezone),
             calendar=each.calendar,
         )
         for each in effects
     }
-
-
-def _reason(calendar: str, moved_to: datetime | None, *, timezone: str) -> str:
-    if moved_to is None:
-        return f"calendar {calendar}"
-    return f"calendar {calendar}: moves to {describe_instant(moved_to, timezone)}"
-
-
-def _waiting_since(
-    session: Session, row: Schedule, spec: ScheduleSpec, *, now: datetime
-) -> datetime | None:
-    """Return ``now`` if the row is due and held, or waits for the end of quiet hours, else None."""
-    if row.next_run_at is None or row.next_fire_at is None or row.next_fire_at > now:
-        return None
-    if row.next_run_at > now and spec.quiet is not None and spec.quiet.end(now) > now:
-        return now
-    is_held = row.held_at is not None or holds.end_of(session, owner=row.owner, now=now)
-    return now if is_held else None

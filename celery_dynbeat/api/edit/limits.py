@@ -1,8 +1,8 @@
 """The limits that settings set for owners: which tasks, how often, how many schedules.
 
-dynbeat_owner_limits sets them by owner, and by group of owners. A create locks the rows of the
-groups and owners whose number of schedules is limited, in the order of their names, and then counts
-their schedules. Two simultaneous creates therefore cannot exceed a limit.
+dynbeat_owner_limits sets them by owner. A create locks the rows of the owners whose number of
+schedules is limited, in the order of their names, and then counts their schedules. Two simultaneous
+creates therefore cannot exceed a limit.
 
 dynbeat_min_interval is checked against the next SAMPLE fire times, which are computed in the same
 way as beat computes them. For a cron expression this check takes about 10 ms. A minimum that
@@ -10,12 +10,11 @@ follows from the text is therefore tried first, and measured intervals are cache
 time is too close, beat skips it (planning).
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.orm import Session
 
@@ -23,7 +22,7 @@ from celery_dynbeat.api.checks import invalid
 from celery_dynbeat.api.columns import ScheduleColumns
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError, OwnerLimitError
 from celery_dynbeat.common.settings import Settings, check_task_allowed
-from celery_dynbeat.common.text import format_seconds, is_in
+from celery_dynbeat.common.text import format_seconds
 from celery_dynbeat.planning import Calendars, ScheduleSpec, spec_from_row, with_search_budget
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import owners
@@ -109,63 +108,53 @@ def _check_cost(spec: ScheduleSpec, *, given: Trigger, after: datetime) -> None:
 
 def min_interval_of(settings: Settings, owner: str) -> "Limit":
     """Return the shortest interval of a schedule of ``owner``, and which limit it is."""
-    # A late import, here and below: most applications have no limits by owner.
+    default = settings.min_interval
+    return _own(settings, owner, "min_interval") or _limit(default, owner, "dynbeat_min_interval")
+
+
+def allowed_tasks_of(settings: Settings, owner: str) -> "Limit | None":
+    """Return the patterns of which a task of ``owner`` must match one. None allows any task."""
+    own = _own(settings, owner, "allowed_tasks")
+    if own is not None or settings.allowed_tasks is None or not owner:
+        return own
+    return _limit(settings.allowed_tasks, owner, "dynbeat_allowed_tasks")
+
+
+def max_schedules_of(settings: Settings, owner: str) -> "Limit | None":
+    """Return the limit on the number of schedules of ``owner``.
+
+    The application itself (owner ``""``) has no limit.
+    """
+    own, default = _own(settings, owner, "max_schedules"), settings.max_schedules_per_owner
+    if own is not None or default is None or not owner:
+        return own
+    return _limit(default, owner, "dynbeat_max_schedules_per_owner")
+
+
+def _own(settings: Settings, owner: str, field: str) -> "Limit | None":
+    if settings.owner_limits is None or not owner:
+        return None
+    return settings.owner_limits.value(owner, field)
+
+
+def _limit(value: Any, owner: str, setting: str) -> "Limit":
+    # A late import: most applications have no limits by owner.
     from celery_dynbeat.common.owner_limits import Limit  # noqa: PLC0415
 
-    if settings.owner_limits is None or not owner:
-        return Limit(settings.min_interval, owner, "dynbeat_min_interval")
-    return settings.owner_limits.min_interval(owner, default=settings.min_interval)
+    return Limit(value, owner, setting)
 
 
-def allowed_tasks_of(settings: Settings, owner: str) -> "Sequence[Limit]":
-    """Return patterns that a task of ``owner`` must all match. An empty list allows any task."""
-    from celery_dynbeat.common.owner_limits import default_allowed_tasks  # noqa: PLC0415
-
-    if not owner:
-        return []
-    if settings.owner_limits is None:
-        return default_allowed_tasks(owner, settings.allowed_tasks)
-    return settings.owner_limits.allowed_tasks(owner, default=settings.allowed_tasks)
-
-
-def max_schedules_of(settings: Settings, owner: str) -> "Sequence[Limit]":
-    """Return the limits on the number of schedules, first of the groups and then of ``owner``.
-
-    The application itself (owner ``""``) has no limit. A group has its own limit and the limits of
-    its groups.
-    """
-    from celery_dynbeat.common.owner_limits import default_max_schedules  # noqa: PLC0415
-
-    default = settings.max_schedules_per_owner
-    if not owner:
-        return []
-    if settings.owner_limits is None:
-        return default_max_schedules(owner, default)
-    return settings.owner_limits.max_schedules(owner, default=default)
-
-
-@dataclass(slots=True)
-class _Quota:
-    """A limit on the number of schedules, and the new schedules that count, by owner."""
-
-    limit: "Limit"
-    wanted: dict[str, int]
-
-
-def _quotas(settings: Settings, wanted: Mapping[str, int]) -> Mapping[str, _Quota]:
-    """Return the limits that apply to new schedules, by owner or group in the order of locks."""
+def _quotas(settings: Settings, owners: Collection[str]) -> "Mapping[str, Limit]":
+    """Return the limits that apply to new schedules, by owner in the order of locks."""
     if settings.max_schedules_per_owner is None and settings.owner_limits is None:
         return {}
-    quotas: dict[str, _Quota] = {}
-    for owner, count in sorted(wanted.items()):
-        for limit in max_schedules_of(settings, owner):
-            quotas.setdefault(limit.owner, _Quota(limit, {})).wanted[owner] = count
-    return dict(sorted(quotas.items()))
+    found = {owner: max_schedules_of(settings, owner) for owner in sorted(owners)}
+    return {owner: limit for owner, limit in found.items() if limit is not None}
 
 
 def lock_owners(context: Context, session: Session, names: Collection[str]) -> None:
     """Block other transactions that create schedules of these owners, if a quota is set."""
-    quotas = _quotas(context.settings, dict.fromkeys(names, 1))
+    quotas = _quotas(context.settings, names)
     if quotas:
         owners.lock(session, quotas)
 
@@ -176,19 +165,15 @@ def check_quota(
     wanted: Mapping[str, int],
     *,
     planned: Mapping[str, int] | None = None,
-    leaving: str | None = None,
 ) -> None:
-    """Raise OwnerLimitError if an owner, or a group of owners, would exceed its limit.
+    """Raise OwnerLimitError if an owner would exceed its limit.
 
     ``wanted`` is the number of new schedules for each owner. Call this in the transaction that
     inserts the schedules, because it locks the owners. Paused and finished schedules count. The
     application itself (owner ``""``) has no limit. With ``planned`` it only reads, for a
-    transaction that inserts nothing: these are schedules that count as present. ``leaving`` is the
-    owner that a schedule leaves: a group with both owners does not get another schedule.
+    transaction that inserts nothing: these are schedules that count as present.
     """
     quotas = _quotas(context.settings, wanted)
-    if leaving is not None:
-        quotas = {name: each for name, each in quotas.items() if not is_in(leaving, name)}
     if not quotas:
         return
     if planned is None:
@@ -196,18 +181,13 @@ def check_quota(
         present = owners.count_schedules(session, quotas)
     else:
         present = owners.count_unlocked(session, quotas)
-    for name, quota in quotas.items():
-        used = present.get(name, 0)
-        used += sum(count for owner, count in (planned or {}).items() if is_in(owner, name))
-        total = used
-        for owner, count in quota.wanted.items():
-            total += count
-            if total > quota.limit.value:
-                new = sum(quota.wanted.values())
-                raise _quota_error(owner, quota.limit, used=used, wanted=new)
+    for owner, limit in quotas.items():
+        used = present.get(owner, 0) + (planned or {}).get(owner, 0)
+        if used + wanted[owner] > limit.value:
+            raise _quota_error(limit, used=used, wanted=wanted[owner])
 
 
-def _quota_error(owner: str, limit: "Limit", *, used: int, wanted: int) -> OwnerLimitError:
+def _quota_error(limit: "Limit", *, used: int, wanted: int) -> OwnerLimitError:
     msg = (
         f"{limit.whose} has {used} schedules and would create {wanted} more, but {limit.setting} ="
         f" {limit.value}: delete schedules (paused and finished schedules also count), or raise the"
@@ -215,8 +195,7 @@ def _quota_error(owner: str, limit: "Limit", *, used: int, wanted: int) -> Owner
     )
     return OwnerLimitError(
         msg,
-        owner=owner,
-        limit_owner=limit.owner,
+        owner=limit.owner,
         used=used,
         wanted=wanted,
         limit=limit.value,

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.calls import Calls
 from celery_dynbeat.api.columns import ScheduleColumns
-from celery_dynbeat.api.edit import alerting, audit, edits, limits, owner_zone, used_calendars
+from celery_dynbeat.api.edit import audit, edits, limits, owner_zone, used_calendars
 from celery_dynbeat.api.edit.conversion import TaskLike, TriggerLike
 from celery_dynbeat.api.edit.fields import NewFields, require_trigger
 from celery_dynbeat.api.edit.owner_zone import OwnerClock
@@ -78,8 +78,8 @@ class CreateManyCalls(Calls):
             ids = schedules.ids_of(session, keys, after=newest)
             for row, key in zip(rows, keys, strict=True):
                 row.id = ids[key]
-            used_calendars.link(session, rows, calendars, is_new=True)
-            alerting.add_checks(self._context.settings, session, rows, now=batch.now)
+            used = {**calendars, **owner_zone.calendars_of(clocks)}
+            used_calendars.link(session, rows, used, is_new=True)
             audit.created(self._context, session, rows, now=batch.now)
             earliest = min((row.next_run_at for row in rows if row.next_run_at), default=None)
             self._context.notify_beat(session, next_run_at=earliest, now=batch.now)
@@ -141,7 +141,7 @@ class NewRows:
         for index, new in enumerate(self._all):
             if not found.keys() >= {*new.trigger.calendar_names}:
                 with _naming_index(index):
-                    used_calendars.check_exist(session, new.trigger.calendar_names, found)
+                    used_calendars.check_exist(new.trigger.calendar_names, found)
         return found
 
     def lock_clocks(self, session: Session) -> Mapping[str, OwnerClock]:

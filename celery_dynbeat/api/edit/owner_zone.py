@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.api.edit import limits
-from celery_dynbeat.common.text import groups_of
+from celery_dynbeat.api.edit import limits, used_calendars
+from celery_dynbeat.planning import NO_CALENDARS, Calendars, quiet_calendars
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import owners
 from celery_dynbeat.store.owners import OwnerValues
@@ -14,10 +14,14 @@ from celery_dynbeat.triggers import Trigger
 
 
 class OwnerClock(NamedTuple):
-    """The zone of an owner, and the column ``quiet_hours`` of its schedules."""
+    """The zone of an owner, and the column ``quiet_hours`` of its schedules.
+
+    ``calendars`` has the calendar that the quiet hours name.
+    """
 
     timezone: str
     quiet_hours: str | None = None
+    calendars: Calendars = NO_CALENDARS
 
 
 def lock(context: Context, session: Session, owner: str, trigger: Trigger | None) -> str:
@@ -33,7 +37,7 @@ def lock(context: Context, session: Session, owner: str, trigger: Trigger | None
 def lock_rows(
     context: Context, session: Session, names: Collection[str], *, zoned: Collection[str] = ()
 ) -> Mapping[str, OwnerValues]:
-    """Return the values of owners and their groups, locked for this transaction.
+    """Return the values of owners, locked for this transaction.
 
     ``zoned`` are the owners whose zone is needed. Each of them gets a row, so that a change of the
     zone waits. The rows of the others are locked if they exist. If there is a quota, the rows are
@@ -41,7 +45,7 @@ def lock_rows(
     a deadlock.
     """
     limits.lock_owners(context, session, names)
-    return owners.lock_values(session, _with_groups(names), inserted=zoned)
+    return owners.lock_values(session, names, inserted=zoned)
 
 
 def lock_new(context: Context, session: Session, owner: str, *, needs_zone: bool) -> OwnerClock:
@@ -55,9 +59,11 @@ def lock_many(
 ) -> Mapping[str, OwnerClock]:
     """Return the clocks by owner, with the locks of ``lock_rows``.
 
-    Raises InvalidScheduleError if SQL wrote quiet hours that cannot be read.
+    Raises InvalidScheduleError if SQL wrote quiet hours that cannot be read, and
+    InvalidTriggerError if their calendar does not exist.
     """
-    return _completed(context, names, lock_rows(context, session, names, zoned=zoned))
+    known = lock_rows(context, session, names, zoned=zoned)
+    return _completed(context, session, names, known)
 
 
 def read(
@@ -71,18 +77,32 @@ def read_many(
     context: Context, session: Session, names: Collection[str], *, locked: Collection[str] = ()
 ) -> Mapping[str, OwnerClock]:
     """Return the clocks by owner, without new locks. The rows of ``locked`` are locked."""
-    found = owners.values_of(session, _with_groups(names), locked=locked)
-    return _completed(context, names, found)
-
-
-def _with_groups(names: Collection[str]) -> Collection[str]:
-    return {name for owner in names for name in (*groups_of(owner), owner)}
+    found = owners.values_of(session, names, locked=locked)
+    return _completed(context, session, names, found)
 
 
 def _completed(
-    context: Context, names: Collection[str], known: Mapping[str, OwnerValues]
+    context: Context,
+    session: Session,
+    names: Collection[str],
+    known: Mapping[str, OwnerValues],
 ) -> Mapping[str, OwnerClock]:
-    return {owner: _clock(context, owner, known) for owner in names}
+    clocks = {owner: _clock(context, owner, known.get(owner)) for owner in names}
+    used = {owner: quiet_calendars(clock.quiet_hours) for owner, clock in clocks.items()}
+    wanted = {name for each in used.values() for name in each}
+    if wanted:
+        found = used_calendars.read_existing(session, wanted)
+        used_calendars.check_exist(wanted, found)
+        clocks = {
+            owner: clock._replace(calendars={name: found[name] for name in used[owner]})
+            for owner, clock in clocks.items()
+        }
+    return clocks
+
+
+def calendars_of(clocks: Mapping[str, OwnerClock]) -> Calendars:
+    """Return the calendars of quiet days of several owners."""
+    return {name: days for clock in clocks.values() for name, days in clock.calendars.items()}
 
 
 def timezone_of(context: Context, own: OwnerValues | None) -> str:
@@ -90,14 +110,15 @@ def timezone_of(context: Context, own: OwnerValues | None) -> str:
     return (own and own.timezone) or context.settings.timezone
 
 
-def _clock(context: Context, owner: str, known: Mapping[str, OwnerValues]) -> OwnerClock:
-    timezone = timezone_of(context, known.get(owner))
-    names = [name for name in (*groups_of(owner), owner) if name in known]
-    stored = [(name, known[name].quiet_hours) for name in names]
-    if all(value is None for _, value in stored):
+def _clock(context: Context, owner: str, own: OwnerValues | None) -> OwnerClock:
+    timezone, stored = timezone_of(context, own), None if own is None else own.quiet_hours
+    everybody = context.settings.quiet_hours
+    if everybody is None and stored is None:
         return OwnerClock(timezone)
     # A late import: few owners have quiet hours.
-    from celery_dynbeat.planning.quiet_hours import QuietRule, leaving_time, resolved  # noqa: PLC0415
+    from celery_dynbeat.common.quiet_rule import QuietRule  # noqa: PLC0415
+    from celery_dynbeat.planning.quiet_hours import leaving_time, resolved  # noqa: PLC0415
 
-    rules = [QuietRule.from_json(name, value) for name, value in stored if value is not None]
+    rules = [] if everybody is None else [everybody]
+    rules += [] if stored is None else [QuietRule.from_json(owner, stored)]
     return OwnerClock(timezone, resolved(leaving_time(rules), timezone=timezone))

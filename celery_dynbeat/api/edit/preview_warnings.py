@@ -10,9 +10,11 @@ from celery_dynbeat.common.text import format_duration
 from celery_dynbeat.planning import ScheduleSpec, with_search_budget
 from celery_dynbeat.triggers import Cron, Once, Trigger
 from celery_dynbeat.triggers.cron.expression import CronExpression, parse_expression
-from celery_dynbeat.triggers.zones import day_around, load_zone
+from celery_dynbeat.triggers.zones import day_around, describe_instant, load_zone
 
 _YEAR, _MICROSECOND = timedelta(days=366), timedelta(microseconds=1)
+#: Fire times that a calendar removes or moves, each with a warning.
+_SHOWN_EFFECTS = 5
 
 
 def warnings_of(
@@ -30,6 +32,23 @@ def warnings_of(
         # The application itself has only one schedule with each name. Users have many alike.
         for cron in _crons(trigger):
             yield from _same_second(cron)
+
+
+def calendar_warnings(
+    spec: ScheduleSpec, fire_times: Sequence[datetime], *, timezone: str, now: datetime
+) -> Iterator[str]:
+    """Yield the effects of calendars on fire times up to the last of ``fire_times``."""
+    if not spec.calendars or not fire_times:
+        return
+    # A late import: few triggers use calendars.
+    from celery_dynbeat.triggers.calendar_effects import effects_on  # noqa: PLC0415
+
+    after = now if spec.start_at is None else max(now, spec.start_at)
+    effects = effects_on(spec.trigger, after=after, until=fire_times[-1], limit=_SHOWN_EFFECTS + 1)
+    for each in effects[:_SHOWN_EFFECTS]:
+        yield f"does not fire at {describe_instant(each.at, timezone)}: {each.describe(timezone)}"
+    if len(effects) > _SHOWN_EFFECTS:
+        yield f"calendars remove or move more than {_SHOWN_EFFECTS} fire times before the last one"
 
 
 def retry_warnings(retry: Retry | None, fire_times: Sequence[datetime]) -> Iterator[str]:

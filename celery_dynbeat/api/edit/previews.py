@@ -15,8 +15,12 @@ from celery_dynbeat.api.edit.conversion import TriggerLike
 from celery_dynbeat.api.edit.fields import to_columns
 from celery_dynbeat.api.edit.named import OwnerCalls
 from celery_dynbeat.api.edit.owner_zone import OwnerClock
-from celery_dynbeat.api.edit.preview_warnings import retry_warnings, warnings_of
-from celery_dynbeat.api.results.fire_time import CalendarEffect, Preview, PreviewedFireTime
+from celery_dynbeat.api.edit.preview_warnings import (
+    calendar_warnings,
+    retry_warnings,
+    warnings_of,
+)
+from celery_dynbeat.api.results.fire_time import Preview, PreviewedFireTime
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.retry import Retry, effective_retry
 from celery_dynbeat.planning import Calendars, ScheduleSpec, spec_from_row, with_search_budget
@@ -99,7 +103,8 @@ class PreviewCalls(OwnerCalls):
             calendars=calendars,
             now=now,
         )
-        spec = spec_from_row(row, self._context.settings, calendars)
+        used = {**calendars, **clock.calendars}
+        spec = spec_from_row(row, self._context.settings, used)
         return _preview(
             self._context, row, spec, name=name, timezone=clock.timezone, count=count, now=now
         )
@@ -122,6 +127,7 @@ def _preview(
     warnings = [
         *warnings_of(spec, trigger, fire_times, now=now),
         *retry_warnings(retry, fire_times),
+        *calendar_warnings(spec, fire_times[:count], timezone=timezone, now=now),
     ]
     if name is None and (row.jitter or trigger.hashed_by(spec.key) != trigger):
         warnings.append(
@@ -137,26 +143,7 @@ def _preview(
         timezone=timezone,
         fire_times=tuple(_shown(spec, found[:count], timezone=timezone)),
         warnings=tuple(warnings),
-        calendar_effects=_calendar_effects(spec, fire_times[:count], timezone=timezone, now=now),
     )
-
-
-def _calendar_effects(
-    spec: ScheduleSpec,
-    fire_times: Sequence[datetime],
-    *,
-    timezone: str,
-    now: datetime,
-) -> Sequence[CalendarEffect]:
-    if not spec.calendars or not fire_times:
-        return ()
-    # A late import: few triggers use calendars.
-    from celery_dynbeat.triggers.calendar_effects import effects_on  # noqa: PLC0415
-
-    zone = load_zone(timezone)
-    after = now if spec.start_at is None else max(now, spec.start_at)
-    effects = effects_on(spec.trigger, after=after, until=fire_times[-1], limit=MAX_COUNT)
-    return tuple(CalendarEffect(**each._asdict(), local=_local(each.at, zone)) for each in effects)
 
 
 def _fire_times(
@@ -186,7 +173,7 @@ def _shown(
                 at=planned.at,
                 run_at=at if planned.has_run else None,
                 local=_local(planned.at, zone),
-                note="; ".join(filter(None, (clock_note, planned.quiet_note))) or None,
+                note="; ".join(filter(None, (clock_note, planned.wait_note))) or None,
             )
         )
         previous = planned.at

@@ -1,9 +1,10 @@
 """The time zone of an owner: read it, and set it.
 
-A change plans each schedule that follows the zone again, as an edit of its trigger does:
+A change plans each schedule that follows the zone again:
 
-    enabled        -> next fire time from now; missed fire times are recorded as skipped
-    paused         -> the same, and it stays paused
+    enabled        -> next fire time from now
+    with a fire time that waits for a release, the end of quiet hours or a beat -> keeps it
+    paused         -> next fire time from now, missed ones are recorded as skipped, stays paused
     quarantined    -> the same if its trigger can be read, and it stays quarantined
     finished       -> stays finished
     no fire time   -> finished
@@ -32,9 +33,9 @@ from celery_dynbeat.common.errors import (
     UnusableCalendarError,
 )
 from celery_dynbeat.common.states import Action
-from celery_dynbeat.common.text import as_text, groups_of
+from celery_dynbeat.common.text import as_text
 from celery_dynbeat.db.statements import Row, format_error
-from celery_dynbeat.planning import calendar_names
+from celery_dynbeat.planning import calendars_behind
 from celery_dynbeat.planning.plan import Skip
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import owners, runs
@@ -88,7 +89,8 @@ class TimezoneCalls(OwnerCalls):
 
         ``zone`` is a ZoneInfo or a name from the tz database, such as ``"Asia/Seoul"``. None
         returns to ``dynbeat_timezone``. In the same transaction, the schedules that follow the zone
-        are planned again from now, so nothing fires retroactively. A paused schedule stays paused.
+        are planned again from now, so nothing fires retroactively. A fire time that has passed and
+        waits is still sent. A paused schedule stays paused.
         If the schedules are already in this zone, nothing changes. Raises InvalidScheduleError with
         field ``"zone"``.
 
@@ -137,15 +139,14 @@ def _checked_zone(given: object) -> str | None:
 
 
 def _change(context: Context, session: Session, *, owner: str, zone: str | None) -> int:
-    quiet_hours.lock(session, owner)
-    locked = [*groups_of(owner), owner]
-    before = owner_zone.read(context, session, owner, locked=locked).timezone
+    owners.lock(session, [owner])
+    before = owner_zone.read(context, session, owner, locked=[owner]).timezone
     owners.set_timezone(session, owner=owner, timezone=zone)
     timezone = zone or context.settings.timezone
     if before != timezone:
         _record(context, session, [_Move(owner, "", before)], timezone, now=context.clock.now())
     # The windows are on the clock of the zone.
-    clock = owner_zone.read(context, session, owner, locked=locked)
+    clock = owner_zone.read(context, session, owner, locked=[owner])
     has_quiet_hours = clock.quiet_hours is not None
     if has_quiet_hours:
         # This comes before the schedules that follow the zone, because all rows are locked in the
@@ -227,6 +228,10 @@ def follow(
 
     The caller sets the version of the row.
     """
+    if timing.has_waiting_fire_time(row, now=now):
+        row.timezone = timezone
+        _drop_invalid_skips(context, session, row, now=now)
+        return None
     # This comes before the change, because the old zone defines the missed fire times.
     missed = None
     if row.finished_at is None and row.next_fire_at is not None and row.next_fire_at <= now:
@@ -236,6 +241,18 @@ def follow(
     if row.finished_at is None and row.next_fire_at is not None:
         _replan(context, session, row, now=now)
     return missed
+
+
+def _drop_invalid_skips(
+    context: Context, session: Session, row: ScheduleRow, *, now: datetime
+) -> None:
+    if row.skipped_until is None:
+        return
+    try:
+        skipping.drop_invalid(context, session, row, now=now)
+    except (InvalidScheduleError, InvalidTriggerError):
+        # The claim of the waiting fire time quarantines the schedule.
+        return
 
 
 def _replan(context: Context, session: Session, row: ScheduleRow, *, now: datetime) -> None:
@@ -248,9 +265,9 @@ def _replan(context: Context, session: Session, row: ScheduleRow, *, now: dateti
         if is_quarantined:
             return
         stored: Exception = error
-        if isinstance(error, InvalidTriggerError) and (names := calendar_names([row])):
+        if isinstance(error, InvalidTriggerError) and (names := calendars_behind(row, error)):
             # The next edit of a calendar may end the quarantine.
-            stored = UnusableCalendarError.from_trigger_error(sorted(names), error)
+            stored = UnusableCalendarError.from_trigger_error(names, error)
         row.error = format_error(stored)
         row.next_fire_at = None
         quarantined = events.ScheduleQuarantined(

@@ -27,7 +27,6 @@ from celery_dynbeat.planning.plan import (
     blocked_fire,
     due_at,
     first_fire,
-    run_at,
     skip_missed,
 )
 from celery_dynbeat.process.context import Context, naming_schedule
@@ -190,15 +189,25 @@ def move_to(
         row.finished_at = row.next_run_at = None
 
 
-def apply_jitter(context: Context, session: Session, row: Schedule) -> None:
+def apply_jitter(context: Context, session: Session, row: Schedule, *, now: datetime) -> None:
     """Set the next run by a new jitter; its fire time does not change."""
     if row.next_run_at is not None and row.next_fire_at is not None:
         with session.no_autoflush:
             calendars = schedules.calendars_of(session, [row])
         with naming_schedule(row):
             spec = spec_from_row(row, context.settings, calendars)
-            # If the schedule is held, beat finds that again.
-            row.next_run_at, row.held_at = run_at(spec, row.next_fire_at), None
+            at = due_at(spec, row.next_fire_at, now=now)
+            # Not before now, because beat reads the index from its watermark on. If the schedule is
+            # held, beat finds that again.
+            row.next_run_at, row.held_at = max(at, now), None
+
+
+def has_waiting_fire_time(row: ScheduleRow, *, now: datetime) -> bool:
+    """Return whether a fire time of an active row has passed and has no run.
+
+    It waits for a release, for the end of quiet hours, or for a beat.
+    """
+    return row.next_run_at is not None and row.next_fire_at is not None and row.next_fire_at <= now
 
 
 def missed_fire_times(
@@ -228,8 +237,9 @@ def _never_fires(
     if row.end_at is not None and row.end_at <= now:
         rule = f"lies in the past, it is {_shown(row, now)} now: choose a later instant, or None"
         return invalid("end_at", row.end_at, rule)
-    if _blocked_fire(spec, row, since=now, now=now) is not None:
-        reason = str(UnusableCalendarError(spec.calendars))
+    if (blocked_at := _blocked_fire(spec, row, since=now, now=now)) is not None:
+        rule = f"it has no fire time left, and that of {_shown(row, blocked_at)} is on a day of it"
+        reason = str(UnusableCalendarError(spec.calendars, rule))
     else:
         reason = _no_fire_reason(context, spec, row, now)
     return invalid("trigger", trigger, f"would never fire: {reason}")

@@ -16,9 +16,6 @@ from celery_dynbeat.api.filters import ChangeFilter
 from celery_dynbeat.api.results import ChangeInfo, Page, cursors
 from celery_dynbeat.api.results.page import PAGE_SIZE, page_of
 from celery_dynbeat.common.states import Action
-from celery_dynbeat.common.text import is_group
-from celery_dynbeat.process.context import Context
-from celery_dynbeat.store.group_pages import Place
 from celery_dynbeat.store.schedules import change_pages
 
 NEWEST = "newest_change"
@@ -46,52 +43,20 @@ class ChangeCalls(Calls):
           because the call reads the changes since that instant until ``limit`` of them match.
         - ``after`` is the ``cursor`` of the previous page. ``limit`` is at most 1,000.
 
-        The edits of a group are listed in parts: first the edits of the 50 owners that come first
-        by name and have edits, and then the edits of the next owners. The group itself counts as
-        the first owner. Each part is ordered by time, and a page ends with its part. Raises
-        InvalidScheduleError.
+        Raises InvalidScheduleError.
 
         >>> _ = mine.update("digest", jitter=5, actor="alice", reason="too many at nine")
         >>> [(change.action, change.actor) for change in mine.changes("digest")]
         [('update', 'alice'), ('create', '')]
         """
         check_limit("limit", limit)
-        found = _filter_of(name, **self._in_scope(ChangeFilter, matching, accepts_group=True))
-        if found.owner is not None and is_group(found.owner):
-            return _page_of_group(
-                self._context, session, found, found.owner, limit=limit, after=after
-            )
+        found = _filter_of(name, **self._in_scope(ChangeFilter, matching))
         key = None if after is None else cursors.decode(after, order=NEWEST, parts=_KEY)
         rows = self._context.read_many(
             session,
             lambda session: change_pages.page(session, matching=found, after=key, limit=limit + 1),
         )
         return page_of(rows, limit=limit, order=NEWEST, info=ChangeInfo.of, key=_key)
-
-
-def _page_of_group(
-    context: Context,
-    session: Session | None,
-    matching: change_pages.ChangeFilter,
-    group: str,
-    *,
-    limit: int,
-    after: str | None,
-) -> Page[ChangeInfo]:
-    place = None
-    if after is not None:
-        place = Place.of(cursors.decode_one_of(after, _OF_GROUP, default=_IN_PART)[1])
-    found = context.read_many(
-        session,
-        lambda session: change_pages.page_of_group(
-            session, matching=matching, group=group, place=place, limit=limit
-        ),
-    )
-    items = tuple(map(ChangeInfo.of, found.rows))
-    if found.last is None:
-        return Page(items, None)
-    order = _NEXT_PART if found.last.key is None else _IN_PART
-    return Page(items, cursors.encode(order, found.last.parts))
 
 
 def _filter_of(name: str | None, **given: Any) -> change_pages.ChangeFilter:
@@ -114,9 +79,3 @@ def _as_id(part: Any) -> int:
 
 
 _KEY = (cursors.as_instant, _as_id)
-#: The orders of the pages of a group.
-_IN_PART, _NEXT_PART = "newest_change in a group", "newest_change in the next part of a group"
-_OF_GROUP = {
-    _IN_PART: (cursors.as_text, cursors.as_text, *_KEY),
-    _NEXT_PART: (cursors.as_text,),
-}

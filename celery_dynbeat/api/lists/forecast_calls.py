@@ -29,13 +29,13 @@ class ForecastCalls(Calls):
         - ``since`` is now by default, and cannot be earlier. ``until`` is an hour later by default.
           The forecast covers whole minutes or hours, at most 1,440.
         - ``per`` is ``"minute"`` or ``"hour"``. ``queue`` selects one queue, and ``owner`` the
-          schedules of one owner, or of a group such as ``"org:7/"``.
+          schedules of one owner.
 
-        Paused schedules have no runs. A hold in force, ``skip()``, ``end_at``, ``max_runs`` and
-        jitter are taken into account. Retries, reruns and manual runs cannot be foreseen. The call
-        reads up to 200,000 schedules, 5,000 in each transaction, or a random sample if there are
-        more. A forecast of this many schedules takes seconds. The call imports the tasks of the
-        application, because their options determine the queue.
+        ``skip()``, ``end_at``, ``max_runs``, jitter and quiet hours are taken into account. Paused
+        schedules have no runs. Held schedules are counted at their fire times. Retries, reruns and
+        manual runs cannot be foreseen. The recurrences of the first 1,000 schedules are counted,
+        and the next run of the first 50,000. ``is_at_least`` says if there are more. The call
+        imports the tasks of the application, because their options determine the queue.
 
         Raises InvalidScheduleError.
 
@@ -43,7 +43,7 @@ class ForecastCalls(Calls):
         >>> [(str(row.start_at), row.queue, row.runs) for row in found.rows]
         [('2026-01-06 09:00:00+00:00', 'celery', 1)]
         """
-        given = self._in_scope(OwnerFilter, matching, accepts_group=True)
+        given = self._in_scope(OwnerFilter, matching)
         checks.check_one_of("per", per, "minute", "hour")
         if queue is not None:
             checks.check_name("queue", queue)
@@ -60,6 +60,5 @@ class ForecastCalls(Calls):
             queue=queue,
             owner=given["owner"],
             now=now,
-            effort=forecast.THOROUGH,
             session=session,
         )

@@ -10,11 +10,10 @@ from celery_dynbeat.api import checks
 from celery_dynbeat.api.calls import Calls
 from celery_dynbeat.api.checks import check_limit
 from celery_dynbeat.api.filters import RunFilter, StatusFilter
-from celery_dynbeat.api.results import BoundedCount, Page, RunInfo, cursors
+from celery_dynbeat.api.results import BoundedCount, Page, RunInfo, ScheduleInfo, cursors
 from celery_dynbeat.api.results.page import PAGE_SIZE
 from celery_dynbeat.common.errors import RunNotFoundError
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.common.text import is_in
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import runs, schedules
@@ -27,8 +26,6 @@ _PARTS = {
     RunOrder.FIRE_TIME: (cursors.as_instant, cursors.as_run_id),
     RunOrder.RUN_ID: (cursors.as_run_id,),
     RunOrder.SCHEDULE: (cursors.as_schedule_id, cursors.as_run_id),
-    RunOrder.GROUP: (cursors.as_text, cursors.as_text, cursors.as_instant, cursors.as_run_id),
-    RunOrder.PART: (cursors.as_text,),
 }
 
 
@@ -48,8 +45,7 @@ class RunCalls(Calls):
 
         def work(session: Session) -> RunInfo:
             run = runs.get(session, run_id=run_id)
-            is_own = run is not None and (self._owner is None or is_in(run.owner, self._owner))
-            if run is None or not is_own:
+            if run is None or self._owner not in {None, run.owner}:
                 raise RunNotFoundError(owner=self._owner, run_id=run_id)
             return RunInfo.of(run)
 
@@ -73,14 +69,10 @@ class RunCalls(Calls):
           until.
         - ``after`` is the ``cursor`` of the previous page. ``limit`` is at most 1,000.
 
-        The runs of one owner are ordered by fire time. The runs of a group are listed in parts:
-        first the 50 owners that come first by name and have runs, and then the next ones. Each part
-        is ordered by fire time, and a page ends with its part.
-
-        The runs of all owners are ordered by their creation, so a backfill's run for a past fire
-        time counts as new. A row of ``skip()`` is created before its fire time. If you pass
-        ``since`` for all owners, the row is only returned if it was also created after that
-        instant.
+        The runs of one owner are ordered by fire time. The runs of all owners are ordered by their
+        creation, so a backfill's run for a past fire time counts as new. A row of ``skip()`` is
+        created before its fire time. If you pass ``since`` for all owners, the row is only returned
+        if it was also created after that instant.
 
         A page reads at most 10,000 runs. If few of these runs match, the page has a cursor but
         fewer than ``limit`` runs, or none. The history ends when the cursor is None. If all
@@ -93,17 +85,8 @@ class RunCalls(Calls):
         [('digest', 'pending')]
         """
         check_limit("limit", limit)
-        found = filter_of(name=name, **self._in_scope(RunFilter, matching, accepts_group=True))
-        position = None if after is None else _position(found, after)
-
-        def work(session: Session) -> Page[RunInfo]:
-            own = with_schedule(session, found)
-            page = run_pages.page(session, matching=own, after=position, limit=limit)
-            last = page.last
-            cursor = None if last is None else cursors.encode(last.order, last.key)
-            return Page(tuple(map(RunInfo.of, page.rows)), cursor)
-
-        return self._context.read_many(session, work)
+        found = filter_of(name=name, **self._in_scope(RunFilter, matching))
+        return page(self._context, session, matching=found, limit=limit, after=after)
 
     def count_runs(
         self,
@@ -116,10 +99,9 @@ class RunCalls(Calls):
 
         The filters are the same as in ``runs()``. At most 10,001 runs are read, the newest first.
         If you filter by status, task or origin, the count in a long history can therefore be a
-        lower bound. If you filter by a span, the runs of at most 200 owners of a group are counted.
-        Raises InvalidScheduleError.
+        lower bound. Raises InvalidScheduleError.
         """
-        found = filter_of(name=name, **self._in_scope(RunFilter, matching, accepts_group=True))
+        found = filter_of(name=name, **self._in_scope(RunFilter, matching))
         return count(self._context, session, matching=found)
 
 
@@ -130,11 +112,13 @@ def filter_of(
     status: StatusFilter | None = None,
     task: str | None = None,
     origin: str | None = None,
+    worker: str | None = None,
+    text: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> run_filters.RunFilter:
     """Return the filter of a history from the arguments of a call, checked."""
-    for field, value in {"name": name, "task": task}.items():
+    for field, value in {"name": name, "task": task, "worker": worker, "text": text}.items():
         if value is not None:
             checks.check_name(field, value)
     if origin is not None:
@@ -145,23 +129,39 @@ def filter_of(
         statuses=checks.check_choices("status", status, *Status),
         task=task,
         origin=origin,
+        worker=worker,
+        text=text,
         since=checks.check_instant("since", since),
         until=checks.check_instant("until", until),
     )
 
 
 def _position(matching: run_filters.RunFilter, after: str) -> Position:
-    if matching.group is not None:
-        # The unfinished runs of all owners are sorted together, if they are few.
-        orders = [RunOrder.GROUP, RunOrder.PART]
-        orders += [RunOrder.FIRE_TIME] if matching.is_unfinished else []
-        parts = {str(each): _PARTS[each] for each in orders}
-        found, key = cursors.decode_one_of(after, parts, default=RunOrder.GROUP)
-        return Position(RunOrder(found), key)
     is_unfinished_of_all = matching.is_unfinished and matching.owner is None
     is_by_schedule = is_unfinished_of_all and cursors.order_of(after) == RunOrder.SCHEDULE
     order = RunOrder.SCHEDULE if is_by_schedule else matching.order
     return Position(order, cursors.decode(after, order=order, parts=_PARTS[order]))
+
+
+def page(
+    context: Context,
+    session: Session | None,
+    *,
+    matching: run_filters.RunFilter,
+    limit: int,
+    after: str | None,
+) -> Page[RunInfo]:
+    """Return one page. Its cursor is None if it is the last page."""
+    position = None if after is None else _position(matching, after)
+
+    def work(session: Session) -> Page[RunInfo]:
+        own = with_schedule(session, matching)
+        found = run_pages.page(session, matching=own, after=position, limit=limit)
+        last = found.last
+        cursor = None if last is None else cursors.encode(last.order, last.key)
+        return Page(tuple(map(RunInfo.of, found.rows)), cursor)
+
+    return context.read_many(session, work)
 
 
 def count(
@@ -178,7 +178,18 @@ def count(
 
 def with_schedule(session: Session, matching: run_filters.RunFilter) -> run_filters.RunFilter:
     """Return the filter with the id of the schedule that it names, if that schedule exists."""
-    if matching.name is None or matching.owner is None or matching.group is not None:
+    if matching.name is None or matching.owner is None:
         return matching
     row = schedules.get(session, owner=matching.owner, name=matching.name)
     return matching if row is None else replace(matching, schedule_id=row.id)
+
+
+def schedule_of(context: Context, run: RunInfo) -> ScheduleInfo | None:
+    """Return the schedule of a run, or None if it was deleted. It may have another name now."""
+    if (schedule_id := run.schedule_id) is None:
+        return None
+    row = context.read(
+        None,
+        lambda session: schedules.get_id(session, owner=run.owner, schedule_id=schedule_id),
+    )
+    return None if row is None else ScheduleInfo.of(row)

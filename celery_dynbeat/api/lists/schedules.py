@@ -25,11 +25,12 @@ class ListCalls(Calls):
     ) -> Page[ScheduleInfo]:
         """Return one page of up to ``limit`` schedules that match.
 
-        - The filters are described in ``ScheduleFilter``: owner, task, enabled, tag, state and
-          name_prefix.
+        - The filters are described in ``ScheduleFilter``: owner, owner_prefix, task, enabled, tag,
+          state and name_prefix.
         - ``order`` is ``"name"``, or ``"next_run_at"``, which leaves out schedules without a next
-          run. None orders by name, but overdue schedules by next_run_at. Schedules of all owners
-          are ordered by owner and name, or by name and owner if you pass ``name_prefix``.
+          run. None orders by name, but overdue schedules by next_run_at. Schedules of several
+          owners are ordered by owner and name. Schedules of all owners are ordered by name and
+          owner if you pass ``name_prefix``.
         - ``after`` is the ``cursor`` of the previous page. ``limit`` is at most 1,000.
 
         A page reads at most 10,000 schedules. If few of these schedules match, the page has a
@@ -39,7 +40,7 @@ class ListCalls(Calls):
         >>> [schedule.name for schedule in mine.list(state="active")]
         ['digest']
         """
-        given = self._in_scope(ScheduleFilter, matching, accepts_group=True)
+        given = self._in_scope(ScheduleFilter, matching)
         return queries.page(
             self._context,
             session,
@@ -61,6 +62,6 @@ class ListCalls(Calls):
         >>> str(mine.count(task="mail.digest"))
         '1'
         """
-        given = self._in_scope(ScheduleFilter, matching, accepts_group=True)
+        given = self._in_scope(ScheduleFilter, matching)
         found = queries.filter_of(self._context, **given, session=session)
         return queries.count(self._context, session, matching=found)

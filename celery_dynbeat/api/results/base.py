@@ -6,7 +6,6 @@ from datetime import UTC, date, datetime, timedelta
 from functools import singledispatch
 from typing import Any, ClassVar
 
-from celery_dynbeat.common.alert_rules import AlertRules
 from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.triggers import Trigger
 
@@ -27,8 +26,7 @@ class Info:
         - The keys are the names of the attributes, always all of them and in the same order.
         - An instant is ISO 8601 text in UTC (``"2026-11-22T09:00:00+00:00"``).
         - A day is ISO 8601 text (``"2026-11-22"``), and a duration is a number of seconds.
-        - A trigger is the dict from ``Trigger.to_json``. Alert rules and a retry policy are the
-          dicts from ``AlertRules.to_json`` and ``Retry.to_json``.
+        - A trigger is the dict from ``Trigger.to_json``, and a retry policy from ``Retry.to_json``.
         """
         names = [each.name for each in fields(self)]  # type: ignore[arg-type]
         return {name: as_json(getattr(self, name)) for name in (*names, *self._PROPERTIES)}
@@ -70,11 +68,6 @@ def _(value: timedelta) -> float:
 
 @_as_json.register
 def _(value: Trigger) -> dict[str, str | None]:
-    return value.to_json()
-
-
-@_as_json.register
-def _(value: AlertRules) -> dict[str, Any]:
     return value.to_json()
 
 

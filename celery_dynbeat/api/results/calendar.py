@@ -1,12 +1,13 @@
 """The results of the API's calls for shared calendars."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from celery_dynbeat.api.results.base import Info
 from celery_dynbeat.api.results.page import BoundedCount
-from celery_dynbeat.triggers import CalendarDays, Trigger
+from celery_dynbeat.triggers import CalendarDays
 from celery_dynbeat.triggers.calendar_days import WEEKDAY_NAMES
 
 if TYPE_CHECKING:
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
 class CalendarInfo(Info):
     """A snapshot of a shared calendar. Instants are aware and in UTC.
 
-    - Its days are ``dates``, in order, or the days on which ``trigger`` fires.
-    - A trigger that names no zone uses ``timezone``. None means the zone of each schedule.
+    - ``dates`` are its days in order, each with its note, or "".
     - ``weekend`` are the days of the week that are not business days, such as ``("sat", "sun")``.
     - ``in_force_at`` is when beat finished planning the schedules with this ``version``, or None
       until then.
@@ -28,9 +28,7 @@ class CalendarInfo(Info):
     """
 
     name: str
-    dates: tuple[date, ...]
-    trigger: Trigger | None
-    timezone: str | None
+    dates: Mapping[date, str]
     weekend: tuple[str, ...]
     version: int
     created_at: datetime
@@ -39,6 +37,11 @@ class CalendarInfo(Info):
     in_force_at: datetime | None
     schedules: BoundedCount | None
     waiting_schedules: BoundedCount | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a dict that ``json.dumps`` accepts."""
+        dates = {day.isoformat(): note for day, note in self.dates.items()}
+        return {**Info.to_dict(self), "dates": dates}
 
     @classmethod
     def of(
@@ -53,9 +56,7 @@ class CalendarInfo(Info):
         is_waiting = waiting is not None and waiting.count > 0
         return cls(
             name=row.name,
-            dates=tuple(sorted(days.dates)),
-            trigger=days.trigger,
-            timezone=row.timezone,
+            dates={day: days.notes.get(day, "") for day in sorted(days.dates)},
             weekend=tuple(WEEKDAY_NAMES[number] for number in sorted(days.weekend)),
             version=row.version,
             created_at=row.created_at,

@@ -6,7 +6,7 @@ filters of the call decide which rows the page contains.
 
 import base64
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -41,18 +41,6 @@ def decode(cursor: object, *, order: str, parts: Sequence[Callable[[Any], Any]])
         f" {str(order)!r}; pass the cursor of the previous page of the same list"
     )
     raise InvalidScheduleError(msg, field="after")
-
-
-def decode_one_of(
-    cursor: object, parts: Mapping[str, Sequence[Callable[[Any], Any]]], *, default: str
-) -> tuple[str, tuple[Any, ...]]:
-    """Return the order and the key in a cursor of one of the orders in ``parts``.
-
-    Raises InvalidScheduleError for any order except ``default``.
-    """
-    found = order_of(cursor)
-    order = found if isinstance(found, str) and found in parts else default
-    return order, decode(cursor, order=order, parts=parts[order])
 
 
 def decode_id(cursor: object, *, order: str) -> int:

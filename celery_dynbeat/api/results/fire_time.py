@@ -17,8 +17,9 @@ class FireTime(Info):
     who skipped it and why, such as ``"skipped by alice@example.com: public holiday"``. ``calendar``
     is the name of the calendar that took it out or moved it to a business day, or None.
 
-    ``run_at`` is ``at`` after quiet hours, plus the delay by jitter, or None if no run is sent.
-    ``quiet_note`` says what quiet hours do to the fire time, or is None if they do nothing.
+    ``run_at`` is when the run is sent: ``at`` plus the delay by jitter, after a hold and quiet
+    hours. It is None for a fire time that is taken out, and during a hold without an end.
+    ``wait_note`` says why the run waits, or is None if neither a hold nor quiet hours delay it.
     """
 
     at: datetime
@@ -26,27 +27,7 @@ class FireTime(Info):
     reason: str | None = None
     calendar: str | None = None
     run_at: datetime | None = None
-    quiet_note: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CalendarEffect(Info):
-    """A fire time of a preview that a calendar removes, or moves to a business day.
-
-    - ``at`` is aware and in UTC. ``local`` is ``at`` in the zone of the owner.
-    - ``calendar`` is the name of the calendar.
-    - ``moved_to`` is the instant on the business day, or None if the calendar removes the fire
-      time.
-    """
-
-    at: datetime
-    local: datetime
-    calendar: str
-    moved_to: datetime | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a dict that ``json.dumps`` accepts."""
-        return {**Info.to_dict(self), "local": self.local.isoformat()}
+    wait_note: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +35,8 @@ class PreviewedFireTime(Info):
     """A fire time of a preview.
 
     - ``at`` is aware and in UTC. ``run_at`` is ``at`` after quiet hours, plus the delay by jitter,
-      or None if no run is sent: quiet hours skip the fire time, or ``catch_up`` or ``overlap``
-      sends another one of the same quiet time.
+      or None if no run is sent: ``catch_up`` or ``overlap`` sends another one of the same quiet
+      time.
     - ``local`` is ``at`` in the zone of the owner. ``to_dict`` keeps its offset.
     - ``note`` says how a clock change or quiet hours affect the fire time, or is None if neither
       does.
@@ -79,9 +60,8 @@ class Preview(Info):
     - ``trigger`` has the values that an ``H`` has in this schedule. If the given trigger names no
       zone, it has the zone of the owner. ``description`` describes it in a sentence.
     - ``timezone`` is the zone of the owner.
-    - ``calendar_effects`` are the fire times up to the last one shown that a calendar removes or
-      moves, at most 100.
-    - ``warnings`` are sentences for the user. None of them prevents ``create()``.
+    - ``warnings`` are sentences for the user. They name the first fire times that a calendar
+      removes or moves. No warning prevents ``create()``.
     """
 
     owner: str
@@ -91,4 +71,3 @@ class Preview(Info):
     timezone: str
     fire_times: Sequence[PreviewedFireTime]
     warnings: Sequence[str]
-    calendar_effects: Sequence[CalendarEffect] = ()

@@ -1,5 +1,6 @@
 """The results of forecasts."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,65 +22,43 @@ class ForecastRow(Info):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnerRuns(Info):
-    """The number of runs of an owner in a minute or hour."""
-
-    owner: str
-    runs: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForecastPeak(Info):
-    """A minute or hour with many runs in all queues, and its five largest owners at most."""
-
-    start_at: datetime
-    runs: int
-    owners: Sequence[OwnerRuns]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastInfo(Info):
     """The runs that become due from ``since`` until ``until``, including recurrences.
 
     - ``per`` is ``"minute"`` or ``"hour"``. ``since`` and ``until`` are whole minutes or hours in
       UTC.
     - ``rows`` are ordered by time and queue. A minute without runs has no row.
-    - ``schedules`` is the number of schedules that run before ``until``. ``sampled`` is the
-      fraction of them whose runs were computed. ``incomplete`` of them have more runs than were
-      counted, because their trigger is too costly.
-    - ``is_estimate`` is true if the fraction is below 1, or if schedules are incomplete.
-    - ``is_cut`` is true if not all schedules were read, and no sample of them could be drawn. The
-      numbers of runs are then lower bounds.
-    - ``capacity`` is the number of runs that the workers can start in a minute or hour. It comes
-      from ``dynbeat_capacity_per_minute``, or else from the busiest minute of the last day. It is
-      None for the forecast of an owner, and if the workers have started no runs.
-    - ``peaks`` are the minutes or hours with the most runs, at most ten. ``spikes`` are the peaks
-      that exceed the capacity.
+    - ``is_at_least`` is true if there can be more runs, because not all were counted.
+    - ``total`` is the sum of the runs. ``busiest_at`` is the minute or hour with the most runs,
+      the first one if several have as many, and ``busiest_runs`` their number.
     """
 
-    _PROPERTIES: ClassVar[tuple[str, ...]] = ("is_estimate", "spikes")
+    _PROPERTIES: ClassVar[tuple[str, ...]] = ("total", "busiest_at", "busiest_runs")
 
     since: datetime
     until: datetime
     now: datetime
     per: str
     rows: Sequence[ForecastRow]
-    schedules: int
-    sampled: float
-    incomplete: int
-    is_cut: bool
-    capacity: int | None
-    peaks: Sequence[ForecastPeak]
+    is_at_least: bool
 
     @property
-    def is_estimate(self) -> bool:
-        """Whether the numbers are an estimate."""
-        return self.sampled < 1 or self.incomplete > 0 or self.is_cut
+    def total(self) -> int:
+        """The number of all runs."""
+        return sum(row.runs for row in self.rows)
 
     @property
-    def spikes(self) -> Sequence[ForecastPeak]:
-        """The peaks above the capacity, in the order of time."""
-        if self.capacity is None:
-            return []
-        above = [peak for peak in self.peaks if peak.runs > self.capacity]
-        return sorted(above, key=lambda peak: peak.start_at)
+    def busiest_at(self) -> datetime | None:
+        """The start of the minute or hour with the most runs. None if there are no runs."""
+        return max(self._by_start(), key=self._by_start().__getitem__, default=None)
+
+    @property
+    def busiest_runs(self) -> int:
+        """The number of runs in the minute or hour with the most runs."""
+        return max(self._by_start().values(), default=0)
+
+    def _by_start(self) -> Counter[datetime]:
+        counts: Counter[datetime] = Counter()
+        for row in self.rows:
+            counts[row.start_at] += row.runs
+        return counts

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from celery_dynbeat.api.results.base import Info
+from celery_dynbeat.api.results.page import BoundedCount
 
 if TYPE_CHECKING:
     from celery_dynbeat.db.models import Hold
@@ -15,16 +16,21 @@ class HoldInfo(Info):
     """A snapshot of a hold. Instants are aware and in UTC.
 
     - ``owner`` is None if everything is held.
-    - ``actor`` is "" if the hold was made without an actor.
+    - ``actor`` made the hold or changed it last. It is "" if the call named no actor.
+    - ``created_at`` is when the hold began. A second ``hold()`` does not change it.
     - ``until_at`` is None if the hold lasts until ``release``.
+    - ``schedules`` is the number of schedules that the hold stops: those with a next run.
+      ``waiting_runs`` is the number of runs that wait for its end. Both read at most 10,000 rows.
+      Only ``holds()`` counts; in other results both are None.
     """
 
-    id: int
     owner: str | None
     actor: str
     reason: str
     created_at: datetime
     until_at: datetime | None
+    schedules: BoundedCount | None = None
+    waiting_runs: BoundedCount | None = None
 
     def covers(self, fire_time: datetime) -> bool:
         """Return whether the hold, if it is not released early, stops a future fire time."""
@@ -32,5 +38,11 @@ class HoldInfo(Info):
 
     @classmethod
     def of(cls, row: "Hold") -> "HoldInfo":
-        """Return a snapshot of a row."""
-        return cls(**{name: getattr(row, name) for name in cls.__slots__})
+        """Return a snapshot of a row, without counts."""
+        return cls(
+            owner=row.owner,
+            actor=row.actor,
+            reason=row.reason,
+            created_at=row.created_at,
+            until_at=row.until_at,
+        )

@@ -23,7 +23,9 @@ class RequestInfo(Info):
     - ``total`` is the number of fire times of a backfill, or of runs that matched a rerun.
       ``created`` of them became new runs, and ``excluded`` of them did not. A fire time is excluded
       if it already had a run. A run is excluded if it has changed or has a newer rerun. It is also
-      excluded if its schedule is deleted, paused or quarantined, or may not run its task.
+      excluded if its schedule is deleted or may not run its task.
+    - ``now`` is true if the runs do not wait for the end of quiet hours.
+    - ``waiting`` is the number of new runs that wait for a place.
     - ``status`` is ``"running"`` until all are created or excluded, and then ``"finished"`` or
       ``"cancelled"``. The runs of a finished request can still be unfinished, or have failed. The
       ``request_id`` of a run is the ``id`` of its request.
@@ -40,19 +42,23 @@ class RequestInfo(Info):
     since: datetime
     until: datetime
     batch_size: int
+    now: bool
     total: int
     created: int
     excluded: int
+    waiting: int
     status: str
     created_at: datetime
     finished_at: datetime | None
 
     @classmethod
-    def of(cls, row: "Request") -> "RequestInfo":
-        """Return a snapshot of a row."""
+    def of(cls, row: "Request", *, waiting: int = 0) -> "RequestInfo":
+        """Return a snapshot of a row, of which ``waiting`` runs wait for a place."""
         status = "running" if row.finished_at is None else "finished"
         special: dict[str, Any] = {
             "kind": str(row.kind),
+            "now": row.ignores_quiet_hours,
+            "waiting": waiting,
             # None means that the value has too many digits or levels for Python.
             "statuses": tuple(row.statuses or ()),
             "status": "cancelled" if row.cancelled else status,

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from celery_dynbeat.api.results.base import Info
-from celery_dynbeat.common.alert_rules import AlertRules, stored_rules
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.retry import Retry, stored_retry
 from celery_dynbeat.common.states import State
@@ -16,7 +15,7 @@ from celery_dynbeat.triggers import Trigger, parse_trigger
 if TYPE_CHECKING:
     from celery_dynbeat.api.columns import ScheduleRow
 
-_DURATIONS = ("catch_up_window", "expires_after", "jitter", "max_run_time")
+_DURATIONS = ("catch_up_window", "expires_after", "finish_within", "jitter", "max_run_time")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +33,11 @@ class ScheduleInfo(Info):
     - ``paused_until`` is when beat resumes the paused schedule, or None if it stays paused until
       ``resume``.
     - ``held_at`` is when beat found that the due schedule is held, or None if it has not become due
-      during the hold.
+      during the hold. ``is_held`` is true if a hold of the owner or of everything is in force. The
+      results of ``get`` and ``list`` have it, and ``next_run_at`` is then None.
     - ``failing_since`` is when the first run in the current series of failed or lost runs ended. It
       is None if the last ended run succeeded, or if no run has ended.
     - A policy (``catch_up`` to ``retry``) that is None follows the settings.
-    - ``alerts`` are the schedule's own alert rules, or None if the settings apply.
     - ``ping_url`` can contain a token. ``to_dict`` includes it, but the repr does not show it.
     - ``managed_by`` is ``"config"`` if the schedule follows an entry of Celery's ``beat_schedule``,
       and ``""`` otherwise.
@@ -69,6 +68,7 @@ class ScheduleInfo(Info):
     catch_up: str | None
     catch_up_window: timedelta | None
     expires_after: timedelta | None
+    finish_within: timedelta | None
     jitter: timedelta | None
     overlap: str | None
     max_run_time: timedelta | None
@@ -77,13 +77,13 @@ class ScheduleInfo(Info):
     retry: Retry | None
     next_run_at: datetime | None
     held_at: datetime | None
+    is_held: bool
     last_run_at: datetime | None
     failing_since: datetime | None
     finished_at: datetime | None
     error: str | None
     description: str
     tags: Sequence[str]
-    alerts: AlertRules | None
     ping_url: str | None = field(repr=False)
     managed_by: str
     version: int
@@ -91,8 +91,8 @@ class ScheduleInfo(Info):
     updated_at: datetime
 
     @classmethod
-    def of(cls, row: "ScheduleRow") -> "ScheduleInfo":
-        """Return a snapshot of a row."""
+    def of(cls, row: "ScheduleRow", *, is_held: bool = False) -> "ScheduleInfo":
+        """Return a snapshot of a row, whose owner or everything ``is_held``."""
         trigger, trigger_error = _trigger(row)
         special: dict[str, Any] = {
             "trigger": trigger,
@@ -104,10 +104,10 @@ class ScheduleInfo(Info):
             },
             "error": row.error or trigger_error,
             # The column has the end of the hold.
-            "next_run_at": row.next_run_at if row.held_at is None else None,
+            "next_run_at": None if is_held or row.held_at is not None else row.next_run_at,
+            "is_held": is_held or row.held_at is not None,
             "tags": _tags(row.tags),
             "retry": stored_retry(row.retry),
-            "alerts": _alerts(row.alerts),
             **{name: _duration(getattr(row, name)) for name in _DURATIONS},
         }
         plain = {name: getattr(row, name) for name in cls.__slots__ if name not in special}
@@ -118,14 +118,14 @@ class ScheduleInfo(Info):
         """The most important state of this snapshot.
 
         It is the first that applies of ``"quarantined"``, ``"finished"``, ``"paused"``, ``"held"``
-        (if it became due during the hold), ``"failing"`` and ``"active"``. Only
+        ``"failing"`` and ``"active"``. Only
         ``list(state="overdue")`` finds overdue schedules, because this state depends on the time.
         """
         states = {
             State.QUARANTINED: self.error is not None,
             State.FINISHED: self.finished_at is not None,
             State.PAUSED: not self.enabled,
-            State.HELD: self.held_at is not None,
+            State.HELD: self.is_held,
             State.FAILING: self.failing_since is not None,
         }
         return str(next((state for state, applies in states.items() if applies), State.ACTIVE))
@@ -135,7 +135,7 @@ def _trigger(row: "ScheduleRow") -> tuple[Trigger | None, str | None]:
     """Return the row's trigger, or None and the error if it cannot be read."""
     try:
         trigger = parse_trigger(row.trigger_kind, row.trigger_spec, timezone=row.timezone)
-        return trigger.bound_to(key_for(row.owner, row.name)), None
+        return trigger.bound_to(key_for(row)), None
     except InvalidTriggerError as error:
         return None, f"{type(error).__name__}: {error}"
 
@@ -154,12 +154,6 @@ def _tags(stored: Any) -> Sequence[str]:
     """Return the tags as texts that can be encoded: Manual SQL can write any JSON."""
     tags = stored if isinstance(stored, list) else []
     return [str(tag).encode(errors="replace").decode() for tag in tags]
-
-
-def _alerts(stored: object) -> AlertRules | None:
-    """Return the readable rules, or None without any."""
-    rules = stored_rules(stored)
-    return None if rules == AlertRules() else rules
 
 
 def _duration(seconds: float | None) -> timedelta | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from celery_dynbeat.api.results.base import Info
 
@@ -10,8 +11,7 @@ from celery_dynbeat.api.results.base import Info
 class LimitUsage(Info):
     """How many schedules or runs a limit counts, and how many it allows.
 
-    ``owner`` is the owner that has the limit, or the group, such as ``"org:7/"``. ``setting`` names
-    the setting that contains the limit, as in an OwnerLimitError.
+    ``setting`` names the setting that contains the limit, as in an OwnerLimitError.
     """
 
     _PROPERTIES = ("remaining",)
@@ -29,14 +29,13 @@ class LimitUsage(Info):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage(Info):
-    """How many schedules and runs an owner or a group has, and the limits on these numbers.
+    """How many schedules and runs an owner has, and the limits on these numbers.
 
-    - ``limits`` are the limits on schedules: the limits of the owner's groups, the largest group
-      first, and then the owner's own. The list is empty if there are no limits.
-    - ``run_limits`` are the limits on runs in the same order: first max_running, and then
-      max_starts_per_minute.
-    - ``running`` is the number of runs that have a slot, and ``waiting`` is the number of runs that
-      wait for one. Only runs of an owner with a limit on its runs have slots.
+    - ``limits`` is the limit on schedules, and ``run_limits`` the limit on runs. Each is empty
+      without a limit.
+    - ``running`` is the number of runs that have a place, of all owners with the same
+      ``running_key``. ``waiting`` is the number of runs of the owner that wait for a place. Without
+      a limit on its runs, an owner has no key and needs no places.
     """
 
     _PROPERTIES = ("remaining",)
@@ -47,8 +46,26 @@ class Usage(Info):
     running: int = 0
     waiting: int = 0
     run_limits: Sequence[LimitUsage] = ()
+    running_key: str | None = None
 
     @property
     def remaining(self) -> int | None:
         """How many more schedules the owner may have, or None without a limit."""
         return min((each.remaining for each in self.limits), default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingOwner(Info):
+    """An owner whose runs wait for a place.
+
+    ``since`` is when the oldest of the ``waiting`` runs was recorded. ``running`` runs have a place
+    of ``running_key``, and ``max_running`` may have one. None means that the limit was removed, so
+    that the runs are sent.
+    """
+
+    owner: str
+    waiting: int
+    since: datetime
+    running_key: str
+    running: int
+    max_running: int | None

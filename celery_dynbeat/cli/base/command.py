@@ -85,6 +85,10 @@ def _common(context: click.Context, given: dict[str, Any]) -> dict[str, Any]:
         if common["owner_given"]:
             raise click.UsageError("--owner and --all-owners cannot be combined", context)
         common["owner"] = None
+    if given.get("owner_prefix") is not None:
+        if common["owner_given"]:
+            raise click.UsageError("--owner and --owner-prefix cannot be combined", context)
+        common["owner"] = None
     return common
 
 

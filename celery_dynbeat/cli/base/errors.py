@@ -19,19 +19,19 @@ from celery_dynbeat.api import dynbeat_of
 from celery_dynbeat.common.errors import (
     CalendarInUseError,
     CalendarNotFoundError,
-    ChangeNotFoundError,
     ConfigurationError,
     DynbeatError,
-    HeldByOthersError,
     RequestNotFoundError,
     RunNotFoundError,
     ScheduleExistsError,
+    ScheduleHeldError,
     ScheduleNotFoundError,
 )
 from celery_dynbeat.common.text import (
     MAX_PAGE_SIZE,
     described_owner,
     escape,
+    hide_secrets,
     with_application,
 )
 
@@ -131,10 +131,8 @@ def _exists(error: ScheduleExistsError) -> str:
     )
 
 
-def _held_by_others(error: HeldByOthersError) -> str:
-    scope = "everything" if error.owner is None else _owner(error.owner)
-    actors = ", ".join(error.actors)
-    return f"{scope} is held by {actors}; `dynbeat holds` shows why, --all-actors ends these holds"
+def _held(error: ScheduleHeldError) -> str:
+    return f"{error.hold}; wait for its end, or end it with `dynbeat release`"
 
 
 def _no_run(error: RunNotFoundError) -> str:
@@ -145,11 +143,6 @@ def _no_run(error: RunNotFoundError) -> str:
 def _no_request(error: RequestNotFoundError) -> str:
     whose = "there is" if error.owner is None else f"{_owner(error.owner)} has"
     return f"{whose} no request {error.request_id}; `dynbeat requests` shows those that exist"
-
-
-def _no_change(error: ChangeNotFoundError) -> str:
-    whose = "there is" if error.owner is None else f"{_owner(error.owner)} has"
-    return f"{whose} no edit {error.change_id}; `dynbeat changes` shows those that exist"
 
 
 def _no_calendar(error: CalendarNotFoundError) -> str:
@@ -167,12 +160,11 @@ def _calendar_in_use(error: CalendarInUseError) -> str:
 #: The texts of these errors name calls of the API.
 _WORDS: Mapping[type[Exception], Callable[[Any], str]] = {
     ScheduleExistsError: _exists,
-    HeldByOthersError: _held_by_others,
+    ScheduleHeldError: _held,
     RunNotFoundError: _no_run,
     RequestNotFoundError: _no_request,
     CalendarNotFoundError: _no_calendar,
     CalendarInUseError: _calendar_in_use,
-    ChangeNotFoundError: _no_change,
 }
 
 
@@ -183,11 +175,6 @@ def _owner(owner: str) -> str:
 def _database_error(context: click.Context, error: Exception) -> str:
     # A driver's message names neither the database nor the setting.
     database = dynbeat_of(context.obj.app).context.database
-    text = _without_password(str(error).partition("\n")[0], database.engine.url)
+    text = hide_secrets(str(error).partition("\n")[0], [str(database.engine.url.password or "")])
     hint = "check dynbeat_database_url, its server and the account's rights"
     return f"{database.shown_url}: {text}; {hint}"
-
-
-def _without_password(text: str, url: Any) -> str:
-    password = str(url.password or "")
-    return text.replace(password, "***") if password else text

@@ -22,12 +22,11 @@ from celery_dynbeat.cli.base.columns import Column
 from celery_dynbeat.cli.base.errors import fail
 from celery_dynbeat.cli.base.output import Output
 from celery_dynbeat.cli.base.pages import Page, pages
-from celery_dynbeat.common.errors import DynbeatError, InvalidTriggerError
-from celery_dynbeat.common.text import is_group
+from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.triggers.zones import load_zone
 
 if TYPE_CHECKING:
-    from celery_dynbeat.api import GroupSchedules, OwnerSchedules, Schedules
+    from celery_dynbeat.api import OwnerSchedules, Schedules
 
 
 @dataclass
@@ -67,12 +66,6 @@ class Invocation:
         return self.schedules if self.owner is None else self.mine
 
     @property
-    def group_calls(self) -> "GroupSchedules | OwnerSchedules | Schedules":
-        """The same, with the calls of a group if ``--owner`` names a group."""
-        is_of_group = self.owner is not None and is_group(self.owner)
-        return self.schedules.for_group(self.owner or "") if is_of_group else self.calls
-
-    @property
     def run_calls(self) -> "OwnerSchedules | Schedules":
         """The calls for a run id, which is unique: across owners without ``--owner``."""
         return self.calls if self.owner_given else self.schedules
@@ -84,8 +77,8 @@ class Invocation:
 
     @cached_property
     def zone(self) -> ZoneInfo:
-        """The time zone of the owner; UTC for all owners and for a group."""
-        if self.owner is None or is_group(self.owner):
+        """The time zone of the owner; UTC for all owners."""
+        if self.owner is None:
             return ZoneInfo("UTC")
         return ZoneInfo(self.mine.timezone())
 
@@ -105,22 +98,7 @@ class Invocation:
         """Return the end of a sentence: when the schedule runs next."""
         if info.next_run_at is None:
             return ""
-        plain = f"; next run {self.time(info.next_run_at)}"
-        mine = self.schedules.for_owner(info.owner)
-        try:
-            if all(each.policy != "skip" for each in mine.quiet_hours()):
-                return plain
-            # One fire time only: a trigger can need long for each.
-            first = next(iter(mine.upcoming(info.name, count=1)), None)
-        except DynbeatError:
-            # The edit is committed. Unreadable quiet hours must not report it as failed.
-            return plain
-        if first is not None and first.run_at == info.next_run_at:
-            return plain
-        # Beat also claims the schedule to record the fire times that quiet hours skip.
-        if first is not None and first.run_at is None and first.at <= info.next_run_at:
-            return f"; next fire time {self.time(first.at)}, {first.quiet_note}"
-        return f"{plain}, unless quiet hours skip it"
+        return f"; next run {self.time(info.next_run_at)}"
 
     def load_zone(self, name: str) -> ZoneInfo:
         """Return a time zone. Raises UsageError for an unknown name."""
@@ -138,7 +116,7 @@ class Invocation:
     ) -> None:
         """Print the items. The owner is a column of the table only for several owners."""
         if hidden is None:
-            hidden = () if self.owner is None or is_group(self.owner) else ("owner",)
+            hidden = () if self.owner is None else ("owner",)
         self.output.items(columns, items, zone=self.zone, hidden=hidden)
 
     def show_pages(

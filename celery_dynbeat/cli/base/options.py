@@ -90,6 +90,11 @@ owners_option = combined(
     owner_option,
     click.option("--all-owners", is_flag=True, help="Select all owners instead of one."),
 )
+owner_prefix_option = click.option(
+    "--owner-prefix",
+    metavar="TEXT",
+    help="Select all owners that begin with TEXT, such as org:7/.",
+)
 actor_option = click.option(
     "--actor",
     envvar="DYNBEAT_ACTOR",
@@ -107,6 +112,9 @@ reason_option = click.option(
 actor_options = combined(actor_option, reason_option)
 edit_options = combined(owner_option, actor_options)
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+now_option = click.option(
+    "--now", is_flag=True, help="Do not wait for the end of the quiet hours of the owner."
+)
 limit_option = click.option(
     "--limit",
     type=Number(least=1, most=MAX_PAGE_SIZE),

@@ -1,7 +1,6 @@
 """The types of options. An invalid value is a usage error that names the value, rule and fix."""
 
 import json
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -10,12 +9,9 @@ import click
 from celery_dynbeat.api.typed_text import (
     TypedInstant,
     parse_duration,
-    parse_flag,
     parse_instant,
     parse_retry,
 )
-from celery_dynbeat.common.alert_rules import DURATIONS, FLAGS, AlertRules
-from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.common.run_ids import is_run_id
 from celery_dynbeat.common.text import shorten
@@ -83,41 +79,6 @@ class Json(_Type):
         if not isinstance(value, self.kind):
             raise ValueError(f"{shorten(text)} is not a JSON {wanted}, such as '{example}'")  # noqa: TRY004
         return value
-
-
-class AlertRule(_Type):
-    """A rule of ``AlertRules`` with its value, such as ``late_after=2m``."""
-
-    name = "RULE"
-
-    def parse(self, text: str) -> tuple[str, Any]:
-        """Return the name and the value. Raises ValueError."""
-        name, separator, value = text.partition("=")
-        name = name.strip().replace("-", "_")
-        if not separator:
-            raise ValueError(f"{shorten(text)}: write a rule and its value: after_failures=3")
-        try:
-            parsed = _rule_value(name, value.strip())
-            AlertRules.from_json({name: parsed, **_NEEDED.get(name, {})})
-        except InvalidScheduleError as error:
-            raise ValueError(str(error)) from None
-        return name, parsed
-
-
-#: The rules that another rule needs.
-_NEEDED: Mapping[str, Mapping[str, int]] = {
-    "frequent_above": {"frequent_within": 1},
-    "frequent_within": {"frequent_above": 1},
-}
-
-
-def _rule_value(name: str, text: str) -> Any:
-    if name in DURATIONS:
-        return parse_duration(text)
-    if name in FLAGS:
-        return parse_flag(name, text)
-    is_number = name != "to" and text.isdecimal() and len(text) < _MAX_DIGITS
-    return int(text) if is_number else text
 
 
 class RetryPolicy(_Type):

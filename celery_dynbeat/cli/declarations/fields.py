@@ -11,7 +11,6 @@ from typing import Any
 
 from celery_dynbeat.api import ScheduleInfo
 from celery_dynbeat.api.edit.fields import FIELD_DEFAULTS
-from celery_dynbeat.common.alert_rules import AlertRules
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.common.text import shorten
@@ -133,7 +132,6 @@ _PLAIN: Mapping[type, Callable[[Any], Any]] = {
     timedelta: timedelta.total_seconds,
     datetime: lambda instant: instant.isoformat().replace("+00:00", "Z"),
     tuple: list,
-    AlertRules: AlertRules.to_json,
     Retry: Retry.to_json,
 }
 

@@ -15,14 +15,16 @@ from typing import Any
 import yaml
 
 from celery_dynbeat.common.errors import DynbeatError
-from celery_dynbeat.common.text import RepeatedKeyError, load_json, shorten
+from celery_dynbeat.common.text import BYTE_ORDER_MARK, RepeatedKeyError, load_json, shorten
 
 #: The keys and the indexes that lead to a value.
 Path = tuple[str | int, ...]
 
 _JSON_OBJECT = re.compile(r'\s*\{\s*["}]')
-#: Values of a file in which each alias counts as what it repeats. 50,000 schedules have fewer.
-MAX_VALUES = 2_000_000
+#: Characters. YAML of this length takes about 5 seconds and 200 MB on the test machine.
+MAX_LENGTH = 1_000_000
+#: Values of a file in which each alias counts as what it repeats.
+MAX_VALUES = 200_000
 _QUOTE_HINT = "put a value that begins with * or & or @ in quotes, such as '*/5 * * * *'"
 
 
@@ -61,8 +63,11 @@ def read(text: str, *, file: str) -> Source:
 
     Raises DeclarationError.
     """
+    if len(text) > MAX_LENGTH:
+        message = f"longer than {MAX_LENGTH:,} characters; split it by owner or tag"
+        raise DeclarationError(message, file=file, line=None, field=None)
     # The mark that some editors write at the start of a file. It is not a part of JSON.
-    text = text.removeprefix("\ufeff")
+    text = text.removeprefix(BYTE_ORDER_MARK)
     if _JSON_OBJECT.match(text):
         return Source(file, _read_json(text, file), _json_lines(text))
     lines = _Lines(file)
@@ -164,7 +169,8 @@ class _Lines:
             for key, child in node.value:
                 line = key.start_mark.line + 1
                 if not isinstance(key, yaml.ScalarNode):
-                    continue
+                    message = "the key of a mapping must be a text, not a list or a mapping"
+                    raise DeclarationError(message, file=self._file, line=line, field=None)
                 if key.value in seen:
                     message = f"the key {shorten(key.value)} occurs twice in one mapping"
                     raise DeclarationError(

@@ -9,15 +9,18 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import cache
 from importlib import import_module
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
     Dialect,
     GenerativeSelect,
+    Select,
+    String,
     Table,
     delete,
+    func,
     inspect,
     tuple_,
 )
@@ -35,6 +38,13 @@ ASYNCHRONOUS_COMMIT = "dynbeat_asynchronous_commit"
 SCHEMA_LOCK = "dynbeat_schema"
 #: The table that is the lock in a cluster, in the database of the connection.
 SCHEMA_LOCK_TABLE = "dynbeat_schema_lock"
+
+
+class Size(NamedTuple):
+    """The number of rows and bytes of a table. None means that the database does not know it."""
+
+    rows: int | None
+    bytes: int | None
 
 
 class Capabilities(ABC):
@@ -62,6 +72,8 @@ class Capabilities(ABC):
     orders_by_fixed_columns: ClassVar[bool] = True
     #: Whether a locking read that finds no row locks the gap, so that two inserts can deadlock.
     locks_gaps: ClassVar[bool] = False
+    #: Whether the row count of ``insert_new`` shows how many rows are new.
+    counts_new_rows: ClassVar[bool] = True
     #: Whether autocommit saves the round trips of BEGIN and COMMIT.
     autocommit_saves_round_trips: ClassVar[bool] = False
 
@@ -81,11 +93,19 @@ class Capabilities(ABC):
         del session, mapper
         return nullcontext()
 
+    def check_deferred(self, session: Session) -> None:  # noqa: B027 - most have none
+        """Check the constraints that are deferred to the commit, and from then on at once."""
+
     def refresh_statistics(self, session: Session, table: Table) -> None:  # noqa: B027 - as below
         """Count the rows of a table that was just loaded, for plans by costs."""
 
     def configure(self, dbapi_connection: Any) -> None:  # noqa: B027 - most need nothing
         """Set up a new connection of the package's engine."""
+
+    def loses_commits(self, connection: Connection) -> bool:
+        """Return whether a crash of the server can undo a commit of this connection."""
+        del connection
+        return False
 
     def read_clock(self, connection: Connection) -> datetime:
         """Return the current instant of the database, aware, in UTC. SQLite has no clock."""
@@ -104,6 +124,16 @@ class Capabilities(ABC):
         """Return why no schema can have this name, or None if one can."""
         del name
         return None
+
+    def search_path(self, connection: Connection) -> str:
+        """Return the schemas in which names without a schema are searched; "" if there are none."""
+        del connection
+        return ""
+
+    def schemas_of(self, connection: Connection, table: str) -> Sequence[str]:
+        """Return the schemas with a table of this name, if a search path selects the schema."""
+        del connection, table
+        return ()
 
     def has_schema(self, connection: Connection, name: str) -> bool:
         """Return whether the schema exists, and the account sees it."""
@@ -125,6 +155,10 @@ class Capabilities(ABC):
         del connection
         return None
 
+    @abstractmethod
+    def size_of(self, connection: Connection, table: Table) -> Size:
+        """Return the size of a table with its indexes; of a server, from its statistics."""
+
     def is_unstorable(self, error: DBAPIError) -> bool:
         """Return whether the error is a letter that the database's encoding cannot store."""
         del error
@@ -132,7 +166,15 @@ class Capabilities(ABC):
 
     @abstractmethod
     def insert_new(self, table: Table) -> Insert:
-        """Return an INSERT that skips rows whose unique key exists; rowcount omits them."""
+        """Return an INSERT that skips rows whose unique key exists, and no others.
+
+        The row count omits them if ``counts_new_rows``.
+        """
+
+    def is_duplicate(self, error: DBAPIError) -> bool:
+        """Return whether the unique key of a row exists. Only without ``counts_new_rows``."""
+        del error
+        return False
 
     @abstractmethod
     def insert_or_lock(self, table: Table) -> Insert:
@@ -142,6 +184,13 @@ class Capabilities(ABC):
         """Return ``statement`` in a form that sees all commits before ``insert_or_lock``."""
         # PostgreSQL and SQLite raise an error for a write in a transaction with an older snapshot.
         return statement
+
+    def share_unlocked(self, statement: Select[Any]) -> Select[Any]:
+        """Return ``statement`` with share locks, without the rows that another transaction locks.
+
+        SQLite has no row locks. There the write lock of the transaction keeps two beats apart.
+        """
+        return statement.with_for_update(read=True, skip_locked=True)
 
     def delete(
         self, connection: Connection, table: Table, ids: Sequence[str] | Sequence[int]
@@ -179,6 +228,22 @@ class Capabilities(ABC):
         """Return whether the server does not know a statement that the driver prepared."""
         del error
         return False
+
+    @abstractmethod
+    def is_unavailable(self, error: DBAPIError) -> bool:
+        """Return whether the server cannot work for this process: stopped, full, read-only."""
+
+    @abstractmethod
+    def is_refusal(self, error: DBAPIError) -> bool:
+        """Return whether the database refuses the values of a row, so other rows may be accepted.
+
+        A constraint, a trigger or a row-level security policy refuses them, or they do not fit the
+        column. A missing right on the table concerns all rows, so it is no refusal.
+        """
+
+    def minute_of(self, column: Any) -> ColumnElement[str]:
+        """Return the minute of an instant in UTC, as ``YYYY-MM-DD hh:mm``."""
+        return func.substr(column, 1, 16, type_=String())
 
     @abstractmethod
     def has_tag(self, column: InstrumentedAttribute[list[str]], tag: str) -> ColumnElement[bool]:

@@ -10,10 +10,10 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Integer,
+    Select,
     Table,
     and_,
     func,
-    insert,
     inspect,
     or_,
     select,
@@ -21,19 +21,26 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import mysql
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import InstrumentedAttribute
+from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.dml import Insert
 
 from celery_dynbeat.common.text import NAME_LENGTH
-from celery_dynbeat.db.dialects import SCHEMA_LOCK, SCHEMA_LOCK_TABLE, Capabilities, S
+from celery_dynbeat.db import table_names
+from celery_dynbeat.db.dialects import SCHEMA_LOCK, SCHEMA_LOCK_TABLE, Capabilities, S, Size
 
 _DELETE = """
     DELETE {table}
     FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id {type} PATH '$')) AS doomed
     STRAIGHT_JOIN {table} ON {table}.id = {id}
 """
-#: ER_LOCK_DEADLOCK, ER_TABLE_EXISTS_ERROR
-_DEADLOCK, _TABLE_EXISTS = 1213, 1050
+#: ER_LOCK_DEADLOCK, ER_TABLE_EXISTS_ERROR, ER_DUP_ENTRY
+_DEADLOCK, _TABLE_EXISTS, _DUPLICATE_KEY = 1213, 1050, 1062
+_SIZE = text(
+    "SELECT table_rows, data_length + index_length FROM information_schema.tables"
+    " WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :name"
+)
 _LOWER_CASE_NAMES = text("SELECT @@lower_case_table_names")
 #: MySQL has no such variables. MariaDB without a cluster has them, and the first is OFF.
 _GALERA = text("SHOW VARIABLES WHERE Variable_name IN ('wsrep_on', 'wsrep_node_name')")
@@ -47,6 +54,20 @@ _RUN_ID = {
 }
 
 
+class _share_unlocked(ColumnElement[Any]):  # noqa: N801
+    """Share locks on the rows that no other transaction has locked."""
+
+    inherit_cache = True
+
+
+@compiles(_share_unlocked)
+def _compile_share_unlocked(element: _share_unlocked, compiler: SQLCompiler, **options: Any) -> str:
+    del element, options
+    # The two servers have no common form that has SKIP LOCKED.
+    is_mariadb = getattr(compiler.dialect, "is_mariadb", False)
+    return f"{'LOCK IN SHARE MODE' if is_mariadb else 'FOR SHARE'} SKIP LOCKED"
+
+
 class MySql(Capabilities):
     """MySQL 8.0.22 and MariaDB 10.6, and later."""
 
@@ -55,6 +76,8 @@ class MySql(Capabilities):
     configures_isolation = True
     orders_by_fixed_columns = False
     locks_gaps = True
+    # SQLAlchemy's drivers count a row that exists like an inserted one (CLIENT_FOUND_ROWS).
+    counts_new_rows = False
     # ER_LOCK_WAIT_TIMEOUT, ER_CHECKREAD
     _transient = frozenset({_DEADLOCK, 1205, 1020})
     # ER_CANT_AGGREGATE_2COLLATIONS, ER_INVALID_CHARACTER_STRING,
@@ -62,6 +85,22 @@ class MySql(Capabilities):
     _unstorable = frozenset({1267, 1300, 1366, 3854})
     # ER_OPTION_PREVENTS_STATEMENT, ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION, ER_READ_ONLY_MODE
     _read_only = frozenset({1290, 1792, 1836})
+
+    # ER_DISK_FULL, ER_OUT_OF_RESOURCES, ER_CON_COUNT_ERROR, ER_OUTOFMEMORY, ER_UNKNOWN_COM_ERROR
+    # (Galera), ER_SERVER_SHUTDOWN, ER_RECORD_FILE_FULL, ER_NET_*, ER_TOO_MANY_USER_CONNECTIONS,
+    # ER_CONNECTION_KILLED
+    _unavailable = frozenset(
+        {1021, 1037, 1040, 1041, 1047, 1053, 1114, 1158, 1159, 1160, 1161, 1203, 1927}
+    )
+    # ER_BAD_NULL_ERROR, ER_DUP_*, foreign keys, ER_DATA_TOO_LONG, values that do not fit,
+    # ER_NO_DEFAULT_FOR_FIELD, ER_VIEW_CHECK_FAILED, ER_SIGNAL_EXCEPTION (a trigger),
+    # ER_INVALID_JSON_TEXT, ER_CHECK_CONSTRAINT_VIOLATED, and MariaDB's ER_CONSTRAINT_FAILED
+    _refusals = frozenset(
+        {
+            *(1022, 1048, 1062, 1169, 1216, 1217, 1264, 1265, 1292, 1364, 1366, 1369),
+            *(1406, 1451, 1452, 1644, 1690, 3140, 3819, 4025),
+        }
+    )
 
     def configure(self, dbapi_connection: Any) -> None:
         # The cursor's own context is not used, because the asynchronous cursor of SQLAlchemy 2.0
@@ -92,6 +131,11 @@ class MySql(Capabilities):
                 quote = connection.dialect.identifier_preparer.quote_identifier
                 connection.exec_driver_sql(self.entering_schema(quote(before)))
 
+    def size_of(self, connection: Connection, table: Table) -> Size:
+        given = {"name": table.name, "schema": table.schema}
+        row = connection.execute(_SIZE, given).one_or_none()
+        return Size(None, None) if row is None else Size(int(row[0]), int(row[1]))
+
     def read_clock(self, connection: Connection) -> datetime:
         instant: datetime = connection.execute(select(func.utc_timestamp(text("6")))).scalar_one()
         return instant.replace(tzinfo=UTC)
@@ -107,7 +151,12 @@ class MySql(Capabilities):
         return variables["wsrep_node_name"][:NAME_LENGTH]
 
     def insert_new(self, table: Table) -> Insert:
-        return insert(table).prefix_with("IGNORE")
+        # Not INSERT IGNORE: it also skips rows that a constraint refuses, and cuts long values.
+        key = next(iter(table.primary_key))
+        return mysql.insert(table).on_duplicate_key_update({key.name: key})
+
+    def is_duplicate(self, error: DBAPIError) -> bool:
+        return _number(error) == _DUPLICATE_KEY
 
     def insert_or_lock(self, table: Table) -> Insert:
         key = {column.name: column for column in table.primary_key}
@@ -116,6 +165,9 @@ class MySql(Capabilities):
     def reading_latest(self, statement: S) -> S:
         # At REPEATABLE READ only a locking read sees rows newer than the snapshot.
         return statement.with_for_update(read=True)
+
+    def share_unlocked(self, statement: Select[Any]) -> Select[Any]:
+        return statement.suffix_with(_share_unlocked())
 
     def delete(
         self, connection: Connection, table: Table, ids: Sequence[str] | Sequence[int]
@@ -149,6 +201,15 @@ class MySql(Capabilities):
     def is_read_only(self, error: DBAPIError) -> bool:
         return _number(error) in self._read_only
 
+    def is_unavailable(self, error: DBAPIError) -> bool:
+        number = _number(error)
+        # A driver has its own numbers, from 2000 to 2999, for what happens to its connection.
+        is_own = not isinstance(number, int) or not number or number // 1000 == 2  # noqa: PLR2004
+        return is_own or number in self._unavailable or self.is_read_only(error)
+
+    def is_refusal(self, error: DBAPIError) -> bool:
+        return _number(error) in self._refusals
+
     def is_unstorable(self, error: DBAPIError) -> bool:
         return _number(error) in self._unstorable
 
@@ -160,7 +221,7 @@ class MySql(Capabilities):
     def lock_schema(self, connection: Connection) -> bool:
         if self.cluster_server(connection) is None:
             # Data definition commits implicitly here, so the lock belongs to the connection.
-            return bool(connection.scalar(select(func.get_lock(SCHEMA_LOCK, 0))))
+            return bool(connection.scalar(select(func.get_lock(_schema_lock(), 0))))
         # GET_LOCK is known to one server only. Data definition is executed on all servers in the
         # same order, so of two that create a table one fails.
         try:
@@ -173,7 +234,7 @@ class MySql(Capabilities):
 
     def unlock_schema(self, connection: Connection) -> None:
         if self.cluster_server(connection) is None:
-            connection.execute(select(func.release_lock(SCHEMA_LOCK)))
+            connection.execute(select(func.release_lock(_schema_lock())))
         else:
             connection.execute(text(f"DROP TABLE {SCHEMA_LOCK_TABLE}"))
 
@@ -181,6 +242,13 @@ class MySql(Capabilities):
         if self.cluster_server(connection) is None:
             return ""
         return f"; if none runs, one was killed: DROP TABLE {SCHEMA_LOCK_TABLE}"
+
+
+def _schema_lock() -> ColumnElement[str]:
+    # The server has one name space for locks, so the name contains the database. It has at most 64
+    # characters. Not MD5, which MySQL 9.6 has removed.
+    database = func.coalesce(table_names().schema, func.database(), "")
+    return func.concat(f"{SCHEMA_LOCK}.", func.substr(func.sha2(database, 256), 1, 32))
 
 
 def _number(error: DBAPIError) -> int | None:

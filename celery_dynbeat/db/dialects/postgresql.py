@@ -1,7 +1,7 @@
 """PostgreSQL. Source: its appendix A, "Error Codes"."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -9,6 +9,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Select,
+    String,
     Table,
     bindparam,
     func,
@@ -19,7 +20,7 @@ from sqlalchemy import (
     true,
 )
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.sql.dml import Insert
 
@@ -30,6 +31,7 @@ from celery_dynbeat.db.dialects import (
     OWN_TRANSACTION,
     SCHEMA_LOCK,
     Capabilities,
+    Size,
 )
 
 # All plans except nested loops over index scans. JIT compilation depends on the plan's cost, and a
@@ -55,10 +57,26 @@ _TURN_OFF_FOR_NOW: Select[Any] = select(
 )
 _RESTORE = select(*(func.set_config(name, bindparam(name), true()) for name in _OTHER_PLANS))
 _IS_OFF = "dynbeat_index_order"
+# Without a pooler: a pooler would give the setting to other clients. A stricter value stays.
+_COMMIT_SYNCHRONOUSLY = (
+    "SELECT set_config('synchronous_commit', 'on', false)"
+    " WHERE pg_backend_pid() = %s AND current_setting('synchronous_commit') = 'off'"
+)
+_SYNCHRONOUS_COMMIT = select(func.current_setting("synchronous_commit"))
 _DEFAULT_ISOLATION = select(func.current_setting("default_transaction_isolation"))
+_SIZE = text(
+    "SELECT reltuples, pg_total_relation_size(oid) FROM pg_class"
+    " WHERE oid = to_regclass(CAST(:name AS text))"
+)
 _ENCODINGS = select(
     func.current_setting("server_encoding"), func.current_setting("client_encoding")
 )
+_INSUFFICIENT_PRIVILEGE = "42501"
+#: Classes of states: connection, resources, intervention of an operator, system error.
+_UNAVAILABLE = frozenset({"08", "53", "57", "58"})
+#: These, and: unsupported feature, state of the transaction, rollback, syntax or missing object,
+#: state of an object, configuration, internal error.
+_NO_REFUSALS = _UNAVAILABLE | {"0A", "25", "40", "42", "55", "F0", "XX"}
 
 
 class PostgreSql(Capabilities):
@@ -79,6 +97,23 @@ class PostgreSql(Capabilities):
     # invalid_sql_statement_name, duplicate_prepared_statement
     _statement_lost = frozenset({"26000", "42P05"})
 
+    def configure(self, dbapi_connection: Any) -> None:
+        """Wait for the disk at each commit, also if the server or the role is set to ``off``.
+
+        Otherwise a crash of the server could undo the start of a run whose task was executed.
+        """
+        pid = getattr(getattr(dbapi_connection, "info", None), "backend_pid", None)
+        if pid is None:
+            # Another driver than psycopg.
+            return
+        dbapi_connection.autocommit = True
+        with closing(dbapi_connection.cursor()) as cursor:
+            cursor.execute(_COMMIT_SYNCHRONOUSLY, (pid,))
+        dbapi_connection.autocommit = False
+
+    def loses_commits(self, connection: Connection) -> bool:
+        return bool(connection.scalar(_SYNCHRONOUS_COMMIT) == "off")
+
     def refresh_statistics(self, session: Session, table: Table) -> None:
         name = session.get_bind().dialect.identifier_preparer.format_table(table)
         # If the right to do so is missing, PostgreSQL only warns.
@@ -86,6 +121,15 @@ class PostgreSql(Capabilities):
 
     def why_no_schema(self, name: str) -> str | None:
         return "PostgreSQL reserves the names that begin with pg_" if name[:3] == "pg_" else None
+
+    def search_path(self, connection: Connection) -> str:
+        return str(connection.scalar(text("SHOW search_path")))
+
+    def schemas_of(self, connection: Connection, table: str) -> Sequence[str]:
+        named = text(
+            "SELECT schemaname FROM pg_catalog.pg_tables WHERE tablename = :name ORDER BY 1"
+        )
+        return connection.scalars(named, {"name": table}).all()
 
     def entering_schema(self, quoted: str) -> str:
         return f"SET search_path TO {quoted}"
@@ -133,6 +177,12 @@ class PostgreSql(Capabilities):
         # SQL_ASCII stores the bytes of its clients, and this client sends UTF-8.
         return None if server == "UTF8" or (server, client) == ("SQL_ASCII", "UTF8") else server
 
+    def size_of(self, connection: Connection, table: Table) -> Size:
+        name = connection.dialect.identifier_preparer.format_table(table)
+        rows, size = connection.execute(_SIZE, {"name": name}).one()
+        # -1: neither VACUUM nor ANALYZE has counted them.
+        return Size(None if rows < 0 else int(rows), size)
+
     def is_unstorable(self, error: DBAPIError) -> bool:
         # untranslatable_character, character_not_in_repertoire
         return _sqlstate(error) in {"22P05", "22021"}
@@ -143,6 +193,9 @@ class PostgreSql(Capabilities):
 
     def insert_new(self, table: Table) -> Insert:
         return postgresql.insert(table).on_conflict_do_nothing()
+
+    def check_deferred(self, session: Session) -> None:
+        session.execute(text("SET CONSTRAINTS ALL IMMEDIATE"))
 
     def insert_or_lock(self, table: Table) -> Insert:
         new = postgresql.insert(table)
@@ -157,9 +210,31 @@ class PostgreSql(Capabilities):
         other = _sqlstate(error) == "08P01" and "prepared statement" in str(error.orig)
         return other or _sqlstate(error) in self._statement_lost
 
+    def is_unavailable(self, error: DBAPIError) -> bool:
+        state = _sqlstate(error)
+        if not state:
+            # The driver has no connection.
+            return isinstance(error, OperationalError)
+        # query_canceled is a time limit.
+        is_of_server = state[:2] in _UNAVAILABLE and state != "57014"
+        return is_of_server or self.is_read_only(error)
+
+    def is_refusal(self, error: DBAPIError) -> bool:
+        state = _sqlstate(error)
+        if state == _INSUFFICIENT_PRIVILEGE:
+            # The messages are translated. This function reports a missing right on an object.
+            diagnosis = getattr(error.orig, "diag", None)
+            return getattr(diagnosis, "source_function", None) != "aclcheck_error"
+        # A trigger may raise any state that it likes.
+        return bool(state) and state[:2] not in _NO_REFUSALS and not self.is_transient(error)
+
     def is_read_only(self, error: DBAPIError) -> bool:
         # read_only_sql_transaction
         return _sqlstate(error) == "25006"
+
+    def minute_of(self, column: Any) -> ColumnElement[str]:
+        in_utc = func.timezone("UTC", column)
+        return func.to_char(in_utc, "YYYY-MM-DD HH24:MI", type_=String())
 
     def has_tag(self, column: InstrumentedAttribute[list[str]], tag: str) -> ColumnElement[bool]:
         return column.op("@>")(literal([tag], type_=postgresql.JSONB()))

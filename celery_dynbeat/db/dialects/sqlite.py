@@ -20,16 +20,34 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.sql.dml import Insert
 
 from celery_dynbeat.db import table_names
-from celery_dynbeat.db.dialects import Capabilities
+from celery_dynbeat.db.dialects import Capabilities, Size
 
+# With its indexes.
+_SIZE = text(
+    "SELECT sum(pgsize) FROM dbstat"
+    " WHERE name IN (SELECT name FROM sqlite_master WHERE tbl_name = :name)"
+)
 #: Ten seconds in total.
 _WAL_TRIES, _WAL_PAUSE = 500, 0.02
+_UNAVAILABLE = (
+    *("SQLITE_CANTOPEN", "SQLITE_CORRUPT", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_NOMEM"),
+    *("SQLITE_NOTADB", "SQLITE_PROTOCOL", "SQLITE_READONLY"),
+)
 
 
 class Sqlite(Capabilities):
     """SQLite 3.35 and later, in WAL mode: readers and the writer do not wait for each other."""
 
     embedded = True
+
+    def size_of(self, connection: Connection, table: Table) -> Size:
+        rows: int = connection.execute(select(func.count()).select_from(table)).scalar_one()
+        try:
+            size = connection.execute(_SIZE, {"name": table.name}).scalar_one()
+        except DBAPIError:
+            # This SQLite was built without the table dbstat.
+            size = None
+        return Size(rows, size)
 
     def why_no_schema(self, name: str) -> str | None:
         del name
@@ -60,9 +78,14 @@ class Sqlite(Capabilities):
         return new.on_conflict_do_update(index_elements=list(key), set_=key)
 
     def is_transient(self, error: DBAPIError) -> bool:
-        return getattr(error.orig, "sqlite_errorname", "").startswith(
-            ("SQLITE_BUSY", "SQLITE_LOCKED"),
-        )
+        return _name(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+
+    def is_unavailable(self, error: DBAPIError) -> bool:
+        name = _name(error)
+        return not name or name.startswith(_UNAVAILABLE) or self.is_transient(error)
+
+    def is_refusal(self, error: DBAPIError) -> bool:
+        return _name(error).startswith(("SQLITE_CONSTRAINT", "SQLITE_TOOBIG", "SQLITE_MISMATCH"))
 
     def has_tag(self, column: InstrumentedAttribute[list[str]], tag: str) -> ColumnElement[bool]:
         items: FromClause = func.json_each(column).table_valued("value")
@@ -88,3 +111,7 @@ def _use_wal(cursor: Any) -> None:
             time.sleep(_WAL_PAUSE)
         else:
             return
+
+
+def _name(error: DBAPIError) -> str:
+    return getattr(error.orig, "sqlite_errorname", "")

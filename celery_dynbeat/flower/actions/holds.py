@@ -1,4 +1,4 @@
-"""Hold and release everything, a group of owners, or one owner.
+"""Hold and release everything, or one owner.
 
 A form without the field ``owner`` means everything: ``""`` is the application itself.
 """
@@ -20,8 +20,8 @@ class _OfOwner(ActionHandler):
 
     @property
     def scope(self) -> HoldCalls:
-        """The calls of everything, of the group or of the owner that the form names."""
-        return self.calls_of(self.owner)
+        """The calls of everything, or of the owner that the form names."""
+        return self.schedules if self.owner is None else self.for_owner(self.owner)
 
     @property
     def whose(self) -> str:
@@ -57,11 +57,11 @@ class HoldAction(_OfOwner):
 
 
 class ReleaseAction(_OfOwner):
-    """End the holds of everything, or of the owner that the form names."""
+    """End the hold of everything, or of the owner that the form names."""
 
     def act(self) -> Message:
-        """End the holds of all actors: the page shows who holds and why."""
-        ended = self.scope.release(all_actors=True)
+        """End the hold. The page shows who holds and why."""
+        ended = self.scope.release()
         return Message(f"{self.whose} {'is released' if ended else 'was not held'}.")
 
 

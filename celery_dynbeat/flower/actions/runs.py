@@ -5,6 +5,7 @@ run=ID ...    the selected runs
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import ClassVar
 
 from celery_dynbeat.common.errors import DynbeatError, InvalidScheduleError
@@ -83,6 +84,7 @@ class RunsAction(ActionHandler):
             button=f"{self.verb} {shown}",
             details=details,
             is_destructive=self.verb == "Cancel",
+            asks_now=self.verb == "Rerun",
         )
 
     def _given(self) -> Sequence[tuple[str, str]]:
@@ -122,7 +124,7 @@ class RerunAction(RunsAction):
     def act(self) -> Message:
         """Request the reruns."""
         if not self.is_all:
-            return self.each(self.schedules.rerun)
+            return self.each(partial(self.schedules.rerun, now=self._has("now")))
         matching = self._rerunnable()
         assert matching.since is not None  # noqa: S101 - _rerunnable() checks it
         owner = matching.owner
@@ -133,6 +135,7 @@ class RerunAction(RunsAction):
             status=matching.rerun_statuses,
             name=matching.name,
             task=matching.task,
+            now=self._has("now"),
         )
         return Message(
             f"Reruns of {info.total:,} runs are requested. The Beats page shows the progress."

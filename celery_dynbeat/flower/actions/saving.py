@@ -7,7 +7,6 @@ POST save      303: saved; back to the page of the schedule
 POST preview   200: the preview as JSON, for the script of the form; it writes nothing
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from http import HTTPStatus
@@ -26,7 +25,7 @@ from celery_dynbeat.flower.base import fragments, messages
 from celery_dynbeat.flower.base.action import ActionHandler
 from celery_dynbeat.flower.base.messages import Message
 from celery_dynbeat.flower.editor import picker
-from celery_dynbeat.flower.editor.conflict import changes_since, conflict_of, merged
+from celery_dynbeat.flower.editor.conflict import changes_since, conflict_of
 from celery_dynbeat.flower.editor.fields import ARGUMENT_FIELDS, LABELS, field_of
 from celery_dynbeat.flower.editor.form import EditorForm
 from celery_dynbeat.flower.editor.handler import EditorHandler, gone
@@ -77,7 +76,6 @@ class FormAction(EditorHandler, ActionHandler):
             form,
             texts=self._texts(form),
             version=self.version or 0,
-            seen=self._seen(),
             picked=picker.picked_from({each: self.fields(each) for each in _PICKER_FIELDS}),
             is_paused=bool(self.field("paused")),
             reason=self.field("reason"),
@@ -92,16 +90,6 @@ class FormAction(EditorHandler, ActionHandler):
             each: lines(self.field(each)) for each in LABELS if each in given and each not in hidden
         }
         return {**base, **typed}
-
-    def _seen(self) -> Mapping[str, str]:
-        """Return the texts of the opened form; {} if the request has none."""
-        try:
-            given = json.loads(self.field("seen", "{}"))
-        except (ValueError, RecursionError):
-            return {}
-        if not isinstance(given, dict):
-            return {}
-        return {**EMPTY, **{key: str(text) for key, text in given.items() if key in LABELS}}
 
     def parsed(self, form: EditorForm) -> tuple[EditorForm, Parsed]:
         """Return what differs from the stored schedule, and the form with the errors."""
@@ -210,22 +198,14 @@ class SaveAction(FormAction):
         return replace(form, errors={**form.errors, field_of(error): str(error)})
 
     def _conflict(self, form: EditorForm) -> EditorForm:
-        """Return the form with the viewer's edits, applied to the schedule as it is stored now."""
+        """Return the form with the viewer's texts, and what differs from the stored schedule."""
         if form.info is None:
             return form
         stored = self.texts_of(form.info, form.owner_zone)
         page = self.for_owner(form.owner).changes(form.name, limit=50)
         since = changes_since(form.info, page, version=form.version)
-        conflict = conflict_of(form.texts, seen=form.seen, stored=stored, changes=since)
-        texts = merged(form.texts, seen=form.seen, stored=stored)
-        form = replace(
-            form,
-            texts=texts,
-            seen=stored,
-            version=form.info.version,
-            picked=picker.picked_of(texts["kind"], texts["rule"]),
-            conflict=conflict,
-        )
+        conflict = conflict_of(form.texts, stored=stored, changes=since)
+        form = replace(form, version=form.info.version, conflict=conflict)
         form, parsed = self.parsed(form)
         return self.with_preview(form, parsed)
 

@@ -124,29 +124,6 @@ class DeleteAction(ScheduleAction):
         self.for_owner(key.owner).delete(key.name, expected_version=version)
 
 
-class RestoreAction(ActionHandler):
-    """Restore a schedule as it was before the edit of the field ``change``."""
-
-    def confirmation(self) -> Confirmation:
-        """Ask first."""
-        return Confirmation(
-            question=f"Restore “{self.field('name')}” as it was before this edit?",
-            button="Restore",
-            effect=(
-                "A deleted schedule is created again and planned from now. For an existing"
-                " schedule, this edit and all later edits are undone. Whether the schedule is"
-                " paused does not change. The ping URL is not restored, because the audit does not"
-                " contain it."
-            ),
-            is_destructive=False,
-        )
-
-    def act(self) -> Message:
-        """Restore it, within the owner that the form names."""
-        info = self.for_owner(self.field("owner")).restore(self.number("change"))
-        return Message(f"“{info.name}” is restored.")
-
-
 class SkipNextAction(ActionHandler):
     """Skip the fire time in the field ``fire_time``, or else the next fire time."""
 

@@ -55,6 +55,8 @@ class Confirmation:
     #: The name of the choice without an end, such as "released". If it is "", the form does not
     #: ask.
     no_end: str = ""
+    #: Whether the form asks, in the field ``now``, if runs wait for the end of quiet hours.
+    asks_now: bool = False
 
 
 class ActionHandler(PageHandler):

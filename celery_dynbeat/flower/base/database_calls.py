@@ -59,7 +59,6 @@ class DatabaseCalls:
         self._executor = ThreadPoolExecutor(MAX_CALLS, thread_name_prefix="dynbeat-flower")
         # A probe of a server that hangs takes seconds.
         self.health = SharedProbe("dynbeat-flower-probe", timeout=timeout)
-        self.queues = SharedProbe("dynbeat-flower-queues", timeout=timeout)
         self.forecast = SharedProbe("dynbeat-flower-forecast", timeout=timeout)
         # A separate thread: without a login, /metrics must not delay the pages.
         self.metrics = ThreadPoolExecutor(1, thread_name_prefix="dynbeat-flower-metrics")
@@ -81,6 +80,5 @@ class DatabaseCalls:
         """Drop the calls that have not started."""
         self._executor.shutdown(wait=False, cancel_futures=True)
         self.health.close()
-        self.queues.close()
         self.forecast.close()
         self.metrics.shutdown(wait=False, cancel_futures=True)

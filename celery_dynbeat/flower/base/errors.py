@@ -9,13 +9,13 @@ from celery_dynbeat.common.errors import (
     ConfigurationError,
     DispatchError,
     DynbeatError,
-    HeldByOthersError,
     ScheduleExistsError,
+    ScheduleHeldError,
     SchemaError,
     StaleScheduleError,
 )
 
-_CONFLICTS = (HeldByOthersError, ScheduleExistsError, StaleScheduleError)
+_CONFLICTS = (ScheduleExistsError, ScheduleHeldError, StaleScheduleError)
 _UNAVAILABLE = (ConfigurationError, DispatchError, SchemaError)
 
 

@@ -7,6 +7,7 @@ import json
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
+from celery_dynbeat.api.results import HoldInfo
 from celery_dynbeat.common.text import format_distance, format_duration
 from celery_dynbeat.flower.templates import show
 
@@ -39,6 +40,22 @@ def coming_time(at: datetime, zone: ZoneInfo) -> str:
     )
 
 
+def day_of(at: datetime, zone: ZoneInfo) -> str:
+    """Return the date of an instant as text."""
+    local = at.astimezone(zone)
+    return f"{local:%a} {local.day} {local:%b %Y}"
+
+
+def clock_time(at: datetime, zone: ZoneInfo) -> str:
+    """Return an instant without its date, with the time in UTC on hover."""
+    text = local_time(at, zone).removeprefix(f"{day_of(at, zone)} ")
+    return _time(at, text=text, title=local_time(at, ZoneInfo("UTC")))
+
+
+def _named_time(at: datetime, zone: ZoneInfo) -> str:
+    return f"{local_time(at, zone)} ({zone.key})"
+
+
 def relative_time(at: datetime | None, zone: ZoneInfo, *, now: datetime) -> str:
     """Return ``in 5 min`` or ``5 min ago``, with the time in the zone on hover."""
     if at is None:
@@ -46,7 +63,7 @@ def relative_time(at: datetime | None, zone: ZoneInfo, *, now: datetime) -> str:
     # page.js then counts in whole seconds.
     seconds = timedelta(seconds=round((at - now).total_seconds()))
     text = format_distance(now + seconds, now=now)
-    return _time(at, text=text, title=local_time(at, zone), relative=True)
+    return _time(at, text=text, title=_named_time(at, zone), relative=True)
 
 
 def next_time(at: datetime | None, zone: ZoneInfo, *, now: datetime) -> str:
@@ -54,7 +71,7 @@ def next_time(at: datetime | None, zone: ZoneInfo, *, now: datetime) -> str:
     if at is None or at > now:
         return relative_time(at, zone, now=now)
     late = f"overdue {format_duration(now - at)}"
-    return _time(at, text=late, title=local_time(at, zone), css="db-overdue")
+    return _time(at, text=late, title=_named_time(at, zone), css="db-overdue")
 
 
 def duration(value: timedelta | None) -> str:
@@ -70,6 +87,15 @@ def lines(text: str) -> str:
 def as_json(value: object) -> str:
     """Return a value of JSON on several lines."""
     return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def held_text(hold: HoldInfo) -> str:
+    """Return what a hold that ``holds()`` returned holds, in words."""
+    schedules, runs = str(hold.schedules), str(hold.waiting_runs)
+    return (
+        f"{schedules} schedule{'' if schedules == '1' else 's'} and"
+        f" {runs} waiting run{'' if runs == '1' else 's'}"
+    )
 
 
 def chip(state: str) -> str:

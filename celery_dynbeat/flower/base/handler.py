@@ -11,9 +11,8 @@ from flower.views import BaseHandler
 from sqlalchemy.exc import SQLAlchemyError
 from tornado.web import HTTPError, authenticated
 
-from celery_dynbeat.api import Dynbeat, GroupSchedules, OwnerSchedules, Schedules
+from celery_dynbeat.api import Dynbeat, OwnerSchedules, Schedules
 from celery_dynbeat.common.errors import InvalidScheduleError
-from celery_dynbeat.common.text import is_group
 from celery_dynbeat.flower.base.access import why_read_only, why_wrong_host
 from celery_dynbeat.flower.base.database_calls import DatabaseCalls
 from celery_dynbeat.flower.base.errors import PageError, page_error
@@ -120,11 +119,9 @@ class DynbeatHandler(BaseHandler):
         """Return the calls of an owner."""
         return self.schedules.for_owner(owner)
 
-    def calls_of(self, owner: str | None) -> OwnerSchedules | GroupSchedules | Schedules:
-        """Return the calls of an owner or of a group. None means all owners."""
-        if owner is None:
-            return self.schedules
-        return self.schedules.for_group(owner) if is_group(owner) else self.for_owner(owner)
+    def calls_of(self, owner: str | None) -> OwnerSchedules | Schedules:
+        """Return the calls of an owner. None means all owners."""
+        return self.schedules if owner is None else self.for_owner(owner)
 
     @property
     def why_read_only(self) -> str | None:

@@ -11,12 +11,13 @@ from flower.utils import template as flower_template
 from tornado.escape import xhtml_escape
 
 from celery_dynbeat.common.errors import InvalidScheduleError
-from celery_dynbeat.common.text import is_group, with_application
+from celery_dynbeat.common.text import with_application
 from celery_dynbeat.flower.base import fragments, messages
 from celery_dynbeat.flower.base.chips import Chips, Filter, active_filters
 from celery_dynbeat.flower.base.database_calls import MAX_PAGES
 from celery_dynbeat.flower.base.errors import PageError
 from celery_dynbeat.flower.base.handler import DynbeatHandler
+from celery_dynbeat.flower.base.hints import hint_html
 from celery_dynbeat.flower.base.search_text import MAX_LENGTH
 from celery_dynbeat.flower.base.zones import CHOICE_COOKIE, VIEWER_COOKIE, ViewZone, view_zone
 from celery_dynbeat.flower.templates import show
@@ -136,14 +137,16 @@ class PageHandler(DynbeatHandler):
             return given
 
     def owner_link(self, owner: str) -> str:
-        """Return an owner with a link to its page, or a group with a link to its schedules."""
-        route = "dynbeat_schedules" if is_group(owner) else "dynbeat_owner"
-        url = xhtml_escape(self.link(route, owner=owner))
+        """Return an owner with a link to its page."""
+        url = xhtml_escape(self.link("dynbeat_owner", owner=owner))
         return f'<a class="db-quiet" href="{url}">{show(owner or "(application)")}</a>'
 
     def named(self, text: str) -> str:
-        """Return a text with this application in the commands that it names."""
-        return with_application(text, self.application.application_name)
+        """Return a hint as HTML, with this application in the commands that it names.
+
+        The name of a button or a page stands in place of a command that the pages can do.
+        """
+        return hint_html(with_application(text, self.application.application_name))
 
     @staticmethod
     def attribute(value: str) -> str:

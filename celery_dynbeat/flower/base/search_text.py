@@ -3,6 +3,7 @@
 owner:user:42 name:dig        each condition must hold
 dig                           a text without a key has the first key of the page
 owner:"" name:"daily report"  quotes: an empty value, white space, a *
+customer:13                   an unknown key: text:customer:13, a part of an owner or a name
 """
 
 import re
@@ -11,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from celery_dynbeat.common.text import cut
 
 MAX_LENGTH = 2_000
+#: The key of a part of an owner or a name. Each search box has it.
+TEXT = "text"
 _SHOWN = 60
 # A term: a key and a colon, both optional, and a value. The value is quoted or has no quotes.
 _TERM = re.compile(r'(?:(?P<key>\w+):)?(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>[^\s"]*))(?!\S)')
@@ -40,7 +43,8 @@ def parse_terms(
 ) -> Mapping[str, str]:
     """Return the value of each key in ``text``. Raises SearchError.
 
-    A text without a key is a value of ``default``. Only ``can_be_empty`` takes ``""``.
+    A text without a key is a value of ``default``. A text with an unknown key is a value of
+    ``text``, because owners contain colons. Only ``can_be_empty`` takes ``""``.
     """
     if len(text) > MAX_LENGTH:
         msg = f"The search has more than {MAX_LENGTH:,} characters."
@@ -48,9 +52,9 @@ def parse_terms(
     found: dict[str, str] = {}
     for match in _terms(text.strip()):
         key = match["key"] or default
-        if key not in keys:
-            raise _unknown_key(match, keys, default)
         value = _value(match, key, can_be_empty)
+        if key not in keys:
+            key, value = TEXT, f"{key}:{value}"
         if key in found:
             raise _second_value(key, found[key], value, is_text=match["key"] is None)
         found[key] = value
@@ -89,14 +93,6 @@ def _value(match: re.Match[str], key: str, can_be_empty: str) -> str:
         msg = f"{key}: has no value.{hint}"
         raise SearchError(msg)
     return value
-
-
-def _unknown_key(match: re.Match[str], keys: Sequence[str], default: str) -> SearchError:
-    known = f"{', '.join(keys[:-1])} and {keys[-1]}"
-    return SearchError(
-        f"Unknown key {_cut(match['key'])}: the keys are {known}. For a {default} with a colon,"
-        f" write {term(default, _cut(match.group()))}"
-    )
 
 
 def _second_value(key: str, first: str, second: str, *, is_text: bool) -> SearchError:

@@ -12,7 +12,6 @@ from celery_dynbeat.flower.charts.svg import add, add_mark, percent, render, svg
 _PITCH = 16
 _SIZE = 13
 _TOP = 18
-_GUTTER = 32
 _DAYS = len(WEEKDAYS)
 #: Weekdays with a label: Monday, Wednesday, Friday.
 _LABELLED_WEEKDAYS = (0, 2, 4)

@@ -12,15 +12,11 @@ _AUDITED = {**dict.fromkeys(RULE_FIELDS, "trigger"), "queue": "options", "priori
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConflictRow:
-    """A field with different texts. ``change`` is the last edit of it, or None if there is none.
-
-    ``is_edited`` means that the viewer edited it, so that saving replaces the stored text.
-    """
+    """A field with different texts. ``change`` is the last edit of it, or None if there is none."""
 
     label: str
     mine: str
     stored: str
-    is_edited: bool
     change: ChangeInfo | None
 
 
@@ -33,44 +29,20 @@ class Conflict:
 
 
 def conflict_of(
-    mine: Mapping[str, str],
-    *,
-    seen: Mapping[str, str],
-    stored: Mapping[str, str],
-    changes: Sequence[ChangeInfo],
+    mine: Mapping[str, str], *, stored: Mapping[str, str], changes: Sequence[ChangeInfo]
 ) -> Conflict:
-    """Return the fields in which ``mine`` and ``stored`` differ. ``seen`` was in the opened form.
-
-    A field that ``seen`` does not have counts as edited.
-    """
+    """Return the fields in which ``mine`` and ``stored`` differ."""
     rows = [
         ConflictRow(
             label=LABELS[name],
             mine=mine[name],
             stored=stored[name],
-            is_edited=_is_edited(name, mine, seen),
             change=_last_change(name, changes),
         )
         for name in LABELS
         if name in mine and name in stored and mine[name] != stored[name]
     ]
     return Conflict(rows=rows, changes=changes)
-
-
-def merged(
-    mine: Mapping[str, str], *, seen: Mapping[str, str], stored: Mapping[str, str]
-) -> Mapping[str, str]:
-    """Return the texts to save: the viewer's edits and the stored texts.
-
-    The kind, the rule and the zone belong together, so an edit of one of them keeps all three.
-    """
-    has_rule = any(_is_edited(name, mine, seen) for name in RULE_FIELDS)
-    return {
-        name: text
-        if _is_edited(name, mine, seen) or (has_rule and name in RULE_FIELDS)
-        else stored.get(name, text)
-        for name, text in mine.items()
-    }
 
 
 def changes_since(
@@ -89,10 +61,6 @@ def changes_since(
 def _version(after: Mapping[str, object]) -> int:
     version = after.get("version")
     return version if isinstance(version, int) else 0
-
-
-def _is_edited(name: str, mine: Mapping[str, str], seen: Mapping[str, str]) -> bool:
-    return mine.get(name) != seen.get(name)
 
 
 def _last_change(name: str, changes: Iterable[ChangeInfo]) -> ChangeInfo | None:

@@ -15,7 +15,7 @@ from celery_dynbeat.common.settings import CATCH_UPS, ON_LOST, OVERLAPS
 from celery_dynbeat.triggers.base import KINDS
 
 #: The fields that make the trigger.
-RULE_FIELDS = ("kind", "rule", "timezone")
+RULE_FIELDS = ("kind", "rule", "timezone", "calendar")
 #: The fields with arguments of the task. They are left out if the pages hide arguments.
 ARGUMENT_FIELDS = ("args", "kwargs")
 #: The kinds of rules, as the menu shows them; "" detects the kind.
@@ -69,6 +69,12 @@ POLICIES: Sequence[Policy] = (
         "duration",
         "A run expires if it has not started within this time.",
     ),
+    Policy(
+        "finish_within",
+        "Finish within",
+        "duration",
+        "An unfinished run is an alert when this time has passed since its fire time.",
+    ),
     Policy("on_lost", "On lost", "choice", "What to do if the worker dies during a run.", ON_LOST),
     Policy(
         "pause_after_failures",
@@ -89,6 +95,7 @@ LABELS = {
     "kind": "Kind of rule",
     "rule": "Rule",
     "timezone": "Time zone",
+    "calendar": "Calendar",
     "args": "Arguments",
     "kwargs": "Keyword arguments",
     "queue": "Queue",
@@ -127,7 +134,7 @@ def field_of(error: DynbeatError) -> str:
     if isinstance(error, OwnerLimitError):
         return "owner"
     if isinstance(error, InvalidTriggerError):
-        return "timezone" if error.field == "timezone" else "rule"
+        return error.field if error.field in {"timezone", "calendar"} else "rule"
     named = error.field or "" if isinstance(error, InvalidScheduleError) else ""
     if named == "trigger":
         return "rule"

@@ -1,6 +1,5 @@
 """The values that the page of the form shows."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -22,7 +21,6 @@ class EditorForm:
     """The form of a schedule with the texts that a person typed.
 
     - ``info`` is None for a new schedule. ``version`` is the one that the person edits.
-    - ``seen`` are the texts of the form when it was opened.
     - ``errors`` are by field. The error of ``""`` belongs to the whole form.
     - ``preview`` is None if there is no preview, and ``no_preview`` says why.
     - ``reason`` is for the audit.
@@ -34,9 +32,10 @@ class EditorForm:
     owner_zone: str
     version: int
     texts: Mapping[str, str]
-    seen: Mapping[str, str]
     settings: Settings
+    owners: Sequence[str] = ()
     tasks: Sequence[str] = ()
+    calendars: Sequence[str] = ()
     picked: Picked = field(default_factory=Picked)
     errors: Mapping[str, str] = field(default_factory=dict)
     preview: PreviewView | None = None
@@ -49,11 +48,6 @@ class EditorForm:
     def is_new(self) -> bool:
         """Whether saving creates a schedule."""
         return self.info is None
-
-    @property
-    def seen_json(self) -> str:
-        """``seen`` for a hidden field. Fields with "" are left out."""
-        return json.dumps({name: text for name, text in self.seen.items() if text})
 
     @property
     def kinds(self) -> Sequence[tuple[str, str]]:
@@ -89,6 +83,7 @@ class EditorForm:
 _WITHOUT = {
     "pause_after_failures": "never",
     "expires_after": "never",
+    "finish_within": "no limit",
     "retry": "never",
     "catch_up_window": "no limit",
 }

@@ -27,8 +27,12 @@ from celery_dynbeat.flower.editor.stored import EMPTY, texts_of
 from celery_dynbeat.insights.statistics import suggestions
 from celery_dynbeat.triggers import Trigger
 
+#: Owners that the form of a new schedule suggests.
+MAX_OWNERS = 100
 #: Names of tasks that the form suggests.
 MAX_TASKS = 200
+#: Names of calendars that the form suggests.
+MAX_CALENDARS = 200
 #: The arguments of ``preview`` that are fields of the form.
 TIMING_FIELDS = ("jitter", "start_at", "end_at", "max_runs", "catch_up", "overlap")
 
@@ -57,9 +61,10 @@ class EditorHandler(PageHandler):
             owner_zone=owner_zone,
             version=0 if info is None else info.version,
             texts=texts,
-            seen=texts,
             settings=self.dynbeat.context.settings,
+            owners=self._owners() if info is None else (),
             tasks=self._tasks(),
+            calendars=[each.name for each in self.dynbeat.calendars.list(limit=MAX_CALENDARS)],
             picked=picker.picked_of(texts["kind"], texts["rule"]),
         )
 
@@ -80,6 +85,9 @@ class EditorHandler(PageHandler):
         except InvalidScheduleError:
             # An owner that is typed at the moment.
             return self.dynbeat.context.settings.timezone
+
+    def _owners(self) -> Sequence[str]:
+        return suggestions.owners(self.dynbeat.context, prefix="", limit=MAX_OWNERS)
 
     def _tasks(self) -> Sequence[str]:
         return suggestions.tasks(self.dynbeat.context, prefix="", limit=MAX_TASKS)

@@ -74,11 +74,13 @@ def check_names(owner: str, name: str) -> Mapping[str, str]:
 
 
 def _parse_rule(texts: Mapping[str, str], parsed: Parsed, by: Parsing) -> None:
-    kind, rule, timezone = (texts.get(name, "") for name in RULE_FIELDS)
+    kind, rule, timezone, calendar = (texts.get(name, "") for name in RULE_FIELDS)
     try:
-        parsed.changes["trigger"] = trigger_of(
+        trigger = trigger_of(
             kind, rule, timezone=timezone.strip(), owner_zone=by.owner_zone, now=by.now
         )
+        names = [name for part in calendar.split(",") if (name := part.strip())]
+        parsed.changes["trigger"] = trigger.excluding(calendar=names) if names else trigger
     except InvalidTriggerError as error:
         parsed.errors[field_of(error)] = str(error)
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.api import CalendarEffect, FireTime, Preview, ScheduleInfo
+from celery_dynbeat.api import FireTime, Preview, ScheduleInfo
 from celery_dynbeat.flower.base.zones import UTC, known_zone
 from celery_dynbeat.triggers import Trigger
 from celery_dynbeat.triggers.clock_notes import note_on
-from celery_dynbeat.triggers.zones import describe_instant, same_clock
+from celery_dynbeat.triggers.zones import same_clock
 
 #: Fire times that the preview shows.
 COUNT = 5
@@ -47,10 +47,6 @@ def preview_of(preview: Preview, *, viewer: ZoneInfo) -> PreviewView:
         )
         for each in preview.fire_times
     ]
-    rows += [
-        PreviewRow(at=each.at, remark=_effect(each, zone)) for each in preview.calendar_effects
-    ]
-    rows.sort(key=lambda row: row.at)
     return PreviewView(
         sentence=preview.description,
         zone=zone,
@@ -73,7 +69,7 @@ def stored_preview(
     zone, rows, previous = _zone(trigger, owner_zone), [], None
     for each in fire_times:
         clock_note = note_on(trigger, each.at, previous=previous, timezone=owner_zone)
-        note = "; ".join(filter(None, (clock_note, each.quiet_note))) or None
+        note = "; ".join(filter(None, (clock_note, each.wait_note))) or None
         remark = each.reason or "skipped" if each.is_skipped else note
         rows.append(PreviewRow(at=each.at, remark=remark))
         previous = each.at
@@ -85,13 +81,6 @@ def stored_preview(
         warnings=warnings,
         empty=f"The schedule is {info.state}: it has no next fire time.",
     )
-
-
-def _effect(effect: CalendarEffect, zone: ZoneInfo) -> str:
-    """Return the effect of a calendar on a fire time that is not among the others."""
-    if effect.moved_to is None:
-        return f"does not fire: calendar {effect.calendar}"
-    return f"moves to {describe_instant(effect.moved_to, zone.key)}: calendar {effect.calendar}"
 
 
 def _zone(trigger: Trigger, owner_zone: str) -> ZoneInfo:

@@ -15,11 +15,13 @@ from celery_dynbeat.api.typed_text import format_duration, format_retry
 from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.common.text import escape
 from celery_dynbeat.flower.editor.fields import ARGUMENT_FIELDS, FIELDS, POLICIES
-from celery_dynbeat.triggers import Once
+from celery_dynbeat.triggers import Excluding, Once
 
 #: JSON up to this length is written on one line. So is longer JSON than _PAGE: indentation could
 #: multiply its length, and with it the size of the form.
 _LINE, _PAGE = 72, 8_000
+#: Kinds whose rule is JSON. Their exclusions stay in it.
+_COMPOSITES = frozenset({"any_of", "excluding", "on_business_day"})
 #: The texts of a new schedule.
 EMPTY: Mapping[str, str] = dict.fromkeys(FIELDS, "")
 
@@ -62,11 +64,27 @@ def _rule(info: ScheduleInfo, zone: ZoneInfo) -> Mapping[str, str]:
         # A row whose rule follows no wall clock has UTC.
         follows_none = info.inherits_timezone or stored["timezone"] == "UTC"
         timezone = "" if follows_none else stored["timezone"]
-        return {"kind": stored["kind"], "rule": stored["spec"], "timezone": timezone}
+        texts = {"kind": stored["kind"], "rule": stored["spec"], "timezone": timezone}
+        return {**texts, "calendar": ""}
+    calendar = ""
+    if isinstance(given, Excluding) and _has_only_calendars(given):
+        calendar, given = ", ".join(given.calendars), given.trigger
     rule = given.spec
     if isinstance(given, Once) and given.delay is None:
         rule = _plain(given.at, zone)
-    return {"kind": given.kind, "rule": rule, "timezone": given.timezone or ""}
+    texts = {"kind": given.kind, "rule": rule, "timezone": given.timezone or ""}
+    return {**texts, "calendar": calendar}
+
+
+def _has_only_calendars(given: Excluding) -> bool:
+    """Return whether the field of the calendars reads these exclusions back."""
+    return (
+        not given.dates
+        and not given.triggers
+        and given.timezone == given.trigger.timezone
+        and given.trigger.kind not in _COMPOSITES
+        and not any("," in name for name in given.calendars)
+    )
 
 
 def _json(value: Any) -> str:

@@ -1,38 +1,36 @@
-"""The page "Alerts", and the alert rules that the page of one schedule shows."""
+"""The page "Alerts": the open alerts and the last that ended, alerts of one error in one row."""
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import fields
-from datetime import timedelta
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
-from celery_dynbeat.api.results import ScheduleInfo
+from celery_dynbeat.api.results import AlertInfo
 from celery_dynbeat.common.alert_kinds import AlertKind
-from celery_dynbeat.common.alert_rules import AlertRules
 from celery_dynbeat.common.errors import InvalidScheduleError
-from celery_dynbeat.common.ping_urls import masked
-from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.common.text import format_duration, shorten
+from celery_dynbeat.common.text import error_cause, shorten
 from celery_dynbeat.flower.base.chips import Filter
 from celery_dynbeat.flower.base.page import PageHandler
-from celery_dynbeat.flower.pages.schedule_parts import Policy
 from celery_dynbeat.insights.statistics.alert_lists import alert_lists
 
-#: The choices of the form -> how long no message reports the alert.
-SNOOZES = {
-    "1 h": timedelta(hours=1),
-    "4 h": timedelta(hours=4),
-    "24 h": timedelta(hours=24),
-    "7 d": timedelta(days=7),
-}
-#: Alerts of one form: those that the page shows.
-MAX_SELECTED = 200
-#: The kinds whose value is a number of seconds.
-_IN_SECONDS = frozenset({AlertKind.LATE, AlertKind.SLOW, AlertKind.SILENT})
+#: Rows of the table, and schedules that one row names.
+MAX_ROWS, MAX_NAMED = 200, 5
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRow:
+    """The alerts of one kind, task and error; the oldest comes first."""
+
+    alerts: Sequence[AlertInfo]
+
+    @property
+    def first(self) -> AlertInfo:
+        """The alert that opened first."""
+        return self.alerts[0]
 
 
 class AlertsPage(PageHandler):
-    """Open alerts with who cares about them, the last recoveries, and the deliveries."""
+    """Open alerts, and those that ended in the last 24 hours."""
 
     tab = "alerts"
     arguments = frozenset({"kind"})
@@ -45,54 +43,28 @@ class AlertsPage(PageHandler):
             rule = f"must be one of {', '.join(AlertKind)}"
             raise InvalidScheduleError(f"kind = {shorten(kind)}: {rule}", field="kind")
         context = self.dynbeat.context
-        found, targets, now = await asyncio.gather(
-            self.call(partial(alert_lists, context)),
-            self.call(self.schedules.alert_targets),
-            self.call(context.clock.now),
+        found, now = await asyncio.gather(
+            self.call(partial(alert_lists, context)), self.call(context.clock.now)
         )
         kinds = sorted({each.kind for each in found.open} | ({kind} if kind else set()))
         chosen = [each for each in found.open if not kind or each.kind == kind]
         await self.render_page(
             "alerts.html",
             found=found,
-            alerts=chosen[:MAX_SELECTED],
+            rows=_rows(chosen)[:MAX_ROWS],
+            recovered=_rows(found.recovered),
             total=len(chosen),
             kinds=kinds,
-            targets=targets,
+            max_named=MAX_NAMED,
             enabled=context.settings.alerts_enabled,
-            snoozes=list(SNOOZES),
-            in_seconds=_IN_SECONDS,
             now=now,
         )
 
 
-def alert_rules(info: ScheduleInfo, settings: Settings) -> Sequence[Policy]:
-    """Return the rules that apply, and the host of the ping URL.
-
-    If a schedule has no alert rules, there are none while alerts are off.
-    """
-    rules = _rules(info, settings) if info.alerts or settings.alerts_enabled else []
-    if info.ping_url is not None:
-        rules.append(Policy(name="ping_url", value=masked(info.ping_url), is_default=False))
-    return rules
-
-
-def _rules(info: ScheduleInfo, settings: Settings) -> list[Policy]:
-    own = info.alerts or AlertRules()
-    effective = own.effective(settings)
+def _rows(alerts: Iterable[AlertInfo]) -> Sequence[AlertRow]:
+    groups: dict[tuple[str, ...], list[AlertInfo]] = {}
+    for each in alerts:
+        groups.setdefault((each.kind, each.task, error_cause(each.cause)), []).append(each)
     return [
-        Policy(
-            name=each.name,
-            value=_text(getattr(effective, each.name)),
-            is_default=getattr(own, each.name) is None,
-        )
-        for each in fields(AlertRules)
+        AlertRow(sorted(members, key=lambda each: each.opened_at)) for members in groups.values()
     ]
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return "never"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return format_duration(value) if isinstance(value, timedelta) else str(value)

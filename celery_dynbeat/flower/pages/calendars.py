@@ -2,18 +2,16 @@
 
 import asyncio
 from collections.abc import Sequence
-from datetime import date, datetime, timedelta
+from datetime import date
 from functools import partial
-from zoneinfo import ZoneInfo
 
 from celery_dynbeat.api import CalendarInfo
-from celery_dynbeat.common.errors import CalendarNotFoundError, InvalidTriggerError
+from celery_dynbeat.common.errors import CalendarNotFoundError
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.base.paging import PagePlace, paging
 from celery_dynbeat.flower.pages.schedules import schedule_rows
 from celery_dynbeat.insights.statistics.calendar_schedules import calendar_schedules
-from celery_dynbeat.triggers.base import BudgetExceededError, SearchBudget
-from celery_dynbeat.triggers.zones import day_around, load_zone
+from celery_dynbeat.triggers.zones import load_zone
 
 #: What the page of a calendar shows.
 DAYS = 12
@@ -73,45 +71,17 @@ class CalendarPage(PageHandler):
             self.call(partial(calendar_schedules, context, name=name, limit=SCHEDULES)),
             self.call(context.clock.now),
         )
-        zone = zone_of(info, context.settings.timezone)
+        zone = load_zone(context.settings.timezone)
         await self.render_page(
             "calendar.html",
             calendar=info,
             rows=await self.call(partial(schedule_rows, self, page, now=now)),
-            days=await self.call(partial(next_days, info, zone=zone, now=now)),
+            days=next_days(info, today=now.astimezone(zone).date()),
             days_zone=zone,
             now=now,
         )
 
 
-def zone_of(info: CalendarInfo, default: str) -> ZoneInfo:
-    """Return the zone in which the page shows the days."""
-    zone = None if info.trigger is None else info.trigger.timezone
-    try:
-        return load_zone(zone or info.timezone or default)
-    except InvalidTriggerError:
-        # A newer tz database no longer has the zone.
-        return load_zone(default)
-
-
-def next_days(info: CalendarInfo, *, zone: ZoneInfo, now: datetime) -> Sequence[date]:
-    """Return the days from today on, at most ``DAYS``. A costly trigger has fewer."""
-    today = day_around(zone, now)
-    if info.trigger is None:
-        return [day for day in info.dates if day >= today.date][:DAYS]
-    trigger, budget = info.trigger, SearchBudget()
-    if trigger.needs_zone:
-        trigger = trigger.in_zone(zone.key)
-    days = list[date]()
-    begin = today.start
-    try:
-        while len(days) < DAYS:
-            at = trigger.next_within(begin - timedelta(microseconds=1), budget)
-            if at is None:
-                break
-            day = day_around(zone, at)
-            days.append(day.date)
-            begin = day.end
-    except BudgetExceededError:
-        pass
-    return days
+def next_days(info: CalendarInfo, *, today: date) -> Sequence[tuple[date, str]]:
+    """Return the days from ``today`` on with their notes, at most ``DAYS``."""
+    return [(day, note) for day, note in info.dates.items() if day >= today][:DAYS]

@@ -9,14 +9,13 @@ from celery_dynbeat.common.states import State, Status
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.charts.sparkline import sparkline
 from celery_dynbeat.health.evaluation import Evaluation, evaluate
-from celery_dynbeat.health.probes import collect_health, collect_queue_depths
+from celery_dynbeat.health.probes import collect_health
 from celery_dynbeat.health.problem import Problem
 from celery_dynbeat.insights.statistics.installation import installation
 from celery_dynbeat.insights.statistics.overview import MinuteCount, MinuteLag, overview
 
 #: Seconds after which the open pages probe again.
 PROBED_EVERY = 10
-QUEUES_EVERY = 5
 #: Code of a problem -> route and arguments of its rows, or their part of this page.
 _UNSTARTED: Mapping[str, object] = {"status": [Status.PENDING, Status.SENT]}
 _ROWS: Mapping[str, tuple[str, Mapping[str, object]]] = {
@@ -26,6 +25,7 @@ _ROWS: Mapping[str, tuple[str, Mapping[str, object]]] = {
     "schedules_failing": ("schedules", {"state": State.FAILING}),
     "schedules_held": ("schedules", {"state": State.HELD}),
     "runs_overdue": ("runs", _UNSTARTED),
+    "runs_wait_for_place": ("runs", _UNSTARTED),
     "no_worker": ("runs", _UNSTARTED),
     "queue_not_consumed": ("runs", _UNSTARTED),
     "task_not_registered": ("runs", _UNSTARTED),
@@ -38,7 +38,7 @@ _PARTS: Mapping[str, str] = {
     "notifier_fallback": "db-beats",
     AlertKind.BEATS_MISSING: "db-beats",
     AlertKind.WORKERS_MISSING: "db-workers",
-    AlertKind.CLOCKS_DIFFER: "db-clock",
+    "clocks_differ": "db-clock",
 }
 
 
@@ -50,8 +50,10 @@ class NodesPage(PageHandler):
     async def get(self) -> None:
         """Render the page."""
         context = self.dynbeat.context
-        found, last_hour = await asyncio.gather(
-            self.call(lambda: installation(context)), self.call(lambda: overview(context))
+        found, last_hour, holds = await asyncio.gather(
+            self.call(lambda: installation(context)),
+            self.call(lambda: overview(context)),
+            self.call(self.schedules.holds),
         )
         nodes = [*found.beats, *found.workers]
         await self.render_page(
@@ -59,7 +61,7 @@ class NodesPage(PageHandler):
             found=found,
             first_wrong_clock=next((each for each in nodes if each.clock_differs), None),
             now=found.now,
-            holds=[*found.holds_of_everything, *found.holds_of_owners],
+            holds=holds,
             rate_line=_rate_line(last_hour.dispatched_by_minute),
             lag_line=_lag_line(last_hour.lag_by_minute),
         )
@@ -90,20 +92,6 @@ class HealthFragment(_HealthHandler):
     async def get(self) -> None:
         """Render the fragment."""
         await self.render_fragment("health.html", found=await self.evaluation())
-
-
-class QueuesFragment(PageHandler):
-    """The messages that wait in the queues, which the page loads later and again."""
-
-    tab = "nodes"
-    # All requests share one reading, in a separate thread.
-    is_counted = False
-
-    async def get(self) -> None:
-        """Render the fragment."""
-        calls, app = self.application.database_calls, self.dynbeat.app
-        found = await calls.queues.run(lambda: collect_queue_depths(app), max_age=QUEUES_EVERY)
-        await self.render_fragment("queues.html", found=found)
 
 
 class ProblemsFragment(_HealthHandler):

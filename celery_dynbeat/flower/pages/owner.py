@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 from celery_dynbeat.api import OwnerSchedules, Usage
 from celery_dynbeat.api.edit.limits import allowed_tasks_of, min_interval_of
-from celery_dynbeat.api.edit.restoring import is_restorable
 from celery_dynbeat.api.usage import usage_of
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.common.text import format_duration, groups_of, is_group
+from celery_dynbeat.common.text import format_duration
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.pages.schedule_parts import changed_fields
 from celery_dynbeat.flower.pages.schedules import schedule_rows
@@ -40,10 +39,6 @@ class OwnerPage(PageHandler):
 
     async def get(self) -> None:
         """Render the page, even for an owner without schedules, who may have had some."""
-        if is_group(self.owner):
-            # The list of schedules shows groups.
-            self.redirect(self.link("dynbeat_schedules", owner=self.owner))
-            return
         mine = self.for_owner(self.owner)
         page, total, holds, alerts, changes, figures = await asyncio.gather(
             self.call(partial(mine.list, limit=SCHEDULES)),
@@ -57,17 +52,14 @@ class OwnerPage(PageHandler):
         await self.render_page(
             "owner.html",
             owner=self.owner,
-            groups=groups_of(self.owner),
             rows=await self.call(partial(schedule_rows, self, page, now=now)),
             total=total,
             owner_zone=figures.zone,
             quiet_hours=figures.quiet_hours,
             holds=holds,
-            own_holds=[hold for hold in holds if hold.owner == self.owner],
-            group_holds=[hold for hold in holds if hold.owner not in {None, self.owner}],
+            own_hold=next((hold for hold in holds if hold.owner is not None), None),
             alerts=alerts,
             changes=changes,
-            is_restorable=is_restorable,
             fields_of=partial(changed_fields, hides_arguments=self.hides_arguments),
             usage=figures.usage,
             limits=figures.limits,
@@ -83,30 +75,28 @@ class OwnerPage(PageHandler):
         # A function of dynbeat_owner_limits that fails must not hide the page.
         settings = context.settings.for_pass()
         used = usage_of(context, None, self.owner, settings=settings)
-        quotas = used.limits
-        own = [each.limit for each in quotas if each.owner == self.owner]
         return _OwnerFigures(
             now=now,
             usage=usage,
             zone=self.for_owner(self.owner).timezone(),
             quiet_hours=quiet_hours_of(self.for_owner(self.owner)),
-            quota=own[0] if own else None,
+            quota=used.limits[0].limit if used.limits else None,
             limits=list(_limits(settings, self.owner, used)),
         )
 
 
 def quiet_hours_of(mine: OwnerSchedules) -> Sequence[str]:
-    """Return texts about the quiet hours of the groups and the owner, or the text of the error."""
+    """Return texts about the quiet hours of the owner, or the text of the error."""
     try:
         found = mine.quiet_hours()
+        zone = mine.timezone()
     except InvalidScheduleError as error:
         # SQL by hand. The other parts of the page can be shown.
         return [str(error)]
     texts = []
     for each in found:
-        policy = "then sent" if each.policy == "after" else "skipped"
-        group = "" if each.owner == mine.owner else f" (group {each.owner})"
-        texts.append(f"{', '.join(map(str, each.windows))}, {policy}{group}")
+        whose = " (everybody)" if each.owner is None else ""
+        texts.append(f"{each} on the clock of {zone}{whose}")
     return texts
 
 
@@ -125,27 +115,20 @@ def _limits(settings: Settings, owner: str, used: Usage) -> Iterator[tuple[str, 
     """Yield the labels, the values and the names of the settings that limit the owner."""
     interval = min_interval_of(settings, owner)
     shown = format_duration(interval.value)
-    yield "Shortest interval", f"{shown}{_whose(interval.owner, owner)}", interval.setting
+    yield "Shortest interval", shown, interval.setting
     if owner:
         for each in used.limits:
-            of = f"{each.used:,} of {each.limit:,}{_whose(each.owner, owner)}"
-            yield "Schedules", of, each.setting
+            yield "Schedules", f"{each.used:,} of {each.limit:,}", each.setting
         if not used.limits:
             yield "Schedules", "no limit", "dynbeat_max_schedules_per_owner"
         for each in used.run_limits:
-            label = "Runs in a minute" if "starts" in each.setting else "Running"
-            of = f"{each.used:,} of {each.limit:,}{_whose(each.owner, owner)}"
-            yield label, of, each.setting
+            key = "" if used.running_key == owner else f" with the key {used.running_key}"
+            yield "Running", f"{each.used:,} of {each.limit:,}{key}", each.setting
         if used.run_limits:
-            yield "Waiting for a slot", f"{used.waiting:,}", ""
+            yield "Waiting for a place", f"{used.waiting:,}", ""
         allowed = allowed_tasks_of(settings, owner)
-        for tasks in allowed:
-            shown = ", ".join(tasks.value) or "none"
-            yield "Tasks", f"{shown}{_whose(tasks.owner, owner)}", tasks.setting
-        if not allowed:
+        if allowed is None:
             yield "Tasks", "all", "dynbeat_allowed_tasks"
+        else:
+            yield "Tasks", ", ".join(allowed.value) or "none", allowed.setting
     yield "Arguments", f"{settings.max_payload_bytes:,} bytes", "dynbeat_max_payload_bytes"
-
-
-def _whose(limit_owner: str, owner: str) -> str:
-    return "" if limit_owner == owner else f" (group {limit_owner})"

@@ -4,15 +4,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from celery_dynbeat.api.lists.run_arguments import schedule_of
-from celery_dynbeat.api.results import RunArguments, RunInfo, ScheduleInfo
+from celery_dynbeat.api.lists.history import schedule_of
+from celery_dynbeat.api.results import RunInfo, ScheduleInfo
 from celery_dynbeat.common.errors import RunNotFoundError
-from celery_dynbeat.common.states import was_started
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.charts.share import share
 from celery_dynbeat.flower.pages import run_steps
 from celery_dynbeat.insights.explain.collect import quiet_of_run
-from celery_dynbeat.insights.explain.runs import explain_run
+from celery_dynbeat.insights.explain.past import is_of_stop
+from celery_dynbeat.insights.explain.runs import explain_run, wait_text
 
 if TYPE_CHECKING:
     from celery_dynbeat.planning.quiet_hours import Quiet
@@ -29,10 +29,10 @@ class _Found:
     run: RunInfo
     schedule: ScheduleInfo | None
     reruns: list[RunInfo]
-    #: None if the pages hide arguments, and for a run that no worker gets.
-    arguments: RunArguments | None
     now: datetime
     quiet: "Quiet | None"
+    #: Who paused or held the schedule, and why, if that skipped or revoked the run.
+    stop: str | None
 
 
 class RunPage(PageHandler):
@@ -46,18 +46,18 @@ class RunPage(PageHandler):
         found = await self.call(lambda: self._read(run_id))
         run, schedule = found.run, found.schedule
         jitter = None if schedule is None else schedule.jitter
-        sentence = explain_run(run, now=found.now, jitter=jitter, quiet=found.quiet)
+        sentence = found.stop or explain_run(run, now=found.now, jitter=jitter, quiet=found.quiet)
         await self.render_page(
             "run.html",
             run=run,
             schedule=schedule,
             reruns=found.reruns,
-            arguments=found.arguments,
             now=found.now,
             local=self.zone.of("UTC" if schedule is None else schedule.timezone),
             sentence=sentence[:1].upper() + sentence[1:],
             steps=run_steps.steps(run),
             draw=_draw,
+            wait_text=wait_text,
             can_rerun=run_steps.can_rerun(run),
             can_cancel=run_steps.can_cancel(run),
             task_url=self._task_url(run.id),
@@ -73,14 +73,15 @@ class RunPage(PageHandler):
             name, origin="rerun", since=run.scheduled_for, until=until, limit=_MAX_RERUNS
         )
         now = self.dynbeat.context.clock.now()
-        is_shown = was_started(run.status, run.attempt) and not self.hides_arguments
         return _Found(
             run=run,
             schedule=schedule,
             reruns=[each for each in later if each.rerun_of == run.id],
-            arguments=mine.run_arguments(run.id) if is_shown else None,
             now=now,
             quiet=quiet_of_run(self.dynbeat.context, run),
+            stop=mine.explain(name, at=run.scheduled_for).sentence
+            if schedule is not None and is_of_stop(run)
+            else None,
         )
 
     def _task_url(self, run_id: str) -> str | None:

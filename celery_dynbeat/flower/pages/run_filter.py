@@ -1,6 +1,6 @@
 """The filter of the page "Runs", from its URL or from a form. PURE.
 
-?owner=&name=&task=&origin=&status=failed&status=lost&since=24h
+?owner=&name=&task=&origin=&worker=&text=&status=failed&status=lost&since=24h
 ?since=2026-11-22T09:00&until=...     without an offset in the zone of the page
 """
 
@@ -12,13 +12,15 @@ from zoneinfo import ZoneInfo
 
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.states import RERUNNABLE, Status
-from celery_dynbeat.common.text import is_group, shorten
+from celery_dynbeat.common.text import shorten
 from celery_dynbeat.flower.base.instants import given_instant
 
 #: The quick choices of the page: durations back from now.
 SPANS = ("1h", "24h", "7d")
 #: Keys of the search box.
-KEYS = ("name", "owner", "task", "origin")
+KEYS = ("name", "owner", "task", "origin", "worker", "text")
+#: Keys that the bulk actions do not have.
+_ONLY_OF_LISTS = ("worker", "text")
 #: Statuses that cancel_runs() cancels.
 CANCELLABLE = frozenset({"pending", "sent", "retrying"})
 _UNSUCCESSFUL = ("failed", "lost")
@@ -28,13 +30,16 @@ _UNSUCCESSFUL = ("failed", "lost")
 class RunFilter:
     """The filter of the runs that a page shows.
 
-    None and () mean any; ``name`` is a schedule of ``owner``.
+    None and () mean any; ``name`` is a schedule of ``owner``. ``worker`` is exact, and ``text`` is
+    a part of the owner or of the name.
     """
 
     owner: str | None
     name: str | None
     task: str | None
     origin: str | None
+    worker: str | None
+    text: str | None
     statuses: Sequence[str]
     since: datetime | None
     until: datetime | None
@@ -59,10 +64,10 @@ class RunFilter:
 
     def why_no_rerun(self) -> str | None:
         """Return why not all runs of the filter can run again, or None if they can."""
+        if self._only_of_lists:
+            return f"A rerun of all runs cannot filter by {self._only_of_lists}."
         if self.since is None:
             return "Choose a period, for example 24 h."
-        if self.owner is not None and is_group(self.owner):
-            return "A rerun of all runs needs one owner, not a group."
         if self.origin is not None:
             return "A rerun of all runs cannot filter by origin."
         if not self.rerun_statuses:
@@ -71,9 +76,16 @@ class RunFilter:
 
     def why_no_cancel(self) -> str | None:
         """Return why no run of the filter can be cancelled, or None if some can."""
+        if self._only_of_lists:
+            return f"A cancellation of all runs cannot filter by {self._only_of_lists}."
         if self.statuses and not CANCELLABLE.intersection(self.statuses):
             return "Only pending, sent and retrying runs can be cancelled."
         return None
+
+    @property
+    def _only_of_lists(self) -> str:
+        given = [key for key in _ONLY_OF_LISTS if getattr(self, key) is not None]
+        return " and ".join(given)
 
     @property
     def rerun_statuses(self) -> Sequence[str]:
@@ -114,6 +126,8 @@ def run_filter(
         name=name,
         task=argument("task") or None,
         origin=argument("origin") or None,
+        worker=argument("worker") or None,
+        text=argument("text") or None,
         statuses=[_status(each) for each in dict.fromkeys(statuses) if each],
         since=instant("since"),
         until=instant("until"),

@@ -1,12 +1,13 @@
 """The steps of a run, as its page shows them. PURE.
 
-due -> recorded -> sent -> started -> ended
+due -> recorded -> ready (after a wait) -> sent -> started -> ended
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
+from operator import itemgetter
 
 from celery_dynbeat.api.results import RunInfo
 from celery_dynbeat.common import states
@@ -47,7 +48,9 @@ def _reached(run: RunInfo) -> Iterator[tuple[str, datetime]]:
     # record.
     if run.origin == Origin.SCHEDULE and was_started(run.status, run.attempt):
         yield "due", run.scheduled_for
-    yield "recorded", run.created_at
+    recorded = [("recorded", run.created_at)]
+    recorded += [] if run.ready_at is None else [("ready", run.ready_at)]
+    yield from sorted(recorded, key=itemgetter(1))
     for label, at in (("sent", run.sent_at), ("started", run.started_at)):
         if at is not None:
             yield label, at

@@ -8,16 +8,15 @@ from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.api import HoldInfo, OwnerSchedules, ScheduleInfo
-from celery_dynbeat.api.edit.restoring import is_restorable
+from celery_dynbeat.api import OwnerSchedules, ScheduleInfo
 from celery_dynbeat.common.errors import ScheduleNotFoundError
 from celery_dynbeat.common.states import State
 from celery_dynbeat.flower.base import selection
+from celery_dynbeat.flower.base.fragments import local_time
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.base.paging import PagePlace, paging
 from celery_dynbeat.flower.charts.heat_map import heat_map
 from celery_dynbeat.flower.charts.line_chart import line_chart
-from celery_dynbeat.flower.pages.alerts import alert_rules
 from celery_dynbeat.flower.pages.owner import quiet_hours_of
 from celery_dynbeat.flower.pages.schedule_parts import (
     calendar_cells,
@@ -27,8 +26,7 @@ from celery_dynbeat.flower.pages.schedule_parts import (
     policies,
 )
 from celery_dynbeat.flower.pages.schedule_rows import Situation, state_of
-from celery_dynbeat.insights.explain.collect import explain
-from celery_dynbeat.insights.explain.runs import first_line
+from celery_dynbeat.insights.explain.runs import first_line, wait_text
 from celery_dynbeat.insights.statistics.calendar import CalendarDay, calendar
 from celery_dynbeat.insights.statistics.run_times import SPANS, RunTimes, run_times
 from celery_dynbeat.insights.statistics.upcoming import next_fire_times
@@ -100,7 +98,7 @@ class SchedulePage(_OfSchedule):
         coming: dict[str, Any] = {"count": FIRE_TIMES, "viewer_zone": viewer}
         history: dict[str, Any] = {"limit": place.size, "after": place.after}
         why, fire_times, runs, changes, holds, quiet_hours = await asyncio.gather(
-            self.call(partial(explain, self.dynbeat, **named)),
+            self.call(partial(self.schedules.explain, **named)),
             self.call(partial(next_fire_times, context, **named, **coming)),
             self.call(partial(self.mine.runs, self.name, **history)),
             self.call(partial(self.mine.changes, self.name, limit=CHANGES)),
@@ -112,7 +110,7 @@ class SchedulePage(_OfSchedule):
             "schedule.html",
             info=info,
             key=selection.encode(info.owner, info.name),
-            state=self._state(info, holds, now=why.now),
+            state=self._state(info, now=why.now),
             why=why,
             now=why.now,
             local=zone,
@@ -121,24 +119,20 @@ class SchedulePage(_OfSchedule):
             next_fire=next((each.at for each in fire_times if not each.is_skipped), None),
             runs=runs,
             first_line=first_line,
+            wait_text=wait_text,
             paging=paging(place, cursor=runs.cursor, here=self.here),
             changes=changes,
-            is_restorable=is_restorable,
             fields_of=partial(changed_fields, hides_arguments=self.hides_arguments),
             policies=policies(info, context.settings, zone),
-            alert_rules=alert_rules(info, context.settings),
-            alerts_enabled=context.settings.alerts_enabled,
             holds=holds,
             quiet_hours=quiet_hours,
-            own_holds=[hold for hold in holds if hold.owner == info.owner],
-            group_holds=[hold for hold in holds if hold.owner not in {None, info.owner}],
+            own_hold=next((hold for hold in holds if hold.owner is not None), None),
         )
 
-    def _state(self, info: ScheduleInfo, holds: Sequence[HoldInfo], *, now: datetime) -> str:
+    def _state(self, info: ScheduleInfo, *, now: datetime) -> str:
         situation = Situation(
             now=now,
             overdue_before=now - self.dynbeat.context.settings.dispatch_timeout,
-            held_owners={hold.owner for hold in holds},
         )
         return str(State(state_of(info, situation)))
 
@@ -208,4 +202,5 @@ class ScheduleCharts(_OfSchedule):
             "charts": charts,
             "ranges": RANGE_LABELS,
             "shown_range": shown_range,
+            "read_since": local_time(times.read_since, zone) if times.is_cut else None,
         }

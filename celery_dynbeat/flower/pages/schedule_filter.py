@@ -1,4 +1,4 @@
-"""The filter of schedules in the URL: ``?owner=&task=&tag=&name=&state=``."""
+"""The filter of schedules in the URL: ``?owner=&owner_prefix=&task=&tag=&name=&text=&state=``."""
 
 from typing import TypedDict
 
@@ -8,19 +8,21 @@ from celery_dynbeat.insights.statistics.state_counts import state_counts
 
 
 class Filters(TypedDict):
-    """The arguments of ``list``, ``count`` and ``state_counts`` except the state."""
+    """The arguments of ``filter_of`` and ``state_counts`` except the state."""
 
     owner: str | None
+    owner_prefix: str | None
     task: str | None
     tag: str | None
     name_prefix: str | None
+    text: str | None
 
 
 class ScheduleFilterHandler(PageHandler):
     """A handler whose URL has the filter of schedules."""
 
     tab = "schedules"
-    arguments = frozenset({"owner", "task", "tag", "name"})
+    arguments = frozenset({"owner", "owner_prefix", "task", "tag", "name", "text"})
 
     @property
     def search(self) -> ScheduleSearch:
@@ -28,9 +30,11 @@ class ScheduleFilterHandler(PageHandler):
         has_owner = "owner" in self.request.query_arguments
         return ScheduleSearch(
             owner=self.argument("owner") if has_owner else None,
+            owner_prefix=self.argument("owner_prefix") or None,
             task=self.argument("task") or None,
             tag=self.argument("tag") or None,
             name=self.argument("name") or None,
+            text=self.argument("text") or None,
         )
 
     @property
@@ -40,10 +44,15 @@ class ScheduleFilterHandler(PageHandler):
 
     @property
     def filters(self) -> Filters:
-        """The search as arguments of the client's calls."""
+        """The search as arguments of the queries."""
         search = self.search
         return Filters(
-            owner=search.owner, task=search.task, tag=search.tag, name_prefix=search.name
+            owner=search.owner,
+            owner_prefix=search.owner_prefix,
+            task=search.task,
+            tag=search.tag,
+            name_prefix=search.name,
+            text=search.text,
         )
 
 

@@ -7,7 +7,9 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.api.results import ChangeInfo, ScheduleInfo
+from celery_dynbeat.api.results.change import value_text
 from celery_dynbeat.api.typed_text import format_retry
+from celery_dynbeat.common.ping_urls import masked
 from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.text import format_duration
@@ -22,7 +24,7 @@ Link = Callable[..., str]
 
 _POLICIES = (
     *("catch_up", "catch_up_window", "overlap", "max_run_time", "jitter"),
-    *("expires_after", "on_lost", "pause_after_failures", "retry"),
+    *("expires_after", "finish_within", "on_lost", "pause_after_failures", "retry"),
 )
 _LIMITS = ("start_at", "end_at", "max_runs")
 _ARGUMENTS = frozenset({"args", "kwargs"})
@@ -54,6 +56,8 @@ def policies(info: ScheduleInfo, settings: Settings, zone: ZoneInfo) -> Sequence
         own = getattr(info, name)
         value = own if own is not None else getattr(settings, name, None)
         found.append(Policy(name=name, value=_text(value, zone), is_default=own is None))
+    if info.ping_url is not None:
+        found.append(Policy(name="ping_url", value=masked(info.ping_url), is_default=False))
     limits = [(name, getattr(info, name)) for name in _LIMITS]
     return [
         *found,
@@ -96,9 +100,8 @@ def _field(values: Mapping[str, Any], name: str, *, hides_arguments: bool) -> st
     value = values[name]
     if hides_arguments and name == "options" and isinstance(value, Mapping) and "headers" in value:
         value = {**value, "headers": HIDDEN}
-    if name == "trigger" and isinstance(value, Mapping):
-        parts = (value.get("spec"), value.get("timezone"))
-        return " ".join(str(part) for part in parts if part)
+    if name == "trigger":
+        return value_text(value, name)
     return value if isinstance(value, str) else as_json(value)
 
 
@@ -151,7 +154,7 @@ def line_points(
             max=most.total_seconds(),
             title=(
                 f"{local_time(each.start_at, zone)}: {which} {format_duration(p50)}, at most"
-                f" {format_duration(most)}, {each.count}{'+' if each.is_sample else ''} runs"
+                f" {format_duration(most)}, {each.count} runs"
             ),
         )
 

@@ -1,6 +1,6 @@
 """The content of a row of the page "Schedules". PURE."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import takewhile
@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from celery_dynbeat.api import ScheduleInfo
 from celery_dynbeat.common.run_ids import created_at
 from celery_dynbeat.common.states import UNFINISHED, State, Status, was_started
-from celery_dynbeat.common.text import escape, format_duration, groups_of
+from celery_dynbeat.common.text import escape, format_duration
 from celery_dynbeat.flower.base import selection
 from celery_dynbeat.flower.base.fragments import local_time
 from celery_dynbeat.flower.charts import StripBar, run_strip
@@ -65,8 +65,6 @@ class Situation:
     now: datetime
     #: A schedule with an earlier next_run_at is overdue.
     overdue_before: datetime
-    #: The held owners. None means everything.
-    held_owners: Collection[str | None]
 
 
 def _short_spec(trigger: Trigger | None) -> str:
@@ -102,11 +100,9 @@ def schedule_row(
 
 
 def state_of(info: ScheduleInfo, situation: Situation) -> str:
-    """Return the state that the chip shows: also held and overdue, which depend on the time."""
+    """Return the state that the chip shows: also overdue, which depends on the time."""
     if info.state not in _WORKING:
         return info.state
-    if not {None, info.owner, *groups_of(info.owner)}.isdisjoint(situation.held_owners):
-        return State.HELD
     if info.next_run_at is not None and info.next_run_at < situation.overdue_before:
         return State.OVERDUE
     return info.state

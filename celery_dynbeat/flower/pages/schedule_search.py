@@ -10,19 +10,23 @@ from celery_dynbeat.flower.base.search_text import parse_terms, search_text
 class ScheduleSearch:
     """The search for the schedules of a list. None means any.
 
-    ``task`` and ``tag`` are exact, ``name`` is a prefix. The owner "" is the application itself.
+    ``owner``, ``task`` and ``tag`` are exact, ``owner_prefix`` and ``name`` are prefixes, and
+    ``text`` is a part of the owner or of the name. The owner "" is the application itself.
     """
 
     owner: str | None = None
+    owner_prefix: str | None = None
     task: str | None = None
     tag: str | None = None
     name: str | None = None
+    text: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> "ScheduleSearch":
         """Return the search of a text.
 
-        A word without a key is a name prefix. Raises SearchError.
+        A word without a key is a name prefix. A word with an unknown key is a ``text``. Raises
+        SearchError.
         """
         return cls(**parse_terms(text, keys=KEYS, default="name"))
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from celery_dynbeat.api import BoundedCount, HoldInfo, Page, ScheduleInfo
+from celery_dynbeat.api import BoundedCount, Page, ScheduleInfo
+from celery_dynbeat.api.lists import queries
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.states import TIMED, State
-from celery_dynbeat.common.text import is_group
 from celery_dynbeat.flower.base.chips import Filter
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.base.paging import PagePlace, paging
@@ -37,21 +37,19 @@ COLUMNS = (
 )
 #: Route and label of what can be done with the selected schedules.
 ACTIONS = (("pause", "Pause"), ("resume", "Resume"), ("run_now", "Run now"), ("delete", "Delete"))
-_MAX_HOLDS = 1_000
 #: The arguments of a list whose errors the search box shows.
-_SEARCHED = frozenset({"owner", "task", "tag", "name_prefix"})
+_SEARCHED = frozenset({"owner", "owner_prefix", "task", "tag", "name_prefix", "text"})
 
 
 def schedule_rows(
     page: PageHandler, found: Page[ScheduleInfo], *, now: datetime
 ) -> Sequence[ScheduleRow]:
-    """Return the rows that ``page`` shows of the schedules. Reads their runs and the holds."""
+    """Return the rows that ``page`` shows of the schedules. Reads their runs."""
     context = page.dynbeat.context
     runs = recent_runs(context, schedule_ids=[info.id for info in found], limit=RUNS)
     situation = Situation(
         now=now,
         overdue_before=now - context.settings.dispatch_timeout,
-        held_owners={hold.owner for hold in page.schedules.holds(limit=_MAX_HOLDS)},
     )
     return [
         schedule_row(
@@ -73,20 +71,22 @@ class Listing:
     rows: Sequence[ScheduleRow]
     cursor: str | None
     total: BoundedCount
-    #: The holds of the group that the filter names, and of its groups.
-    group_holds: Sequence[HoldInfo] = ()
 
 
 class SchedulesPage(ScheduleFilterHandler):
     """The list of schedules."""
 
     arguments = frozenset(
-        {"q", "owner", "task", "tag", "name", "state", "order", "size", "after", "back"}
+        {
+            *("q", "owner", "owner_prefix", "task", "tag", "name", "text"),
+            *("state", "order", "size", "after", "back"),
+        }
     )
 
     chip_filters = (
-        *(Filter(name="state"), Filter(name="owner", can_be_empty=True), Filter(name="task")),
-        *(Filter(name="tag"), Filter(name="name")),
+        *(Filter(name="state"), Filter(name="owner", can_be_empty=True)),
+        *(Filter(name="owner_prefix", label="owner prefix"), Filter(name="task")),
+        *(Filter(name="tag"), Filter(name="name"), Filter(name="text")),
     )
 
     async def get(self) -> None:
@@ -151,33 +151,24 @@ class SchedulesPage(ScheduleFilterHandler):
         total, (page, now, rows) = await asyncio.gather(
             self.call(self._total), self.call(self._page)
         )
-        # After the list, which refuses an invalid name.
-        holds = await self.call(self._group_holds) if self.group else ()
-        return Listing(now=now, rows=rows, cursor=page.cursor, total=total, group_holds=holds)
-
-    @property
-    def group(self) -> str:
-        """The group of owners that the filter names, or "" if it names no group."""
-        owner = self.search.owner
-        return owner if owner is not None and is_group(owner) else ""
-
-    def _group_holds(self) -> Sequence[HoldInfo]:
-        holds = self.schedules.for_group(self.group).holds(limit=_MAX_HOLDS)
-        return [hold for hold in holds if hold.owner is not None]
+        return Listing(now=now, rows=rows, cursor=page.cursor, total=total)
 
     def _total(self) -> BoundedCount:
         # In the order of the next run, only schedules with one are in the list.
         state = self.state or (State.ACTIVE if self.order == BY_NEXT_RUN else None)
-        return self.schedules.count(state=state, **self.filters)
+        context = self.dynbeat.context
+        matching = queries.filter_of(context, state=state, **self.filters)
+        return queries.count(context, None, matching=matching)
 
     def _page(self) -> tuple[Page[ScheduleInfo], datetime, Sequence[ScheduleRow]]:
         context, place = self.dynbeat.context, self.place
-        page = self.schedules.list(
-            state=self.state or None,
+        page = queries.page(
+            context,
+            None,
+            matching=queries.filter_of(context, state=self.state or None, **self.filters),
             order=self.order,
             limit=place.size,
             after=place.after,
-            **self.filters,
         )
         now = context.clock.now()
         rows = schedule_rows(self, page, now=now)
@@ -189,8 +180,6 @@ class SchedulesPage(ScheduleFilterHandler):
         await self.render_page(
             "schedules.html",
             listing=listing,
-            is_group_held=listing is not None
-            and any(hold.owner == self.group for hold in listing.group_holds),
             search_text=text,
             error=error,
             states=STATES,

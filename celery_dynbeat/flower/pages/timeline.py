@@ -3,10 +3,9 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from celery_dynbeat.api import ForecastInfo, ForecastPeak
-from celery_dynbeat.api.lists.forecast import QUICK, WIDTHS, forecast
+from celery_dynbeat.api import ForecastInfo
+from celery_dynbeat.api.lists.forecast import WIDTHS, Bins, forecast
 from celery_dynbeat.common.errors import InvalidScheduleError
-from celery_dynbeat.common.text import is_group
 from celery_dynbeat.flower.base import fragments
 from celery_dynbeat.flower.base.chips import Filter
 from celery_dynbeat.flower.base.page import PageHandler
@@ -17,7 +16,6 @@ from celery_dynbeat.flower.pages.time_window import LENGTHS, TimeWindow, time_wi
 from celery_dynbeat.flower.pages.timeline_marks import MAX_LISTED, Marks, listed
 from celery_dynbeat.insights.statistics.bin_schedules import BinSchedules, schedules_of_bin
 from celery_dynbeat.insights.statistics.timeline import Timeline, timeline
-from celery_dynbeat.planning.forecasting import Bins
 
 GROUPS = ("owner", "task", "tag")
 #: The length of the forecast, and the seconds until it is made again.
@@ -52,7 +50,6 @@ class TimelinePage(PageHandler):
             lengths=list(LENGTHS),
             groups=GROUPS,
             group_by=self.argument("group") or GROUPS[0],
-            is_of_group=is_group(self.argument("owner")),
             **values,
         )
 
@@ -128,7 +125,7 @@ class TimelinePage(PageHandler):
 
 
 class ForecastFragment(PageHandler):
-    """The busiest upcoming minutes. The page loads them later: a forecast can take a second."""
+    """The number of upcoming runs, which the page loads later: a forecast can take a second."""
 
     tab = "timeline"
     # All requests share one forecast, in a separate thread.
@@ -145,13 +142,12 @@ class ForecastFragment(PageHandler):
         now = context.clock.now()
         start = now.replace(second=0, microsecond=0)
         bins = Bins(start, WIDTHS["minute"], FORECAST_MINUTES)
-        return forecast(context, bins=bins, per="minute", now=now, effort=QUICK)
+        return forecast(context, bins=bins, per="minute", now=now)
 
-    def window_of(self, peak: ForecastPeak) -> str:
-        """Return the URL of the timeline around a peak, with the bar of its minute open."""
-        since, until = peak.start_at - _AROUND, peak.start_at + _AROUND
-        end = peak.start_at + WIDTHS["minute"]
-        opened = f"{peak.start_at.isoformat()}/{end.isoformat()}"
+    def window_of(self, minute: datetime) -> str:
+        """Return the URL of the timeline around a minute, with its bar open."""
+        since, until = minute - _AROUND, minute + _AROUND
+        opened = f"{minute.isoformat()}/{(minute + WIDTHS['minute']).isoformat()}"
         return self.link(
             "dynbeat_timeline", since=since.isoformat(), until=until.isoformat(), bin=opened
         )

@@ -101,6 +101,4 @@
             event.preventDefault();
         }
     });
-    // A suggestion that was taken.
-    form.elements.owner.addEventListener("change", changed);
 }());

@@ -16,7 +16,6 @@ from celery_dynbeat.importing.conversion import EXPIRY
 from celery_dynbeat.importing.found import Converted, Ended, Found, Inexpressible, Note
 from celery_dynbeat.importing.redbeat import rules
 from celery_dynbeat.importing.redbeat.reading import Entry
-from celery_dynbeat.importing.write_back import Progress
 from celery_dynbeat.triggers import RRule, Trigger
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -32,15 +31,6 @@ class EntryConverter:
 
     prefix: str
     app_timezone: str
-
-    def with_progress(self, entry: Entry, progress: Progress) -> Entry:
-        """Return the entry with the progress, as RedBeat stores it."""
-        definition = {**_object("definition", entry.definition), "enabled": progress.enabled}
-        meta = _object("meta", entry.meta) if entry.meta else {}
-        if progress.last_run_at is not None:
-            meta["last_run_at"] = rules.json_of(progress.last_run_at)
-        meta["total_run_count"] = progress.run_count
-        return entry._replace(definition=json.dumps(definition), meta=json.dumps(meta))
 
     def found(self, entry: Entry, *, now: datetime) -> Found:
         """Return the found schedule of an entry."""

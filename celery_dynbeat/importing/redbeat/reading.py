@@ -1,9 +1,9 @@
-"""Read and write the entries: the members of the sorted set, and the hash of each.
+"""Read the entries: the members of the sorted set, and the hash of each.
 
 The set is read by ZSCAN, because beat changes the scores, and so the order, while it runs.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -55,24 +55,6 @@ class EntryReader:
             seen.update(new)
             if new:
                 yield self._entries(new)
-
-    def read(self, names: Sequence[str]) -> list[Entry]:
-        """Return the entries with these names that exist."""
-        return self._entries([f"{self.prefix}{name}" for name in names])
-
-    def write(self, entries: Sequence[Entry], scores: Mapping[str, float]) -> None:
-        """Store the entries, and the scores by key. Beat reads an entry when its score is due."""
-
-        def write(client: Any) -> None:
-            with client.pipeline(transaction=False) as pipe:
-                for each in entries:
-                    fields = {"definition": each.definition, "meta": each.meta}
-                    pipe.hset(each.key, mapping=fields)
-                if scores:
-                    pipe.zadd(self._schedule_key, scores)
-                pipe.execute()
-
-        self._call(write)
 
     @property
     def _schedule_key(self) -> str:

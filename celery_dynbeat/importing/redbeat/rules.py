@@ -88,14 +88,6 @@ def instant_of(value: Any) -> datetime | None:
         raise Inexpressible(f"{shorten(value)} is not an instant: {error}") from error
 
 
-def json_of(instant: datetime) -> dict[str, Any]:
-    """Return RedBeat's JSON of an instant."""
-    names = ("year", "month", "day", "hour", "minute", "second", "microsecond")
-    at = instant.astimezone(UTC)
-    parts = {name: getattr(at, name) for name in names}
-    return {"__type__": "datetime", **parts, "timezone": "UTC"}
-
-
 def _field(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 class Layout:
     """The tables of one package.
 
-    - ``changes`` and ``changes_key``: the table whose single row says when something changed.
     - ``generic``: a row names its kind of schedule in ``discriminator``, in place of a foreign key
       for each kind.
     - ``counts_from_change``: without a last run, the scheduler counts from ``date_changed``.
-    - ``clears_disabled``: a disabled row has no last run.
     - ``ends_at_expiry``: ``expires`` stops the schedule. Otherwise only its messages expire.
     - ``runs_at_start``: without a last run, a crontab and a solar schedule run at ``start_time``.
     - ``naive_is_local``: instants without a zone are in the zone of the Celery application.
@@ -24,29 +22,25 @@ class Layout:
     intervals: str
     crontabs: str
     solars: str
-    changes: str
-    changes_key: str = "id"
     clockeds: str | None = None
     generic: bool = False
     counts_from_change: bool = False
-    clears_disabled: bool = False
     ends_at_expiry: bool = False
     runs_at_start: bool = True
     naive_is_local: bool = False
     crontab_zone: str | None = None
 
 
+#: The table of django-celery-beat whose single row says when something changed.
+DJANGO_CHANGES = "django_celery_beat_periodictasks"
 DJANGO_CELERY_BEAT = Layout(
     package="django-celery-beat",
     tasks="django_celery_beat_periodictask",
     intervals="django_celery_beat_intervalschedule",
     crontabs="django_celery_beat_crontabschedule",
     solars="django_celery_beat_solarschedule",
-    changes="django_celery_beat_periodictasks",
-    changes_key="ident",
     clockeds="django_celery_beat_clockedschedule",
     counts_from_change=True,
-    clears_disabled=True,
     ends_at_expiry=True,
 )
 SQLALCHEMY_CELERY_BEAT = Layout(
@@ -55,7 +49,6 @@ SQLALCHEMY_CELERY_BEAT = Layout(
     intervals="celery_intervalschedule",
     crontabs="celery_crontabschedule",
     solars="celery_solarschedule",
-    changes="celery_periodictaskchanged",
     clockeds="celery_clockedschedule",
     generic=True,
     crontab_zone="UTC",
@@ -66,7 +59,6 @@ CELERY_SQLALCHEMY_SCHEDULER = Layout(
     intervals="celery_interval_schedule",
     crontabs="celery_crontab_schedule",
     solars="celery_solar_schedule",
-    changes="celery_periodic_task_changed",
     runs_at_start=False,
     naive_is_local=True,
     crontab_zone="UTC",

@@ -1,4 +1,4 @@
-"""Read the tables in pages by primary key, and update the progress of their rows.
+"""Read the tables in pages by primary key, and update the progress of django-celery-beat.
 
 Each page is one read-only transaction. The old scheduler is therefore never blocked, and a SQLite
 file that also has the tables of this package can be written between two pages.
@@ -38,11 +38,12 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from celery_dynbeat.common.errors import ConfigurationError
+from celery_dynbeat.common.text import hide_secrets
 from celery_dynbeat.db import alias_of
 from celery_dynbeat.db.django_databases import DatabaseAddress, address_of
 from celery_dynbeat.db.engine import embedded_file
 from celery_dynbeat.importing.found import SourceError
-from celery_dynbeat.importing.sql.layouts import Layout
+from celery_dynbeat.importing.sql.layouts import DJANGO_CHANGES, Layout
 
 T = TypeVar("T")
 
@@ -124,7 +125,7 @@ class TableReader:
         *,
         now: datetime,
     ) -> Collection[int]:
-        """Update the rows by ``id``, and note the change as the models of the package do.
+        """Update the rows by ``id``, and note the change as django-celery-beat's models do.
 
         Return the ids of rows that do not have the values that ``expected`` names for them.
         """
@@ -145,12 +146,11 @@ class TableReader:
         return self._call(self._writing_engine.begin, work)
 
     def _note_change(self, connection: Connection, now: datetime) -> None:
-        key = self._layout.changes_key
-        columns = Column(key, Integer), Column("last_update", _INSTANT)
-        table = Table(self._layout.changes, MetaData(), *columns, schema=self._schema)
-        noted = update(table).where(table.c[key] == 1).values(last_update=now)
+        columns = Column("ident", Integer), Column("last_update", _INSTANT)
+        table = Table(DJANGO_CHANGES, MetaData(), *columns, schema=self._schema)
+        noted = update(table).where(table.c.ident == 1).values(last_update=now)
         if not connection.execute(noted).rowcount:
-            connection.execute(insert(table).values({key: 1, "last_update": now}))
+            connection.execute(insert(table).values(ident=1, last_update=now))
 
     @cached_property
     def is_aware(self) -> bool:
@@ -202,8 +202,7 @@ class TableReader:
                 return work(connection)
         except SQLAlchemyError as error:
             first = str(error).partition("\n")[0]
-            password = self._url.password
-            text = first.replace(str(password), "***") if password else first
+            text = hide_secrets(first, [str(self._url.password or "")])
             raise SourceError(f"{self.shown_url}: {text}") from error
 
     @cached_property

@@ -1,14 +1,14 @@
 """The schedules in SQL tables as a source."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from celery_dynbeat.importing.found import Found
-from celery_dynbeat.importing.sql.layouts import Layout
+from celery_dynbeat.importing.sql.layouts import DJANGO_CELERY_BEAT, Layout
 from celery_dynbeat.importing.sql.reading import TableReader
 from celery_dynbeat.importing.sql.rows import RowConverter
-from celery_dynbeat.importing.write_back import Progress
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.triggers.zones import load_zone
 
@@ -39,10 +39,30 @@ class TableSource:
             now = self._now()
             yield [self._converter.found(row, now=now) for row in rows]
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """The values of a schedule that django-celery-beat stores.
+
+    ``last_run_at`` is the instant from which it counts to the next fire time.
+    """
+
+    enabled: bool
+    last_run_at: datetime | None
+    run_count: int
+
+
+class DjangoSource(TableSource):
+    """The schedules of django-celery-beat, which takes their progress back."""
+
     def write_back(
         self, batch: Sequence[tuple[Found, Progress]], *, now: datetime
     ) -> Collection[str]:
-        """Store the progress; see WritableSource."""
+        """Store the progress in one transaction, and notify a running beat.
+
+        Return the names that were not written, because they have changed since they were read.
+        Raises SourceError.
+        """
         names = {int(found.row["id"]): found.name for found, _ in batch}
         rows = [self._columns(found, progress) for found, progress in batch]
         expected = {
@@ -56,11 +76,12 @@ class TableSource:
         return {names[key] for key in changed}
 
     def _columns(self, found: Found, progress: Progress) -> dict[str, Any]:
-        clears = self._converter.layout.clears_disabled and not progress.enabled
+        # django-celery-beat deletes the last run of a disabled task.
+        last = self._stored(progress.last_run_at) if progress.enabled else None
         return {
             "id": found.row["id"],
             "enabled": progress.enabled,
-            "last_run_at": None if clears else self._stored(progress.last_run_at),
+            "last_run_at": last,
             "total_run_count": min(progress.run_count, _MAX_COUNT),
         }
 
@@ -81,4 +102,5 @@ def table_source(
     app_timezone = str(context.app.timezone)
     naive = zone or (app_timezone if layout.naive_is_local else "UTC")
     converter = RowConverter(layout, load_zone(naive), layout.crontab_zone or app_timezone)
-    return TableSource(TableReader(url, layout, schema=schema), converter, now=context.clock.now)
+    source = DjangoSource if layout is DJANGO_CELERY_BEAT else TableSource
+    return source(TableReader(url, layout, schema=schema), converter, now=context.clock.now)

@@ -6,31 +6,40 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.api import Dynbeat, HoldInfo, OwnerSchedules, RunInfo, ScheduleInfo
+from celery_dynbeat.api import ChangeInfo, HoldInfo, OwnerSchedules, RunInfo, ScheduleInfo
+from celery_dynbeat.api.edit import used_calendars
 from celery_dynbeat.api.edit.options import refused_content_type
-from celery_dynbeat.api.usage import slot_usage
-from celery_dynbeat.broker.outages import parse_report
-from celery_dynbeat.broker.task_message import MessageSender, queue_of
-from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.common.owner_limits import Limit
-from celery_dynbeat.common.states import Action, Status
-from celery_dynbeat.db.models import Node, NodeKind, Schedule
-from celery_dynbeat.health.evaluation import Limits, NodeState, state_of
-from celery_dynbeat.health.queues import reported_names
-from celery_dynbeat.insights.explain.causes import find_cause
-from celery_dynbeat.insights.explain.explanation import (
+from celery_dynbeat.api.results.explanation import (
     ExplainedRun,
     Explanation,
     NextFireTime,
     NodeInfo,
 )
+from celery_dynbeat.broker.outages import parse_report
+from celery_dynbeat.broker.task_message import MessageSender, queue_of
+from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.owner_limits import Cap
+from celery_dynbeat.common.states import Action, Status
+from celery_dynbeat.db.models import Node, NodeKind, Schedule
+from celery_dynbeat.health.evaluation import Limits, NodeState, state_of
+from celery_dynbeat.health.queues import reported_names
+from celery_dynbeat.insights.explain.causes import find_cause
 from celery_dynbeat.insights.explain.facts import Facts, NodeFact
 from celery_dynbeat.insights.explain.findings import story
+from celery_dynbeat.insights.explain.past import (
+    WITHIN,
+    Past,
+    find_past_cause,
+    is_of_stop,
+    stopped_by,
+)
 from celery_dynbeat.insights.statistics.upcoming import NextFire, next_fire_times
-from celery_dynbeat.planning.admission import full_limit
+from celery_dynbeat.planning import spec_from_row
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import runs, schedules, slots
+from celery_dynbeat.store import places, runs, schedules
 from celery_dynbeat.store.health import nodes_statement
+from celery_dynbeat.store.schedules import change_pages
+from celery_dynbeat.triggers import Trigger
 
 if TYPE_CHECKING:
     from celery_dynbeat.planning.quiet_hours import Quiet
@@ -45,37 +54,61 @@ _PAUSING = (Action.PAUSE, Action.RESUME)
 
 
 def explain(
-    dynbeat: Dynbeat,
+    context: Context,
     *,
     owner: str,
     name: str,
+    at: datetime | None = None,
     run_count: int = 10,
     count: int = 5,
     session: Session | None = None,
 ) -> Explanation:
     """Return why the schedule ran, or did not run, with its last runs and next fire times.
 
-    ``run_count`` and ``count`` are their numbers. Raises ScheduleNotFoundError.
+    ``at`` asks about the fire time in the minute that begins with it. ``run_count`` and ``count``
+    are the numbers of runs and fire times. Raises ScheduleNotFoundError.
     """
-    mine = dynbeat.schedules.for_owner(owner)
+    mine = OwnerSchedules(context, owner)
 
     def work(session: Session) -> Explanation:
-        facts = _facts(dynbeat, mine, session, name=name, run_count=run_count)
-        return _explanation(facts, dynbeat.context, session, count=count)
+        facts = _facts(context, mine, session, name=name, run_count=run_count)
+        found = find_cause(facts)
+        if at is not None:
+            found = find_past_cause(facts, _past(context, mine, session, facts, at=at), found)
+        changes: Sequence[ChangeInfo] = ()
+        if any(map(is_of_stop, facts.runs)):
+            changes = _changes(mine, session, facts.schedule)
+        explained = [
+            ExplainedRun(run=run, text=story(facts, run) + stopped_by(facts, changes, run))
+            for run in facts.runs
+        ]
+        return Explanation(
+            at=at,
+            sentence=found.sentence,
+            cause=found.cause.value,
+            fix=found.fix,
+            now=facts.now,
+            schedule=facts.schedule,
+            runs=explained,
+            next=_next(context, facts.schedule, session, holds=facts.holds, count=count),
+            holds=facts.holds,
+            queue=facts.queue,
+            beats=[_node_info(beat) for beat in facts.beats],
+            workers=[_node_info(worker) for worker in facts.consumers],
+        )
 
-    return dynbeat.context.read_many(session, work)
+    return context.read_many(session, work)
 
 
 def _facts(
-    dynbeat: Dynbeat, mine: OwnerSchedules, session: Session, *, name: str, run_count: int
+    context: Context, mine: OwnerSchedules, session: Session, *, name: str, run_count: int
 ) -> Facts:
-    context = dynbeat.context
     schedule, now = mine.get(name, session=session), context.clock.now()
     limits = Limits.of(context.settings)
     nodes = _nodes(session, now=now, limits=limits)
     newest = mine.runs(name, limit=run_count, session=session)
     return Facts(
-        slot_limit=_slot_limit(context, session, newest, now=now),
+        cap=_cap(context, session, newest),
         now=now,
         schedule=schedule,
         is_overdue=_is_overdue(schedule, now=now, limits=limits),
@@ -83,21 +116,24 @@ def _facts(
         holds=mine.holds(session=session),
         runs=newest,
         unfinished=_unfinished(session, schedule),
-        queue=_queue(dynbeat, schedule, now=now),
-        refused_content=_refused_content(dynbeat, schedule),
+        queue=_queue(context, schedule, now=now),
+        refused_content=_refused_content(context, schedule),
         beats=nodes[NodeKind.BEAT],
         workers=nodes[NodeKind.WORKER],
         default_overlap=context.settings.overlap,
         default_jitter=context.settings.jitter,
-        **_quiet_hours(session, schedule),
+        **_quiet_hours(context, session, schedule),
         **_last_pause(mine, session, schedule),
     )
 
 
-def _quiet_hours(session: Session, schedule: ScheduleInfo) -> Mapping[str, Any]:
+def _quiet_hours(context: Context, session: Session, schedule: ScheduleInfo) -> Mapping[str, Any]:
     """Return the quiet hours of the schedule, and its next fire time, which may wait in them."""
     row = schedules.get(session, owner=schedule.owner, name=schedule.name)
-    return {"quiet": _quiet(row), "next_fire_at": None if row is None else row.next_fire_at}
+    return {
+        "quiet": _quiet(context, session, row),
+        "next_fire_at": None if row is None else row.next_fire_at,
+    }
 
 
 def quiet_of_run(context: Context, run: RunInfo) -> "Quiet | None":
@@ -105,42 +141,36 @@ def quiet_of_run(context: Context, run: RunInfo) -> "Quiet | None":
     schedule_id = run.schedule_id
     if schedule_id is None:
         return None
-    return context.read(
-        None,
-        lambda session: _quiet(schedules.get_id(session, owner=run.owner, schedule_id=schedule_id)),
-    )
+
+    def work(session: Session) -> "Quiet | None":
+        row = schedules.get_id(session, owner=run.owner, schedule_id=schedule_id)
+        return _quiet(context, session, row)
+
+    return context.read(None, work)
 
 
-def _quiet(row: Schedule | None) -> "Quiet | None":
+def _quiet(context: Context, session: Session, row: Schedule | None) -> "Quiet | None":
     if row is None or row.quiet_hours is None:
         return None
-    # A late import: few owners have quiet hours.
-    from celery_dynbeat.planning.quiet_hours import quiet_of  # noqa: PLC0415
-
     try:
-        return quiet_of(row.quiet_hours)
+        return spec_from_row(row, context.settings, schedules.calendars_of(session, [row])).quiet
     except InvalidTriggerError:
         # Manual SQL changed the row. Beat quarantines the schedule when it is due.
         return None
 
 
-def _slot_limit(
-    context: Context, session: Session, newest: Sequence[RunInfo], *, now: datetime
-) -> Limit | None:
+def _cap(context: Context, session: Session, newest: Sequence[RunInfo]) -> Cap | None:
     """Return the limit for which the newest run waits, or None."""
     settings = context.settings.for_pass()
     run = next((each for each in newest if each.status == Status.PENDING), None)
-    if run is None or not settings.may_cap_runs or not slots.is_waiting(session, run_id=run.id):
+    if run is None or not settings.may_cap_runs or not places.is_waiting(session, run_id=run.id):
         return None
-    usage = slot_usage(session, run.owner, settings=settings, now=now)
-    # There is a free slot that beat has not given yet.
-    every = (*usage.caps.running, *usage.caps.starts)
-    return full_limit(usage.caps, usage.used) or next(iter(every), None)
+    return settings.cap_of(run.owner)
 
 
-def _queue(dynbeat: Dynbeat, schedule: ScheduleInfo, *, now: datetime) -> str | None:
+def _queue(context: Context, schedule: ScheduleInfo, *, now: datetime) -> str | None:
     """Return the queue of the messages, or None if it is not known. Imports the tasks."""
-    app = dynbeat.app
+    app = context.app
     # Manual SQL can write any JSON.
     options: Any = schedule.options
     if not isinstance(options, Mapping):
@@ -158,10 +188,10 @@ def _queue(dynbeat: Dynbeat, schedule: ScheduleInfo, *, now: datetime) -> str | 
     )
 
 
-def _refused_content(dynbeat: Dynbeat, schedule: ScheduleInfo) -> str | None:
+def _refused_content(context: Context, schedule: ScheduleInfo) -> str | None:
     # Manual SQL can write any JSON. The serializer of a task may be in its definition.
     given: object = schedule.options
-    app, named = dynbeat.app, given.get("serializer") if isinstance(given, Mapping) else None
+    app, named = context.app, given.get("serializer") if isinstance(given, Mapping) else None
     task = app.tasks.get(schedule.task)
     serializer = named or getattr(task, "serializer", None) or app.conf.task_serializer
     return refused_content_type(app, serializer) if isinstance(serializer, str) else None
@@ -185,6 +215,7 @@ def _node_fact(node: Node, state: NodeState) -> NodeFact:
         name=node.name,
         state=state,
         seen_at=node.stopped_at or node.seen_at,
+        started_at=node.started_at,
         error=node.error,
         queues=reported_names(node.queues),
         tasks=reported_names(node.tasks),
@@ -217,6 +248,56 @@ def _last_pause(
     return {"paused_by": last.actor, "paused_at": last.changed_at}
 
 
+def _past(
+    context: Context, mine: OwnerSchedules, session: Session, facts: Facts, *, at: datetime
+) -> Past:
+    """Read the facts about ``at``: its run, the audit, and the trigger in force."""
+    schedule, changes = facts.schedule, _changes(mine, session, facts.schedule)
+    edit = next(
+        (
+            each
+            for each in reversed(changes)
+            if each.name and each.changed_at > at and "trigger" in (each.before or {})
+        ),
+        None,
+    )
+    row = runs.first_since(session, schedule_id=schedule.id, since=at)
+    run = None if row is None else RunInfo.of(row)
+    is_covered = run is not None and (run.scheduled_for < at + WITHIN or run.fire_count > 1)
+    return Past(
+        at=at,
+        run=run if is_covered else None,
+        changes=changes,
+        trigger=_trigger_then(session, schedule, edit),
+        edit=edit,
+        retention=context.settings.history_retention,
+    )
+
+
+def _changes(
+    mine: OwnerSchedules, session: Session, schedule: ScheduleInfo
+) -> Sequence[ChangeInfo]:
+    """Return the edits of the schedule, of its owner and of everything, newest first."""
+    found = [
+        *mine.changes(schedule.name, limit=_MAX_CHANGES, session=session),
+        *mine.changes("", limit=_MAX_CHANGES, session=session),
+        *map(ChangeInfo.of, change_pages.of_everything(session, limit=_MAX_CHANGES)),
+    ]
+    return sorted(found, key=lambda each: (each.changed_at, each.id), reverse=True)
+
+
+def _trigger_then(
+    session: Session, schedule: ScheduleInfo, edit: ChangeInfo | None
+) -> Trigger | None:
+    """Return the trigger before ``edit`` with its calendars, or None if it cannot be read."""
+    try:
+        before = None if edit is None else (edit.before or {}).get("trigger")
+        trigger = schedule.trigger if before is None else Trigger.from_json(before)
+        return None if trigger is None else trigger.resolved(used_calendars.read(session, trigger))
+    except InvalidTriggerError:
+        return None
+
+
 def _next(
     context: Context,
     schedule: ScheduleInfo,
@@ -232,26 +313,9 @@ def _next(
 
 
 def _next_fire_time(fire: NextFire, holds: Sequence[HoldInfo]) -> NextFireTime:
-    notes = [note for note in (fire.skip_reason, fire.clock_note, fire.quiet_note) if note]
+    notes = [note for note in (fire.skip_reason, fire.clock_note, fire.wait_note) if note]
     notes += ["held"] if any(hold.covers(fire.at) for hold in holds) else []
     return NextFireTime(at=fire.at, local=fire.local.isoformat(), note="; ".join(notes) or None)
-
-
-def _explanation(facts: Facts, context: Context, session: Session, *, count: int) -> Explanation:
-    found = find_cause(facts)
-    return Explanation(
-        sentence=found.sentence,
-        cause=found.cause.value,
-        fix=found.fix,
-        now=facts.now,
-        schedule=facts.schedule,
-        runs=[ExplainedRun(run=run, text=story(facts, run)) for run in facts.runs],
-        next=_next(context, facts.schedule, session, holds=facts.holds, count=count),
-        holds=facts.holds,
-        queue=facts.queue,
-        beats=[_node_info(beat) for beat in facts.beats],
-        workers=[_node_info(worker) for worker in facts.consumers],
-    )
 
 
 def _node_info(node: NodeFact) -> NodeInfo:

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from celery_dynbeat.api import HoldInfo, RunInfo, ScheduleInfo
-from celery_dynbeat.broker.outages import ReportedOutage
-from celery_dynbeat.common.owner_limits import Limit
+from celery_dynbeat.broker.outages import PUBLISHING, ReportedOutage
+from celery_dynbeat.common.owner_limits import Cap
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.health.evaluation import Limits, NodeState
 from celery_dynbeat.insights.explain.runs import ON_TIME
@@ -29,6 +29,7 @@ class NodeFact:
     name: str
     state: NodeState
     seen_at: datetime
+    started_at: datetime | None = None
     error: str | None = None
     queues: frozenset[str] | None = None
     tasks: frozenset[str] | None = None
@@ -67,7 +68,7 @@ class Facts:
     runs: Sequence[RunInfo] = ()
     unfinished: Sequence[RunInfo] = ()
     # The limit for which the newest run waits.
-    slot_limit: Limit | None = None
+    cap: Cap | None = None
     queue: str | None = None
     refused_content: str | None = None
     beats: Sequence[NodeFact] = ()
@@ -127,7 +128,8 @@ class Facts:
         exchange = options.get("exchange") if isinstance(options, Mapping) else None
         names = {self.queue, self.schedule.task, exchange}
         reported = (each for beat in self.beats if beat.is_alive for each in beat.outages)
-        return next((each for each in reported if each.name in names), None)
+        publishing = (each for each in reported if each.kind in PUBLISHING)
+        return next((each for each in publishing if each.name in names), None)
 
     @property
     def is_late(self) -> bool:

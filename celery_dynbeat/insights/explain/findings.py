@@ -25,7 +25,8 @@ class Cause(StrEnum):
     NOT_FIRED_YET = "not_fired_yet"
     NOT_PUBLISHED = "not_published"
     WAITS_FOR_PREVIOUS = "waits_for_previous"
-    WAITS_FOR_SLOT = "waits_for_slot"
+    WAITS_FOR_PLACE = "waits_for_place"
+    POSTPONED = "postponed"
     NO_WORKER = "no_worker"
     NO_WORKER_FOR_QUEUE = "no_worker_for_queue"
     TASK_NOT_REGISTERED = "task_not_registered"
@@ -46,9 +47,12 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The cause, one sentence that states it, and the fix; "" if nothing needs a fix."""
+    """The cause, one sentence that states it, and the fix; "" if nothing needs a fix.
 
-    cause: Cause
+    The cause is a Cause, or a PastCause for an instant of the past.
+    """
+
+    cause: StrEnum
     sentence: str
     fix: str = ""
 

@@ -94,12 +94,12 @@ def hold_rules(facts: Facts) -> Iterator[Finding]:
     """Yield the hold in force, if the schedule has fire times left."""
     if facts.holds and not facts.is_finished:
         hold = facts.holds[0]
-        more = f", and {len(facts.holds) - 1} more holds are in force" if facts.holds[1:] else ""
+        also = ["everything" if each.owner is None else "its owner" for each in facts.holds[1:]]
+        more = f", and {also[0]} is held as well" if also else ""
         yield Finding(
             Cause.HELD,
             f"It does not run: {_hold_text(facts, hold)}{more}.{_unfinished(facts)}",
-            f"End the hold: `{release_command(hold.owner)}`."
-            " Without --all-actors the command ends only your own hold.",
+            f"End the hold: `{release_command(hold.owner)}`.",
         )
 
 
@@ -111,12 +111,11 @@ def quiet_rules(facts: Facts) -> Iterator[Finding]:
     if quiet.end(facts.now) == facts.now:
         return
     end = describe_instant(quiet.end(facts.now), quiet.windows.zone.key)
-    what = "will be recorded as skipped then" if quiet.skips(fire_at) else "waits until then"
     owner = shlex.quote(facts.schedule.owner)
     yield Finding(
         Cause.QUIET_HOURS,
-        f"It does not run now: its owner has quiet hours until {end}. The fire time"
-        f" {format_distance(fire_at, now=facts.now)} {what}.{_unfinished(facts)}",
+        f"It does not run now: its owner has {quiet.describe(facts.now)} until {end}. The fire time"
+        f" {format_distance(fire_at, now=facts.now)} waits until then.{_unfinished(facts)}",
         f"`celery -A your_app dynbeat quiet-hours --owner={owner}` shows the windows.",
     )
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from celery_dynbeat.api import RunInfo
-from celery_dynbeat.common.states import Status, was_started
-from celery_dynbeat.common.text import counted, described_owner, format_distance, format_duration
+from celery_dynbeat.common.states import Status, Wait, was_started
+from celery_dynbeat.common.text import counted, format_distance, format_duration
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.insights.explain.facts import WAITING, Facts
 from celery_dynbeat.insights.explain.findings import Cause, Finding, age_text, story
@@ -15,6 +15,13 @@ _ORIGINS: Mapping[str, str] = {
     Origin.MANUAL: "manual run from",
     Origin.BACKFILL: "backfill of the fire time",
     Origin.RERUN: "rerun of the fire time",
+}
+_WAITS: Mapping[str, Cause] = {
+    Wait.PLACE: Cause.WAITS_FOR_PLACE,
+    Wait.HOLD: Cause.HELD,
+    Wait.QUIET: Cause.QUIET_HOURS,
+    Wait.PREVIOUS: Cause.WAITS_FOR_PREVIOUS,
+    Wait.POSTPONED: Cause.POSTPONED,
 }
 #: A command that shows the error and the traceback of a run, and one that runs it again.
 _SHOW = "`celery -A your_app dynbeat show-run {id}`"
@@ -85,21 +92,19 @@ def _not_fired_yet(facts: Facts) -> Finding:
             "If beat has ended, start it: `celery -A your_app beat`. Otherwise read its log.",
         )
     when = "" if at is None else f" It runs {format_distance(at, now=facts.now)}."
-    if facts.quiet and facts.next_fire_at and facts.quiet.skips(facts.next_fire_at):
-        when = " Its next fire time is in the quiet hours of its owner, and will not be sent."
     return Finding(Cause.NOT_FIRED_YET, f"It has had no fire time yet.{when}")
 
 
 def _previous(facts: Facts, run: RunInfo) -> Sequence[RunInfo]:
     """Return the runs for whose end a pending run waits because of ``overlap``.
 
-    Manual runs and reruns do not wait. A run of a backfill waits if it needs a slot.
+    Manual runs and reruns do not wait. A run of a backfill waits if it needs a place.
     """
     others = [each for each in facts.unfinished if each.id != run.id]
-    if run.origin == Origin.SCHEDULE and facts.overlap == "buffer_one":
+    if run.waited_for == Wait.PREVIOUS and run.is_waiting:
         return others
-    needs_slot = run.origin == Origin.BACKFILL and facts.slot_limit is not None
-    if needs_slot and facts.overlap in {"skip", "buffer_one"}:
+    needs_place = run.origin == Origin.BACKFILL and facts.cap is not None
+    if needs_place and facts.overlap in {"skip", "buffer_one"}:
         return [each for each in others if each.status != Status.PENDING]
     return ()
 
@@ -114,16 +119,21 @@ def _pending(facts: Facts, run: RunInfo) -> Finding:
             f" {_blocker(facts, others[0])}.",
             "It starts when the previous run has ended.",
         )
-    if facts.slot_limit is not None:
-        limit = facts.slot_limit
-        is_rate = "starts" in limit.setting
-        most = counted(limit.value, "run" if is_rate else "unfinished run")
-        most += " in a minute" if is_rate else ""
+    if facts.cap is not None:
+        limit, key = facts.cap
+        shared = "" if key == limit.owner else f" with the key {key!r}"
         return Finding(
-            Cause.WAITS_FOR_SLOT,
-            f"The run from {age_text(facts, run)} has waited for {since} for a slot:"
-            f" {described_owner(limit.owner)} may have {most} ({limit.setting}).",
-            "It starts by itself when a slot is free. `usage` shows the slots in use.",
+            Cause.WAITS_FOR_PLACE,
+            f"The run from {age_text(facts, run)} has waited for {since} for a place:"
+            f" {limit.whose} may have {counted(limit.value, 'unfinished run')}{shared}"
+            f" ({limit.setting}).",
+            "It starts by itself when a place is free. `usage` shows the places in use.",
+        )
+    if run.is_waiting:
+        return Finding(
+            _WAITS[run.waited_for or ""],
+            f"The run from {age_text(facts, run)} {story(facts, run)}.",
+            "It starts by itself when the wait ends.",
         )
     outage = facts.outage()
     why = (
@@ -234,14 +244,15 @@ def _blocker(facts: Facts, run: RunInfo) -> str:
 
 
 def _ran(facts: Facts, run: RunInfo) -> Finding:
-    delay = max(start_delay(run) or timedelta(0), timedelta(0))
+    delay = start_delay(run)
     why = delay_reason(run, jitter=facts.jitter, quiet=facts.quiet)
-    shown = f"{format_duration(delay)} late"
+    shown = f"{format_duration(max(delay or timedelta(0), timedelta(0)))} late"
     when = age_text(facts, run)
     fix = "" if why is None else "Read the hints of `celery -A your_app dynbeat status`."
     cause = Cause.RAN if why is None else Cause.RAN_LATE
-    if run.origin != Origin.SCHEDULE:
-        sentence = f"The {_ORIGINS[run.origin]} {when} {story(facts, run)}."
+    if run.origin != Origin.SCHEDULE or run.wait is not None or delay is None:
+        which = _ORIGINS.get(run.origin, "run from")
+        sentence = f"The {which} {when} {story(facts, run)}."
     elif why is None:
         sentence = f"It ran {when} as planned, {shown}{_in_quiet_hours(facts, run)}."
     else:

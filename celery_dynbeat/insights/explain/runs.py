@@ -1,19 +1,23 @@
 """The history of one fire time and the reasons for it, as pure functions of one run.
 
-A run passes ``due -> recorded -> sent -> started -> ended``. Its delay is the sum of three waits,
-each with its own cause:
+A run passes ``due -> ready -> recorded -> sent -> started -> ended``. A run that did not wait is
+ready when it is due. The delay of its first attempt is the sum of three parts, each with its own
+cause:
 
     recorded  no beat claimed the schedule, a hold or quiet hours kept it back, or jitter delays it
-    sent      the broker refused or did not answer, or overlap made the run wait
+    sent      no beat ran, or the broker refused or did not answer
     started   the message waited in its queue
+
+The time before it was ready is no delay. The start of a later attempt says nothing about the first.
 """
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from celery_dynbeat.api import RunInfo
-from celery_dynbeat.common.states import Status, was_started
-from celery_dynbeat.common.text import cut, format_distance, format_duration
+from celery_dynbeat.common.states import Origin, Status, Wait, was_started
+from celery_dynbeat.common.text import counted, cut, format_distance, format_duration
 
 if TYPE_CHECKING:
     from celery_dynbeat.planning.quiet_hours import Quiet
@@ -32,39 +36,59 @@ _ENDED = {
 }
 
 
+_WAITS: Mapping[str, str] = {
+    Wait.PLACE: "for a place",
+    Wait.HOLD: "for the end of a hold",
+    Wait.QUIET: "for the end of quiet hours",
+    Wait.PREVIOUS: "for the previous run",
+    Wait.POSTPONED: "because its task postponed it",
+}
+
+
+def wait_text(run: RunInfo) -> str:
+    """Return what the run waits or waited for, as part of a sentence; "" if it did not wait."""
+    return _WAITS.get(run.waited_for or "", "")
+
+
 def first_line(text: str | None) -> str:
     """Return the first line of an error, cut."""
     return cut((text or "").strip().partition("\n")[0], _ERROR_LENGTH)
 
 
 def start_delay(run: RunInfo) -> timedelta | None:
-    """Return how long after its fire time the run started, or None if it has not started.
+    """Return how long after its fire time the run started, or None if that is not known.
 
-    A manual run and a rerun count from the call.
+    A manual run and a rerun count from the call, and a run that waited from the end of its wait.
+    The start of a second attempt replaces the start of the first.
     """
-    return None if run.started_at is None else run.started_at - _expected_at(run)
+    if run.started_at is None or run.attempt > 1:
+        return None
+    return run.started_at - _expected_at(run)
 
 
 def _expected_at(run: RunInfo, quiet: "Quiet | None" = None) -> datetime:
-    if run.origin != "schedule":
-        return run.created_at
-    return run.scheduled_for if quiet is None else quiet.end(run.scheduled_for)
+    if run.ready_at is not None:
+        return run.ready_at
+    if quiet is None or run.origin != Origin.SCHEDULE:
+        return run.due_at
+    return quiet.end(run.due_at)
 
 
 def delay_reason(
     run: RunInfo, *, jitter: timedelta | None, quiet: "Quiet | None" = None
 ) -> str | None:
-    """Return why the run started late, which is the longest of its waits. None if it was on time.
+    """Return why the first attempt started late, which is its longest part. None if it did not.
 
     A fire time in ``quiet`` hours counts from their end.
     """
-    expected_at = _expected_at(run, quiet)
-    delay = None if run.started_at is None else run.started_at - expected_at
-    if delay is None or delay <= ON_TIME + (jitter or timedelta(0)) or run.sent_at is None:
+    if start_delay(run) is None or run.started_at is None or run.sent_at is None:
         return None
-    assert run.started_at is not None  # noqa: S101 - it has a delay
-    until_recorded = run.created_at - expected_at
-    until_sent = run.sent_at - run.created_at
+    expected_at = _expected_at(run, quiet)
+    if run.started_at - expected_at <= ON_TIME + (jitter or timedelta(0)):
+        return None
+    recorded_at = max(run.created_at, expected_at)
+    until_recorded = recorded_at - expected_at
+    until_sent = run.sent_at - recorded_at
     in_queue = run.started_at - run.sent_at
     longest = max(until_recorded, until_sent, in_queue)
     shown = format_duration(longest)
@@ -72,11 +96,7 @@ def delay_reason(
         return f"its message waited {shown} in the queue"
     if longest == until_sent:
         # A manual run is recorded by the call, also while no beat runs.
-        return (
-            f"no beat published it for {shown}: none ran, the broker refused it, or it waited for"
-            " the previous run"
-        )
-    # A hold that has ended leaves nothing in the row.
+        return f"no beat published it for {shown}: none ran, or the broker refused it"
     return f"no beat claimed it for {shown}, or it was held"
 
 
@@ -92,7 +112,7 @@ def explain_run(
     if not was_started(status, run.attempt):
         return _skipped(run, now)
     if status is Status.PENDING:
-        return f"was recorded {_ago(run.created_at, now)} ago and is not published"
+        return _pending(run, now)
     if status is Status.SENT:
         return f"has waited in its queue for {_ago(run.sent_at or run.created_at, now)}"
     if status is Status.RUNNING:
@@ -105,6 +125,15 @@ def explain_run(
     return _ended(run, status, jitter, quiet)
 
 
+def _pending(run: RunInfo, now: datetime) -> str:
+    again = f" after {counted(run.attempt, 'attempt')}" if run.attempt else ""
+    if run.is_waiting:
+        until = "" if run.retry_at is None else f" until {run.retry_at:%Y-%m-%d %H:%M:%S} UTC"
+        waits = f"waits{until} {wait_text(run)}{again}"
+        return f"{waits}, and was recorded {_ago(run.created_at, now)} ago"
+    return f"was recorded {_ago(run.created_at, now)} ago and is not published{again}"
+
+
 def _skipped(run: RunInfo, now: datetime) -> str:
     verb = "will be" if run.scheduled_for > now else "was"
     others = f" with {run.fire_count - 1} before it" if run.fire_count > 1 else ""
@@ -113,16 +142,24 @@ def _skipped(run: RunInfo, now: datetime) -> str:
 
 def _ended(run: RunInfo, status: Status, jitter: timedelta | None, quiet: "Quiet | None") -> str:
     reason = "" if status is Status.SUCCEEDED else _because(run)
-    delay = start_delay(run)
-    if delay is None or run.started_at is None:
+    if run.started_at is None:
         return f"{_ENDED[status]} before it started{reason}"
+    took = "" if run.finished_at is None else format_duration(run.finished_at - run.started_at)
+    end = f"on {_worker(run)} and {_ENDED[status]} after {took}{reason}"
+    waited = "" if run.wait is None else f"waited {format_duration(run.wait)} {wait_text(run)}, "
+    delay = start_delay(run)
+    if delay is None:
+        return f"{waited}started attempt {run.attempt} {end}{_earlier(run)}"
     late = f"{format_duration(max(delay, timedelta(0)))} late"
     why = delay_reason(run, jitter=jitter, quiet=quiet)
     if why is None and _expected_at(run, quiet) > _expected_at(run):
         why = "its fire time was in quiet hours"
-    took = "" if run.finished_at is None else format_duration(run.finished_at - run.started_at)
-    lateness = f"{late} ({why})" if why else late
-    return f"started {lateness} on {_worker(run)} and {_ENDED[status]} after {took}{reason}"
+    return f"{waited}started {late} ({why}) {end}" if why else f"{waited}started {late} {end}"
+
+
+def _earlier(run: RunInfo) -> str:
+    """Return the last error before the present attempt, in parentheses."""
+    return f" ({run.earlier_errors[-1]})" if run.earlier_errors else ""
 
 
 def _because(run: RunInfo) -> str:

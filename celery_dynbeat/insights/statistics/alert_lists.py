@@ -8,9 +8,9 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.api.results import AlertInfo
 from celery_dynbeat.api.results.base import Info
-from celery_dynbeat.common.alert_kinds import SEVERITIES, AlertKind, Severity
+from celery_dynbeat.common.alert_kinds import AlertKind
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store.alerts import alerts
+from celery_dynbeat.store import alerts
 
 #: Open alerts that are read.
 MAX_OPEN = 1_000
@@ -20,7 +20,9 @@ RECOVERED_WITHIN = timedelta(hours=24)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertLists(Info):
-    """The open alerts, errors first and the newest first. If ``exact`` is false, there are others.
+    """The open alerts: the most urgent kind first, then the newest.
+
+    If ``exact`` is false, there are others.
 
     ``recovered`` are the last recoveries of 24 hours, at most 25, the newest first.
     """
@@ -34,7 +36,7 @@ def alert_lists(context: Context, *, session: Session | None = None) -> AlertLis
     """Return the alerts. At most 1,001 open ones are read."""
 
     def work(session: Session) -> AlertLists:
-        rows = alerts.some_open(session, limit=MAX_OPEN + 1)
+        rows = alerts.open_alerts(session, limit=MAX_OPEN + 1)
         since = context.now(session) - RECOVERED_WITHIN
         newest = map(AlertInfo.of, alerts.newest_recovered(session, limit=MAX_RECOVERED))
         return AlertLists(
@@ -46,6 +48,5 @@ def alert_lists(context: Context, *, session: Session | None = None) -> AlertLis
     return context.read_many(session, work)
 
 
-def _order(each: AlertInfo) -> tuple[bool, float]:
-    is_error = SEVERITIES[AlertKind(each.kind)] is Severity.ERROR
-    return not is_error, -each.opened_at.timestamp()
+def _order(each: AlertInfo) -> tuple[int, float]:
+    return list(AlertKind).index(AlertKind(each.kind)), -each.opened_at.timestamp()

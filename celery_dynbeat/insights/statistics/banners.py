@@ -1,4 +1,4 @@
-"""The causes that stop all schedules: a hold of everything, or no living beat.
+"""The causes that stop all schedules: a hold of everything, or no living beat; and dead beats.
 
 Every page shows it.
 """
@@ -11,14 +11,24 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.api import HoldInfo, Info
 from celery_dynbeat.db.models import NodeKind
-from celery_dynbeat.health.evaluation import ALIVE, state_of
+from celery_dynbeat.health.evaluation import ALIVE, SHOWN_FOR, Limits, missing_nodes, state_of
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import health, holds
 from celery_dynbeat.store.nodes import NODE_RETENTION
 
-#: Holds of everything that a page shows, and holds of owners that it counts.
-MAX_HOLDS = 5
+#: Held owners that a page counts.
 MAX_COUNTED = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadBeat(Info):
+    """A beat that died without a replacement, and its last heartbeat.
+
+    A beat that was stopped is not dead.
+    """
+
+    name: str
+    seen_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,13 +36,15 @@ class Banners(Info):
     """The causes that stop all schedules at ``now``.
 
     ``held_owners`` are the owners with a hold, at most MAX_COUNTED. The first to be held come
-    first. ``last_beat_seen_at`` is the end or the last heartbeat of a beat. None means that no beat
+    first. ``dead_beats`` died within the last hour, while others are alive.
+    ``last_beat_seen_at`` is the end or the last heartbeat of a beat. None means that no beat
     ran in the last 30 days.
     """
 
     now: datetime
-    holds_of_everything: Sequence[HoldInfo]
+    hold_of_everything: HoldInfo | None
     held_owners: Sequence[str]
+    dead_beats: Sequence[DeadBeat]
     is_any_beat_alive: bool
     last_beat_seen_at: datetime | None
 
@@ -46,10 +58,15 @@ def banners(context: Context, *, session: Session | None = None) -> Banners:
         beats = session.scalars(nodes).all()
         timeout = context.settings.node_timeout
         states = [state_of(beat, now=now, timeout=timeout) for beat in beats]
+        recent = [beat for beat in beats if beat.seen_at >= now - max(SHOWN_FOR, timeout)]
+        limits = Limits.of(context.settings)
+        missing = missing_nodes(recent, NodeKind.BEAT, now=now, limits=limits)
+        dead = missing.died[: health.MAX_NAMED] if missing is not None and missing.alive else ()
         return Banners(
             now=now,
-            holds_of_everything=holds_of_everything(session, now=now, limit=MAX_HOLDS),
+            hold_of_everything=hold_of_everything(session, now=now),
             held_owners=_held_owners(session, now=now),
+            dead_beats=tuple(DeadBeat(name=beat.name, seen_at=beat.seen_at) for beat in dead),
             is_any_beat_alive=any(state in ALIVE for state in states),
             last_beat_seen_at=max(
                 (beat.stopped_at or beat.seen_at for beat in beats), default=None
@@ -59,10 +76,9 @@ def banners(context: Context, *, session: Session | None = None) -> Banners:
     return context.read(session, work)
 
 
-def holds_of_everything(session: Session, *, now: datetime, limit: int) -> Sequence[HoldInfo]:
-    """Return up to ``limit`` holds of everything that are in force, the oldest first."""
-    rows = holds.of_owner(session, owner=None, now=now, limit=limit)
-    return tuple(HoldInfo.of(row) for row in sorted(rows, key=lambda row: row.id))
+def hold_of_everything(session: Session, *, now: datetime) -> HoldInfo | None:
+    """Return the hold of everything, or None if none is in force."""
+    return next(map(HoldInfo.of, holds.in_force(session, owner=None, now=now)), None)
 
 
 def _held_owners(session: Session, *, now: datetime) -> Sequence[str]:

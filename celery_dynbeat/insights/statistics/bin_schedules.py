@@ -9,12 +9,9 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.lists import queries
+from celery_dynbeat.api.lists.planned_ticks import follow
 from celery_dynbeat.api.results import Info
-from celery_dynbeat.insights.statistics.timeline import (
-    check_window,
-    future_runs,
-    past_window,
-)
+from celery_dynbeat.insights.statistics.timeline import check_window, past_window
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store.schedules import planned_runs, window_runs
 from celery_dynbeat.store.schedules.schedule_filters import ScheduleFilter
@@ -99,13 +96,21 @@ def _planned(
     limit: int,
 ) -> tuple[Sequence[Any], bool]:
     """Return the row of a schedule for each of its upcoming runs."""
-    ticks = future_runs(context, session, matching, start, end, now=now)
-    if ticks is not None and not ticks.is_cut:
-        return [row for _, row in ticks.ticks], False
+    if end <= now:
+        return [], False
+    followed = follow(context, session, matching, now=now, since=start, until=end)
     # Due schedules run now.
     since = None if start <= now else start
-    found = planned_runs.next_runs(session, matching=matching, since=since, until=end, limit=limit)
-    return found.rows, found.is_more
+    others = planned_runs.next_runs(
+        session,
+        matching=matching,
+        since=since,
+        until=end,
+        limit=limit,
+        except_for=followed.schedules,
+    )
+    is_more = followed.ticks.is_cut or followed.schedules.is_more or others.is_more
+    return [*(row for _, row in followed.ticks.ticks), *others.rows], is_more
 
 
 def _merged(past: Sequence[Any], planned: Sequence[Any]) -> dict[tuple[str, str], BinSchedule]:

@@ -1,18 +1,17 @@
 """Runs and planned runs by bins of time, for windows with many schedules."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.api.results import Info
-from celery_dynbeat.store.schedules import planned_runs, window_runs
-from celery_dynbeat.store.schedules.planned_runs import PlannedCounts
+from celery_dynbeat.store.schedules import window_runs
 from celery_dynbeat.store.schedules.schedule_filters import ScheduleFilter
-from celery_dynbeat.store.schedules.window_runs import WindowCounts, group_of, span_of
+from celery_dynbeat.store.schedules.window_runs import WindowCounts, span_of
 from celery_dynbeat.store.span_reads import Span
 
 MAX_BINS = 400
@@ -29,10 +28,8 @@ class Reads(NamedTuple):
     again: int
 
 
-#: Planned runs are counted in the index alone. A filter reads the rows; a tag also reads the
-#: schedule of each run.
-PAST_READS, PLANNED_READS = Reads(50, 15_000), Reads(50, 100_000)
-FILTERED_READS, TAGGED_READS = Reads(30, 6_000), Reads(25, 0)
+#: A tag also reads the schedule of each run.
+PAST_READS, FILTERED_READS, TAGGED_READS = Reads(50, 15_000), Reads(30, 6_000), Reads(25, 0)
 #: Rows that are read of one bin.
 MAX_ROWS_OF_BIN = 20_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -44,7 +41,7 @@ class Bin(Info):
 
     - ``past`` is the number of runs without skipped ones. ``failed`` of them failed or were lost.
     - ``planned`` is the number of upcoming runs. Due runs count in the bin of ``now``.
-    - ``more`` means that the numbers are lower bounds.
+    - ``more`` means that the numbers of past runs are lower bounds.
     """
 
     start_at: datetime
@@ -53,9 +50,6 @@ class Bin(Info):
     failed: int
     planned: int
     more: bool
-
-
-C = TypeVar("C", WindowCounts, PlannedCounts)
 
 
 def bins_of(since: datetime, until: datetime) -> Sequence[Span]:
@@ -79,58 +73,43 @@ def count_past(
     """Return the counts of the runs in each bin until ``now``."""
     past = [span for span in bins if span.start < now]
     spans = [span_of(matching, start, min(end, now)) for start, end in past]
-    is_filtered = matching.task is not None or group_of(matching) is not None
     counts = _count(
         lambda some, limit: window_runs.count_in_spans(
             session, matching=matching, spans=some, limit=limit
         ),
         spans,
-        _reads(matching, PAST_READS, is_filtered=is_filtered),
+        _reads(matching, is_filtered=matching.task is not None),
     )
     return [*counts, *[WindowCounts()] * (len(bins) - len(past))]
 
 
-def count_planned(
-    session: Session, matching: ScheduleFilter, bins: Sequence[Span], *, now: datetime
-) -> Sequence[PlannedCounts]:
-    """Return the number of schedules that run next in each bin, from the bin of ``now`` on."""
-    passed = sum(span.end <= now for span in bins)
-    ahead = [Span(*span) for span in bins[passed:]]
-    if ahead and ahead[0].start <= now:
-        # Everything that is due runs now.
-        ahead[0] = Span(_EPOCH, ahead[0].end)
-    times = planned_runs.next_run_times(session, matching=matching, until=bins[-1].end)
-    if times is None:
-        is_filtered = matching.owner is not None or matching.task is not None
-        counts = _count(
-            lambda some, limit: planned_runs.count_in_spans(
-                session, matching=matching, spans=some, limit=limit
-            ),
-            ahead,
-            _reads(matching, PLANNED_READS, is_filtered=is_filtered),
-        )
-    else:
-        counts = count_instants(sorted(times), ahead)
-    return [*[PlannedCounts()] * passed, *counts]
-
-
-def _reads(matching: ScheduleFilter, plain: Reads, *, is_filtered: bool) -> Reads:
+def _reads(matching: ScheduleFilter, *, is_filtered: bool) -> Reads:
     if matching.tag is not None:
         return TAGGED_READS
-    return FILTERED_READS if is_filtered else plain
+    return FILTERED_READS if is_filtered else PAST_READS
 
 
-def count_instants(instants: Sequence[datetime], spans: Sequence[Span]) -> list[PlannedCounts]:
+def count_instants(instants: Sequence[datetime], spans: Sequence[Span]) -> Sequence[int]:
     """Return how many of the sorted instants lie in each span."""
-    return [
-        PlannedCounts(bisect_left(instants, end) - bisect_left(instants, start))
-        for start, end in spans
-    ]
+    return [bisect_left(instants, end) - bisect_left(instants, start) for start, end in spans]
+
+
+def sums_of_minutes(
+    minutes: Iterable[tuple[datetime, int]], spans: Sequence[Span]
+) -> Sequence[int]:
+    """Return the sum of the numbers of the minutes in each of the adjacent spans."""
+    sums = [0] * len(spans)
+    start, width = spans[0].start, spans[0].end - spans[0].start
+    for at, number in minutes:
+        sums[(at - start) // width] += number
+    return sums
 
 
 def _count(
-    count: Callable[[Sequence[Span], int], Sequence[C]], spans: Sequence[Span], reads: Reads
-) -> list[C]:
+    count: Callable[[Sequence[Span], int], Sequence[WindowCounts]],
+    spans: Sequence[Span],
+    reads: Reads,
+) -> list[WindowCounts]:
     """Return the counts of the spans. Those with many rows get a higher limit, if they are few."""
     counts = list(count(spans, reads.first))
     full = [number for number, found in enumerate(counts) if found.is_more]
@@ -143,7 +122,7 @@ def _count(
 
 
 def bins_from(
-    bins: Sequence[Span], past: Sequence[WindowCounts], planned: Sequence[PlannedCounts]
+    bins: Sequence[Span], past: Sequence[WindowCounts], planned: Sequence[int]
 ) -> Sequence[Bin]:
     """Return the bins with their counts."""
     return [
@@ -152,8 +131,8 @@ def bins_from(
             end_at=span.end,
             past=ran.runs,
             failed=ran.failed,
-            planned=next_runs.planned,
-            more=ran.is_more or next_runs.is_more,
+            planned=number,
+            more=ran.is_more,
         )
-        for span, ran, next_runs in zip(bins, past, planned, strict=True)
+        for span, ran, number in zip(bins, past, planned, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""The beats and workers, and the holds and requests of beat."""
+"""The beats and workers, and the requests of beat."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,21 +7,20 @@ from typing import Any
 
 from sqlalchemy.orm import Session, undefer
 
-from celery_dynbeat.api.results import BoundedCount, HoldInfo, RequestInfo
+from celery_dynbeat.api.results import BoundedCount, RequestInfo
 from celery_dynbeat.api.results.base import Info
 from celery_dynbeat.common.run_ids import created_at
 from celery_dynbeat.db.models import Node, NodeKind
 from celery_dynbeat.health.evaluation import SHOWN_FOR
-from celery_dynbeat.insights.statistics.banners import holds_of_everything
 from celery_dynbeat.insights.statistics.lag import lag_of, percentile
 from celery_dynbeat.insights.statistics.nodes import NodeStatus
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import health, holds, requests
+from celery_dynbeat.store import health, places, requests
 from celery_dynbeat.store.runs import run_samples
 from celery_dynbeat.store.schedules import late_work
 from celery_dynbeat.store.schedules.late_work import Late
 
-#: The maximum number of holds and requests that are listed, for each kind.
+#: The maximum number of requests that are listed.
 MAX_LISTED = 100
 #: The time over which the dispatch rate is measured, and the runs of which it is measured.
 RATE_SPAN = timedelta(minutes=5)
@@ -40,8 +39,7 @@ class Installation(Info):
       run does not say which beat sent it.
     - ``pending`` counts runs that no worker has started. ``resent`` counts the overdue ones among
       them, which beat sends again.
-    - ``holds_of_everything``, ``holds_of_owners`` and ``requests`` are those in force or in
-      progress, the oldest first; at most 100 of each.
+    - ``requests`` are those in progress, the oldest first; at most 100.
     """
 
     now: datetime
@@ -52,13 +50,11 @@ class Installation(Info):
     dispatch_rate: float
     pending: BoundedCount
     resent: BoundedCount
-    holds_of_everything: Sequence[HoldInfo]
-    holds_of_owners: Sequence[HoldInfo]
     requests: Sequence[RequestInfo]
 
 
 def installation(context: Context, *, session: Session | None = None) -> Installation:
-    """Return the beats and workers, and the holds and requests of beat."""
+    """Return the beats and workers, and the requests of beat."""
     return context.read_many(session, lambda session: _installation(context, session))
 
 
@@ -71,12 +67,14 @@ def _installation(context: Context, session: Session) -> Installation:
         **_dispatch(session, now=now),
         pending=_bounded(late_work.unstarted_runs(session)),
         resent=_bounded(late_work.overdue_runs(session, now=now)),
-        holds_of_everything=holds_of_everything(session, now=now, limit=MAX_LISTED),
-        holds_of_owners=tuple(
-            HoldInfo.of(row) for row in holds.of_owners(session, now=now, limit=MAX_LISTED)
-        ),
-        requests=tuple(map(RequestInfo.of, requests.unfinished(session, limit=MAX_LISTED))),
+        requests=_requests(session),
     )
+
+
+def _requests(session: Session) -> Sequence[RequestInfo]:
+    rows = requests.unfinished(session, limit=MAX_LISTED)
+    waiting = places.waiting_by_request(session, {row.id for row in rows})
+    return tuple(RequestInfo.of(row, waiting=waiting[row.id]) for row in rows)
 
 
 def _nodes(

@@ -4,15 +4,15 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
+from celery_dynbeat.common import states
 from celery_dynbeat.db.models import Origin
 
 
 def lag_of(row: Any) -> timedelta | None:
-    """Return the time from the fire time to the send. None unless the schedule made the run."""
+    """Return the lag of the run in ``row``. None unless the schedule made it and it was sent."""
     if row.sent_at is None or row.origin != Origin.SCHEDULE:
         return None
-    lag: timedelta = row.sent_at - row.scheduled_for
-    return lag
+    return states.lag_of(sent_at=row.sent_at, due_at=row.scheduled_for, ready_at=row.ready_at)
 
 
 def percentile(weighted: Iterable[tuple[timedelta, float]], fraction: float) -> timedelta | None:

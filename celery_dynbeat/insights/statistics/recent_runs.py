@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.api.checks import check_limit
 from celery_dynbeat.api.results.base import Info
 from celery_dynbeat.common.run_ids import created_at
-from celery_dynbeat.common.states import Origin, Status
+from celery_dynbeat.common.states import Origin, Status, lag_of
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store.runs import recent_runs as store
 
@@ -21,7 +21,7 @@ class RecentRun(Info):
 
     - ``scheduled_for`` of a rerun is the fire time of the original run.
     - ``lag`` is the time from the fire time to the send; of a run that its schedule did not make,
-      from its record.
+      from its record; of a run that waited, from the end of its wait.
     - ``queue_time`` is the time from the send to the start. None after a second attempt, whose
       start replaces the first one.
     - ``duration`` is how long the last attempt took, or None while it is unfinished.
@@ -93,13 +93,18 @@ def _recent_run(row: Any) -> RecentRun:
         origin=row.origin,
         scheduled_for=fire_time,
         fire_count=row.fire_count,
-        lag=_between(
-            fire_time if row.origin == Origin.SCHEDULE else created_at(row.id), row.sent_at
-        ),
+        lag=_lag(row, fire_time),
         queue_time=_queue_time(row),
         duration=_between(row.started_at, row.finished_at),
         error=row.error,
     )
+
+
+def _lag(row: Any, fire_time: datetime) -> timedelta | None:
+    due_at = fire_time if row.origin == Origin.SCHEDULE else created_at(row.id)
+    if row.sent_at is None:
+        return None
+    return lag_of(sent_at=row.sent_at, due_at=due_at, ready_at=row.ready_at)
 
 
 def _queue_time(row: Any) -> timedelta | None:

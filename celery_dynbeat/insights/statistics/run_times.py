@@ -1,5 +1,10 @@
-"""The lag and duration of a schedule's runs, by bucket of time, with its failures as points."""
+"""The lag and duration of a schedule's runs, by bucket of time, with its failures as points.
 
+One read by index has the newest MAX_READ runs of the span. A schedule with more has a chart that
+begins later.
+"""
+
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,15 +18,11 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.results import Info
 from celery_dynbeat.common.states import Status, was_started
-from celery_dynbeat.db.models import Origin
+from celery_dynbeat.insights.statistics.lag import lag_of
 from celery_dynbeat.insights.statistics.subject import schedule_row
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store.runs.run_spans import (
-    FailedRuns,
-    failed_of_schedule,
-    newest_of_schedule,
-    sample_of_schedule,
-)
+from celery_dynbeat.store.runs.run_filters import UNSUCCESSFUL
+from celery_dynbeat.store.runs.run_spans import newest_of_schedule
 from celery_dynbeat.store.span_reads import Span
 
 MAX_SPAN = timedelta(days=366)
@@ -33,9 +34,8 @@ _EMPTY_SPAN = timedelta(hours=24)
 ENOUGH_RUNS = 10
 _MAX_SEARCHED = 100
 MAX_BUCKETS = 120
-#: Runs of one bucket that are read.
-MAX_SAMPLE = 30
-MAX_FAILURES = 200
+#: Runs of the span that are read, and failures that are shown.
+MAX_READ, MAX_FAILURES = 10_000, 200
 #: The statuses of a run that has run to its end.
 _COMPLETED = (Status.SUCCEEDED, Status.FAILED)
 
@@ -44,11 +44,10 @@ _COMPLETED = (Status.SUCCEEDED, Status.FAILED)
 class TimesBucket(Info):
     """The times of the runs whose fire time lies from ``start_at`` to before ``end_at``.
 
-    - ``count`` is the number of runs that were read: the newest MAX_SAMPLE of the bucket, without
-      skipped fire times. A run that its task skipped counts. ``is_sample`` means that the bucket
-      can have more.
-    - ``lag_p50`` and ``lag_max`` are the median and the maximum of the time from the fire time to
-      the send. Manual runs, reruns and backfills have no lag.
+    - ``count`` is the number of runs without skipped fire times. A run that its task skipped
+      counts.
+    - ``lag_p50`` and ``lag_max`` are the median and the maximum of the time from the fire time, or
+      the end of a wait, to the send. Manual runs, reruns and backfills have no lag.
     - ``duration_p50`` and ``duration_max`` are the median and the maximum of the time from start to
       end of the succeeded and failed runs.
     - A time is None if no run has it.
@@ -57,7 +56,6 @@ class TimesBucket(Info):
     start_at: datetime
     end_at: datetime
     count: int
-    is_sample: bool
     lag_p50: timedelta | None
     lag_max: timedelta | None
     duration_p50: timedelta | None
@@ -78,15 +76,20 @@ class FailureDot(Info):
 class RunTimes(Info):
     """The times of a schedule. ``buckets`` are the oldest first, ``failures`` the newest first.
 
-    ``failures`` has all failed and lost runs with a fire time from ``failures_since`` on, at most
-    MAX_FAILURES.
+    The runs with a fire time from ``read_since`` on were read. Earlier buckets are empty or have a
+    part of their runs. ``failures`` are the newest MAX_FAILURES failed and lost runs of them.
     """
 
     start_at: datetime
     end_at: datetime
     buckets: Sequence[TimesBucket]
     failures: Sequence[FailureDot]
-    failures_since: datetime
+    read_since: datetime
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether older runs of the span were not read."""
+        return self.read_since > self.start_at
 
 
 def run_times(
@@ -112,17 +115,10 @@ def run_times(
     def work(session: Session) -> RunTimes:
         schedule_id = schedule_row(session, owner=owner, name=name).id
         length = span or _shortest_span(session, schedule_id=schedule_id, now=now)
-        spans = _equal_spans(now - length, now, buckets)
-        rows = sample_of_schedule(session, schedule_id=schedule_id, spans=spans, limit=MAX_SAMPLE)
-        of_span: defaultdict[int, list[Any]] = defaultdict(list)
-        for row in rows:
-            of_span[row.number].append(row)
-        whole = Span(spans[0].start, spans[-1].end)
-        failed = failed_of_schedule(
-            session, schedule_id=schedule_id, since=whole.start, until=whole.end, limit=MAX_FAILURES
+        rows = newest_of_schedule(
+            session, schedule_id=schedule_id, since=now - length, until=now, limit=MAX_READ
         )
-        shown = [_bucket(each, of_span[number]) for number, each in enumerate(spans)]
-        return _run_times(whole, shown, failed)
+        return _run_times(rows, _equal_spans(now - length, now, buckets))
 
     return context.read_many(session, work)
 
@@ -143,34 +139,34 @@ def _equal_spans(start: datetime, end: datetime, count: int) -> Sequence[Span]:
     return [Span(*each) for each in pairwise(bounds)]
 
 
-def _run_times(span: Span, buckets: Sequence[TimesBucket], failed: FailedRuns) -> RunTimes:
+def _run_times(rows: Sequence[Any], spans: Sequence[Span]) -> RunTimes:
+    starts = [each.start for each in spans]
+    of_span: defaultdict[int, list[Any]] = defaultdict(list)
+    for row in rows:
+        of_span[bisect_right(starts, row.scheduled_for) - 1].append(row)
     failures = [
         FailureDot(at=row.scheduled_for, run_id=row.id, status=row.status, duration=_duration(row))
-        for row in failed.rows
+        for row in rows
+        if row.status in UNSUCCESSFUL
     ]
     return RunTimes(
-        start_at=span.start,
-        end_at=span.end,
-        buckets=buckets,
-        failures=failures,
-        failures_since=failed.since,
+        start_at=spans[0].start,
+        end_at=spans[-1].end,
+        buckets=[_bucket(each, of_span[number]) for number, each in enumerate(spans)],
+        failures=failures[:MAX_FAILURES],
+        read_since=rows[-1].scheduled_for if len(rows) == MAX_READ else starts[0],
     )
 
 
 def _bucket(span: Span, rows: Sequence[Any]) -> TimesBucket:
-    lags = [
-        row.sent_at - row.scheduled_for
-        for row in rows
-        if row.sent_at is not None and row.origin == Origin.SCHEDULE
-    ]
+    lags = [lag for lag in map(lag_of, rows) if lag is not None]
     ended = (_duration(row) for row in rows if row.status in _COMPLETED)
     durations = [each for each in ended if each is not None]
     return TimesBucket(
         start_at=span.start,
         end_at=span.end,
         count=sum(was_started(row.status, row.attempt) for row in rows),
-        is_sample=len(rows) == MAX_SAMPLE,
-        lag_p50=median(lags) if lags else None,
+        lag_p50=median(lags) if lags else None,  # type: ignore[type-var]
         lag_max=max(lags, default=None),
         duration_p50=median(durations) if durations else None,  # type: ignore[type-var]
         duration_max=max(durations, default=None),

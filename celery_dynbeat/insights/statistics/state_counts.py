@@ -22,9 +22,11 @@ def state_counts(
     context: Context,
     *,
     owner: str | None = None,
+    owner_prefix: str | None = None,
     task: str | None = None,
     tag: str | None = None,
     name_prefix: str | None = None,
+    text: str | None = None,
     session: Session | None = None,
 ) -> Mapping[str, BoundedCount]:
     """Return the number of schedules in each state, and in any state with the key ``""``.
@@ -33,7 +35,9 @@ def state_counts(
     of all schedules and of active schedules are exact up to 10,000. Raises InvalidScheduleError for
     an invalid filter.
     """
-    is_filtered = any(each is not None for each in (owner, task, tag, name_prefix))
+    is_filtered = any(
+        each is not None for each in (owner, owner_prefix, task, tag, name_prefix, text)
+    )
 
     def work(session: Session) -> Mapping[str, BoundedCount]:
         return {
@@ -43,9 +47,11 @@ def state_counts(
                 matching=queries.filter_of(
                     context,
                     owner=owner,
+                    owner_prefix=owner_prefix,
                     task=task,
                     tag=tag,
                     name_prefix=name_prefix,
+                    text=text,
                     state=state,
                 ),
                 limit=MAX_UNCOVERED if is_filtered or state not in _COVERED else None,

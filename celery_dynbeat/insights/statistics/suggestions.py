@@ -1,7 +1,6 @@
-"""Owners, tasks and tags that begin with what a user types. Case matters."""
+"""Owners and tasks that begin with a text. Case matters."""
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from sqlalchemy.orm import Session
@@ -11,8 +10,6 @@ from celery_dynbeat.api.checks import check_limit
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store.schedules import suggestions as store
 
-#: The number of newest schedules whose tags are read.
-MAX_TAGGED = 1_000
 #: Celery's own tasks.
 _BUILT_IN = "celery."
 
@@ -46,19 +43,6 @@ def tasks(
     names = {*_texts(lists), *context.task_names.known()}
     found = (name for name in names if name.startswith(prefix) and not name.startswith(_BUILT_IN))
     return sorted(found)[:limit]
-
-
-def tags(
-    context: Context, *, prefix: str, limit: int = 10, session: Session | None = None
-) -> Sequence[str]:
-    """Return up to ``limit`` tags that begin with ``prefix``, the most frequent first.
-
-    They are the tags of the 1,000 schedules that were created last.
-    """
-    _check(prefix, limit)
-    lists = context.read_many(session, lambda session: store.tag_lists(session, limit=MAX_TAGGED))
-    counts = Counter(tag for tag in _texts(lists) if tag.startswith(prefix))
-    return sorted(counts, key=lambda tag: (-counts[tag], tag))[:limit]
 
 
 def _check(prefix: str, limit: int) -> None:

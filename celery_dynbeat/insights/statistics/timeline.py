@@ -3,10 +3,8 @@
     up to MAX_SCHEDULES and MAX_MARKS   a row for each owner, task or tag
     more in the window                  bins of time; schedules_of_bin() names the schedules of one
 
-If no owner or a group is given, a past run belongs to the window in which it was recorded. If an
-owner is given, it belongs to the window of its fire time. This differs for late runs, reruns and
-backfills. No index has the runs of a group by time. The bounds then apply to the runs of all
-owners, and those of the group are counted.
+If no owner is given, a past run belongs to the window in which it was recorded. If an owner is
+given, it belongs to the window of its fire time. This differs for late runs, reruns and backfills.
 """
 
 from collections.abc import Sequence
@@ -17,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.lists import queries
+from celery_dynbeat.api.lists.planned_ticks import PlannedTicks, count_planned, planned_ticks
 from celery_dynbeat.api.results import Info
 from celery_dynbeat.insights.statistics.histogram import (
     Bin,
@@ -24,25 +23,19 @@ from celery_dynbeat.insights.statistics.histogram import (
     bins_of,
     count_instants,
     count_past,
-    count_planned,
+    sums_of_minutes,
 )
-from celery_dynbeat.insights.statistics.planned_estimate import (
-    PlannedEstimate,
-    estimate_planned,
-)
-from celery_dynbeat.insights.statistics.planned_ticks import PlannedTicks, planned_ticks
 from celery_dynbeat.insights.statistics.timeline_rows import GroupBy, TimelineRow, rows_of
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store.schedules import planned_runs, window_runs
-from celery_dynbeat.store.schedules.planned_runs import PlannedCounts  # noqa: TC001 - as its neighbours
 from celery_dynbeat.store.schedules.schedule_filters import ScheduleFilter
 from celery_dynbeat.store.schedules.window_runs import RunWindow
 from celery_dynbeat.store.span_reads import Span
 
 #: Schedules that the rows show.
 MAX_SCHEDULES = 200
-#: The maximum number of schedules whose fire times after the next one are in a histogram.
-MAX_FOLLOWED = 500
+#: The maximum number of schedules whose upcoming runs are listed.
+MAX_LISTED = 500
 #: Past runs and upcoming runs that the rows show. More of them overlap on any screen, and each
 #: takes a tenth of a millisecond to draw.
 MAX_MARKS = 1_000
@@ -58,10 +51,8 @@ class Timeline(Info):
     - ``rows`` are sorted by label. A schedule with several tags is in several rows. They are empty
       if ``is_histogram``.
     - ``bins`` are the bins of a histogram, oldest first. The first begins at or before ``since``.
-    - ``is_cut`` is true if the rows do not contain the oldest past runs or the last future runs. -
-      ``planned_estimate`` describes how the upcoming runs are estimated, or is None if they are
-      counted.
-    - ``planned_is_first_only``: of each schedule only the next run is counted in the bins.
+    - ``is_cut`` is true if the rows do not contain the oldest past runs or the last future runs.
+    - ``planned_is_at_least``: there can be more upcoming runs than the bins have.
     """
 
     since: datetime
@@ -72,8 +63,7 @@ class Timeline(Info):
     rows: Sequence[TimelineRow] = ()
     bins: Sequence[Bin] = ()
     is_cut: bool = False
-    planned_estimate: PlannedEstimate | None = None
-    planned_is_first_only: bool = False
+    planned_is_at_least: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +166,11 @@ def future_runs(
 ) -> PlannedTicks | None:
     """Return the upcoming runs in [since, until).
 
-    None means that more than MAX_FOLLOWED schedules run before ``until``.
+    None means that more than MAX_LISTED schedules run before ``until``.
     """
     if until <= now:
         return PlannedTicks([], is_cut=False)
-    planned = planned_runs.next_runs(session, matching=matching, until=until, limit=MAX_FOLLOWED)
+    planned = planned_runs.next_runs(session, matching=matching, until=until, limit=MAX_LISTED)
     if planned.is_more:
         return None
     return planned_ticks(
@@ -198,15 +188,20 @@ def _histogram(
     ticks: PlannedTicks | None,
 ) -> Timeline:
     past = count_past(session, window.matching, bins, now=window.now)
-    counted = None if ticks is None or ticks.is_cut else ticks.ticks
-    estimated = None
-    planned: Sequence[PlannedCounts]
-    if counted is not None:
-        planned = count_instants([at for at, _ in counted], bins)
-    elif estimated := estimate_planned(context, session, window.matching, bins, now=window.now):
-        planned = estimated.counts
+    is_at_least = False
+    if ticks is None or ticks.is_cut:
+        found = count_planned(
+            context,
+            session,
+            window.matching,
+            now=window.now,
+            since=bins[0].start,
+            until=bins[-1].end,
+        )
+        minutes = [(each.minute, runs) for each, runs in found.runs.items()]
+        planned, is_at_least = sums_of_minutes(minutes, bins), found.is_at_least
     else:
-        planned = count_planned(session, window.matching, bins, now=window.now)
+        planned = count_instants([at for at, _ in ticks.ticks], bins)
     return Timeline(
         since=window.since,
         until=window.until,
@@ -214,6 +209,5 @@ def _histogram(
         group_by=group_by,
         is_histogram=True,
         bins=bins_from(bins, past, planned),
-        planned_estimate=None if estimated is None else estimated.estimate,
-        planned_is_first_only=counted is None and estimated is None,
+        planned_is_at_least=is_at_least,
     )

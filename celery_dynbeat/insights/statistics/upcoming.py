@@ -24,7 +24,7 @@ class NextFire(Info):
       viewer. ``to_dict`` keeps their offsets.
     - ``is_skipped`` means that ``skip`` or ``calendar`` took it out. ``skip_reason`` says who did
       it and why.
-    - ``clock_note`` says how a clock change affects it. ``quiet_note`` says how quiet hours affect
+    - ``clock_note`` says how a clock change affects it. ``wait_note`` says how quiet hours affect
       it.
     """
 
@@ -35,7 +35,7 @@ class NextFire(Info):
     skip_reason: str | None
     calendar: str | None
     clock_note: str | None
-    quiet_note: str | None
+    wait_note: str | None
 
     def to_dict(self) -> dict[str, Any]:
         """Return a dict that ``json.dumps`` accepts."""
@@ -93,7 +93,7 @@ def next_of_row(
             skip_reason=each.reason,
             calendar=each.calendar,
             clock_note=note,
-            quiet_note=each.quiet_note,
+            wait_note=each.wait_note,
         )
         found.append(fire)
         previous = each.at

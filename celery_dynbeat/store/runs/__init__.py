@@ -4,7 +4,7 @@ Every transition of a run is a conditional UPDATE whose row count is checked. Th
 listed in ``common.states``. The transitions that a worker makes are in ``store.runs.attempts``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple
@@ -13,27 +13,33 @@ from sqlalchemy import (
     ColumnElement,
     Row,
     Select,
-    TableClause,
+    String,
     Update,
     and_,
     bindparam,
     case,
-    column,
-    exists,
+    cast,
     func,
     literal_column,
-    or_,
     select,
-    table,
     update,
 )
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import db
-from celery_dynbeat.common.states import CONFIRM, EXPIRE, GIVE_UP, REVOKE, SEND_RETRY, Status
+from celery_dynbeat.common.states import (
+    CONFIRM,
+    EXPIRE,
+    GIVE_UP,
+    KEPT_ORIGINS,
+    REVOKE,
+    SEND_RETRY,
+    Status,
+    Wait,
+)
+from celery_dynbeat.common.text import cut
 from celery_dynbeat.db import statements
 from celery_dynbeat.db.dialects import Capabilities, capabilities_of
-from celery_dynbeat.db.models import REQUESTED_ORIGINS, RUNS, Run, Schedule
+from celery_dynbeat.db.models import HOLDS, RUNS, Run, Schedule
 from celery_dynbeat.db.statements import RowLockedError, force_index, in_index_order, read
 from celery_dynbeat.db.types import UtcDateTime
 
@@ -45,6 +51,17 @@ UNFINISHED_ORDER = (Run.finished_at, Run.schedule_id)
 #: The same index in reverse order, with the newest runs first.
 NEWEST_UNFINISHED = (Run.finished_at.desc(), Run.schedule_id.desc(), Run.id.desc())
 UNFINISHED_INDEX = "ix_dynbeat_run_newest_unfinished"
+#: A run that waits for a place (``store.places``).
+WAITS = and_(
+    Run.running_key.is_not(None),
+    Run.finished_at.is_(None),
+    Run.status == Status.PENDING,
+    Run.overdue_at.is_(None),
+    Run.waited_for.in_((Wait.PLACE, Wait.PREVIOUS)),
+)
+#: A run without an attempt that counts. An attempt does not count if its task postponed the run.
+UNSTARTED_RUN = and_(Run.started_at.is_(None), Run.earlier_errors.is_(None))
+PLACE_INDEX = "ix_dynbeat_run_place"
 FIRE_TIME_INDEX = "uq_dynbeat_run_schedule_id_scheduled_for"
 
 
@@ -66,28 +83,20 @@ def has_run(session: Session, *, schedule_id: int, scheduled_for: datetime) -> b
     return session.scalar(run.limit(1)) is not None
 
 
+@in_index_order
+def first_since(session: Session, *, schedule_id: int, since: datetime) -> Run | None:
+    """Return the run or skip of the schedule with the first fire time from ``since`` on."""
+    found = select(Run).where(Run.schedule_id == schedule_id, Run.scheduled_for >= since)
+    return session.scalar(
+        force_index(found, Run, FIRE_TIME_INDEX).order_by(Run.scheduled_for).limit(1)
+    )
+
+
+@in_index_order
 def has_waiting(session: Session) -> bool:
-    """Return whether a run waits for a slot of its owner (``store.slots``)."""
-    slots = _table("slot", "owner", "admitted_at")
-    waiting = select(slots.c.owner).where(slots.c.admitted_at.is_(None))
-    # In the order of the index, so that PostgreSQL does not scan the table instead.
-    first = force_index(waiting.order_by(slots.c.owner).limit(1), slots, "ix_dynbeat_slot_waiting")
-    return session.scalar(first) is not None
-
-
-def has_slots(session: Session) -> bool:
-    """Return whether the tables of slots have rows, which beat prunes."""
-    rows: list[Any] = [select(literal_column("1")).select_from(_table(each)) for each in _PRUNED]
-    return bool(session.scalar(select(or_(*map(exists, rows)))))
-
-
-_PRUNED = ("slot", "slot_scope")
-
-
-def _table(name: str, *columns: str) -> TableClause:
-    # Without the models of slots, because few beats need them.
-    names = db.table_names()
-    return table(names.of(name), *map(column, columns), schema=names.schema)
+    """Return whether a run waits for a place."""
+    first = force_index(select(Run.id), Run, PLACE_INDEX).where(WAITS)
+    return session.scalar(first.order_by(Run.running_key).limit(1)) is not None
 
 
 def _present(session: Session, ids: set[str]) -> set[str]:
@@ -156,7 +165,7 @@ def mark_unpublishable(session: Session, *, run_id: str, now: datetime, error: s
     return update_free(session, *unstarted, values={**failed, "retry_at": now})
 
 
-def earliest_overdue_at(*, since: Any = None, until: Any) -> Any:
+def earliest_overdue_at(*, since: Any = None, until: Any, except_ids: Collection[str] = ()) -> Any:
     """Return a subquery for the earliest ``overdue_at`` up to ``until``.
 
     It starts at ``since`` if that is given. Rows after ``until`` are sent runs that have not
@@ -167,6 +176,8 @@ def earliest_overdue_at(*, since: Any = None, until: Any) -> Any:
     earliest = select(overdue_at).where(overdue_at.is_not(None), overdue_at <= until)
     if since is not None:
         earliest = earliest.where(overdue_at >= since)
+    if except_ids:
+        earliest = earliest.where(RUNS.c.id.not_in(except_ids))
     return earliest.order_by(overdue_at).limit(1).scalar_subquery()
 
 
@@ -185,8 +196,12 @@ class OverdueRun(NamedTuple):
     origin: str
     status: str
     sent_at: datetime | None
+    waited_for: str | None
+    ready_at: datetime | None
     attempt: int
     retries: int
+    is_unstarted: bool
+    running_key: str | None
     schedule_id: int
     version: int
     task: str
@@ -199,17 +214,26 @@ class OverdueRun(NamedTuple):
     retry: dict[str, Any] | None
     next_fire_at: datetime | None
     enabled: bool
+    is_quarantined: bool
+    ignores_quiet_hours: bool
+    quiet_hours: str | None
+    any_hold: bool
     pings: bool
 
 
 @in_index_order
 def lock_overdue(
-    session: Session, *, now: datetime, limit: int, since: datetime | None = None
+    session: Session,
+    *,
+    now: datetime,
+    limit: int,
+    since: datetime | None = None,
+    except_ids: Collection[str] = (),
 ) -> Sequence[OverdueRun]:
     """Return up to ``limit`` overdue runs, oldest first.
 
     The rows of runs are locked for this transaction. Rows that another beat has locked are skipped.
-    ``since`` is the earliest ``overdue_at`` to read; None means all.
+    ``since`` is the earliest ``overdue_at`` to read; None means all. ``except_ids`` are left out.
     """
     statement: Any = (
         select(
@@ -222,8 +246,12 @@ def lock_overdue(
             Run.origin,
             Run.status,
             Run.sent_at,
+            Run.waited_for,
+            Run.ready_at,
             Run.attempt,
             Run.retries,
+            UNSTARTED_RUN.label("is_unstarted"),
+            Run.running_key,
             Schedule.id.label("schedule_id"),
             Schedule.version,
             Schedule.task,
@@ -236,6 +264,10 @@ def lock_overdue(
             Schedule.retry,
             Schedule.next_fire_at,
             Schedule.enabled,
+            Schedule.error.is_not(None).label("is_quarantined"),
+            Run.ignores_quiet_hours,
+            Schedule.quiet_hours,
+            select(HOLDS.c.id).limit(1).scalar_subquery().is_not(None).label("any_hold"),
             Schedule.ping_url.is_not(None).label("pings"),
         )
         .join(Schedule, Schedule.id == Run.schedule_id)
@@ -246,24 +278,44 @@ def lock_overdue(
     )
     if since is not None:
         statement = statement.where(Run.overdue_at >= since)
+    if except_ids:
+        statement = statement.where(Run.id.not_in(except_ids))
     return read(session, statement, make=OverdueRun._make)
 
 
-def lease(session: Session, ids: Sequence[str], *, overdue_at: datetime) -> int:
+def lease(
+    session: Session, ids: Sequence[str], *, overdue_at: datetime, ready_at: datetime | None = None
+) -> int:
     """Set ``overdue_at``, so that no other beat publishes the runs earlier. Return the row count.
 
-    Runs that another transaction has locked do not change.
+    ``ready_at`` is stored if it is given. Runs that another transaction has locked do not change.
     """
     if not ids:
         return 0
     unstarted = (Run.id.in_(ids), Run.status.in_(CONFIRM.sources))
-    return update_free(session, *unstarted, values={"overdue_at": overdue_at})
+    values = {"overdue_at": overdue_at} | ({} if ready_at is None else {"ready_at": ready_at})
+    return update_free(session, *unstarted, values=values)
 
 
-def make_retries_pending(session: Session, ids: Sequence[str], *, leased_until: datetime) -> int:
+def postpone(session: Session, ids: Sequence[str], *, until: datetime, waited_for: Wait) -> None:
+    """Let locked runs that are pending or retrying wait; the sweep asks again at ``until``."""
+    unsent = (Run.id.in_(ids), Run.status.in_([Status.PENDING, Status.RETRYING]))
+    values = {"overdue_at": until, "waited_for": waited_for, "ready_at": None}
+    execute_dml(session, update(Run).where(*unsent).values(values))
+
+
+def make_retries_pending(
+    session: Session,
+    ids: Sequence[str],
+    *,
+    leased_until: datetime | None,
+    ready_at: datetime | None = None,
+    running_key: str | None = None,
+) -> int:
     """Move retrying runs whose retry beat sends to pending, and lease them; return their number.
 
-    They must be locked.
+    They must be locked. ``ready_at`` is stored if it is given. If ``leased_until`` is None, they
+    wait for a place of ``running_key``.
     """
     if not ids:
         return 0
@@ -279,16 +331,27 @@ def make_retries_pending(session: Session, ids: Sequence[str], *, leased_until: 
             retries=Run.retries + 1,
         )
     )
+    if leased_until is None:
+        statement = statement.values(waited_for=Wait.PLACE, ready_at=None, running_key=running_key)
+    elif ready_at is not None:
+        statement = statement.values(ready_at=ready_at)
     return execute_dml(session, statement)
 
 
+def wait_for_place(session: Session, ids: Sequence[str], *, running_key: str) -> None:
+    """Let locked pending runs that had no place wait for a place of ``running_key``."""
+    unsent = (Run.id.in_(ids), Run.status == Status.PENDING)
+    values = {"overdue_at": None, "waited_for": Wait.PLACE, "running_key": running_key}
+    execute_dml(session, update(Run).where(*unsent).values(values))
+
+
 def mark_expired(session: Session, ids: Sequence[str], *, now: datetime) -> int:
-    """Move runs without an attempt to expired, because no worker started them in time."""
+    """Move unstarted runs to expired, because no worker started them in time."""
     if not ids:
         return 0
     statement = (
         update(Run)
-        .where(Run.id.in_(ids), Run.status.in_(EXPIRE.sources), Run.attempt == 0)
+        .where(Run.id.in_(ids), Run.status.in_(EXPIRE.sources), UNSTARTED_RUN)
         .values(
             status=Status.EXPIRED,
             finished_at=now,
@@ -319,22 +382,29 @@ def revoke(session: Session, ids: Sequence[str], *, now: datetime, reason: str) 
 
 
 @in_index_order
-def revoke_orphans(
-    session: Session, *, now: datetime, limit: int, since: datetime | None = None
-) -> int:
-    """Revoke overdue runs whose schedule was deleted without the API, and return their number.
+def lock_orphans(
+    session: Session,
+    *,
+    now: datetime,
+    limit: int,
+    since: datetime | None = None,
+    except_ids: Collection[str] = (),
+) -> Sequence[Row[Any]]:
+    """Return id, owner and name of overdue runs whose schedule was deleted without the API.
 
-    Only the first ``limit`` overdue runs from ``since`` on are read. The same sweep publishes or
-    defers the others of them, so later sweeps reach all orphans.
+    They are locked for this transaction. Only the first ``limit`` overdue runs from ``since`` on
+    that no other transaction has locked are read. The same sweep publishes or defers the others of
+    them, so later sweeps reach all orphans. Runs in ``except_ids`` are left out.
     """
-    overdue = select(Run.id, Run.schedule_id).where(
+    overdue: Any = select(Run.id, Run.owner, Run.name, Run.schedule_id).where(
         Run.overdue_at.is_not(None), Run.overdue_at <= now
     )
     if since is not None:
         overdue = overdue.where(Run.overdue_at >= since)
-    rows = session.execute(overdue.order_by(Run.overdue_at).limit(limit))
-    orphans = [run_id for run_id, schedule_id in rows if schedule_id is None]
-    return revoke_free(session, orphans, now=now, reason="the schedule was deleted")
+    if except_ids:
+        overdue = overdue.where(Run.id.not_in(except_ids))
+    first = overdue.order_by(Run.overdue_at).limit(limit).with_for_update(skip_locked=True)
+    return [row for row in session.execute(first) if row.schedule_id is None]
 
 
 def is_unfinished_of(session: Session, schedule_ids: Sequence[int]) -> ColumnElement[bool]:
@@ -389,7 +459,7 @@ def revoke_unstarted(
     """Revoke the pending, sent and retrying runs of the schedules, and return their number.
 
     The schedules must be locked. Runs in ``except_ids`` stay unchanged. With ``keep_requested``,
-    manual runs and reruns stay unchanged.
+    the runs that a caller requested stay unchanged.
     """
     statement = (
         update(Run)
@@ -399,7 +469,7 @@ def revoke_unstarted(
         )
     )
     if keep_requested:
-        statement = statement.where(Run.origin.not_in(REQUESTED_ORIGINS))
+        statement = statement.where(Run.origin.not_in(KEPT_ORIGINS))
     if except_ids:
         statement = statement.where(Run.id.not_in(except_ids))
     return execute_dml(session, force_index(statement, Run.__table__, UNFINISHED_INDEX))
@@ -415,6 +485,13 @@ def revoke_owner(session: Session, *, owner: str, now: datetime, reason: str) ->
         revoke_unstarted(session, schedule_ids=part, now=now, reason=reason)
         for part in statements.in_parts(schedule_ids, MAX_IN_LIST)
     )
+
+
+def ready_since(session: Session, run_ids: Sequence[str]) -> Mapping[str, datetime]:
+    """Return since when runs could be sent, by id: since they were recorded, or had waited."""
+    found = select(Run.id, func.coalesce(Run.ready_at, Run.created_at)).where(Run.id.in_(run_ids))
+    rows: Sequence[Any] = session.execute(found).all()
+    return dict(rows)
 
 
 def get(session: Session, *, run_id: str) -> Run | None:
@@ -490,16 +567,13 @@ def execute_dml(session: Session, statement: Any, values: Mapping[str, Any] | No
 
 @in_index_order
 def lock(session: Session, *, run_id: str, owner: str | None) -> Run | None:
-    """Return a run of an owner or a group, locked for this transaction, or None.
+    """Return a run of an owner, locked for this transaction, or None.
 
     If ``owner`` is None, any owner matches.
     """
     statement = select(Run).where(Run.id == run_id)
     if owner is not None:
-        # A late import: a worker does not need it.
-        from celery_dynbeat.store.owners import is_of  # noqa: PLC0415
-
-        statement = statement.where(is_of(Run.owner, owner))
+        statement = statement.where(Run.owner == owner)
     latest = statement.with_for_update().execution_options(populate_existing=True)
     return session.scalars(latest).one_or_none()
 
@@ -519,3 +593,26 @@ def lock_many(
         .with_for_update()
     )
     return session.execute(force_index(statement, Run, "PRIMARY")).all()
+
+
+# The errors of earlier attempts are a bounded text in the run, with one line for each attempt. The
+# UPDATE that ends an attempt, and lets another one follow, appends the line.
+#: Characters of an error.
+_ERROR_LENGTH = 200
+#: The line of another attempt is not added to a text of this length.
+_MAX_LENGTH = 4_000
+_errors = RUNS.c.earlier_errors
+
+
+def error_line(error: str | None, *, at: datetime) -> str:
+    """Return the line of an attempt that ended, without the number of the attempt."""
+    first = (error or "").strip().partition("\n")[0]
+    return f", {at:%Y-%m-%dT%H:%M:%SZ}: {cut(first, _ERROR_LENGTH) or 'no error text'}\n"
+
+
+def with_error_line(line: Any) -> Any:
+    """Return the SQL expression of the errors with the line of the present attempt."""
+    attempt = cast(RUNS.c.attempt, String(16))
+    before = func.coalesce(_errors, literal_column("''"), type_=_errors.type)
+    added = before.concat(literal_column("'attempt '")).concat(attempt).concat(line)
+    return case((func.length(before) < literal_column(str(_MAX_LENGTH)), added), else_=_errors)

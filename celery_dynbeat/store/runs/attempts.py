@@ -8,6 +8,7 @@ function that returns bool returns whether the UPDATE changed the run:
     finish             the attempt ended; False: it is not the run's current attempt. A success of a
                        failing schedule gets a ``retry_at``, see ``store.failing``
     refuse             the message of an unstarted run is dropped
+    postpone           the task ended its attempt, and beat sends the run again later
     requeue            the broker was asked to deliver the message again
     undo_start         the process did not learn that its commit of ``start`` succeeded
 
@@ -31,6 +32,7 @@ from sqlalchemy import (
     bindparam,
     case,
     func,
+    literal,
     literal_column,
     null,
     or_,
@@ -43,6 +45,7 @@ from celery_dynbeat.common.states import (
     FINISH,
     FINISH_BEFORE_RERUN,
     OWNED,
+    POSTPONE,
     REDELIVER,
     REFUSE,
     REQUEUE,
@@ -51,12 +54,13 @@ from celery_dynbeat.common.states import (
     START_RETRY,
     UNDO_START,
     Status,
+    Wait,
 )
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import NODES, RUNS, SCHEDULES, NodeKind, Run
 from celery_dynbeat.db.statements import is_one_of
 from celery_dynbeat.db.types import UtcDateTime
-from celery_dynbeat.store.runs import execute_dml
+from celery_dynbeat.store.runs import error_line, execute_dml, with_error_line
 
 _run, _node, _schedule = RUNS.c, NODES.c, SCHEDULES.c
 #: A statement and its parameters.
@@ -224,7 +228,9 @@ def finishing(attempt_end: AttemptEnd) -> Parametrised:
     knows_process = attempt is None and attempt_end.pid is not None
     values |= {"by": attempt_end.worker} if attempt is None else {"begun": attempt}
     values |= {"executed_by": attempt_end.pid} if knows_process else {}
-    values |= {"again_at": attempt_end.retry_at} if status == Status.RETRYING else {}
+    if status == Status.RETRYING:
+        line = error_line(attempt_end.error, at=attempt_end.at)
+        values |= {"again_at": attempt_end.retry_at, "line": line}
     knows_retries = attempt_end.retries is not None
     values |= {"had_retries": attempt_end.retries} if knows_retries else {}
     has_note = attempt_end.note is not None
@@ -328,6 +334,7 @@ def _end(status: Status, *, sent_by_beat: bool) -> dict[str, Any]:
         "status": case((replaced, _literal(Status.REVOKED)), else_=end),
         "finished_at": case((replaced, at), else_=null()),
         "retry_at": retry_at,
+        "earlier_errors": with_error_line(bindparam("line", type_=_run.error.type)),
         # The sweep sends overdue runs.
         **({"overdue_at": retry_at} if sent_by_beat else {}),
     }
@@ -374,6 +381,36 @@ def requeue(session: Session, *, run_id: str, attempt: int, overdue_at: datetime
         .values(
             status=Status.SENT, overdue_at=case((was_redelivered, Run.started_at), else_=overdue_at)
         )
+    )
+    return execute_dml(session, statement) == 1
+
+
+def postpone(
+    session: Session, *, run_id: str, attempt: int, at: datetime, until: datetime, note: str | None
+) -> bool:
+    """Move a run to pending, because its task has ended the attempt until an instant.
+
+    Beat sends the run at ``until``. A run that a newer one replaces is revoked.
+    """
+    replaced = Run.cancelled_at.is_not(None)
+    values = {
+        "status": case((replaced, Status.REVOKED), else_=Status.PENDING),
+        "finished_at": case((replaced, literal(at, UtcDateTime())), else_=null()),
+        "overdue_at": case((replaced, null()), else_=literal(until, UtcDateTime())),
+        # Beat may have died before it confirmed the message. Before started_at, because MySQL sets
+        # the columns in this order.
+        "sent_at": func.coalesce(Run.sent_at, Run.started_at),
+        "started_at": case((replaced, Run.started_at), else_=null()),
+        "postponements": Run.postponements + 1,
+        "waited_for": Wait.POSTPONED,
+        "ready_at": None,
+        "error": case((replaced, Run.error), else_=null()),
+    }
+    values |= {} if note is None else {"note": note}
+    statement = (
+        update(Run)
+        .where(Run.id == run_id, Run.status.in_(POSTPONE.sources), Run.attempt == attempt)
+        .values(values)
     )
     return execute_dml(session, statement) == 1
 

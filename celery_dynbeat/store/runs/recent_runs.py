@@ -29,6 +29,7 @@ _COLUMNS: tuple[Any, ...] = (
     Run.fire_count,
     Run.attempt,
     Run.sent_at,
+    Run.ready_at,
     Run.started_at,
     Run.finished_at,
     func.substr(Run.error, 1, MAX_ERROR, type_=Run.error.type).label("error"),

@@ -3,7 +3,6 @@
     scan                       order (newest first)     index
     of a schedule              fire time                unique (schedule_id, scheduled_for)
     of an owner                fire time, id            (owner, scheduled_for)
-    of a group of owners       as of each owner         (owner, scheduled_for); group_pages.py
     of all owners              id                       primary key; an id begins with a time
     failed runs of all owners  id                       partial index, on PostgreSQL
     unfinished runs            schedule, id             (finished_at, schedule_id, id)
@@ -22,10 +21,9 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from celery_dynbeat.common.run_ids import first_run_id
 from celery_dynbeat.common.states import UNFINISHED, Status
-from celery_dynbeat.common.text import is_group
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Run
-from celery_dynbeat.store.owners import is_of
+from celery_dynbeat.store.owners import has_text
 from celery_dynbeat.store.runs import FIRE_TIME_INDEX, UNFINISHED_INDEX
 
 #: The statuses of the partial index of failed runs.
@@ -41,9 +39,6 @@ class RunOrder(StrEnum):
     FIRE_TIME = "fire_time"
     RUN_ID = "run_id"
     SCHEDULE = "schedule"
-    #: Within a part of a group, and at the start of one.
-    GROUP = "fire_time in a group"
-    PART = "fire_time in the next part of a group"
 
 
 #: The attributes of a run that are its key in an order.
@@ -60,8 +55,8 @@ class RunFilter:
     """The filter of a history; None and () mean any.
 
     ``since`` and ``until`` are compared with the fire time: since <= fire time < until. ``owner``
-    can be a group; None means the runs of all owners. ``schedule_id`` is the id of the schedule
-    that now has this ``owner`` and ``name``.
+    None means the runs of all owners. ``schedule_id`` is the id of the schedule that now has this
+    ``owner`` and ``name``. ``text`` is a part of the owner or of the name.
     """
 
     owner: str | None = None
@@ -70,6 +65,8 @@ class RunFilter:
     statuses: Sequence[str] = ()
     task: str | None = None
     origin: str | None = None
+    worker: str | None = None
+    text: str | None = None
     since: datetime | None = None
     until: datetime | None = None
 
@@ -77,11 +74,6 @@ class RunFilter:
     def is_unfinished(self) -> bool:
         """Whether only unfinished runs match."""
         return bool(self.statuses) and set(self.statuses) <= set(UNFINISHED)
-
-    @property
-    def group(self) -> str | None:
-        """The group of owners, or None for one owner or for all."""
-        return self.owner if self.owner is not None and is_group(self.owner) else None
 
     @property
     def order(self) -> RunOrder:
@@ -109,7 +101,7 @@ def history_scan(session: Session, matching: RunFilter) -> Scan:
     """Return how to read the history that ``matching`` names, in its order."""
     if matching.owner is None:
         return _scan_of_all(session, matching)
-    filters = [*_of_task(matching), *_with_status(matching)]
+    filters = [*_others(matching), *_with_status(matching)]
     served: list[ColumnElement[bool]] = [*_in_span(matching)]
     if matching.schedule_id is not None:
         # Conditions on owner and name are left out, because the planner would use their index. This
@@ -123,14 +115,6 @@ def history_scan(session: Session, matching: RunFilter) -> Scan:
     return Scan(OWNER_INDEX, RunOrder.FIRE_TIME, columns, served, filters)
 
 
-def group_scan(matching: RunFilter, group: str) -> Scan:
-    """Return how to read the runs of a group, the newest of the last owner first."""
-    columns = (Run.owner, Run.scheduled_for)
-    filters = [*_in_span(matching), *_of_name(matching), *_of_task(matching)]
-    filters += _with_status(matching)
-    return Scan(OWNER_INDEX, RunOrder.FIRE_TIME, columns, [is_of(Run.owner, group)], filters)
-
-
 def _scan_of_all(session: Session, matching: RunFilter) -> Scan:
     served, filters = list(_in_id_span(matching)), [*_in_span(matching), *_of_name(matching)]
     has_index = matching.statuses and set(matching.statuses) <= set(UNSUCCESSFUL)
@@ -138,7 +122,7 @@ def _scan_of_all(session: Session, matching: RunFilter) -> Scan:
         served += _with_status(matching)
     else:
         filters += _with_status(matching)
-    return Scan("PRIMARY", RunOrder.RUN_ID, (Run.id,), served, [*filters, *_of_task(matching)])
+    return Scan("PRIMARY", RunOrder.RUN_ID, (Run.id,), served, [*filters, *_others(matching)])
 
 
 def unfinished_scan(matching: RunFilter, *, has_schedule: bool = True) -> Scan:
@@ -152,9 +136,9 @@ def unfinished_scan(matching: RunFilter, *, has_schedule: bool = True) -> Scan:
     if matching.schedule_id is not None:
         of_schedule = Run.schedule_id == matching.schedule_id
     is_fixed = matching.schedule_id is not None or not has_schedule
-    filters = [*_in_span(matching), *_of_name(matching), *_of_task(matching)]
+    filters = [*_in_span(matching), *_of_name(matching), *_others(matching)]
     if matching.owner is not None:
-        filters.append(is_of(Run.owner, matching.owner))
+        filters.append(Run.owner == matching.owner)
     return Scan(
         UNFINISHED_INDEX,
         RunOrder.SCHEDULE,
@@ -170,10 +154,12 @@ def _of_name(matching: RunFilter) -> Sequence[ColumnElement[bool]]:
     return [] if is_known else [Run.name == matching.name]
 
 
-def _of_task(matching: RunFilter) -> Sequence[ColumnElement[bool]]:
+def _others(matching: RunFilter) -> Sequence[ColumnElement[bool]]:
     return [
         *([] if matching.task is None else [Run.task == matching.task]),
         *([] if matching.origin is None else [Run.origin == matching.origin]),
+        *([] if matching.worker is None else [Run.worker == matching.worker]),
+        *([] if matching.text is None else [has_text(Run.owner, Run.name, text=matching.text)]),
     ]
 
 

@@ -7,9 +7,6 @@ scan.
 Unfinished runs are rare, and an index selects them, but not in the order of a history. Up to
 MAX_SCANNED of them are read and sorted here. If there are more, a page of all owners has the order
 of that index, by schedule; a page of one owner reads the history of the owner.
-
-The runs of a group are read owner by owner (``store.group_pages``). MAX_SCANNED counts for all
-owners of a part together.
 """
 
 from collections.abc import Sequence
@@ -19,28 +16,20 @@ from typing import Any, TypeAlias
 from sqlalchemy import ColumnElement, and_, case, func, literal, or_, select
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.common.text import end_of_group
 from celery_dynbeat.db.dialects import capabilities_of
-from celery_dynbeat.db.models import RUNS, Run
+from celery_dynbeat.db.models import Run
 from celery_dynbeat.db.statements import force_index, in_index_order
-from celery_dynbeat.store import group_pages
-from celery_dynbeat.store.group_pages import OwnerRows, Place
-from celery_dynbeat.store.owners import with_rows
 from celery_dynbeat.store.runs.run_filters import (
     KEYS,
-    OWNER_INDEX,
     RunFilter,
     RunOrder,
     Scan,
-    group_scan,
     history_scan,
     unfinished_scan,
 )
 
 #: Rows that a page or a count reads at most of a history with a filter that no index serves.
 MAX_SCANNED = 10_000
-#: Owners of a group whose runs a statistic or a count with a span reads. There can be more owners.
-MAX_GROUP_OWNERS = 200
 #: The columns in the keys of all orders.
 _KEY_COLUMNS = (Run.id, Run.scheduled_for, Run.schedule_id)
 #: This is greater than the id of any run.
@@ -71,8 +60,6 @@ _BEFORE_ORPHANS = Position(RunOrder.SCHEDULE, (0, _LAST_ID))
 @in_index_order
 def page(session: Session, *, matching: RunFilter, after: Position | None, limit: int) -> RunRows:
     """Return up to ``limit`` matching runs after the position ``after``, newest first."""
-    if matching.group is not None:
-        return _page_of_group(session, matching, matching.group, after=after, limit=limit)
     is_by_schedule = after is not None and after.order == RunOrder.SCHEDULE
     if matching.is_unfinished and not is_by_schedule:
         if _has_few_unfinished(session, matching):
@@ -84,51 +71,6 @@ def page(session: Session, *, matching: RunFilter, after: Position | None, limit
     return RunRows(_load(session, [row.id for row in found.rows]), found.last)
 
 
-def _page_of_group(
-    session: Session, matching: RunFilter, group: str, *, after: Position | None, limit: int
-) -> RunRows:
-    was_sorted = after is not None and after.order == RunOrder.FIRE_TIME
-    can_be_sorted = matching.is_unfinished and (after is None or was_sorted)
-    if can_be_sorted and _has_few_unfinished(session, matching):
-        return _sorted_page(session, matching, after=after, limit=limit)
-    place = None if after is None or was_sorted else Place.of(after.key)
-    if after is not None and was_sorted:
-        # Since the page before, too many runs became unfinished to sort them all. All owners are
-        # one part: a later part would repeat the runs of the sorted pages.
-        place = Place("", end_of_group(group), after.key)
-
-    def read(owner: str, key: Key | None, number: int) -> OwnerRows:
-        found = _scanned_page(
-            session,
-            history_scan(session, replace(matching, owner=owner)),
-            after=None if key is None else Position(RunOrder.FIRE_TIME, key),
-            limit=limit,
-            columns=_KEY_COLUMNS,
-            most=max(MAX_SCANNED // number, 1),
-        )
-        return OwnerRows(found.rows, None if found.last is None else found.last.key)
-
-    found = group_pages.page(
-        owners=lambda above, number: _owners_of(session, group, after=above, limit=number),
-        read=read,
-        key_of=lambda row: _key_of(row, RunOrder.FIRE_TIME),
-        descending=True,
-        place=place,
-        limit=limit,
-    )
-    rows, last = _load(session, [row.id for row in found.rows]), found.last
-    if last is None:
-        return RunRows(rows, None)
-    order = RunOrder.PART if last.key is None else RunOrder.GROUP
-    return RunRows(rows, Position(order, last.parts))
-
-
-def _owners_of(session: Session, group: str, *, after: str, limit: int) -> Sequence[str]:
-    """Return up to ``limit`` owners of a group above ``after`` that have runs, by name."""
-    owner = RUNS.c.owner
-    return with_rows(session, owner, OWNER_INDEX, within=group, after=after, limit=limit)
-
-
 #: Characters of an error that ``newest`` reads.
 MAX_ERROR = 200
 
@@ -137,44 +79,15 @@ MAX_ERROR = 200
 def newest(session: Session, *, matching: RunFilter) -> RunRows:
     """Return what statistics need of the matching runs, the newest first.
 
-    At most MAX_SCANNED runs are read. Of a group, each owner has the same share of them, and the
-    runs of at most MAX_GROUP_OWNERS owners are read. Each row has ``id``, ``schedule_id``,
-    ``owner``, ``name``, ``task``, ``status``, ``attempt``, ``origin``, ``scheduled_for``,
-    ``sent_at`` and the start of ``error``.
+    At most MAX_SCANNED runs are read. Each row has ``id``, ``schedule_id``, ``owner``, ``name``,
+    ``task``, ``status``, ``attempt``, ``origin``, ``rerun_of``, ``scheduled_for``, ``sent_at``,
+    ``ready_at`` and the start of ``error``.
     """
     error = func.substr(Run.error, 1, MAX_ERROR, type_=Run.error.type).label("error")
     of_schedule = (Run.owner, Run.name, Run.task, Run.status, Run.attempt, Run.origin)
-    columns = (*_KEY_COLUMNS, *of_schedule, Run.sent_at, error)
-    if matching.group is not None:
-        return _newest_of_group(session, matching, matching.group, columns)
+    columns = (*_KEY_COLUMNS, *of_schedule, Run.rerun_of, Run.sent_at, Run.ready_at, error)
     scan = history_scan(session, matching)
     return _scanned_page(session, scan, after=None, limit=MAX_SCANNED, columns=columns)
-
-
-def _newest_of_group(
-    session: Session, matching: RunFilter, group: str, columns: Sequence[Any]
-) -> RunRows:
-    names = _owners_of(session, group, after="", limit=MAX_GROUP_OWNERS + 1)
-    owners = names[:MAX_GROUP_OWNERS]
-    share = MAX_SCANNED // max(len(owners), 1)
-    parts = [
-        _scanned_page(
-            session,
-            history_scan(session, replace(matching, owner=owner)),
-            after=None,
-            limit=share,
-            columns=columns,
-            most=share,
-        )
-        for owner in owners
-    ]
-    rows = sorted(
-        (row for part in parts for row in part.rows),
-        key=lambda row: _key_of(row, RunOrder.FIRE_TIME),
-        reverse=True,
-    )
-    is_all = len(names) == len(owners) and all(part.last is None for part in parts)
-    return RunRows(rows, None if is_all else Position(RunOrder.PART, ("",)))
 
 
 @in_index_order
@@ -250,16 +163,15 @@ def _scanned_page(
     after: Position | None,
     limit: int,
     columns: Sequence[Any] | None = None,
-    most: int | None = None,
 ) -> RunRows:
     """Return a page in the order of the index. ``columns=None`` means whole runs.
 
-    It reads ``most`` runs, by default MAX_SCANNED, if the index does not serve all conditions.
+    It reads MAX_SCANNED runs at most, if the index does not serve all conditions.
     """
     served, filters = list(scan.served), list(scan.filters)
     if after is not None:
         served.append(_before(scan, after.key))
-    end = _end_of_scan(session, scan, served, most or MAX_SCANNED) if filters else None
+    end = _end_of_scan(session, scan, served) if filters else None
     if end is not None:
         filters.append(_from(scan, end))
     selected = select(Run) if columns is None else select(*columns)
@@ -271,12 +183,10 @@ def _scanned_page(
     return RunRows(rows, None if end is None else Position(scan.order, end))
 
 
-def _end_of_scan(
-    session: Session, scan: Scan, served: Sequence[ColumnElement[bool]], most: int
-) -> Key | None:
+def _end_of_scan(session: Session, scan: Scan, served: Sequence[ColumnElement[bool]]) -> Key | None:
     """Return the key of the last row that a page reads, or None if the history ends before it."""
     statement = _in_order(session, select(*_KEY_COLUMNS), scan).where(*served)
-    row = session.execute(statement.offset(most - 1).limit(1)).one_or_none()
+    row = session.execute(statement.offset(MAX_SCANNED - 1).limit(1)).one_or_none()
     return None if row is None else _key_of(row, scan.order)
 
 
@@ -323,8 +233,6 @@ def count(session: Session, *, matching: RunFilter) -> tuple[int, bool]:
 
     At most MAX_SCANNED + 1 runs of the history are read.
     """
-    if matching.group is not None:
-        return _count_of_group(session, matching, matching.group)
     of_all = matching.owner is None or matching.schedule_id is not None
     if matching.is_unfinished and (of_all or _has_few_unfinished(session, matching)):
         counts = [_count(session, scan) for scan in _unfinished_scans(matching)]
@@ -334,36 +242,10 @@ def count(session: Session, *, matching: RunFilter) -> tuple[int, bool]:
     return min(total, MAX_SCANNED), is_more or total > MAX_SCANNED
 
 
-def _count_of_group(session: Session, matching: RunFilter, group: str) -> tuple[int, bool]:
-    if matching.is_unfinished and _has_few_unfinished(session, matching):
-        return sum(_count(session, scan)[0] for scan in _unfinished_scans(matching)), False
-    if matching.since is None and matching.until is None:
-        found, is_more = _count(session, group_scan(matching, group))
-        return min(found, MAX_SCANNED), is_more
-    # The span is a range in the index of each owner, but not in an index of the group.
-    names = _owners_of(session, group, after="", limit=MAX_GROUP_OWNERS + 1)
-    total, is_more, left = 0, len(names) > MAX_GROUP_OWNERS, MAX_SCANNED
-    for owner in names[:MAX_GROUP_OWNERS]:
-        scan = history_scan(session, replace(matching, owner=owner))
-        found, has_more, read = _count_up_to(session, scan, left)
-        total, left, is_more = total + found, max(left - read, 0), is_more or has_more
-        if has_more:
-            break
-    return min(total, MAX_SCANNED), is_more
-
-
 def _count(session: Session, scan: Scan) -> tuple[int, bool]:
-    found, is_more, _ = _count_up_to(session, scan, MAX_SCANNED)
-    return found, is_more
-
-
-def _count_up_to(session: Session, scan: Scan, most: int) -> tuple[int, bool, int]:
-    """Return the number of matching runs, whether there can be more, and the number that it read.
-
-    It reads ``most`` runs and one more.
-    """
+    """Return the number of matching runs, and whether there can be more."""
     is_match = case((and_(*scan.filters), 1), else_=0) if scan.filters else literal(1)
     read = _in_order(session, select(is_match.label("is_match")), scan).select_from(Run)
-    few = read.where(*scan.served).limit(most + 1).subquery()
+    few = read.where(*scan.served).limit(MAX_SCANNED + 1).subquery()
     number, found = session.execute(select(func.count(), func.sum(few.c.is_match))).one()
-    return int(found or 0), number > most, int(number)
+    return int(found or 0), number > MAX_SCANNED

@@ -19,7 +19,10 @@ from celery_dynbeat.store.runs.run_filters import UNSUCCESSFUL
 from celery_dynbeat.store.span_reads import Span, read_spans, within_span
 
 #: The columns of a sampled run.
-_SAMPLED: tuple[Any, ...] = (Run.id, Run.status, Run.origin, Run.scheduled_for, Run.sent_at)
+_SAMPLED: tuple[Any, ...] = (
+    *(Run.id, Run.status, Run.origin, Run.scheduled_for),
+    *(Run.sent_at, Run.ready_at),
+)
 
 
 def spans_of(start: datetime, *, length: timedelta, count: int) -> Sequence[Span]:
@@ -32,7 +35,8 @@ def spans_of(start: datetime, *, length: timedelta, count: int) -> Sequence[Span
 def sample(session: Session, *, spans: Sequence[Span], limit: int) -> Sequence[Row[Any]]:
     """Return the newest ``limit`` runs of each span of ids, in any order.
 
-    The columns are id, status, origin, scheduled_for and sent_at, and the ``number`` of the span.
+    The columns are id, status, origin, scheduled_for, sent_at and ready_at, and the ``number`` of
+    the span.
     """
     return read_spans(session, _sample, spans, key=Run.id, values={"row_limit": limit})
 
@@ -91,14 +95,6 @@ def failed(session: Session, *, since: datetime, limit: int) -> tuple[Sequence[s
     if end is not None:
         of_span.append(Run.id >= end)
     return session.scalars(_in_order(Run.id).where(*of_span, is_failed)).all(), end is None
-
-
-@in_index_order
-def start_times(session: Session, *, since: datetime, limit: int) -> Sequence[datetime]:
-    """Return when the first ``limit`` runs that were created since an instant started."""
-    statement: Select[Any] = force_index(select(Run.started_at), Run, "PRIMARY")
-    oldest = statement.where(Run.id >= first_run_id(since)).order_by(Run.id).limit(limit)
-    return [started_at for started_at in session.scalars(oldest) if started_at is not None]
 
 
 def _in_order(*columns: Any) -> Select[Any]:

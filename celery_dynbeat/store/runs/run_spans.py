@@ -1,4 +1,4 @@
-"""Counts and samples of the runs of one schedule, for many spans of fire times in one statement."""
+"""The runs of one schedule, and their counts for many spans of fire times in one statement."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,8 +14,7 @@ from celery_dynbeat.store.runs import FIRE_TIME_INDEX
 from celery_dynbeat.store.runs.run_filters import UNSUCCESSFUL
 from celery_dynbeat.store.span_reads import Span, read_spans, within_span
 
-#: Rows of the history in which the failed runs are searched.
-MAX_SCANNED = 10_000
+_TIMES = (Run.sent_at, Run.ready_at, Run.started_at, Run.finished_at)
 
 
 class RunCounts(NamedTuple):
@@ -63,53 +62,14 @@ def _newest(start: Any, end: Any, *columns: Any) -> Select[Any]:
 
 
 @in_index_order
-def sample_of_schedule(
-    session: Session, *, schedule_id: int, spans: Sequence[Span], limit: int
-) -> Sequence[Row[Any]]:
-    """Return the newest ``limit`` runs of each span, with the number of the span, in any order."""
-    values = {"schedule_id": schedule_id, "row_limit": limit}
-    return read_spans(session, _sample, spans, key=Run.scheduled_for, values=values)
-
-
-def _sample(number: Any, start: Any, end: Any) -> Select[Any]:
-    columns = (Run.status, Run.attempt, Run.origin, Run.scheduled_for, Run.sent_at)
-    times = (Run.started_at, Run.finished_at)
-    return _newest(start, end, number.label("number"), *columns, *times)
-
-
-@in_index_order
 def newest_of_schedule(
     session: Session, *, schedule_id: int, since: datetime, until: datetime, limit: int
 ) -> Sequence[Row[Any]]:
     """Return the newest ``limit`` runs with since <= fire time < until.
 
-    The columns are scheduled_for, status and attempt.
+    The columns are id, status, attempt, origin, scheduled_for, sent_at, ready_at, started_at and
+    finished_at.
     """
-    statement = _newest(since, until, Run.scheduled_for, Run.status, Run.attempt)
+    columns = (Run.id, Run.status, Run.attempt, Run.origin, Run.scheduled_for)
+    statement = _newest(since, until, *columns, *_TIMES)
     return session.execute(statement, {"schedule_id": schedule_id, "row_limit": limit}).all()
-
-
-class FailedRuns(NamedTuple):
-    """Failed and lost runs, newest first, and the fire time from which on they were searched."""
-
-    rows: Sequence[Row[Any]]
-    since: datetime
-
-
-@in_index_order
-def failed_of_schedule(
-    session: Session, *, schedule_id: int, since: datetime, until: datetime, limit: int
-) -> FailedRuns:
-    """Return up to ``limit`` failed and lost runs of the schedule with since <= fire time < until.
-
-    They are searched in the newest MAX_SCANNED runs of the span.
-    """
-    values: dict[str, Any] = {"schedule_id": schedule_id, "row_limit": 1}
-    last = _newest(since, until, Run.scheduled_for).offset(MAX_SCANNED - 1)
-    since = session.scalar(last, values) or since
-    columns = (Run.id, Run.status, Run.scheduled_for, Run.started_at, Run.finished_at)
-    failed = _newest(since, until, *columns).where(Run.status.in_(UNSUCCESSFUL))
-    rows = session.execute(failed, {**values, "row_limit": limit + 1}).all()
-    if len(rows) > limit:
-        since = rows[limit - 1].scheduled_for
-    return FailedRuns(rows[:limit], since)

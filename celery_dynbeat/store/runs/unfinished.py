@@ -4,11 +4,12 @@ A run is stuck if its worker is dead, or if the broker lost its retry. ``latest_
 consecutive failures, past the unfinished runs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Select, and_, func, literal, or_, select, update
+from sqlalchemy import Select, and_, case, func, literal, or_, select, update
 from sqlalchemy.orm import Session
 from sqlalchemy.orm import join as orm_join
 
@@ -23,12 +24,14 @@ from celery_dynbeat.store.runs import (
     NEWEST_UNFINISHED,
     UNFINISHED_INDEX,
     UNFINISHED_ORDER,
+    error_line,
     execute_dml,
     is_unfinished_of,
     lock_free,
     newest_unfinished,
     revoke_unstarted,
     update_free,
+    with_error_line,
 )
 
 #: The error of a run that a newer run replaced.
@@ -55,8 +58,26 @@ MAX_RELEASED = 10
 def unfinished_runs(session: Session, schedule_ids: Sequence[int]) -> Sequence[Row]:
     """Return the unfinished runs of the schedules, in any order and without locks.
 
-    A schedule with more than MAX_UNFINISHED contributes at least the newest MAX_UNFINISHED.
+    A schedule with more than MAX_UNFINISHED contributes MAX_UNFINISHED: first the runs that a
+    worker executes, then the runs of its fire times, then the newest ones. Many manual runs
+    therefore hide neither the run for which a buffered run waits, nor the buffered run.
     """
+    found = _newest_runs(session, schedule_ids)
+    count_of = Counter(run.schedule_id for run in found)
+    crowded = [key for key, count in count_of.items() if count >= MAX_UNFINISHED]
+    if not crowded:
+        return found
+    runs = [run for run in found if run.schedule_id not in crowded]
+    for schedule_id in crowded:
+        unended = (Run.finished_at.is_(None), Run.schedule_id == schedule_id)
+        statement = force_index(select(*_OVERLAP_COLUMNS), Run, UNFINISHED_INDEX).where(*unended)
+        first = case((Run.status == Status.RUNNING, 0), (Run.origin == Origin.SCHEDULE, 1), else_=2)
+        runs += read(session, statement.order_by(first, Run.id.desc()).limit(MAX_UNFINISHED))
+    return runs
+
+
+def _newest_runs(session: Session, schedule_ids: Sequence[int]) -> Sequence[Row]:
+    """Return the unfinished runs of the schedules, at least the newest MAX_UNFINISHED of each."""
     parts = list(statements.in_parts(schedule_ids, MAX_IN_LIST))
     if capabilities_of(session.get_bind(Run).dialect).has_lateral:
         each = (newest_unfinished(_OVERLAP_COLUMNS, part, limit=MAX_UNFINISHED) for part in parts)
@@ -125,7 +146,8 @@ def cancel_replaced(
 def cancelled_before(session: Session, *, before: datetime, limit: int) -> Sequence[str]:
     """Return up to ``limit`` ids of running runs that were cancelled ``before`` an instant.
 
-    Runs with an error of ``note_termination_failure`` are left out.
+    Runs with an error of ``note_termination_failure`` are left out, and runs that another
+    transaction has locked: ``note_termination_failure`` could not change them.
     """
     statement = force_index(select(Run.id), Run, UNFINISHED_INDEX).where(
         Run.finished_at.is_(None),
@@ -133,7 +155,8 @@ def cancelled_before(session: Session, *, before: datetime, limit: int) -> Seque
         Run.cancelled_at <= before,
         Run.error.is_(None),
     )
-    return session.scalars(statement.order_by(*UNFINISHED_ORDER).limit(limit)).all()
+    first = statement.order_by(*UNFINISHED_ORDER).limit(limit).with_for_update(skip_locked=True)
+    return session.scalars(first).all()
 
 
 @in_index_order
@@ -162,7 +185,7 @@ def make_buffered_overdue(session: Session, *, run_id: str, now: datetime) -> in
         Run.status == Status.PENDING,
         Run.sent_at.is_(None),
         Run.origin == Origin.SCHEDULE,
-        # NULL means that the run waits for a slot of its owner.
+        # NULL means that the run waits for a place.
         Run.overdue_at.is_not(None),
     )
     # This is the worker's transaction, without the setting of ``in_index_order``. A small limit in
@@ -210,7 +233,13 @@ UNTRIED_MARGIN = 500
 
 @in_index_order
 def lock_lost(
-    session: Session, *, now: datetime, silent_since: datetime, max_run_time: timedelta, limit: int
+    session: Session,
+    *,
+    now: datetime,
+    silent_since: datetime,
+    max_run_time: timedelta,
+    limit: int,
+    except_ids: Collection[str] = (),
 ) -> Sequence[Row]:
     """Return up to ``limit`` lost runs, locked for this transaction.
 
@@ -219,7 +248,7 @@ def lock_lost(
     - Retrying runs of which a canvas executes the rest (``Task.replace()``), and that began more
       than the ``max_run_time`` of their schedule ago, or the given one.
 
-    Rows that another beat has locked are skipped.
+    Rows that another transaction has locked are skipped, and ``except_ids``.
     """
     lost = and_(
         Run.finished_at.is_(None),
@@ -231,10 +260,16 @@ def lock_lost(
     # Three steps, because MariaDB also locks the joined tables. It would skip a node whose row a
     # heartbeat has locked, and the node would count as missing.
     candidates = select(Run.id).select_from(_with_schedule(_with_node())).where(lost)
-    ids = session.scalars(candidates.order_by(*UNFINISHED_ORDER).limit(limit)).all()
-    if not ids:
-        return []
-    return _lock(session, ids, _with_node(), lost)
+    candidates = candidates.order_by(*UNFINISHED_ORDER).limit(limit)
+    passed = list(except_ids)
+    while True:
+        free = candidates.where(Run.id.not_in(passed)) if passed else candidates
+        ids = session.scalars(free).all()
+        locked = _lock(session, ids, _with_node(), lost) if ids else ()
+        # If all of them are locked, they would hide the others.
+        if locked or len(ids) < limit:
+            return locked
+        passed += ids
 
 
 def running_on_worker(session: Session, *, worker: str, limit: int) -> Sequence[Row]:
@@ -276,11 +311,11 @@ def _lock(session: Session, ids: Sequence[str], source: Any, condition: Any) -> 
             Run.origin,
             Run.status,
             Run.attempt,
+            Run.postponements,
             Run.redelivered_attempt,
             Run.cancelled_at,
             Schedule.on_lost,
             Schedule.enabled,
-            Schedule.pause_after_failures,
         )
         .select_from(_with_schedule(source))
         .where(Run.id.in_(locked), condition)
@@ -349,32 +384,47 @@ def rerun(session: Session, ids: Sequence[str], *, now: datetime, error: str) ->
     statement = (
         update(Run)
         .where(Run.id.in_(ids), Run.status.in_(RERUN.sources))
-        .values(status=Status.PENDING, overdue_at=now, started_at=None, error=error)
+        .values(
+            status=Status.PENDING,
+            overdue_at=now,
+            started_at=None,
+            error=error,
+            earlier_errors=with_error_line(error_line(error, at=now)),
+        )
     )
     return execute_dml(session, statement)
 
 
 @in_index_order
-def resend_retries(session: Session, *, before: datetime, now: datetime, limit: int) -> int:
-    """Move up to ``limit`` runs whose retry was due ``before`` an instant to pending.
+def lock_late_retries(
+    session: Session, *, before: datetime, limit: int, except_ids: Collection[str] = ()
+) -> Sequence[Row]:
+    """Return id, owner and name of up to ``limit`` runs whose retry was due ``before`` an instant.
 
-    The broker has lost Celery's message of the retry. Beat sends a message with the same retry
-    count in its place. Returns the number of runs.
+    They are locked for this transaction. The broker has lost Celery's message of the retry.
     """
     # An ended run with ``retry_at`` waits for ``store.failing.deferred``.
-    late = select(Run.id).where(
+    late: Any = select(Run.id, Run.owner, Run.name).where(
         Run.retry_at.is_not(None),
         Run.retry_at <= before,
         Run.status.in_(RESEND_RETRY.sources),
     )
+    if except_ids:
+        late = late.where(Run.id.not_in(except_ids))
     # Locked within the limit: locked runs at the front must not hide the others.
-    free = late.order_by(Run.retry_at).limit(limit).with_for_update(skip_locked=True)
-    ids = session.scalars(free).all()
+    return read(session, late.order_by(Run.retry_at).limit(limit).with_for_update(skip_locked=True))
+
+
+def resend_retries(session: Session, ids: Sequence[str], *, now: datetime) -> int:
+    """Move locked runs whose retry is late to pending; return their number.
+
+    Beat sends a message with the same retry count in place of the message that is lost.
+    """
     if not ids:
         return 0
     statement = (
         update(Run)
-        .where(Run.id.in_(ids), Run.status.in_(RESEND_RETRY.sources), Run.retry_at <= before)
+        .where(Run.id.in_(ids), Run.status.in_(RESEND_RETRY.sources))
         .values(
             status=Status.PENDING,
             overdue_at=now,

@@ -239,7 +239,7 @@ def rename(session: Session, row: Schedule, *, name: str) -> None:
         raise ScheduleExistsError(owner=owner, name=name) from error
     requests = update(Request).where(Request.schedule_id == schedule_id).values(name=name)
     execute_dml(session, requests)
-    # A late import, as in _delete_checks.
+    # A late import: most processes that rename a schedule have no alerts.
     from celery_dynbeat.db.alert_models import Alert  # noqa: PLC0415
 
     alerts = update(Alert).where(Alert.schedule_id == schedule_id).values(name=name)
@@ -252,7 +252,6 @@ def delete_one(session: Session, *, schedule_id: int) -> None:
     # off. SQLite reuses the id for the next schedule, which must not get this history.
     detach_from_schedule(session, Run.schedule_id == schedule_id)
     session.execute(delete(Request).where(Request.schedule_id == schedule_id))
-    _delete_checks(session, [schedule_id])
     _delete_alerts(session, [schedule_id])
     session.execute(delete(Schedule).where(Schedule.id == schedule_id))
 
@@ -267,8 +266,6 @@ def delete_of_owner(session: Session, *, owner: str) -> int:
         delete(Request).where(Request.schedule_id.in_(schedule_ids)),
         execution_options={"synchronize_session": False},
     )
-    # Selected by ids, because with a subquery, MariaDB reads all checks.
-    _delete_checks(session, session.scalars(schedule_ids).all())
     _delete_alerts(session, schedule_ids)
     result = session.execute(delete(Schedule).where(Schedule.owner == owner))
     return int(result.rowcount)  # type: ignore[attr-defined]
@@ -276,21 +273,10 @@ def delete_of_owner(session: Session, *, owner: str) -> int:
 
 def _delete_alerts(session: Session, schedule_ids: Any) -> None:
     """Delete the alerts of schedules, which have no foreign key (``store.alerts``)."""
-    # A late import, as in _delete_checks: a process without alerts only deletes these rows.
-    from celery_dynbeat.db.alert_models import Alert, AlertFact  # noqa: PLC0415
+    # A late import: most processes that delete schedules have no alerts.
+    from celery_dynbeat.db.alert_models import Alert  # noqa: PLC0415
 
     execute_dml(session, delete(Alert).where(Alert.schedule_id.in_(schedule_ids)))
-    # SQLite reuses the ids.
-    if capabilities_of(session.get_bind(Schedule).dialect).embedded:
-        execute_dml(session, delete(AlertFact).where(AlertFact.schedule_id.in_(schedule_ids)))
-
-
-def _delete_checks(session: Session, schedule_ids: Sequence[int]) -> None:
-    """Delete the checks of schedules. Before their alerts: beat locks both in this order."""
-    from celery_dynbeat.db.alert_models import AlertCheck  # noqa: PLC0415
-
-    for part in statements.in_parts(schedule_ids, _IDS):
-        execute_dml(session, delete(AlertCheck).where(AlertCheck.schedule_id.in_(part)))
 
 
 @in_index_order

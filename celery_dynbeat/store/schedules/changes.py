@@ -1,12 +1,13 @@
-"""Queries that add and delete rows of the audit: one row for each edit."""
+"""Queries that add, read and delete rows of the audit: one row for each edit."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import func, insert, select
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.common.states import Action
 from celery_dynbeat.db import statements
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import CHANGES, Change, Schedule
@@ -29,6 +30,21 @@ def add(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 @in_index_order
+def new_triggers(
+    session: Session, *, owner: str, name: str, actor: str, since: datetime, limit: int
+) -> list[Any]:
+    """Return the triggers that ``actor`` gave the schedule since ``since``, newest first."""
+    found = (
+        select(Change.new_values)
+        .where(Change.owner == owner, Change.name == name, Change.changed_at >= since)
+        .where(Change.action == Action.UPDATE, Change.actor == actor)
+        .order_by(Change.changed_at.desc(), Change.id.desc())
+        .limit(limit)
+    )
+    return [each["trigger"] for each in session.scalars(found) if each and "trigger" in each]
+
+
+@in_index_order
 def delete_before(session: Session, *, before: datetime, limit: int) -> int:
     """Delete up to ``limit`` changes from before ``before``, oldest first; return their number.
 
@@ -37,6 +53,13 @@ def delete_before(session: Session, *, before: datetime, limit: int) -> int:
     old = select(Change.id).where(Change.changed_at < before)
     old = force_index(old, Change, TIME_INDEX).order_by(Change.changed_at, Change.id).limit(limit)
     return _delete(session, session.scalars(old.with_for_update(skip_locked=True)).all())
+
+
+@in_index_order
+def count_before(session: Session, *, before: datetime) -> int:
+    """Return the number of changes from before ``before``."""
+    old = force_index(select(func.count()).select_from(Change), Change, TIME_INDEX)
+    return session.scalar(old.where(Change.changed_at < before)) or 0
 
 
 def _delete(session: Session, ids: Sequence[int]) -> int:

@@ -16,6 +16,7 @@ from sqlalchemy import (
     Select,
     and_,
     bindparam,
+    case,
     func,
     literal,
     not_,
@@ -43,6 +44,8 @@ _COLUMNS = SCHEDULES.c
 DUE_INDEX = "ix_dynbeat_schedule_due"
 _UNPLANNED_INDEX = "ix_dynbeat_schedule_unplanned"
 _PAUSED_INDEX = "ix_dynbeat_schedule_paused_until"
+#: The limit of failures of a schedule to which the setting applies.
+OF_SETTING = -1
 #: Rows at the start of an index that are searched for unsupported triggers.
 UNSUPPORTED_SEARCH_LIMIT = 500
 
@@ -51,7 +54,9 @@ class DueSchedule(NamedTuple):
     """What beat needs to plan and publish the runs of a schedule: its columns, and what they say.
 
     ``pings`` is true if the schedule has a ping URL, which only workers need. Without
-    ``next_run_at``, the schedule is unplanned. ``was_held`` is true if a claim found it held.
+    ``next_run_at``, the schedule is unplanned. ``failure_limit`` is ``pause_after_failures`` of a
+    schedule that is failing, OF_SETTING if it has none, and None if it is not failing. ``was_held``
+    is true if a claim found it held.
     ``any_hold`` is true if any hold exists, in force or not.
     """
 
@@ -64,6 +69,7 @@ class DueSchedule(NamedTuple):
     options: dict[str, Any]
     trigger_kind: str
     trigger_spec: str
+    hash_name: str | None
     timezone: str
     quiet_hours: str | None
     anchor_at: datetime | None
@@ -85,6 +91,7 @@ class DueSchedule(NamedTuple):
     created_at: datetime
     version: int
     pings: bool
+    failure_limit: int | None
     was_held: bool
     any_hold: bool
 
@@ -94,8 +101,14 @@ class DueSchedule(NamedTuple):
         return self.was_held or self.any_hold
 
 
-_COMPUTED: Mapping[str, ColumnElement[bool]] = {
+_COMPUTED: Mapping[str, ColumnElement[Any]] = {
     "pings": _COLUMNS.ping_url.is_not(None),
+    "failure_limit": case(
+        (
+            _COLUMNS.failing_since.is_not(None),
+            func.coalesce(_COLUMNS.pause_after_failures, OF_SETTING),
+        )
+    ),
     # held_at is not read, because converting an instant for each row of a claim takes longer.
     "was_held": _COLUMNS.held_at.is_not(None),
     "any_hold": holds.any_hold(),
@@ -129,6 +142,7 @@ def lock_due(
     since: datetime | None = None,
     only_owners: Collection[str] = (),
     except_owners: Collection[str] = (),
+    except_ids: Collection[int] = (),
 ) -> Sequence[DueSchedule]:
     """Return up to ``limit`` schedules due at ``now``, oldest first, locked for this transaction.
 
@@ -136,6 +150,7 @@ def lock_due(
     SQLite has no row locks; there the write lock of the transaction keeps two beats apart.
     ``since`` is the earliest ``next_run_at`` to read; None means all. During a hold of everything
     no row is returned. ``only_owners`` and ``except_owners`` limit the owners.
+    ``except_ids`` are left out.
     """
     statement = _lock_due_statement(since is not None)
     values = {"now": now, "limit": limit, "since": since}
@@ -143,6 +158,8 @@ def lock_due(
         statement = statement.where(_COLUMNS.owner.in_(only_owners))
     if except_owners:
         statement = statement.where(_COLUMNS.owner.not_in(except_owners))
+    if except_ids:
+        statement = statement.where(_COLUMNS.id.not_in(except_ids))
     return read(session, statement, values, make=DueSchedule._make)
 
 
@@ -167,13 +184,19 @@ def _lock_due_statement(in_part: bool) -> Select[Any]:  # noqa: FBT001
 
 @in_index_order
 def lock_unplanned(
-    session: Session, *, limit: int, except_calendars: Collection[str] = ()
+    session: Session,
+    *,
+    limit: int,
+    except_calendars: Collection[str] = (),
+    except_ids: Collection[int] = (),
 ) -> Sequence[DueSchedule]:
     """Return up to ``limit`` unplanned schedules, locked in the same way as in ``lock_due``.
 
-    Schedules whose trigger names one of ``except_calendars`` are left out.
+    Schedules whose trigger names one of ``except_calendars`` are left out, and ``except_ids``.
     """
     statement = unplanned_statement(limit=limit, except_calendars=except_calendars)
+    if except_ids:
+        statement = statement.where(_COLUMNS.id.not_in(except_ids))
     return read(session, statement, make=DueSchedule._make)
 
 
@@ -200,12 +223,17 @@ class EndedPause(NamedTuple):
 
 
 @in_index_order
-def lock_ended_pauses(session: Session, *, now: datetime, limit: int) -> Sequence[EndedPause]:
+def lock_ended_pauses(
+    session: Session, *, now: datetime, limit: int, except_ids: Collection[int] = ()
+) -> Sequence[EndedPause]:
     """Return up to ``limit`` schedules whose pause has ended at ``now``, the earliest end first.
 
-    They are locked in the same way as in ``lock_due``.
+    They are locked in the same way as in ``lock_due``. Rows in ``except_ids`` are left out.
     """
-    rows = read(session, ended_pauses_statement(now=now, limit=limit), make=tuple)
+    statement = ended_pauses_statement(now=now, limit=limit)
+    if except_ids:
+        statement = statement.where(_COLUMNS.id.not_in(except_ids))
+    rows = read(session, statement, make=tuple)
     size = len(DueSchedule._fields)
     return [EndedPause(DueSchedule._make(row[:size]), *row[size:]) for row in rows]
 
@@ -234,11 +262,11 @@ def end_pauses(session: Session, schedule_ids: Sequence[int], *, now: datetime) 
     execute_dml(session, resumed.values(values))
 
 
-def earliest_end_of_pause() -> Any:
+def earliest_end_of_pause(*, except_ids: Collection[int] = ()) -> Any:
     """Return a subquery for the earliest instant at which beat resumes a paused schedule."""
     until = _COLUMNS.paused_until
     earliest = force_index(select(until), SCHEDULES, _PAUSED_INDEX)
-    earliest = earliest.where(until.is_not(None), _has_known_trigger())
+    earliest = earliest.where(until.is_not(None), _has_known_trigger(), *_except(except_ids))
     return earliest.order_by(until, _COLUMNS.id).limit(1).scalar_subquery()
 
 
@@ -249,6 +277,12 @@ def lock_by_ids(session: Session, schedule_ids: Collection[int]) -> Sequence[Nam
     added = [_COLUMNS[name] for name in names]
     statement = _by_ids(schedule_ids, *_COLUMNS_TO_RUN, *added).order_by(_COLUMNS.id)
     return read(session, statement.with_for_update(skip_locked=True))
+
+
+@in_index_order
+def named(session: Session, schedule_ids: Collection[int]) -> Sequence[NamedRow]:
+    """Return id, owner and name of the schedules."""
+    return read(session, _by_ids(schedule_ids, _COLUMNS.id, _COLUMNS.owner, _COLUMNS.name))
 
 
 @in_index_order
@@ -313,18 +347,27 @@ def has_calendars(session: Session) -> bool:
     return session.scalar(found, bind_arguments={"mapper": Schedule}) is not None
 
 
-def first_unplanned_id() -> Any:
+def _except(ids: Collection[int]) -> Sequence[ColumnElement[bool]]:
+    return (_COLUMNS.id.not_in(ids),) if ids else ()
+
+
+def first_unplanned_id(*, except_ids: Collection[int] = ()) -> Any:
     """Return a subquery for the id of an unplanned schedule, NULL if there is none."""
     unplanned = force_index(select(_COLUMNS.id), SCHEDULES, _UNPLANNED_INDEX)
-    return unplanned.where(*_unplanned()).order_by(*_UNPLANNED).limit(1).scalar_subquery()
+    return (
+        unplanned.where(*_unplanned(), *_except(except_ids))
+        .order_by(*_UNPLANNED)
+        .limit(1)
+        .scalar_subquery()
+    )
 
 
-def earliest_next_run_at(*, since: Any = None) -> Any:
+def earliest_next_run_at(*, since: Any = None, except_ids: Collection[int] = ()) -> Any:
     """Return a subquery for the earliest ``next_run_at``, from ``since`` on if it is given."""
     # min() is not used, because with another condition, MariaDB reads the whole index for it.
     at = _COLUMNS.next_run_at
     earliest = force_index(select(at), SCHEDULES, DUE_INDEX)
-    earliest = earliest.where(at.is_not(None), _has_supported_trigger())
+    earliest = earliest.where(at.is_not(None), _has_supported_trigger(), *_except(except_ids))
     if since is not None:
         earliest = earliest.where(at >= since)
     return earliest.order_by(at, _COLUMNS.id).limit(1).scalar_subquery()
@@ -447,12 +490,25 @@ class PendingWork:
 
 
 def read_pending(
-    session: Session, *, now: datetime, until: datetime, watermark: Watermark = NO_WATERMARK
+    session: Session,
+    *,
+    now: datetime,
+    until: datetime,
+    watermark: Watermark = NO_WATERMARK,
+    except_ids: frozenset[int] = frozenset(),
+    except_runs: frozenset[str] = frozenset(),
 ) -> PendingWork:
-    """Return the pending work at ``now``, with overdue runs up to ``until``."""
+    """Return the pending work at ``now``, with overdue runs up to ``until``.
+
+    The schedules in ``except_ids`` and the runs in ``except_runs`` are left out.
+    """
     has_watermark = watermark != NO_WATERMARK
     parameters = _parameters(now, until, watermark)
-    row = session.execute(_pending_statement(has_watermark), parameters).one()
+    if except_ids or except_runs:
+        statement = _new_pending_statement(has_watermark, except_ids, except_runs)
+    else:
+        statement = _pending_statement(has_watermark)
+    row = session.execute(statement, parameters).one()
     next_run_at, overdue_at, unplanned, request_at, *others = row
     held_until, has_no_end, deferred_id, pause_ends_at = others
     reached = NO_WATERMARK
@@ -503,17 +559,28 @@ def _parameters(now: datetime, until: datetime, watermark: Watermark) -> dict[st
 # Cached: all passes use the same two statements.
 @cache
 def _pending_statement(has_watermark: bool) -> Select[Any]:  # noqa: FBT001 - a key of the cache
+    return _new_pending_statement(has_watermark, (), ())
+
+
+def _new_pending_statement(
+    has_watermark: bool,  # noqa: FBT001
+    except_ids: Collection[int],
+    except_runs: Collection[str],
+) -> Select[Any]:
     now = bindparam("now", type_=UtcDateTime)
     until = bindparam("until", type_=UtcDateTime)
     due_since = bindparam("due", type_=UtcDateTime) if has_watermark else None
     overdue_since = bindparam("overdue", type_=UtcDateTime) if has_watermark else None
     return select(
-        type_coerce(earliest_next_run_at(since=due_since), UtcDateTime),
-        type_coerce(runs.earliest_overdue_at(since=overdue_since, until=until), RunInstant),
-        first_unplanned_id(),
+        type_coerce(earliest_next_run_at(since=due_since, except_ids=except_ids), UtcDateTime),
+        type_coerce(
+            runs.earliest_overdue_at(since=overdue_since, until=until, except_ids=except_runs),
+            RunInstant,
+        ),
+        first_unplanned_id(except_ids=except_ids),
         type_coerce(requests.earliest_next_run_at(), UtcDateTime),
-        type_coerce(holds.last_end_of_everything(now), UtcDateTime),
+        type_coerce(holds.end_of_everything(now), UtcDateTime),
         holds.everything_is_held_without_end(),
         failing.first_deferred_id(now=now, since=bindparam("recent", type_=UtcDateTime)),
-        type_coerce(earliest_end_of_pause(), UtcDateTime),
+        type_coerce(earliest_end_of_pause(except_ids=except_ids), UtcDateTime),
     )

@@ -19,7 +19,7 @@ a failed run, the next failed run corrects the column.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
@@ -45,33 +45,23 @@ RECENT = timedelta(minutes=1)
 
 
 class DeferredEnd(NamedTuple):
-    """An ended run whose schedule must be corrected. ``own_limit`` as in FailedSchedule."""
+    """An ended run whose schedule must be corrected."""
 
     id: str
     status: Status
     schedule_id: int | None
     owner: str
     name: str
-    own_limit: int | None
 
 
-class FailedSchedule(NamedTuple):
-    """The schedule of a failed run. ``own_limit`` is its ``pause_after_failures``."""
-
-    id: int
-    failing_since: datetime | None
-    own_limit: int | None
-
-
-def schedule_of(session: Session, *, run_id: str) -> FailedSchedule | None:
-    """Return the schedule of a run, or None if it was deleted."""
+def unaware_schedule_of(session: Session, *, run_id: str) -> int | None:
+    """Return the id of the schedule of a run, or None if it is failing already, or was deleted."""
     statement = (
-        select(Schedule.id, Schedule.failing_since, Schedule.pause_after_failures)
+        select(Schedule.id)
         .join(Run, Run.schedule_id == Schedule.id)
-        .where(Run.id == run_id)
+        .where(Run.id == run_id, Schedule.failing_since.is_(None))
     )
-    row = session.execute(statement).one_or_none()
-    return None if row is None else FailedSchedule(*row)
+    return session.scalar(statement)
 
 
 class Recovered(NamedTuple):
@@ -180,7 +170,12 @@ def set_corrected(
 
 @in_index_order
 def deferred(
-    session: Session, *, now: datetime, limit: int, since: datetime | None = None
+    session: Session,
+    *,
+    now: datetime,
+    limit: int,
+    since: datetime | None = None,
+    except_ids: Collection[str] = (),
 ) -> Sequence[DeferredEnd]:
     """Return up to ``limit`` ended runs whose schedules must be corrected.
 
@@ -191,19 +186,12 @@ def deferred(
     """
     after = Run.retry_at.is_not(None) if since is None else Run.retry_at > since
     due = select(Run.id).where(after, Run.retry_at <= now, Run.status.in_(OUTCOMES))
+    if except_ids:
+        due = due.where(Run.id.not_in(except_ids))
     ids = session.scalars(
         due.order_by(Run.retry_at).limit(limit).with_for_update(skip_locked=True)
     ).all()
-    statement: Any = (
-        select(
-            Run.id,
-            Run.status,
-            Run.schedule_id,
-            Run.owner,
-            Run.name,
-            Schedule.pause_after_failures,
-        )
-        .outerjoin(Schedule, Schedule.id == Run.schedule_id)
-        .where(Run.id.in_(ids))
+    statement: Any = select(Run.id, Run.status, Run.schedule_id, Run.owner, Run.name).where(
+        Run.id.in_(ids)
     )
     return [DeferredEnd(*row) for row in read(session, statement)]

@@ -1,6 +1,6 @@
 """Conversions of a schedule's row to history rows and to outgoing runs, and their insertion."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.common.states import Status
+from celery_dynbeat.common.states import Status, Wait
 from celery_dynbeat.db.models import Origin, Schedule
 from celery_dynbeat.planning import expires_at
 from celery_dynbeat.planning.plan import OutgoingRun, Skip
@@ -57,7 +57,6 @@ def new_outgoing_run(
 def recorded_outgoing_run(row: OverdueRun, *, settings: Settings) -> OutgoingRun:
     """Return the outgoing run of a recorded run."""
     check_payload(row)
-    expiry = expires_at(row.expires_after, created_at=row.created_at, settings=settings)
     return _outgoing(
         row,
         settings,
@@ -66,14 +65,25 @@ def recorded_outgoing_run(row: OverdueRun, *, settings: Settings) -> OutgoingRun
         # A rerun has the fire time of its original run.
         scheduled_for=row.nominal_at or row.scheduled_for,
         origin=row.origin,
-        # A run with an attempt has started in time, so it does not expire.
-        expires_at=None if row.attempt else expiry,
+        expires_at=expiry_of(row, settings=settings),
         attempt=row.attempt,
         retries=row.retries,
         unstarted_since=None if row.attempt else row.sent_at,
         # The next fire time replaces no run that was requested.
         next_fire_at=row.next_fire_at if row.origin == Origin.SCHEDULE else None,
+        ready_at=row.ready_at,
     )
+
+
+def expiry_of(row: OverdueRun, *, settings: Settings) -> datetime | None:
+    """Return when a recorded run expires, or None if it never does.
+
+    A run with an attempt that counts has started in time. The attempt of a run that its task has
+    postponed does not count.
+    """
+    if not row.is_unstarted:
+        return None
+    return expires_at(row.expires_after, created_at=row.created_at, settings=settings)
 
 
 def _outgoing(
@@ -110,7 +120,9 @@ def _may_ping(settings: Settings, origin: Origin) -> bool:
     return settings.ping_hosts is not None and origin != Origin.BACKFILL
 
 
-def pending_row(run: OutgoingRun, *, now: datetime, overdue_at: datetime) -> dict[str, Any]:
+def pending_row(
+    run: OutgoingRun, *, now: datetime, overdue_at: datetime, waits_for: Wait | None = None
+) -> dict[str, Any]:
     """Return the row of a pending run. The sweep sends it after ``overdue_at``."""
     return {
         "schedule_id": run.schedule_id,
@@ -124,6 +136,8 @@ def pending_row(run: OutgoingRun, *, now: datetime, overdue_at: datetime) -> dic
         "created_at": now,
         "overdue_at": overdue_at,
         "finished_at": None,
+        "waited_for": waits_for,
+        "ready_at": run.ready_at,
         "fire_count": 1,
         "error": None,
     }
@@ -143,6 +157,8 @@ def skipped_row(row: Any, skip: Skip, *, now: datetime) -> dict[str, Any]:
         "created_at": now,
         "overdue_at": None,
         "finished_at": now,
+        "waited_for": None,
+        "ready_at": None,
         "fire_count": skip.count,
         "error": skip.reason,
     }
@@ -158,80 +174,46 @@ def row_of_skip(row: Any, fire_at: datetime, *, now: datetime, reason: str) -> d
 
 
 class AddedRuns(NamedTuple):
-    """The ids of the inserted rows, and of those that wait for a slot."""
+    """The ids of the inserted rows, and of those that wait for a place."""
 
     ids: set[str]
     waiting: frozenset[str] = frozenset()
 
 
 def add_runs(
-    session: Session,
-    records: Sequence[Mapping[str, Any]],
-    *,
-    settings: Settings,
-    replacing: Collection[int] = (),
+    session: Session, records: Sequence[Mapping[str, Any]], *, settings: Settings
 ) -> AddedRuns:
     """Insert rows of history. A fire time that already has a row keeps it.
 
-    The runs of the schedules in ``replacing`` replace the unfinished ones, which must be locked.
-
-    A run of an owner with a limit on its runs waits for a slot: it is ``pending`` without
+    A run of an owner with a limit on its runs waits for a place: it is ``pending`` without
     ``overdue_at``, so no sweep sends it before beat admits it (``beat.admission``). All pending
-    runs are inserted here: a fire time, ``run_now()``, a rerun and a backfill need a slot alike.
+    runs are inserted here: a fire time, ``run_now()``, a rerun and a backfill need a place alike.
     """
     if not settings.may_cap_runs:
         return AddedRuns(runs.add(session, records))
     of_pass = settings.for_pass()
     owners = {each["owner"] for each in records if each["status"] == Status.PENDING}
-    capped = {owner for owner in owners if of_pass.caps_of(owner)}
-    if not capped:
+    keys = {owner: cap.key for owner in owners if (cap := of_pass.cap_of(owner)) is not None}
+    if not keys:
         return AddedRuns(runs.add(session, records))
-    waiting = [
-        each for each in records if each["status"] == Status.PENDING and each["owner"] in capped
-    ]
-    ids = {each["id"] for each in waiting}
+    waiting = {
+        each["id"] for each in records if each["status"] == Status.PENDING and each["owner"] in keys
+    }
     added = runs.add(
-        session,
-        [{**each, "overdue_at": None} if each["id"] in ids else each for each in records],
-    )
-    new = [each for each in waiting if each["id"] in added]
-    _add_slots(session, new, replacing, settings=settings)
-    return AddedRuns(added, frozenset(ids & added))
-
-
-def _add_slots(
-    session: Session,
-    records: Sequence[Mapping[str, Any]],
-    replacing: Collection[int],
-    *,
-    settings: Settings,
-) -> None:
-    if not records:
-        return
-    # A late import: few installations have such limits.
-    from celery_dynbeat.store import slots  # noqa: PLC0415
-
-    expires_after = slots.expires_after(session, {each["schedule_id"] for each in records})
-    replaced = sorted({each["schedule_id"] for each in records}.intersection(replacing))
-    places = dict(slots.free_places(session, replaced)) if replaced else {}
-    # The oldest fire time gets the first slot.
-    ordered = sorted(records, key=lambda each: each["scheduled_for"])
-    slots.add(
         session,
         [
             {
-                # The place of the run that this one replaces. None: at the end.
-                "id": places.pop(each["schedule_id"], None),
-                "run_id": each["id"],
-                "owner": each["owner"],
-                "is_requested": each.get("request_id") is not None,
-                "expires_at": expires_at(
-                    expires_after.get(each["schedule_id"]),
-                    created_at=each["created_at"],
-                    settings=settings,
+                **each,
+                "overdue_at": None,
+                # Beat asks for a hold before it gives a place.
+                "waited_for": (
+                    Wait.PREVIOUS if each.get("waited_for") == Wait.PREVIOUS else Wait.PLACE
                 ),
-                "admitted_at": None,
+                "running_key": keys[each["owner"]],
             }
-            for each in ordered
+            if each["id"] in waiting
+            else {**each, "waited_for": each.get("waited_for"), "running_key": None}
+            for each in records
         ],
     )
+    return AddedRuns(added, frozenset(waiting & added))

@@ -10,12 +10,11 @@ from sqlalchemy import ColumnElement, and_, exists, not_, or_, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.states import State
-from celery_dynbeat.common.text import GROUP_END
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Hold, Schedule
 from celery_dynbeat.db.statements import force_index
-from celery_dynbeat.store.holds import OWNER_INDEX
-from celery_dynbeat.store.owners import is_of
+from celery_dynbeat.store.holds import OWNER_INDEX, everything_is_held
+from celery_dynbeat.store.owners import has_text
 
 _FIRST_SURROGATE, _AFTER_SURROGATES = 0xD800, 0xE000
 #: The states of few schedules: each has an index.
@@ -26,20 +25,26 @@ RARE_STATES = frozenset({State.PAUSED, State.FINISHED, State.QUARANTINED, State.
 class ScheduleFilter:
     """The filter of a list of schedules; None means any.
 
-    ``owner`` can be a group. ``now`` and ``overdue_before`` are needed for the states held and
-    overdue: a schedule is overdue if its next_run_at is before that instant. ``held_groups`` are
-    the groups with a hold in force, for the states held and overdue.
+    ``owner_prefix`` is the beginning of the owner. ``text`` is a part of the owner or of the name.
+    ``now`` and ``overdue_before`` are needed for the states held and overdue: a schedule is overdue
+    if its next_run_at is before that instant.
     """
 
     owner: str | None = None
+    owner_prefix: str | None = None
     task: str | None = None
     enabled: bool | None = None
     tag: str | None = None
     state: State | None = None
     name_prefix: str | None = None
+    text: str | None = None
     now: datetime | None = None
     overdue_before: datetime | None = None
-    held_groups: Sequence[str] = ()
+
+    @property
+    def is_of_all(self) -> bool:
+        """Whether the filter has no condition on the owner."""
+        return self.owner is None and self.owner_prefix is None
 
 
 _ACTIVE = (
@@ -64,14 +69,12 @@ _CONDITIONS: Mapping[State, Sequence[ColumnElement[bool]]] = {
 
 
 def in_state(matching: ScheduleFilter) -> Sequence[ColumnElement[bool]]:
-    """Return the conditions of the state. Holds of everything are not considered."""
+    """Return the conditions of the state. A hold of everything is not considered."""
     conditions = list(_CONDITIONS[matching.state]) if matching.state else []
-    of_groups = [is_of(Schedule.owner, group) for group in matching.held_groups]
     if matching.state == State.HELD:
-        conditions.append(or_(_has_hold(matching), *of_groups))
+        conditions.append(_has_hold(matching))
     if matching.state == State.OVERDUE:
         conditions += [Schedule.next_run_at < matching.overdue_before, not_(_has_hold(matching))]
-        conditions += [not_(of_group) for of_group in of_groups]
     return conditions
 
 
@@ -88,32 +91,27 @@ def is_in_force(matching: ScheduleFilter) -> ColumnElement[bool]:
 
 def is_everything_held(session: Session, matching: ScheduleFilter) -> bool:
     """Return whether a hold stops the schedules of all owners."""
-    hold = force_index(select(Hold.id), Hold, OWNER_INDEX)
-    hold = hold.where(Hold.owner.is_(None), is_in_force(matching))
-    return session.scalar(hold.limit(1)) is not None
-
-
-def held_groups(session: Session, matching: ScheduleFilter) -> Sequence[str]:
-    """Return the groups with a hold in force. Reads the index entries of all holds."""
-    hold: Any = force_index(select(Hold.owner), Hold, OWNER_INDEX)
-    hold = hold.where(Hold.owner.like(f"%{GROUP_END}"), is_in_force(matching))
-    return session.scalars(hold.distinct()).all()
+    return bool(session.scalar(select(everything_is_held(matching.now))))
 
 
 def has_prefix(matching: ScheduleFilter) -> Sequence[ColumnElement[bool]]:
-    """Return the conditions that the name begins with the prefix: a range of code points."""
-    prefix = matching.name_prefix
-    if not prefix:
-        return []
+    """Return the conditions that the name begins with the prefix, if the filter has one."""
+    return _begins(Schedule.name, matching.name_prefix) if matching.name_prefix else []
+
+
+def has_owner(
+    matching: ScheduleFilter, column: Any = Schedule.owner
+) -> Sequence[ColumnElement[bool]]:
+    """Return the conditions on the owner, if the filter has some."""
+    if matching.owner is not None:
+        return [column == matching.owner]
+    return _begins(column, matching.owner_prefix) if matching.owner_prefix else []
+
+
+def _begins(column: Any, prefix: str) -> Sequence[ColumnElement[bool]]:
+    """Return the conditions that ``column`` begins with the prefix: a range of code points."""
     end = _end_of_prefix(prefix)
-    return (
-        [Schedule.name >= prefix] if end is None else [Schedule.name >= prefix, Schedule.name < end]
-    )
-
-
-def has_owner(matching: ScheduleFilter) -> Sequence[ColumnElement[bool]]:
-    """Return the condition on the owner or the group, if the filter has one."""
-    return [] if matching.owner is None else [is_of(Schedule.owner, matching.owner)]
+    return [column >= prefix] if end is None else [column >= prefix, column < end]
 
 
 def _end_of_prefix(prefix: str) -> str | None:
@@ -127,7 +125,7 @@ def _end_of_prefix(prefix: str) -> str | None:
 
 
 def others(session: Session, matching: ScheduleFilter) -> Sequence[ColumnElement[bool]]:
-    """Return the conditions on task, enabled and tag, which no index serves."""
+    """Return the conditions on task, enabled, tag and text, which no index serves."""
     conditions: list[Any] = []
     if matching.task is not None:
         conditions.append(Schedule.task == matching.task)
@@ -136,4 +134,6 @@ def others(session: Session, matching: ScheduleFilter) -> Sequence[ColumnElement
     if matching.tag is not None:
         dialect = session.get_bind(Schedule).dialect
         conditions.append(capabilities_of(dialect).has_tag(Schedule.tags, matching.tag))
+    if matching.text is not None:
+        conditions.append(has_text(Schedule.owner, Schedule.name, text=matching.text))
     return conditions

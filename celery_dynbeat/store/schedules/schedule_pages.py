@@ -24,20 +24,17 @@ from sqlalchemy import ColumnElement, and_, case, func, literal, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.states import State
-from celery_dynbeat.common.text import end_of_group, groups_of, is_group, is_in
 from celery_dynbeat.db import statements
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Hold, Schedule
 from celery_dynbeat.db.statements import force_index, in_index_order
 from celery_dynbeat.store.holds import OWNER_INDEX
-from celery_dynbeat.store.owners import is_of
 from celery_dynbeat.store.schedules.due import DUE_INDEX
 from celery_dynbeat.store.schedules.schedule_filters import (
     RARE_STATES,
     ScheduleFilter,
     has_owner,
     has_prefix,
-    held_groups,
     in_state,
     is_everything_held,
     is_in_force,
@@ -46,7 +43,7 @@ from celery_dynbeat.store.schedules.schedule_filters import (
 
 #: Rows that a page or a count reads at most.
 MAX_SCANNED = 10_000
-#: Held owners and groups whose schedules one page reads.
+#: Held owners whose schedules one page reads.
 _MAX_OWNERS = 50
 _UNIQUE = "uq_dynbeat_schedule_owner_name"
 _NAME_INDEX = "ix_dynbeat_schedule_name"
@@ -117,14 +114,14 @@ def page(
 
 
 def _in_effect(session: Session, matching: ScheduleFilter) -> ScheduleFilter | None:
-    """Return the filter, adapted to holds of everything and of groups; None if nothing matches.
+    """Return the filter, adapted to a hold of everything; None if nothing matches.
 
     With a hold of everything, each active schedule is held, and no schedule is overdue.
     """
     if matching.state not in {State.HELD, State.OVERDUE}:
         return matching
     if not is_everything_held(session, matching):
-        return replace(matching, held_groups=held_groups(session, matching))
+        return matching
     return None if matching.state == State.OVERDUE else replace(matching, state=State.ACTIVE)
 
 
@@ -156,7 +153,6 @@ def lock_matching(
 def _scan(session: Session, matching: ScheduleFilter, order: Order) -> _Scan:
     """Return how to read the matching schedules in ``order``."""
     owner, prefix = has_owner(matching), has_prefix(matching)
-    only = matching.owner if matching.owner is None or not is_group(matching.owner) else None
     state, filters = list(in_state(matching)), list(others(session, matching))
     if order == Order.NEXT_RUN_AT:
         served: list[ColumnElement[bool]] = [Schedule.next_run_at.is_not(None)]
@@ -171,11 +167,11 @@ def _scan(session: Session, matching: ScheduleFilter, order: Order) -> _Scan:
     if matching.state in RARE_STATES and _has_partial_indexes(session):
         served = [*owner, state[0]]
         index = f"ix_dynbeat_schedule_{matching.state}"
-        return _Scan(index, served, [*state[1:], *prefix, *filters], only)
-    # The names of one owner are a range of the index. The names of a group are not.
-    unserved = [] if only is not None else prefix
-    served = [*owner, *prefix] if only is not None else [*owner]
-    return _Scan(_UNIQUE, served, [*state, *unserved, *filters], only)
+        return _Scan(index, served, [*state[1:], *prefix, *filters], matching.owner)
+    # The names of one owner are a range of the index. The names of several owners are not.
+    if matching.owner is not None:
+        return _Scan(_UNIQUE, [*owner, *prefix], [*state, *filters], matching.owner)
+    return _Scan(_UNIQUE, owner, [*state, *prefix, *filters])
 
 
 def _has_partial_indexes(session: Session) -> bool:
@@ -251,7 +247,7 @@ def _key_of(row: Any, order: Order) -> Key | None:
 def _selected(session: Session, matching: ScheduleFilter, order: Order) -> _Scan | None:
     """Return how to select a set that the list consists of, if no index has the list's order."""
     is_rare = matching.state in RARE_STATES
-    if matching.owner is not None:
+    if not matching.is_of_all:
         return _scan(session, matching, Order.OWNER) if order == Order.NEXT_RUN_AT else None
     if not is_rare or (order == Order.OWNER and _has_partial_indexes(session)):
         return None
@@ -298,62 +294,40 @@ def _sorted_page(
 def _held_page(
     session: Session, *, matching: ScheduleFilter, after: Key | None, limit: int
 ) -> ScheduleRows:
-    """Return a page of the schedules of held owners and groups, by owner and name."""
+    """Return a page of the schedules of held owners, by owner and name."""
     found: list[Schedule] = []
-    held = _held_names(session, matching, since=None if after is None else after[0])
+    held = _held_owners(session, matching, since=None if after is None else after[0])
     key = after
-    for name in held.names:
-        of_name = replace(matching, owner=name, state=State.ACTIVE)
-        start = after if after is not None and is_in(after[0], name) else None
-        scan, room = _scan(session, of_name, Order.OWNER), limit - len(found)
+    for owner in held.owners:
+        of_owner = replace(matching, owner=owner, state=State.ACTIVE)
+        start = after if after is not None and after[0] == owner else None
+        scan, room = _scan(session, of_owner, Order.OWNER), limit - len(found)
         part = _scanned_page(session, scan, order=Order.OWNER, after=start, limit=room)
         found += part.rows
         if part.last_key is not None:
             return ScheduleRows(found, part.last_key)
-        last_name = found[-1].name if part.rows else ""
-        # After all schedules of the owner or the group.
-        key = (end_of_group(name), "") if is_group(name) else (name, last_name)
+        key = (owner, found[-1].name if part.rows else "")
         if len(found) == limit:
             return ScheduleRows(found, key)
     return ScheduleRows(found, key if held.is_more else None)
 
 
-class _HeldNames(NamedTuple):
-    """Owners and groups with a hold in force, none within another, and whether there are more."""
+class _HeldOwners(NamedTuple):
+    """Owners with a hold in force, and whether there are more."""
 
-    names: Sequence[str]
+    owners: Sequence[str]
     is_more: bool
 
 
-def _held_names(session: Session, matching: ScheduleFilter, *, since: str | None) -> _HeldNames:
-    """Return the first held owners and groups with schedules from owner ``since`` on."""
-    scope = matching.owner
-    if scope is not None and _held_of(session, matching, [*groups_of(scope), scope]):
-        return _HeldNames([scope], is_more=False)
-    if scope is not None and not is_group(scope):
-        return _HeldNames([], is_more=False)
+def _held_owners(session: Session, matching: ScheduleFilter, *, since: str | None) -> _HeldOwners:
+    """Return the first held owners from owner ``since`` on."""
     held: Any = force_index(select(Hold.owner), Hold, OWNER_INDEX)
     held = held.where(Hold.owner.is_not(None), is_in_force(matching))
-    if scope is not None:
-        held = held.where(is_of(Hold.owner, scope))
+    held = held.where(*has_owner(matching, Hold.owner))
     if since is not None:
         held = held.where(Hold.owner >= since)
-    held = held.distinct().order_by(Hold.owner).limit(_MAX_OWNERS)
-    found = session.scalars(held).all()
-    names: list[str] = []
-    for name in (*_held_of(session, matching, groups_of(since or "")), *found):
-        if not names or not is_in(name, names[-1]):
-            names.append(name)
-    return _HeldNames(names, is_more=len(found) == _MAX_OWNERS)
-
-
-def _held_of(session: Session, matching: ScheduleFilter, names: Sequence[str]) -> Sequence[str]:
-    """Return which of the names have a hold in force, in their order."""
-    if not names:
-        return []
-    held: Any = force_index(select(Hold.owner), Hold, OWNER_INDEX)
-    held = held.where(Hold.owner.in_(names), is_in_force(matching))
-    return session.scalars(held.distinct().order_by(Hold.owner)).all()
+    found = session.scalars(held.order_by(Hold.owner).limit(_MAX_OWNERS)).all()
+    return _HeldOwners(found, is_more=len(found) == _MAX_OWNERS)
 
 
 @in_index_order
@@ -376,11 +350,11 @@ def count(
 
 
 def _count_held(session: Session, matching: ScheduleFilter, limit: int) -> tuple[int, bool]:
-    """Count the schedules of the first held owners and groups."""
-    held, total = _held_names(session, matching, since=None), 0
-    for name in held.names:
-        of_name = replace(matching, owner=name, state=State.ACTIVE)
-        found, is_more = _count(session, _scan(session, of_name, Order.OWNER), limit)
+    """Count the schedules of the first held owners."""
+    held, total = _held_owners(session, matching, since=None), 0
+    for owner in held.owners:
+        of_owner = replace(matching, owner=owner, state=State.ACTIVE)
+        found, is_more = _count(session, _scan(session, of_owner, Order.OWNER), limit)
         total += found
         if is_more or total > limit:
             return min(total, limit), True
@@ -397,12 +371,12 @@ def _count(session: Session, scan: _Scan, limit: int) -> tuple[int, bool]:
 
 def _counted(session: Session, matching: ScheduleFilter) -> _Scan:
     """Return how to read the smallest set that contains the matching schedules."""
-    if matching.owner is None and matching.state in RARE_STATES:
+    if matching.is_of_all and matching.state in RARE_STATES:
         return _state_set(session, matching)
-    if matching.owner is None and matching.state == State.OVERDUE:
+    if matching.is_of_all and matching.state == State.OVERDUE:
         return _scan(session, matching, Order.NEXT_RUN_AT)
-    if matching.owner is None and matching.name_prefix:
+    if matching.is_of_all and matching.name_prefix:
         return _scan(session, matching, Order.NAME)
-    if matching.owner is None and matching.state == State.ACTIVE:
+    if matching.is_of_all and matching.state == State.ACTIVE:
         return _Scan(DUE_INDEX, [Schedule.next_run_at.is_not(None)], others(session, matching))
     return _scan(session, matching, Order.OWNER)

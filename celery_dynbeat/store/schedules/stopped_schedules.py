@@ -8,7 +8,7 @@ from sqlalchemy import Select, func, or_, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.db.models import Hold, Run, Schedule
+from celery_dynbeat.db.models import HOLDS, Hold, Run, Schedule
 from celery_dynbeat.db.statements import force_index
 from celery_dynbeat.store import holds
 from celery_dynbeat.store.runs import FIRE_TIME_INDEX
@@ -78,10 +78,9 @@ def last_error(session: Session, *, schedule_id: int, length: int) -> str | None
     return error
 
 
-def holds_of_everything_statement(*, now: datetime, limit: int) -> Select[Any]:
-    """Return the SELECT of the holds of everything that are in force, the oldest first."""
-    of_everything = force_index(_holds(now), Hold, holds.OWNER_INDEX)
-    return of_everything.where(Hold.owner.is_(None)).order_by(Hold.id).limit(limit)
+def hold_of_everything_statement(*, now: datetime) -> Select[Any]:
+    """Return the SELECT of the hold of everything, if it is in force."""
+    return force_index(_holds(now), Hold, holds.EVERYTHING_INDEX).where(HOLDS.c.everything)
 
 
 def holds_of_owners_statement(*, now: datetime, limit: int) -> Select[Any]:
@@ -118,10 +117,10 @@ def read_holds(
 ) -> tuple[int, Sequence[HoldInForce]]:
     """Return the number of holds up to ``limit``, and the first ``named``.
 
-    Holds of everything come first.
+    The hold of everything comes first.
     """
     rows = [
-        *session.execute(holds_of_everything_statement(now=now, limit=limit)),
+        *session.execute(hold_of_everything_statement(now=now)),
         *session.execute(holds_of_owners_statement(now=now, limit=limit)),
     ]
     return len(rows), [HoldInForce(*row) for row in rows[:named]]

@@ -1,10 +1,10 @@
-"""Names that begin with a text, for type-ahead. Each query reads a bounded number of rows."""
+"""Names that begin with a text, to complete a text. Each query reads a bounded number of rows."""
 
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Text, cast, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.models import Node, NodeKind, Schedule
@@ -50,15 +50,3 @@ def task_lists(session: Session, *, seen_since: datetime) -> Sequence[str]:
         .limit(MAX_TASK_LISTS)
     )
     return [tasks for tasks in session.scalars(statement) if tasks is not None]
-
-
-@in_index_order
-def tag_lists(session: Session, *, limit: int) -> Sequence[str]:
-    """Return the tags of the newest ``limit`` schedules, as JSON arrays; without empty lists."""
-    newest = (
-        force_index(select(cast(Schedule.tags, Text).label("tags")), Schedule, "PRIMARY")
-        .order_by(Schedule.id.desc())
-        .limit(limit)
-        .subquery()
-    )
-    return session.scalars(select(newest.c.tags).where(newest.c.tags != "[]")).all()

@@ -1,7 +1,6 @@
-"""Runs of a window of time, of all owners, of a group or of one owner.
+"""Runs of a window of time, of all owners or of one owner.
 
     of all owners    by the time of their record, which their id begins with: primary key
-    of a group       the same; a filter on the rows, as no index has the runs of a group by time
     of one owner     by fire time: (owner, scheduled_for)
 
 A run is recorded when its fire time has come. Rows that ``skip()`` wrote ahead of a fire time are
@@ -33,11 +32,9 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.run_ids import first_run_id
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.common.text import is_group
 from celery_dynbeat.db.dialects import Capabilities, capabilities_of
 from celery_dynbeat.db.models import Run, Schedule
 from celery_dynbeat.db.statements import force_index, in_index_order
-from celery_dynbeat.store.owners import is_of
 from celery_dynbeat.store.runs.run_filters import OWNER_INDEX, UNSUCCESSFUL
 from celery_dynbeat.store.runs.skips import is_by_call
 from celery_dynbeat.store.schedules.schedule_filters import ScheduleFilter
@@ -89,12 +86,7 @@ def span_of(matching: ScheduleFilter, since: datetime, until: datetime) -> Span:
 
 def is_by_fire_time(matching: ScheduleFilter) -> bool:
     """Return whether the key is the fire time: of one owner."""
-    return matching.owner is not None and not is_group(matching.owner)
-
-
-def group_of(matching: ScheduleFilter) -> str | None:
-    """Return the group that the filter names; None for one owner or for all."""
-    return None if is_by_fire_time(matching) else matching.owner
+    return matching.owner is not None
 
 
 def _key(matching: ScheduleFilter) -> Any:
@@ -117,20 +109,12 @@ def _in_span(start: Any, end: Any, *columns: Any, of_owner: bool) -> Select[Any]
 
 
 def _matches(session: Session, matching: ScheduleFilter) -> Sequence[ColumnElement[bool]]:
-    """Return the conditions on group, task and tag."""
+    """Return the conditions on task and tag."""
     conditions = [] if matching.task is None else [and_(Run.task == matching.task)]
-    group = group_of(matching)
-    if group is not None:
-        conditions.append(_is_in(Run.owner, group))
     if matching.tag is not None:
         capabilities = capabilities_of(session.get_bind(Run).dialect)
         conditions.append(_has_tag(Run.schedule_id, matching.tag, capabilities))
     return conditions
-
-
-def _is_in(owner: Any, group: str) -> ColumnElement[bool]:
-    # The column alone is not enough, because PostgreSQL may then read the index of the owner.
-    return is_of(func.coalesce(owner, ""), group)
 
 
 def _has_tag(schedule_id: Any, tag: str, capabilities: Capabilities) -> ColumnElement[bool]:
@@ -192,7 +176,6 @@ def count_in_spans(
     capabilities = capabilities_of(session.get_bind(Run).dialect)
     query = _WindowCounts(
         is_by_fire_time(matching),
-        group_of(matching),
         matching.task is not None,
         matching.tag,
         capabilities,
@@ -211,7 +194,6 @@ class _WindowCounts:
     """The SELECT that counts the runs of a span. The filter applies to the rows that it reads."""
 
     of_owner: bool
-    group: str | None
     of_task: bool
     tag: str | None
     capabilities: Capabilities
@@ -219,7 +201,6 @@ class _WindowCounts:
     def __call__(self, number: Any, start: Any, end: Any) -> Select[Any]:
         columns: list[Any] = [Run.status, *([Run.task] if self.of_task else [])]
         columns += [Run.schedule_id] if self.tag is not None else []
-        columns += [Run.owner] if self.group is not None else []
         limited = _in_span(start, end, *columns, of_owner=self.of_owner).limit(
             bindparam("row_limit", type_=Integer)
         )
@@ -237,8 +218,6 @@ class _WindowCounts:
         found: list[ColumnElement[bool]] = [true()]
         if self.of_task:
             found.append(read.c.task == bindparam("task", type_=Run.task.type))
-        if self.group is not None:
-            found.append(_is_in(read.c.owner, self.group))
         if self.tag is not None:
             found.append(_has_tag(read.c.schedule_id, self.tag, self.capabilities))
         return found

@@ -120,6 +120,15 @@ class AnyOf(Composite):
         intervals = [*own, *(later - earlier for earlier, later in pairs)]
         return min((interval for interval in intervals if interval is not None), default=None)
 
+    @property
+    def has_excluded_days(self) -> bool:
+        """Whether each part can exclude days."""
+        return all(part.has_excluded_days for part in self.parts)
+
+    def excludes(self, instant: datetime) -> bool:
+        """Return whether each part excludes the day of ``instant``."""
+        return all(part.excludes(instant) for part in self.parts)
+
     def phrase(self, timezone: str | None = None) -> str:
         """Describe each trigger."""
         return "; or ".join(phrase_of(trigger, timezone) for trigger in self.triggers)

@@ -127,11 +127,15 @@ class Composite(Trigger):
             raise too_many_steps(self, budget, task="finding its first fire time") from None
         return self
 
+    def first_excluded_day(self, budget: SearchBudget) -> str:  # noqa: ARG002 - most exclude none
+        """Return the start of an error about the first day that the trigger excludes, or ""."""
+        return ""
+
     def require_fire_time(self, budget: SearchBudget) -> None:
         """Raise ``InvalidTriggerError`` if there is no fire time at all."""
         if self.cursor(budget).next_after(CHECKED_FROM) is None:
             rule = "it has no fire time left; exclude fewer days, or leave it out"
-            message = f"{self.kind} {shorten(self.spec)}: {rule}"
+            message = f"{self.kind} {shorten(self.spec)}: {self.first_excluded_day(budget)}{rule}"
             raise InvalidTriggerError(message, field="excluded")
 
     def anchored_at(self, instant: datetime) -> Trigger:

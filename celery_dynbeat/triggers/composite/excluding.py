@@ -29,6 +29,7 @@ from celery_dynbeat.triggers.base import (
 )
 from celery_dynbeat.triggers.composite.any_of import AnyOf
 from celery_dynbeat.triggers.composite.base import (
+    CHECKED_FROM,
     Composite,
     part_json,
     phrase_of,
@@ -154,6 +155,25 @@ class Excluding(Composite):
         """Return the trigger and the excluded triggers."""
         return (self.trigger, *self.triggers)
 
+    def first_excluded_day(self, budget: SearchBudget) -> str:
+        """Return the start of an error that names the excluded day, if there is only one."""
+        cursor = ExcludingCursor(self, budget)
+        days = [*islice(cursor.days(CHECKED_FROM), 2)]
+        return f"it excludes {cursor.date_of(days[0])}, its only day: " if len(days) == 1 else ""
+
+    @property
+    def has_excluded_days(self) -> bool:
+        """Whether the days of the calendars are known."""
+        return len(self.days) == len(self.calendars)
+
+    def excludes(self, instant: datetime) -> bool:
+        """Return whether the day of ``instant`` is excluded. A day that is too costly is not."""
+        try:
+            is_excluded = ExcludingCursor(self, SearchBudget(SEARCH_STEPS)).excludes(instant)
+        except BudgetExceededError:
+            is_excluded = False
+        return is_excluded or self.trigger.excludes(instant)
+
     @property
     def calendar_names(self) -> tuple[str, ...]:
         """Return the names of the calendars, including the calendars that the trigger needs."""
@@ -165,8 +185,7 @@ class Excluding(Composite):
             return self
         from celery_dynbeat.triggers.calendar_days import days_of  # noqa: PLC0415 - few need it
 
-        zone = self.timezone or "UTC"
-        days = tuple(days_of(calendars, name).in_zone(zone) for name in self.calendars)
+        days = tuple(days_of(calendars, name) for name in self.calendars)
         return rebuilt(self, trigger=self.trigger.resolved(calendars), days=days)
 
     @property
@@ -230,7 +249,7 @@ class Excluding(Composite):
             timezone=zone,
             calendars=self.calendars,
         )
-        return rebuilt(moved, days=tuple(days.in_zone(zone) for days in self.days))
+        return rebuilt(moved, days=self.days)
 
     def mapped(self, change: Callable[[Trigger], Trigger]) -> Trigger:
         """Return this trigger with each part changed."""
@@ -347,13 +366,12 @@ class ExcludingCursor:
         if len(exclusion.days) < len(exclusion.calendars):
             raise UnresolvedCalendarError(exclusion.calendars)
         self._exclusion, self._budget = exclusion, budget
-        # The sets are not merged, because the set of a calendar can be large, and its triggers
+        # The sets are not merged, because the set of a calendar can be large, and all triggers
         # share it.
         self._dates = (frozenset(exclusion.dates), *(days.dates for days in exclusion.days))
         self._zone = load_zone(exclusion.timezone or "UTC")
         self._fires = exclusion.trigger.cursor(budget)
-        excluded = [*exclusion.triggers, *(days.trigger for days in exclusion.days)]
-        self._excluded = [SingleCursor(rule, budget) for rule in excluded if rule is not None]
+        self._excluded = [SingleCursor(rule, budget) for rule in exclusion.triggers]
         self._upcoming: datetime | None = MIN_INSTANT
         # The end of the last day that was found not to be excluded.
         self._included_until = EARLIEST
@@ -389,6 +407,14 @@ class ExcludingCursor:
             yield day
             # A microsecond before the end, because the next midnight may be a fire time.
             fire_time = self._fires.next_after(day.end - _MICROSECOND)
+
+    def date_of(self, day: _FireDay) -> date:
+        """Return the date of a day with a fire time."""
+        return day_around(self._zone, day.fire_time).date
+
+    def excludes(self, instant: datetime) -> bool:
+        """Return whether the day of ``instant`` is excluded."""
+        return self._day_of(instant).is_excluded
 
     def _day_of(self, fire_time: datetime) -> _FireDay:
         day, start, end = day_around(self._zone, fire_time)

@@ -179,14 +179,23 @@ class OnBusinessDay(Composite):
         return dump(data)
 
     @property
+    def has_excluded_days(self) -> bool:
+        """Whether the days of the calendar are known."""
+        return self.days is not None
+
+    def excludes(self, instant: datetime) -> bool:
+        """Return whether ``instant`` is not on a business day."""
+        business = BusinessDays(self)
+        return not business.includes(day_around(business.zone, instant).date)
+
+    @property
     def calendar_names(self) -> tuple[str, ...]:
         """Return the name of the calendar."""
         return (self.calendar,)
 
     def resolved(self, calendars: Calendars) -> Trigger:
         """Return this trigger with the days of its calendar."""
-        days = days_of(calendars, self.calendar).in_zone(self.timezone or "UTC")
-        return rebuilt(self, days=days)
+        return rebuilt(self, days=days_of(calendars, self.calendar))
 
     def cursor(self, budget: SearchBudget) -> Cursor:
         """Return a cursor over the fire times on business days."""
@@ -237,9 +246,7 @@ class OnBusinessDay(Composite):
 
         Zones that are set stay.
         """
-        zone = self.timezone or name
-        days = None if self.days is None else self.days.in_zone(zone)
-        return rebuilt(self, trigger=self.trigger.in_zone(name), timezone=zone, days=days)
+        return rebuilt(self, trigger=self.trigger.in_zone(name), timezone=self.timezone or name)
 
     def mapped(self, change: Callable[[Trigger], Trigger]) -> Trigger:
         """Return this trigger with its part changed."""
@@ -267,11 +274,11 @@ def _check_trigger(trigger: object) -> None:
 class BusinessDays:
     """The business days of a calendar. It remembers them for one search."""
 
-    def __init__(self, rule: OnBusinessDay, budget: SearchBudget) -> None:
+    def __init__(self, rule: OnBusinessDay) -> None:
         if rule.days is None:
             raise UnresolvedCalendarError([rule.calendar])
         self.zone = load_zone(rule.timezone or "UTC")
-        self._days, self._budget = rule.days, budget
+        self._days = rule.days
         self._step = _DAY if rule.direction == Direction.NEXT else -_DAY
         self._known: dict[date, bool] = {}
 
@@ -309,13 +316,8 @@ class BusinessDays:
 
     def _is_business_day(self, day: date) -> bool:
         days = self._days
-        if day.weekday() in days.weekend or day in days.dates or day in skipped_days(self.zone):
-            return False
-        if days.trigger is None:
-            return True
-        _, start, end = local_day(self.zone, day)
-        fire_time = days.trigger.next_within(start - _MICROSECOND, self._budget)
-        return fire_time is None or fire_time >= end
+        is_taken = day.weekday() in days.weekend or day in days.dates
+        return not is_taken and day not in skipped_days(self.zone)
 
 
 class _BusinessDay(NamedTuple):
@@ -330,7 +332,7 @@ class BusinessDayCursor:
 
     def __init__(self, rule: OnBusinessDay, budget: SearchBudget) -> None:
         self._rule, self._budget = rule, budget
-        self._business = BusinessDays(rule, budget)
+        self._business = BusinessDays(rule)
         self._zone = self._business.zone
         #: Days whose fire times were dropped.
         self.dropped = 0

@@ -23,7 +23,7 @@ _SUNDAY, _SATURDAY = 0, 6
 LAST_WEEK = 6
 _LAST_SYMBOL = "l"
 _TOKEN = "[a-z0-9]{1,3}"  # noqa: S105 - a part of the grammar
-_STEP = "(?:/([0-9]{1,3}))?"
+_STEP = "(?:/([0-9]{1,9}))?"
 _PLAIN = re.compile(rf"(\*|{_TOKEN})(?:-({_TOKEN}))?{_STEP}", re.ASCII)
 _HASHED = re.compile(rf"h(?:\(({_TOKEN})-({_TOKEN})\))?{_STEP}", re.ASCII)
 _FROM_END = re.compile(r"l(?:-([0-9]{1,2}))?(w)?", re.ASCII)
@@ -154,14 +154,13 @@ def parse_number(token: str, field: FieldRange, text: str) -> int:
 
 
 def parse_step(token: str, field: FieldRange, text: str) -> int:
-    """Return the number after a ``/``. Raises ``InvalidTriggerError`` for the field."""
-    if 1 <= int(token) <= field.size:
+    """Return the number after a ``/``. Raises ``InvalidTriggerError`` for the field.
+
+    As in crontab(5), a step may be larger than its field: ``*/100`` is the first value.
+    """
+    if int(token) >= 1:
         return int(token)
-    reason = (
-        f"the step {token} is not from 1 to {field.size}: steps start again with each round of the"
-        " field; for longer intervals use Every"
-    )
-    raise invalid_field(text, field, reason)
+    raise invalid_field(text, field, f"the step {token} is less than 1")
 
 
 def invalid_field(text: str, field: FieldRange, reason: str) -> InvalidTriggerError:
@@ -233,6 +232,11 @@ def _hashed_item(item: str, field: FieldRange, text: str) -> HashedItem:
         low, high = parse_number(first, field, text), parse_number(last, field, text)
         choices = _range(low, high, 1, field)
     size = len(choices) if step is None else parse_step(step, field, text)
+    if size > field.size:
+        reason = (
+            f"the step {size} of H is not from 1 to {field.size}; for longer intervals use Every"
+        )
+        raise invalid_field(text, field, reason)
     return HashedItem(item, tuple(choices), size)
 
 
@@ -415,6 +419,12 @@ def _split(expression: str) -> list[str]:
     text = " ".join(expression.lower().split())
     if text == "@reboot":
         message = "'@reboot' is not a time; call the task from Celery's beat_init signal instead"
+        raise InvalidTriggerError(message)
+    if text.startswith(("cron_tz=", "tz=")):
+        zone = shorten(expression.split(maxsplit=1)[0].partition("=")[2])
+        message = (
+            f"a cron expression names no zone; remove the first word and set timezone to {zone}"
+        )
         raise InvalidTriggerError(message)
     if text.startswith("@") and text not in _ALIASES:
         message = f"unknown name {shorten(text)}; known are {', '.join(sorted(_ALIASES))}"

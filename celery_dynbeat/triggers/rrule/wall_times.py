@@ -51,6 +51,16 @@ class _EmptySpan(NamedTuple):
     steps: int
 
 
+#: An ordinal, and the days of a period counted from it, in order.
+_Period = tuple[int, Sequence[int]]
+
+
+# Many years and rules have the same days, and a year of days is slow to list.
+@lru_cache(maxsize=256)
+def _listed_days(days: int) -> Sequence[int]:
+    return array("H", bits(days))
+
+
 class RuleWallTimes:
     """Finds the wall times of one rule from its DTSTART on.
 
@@ -166,22 +176,22 @@ class RuleWallTimes:
     def _chosen_from(self, wall: int, before: int, budget: SearchBudget) -> Iterator[int]:
         """Yield what BYSETPOS selects. Stop after a whole calendar of empty periods."""
         times, empty = self._times, 0
-        for days in self._periods_from(wall // DAY_SECONDS, before // DAY_SECONDS):
+        for first, days in self._periods_from(wall // DAY_SECONDS, before // DAY_SECONDS):
             budget.spend(1 + len(days) // _DAYS_PER_STEP)
             chosen = _selected_indices(self._rule, len(days) * len(times))
             for at in chosen:
-                yield days[at // len(times)] * DAY_SECONDS + times[at % len(times)]
+                yield (first + days[at // len(times)]) * DAY_SECONDS + times[at % len(times)]
             empty = 0 if chosen else empty + 1
             if empty > _CALENDAR_PERIODS[self._rule.freq]:
                 return
 
-    def _periods_from(self, day: int, last: int) -> Iterator[list[int]]:
-        """Yield the days of each period on which INTERVAL falls."""
+    def _periods_from(self, day: int, last: int) -> Iterator[_Period]:
+        """Yield each period on which INTERVAL falls."""
         if self._rule.freq is Freq.WEEKLY:
             return self._weeks_from(day, last)
         return self._years_from(datetime.fromordinal(day).year, last)
 
-    def _years_from(self, start: int, last: int) -> Iterator[list[int]]:
+    def _years_from(self, start: int, last: int) -> Iterator[_Period]:
         whole = self._rule.freq is Freq.YEARLY
         for year, allowed in self._interval_days(start):
             if first_day(year) > last:
@@ -189,9 +199,9 @@ class RuleWallTimes:
             days = self.days.of(year)
             for month in (-1,) if whole else month_days(leap=isleap(year)):
                 if month & allowed:
-                    yield [first_day(year) + bit for bit in bits(days & month)]
+                    yield first_day(year), _listed_days(days & month)
 
-    def _weeks_from(self, day: int, last: int) -> Iterator[list[int]]:
+    def _weeks_from(self, day: int, last: int) -> Iterator[_Period]:
         """Yield the days of each week. As in dateutil, the first week begins with DTSTART."""
         start = self._start // DAY_SECONDS
         origin = week_start(start, self._rule)
@@ -202,7 +212,7 @@ class RuleWallTimes:
             length = first_day(year + 1) - first_day(year)
             days = self.days.of(year) | self.days.of(year + 1) << length
             within = days >> (week - first_day(year)) & _WEEK
-            yield [week + bit for bit in bits(within) if week + bit >= start]
+            yield week, [bit for bit in bits(within) if week + bit >= start]
             week += step
 
 

@@ -12,11 +12,11 @@ from celery_dynbeat import (
     Trigger,
 )
 
-EXAMPLES = "every hour, weekdays at 9, first of the month at 9:30 pm, or a cron expression"
+EXAMPLES = "a cron expression such as 0 9 * * mon-fri, or a duration such as PT1H"
 
 
 class ReportForm(forms.Form):
-    """A title, and a rule in words or as a cron expression."""
+    """A title, and a rule as a cron expression or a duration."""
 
     title = forms.CharField(max_length=80)
     rule = forms.CharField(max_length=200, help_text=EXAMPLES)
@@ -29,8 +29,8 @@ class ReportForm(forms.Form):
         """Return the trigger. An error of the rule is shown at its field."""
         mine = self._schedules
         try:
-            # Only a date needs the zone: other rules follow the zone of the owner.
-            trigger = Trigger.from_words(self.cleaned_data["rule"], date_timezone=mine.timezone())
+            # A rule without a zone follows the zone of the owner.
+            trigger = Trigger.from_text(self.cleaned_data["rule"])
             mine.preview(trigger, count=1)
         except (InvalidTriggerError, InvalidScheduleError, OwnerLimitError) as error:
             raise forms.ValidationError(str(error)) from error

@@ -21,7 +21,7 @@ class ReportTests(TestCase):
 
     def test_a_report_has_a_schedule(self) -> None:
         """The page creates both."""
-        self.client.post(reverse("reports"), {"title": "Sales", "rule": "weekdays at 9"})
+        self.client.post(reverse("reports"), {"title": "Sales", "rule": "0 9 * * mon-fri"})
 
         (schedule,) = self.mine.list()
         assert schedule.name == Report.objects.get().schedule_name

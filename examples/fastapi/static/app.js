@@ -27,7 +27,7 @@ function rule() {
   const kind = form.rule.value;
   if (kind === "every") return { kind, minutes: Number(form.minutes.value) };
   if (kind === "once") return { kind, at: form.instant.value };
-  if (kind === "cron" || kind === "words") return { kind, text: form[kind].value };
+  if (kind === "cron") return { kind, text: form.cron.value };
   return { kind, at: form.at.value, day: Number(form.day.value) || 1 };
 }
 

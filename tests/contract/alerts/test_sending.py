@@ -1,192 +1,235 @@
-"""Deliveries to several targets at the same time."""
+"""Each alert is reported to each URL: once per interval, by one beat, until it is accepted."""
 
-import threading
-from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import event
-from sqlalchemy.exc import OperationalError
 
-from celery_dynbeat.alerts.delivery import deliver
-from celery_dynbeat.alerts.sending import MAX_IN_FLIGHT
-from tests.contract.alerts.test_messages import DELAY, stored
-from tests.support.sinks import HttpSink, hanging_server, mail_url
-from tests.support.waiting import wait_until
+from celery_dynbeat.common.states import Status
+from tests.support.applications import MINUTELY
+from tests.support.suites import one_database
 
-PATIENCE = 10
+MINUTE = timedelta(minutes=1)
 
 
-def targets(*names):
-    return {"default": [], **{name: [f"json://{name}"] for name in names}}
-
-
-@contextmanager
-def sending_in_a_thread(messages):
-    """Call ``run_once`` in a thread; wait for its end when the block ends."""
-    thread = threading.Thread(target=messages.run_once)
-    thread.start()
-    try:
-        yield thread
-    finally:
-        thread.join(60)
-    assert not thread.is_alive()
-
-
-@pytest.fixture
-def gated(deliveries):
-    """Return a delivery that waits for ``opened`` if its target is called "hangs..."."""
-
-    class Gated:
-        opened = threading.Event()
-        waiting = 0
-
-        def __call__(self, content, urls, **options):
-            if urls[0].startswith("json://hangs"):
-                self.waiting += 1
-                assert self.opened.wait(60)
-            return deliveries(content, urls, **options)
-
-    gate = Gated()
-    yield gate
-    gate.opened.set()
-
-
-def test_a_target_that_does_not_answer_delays_no_other(
-    limited, messages_of, add_alerts, clock, deliveries, gated
-):
-    dynbeat = limited(alert_urls=targets("hangs", "other"))
-    add_alerts(dynbeat, prefix="first", target="hangs")
-    add_alerts(dynbeat, prefix="second", target="other")
-    clock.advance(DELAY)
-
-    with sending_in_a_thread(messages_of(dynbeat, deliver=gated)):
-        wait_until(lambda: deliveries.made, within=PATIENCE)
-        assert [each.urls for each in deliveries.made] == [["json://other"]]
-        wait_until(lambda: sent_targets(dynbeat) == ["other"], within=PATIENCE)
-        gated.opened.set()
-
-    assert sent_targets(dynbeat) == ["hangs", "other"]
-
-
-def sent_targets(dynbeat):
-    return sorted(each.target for each in stored(dynbeat) if each.sent_at)
-
-
-def test_alerts_that_open_while_a_delivery_hangs_are_sent(
-    limited, messages_of, add_alerts, clock, deliveries, gated
-):
-    dynbeat = limited(alert_urls=targets("hangs", "other"))
-    add_alerts(dynbeat, prefix="first", target="hangs")
-    clock.advance(DELAY)
-
-    with sending_in_a_thread(messages_of(dynbeat, deliver=gated)):
-        wait_until(lambda: gated.waiting, within=PATIENCE)
-        add_alerts(dynbeat, prefix="second", target="other")
-        wait_until(lambda: deliveries.made, within=PATIENCE)
-        gated.opened.set()
-
-    assert [each.urls for each in deliveries.made] == [["json://other"], ["json://hangs"]]
-
-
-def test_the_number_of_deliveries_at_the_same_time_is_limited(
-    limited, messages_of, add_alerts, clock, deliveries, gated
-):
-    names = [f"hangs{number}" for number in range(MAX_IN_FLIGHT + 2)]
-    dynbeat = limited(alert_urls=targets(*names))
+def failing(each, clock, *names):
     for name in names:
-        add_alerts(dynbeat, prefix=f"{name}-", target=name)
-    clock.advance(DELAY)
-
-    with sending_in_a_thread(messages_of(dynbeat, deliver=gated)):
-        wait_until(lambda: gated.waiting == MAX_IN_FLIGHT, within=PATIENCE)
-        leased = [each for each in stored(dynbeat) if each.leased_by]
-        assert len(leased) == MAX_IN_FLIGHT
-        gated.opened.set()
-
-    assert len(deliveries.made) == len(names)
+        each.mine.create(name, task="t", trigger=MINUTELY)
+    clock.advance(MINUTE)
+    each.run(succeeds=False)
+    each.check()
 
 
-def test_a_target_has_one_message_at_a_time(
-    limited, messages_of, add_alerts, clock, deliveries, gated
+@one_database
+def test_alerts_of_one_error_are_one_entry_of_one_message(alerting, clock, servers):
+    each = alerting()
+    failing(each, clock, "a", "b")
+    each.send()
+
+    (message,) = servers.messages
+    assert message.title == "[contract] 2 schedules are failing"
+    assert message.body.count("ValueError: no") == 1
+    assert "- a of user:42 since" in message.body
+
+
+@one_database
+def test_a_url_gets_one_message_per_interval(alerting, clock, servers):
+    each = alerting()
+    failing(each, clock, "a")
+    each.send()
+    failing(each, clock, "b")
+    each.send()
+    assert len(servers.messages) == 1
+
+    clock.advance(5 * MINUTE)
+    each.send()
+
+    assert len(servers.messages) == 2
+
+
+@one_database
+def test_what_is_over_is_reported_in_the_past(alerting, clock, servers):
+    each = alerting()
+    failing(each, clock, "a")
+    each.run(succeeds=True)
+    each.check_and_send()
+
+    assert servers.titles == ["[contract] a of user:42 failed"]
+
+
+@one_database
+def test_a_recovery_does_not_repeat_the_cause_and_says_what_is_still_open(alerting, clock, servers):
+    each = alerting(alert_interval=0)
+    failing(each, clock, "a", "b")
+    each.send()
+    clock.advance(MINUTE)
+    each.worker.heartbeat()
+    for run in each.send_runs():
+        each.worker.start(run)
+        each.worker.finish(run, Status.SUCCEEDED if run.name == "a" else Status.FAILED)
+    each.beat.run_until_idle()
+    each.check_and_send()
+
+    message = servers.messages[1]
+    assert message.title == "[contract] a of user:42 no longer fails"
+    assert "ValueError" not in message.body
+    assert "Still open: 1 failing." in message.body
+
+
+@one_database
+def test_a_url_that_refuses_is_tried_again_and_delays_no_other_url(alerting, clock, servers):
+    each = alerting(alert_urls=["json://a", "json://b"])
+    servers.errors["json://a"] = "refused"
+    failing(each, clock, "s")
+    each.send()
+    assert [message.url for message in servers.messages] == ["json://b"]
+    assert each.alerts()[0].reported_at is None
+
+    servers.errors.clear()
+    clock.advance(MINUTE)
+    each.send()
+
+    assert [message.url for message in servers.messages] == ["json://b", "json://a"]
+    assert each.alerts()[0].reported_at is not None
+
+
+@one_database
+def test_the_end_is_reported_to_a_url_that_had_the_opening_while_another_refused(
+    alerting, clock, servers
 ):
-    dynbeat = limited(alert_urls=targets("hangs"))
-    add_alerts(dynbeat, prefix="failed", kind="failed", target="hangs")
-    add_alerts(dynbeat, prefix="late", kind="late", target="hangs")
-    clock.advance(DELAY)
+    each = alerting(alert_urls=["json://a", "json://b"])
+    servers.errors["json://a"] = "refused"
+    failing(each, clock, "s")
+    each.send()
+    each.run(succeeds=True)
+    each.check()
+    servers.errors.clear()
+    clock.advance(6 * MINUTE)
+    each.send()
 
-    with sending_in_a_thread(messages_of(dynbeat, deliver=gated)):
-        wait_until(lambda: gated.waiting, within=PATIENCE)
-        assert len([each for each in stored(dynbeat) if each.leased_by]) == 1
-        gated.opened.set()
-
-    assert len(deliveries.made) == 2
-
-
-@contextmanager
-def failing_results(dynbeat):
-    """Make the write of each result of a try fail."""
-
-    def fail(_connection, _cursor, statement, *_):
-        if statement.startswith("UPDATE dynbeat_alert_message") and "delivered" in statement:
-            raise OperationalError(statement, {}, Exception("server closed the connection"))
-
-    engine = dynbeat.context.database.engine
-    event.listen(engine, "before_cursor_execute", fail)
-    yield
-    event.remove(engine, "before_cursor_execute", fail)
+    of_b = [message.title for message in servers.messages if message.url == "json://b"]
+    assert of_b == ["[contract] s of user:42 is failing", "[contract] s of user:42 failed"]
+    assert each.alerts(only_open=False)[0].reported_at is not None
 
 
-def test_a_result_that_the_database_refuses_is_written_later(
-    alerting, messages_of, add_alerts, clock, deliveries
+def test_only_one_of_two_beats_sends(alerting, clock, servers):
+    each = alerting()
+    servers.errors["json://a"] = "refused"
+    failing(each, clock, "s")
+    each.send()
+    servers.errors.clear()
+    each.new_sending("b2").run(clock.now())
+
+    assert servers.messages == []
+
+
+def test_another_beat_sends_what_a_killed_beat_has_sent_and_not_marked(alerting, clock, servers):
+    each = alerting()
+    failing(each, clock, "s")
+
+    class KilledError(Exception):
+        """The beat was killed."""
+
+    def killed(url, message, timeout):
+        servers.send(url, message, timeout)
+        raise KilledError
+
+    each.sending._send = killed
+    with pytest.raises(KilledError):
+        each.send()
+    clock.advance(2 * MINUTE)
+    each.new_sending("b2").run(clock.now())
+
+    assert len(servers.messages) == 2
+    assert each.alerts()[0].reported_at is not None
+
+
+@one_database
+def test_a_url_that_refuses_for_a_day_is_given_up(alerting, clock, servers):
+    each = alerting()
+    servers.errors["json://a"] = "refused"
+    failing(each, clock, "s")
+    each.send()
+    clock.advance(timedelta(days=1))
+    each.send()
+
+    assert each.alerts()[0].reported_at is not None
+
+
+@one_database
+def test_a_new_alert_is_not_given_up_with_the_old_ones(alerting, clock, servers):
+    each = alerting()
+    servers.errors["json://a"] = "refused"
+    failing(each, clock, "old")
+    each.send()
+    clock.advance(timedelta(days=1))
+    failing(each, clock, "new")
+    each.send()
+
+    reported = {alert.schedule: alert.reported_at is not None for alert in each.alerts()}
+    assert reported == {"old": True, "new": False}
+
+
+def test_only_the_row_of_the_lease_is_written_while_a_url_refuses(
+    alerting, clock, servers, executed
 ):
-    dynbeat = alerting()
-    messages = messages_of(dynbeat)
-    add_alerts(dynbeat)
-    clock.advance(DELAY)
-    with failing_results(dynbeat), pytest.raises(OperationalError):
-        messages.run_once()
-    # No other beat has taken the message.
-    clock.advance(timedelta(minutes=10))
-    messages.run_once()
+    each = alerting()
+    servers.errors["json://a"] = "refused"
+    failing(each, clock, *"abc")
+    executed(each.database)
+    for _ in range(3):
+        clock.advance(timedelta(seconds=10))
+        each.send()
 
-    assert len(deliveries.made) == 1
-    assert stored(dynbeat)[0].sent_at == clock.now()
+    assert [one for one in executed if one.startswith("UPDATE dynbeat_alert")] == []
+    assert len([one for one in executed if one.startswith("UPDATE dynbeat_lock")]) == 3
 
 
-def test_another_beat_delivers_again_after_a_lease_whose_result_was_not_written(
-    alerting, messages_of, add_alerts, clock, deliveries
+@pytest.mark.parametrize("ends", [True, False])
+def test_what_changes_while_a_message_is_sent_is_reported_later(alerting, clock, servers, ends):
+    each = alerting(alert_interval=0)
+    failing(each, clock, "s")
+    if not ends:
+        each.send()
+        each.run(succeeds=True)
+        each.check()
+
+    def change_and_send(url, message, timeout):
+        clock.advance(MINUTE)
+        each.run(succeeds=ends)
+        each.check()
+        return servers.send(url, message, timeout)
+
+    each.sending._send = change_and_send
+    each.send()
+    each.sending._send = servers.send
+    clock.advance(MINUTE)
+    each.send()
+
+    titles = ["s of user:42 is failing", "s of user:42 no longer fails", "s of user:42 is failing"]
+    expected = titles[:2] if ends else titles
+    assert servers.titles == [f"[contract] {title}" for title in expected]
+
+
+def test_a_url_that_was_given_up_is_tried_like_a_new_one_after_a_time_without_alerts(
+    alerting, clock, servers, caplog
 ):
-    dynbeat = alerting()
-    messages, other = messages_of(dynbeat), messages_of(dynbeat, node="beat2")
-    add_alerts(dynbeat)
-    clock.advance(DELAY)
-    with failing_results(dynbeat), pytest.raises(OperationalError):
-        messages.run_once()
-    clock.advance(timedelta(minutes=10))
-    other.run_once()
-    messages.run_once()
+    each = alerting()
+    servers.errors["json://a"] = "refused"
+    failing(each, clock, "old")
+    each.send()
+    clock.advance(timedelta(days=1))
+    each.send()
+    each.mine.delete("old")
+    each.check_and_send()
 
-    assert len(deliveries.made) == 2
-    assert stored(dynbeat)[0].sent_at == clock.now()
+    servers.errors["json://a"] = "refused again"
+    failing(each, clock, "new")
+    clock.advance(5 * MINUTE)
+    each.send()
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_a_mail_server_that_does_not_answer_delays_no_webhook(
-    limited, messages_of, add_alerts, clock
-):
-    with HttpSink().serving() as sink, ExitStack() as hanging:
-        mail = mail_url(hanging.enter_context(hanging_server()))
-        dynbeat = limited(alert_urls={"default": [mail], "hook": [sink.url]}, alert_timeout=60)
-        add_alerts(dynbeat, prefix="mail")
-        add_alerts(dynbeat, prefix="hook", target="hook")
-        clock.advance(DELAY)
-        with sending_in_a_thread(messages_of(dynbeat, deliver=deliver)):
-            # Two processes start, and import Apprise. The mail server may take 60 s.
-            wait_until(lambda: sent_targets(dynbeat) == ["hook"], within=40)
-            assert [each.target for each in stored(dynbeat) if each.leased_by] == ["default"]
-            # The end of the server ends the delivery.
-            hanging.close()
-
-    assert len(sink.bodies) == 1
+    delayed = [one for one in caplog.records if getattr(one, "event", "") == "alert_delayed"]
+    assert [one.args[1] for one in delayed] == ["refused", "refused again"]
+    clock.advance(timedelta(seconds=12))
+    servers.errors.clear()
+    each.send()
+    assert servers.titles[-1] == "[contract] new of user:42 is failing"

@@ -33,6 +33,7 @@ def session(dynbeat):
         yield opened
 
 
+@one_database
 def test_a_create_has_the_given_fields_as_after(mine):
     start_at = START + timedelta(hours=1)
     made = create(mine, kwargs={"user": 42}, queue="mail", expires_after=300, start_at=start_at)
@@ -53,6 +54,7 @@ def test_a_create_has_the_given_fields_as_after(mine):
     }
 
 
+@one_database
 def test_an_update_has_only_the_fields_that_differ(mine):
     create(mine, description="old")
     mine.update("n", trigger=Cron("0 9 * * *", timezone="Asia/Seoul"), description="new", jitter=5)
@@ -73,6 +75,7 @@ def test_an_update_has_only_the_fields_that_differ(mine):
     }
 
 
+@one_database
 def test_an_update_that_changes_nothing_writes_nothing(mine):
     create(mine, description="same")
     mine.update("n", description="same")
@@ -82,6 +85,7 @@ def test_an_update_that_changes_nothing_writes_nothing(mine):
     assert actions(mine.changes("n")) == ["create"]
 
 
+@one_database
 def test_an_upsert_is_a_create_or_an_update(mine):
     mine.upsert("n", task="t", trigger=MINUTELY)
     mine.upsert("n", task="t", trigger=Every(120))
@@ -113,6 +117,7 @@ def test_a_pause_takes_the_reason_of_its_block(dynbeat, mine):
         assert mine.pause("n").paused_reason == "ticket 12"
 
 
+@one_database
 def test_each_change_names_the_actor_and_the_reason_of_its_call(dynbeat, mine):
     by = {"actor": "ann", "reason": "ticket 12"}
     create(mine, **by)
@@ -166,6 +171,7 @@ def test_changes_until_an_instant(mine, clock):
     assert [each.action for each in mine.changes(since=clock.now())] == ["pause"]
 
 
+@one_database
 def test_a_delete_has_the_old_fields_and_stays_readable(mine):
     create(mine, tags=["red"])
     mine.delete("n")
@@ -176,6 +182,7 @@ def test_a_delete_has_the_old_fields_and_stays_readable(mine):
     assert change.before["trigger"] == MINUTELY.to_json()
 
 
+@one_database
 def test_run_now_and_backfills_are_changes(mine, clock):
     create(mine)
     clock.advance(600)
@@ -190,6 +197,7 @@ def test_run_now_and_backfills_are_changes(mine, clock):
     assert (cancelled.actor, cancelled.reason) == ("alice", "too many")
 
 
+@one_database
 def test_a_hold_and_its_release_are_changes_of_the_owner(dynbeat, mine):
     with dynbeat.acting(actor="alice"):
         mine.hold(reason="incident 7")
@@ -204,6 +212,7 @@ def test_a_hold_and_its_release_are_changes_of_the_owner(dynbeat, mine):
     assert dynbeat.schedules.changes()[0].owner is None
 
 
+@one_database
 def test_reruns_are_changes(dynbeat, mine, clock):
     create(mine)
     with dynbeat.acting(actor="alice", reason="incident 7"):
@@ -228,6 +237,7 @@ def test_a_rollback_by_the_caller_removes_the_change(mine, session):
     assert actions(mine.changes()) == ["create"]
 
 
+@one_database
 def test_a_refused_edit_writes_nothing(mine):
     create(mine)
     with pytest.raises(ScheduleExistsError):
@@ -238,6 +248,7 @@ def test_a_refused_edit_writes_nothing(mine):
     assert actions(mine.changes()) == ["create"]
 
 
+@one_database
 def test_create_many_writes_one_change_for_each_schedule(dynbeat, mine):
     new = [{"name": f"n{i}", "task": "t", "trigger": MINUTELY} for i in range(1_200)]
     statements = []
@@ -284,6 +295,7 @@ def test_each_thread_has_its_actor(dynbeat):
         assert list(threads.map(act, range(8))) == [{f"actor:{i}"} for i in range(8)]
 
 
+@one_database
 def test_an_owner_reads_only_its_own_changes(dynbeat, mine):
     other = dynbeat.schedules.for_owner("user:421")
     create(mine)
@@ -390,6 +402,7 @@ def test_a_row_with_values_that_json_lacks_can_be_repaired_and_deleted(dynbeat, 
     assert math.isfinite(json.loads(json.dumps(before))["version"])
 
 
+@one_database
 def test_without_the_setting_nothing_is_written(limited):
     mine = limited(audit=False).schedules.for_owner("user:42")
     create(mine)
@@ -399,6 +412,7 @@ def test_without_the_setting_nothing_is_written(limited):
     assert mine.changes() == []
 
 
+@one_database
 def test_beat_schedule_is_an_actor(limited):
     dynbeat = limited()
     dynbeat.app.conf.beat_schedule = {"entry": {"task": "t", "schedule": 60.0}}

@@ -74,6 +74,7 @@ def test_a_pause_of_many_pauses_each_as_pause_does(dynbeat, mine, clock, beat):
     assert names(dynbeat.schedules.for_owner("user:7"), state="paused") == []
 
 
+@one_database
 @pytest.mark.usefixtures("crowd", "batches")
 def test_a_resume_of_many_plans_each_from_now(mine, clock):
     mine.pause_many(tag="x")
@@ -87,6 +88,7 @@ def test_a_resume_of_many_plans_each_from_now(mine, clock):
     assert len(mine.changes(action="resume")) == 3
 
 
+@one_database
 @pytest.mark.usefixtures("crowd", "batches")
 def test_an_update_of_many_changes_the_given_fields(dynbeat, mine):
     mine.update("c", queue="slow")
@@ -113,6 +115,7 @@ def test_a_delete_of_many_deletes_each_as_delete_does(dynbeat, mine, clock, beat
     assert names(dynbeat.schedules.for_owner("user:7")) == [*"abcde"]
 
 
+@one_database
 @pytest.mark.usefixtures("crowd", "batches")
 @pytest.mark.parametrize("filters", [
     {"tag": "x"}, {"task": "t.c"}, {"name_prefix": "a"}, {"enabled": False}, {"owner": "user:7"},
@@ -143,6 +146,7 @@ def test_a_call_of_all_owners_changes_what_count_counts(dynbeat, mine, clock, fi
     assert not left & listed
 
 
+@one_database
 @pytest.mark.usefixtures("crowd")
 def test_a_hold_of_everything_leaves_no_schedule_overdue(dynbeat, mine, clock):
     dynbeat.schedules.hold(reason="r")
@@ -179,6 +183,7 @@ def test_an_unknown_filter_is_refused(mine, call):
     assert raised.value.field == "stat"
 
 
+@one_database
 @pytest.mark.usefixtures("crowd", "batches")
 @pytest.mark.parametrize("expected", [0, 2, 4, 5])
 @each_call
@@ -217,6 +222,7 @@ def before_write(dynbeat, monkeypatch):
     return arrange
 
 
+@one_database
 @pytest.mark.usefixtures("crowd", "batches")
 def test_with_an_expected_number_a_schedule_that_matches_later_is_not_changed(mine, before_write):
     before_write(lambda: mine.create("f", task="t", trigger=MINUTELY, tags=["x"]))
@@ -237,6 +243,7 @@ def test_a_schedule_that_no_longer_matches_is_not_changed(mine, before_write):
     assert names(mine) == ["a", "b", "d"]
 
 
+@one_database
 @pytest.mark.usefixtures("crowd", "batches")
 def test_an_error_of_one_schedule_does_not_stop_the_others(dynbeat, mine):
     for calls in (mine, dynbeat.schedules.for_owner("user:7")):
@@ -253,6 +260,7 @@ def test_an_error_of_one_schedule_does_not_stop_the_others(dynbeat, mine):
     assert mine.get("c").trigger == MINUTELY
 
 
+@one_database
 @pytest.mark.usefixtures("crowd")
 def test_a_damaged_trigger_is_reported(dynbeat, mine):
     execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'x' WHERE name = 'c'")
@@ -304,6 +312,7 @@ def test_a_value_that_no_schedule_accepts_is_refused_before_the_edits(mine, chan
     assert (raised.value.field or "").startswith(field)
 
 
+@one_database
 @pytest.mark.usefixtures("crowd")
 def test_a_trigger_without_a_zone_gets_the_zone_of_each_owner(dynbeat, mine):
     mine.set_timezone("Asia/Seoul")
@@ -367,6 +376,7 @@ def test_beat_is_notified_once_for_each_batch(dynbeat, mine):
     assert counts == [1, 0, 1, 0, 0]
 
 
+@one_database
 @pytest.mark.usefixtures("crowd", "batches")
 @each_call
 def test_no_call_of_an_owner_changes_a_row_of_another(dynbeat, call):
@@ -382,6 +392,7 @@ def test_no_call_of_an_owner_changes_a_row_of_another(dynbeat, call):
     assert list(theirs.list()) == before
 
 
+@one_database
 @pytest.mark.usefixtures("crowd", "batches")
 @each_call
 def test_progress_is_reported_after_each_batch(mine, call):

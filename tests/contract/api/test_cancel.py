@@ -65,6 +65,7 @@ def test_a_cancelled_run_is_revoked_and_the_guard_refuses_its_message(dynbeat, m
     assert mine.get_run(run.id) == cancelled
 
 
+@one_database
 def test_a_cancelled_run_is_not_sent(mine, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY)
     pending = mine.run_now("n")
@@ -76,6 +77,7 @@ def test_a_cancelled_run_is_not_sent(mine, beat, sent):
     assert mine.get_run(pending.id).status == "revoked"
 
 
+@one_database
 def test_a_cancelled_run_is_not_sent_again(mine, clock, beat, sent, run):
     mine.cancel_run(run.id)
 
@@ -86,6 +88,7 @@ def test_a_cancelled_run_is_not_sent_again(mine, clock, beat, sent, run):
     assert len(sent) == 1
 
 
+@one_database
 def test_a_run_that_waits_for_a_retry_is_cancelled(dynbeat, mine, clock, beat, sent, run):
     worker = WorkerStub(dynbeat)
     assert worker.start(sent[0])
@@ -99,6 +102,7 @@ def test_a_run_that_waits_for_a_retry_is_cancelled(dynbeat, mine, clock, beat, s
     assert len(sent) == 1
 
 
+@one_database
 def test_the_schedule_of_a_cancelled_run_does_not_change(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY, max_runs=2)
     clock.advance(MINUTE)
@@ -114,6 +118,7 @@ def test_the_schedule_of_a_cancelled_run_does_not_change(mine, clock, beat, sent
     assert [run.scheduled_for for run in sent] == [START + MINUTE, START + 2 * MINUTE]
 
 
+@one_database
 def test_a_run_that_is_buffered_behind_a_cancelled_one_is_sent_at_once(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY, overlap="buffer_one")
     for _ in range(2):
@@ -127,6 +132,7 @@ def test_a_run_that_is_buffered_behind_a_cancelled_one_is_sent_at_once(mine, clo
     assert [run.scheduled_for for run in sent] == [START + MINUTE, START + 2 * MINUTE]
 
 
+@one_database
 def test_a_run_that_must_wait_for_another_one_stays_buffered(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY, overlap="buffer_one")
     clock.advance(MINUTE)
@@ -143,6 +149,7 @@ def test_a_run_that_must_wait_for_another_one_stays_buffered(mine, clock, beat, 
     assert len(sent) == 2
 
 
+@one_database
 def test_a_backfill_continues_after_the_cancel_of_its_runs(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY, start_at=START - 4 * MINUTE)
     backfill = mine.backfill("n", since=START - 4 * MINUTE, until=START + SECOND, batch_size=2)
@@ -160,6 +167,7 @@ def test_a_backfill_continues_after_the_cancel_of_its_runs(mine, clock, beat, se
     assert mine.requests("n")[0].id == backfill.id
 
 
+@one_database
 def test_a_request_of_reruns_continues_after_the_cancel_of_its_runs(
     dynbeat, mine, clock, beat, run
 ):
@@ -214,6 +222,7 @@ def test_a_skipped_fire_time_is_refused(mine):
         mine.cancel_run(mine.runs("n")[0].id)
 
 
+@one_database
 def test_the_run_of_another_owner_is_not_found(dynbeat, mine, theirs, run):
     for calls, run_id in ((theirs, run.id), (mine, new_run_id(START))):
         with pytest.raises(RunNotFoundError, match=run_id) as caught:
@@ -224,6 +233,7 @@ def test_the_run_of_another_owner_is_not_found(dynbeat, mine, theirs, run):
     assert dynbeat.schedules.cancel_run(run.id.upper()).status == "revoked"
 
 
+@one_database
 def test_a_cancel_writes_one_change(dynbeat, mine, run):
     with dynbeat.acting(actor="alice", reason="ticket 12"):
         mine.cancel_run(run.id)
@@ -246,6 +256,7 @@ def test_the_rollback_of_the_caller_undoes_a_cancel(dynbeat, mine, run):
     assert mine.changes(action="cancel") == []
 
 
+@one_database
 @pytest.mark.usefixtures("crowd")
 @pytest.mark.parametrize(
     ("filters", "expected"),
@@ -302,6 +313,7 @@ def test_started_and_ended_runs_are_not_cancelled(dynbeat, mine):
     assert mine.get_run(succeeded).status == "succeeded"
 
 
+@one_database
 @pytest.mark.usefixtures("crowd")
 @pytest.mark.parametrize("limit", [1, 3, 5, 12, 13])
 def test_a_call_cancels_at_most_its_limit_in_batches(dynbeat, monkeypatch, limit):
@@ -329,6 +341,7 @@ def test_the_runs_of_a_schedule_that_sql_deleted_are_cancelled(dynbeat, mine, mo
     assert dynbeat.schedules.cancel_runs() == 8
 
 
+@one_database
 @pytest.mark.usefixtures("crowd")
 def test_many_cancels_write_one_change_for_each_schedule(dynbeat, mine):
     with dynbeat.acting(actor="alice", reason="wrong data"):

@@ -69,6 +69,7 @@ def test_an_invalid_schedule_is_named_by_its_index(dynbeat):
     assert caught.value.field == "catch_up"
 
 
+@one_database
 def test_a_name_that_occurs_twice_is_named_by_both_indexes(dynbeat):
     twice = "schedules 1 and 3 of create_many are both named 'n' for owner 'u1'"
     with pytest.raises(ScheduleExistsError, match=twice) as caught:
@@ -77,6 +78,7 @@ def test_a_name_that_occurs_twice_is_named_by_both_indexes(dynbeat):
     assert caught.value.indexes == (1, 3)
 
 
+@one_database
 def test_delete_owner_deletes_the_schedules_and_revokes_unstarted_runs(dynbeat, mine, clock, beat):
     for name in ("a", "b"):
         mine.create(name, task="t", trigger=MINUTELY)
@@ -113,6 +115,7 @@ def test_a_change_rolls_back_with_the_callers_transaction(dynbeat, mine, name):
     assert mine.runs() == []
 
 
+@one_database
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_through_the_applications_own_engine_commits_with_it(database_url, clock, name):
     engine = create_engine(database_url)

@@ -16,7 +16,7 @@ FULL = PLAIN | {
     "expires_after": 60,
     "jitter": 0,
     "on_lost": "rerun",
-    "alerts": {"late_after": 60},
+    "finish_within": 60,
     "enabled": False,
     "paused_reason": "",
 }

@@ -56,6 +56,7 @@ def test_values_that_are_equal_in_python_but_not_in_json_are_an_edit(mine, field
     assert mine.update("a", **{field: after}).version == edited.version
 
 
+@one_database
 @pytest.mark.parametrize(
     "change",
     [
@@ -91,6 +92,7 @@ def test_several_small_edits_cannot_exceed_the_payload_limit(limited, call):
     assert getattr(mine, call)("n", args=[], kwargs={"a": "x" * 600}, **whole).args == []
 
 
+@one_database
 def test_an_edit_with_the_same_values_changes_nothing(mine, clock, made):
     clock.advance(timedelta(seconds=30))
 
@@ -137,6 +139,7 @@ def test_a_missing_schedule_raises_not_found(mine, call):
     assert (caught.value.owner, caught.value.name) == ("user:42", "nothing")
 
 
+@one_database
 @pytest.mark.parametrize("call", ["pause", "resume", "delete"])
 def test_each_change_accepts_an_expected_version(mine, made, call):
     with pytest.raises(StaleScheduleError):
@@ -145,6 +148,7 @@ def test_each_change_accepts_an_expected_version(mine, made, call):
     assert mine.get("n") == made
 
 
+@one_database
 def test_upsert_moves_a_one_off_and_revokes_its_run_that_has_not_started(mine, clock, beat):
     mine.upsert("cool-down", task="t", trigger=Once(START + timedelta(minutes=5)))
     clock.advance(timedelta(minutes=5))
@@ -159,6 +163,7 @@ def test_upsert_moves_a_one_off_and_revokes_its_run_that_has_not_started(mine, c
     assert statuses(mine) == ["revoked", "sent"]
 
 
+@one_database
 def test_upsert_keeps_the_fields_that_are_not_given(mine, made):
     edited = mine.upsert("n", task="u", trigger=MINUTELY)
 
@@ -189,6 +194,7 @@ def test_a_pause_revokes_unstarted_runs_except_manual_runs(mine, clock, beat, se
     assert len(sent) == 2
 
 
+@one_database
 @pytest.mark.usefixtures("made")
 def test_a_resume_sets_the_next_fire_time_from_now_and_sends_no_missed_run(mine, clock, beat, sent):
     mine.pause("n")
@@ -201,6 +207,7 @@ def test_a_resume_sets_the_next_fire_time_from_now_and_sends_no_missed_run(mine,
     assert (resumed.enabled, resumed.paused_reason, sent) == (True, None, [])
 
 
+@one_database
 def test_a_one_off_whose_instant_passed_during_a_pause_is_finished(mine, clock):
     mine.create("once", task="t", trigger=Once(START + timedelta(minutes=1)))
     mine.pause("once")
@@ -211,6 +218,7 @@ def test_a_one_off_whose_instant_passed_during_a_pause_is_finished(mine, clock):
     assert (resumed.next_run_at, resumed.finished_at) == (None, clock.now())
 
 
+@one_database
 @pytest.mark.usefixtures("made")
 def test_an_edit_of_a_paused_schedule_does_not_resume_it(mine):
     mine.pause("n")

@@ -7,13 +7,12 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import InvalidScheduleError
-from celery_dynbeat.alerts.content import Cause, Content, Example, Group
 from celery_dynbeat.api import export
 from celery_dynbeat.api.control import erasure
 from celery_dynbeat.beat.maintenance import LOWEST_ID
-from celery_dynbeat.common.alert_kinds import AlertKind, Severity, Unsent
+from celery_dynbeat.common.alert_kinds import WORDS, AlertKind
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.db.alert_models import Alert, AlertMessage
+from celery_dynbeat.db.alert_models import Alert
 from celery_dynbeat.db.models import Change, Hold, Owner, Request, Run, Schedule
 from tests.security.lookalikes import everything
 from tests.support.applications import MINUTELY, START
@@ -35,17 +34,15 @@ def small_batches(monkeypatch):
 
 
 def alert(schedule, kind):
-    is_open = kind == AlertKind.FAILED
+    is_open = kind == AlertKind.FAILING
     return Alert(
         schedule_id=schedule.id,
         owner=schedule.owner,
         name=schedule.name,
         kind=kind,
+        task="t",
         opened_at=START,
-        last_at=START,
-        detail=SECRET,
-        target="default",
-        checked_at=START if is_open else None,
+        cause=SECRET,
         recovered_at=None if is_open else START,
     )
 
@@ -67,7 +64,7 @@ def filled(dynbeat, mine, clock, beat):
         session.add(Request(kind="rerun", owner=mine.owner, statuses=["failed"], **limits))
         session.add(Owner(owner=mine.owner, timezone="Asia/Seoul"))
         # More than a batch.
-        for kind in AlertKind:
+        for kind in WORDS:
             session.add(alert(mine.get("a"), kind))
     return mine
 
@@ -159,6 +156,7 @@ def test_what_is_added_during_the_erasure_is_deleted(dynbeat, filled):
     assert count(dynbeat, Change) == 1
 
 
+@one_database
 def test_messages_of_erased_runs_are_refused_and_a_running_task_ends(
     dynbeat, mine, clock, beat, sent
 ):
@@ -179,6 +177,7 @@ def test_messages_of_erased_runs_are_refused_and_a_running_task_ends(
     assert count(dynbeat, Run) == 0
 
 
+@one_database
 def test_an_owner_without_rows_is_recorded(dynbeat, mine):
     assert dynbeat.schedules.delete_owner(mine.owner, erase_history=True) == 0
     assert [change.action for change in mine.changes()] == ["erase"]
@@ -209,7 +208,7 @@ def test_an_export_has_each_row_of_the_owner_once(dynbeat, filled, session, monk
         "schedule": 2,
         "run": runs,
         "change": changes,
-        "alert": len(AlertKind),
+        "alert": len(WORDS),
         "request": 2,
         "hold": 1,
     }
@@ -232,31 +231,3 @@ def test_an_export_reads_in_batches(mine, clock, beat, monkeypatch):
     assert [line["scheduled_for"] for line in runs] == sorted(
         (line["scheduled_for"] for line in runs), reverse=True
     )
-
-
-def example(owner):
-    values = dict.fromkeys(["task", "ended", "run_id", "value"])
-    return Example(owner=owner, name="n", since="", facts=1, detail=SECRET, **values)
-
-
-def test_messages_about_alerts_forget_the_owner_and_keep_their_counts(dynbeat, mine):
-    owners = [mine.owner, "user:421", mine.owner]
-    group = Group(
-        kind=AlertKind.FAILED,
-        state=Unsent.OPENED,
-        count=7,
-        causes=[Cause(task="t", count=7, examples=[example(owner) for owner in owners])],
-    )
-    content = Content(severity=Severity.ERROR, groups=[group]).to_json()
-    database = dynbeat.context.database
-    message = {"target": "default", "severity": "error", "payload": content}
-    database.run(lambda session: session.add_all(AlertMessage(**message) for _ in range(101)))
-
-    dynbeat.schedules.delete_owner(mine.owner, erase_history=True)
-
-    stored = database.read(lambda session: session.scalars(select(AlertMessage.payload)).all())
-    assert len(stored) == 101
-    for payload in stored:
-        (left,) = Content.from_json(payload).groups
-        assert [each.owner for each in left.examples] == ["user:421"]
-        assert left.count == 7

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 
 import pytest
-from sqlalchemy import insert
 
 from celery_dynbeat import (
     AnyOf,
@@ -14,15 +13,10 @@ from celery_dynbeat import (
     Every,
     InvalidScheduleError,
     Once,
-    OwnerRuns,
     RRule,
     Solar,
 )
-from celery_dynbeat.api.lists import forecast as module
-from celery_dynbeat.common.run_ids import new_run_id
-from celery_dynbeat.db.models import Run
-from celery_dynbeat.planning import forecasting
-from celery_dynbeat.planning import plan as planning
+from celery_dynbeat.api.lists import planned_ticks
 from celery_dynbeat.store.schedules import planned_runs
 from celery_dynbeat.testing import FrozenClock, ManualBeat
 from tests.support.applications import (
@@ -34,7 +28,7 @@ from tests.support.applications import (
 )
 from tests.support.suites import one_database
 
-MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 ZONES = ("UTC", "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe")
 #: Clocks go back in New York, go forward in New York, and none of both.
 STARTS = (
@@ -130,7 +124,8 @@ def test_a_forecast_equals_the_runs_that_a_beat_sends(database_url, start, seed)
         sent = sent_by_beat(dynbeat, clock, until)
 
     assert counts == sent
-    assert not found.is_estimate
+    assert not found.is_at_least
+    assert found.total == sum(sent.values())
     from_then = (start + 37 * MINUTE).replace(second=0, microsecond=0)
     assert later == Counter({key: sent[key] for key in sent if key[0] >= from_then})
     assert sum(counts.values()) > 100
@@ -162,72 +157,65 @@ def test_runs_are_counted_by_hour_and_queue_for_all_owners_or_one(dynbeat, mine,
     assert forecast(since=START - HOUR) == forecast()
 
 
-@pytest.mark.parametrize("is_due", [False, True])
-def test_a_hold_moves_what_comes_due_to_its_end(dynbeat, mine, beat, clock, forecast, is_due):
-    mine.create("all", task="t", trigger=timedelta(minutes=10), catch_up="all")
-    mine.create("latest", task="t", trigger=timedelta(minutes=10))
-    dynbeat.schedules.for_owner("other").create("n", task="t", trigger=timedelta(hours=1))
-    dynbeat.schedules.hold(until=START + timedelta(minutes=25))
-    mine.hold(until=START + timedelta(minutes=95))
-    if is_due:
-        clock.advance(15 * MINUTE)
-        beat.run_until_idle()
-
-    # At the end of the hold nine fire times have passed, and two follow in its hour.
-    assert forecast(owner="user:42") == [(1, "celery", 9 + 1 + 2 * 2), (2, "celery", 12)]
-    assert forecast(owner="other") == [(1, "celery", 1), (2, "celery", 1)]
+@one_database
+def test_a_held_schedule_counts_at_its_fire_times(mine, forecast):
+    mine.create("n", task="t", trigger=timedelta(hours=1))
     mine.hold()
-    assert forecast(owner="user:42") == []
+
+    assert forecast() == [(1, "celery", 1), (2, "celery", 1)]
 
 
-def test_a_hold_of_a_group_moves_what_its_owners_have_due(dynbeat, forecast):
-    for owner in ("org:7/user:1", "org:8/user:1"):
-        dynbeat.schedules.for_owner(owner).create("n", task="t", trigger=Cron("10 9 * * *"))
-    dynbeat.schedules.for_group("org:7/").hold(until=START + 2 * HOUR)
-
-    assert forecast() == [(0, "celery", 1), (2, "celery", 1)]
-
-
-def test_skipped_and_overdue_fire_times_are_as_beat_plans_them(mine, clock, forecast):
+@one_database
+def test_skipped_fire_times_are_left_out_and_an_overdue_schedule_runs_now(mine, clock, forecast):
     mine.create("n", task="t", trigger=timedelta(minutes=30))
-    mine.create("none", task="t", trigger=Cron("15 9,11 * * *"), catch_up="none")
+    mine.create("due", task="t", trigger=Cron("15 9,11 * * *"))
     mine.skip("n", START + HOUR)
     clock.advance(20 * MINUTE)
 
-    assert forecast() == [(0, "celery", 1), (1, "celery", 1), (2, "celery", 3)]
+    assert forecast() == [(0, "celery", 2), (1, "celery", 1), (2, "celery", 3)]
 
 
-def test_a_schedule_that_cannot_be_read_has_no_runs(dynbeat, mine, forecast):
+@one_database
+def test_a_schedule_that_cannot_be_read_has_no_run_after_the_next_one(dynbeat, mine, forecast):
     mine.create("n", task="t", trigger=timedelta(minutes=30))
     execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'x'")
 
-    assert forecast() == []
+    assert forecast() == [(0, "celery", 1)]
 
 
-def test_more_schedules_than_a_page_are_each_counted_once(dynbeat, forecast, monkeypatch):
-    monkeypatch.setattr(module, "PAGE", 8)
-    monkeypatch.setattr(module, "THOROUGH", module.THOROUGH._replace(rows=40))
-    new = {"task": "t", "trigger": Cron("0 10 * * *")}
-    dynbeat.schedules.create_many({"owner": f"o{n % 3}", "name": f"n{n}", **new} for n in range(40))
-    monkeypatch.setattr(planned_runs, "MAX_SCANNED", 5)
+@pytest.mark.parametrize("followed", [0, 7, 1_000])
+@pytest.mark.parametrize("scanned", [3, 10_000])
+def test_what_is_not_followed_is_counted_once(dynbeat, forecast, monkeypatch, followed, scanned):
+    monkeypatch.setattr(planned_ticks, "MAX_FOLLOWED", followed)
+    monkeypatch.setattr(planned_runs, "MAX_SCANNED", scanned)
+    for n in range(10):
+        theirs = dynbeat.schedules.for_owner(f"o{n % 2}")
+        theirs.create(f"r{n}", task="t", trigger=Every(HOUR, anchor=START + n * SECOND))
+        theirs.create(f"o{n}", task="t", trigger=START + HOUR, options={"queue": "low"})
 
-    assert forecast() == [(1, "celery", 40)]
-    assert forecast(owner="o0") == [(1, "celery", 14)]
-    assert not dynbeat.schedules.forecast(until=START + 2 * HOUR).is_estimate
+    many = forecast()
+    is_bounded = min(followed, scanned) < 10
+    total = sum(runs for _, _, runs in many)
+    low = 10
+
+    assert [each for each in many if each[1] == "low"] == [(1, "low", low)]
+    assert dynbeat.schedules.forecast(until=START + 3 * HOUR).is_at_least == is_bounded
+    # Each has three runs in the three hours, or two if its first fire time has passed.
+    every = sum(3 if n else 2 for n in range(10)) + low
+    assert total == every if not is_bounded else low + 10 <= total < every
+    assert forecast(queue="low") == [(1, "low", low)]
+    assert sum(row[2] for row in forecast(owner="o0") + forecast(owner="o1")) >= total
 
 
-def test_a_sample_estimates_the_runs_of_too_many_schedules(dynbeat, monkeypatch):
-    monkeypatch.setattr(module, "THOROUGH", module.THOROUGH._replace(rows=100))
-    monkeypatch.setattr(module, "SAMPLE_SIZE", 300)
-    new = {"task": "t", "trigger": Cron("*/20 * * * *")}
-    dynbeat.schedules.create_many({"owner": f"o{n}", "name": "n", **new} for n in range(1_000))
+def test_more_schedules_than_are_counted_are_a_lower_bound(dynbeat, monkeypatch):
+    new = {"task": "t", "trigger": START + HOUR}
+    dynbeat.schedules.create_many({"owner": f"o{n}", "name": "n", **new} for n in range(20))
+    monkeypatch.setattr(planned_runs, "MAX_COUNTED", 10)
 
-    found = dynbeat.schedules.forecast(until=START + HOUR)
+    found = dynbeat.schedules.forecast(until=START + 2 * HOUR)
 
-    assert found.is_estimate
-    assert 0.2 < found.sampled < 0.4
-    assert found.schedules == pytest.approx(1_000, rel=0.2)
-    assert [row.runs for row in found.rows] == pytest.approx([1_000] * 2, rel=0.2)
+    assert (found.total, found.is_at_least) == (10, True)
+    assert (found.busiest_at, found.busiest_runs) == (START + HOUR, 10)
 
 
 @one_database
@@ -245,45 +233,9 @@ def test_a_forecast_covers_at_most_1440_minutes_or_hours(dynbeat):
         dynbeat.schedules.forecast(until=START + timedelta(days=1, minutes=1))
 
 
-def test_the_capacity_is_the_most_runs_that_started_in_a_minute_of_the_last_day(dynbeat, mine):
-    for number in range(30):
-        mine.create(f"n{number}", task="t", trigger=Cron("0 10 * * *"))
-    rows = [{"at": START - timedelta(hours=5) + timedelta(seconds=n)} for n in range(25)]
-    rows += [{"at": START - timedelta(hours=2) + 5 * n * MINUTE} for n in range(20)]
-    rows += [{"at": START - timedelta(hours=30)}] * 60
-    with dynbeat.context.database.engine.begin() as connection:
-        connection.execute(insert(Run), [run_row(n, row["at"]) for n, row in enumerate(rows)])
-
-    found = dynbeat.schedules.forecast(until=START + 2 * HOUR)
-
-    assert found.capacity == 25
-    [spike] = found.spikes
-    assert (spike.start_at, spike.runs) == (START + HOUR, 30)
-    assert spike.owners == [OwnerRuns(owner="user:42", runs=30)]
-    assert mine.forecast(until=START + 2 * HOUR).capacity is None
-
-
-def run_row(number, at):
-    return {
-        "id": new_run_id(at),
-        "schedule_id": None,
-        "owner": "o",
-        "name": f"n{number}",
-        "task": "t",
-        "origin": "schedule",
-        "status": "succeeded",
-        "attempt": 1,
-        "fire_count": 1,
-        "scheduled_for": at,
-        "created_at": at,
-        "started_at": at,
-        "finished_at": at,
-    }
-
-
-def test_a_forecast_of_asyncio_is_the_same(database_url):
+def test_a_forecast_of_asyncio_is_the_same(sqlite_url):
     async def both():
-        async with async_application(database_url) as dynbeat:
+        async with async_application(sqlite_url) as dynbeat:
             mine = dynbeat.schedules.for_owner("user:42")
             await mine.create("n", task="t", trigger=timedelta(minutes=20))
             return await mine.forecast(), dynbeat.sync.schedules.forecast(owner="user:42")
@@ -291,23 +243,3 @@ def test_a_forecast_of_asyncio_is_the_same(database_url):
     awaited, called = asyncio.run(both())
     assert awaited == called
     assert [row.runs for row in awaited.rows] == [1, 1]
-
-
-@one_database
-def test_schedules_with_one_rule_are_computed_once(dynbeat, monkeypatch):
-    new = {"task": "t", "trigger": Cron("*/5 * * * *", timezone="Asia/Seoul")}
-    every = {"task": "t", "trigger": timedelta(minutes=10)}
-    dynbeat.schedules.create_many({"owner": f"o{n}", "name": "n", **new} for n in range(300))
-    dynbeat.schedules.create_many({"owner": f"o{n}", "name": "e", **every} for n in range(300))
-    lookups, follow = [], planning.following
-
-    def following(spec, fire_at):
-        lookups.append(fire_at)
-        return follow(spec, fire_at)
-
-    monkeypatch.setattr(forecasting, "following", following)
-
-    found = dynbeat.schedules.forecast(until=START + HOUR)
-
-    assert sum(row.runs for row in found.rows) == 300 * (11 + 5)
-    assert len(lookups) <= 12

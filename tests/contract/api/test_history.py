@@ -1,5 +1,6 @@
 """One run, and pages of runs of an owner and of all owners."""
 
+import itertools
 from datetime import timedelta
 
 import pytest
@@ -49,33 +50,34 @@ def ids(pages):
     return [run.id for page in pages for run in page]
 
 
-@pytest.mark.parametrize("limit", [1, 3, 10, 100])
-def test_the_pages_of_an_owner_contain_each_run_once(mine, history, limit):
-    pages = all_pages(mine.runs, limit=limit)
-
+def test_the_pages_of_an_owner_contain_each_run_once(mine, history):
     own = [run for run in history.values() if run.owner == mine.owner]
     expected = sorted(own, key=lambda run: (run.scheduled_for, run.id), reverse=True)
-    assert ids(pages) == [run.id for run in expected]
-    assert {len(page) for page in pages[:-1]} <= {limit}
-    assert pages[-1]
+
+    for limit in (1, 3, 10, 100):
+        pages = all_pages(mine.runs, limit=limit)
+        assert ids(pages) == [run.id for run in expected], limit
+        assert {len(page) for page in pages[:-1]} <= {limit}
+        assert pages[-1]
 
 
 @pytest.mark.usefixtures("history")
-@pytest.mark.parametrize("limit", [1, 2, 5, 6])
-def test_the_pages_of_a_schedule_contain_each_run_once(mine, limit):
-    pages = all_pages(lambda **how: mine.runs("a", **how), limit=limit)
+def test_the_pages_of_a_schedule_contain_each_run_once(mine):
+    for limit in (1, 2, 5, 6):
+        pages = all_pages(lambda **how: mine.runs("a", **how), limit=limit)
 
-    times = [run.scheduled_for for page in pages for run in page]
-    assert times == [START + minutes * MINUTE for minutes in (5, 4, 3, 2, 1)]
-
-
-@pytest.mark.parametrize("limit", [1, 4, 15])
-def test_the_pages_of_all_owners_contain_each_run_once_newest_first(dynbeat, history, limit):
-    pages = all_pages(dynbeat.schedules.runs, limit=limit)
-
-    assert ids(pages) == sorted(history, reverse=True)
+        times = [run.scheduled_for for page in pages for run in page]
+        assert times == [START + minutes * MINUTE for minutes in (5, 4, 3, 2, 1)], limit
 
 
+def test_the_pages_of_all_owners_contain_each_run_once_newest_first(dynbeat, history):
+    for limit in (1, 4, 15):
+        pages = all_pages(dynbeat.schedules.runs, limit=limit)
+
+        assert ids(pages) == sorted(history, reverse=True), limit
+
+
+@one_database
 @pytest.mark.usefixtures("history")
 def test_all_owners_limited_to_one_are_the_runs_of_that_owner(dynbeat, mine):
     assert dynbeat.schedules.runs(owner=mine.owner, limit=4) == mine.runs(limit=4)
@@ -146,17 +148,17 @@ def test_a_run_is_found_by_its_id(dynbeat, mine, theirs, history):
         assert found == dynbeat.schedules.get_run(run.id.upper()) == run
 
 
-@pytest.mark.parametrize("owner", ["user:41", "user:4", "", "User:42"])
-def test_the_run_of_another_owner_is_not_found(dynbeat, mine, owner):
+def test_the_run_of_another_owner_is_not_found(dynbeat, mine):
     mine.create("n", task="t", trigger=MINUTELY)
     run = mine.run_now("n")
 
-    with pytest.raises(RunNotFoundError, match=run.id) as caught:
-        dynbeat.schedules.for_owner(owner).get_run(run.id)
+    for owner in ("user:41", "user:4", "", "User:42"):
+        with pytest.raises(RunNotFoundError, match=run.id) as caught:
+            dynbeat.schedules.for_owner(owner).get_run(run.id)
+        assert (caught.value.owner, caught.value.run_id) == (owner, run.id)
 
-    assert (caught.value.owner, caught.value.run_id) == (owner, run.id)
 
-
+@one_database
 def test_a_run_that_does_not_exist_is_not_found(dynbeat, mine):
     run_id = new_run_id(START)
 
@@ -205,6 +207,7 @@ def test_an_unknown_status_names_a_similar_one(mine):
         mine.runs(status="fail")
 
 
+@one_database
 def test_a_rerun_shows_the_fire_time_of_its_original(dynbeat, mine):
     mine.create("n", task="t", trigger=MINUTELY)
     original, run = mine.run_now("n"), new_run_id(START)
@@ -222,6 +225,17 @@ def test_a_rerun_shows_the_fire_time_of_its_original(dynbeat, mine):
 
 
 UNFINISHED = ("pending", "sent", "running", "retrying")
+FILTERS = (
+    {},
+    {"status": "succeeded"},
+    {"status": "sent"},
+    {"status": ("failed", "lost")},
+    {"status": UNFINISHED, "task": "u"},
+    {"task": "t"},
+    {"origin": "manual"},
+    {"since": START + 2 * MINUTE},
+    {"since": START + 2 * MINUTE, "until": START + 4 * MINUTE, "status": "sent"},
+)
 
 
 @pytest.fixture
@@ -234,10 +248,9 @@ def mixed(dynbeat, history):
     return sorted(unfinished, reverse=True)
 
 
-@pytest.mark.parametrize("limit", [1, 3, 7, 100])
-def test_the_pages_of_unfinished_runs_have_the_order_of_a_history(dynbeat, mine, mixed, limit):
-    assert ids(all_pages(dynbeat.schedules.runs, status=UNFINISHED, limit=limit)) == mixed
-    for name in (None, "a"):
+def test_the_pages_of_unfinished_runs_have_the_order_of_a_history(dynbeat, mine, mixed):
+    for limit, name in itertools.product((1, 3, 7, 100), (None, "a")):
+        assert ids(all_pages(dynbeat.schedules.runs, status=UNFINISHED, limit=limit)) == mixed
         pages = all_pages(
             lambda name=name, **how: mine.runs(name, **how), limit=limit, status="sent"
         )
@@ -259,20 +272,18 @@ def test_unfinished_runs_have_filters(dynbeat, mine, mixed, history):
     assert dynbeat.schedules.runs(status=UNFINISHED, owner=mine.owner) == mine.runs(status="sent")
 
 
-@pytest.mark.parametrize("limit", [1, 2, 7, 100])
 def test_many_unfinished_runs_of_all_owners_are_listed_by_schedule(
-    dynbeat, mixed, history, monkeypatch, limit
+    dynbeat, mixed, history, monkeypatch
 ):
     execute(dynbeat, "DELETE FROM dynbeat_schedule WHERE owner = 'user:42' AND name = 'b'")
     schedule_ids = {run.id: run.schedule_id for run in dynbeat.schedules.runs(limit=100)}
     monkeypatch.setattr(run_pages, "MAX_SCANNED", len(mixed) - 1)
 
-    pages = all_pages(dynbeat.schedules.runs, status="sent", limit=limit)
-
     # A run whose schedule was deleted comes last.
-    assert ids(pages) == sorted(
-        mixed, key=lambda each: (schedule_ids[each] or 0, each), reverse=True
-    )
+    expected = sorted(mixed, key=lambda each: (schedule_ids[each] or 0, each), reverse=True)
+    for limit in (1, 2, 7, 100):
+        pages = all_pages(dynbeat.schedules.runs, status="sent", limit=limit)
+        assert ids(pages) == expected, limit
     assert {schedule_ids[run_id] is None for run_id in mixed} == {True, False}
     assert len({history[run_id].owner for run_id in mixed}) == 2
 
@@ -317,21 +328,7 @@ def test_the_cursor_of_a_list_by_schedule_needs_the_same_filter(dynbeat, mine, m
 
 
 @pytest.mark.usefixtures("mixed")
-@pytest.mark.parametrize(
-    "filters",
-    [
-        {},
-        {"status": "succeeded"},
-        {"status": "sent"},
-        {"status": ("failed", "lost")},
-        {"status": UNFINISHED, "task": "u"},
-        {"task": "t"},
-        {"origin": "manual"},
-        {"since": START + 2 * MINUTE},
-        {"since": START + 2 * MINUTE, "until": START + 4 * MINUTE, "status": "sent"},
-    ],
-)
-def test_a_count_is_the_number_of_listed_runs(dynbeat, mine, filters):
+def test_a_count_is_the_number_of_listed_runs(dynbeat, mine):
     calls = [
         (dynbeat.schedules.runs, dynbeat.schedules.count_runs, {}),
         (dynbeat.schedules.runs, dynbeat.schedules.count_runs, {"owner": mine.owner}),
@@ -339,9 +336,10 @@ def test_a_count_is_the_number_of_listed_runs(dynbeat, mine, filters):
         (mine.runs, mine.count_runs, {"name": "a"}),
         (mine.runs, mine.count_runs, {"name": "none"}),
     ]
-    for listed, counted, scope in calls:
+    for filters, (listed, counted, scope) in itertools.product(FILTERS, calls):
         found = counted(**filters, **scope)
-        assert (found.count, found.exact) == (len(listed(limit=100, **filters, **scope)), True)
+        expected = len(listed(limit=100, **filters, **scope))
+        assert (found.count, found.exact) == (expected, True), (filters, scope)
 
 
 @pytest.mark.usefixtures("mixed")

@@ -9,6 +9,7 @@ from celery_dynbeat import Cron, InvalidScheduleError, Once
 from celery_dynbeat.beat import fairness
 from celery_dynbeat.insights.explain.collect import explain
 from tests.support.applications import MINUTELY, START, execute
+from tests.support.suites import one_database
 
 MINUTE = timedelta(minutes=1)
 END = START + 3 * MINUTE
@@ -39,6 +40,7 @@ def test_beat_resumes_at_the_end_and_sends_the_fire_times_from_then_on(mine, clo
     assert (skipped.scheduled_for, skipped.fire_count) == (START + 2 * MINUTE, 2)
 
 
+@one_database
 @pytest.mark.usefixtures("made")
 def test_a_late_beat_plans_from_the_end_of_the_pause(mine, clock, beat, sent):
     mine.update("n", catch_up="all")
@@ -60,6 +62,7 @@ def test_beat_sleeps_at_most_until_the_end(mine, beat):
     assert dispatcher.run_pass() <= timedelta(seconds=3)
 
 
+@one_database
 @pytest.mark.usefixtures("made")
 def test_the_audit_names_beat_as_the_actor_of_the_resume(mine, clock, beat):
     mine.pause("n", until=END, actor="alice", reason="why")
@@ -84,6 +87,7 @@ def test_the_audit_names_beat_as_the_actor_of_the_resume(mine, clock, beat):
     }
 
 
+@one_database
 @pytest.mark.usefixtures("made")
 def test_a_resume_before_the_end_clears_it(mine, clock, beat):
     mine.pause("n", until=END)
@@ -96,6 +100,7 @@ def test_a_resume_before_the_end_clears_it(mine, clock, beat):
     assert mine.get("n").version == version
 
 
+@one_database
 @pytest.mark.usefixtures("made")
 def test_an_edit_keeps_the_end_and_another_pause_replaces_it(mine):
     mine.pause("n", until=END)
@@ -104,6 +109,7 @@ def test_an_edit_keeps_the_end_and_another_pause_replaces_it(mine):
     assert mine.pause("n", reason="longer").paused_until is None
 
 
+@one_database
 def test_a_one_off_whose_instant_passed_during_the_pause_is_finished(mine, clock, beat, sent):
     mine.create("once", task="t", trigger=Once(START + MINUTE))
     mine.pause("once", until=END)
@@ -113,6 +119,7 @@ def test_a_one_off_whose_instant_passed_during_the_pause_is_finished(mine, clock
     assert (mine.get("once").state, sent) == ("finished", [])
 
 
+@one_database
 @pytest.mark.usefixtures("made")
 def test_a_quarantined_schedule_stays_quarantined_at_the_end(dynbeat, mine, clock, beat, sent):
     mine.pause("n", until=END)
@@ -124,6 +131,7 @@ def test_a_quarantined_schedule_stays_quarantined_at_the_end(dynbeat, mine, cloc
     assert (info.state, info.enabled, info.paused_until, sent) == ("quarantined", True, None, [])
 
 
+@one_database
 @pytest.mark.usefixtures("made")
 def test_a_damaged_trigger_is_quarantined_alone(dynbeat, mine, clock, beat, sent):
     mine.create("bad", task="t", trigger=MINUTELY)
@@ -147,6 +155,7 @@ def test_more_pauses_than_a_batch_end_in_several_passes(dynbeat, mine, clock, be
     assert dynbeat.schedules.count(state="active").count == 1_201
 
 
+@one_database
 def test_a_pause_that_the_planning_time_does_not_reach_ends_in_the_next_pass(
     mine, clock, beat, sent, monkeypatch
 ):
@@ -167,6 +176,7 @@ def test_a_pause_that_the_planning_time_does_not_reach_ends_in_the_next_pass(
     assert [each.actor for each in mine.changes("n2") if each.action == "resume"] == ["beat"]
 
 
+@one_database
 @pytest.mark.usefixtures("made")
 def test_pause_many_keeps_the_end_of_paused_schedules(mine):
     mine.create("other", task="t", trigger=MINUTELY)
@@ -178,6 +188,7 @@ def test_pause_many_keeps_the_end_of_paused_schedules(mine):
     assert [mine.get(name).paused_until for name in ("n", "other")] == [END, None]
 
 
+@one_database
 def test_a_schedule_can_be_created_with_the_end_of_its_pause(mine, clock, beat):
     trial = {"task": "t", "trigger": MINUTELY, "enabled": False, "paused_until": END}
     assert mine.create("n", **trial).paused_until == END
@@ -187,6 +198,7 @@ def test_a_schedule_can_be_created_with_the_end_of_its_pause(mine, clock, beat):
     assert mine.get("n").enabled
 
 
+@one_database
 @pytest.mark.parametrize(
     ("until", "rule"),
     [
@@ -210,18 +222,21 @@ def test_an_invalid_end_is_refused(mine, until, rule):
     assert mine.get("n").enabled
 
 
+@one_database
 def test_the_end_of_a_pause_needs_a_pause(mine):
     with pytest.raises(InvalidScheduleError, match="needs enabled=False"):
         mine.create("n", task="t", trigger=MINUTELY, paused_until=END)
 
 
+@one_database
 @pytest.mark.usefixtures("made")
 def test_explain_names_the_end(dynbeat, mine):
     mine.pause("n", until=END)
 
-    assert "Beat resumes it at " in str(explain(dynbeat, owner=mine.owner, name="n"))
+    assert "Beat resumes it at " in str(explain(dynbeat.context, owner=mine.owner, name="n"))
 
 
+@one_database
 @pytest.mark.usefixtures("made")
 def test_the_export_has_the_end(mine):
     mine.pause("n", until=END)

@@ -80,6 +80,7 @@ def test_a_forged_cursor_is_rejected(mine, cursor):
     assert caught.value.field == "after"
 
 
+@one_database
 def test_the_cursor_of_another_owner_shows_none_of_its_schedules(dynbeat, mine):
     theirs = dynbeat.schedules.for_owner("user:41")
     theirs.create("a", task="t", trigger=MINUTELY)
@@ -117,6 +118,7 @@ def test_a_history_is_newest_first_and_applies_its_filters(mine, clock, beat):
         mine.runs(status="odd")
 
 
+@one_database
 def test_a_new_schedule_with_an_old_name_has_its_own_history(mine, clock, beat):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(timedelta(minutes=1))

@@ -42,6 +42,7 @@ def test_a_rerun_is_a_new_run_with_the_fire_time_of_the_original(mine, beat, sen
     assert mine.runs("n", status="failed") == [failed]
 
 
+@one_database
 def test_a_rerun_uses_what_the_schedule_says_now(mine, beat, sent, failed):
     mine.update("n", task="other", args=[2])
 
@@ -51,6 +52,7 @@ def test_a_rerun_uses_what_the_schedule_says_now(mine, beat, sent, failed):
     assert (sent[-1].task, sent[-1].args) == ("other", [2])
 
 
+@one_database
 def test_expires_after_counts_from_the_request_for_the_rerun(mine, clock, beat, sent, failed):
     mine.update("n", expires_after=30)
     clock.advance(HOUR / 2)
@@ -61,6 +63,7 @@ def test_expires_after_counts_from_the_request_for_the_rerun(mine, clock, beat, 
     assert sent[-1].expires_at == clock.now() + 30 * SECOND
 
 
+@one_database
 def test_a_rerun_that_beat_sends_again_keeps_the_fire_time(mine, clock, beat, sent, failed):
     rerun = mine.rerun(failed.id)
     beat.tick()
@@ -73,6 +76,7 @@ def test_a_rerun_that_beat_sends_again_keeps_the_fire_time(mine, clock, beat, se
     assert {run.scheduled_for for run in again} == {failed.scheduled_for}
 
 
+@one_database
 def test_a_rerun_of_a_rerun_names_the_original_and_comes_after_it(
     dynbeat, mine, beat, sent, failed
 ):
@@ -92,6 +96,7 @@ def test_a_rerun_of_a_rerun_names_the_original_and_comes_after_it(
     assert [run.id for run in mine.runs("n")] == [third.id, second.id, first.id, failed.id]
 
 
+@one_database
 @pytest.mark.parametrize("status", ["succeeded", "failed", "revoked"])
 def test_each_ended_run_can_run_again(dynbeat, mine, clock, beat, sent, status):
     mine.create("n", task="t", trigger=MINUTELY)
@@ -102,6 +107,7 @@ def test_each_ended_run_can_run_again(dynbeat, mine, clock, beat, sent, status):
     assert mine.rerun(sent[0].run_id).rerun_of == sent[0].run_id
 
 
+@one_database
 def test_the_fire_times_of_the_schedule_do_not_change(dynbeat, mine, clock, beat, sent, failed):
     before = mine.get("n")
     mine.rerun(failed.id)
@@ -132,6 +138,7 @@ def test_a_rerun_leaves_the_microsecond_of_a_fire_time_free(dynbeat, mine, clock
     assert fire_at in [run.scheduled_for for run in mine.runs("n", origin="schedule")]
 
 
+@one_database
 def test_a_rerun_starts_while_the_schedule_is_paused(mine, beat, sent, failed):
     mine.pause("n")
     rerun = mine.rerun(failed.id)
@@ -139,6 +146,7 @@ def test_a_rerun_starts_while_the_schedule_is_paused(mine, beat, sent, failed):
     assert sent[-1].run_id == rerun.id
 
 
+@one_database
 def test_a_pause_does_not_revoke_a_rerun(mine, beat, sent, failed):
     rerun = mine.rerun(failed.id)
     mine.pause("n")
@@ -146,6 +154,7 @@ def test_a_pause_does_not_revoke_a_rerun(mine, beat, sent, failed):
     assert sent[-1].run_id == rerun.id
 
 
+@one_database
 def test_a_delete_revokes_a_rerun(mine, failed):
     rerun = mine.rerun(failed.id)
     mine.delete("n")
@@ -159,6 +168,7 @@ def test_a_rerun_after_the_rollback_of_the_caller_does_not_exist(dynbeat, mine, 
     assert mine.runs("n", origin="rerun") == []
 
 
+@one_database
 def test_an_unknown_run_is_not_found(dynbeat, mine, clock, failed):
     unknown = new_run_id(clock.now())
     other = dynbeat.schedules.for_owner("user:7")
@@ -204,6 +214,7 @@ def test_a_second_rerun_is_refused_while_the_first_is_unfinished(mine, failed):
     assert f"its rerun {first.id} is pending" in refusal(mine, failed.id)
 
 
+@one_database
 @pytest.mark.parametrize("overlap", ["skip", "buffer_one", "cancel_previous"])
 def test_an_unfinished_run_refuses_a_rerun_that_must_not_overlap(
     dynbeat, mine, beat, sent, failed, overlap

@@ -12,6 +12,7 @@ from celery_dynbeat import Every, InvalidScheduleError, OwnerLimitError
 from celery_dynbeat.db.models import Owner
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, application
+from tests.support.suites import one_database
 
 OWNER = "user:42"
 LIMIT = "dynbeat_max_schedules_per_owner"
@@ -29,6 +30,7 @@ def new(name, *, owner=OWNER, task="t", trigger=MINUTELY):
     return {"owner": owner, "name": name, "task": task, "trigger": trigger}
 
 
+@one_database
 @pytest.mark.parametrize("name", ["create", "upsert"])
 def test_an_owner_at_the_limit_cannot_create_another_schedule(limited, name):
     dynbeat = limited(max_schedules_per_owner=2)
@@ -46,6 +48,7 @@ def test_an_owner_at_the_limit_cannot_create_another_schedule(limited, name):
     assert names(dynbeat) == ["a", "b"]
 
 
+@one_database
 def test_at_the_limit_an_upsert_updates_and_a_delete_frees_a_place(limited):
     mine = owned(limited(max_schedules_per_owner=1))
     mine.create("a", task="t", trigger=MINUTELY)
@@ -56,6 +59,7 @@ def test_at_the_limit_an_upsert_updates_and_a_delete_frees_a_place(limited):
     assert mine.create("b", task="t", trigger=MINUTELY).name == "b"
 
 
+@one_database
 def test_each_owner_has_its_own_count_and_the_application_has_no_limit(limited):
     dynbeat = limited(max_schedules_per_owner=1)
 
@@ -66,6 +70,7 @@ def test_each_owner_has_its_own_count_and_the_application_has_no_limit(limited):
     assert len(dynbeat.schedules.list()) == 5
 
 
+@one_database
 def test_create_many_creates_nothing_when_one_owner_exceeds_the_limit(limited):
     dynbeat = limited(max_schedules_per_owner=2)
     owned(dynbeat).create("a", task="t", trigger=MINUTELY)
@@ -181,6 +186,7 @@ def test_an_old_snapshot_does_not_hide_the_schedules_of_other_transactions(reque
     engine.dispose()
 
 
+@one_database
 def test_delete_owner_deletes_the_row_of_the_owner(limited):
     dynbeat = limited(max_schedules_per_owner=1)
     owned(dynbeat).create("a", task="t", trigger=MINUTELY)

@@ -35,6 +35,7 @@ def skipped_runs(mine):
     return sorted(run.scheduled_for for run in mine.runs(limit=99) if run.status == "skipped")
 
 
+@one_database
 @pytest.mark.usefixtures("made")
 def test_the_next_fire_time_is_left_out_at_once(mine):
     assert mine.skip("n", at(1)[0]).next_run_at == START + 2 * MINUTE
@@ -45,6 +46,7 @@ def test_the_next_fire_time_is_left_out_at_once(mine):
     assert skipped_runs(mine) == at(1, 2, 3)
 
 
+@one_database
 @pytest.mark.usefixtures("made")
 def test_history_and_upcoming_say_who_skipped_and_why(dynbeat, mine):
     with dynbeat.acting(actor="alice@example.com", reason="ticket 12"):
@@ -67,6 +69,7 @@ def test_history_and_upcoming_say_who_skipped_and_why(dynbeat, mine):
     ]
 
 
+@one_database
 @pytest.mark.usefixtures("made")
 def test_the_audit_has_one_row_for_each_edit(mine):
     mine.skip("n", at(1)[0], reason="holiday")
@@ -87,6 +90,7 @@ def test_a_second_skip_of_the_same_fire_time_changes_nothing(mine):
     assert [run.error for run in mine.runs()] == ["skipped by a call: holiday"]
 
 
+@one_database
 def test_both_calls_are_edits(mine, made):
     assert mine.skip("n", at(1)[0], expected_version=made.version).version == made.version + 1
     with pytest.raises(StaleScheduleError):
@@ -158,6 +162,7 @@ def test_unskip_of_another_fire_time_is_refused(mine, clock):
         mine.unskip("n", at(2)[0])
 
 
+@one_database
 def test_a_schedule_without_other_fire_times_finishes_until_unskip(mine, clock, beat, sent):
     when = START + 5 * MINUTE
     mine.create("n", task="t", trigger=Once(when))
@@ -175,6 +180,7 @@ def test_a_schedule_without_other_fire_times_finishes_until_unskip(mine, clock, 
     assert [run.scheduled_for for run in sent] == [when]
 
 
+@one_database
 @pytest.mark.usefixtures("made")
 def test_a_paused_schedule_keeps_its_skips(mine, clock):
     mine.skip("n", at(2)[0])
@@ -192,6 +198,7 @@ def test_a_paused_schedule_keeps_its_skips(mine, clock):
     assert mine.unskip("n", at(3)[0]).next_run_at == at(3)[0]
 
 
+@one_database
 @pytest.mark.usefixtures("made")
 def test_an_edit_of_the_trigger_removes_the_skips_that_it_does_not_yield(mine):
     for minute in at(1, 2, 3, 4):
@@ -257,6 +264,7 @@ def test_an_edit_that_is_refused_because_of_skips_is_not_written_in_part(dynbeat
     assert mine.get("n") == before
 
 
+@one_database
 @pytest.mark.usefixtures("made")
 def test_another_owner_cannot_skip(dynbeat, mine):
     other = dynbeat.schedules.for_owner("user:7")
@@ -288,6 +296,7 @@ def test_a_fire_time_that_has_a_run_is_refused(mine, clock):
     assert instants(mine.upcoming("n", count=1)) == [row.scheduled_for]
 
 
+@one_database
 @pytest.mark.parametrize("how", ["delete", "delete_owner"])
 def test_a_deleted_schedule_leaves_no_skipped_row_for_the_future(dynbeat, mine, clock, how):
     theirs = dynbeat.schedules.for_owner("user:7")
@@ -306,6 +315,7 @@ def test_a_deleted_schedule_leaves_no_skipped_row_for_the_future(dynbeat, mine, 
     assert skipped_runs(theirs) == at(1, 2, 30)
 
 
+@one_database
 def test_a_moved_one_off_leaves_no_skipped_row(mine):
     mine.create("n", task="t", trigger=Once(at(5)[0]))
     mine.skip("n", at(5)[0])
@@ -316,6 +326,7 @@ def test_a_moved_one_off_leaves_no_skipped_row(mine):
     assert instants(mine.upcoming("n")) == at(7)
 
 
+@one_database
 @pytest.mark.usefixtures("made")
 def test_a_skip_survives_a_pause_and_follows_a_new_trigger(mine):
     for instant in at(1, 2, 4):

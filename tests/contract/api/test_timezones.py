@@ -34,6 +34,7 @@ def local(schedule, zone):
     return schedule.next_run_at.astimezone(ZoneInfo(zone)).hour
 
 
+@one_database
 def test_an_owner_without_a_zone_has_that_of_the_setting(limited):
     mine = limited(timezone=BERLIN).schedules.for_owner("user:42")
 
@@ -88,6 +89,7 @@ def test_a_change_moves_the_schedules_that_follow_the_zone_and_no_others(mine):
         assert after[name] == before[name]
 
 
+@one_database
 def test_the_same_zone_again_changes_nothing(mine):
     mine.create("a", task="t", trigger=NINE)
     mine.set_timezone(SEOUL)
@@ -97,6 +99,7 @@ def test_the_same_zone_again_changes_nothing(mine):
     assert mine.get("a") == before
 
 
+@one_database
 def test_none_returns_to_the_zone_of_the_setting(mine):
     before = mine.create("a", task="t", trigger=NINE)
     mine.set_timezone(SEOUL)
@@ -141,20 +144,20 @@ def test_parts_that_become_equal_in_a_zone_are_apart_again_in_another(mine):
     assert mine.get("a").trigger == trigger.in_zone(BERLIN)
 
 
-def test_a_change_never_fires_retroactively_and_records_what_it_skips(mine, beat, clock, sent):
+@one_database
+def test_a_change_sends_the_fire_time_that_is_due_and_none_retroactively(mine, beat, clock, sent):
     mine.create("a", task="t", trigger=Cron("0 10 * * *"))
     clock.advance(HOUR + timedelta(minutes=5))
 
+    # 10:00 in Berlin has passed.
     mine.set_timezone(BERLIN)
     beat.tick()
 
-    (skipped,) = mine.runs("a")
-    assert (skipped.status, skipped.scheduled_for) == ("skipped", START + HOUR)
-    assert "edited" in skipped.error
-    assert sent == []
+    assert [run.scheduled_for for run in sent] == [START + HOUR]
     assert mine.get("a").next_run_at == datetime(2026, 11, 22, 9, tzinfo=UTC)
 
 
+@one_database
 def test_a_paused_schedule_stays_paused_and_resumes_in_the_new_zone(mine, clock):
     mine.create("a", task="t", trigger=NINE, enabled=False)
     clock.advance(timedelta(days=1, hours=1))
@@ -167,6 +170,7 @@ def test_a_paused_schedule_stays_paused_and_resumes_in_the_new_zone(mine, clock)
     assert local(mine.resume("a"), SEOUL) == 9
 
 
+@one_database
 def test_a_finished_schedule_stays_finished(mine, beat, clock):
     mine.create("a", task="t", trigger=Cron("0 * * * *"), max_runs=1)
     clock.advance(HOUR)
@@ -181,6 +185,7 @@ def test_a_finished_schedule_stays_finished(mine, beat, clock):
     assert after.timezone == "Asia/Kathmandu"
 
 
+@one_database
 def test_damaged_rows_do_not_prevent_the_change(dynbeat, mine):
     for name in ("good", "trigger", "quarantined"):
         mine.create(name, task="t", trigger=NINE)
@@ -200,6 +205,7 @@ def test_damaged_rows_do_not_prevent_the_change(dynbeat, mine):
     assert local(mine.resume("quarantined"), SEOUL) == 9
 
 
+@one_database
 def test_a_trigger_that_never_fires_in_the_new_zone_is_quarantined(mine):
     # 02:00 on Monday in Seoul is on a Sunday in UTC.
     trigger = Cron("0 9 * * mon").excluding(Cron("0 2 * * mon", timezone=SEOUL))
@@ -227,6 +233,7 @@ def test_the_change_joins_the_callers_transaction(dynbeat, mine):
     assert (mine.timezone(), mine.get("a")) == ("UTC", before)
 
 
+@one_database
 def test_a_change_is_an_edit_of_each_schedule(mine):
     made = mine.create("a", task="t", trigger=NINE)
     mine.set_timezone(SEOUL)
@@ -235,6 +242,7 @@ def test_a_change_is_an_edit_of_each_schedule(mine):
         mine.update("a", description="x", expected_version=made.version)
 
 
+@one_database
 def test_an_owner_does_not_change_the_schedules_of_another(dynbeat, mine):
     other = dynbeat.schedules.for_owner("user:4")
     before = other.create("a", task="t", trigger=NINE)
@@ -244,6 +252,7 @@ def test_an_owner_does_not_change_the_schedules_of_another(dynbeat, mine):
     assert (other.get("a"), other.timezone()) == (before, "UTC")
 
 
+@one_database
 def test_a_deleted_owner_has_no_zone(dynbeat, mine):
     mine.set_timezone(SEOUL)
 
@@ -340,6 +349,7 @@ def test_a_trigger_that_needs_no_zone_writes_no_owner(dynbeat, mine):
         assert session.scalars(select(Owner.owner)).all() == []
 
 
+@one_database
 def test_the_stored_trigger_is_the_text_of_a_damaged_row(dynbeat, mine):
     mine.create("a", task="t", trigger=Cron("0 9 * * *", timezone="Asia/Seoul"))
     assert mine.get("a").stored_trigger == {
@@ -371,6 +381,7 @@ def test_the_given_trigger_creates_a_schedule_that_follows_the_zone_likewise(min
     assert (copy.timezone, copy.inherits_timezone) == (made.timezone, made.inherits_timezone)
 
 
+@one_database
 def test_a_change_is_audited_for_the_owner_and_for_each_schedule(mine):
     mine.create("a", task="t", trigger=NINE)
     mine.create("b", task="t", trigger=Every(60))
@@ -388,6 +399,7 @@ def test_a_change_is_audited_for_the_owner_and_for_each_schedule(mine):
         )
 
 
+@one_database
 def test_a_skip_stays_only_if_the_new_zone_yields_its_fire_time(mine):
     hourly = mine.create("hourly", task="t", trigger=Cron("0 * * * *"))
     nine = mine.create("nine", task="t", trigger=NINE)
@@ -420,3 +432,36 @@ def test_a_change_with_quiet_hours_locks_schedules_in_the_order_of_their_names(d
     engine.dispose()
 
     assert moved == [1]
+
+
+@one_database
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda mine: mine.set_timezone(BERLIN),
+        lambda mine: mine.set_quiet_hours(["09:30-12:30"]),
+        lambda mine: mine.update("a", max_runs=3),
+        lambda mine: mine.update("a", jitter=5),
+        lambda mine: mine.update("a", description="d", args=[1], catch_up="latest", priority=3),
+        lambda mine: mine.rename("a", new_name="b"),
+    ],
+    ids=["zone", "quiet hours", "max_runs", "jitter", "policies", "rename"],
+)
+@pytest.mark.parametrize("waits_for", ["quiet hours", "a release", "a beat"])
+def test_an_edit_that_is_not_about_a_waiting_fire_time_keeps_it(mine, beat, clock, edit, waits_for):
+    mine.create("a", task="t", trigger=Cron("0 10 * * *"), catch_up="all")
+    if waits_for == "quiet hours":
+        mine.set_quiet_hours(["09:30-12:00"])
+    if waits_for == "a release":
+        mine.hold(reason="r")
+    clock.advance(HOUR + timedelta(minutes=5))
+    if waits_for != "a beat":
+        beat.run_until_idle()
+
+    edit(mine)
+    mine.release()
+    clock.advance(4 * HOUR)
+    beat.run_until_idle()
+
+    assert [run.scheduled_for for run in beat.publisher.sent] == [START + HOUR]
+    assert mine.runs(status="skipped").items == ()

@@ -27,6 +27,7 @@ from celery_dynbeat.telemetry.events import FireTimesSkipped
 from celery_dynbeat.testing import ManualBeat
 from celery_dynbeat.triggers.base import LOOKUP_STEPS, PLAN_STEPS
 from tests.support.applications import MINUTELY, START, application, execute
+from tests.support.ended_runs import end_all
 from tests.support.suites import one_database
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
@@ -443,7 +444,7 @@ def test_cancelling_a_backfill_does_not_change_ended_runs(mine, beat, finish):
     assert {run.status for run in mine.runs("n")} == {"succeeded"}
 
 
-class CrashError(Exception):
+class CrashError(BaseException):
     """Beat crashes at this point."""
 
 
@@ -541,38 +542,45 @@ def test_an_overlap_policy_limits_a_backfill_to_one_run_at_a_time(
     assert hours(sent) == [0, -2, -1]
 
 
-def test_the_backfill_of_a_paused_schedule_waits(mine, clock, beat, sent):
+def test_the_backfill_of_a_paused_schedule_runs(mine, beat, sent):
     mine.create("n", task="t", trigger=HOURLY)
     mine.pause("n")
     mine.backfill("n", since=at(-2), until=at(-1) + SECOND)
 
-    clock.advance(5 * SECOND)
-    beat.run_until_idle()
-    assert (sent, mine.requests("n")[0].status) == ([], "running")
-    mine.resume("n")
-    clock.advance(5 * SECOND)
     beat.run_until_idle()
 
     assert hours(sent) == [-2, -1]
 
 
-def test_a_pause_revokes_the_unstarted_runs_of_a_backfill(mine, clock, beat, next_batch):
+def test_a_pause_does_not_revoke_the_runs_of_a_backfill(mine, clock, beat, next_batch):
     mine.create("n", task="t", trigger=HOURLY)
     mine.backfill("n", since=at(-4), until=at(-1) + SECOND, batch_size=2)
     beat.run_until_idle()
 
     mine.pause("n")
     next_batch()
-    mine.resume("n")
     clock.advance(5 * SECOND)
     beat.run_until_idle()
 
-    assert [row[:2] for row in kept(mine)] == [
-        (-4, "revoked"),
-        (-3, "revoked"),
-        (-2, "sent"),
-        (-1, "sent"),
-    ]
+    assert {row[1] for row in kept(mine)} == {"sent"}
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_the_runs_of_a_backfill_that_wait_for_a_place_wait_in_quiet_hours(limited, clock, at_once):
+    dynbeat = limited(max_running_per_owner=1)
+    mine, beat = dynbeat.schedules.for_owner("user:42"), ManualBeat(dynbeat)
+    mine.create("n", task="t", trigger=HOURLY)
+    mine.run_now("n")
+    beat.run_until_idle()
+    mine.backfill("n", since=at(-1), until=at(-1) + SECOND, now=at_once)
+    beat.run_until_idle()
+    mine.set_quiet_hours([f"{START:%H:%M}-{START + 2 * HOUR:%H:%M}"])
+
+    end_all(dynbeat, beat.publisher.sent, "succeeded")
+    clock.advance(5 * SECOND)
+    beat.run_until_idle()
+
+    assert len(beat.publisher.sent) == 1 + at_once
 
 
 def test_a_backfill_can_run_the_fire_times_of_a_pause(mine, clock, beat):

@@ -8,7 +8,7 @@ from sqlalchemy import create_engine, event, select, update
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import AlertRules, Cron, Every, Once
+from celery_dynbeat import Cron, Every, Once
 from celery_dynbeat.beat import config_sync
 from celery_dynbeat.beat.runtime import BeatRuntime
 from celery_dynbeat.cli.status import _lines, as_dict
@@ -19,7 +19,8 @@ from celery_dynbeat.health.probes import collect_health
 from celery_dynbeat.store.health import MAX_NAMED
 from tests.support.applications import MINUTELY, START, execute
 from tests.support.lock_waits import failing_waits
-from tests.support.suites import each_database
+from tests.support.refusals import accept, refuse
+from tests.support.suites import each_database, one_database
 
 MINUTE = timedelta(minutes=1)
 ENTRY = {"task": "t", "schedule": 60}
@@ -62,9 +63,22 @@ def new_runtime(dynbeat):
     )
 
 
+def other_beat(name, at):
+    """Return the row of a beat with other entries, which started at ``at``."""
+    return Node(
+        kind="beat",
+        name=name,
+        pid=1,
+        started_at=at,
+        seen_at=at,
+        entries_digest="other",
+        entries_seen_at=at,
+    )
+
+
 def pass_with_retry(runtime):
     """Make a pass that tries the entries again that were left out."""
-    runtime._sync_at = 0
+    runtime._compare_at = 0
     runtime.run_pass()
 
 
@@ -91,7 +105,7 @@ def test_an_entry_takes_the_policies_of_the_api(start, own):
         "max_runs": 5,
         "description": "of the configuration",
         "tags": ["a"],
-        "alerts": AlertRules(after_failures=3),
+        "finish_within": timedelta(seconds=90),
     }
     start(n={**ENTRY, **policies})
 
@@ -106,6 +120,21 @@ def test_a_policy_that_is_removed_from_an_entry_returns_to_its_default(start, ow
     start(n=ENTRY)
 
     assert (own.get("n").overlap, own.get("n").tags) == (None, [])
+
+
+def test_an_entry_with_another_rule_at_each_start_is_logged(start, clock, caplog):
+    def start_at(minute):
+        clock.move_to(clock.now() + timedelta(hours=6))
+        caplog.clear()
+        start(n={**ENTRY, "schedule": crontab(minute, 9)}, steady=ENTRY)
+        found = [each for each in caplog.records if getattr(each, "event", "") == "config_unsteady"]
+        return [each.schedule for each in found]
+
+    assert [start_at(minute) for minute in (7, 41, 13)] == [[], [], []]
+    assert start_at(13) == []
+    assert start_at(52) == ["n"]
+    clock.move_to(clock.now() + timedelta(days=7))
+    assert start_at(3) == []
 
 
 def test_an_edit_of_a_row_lasts_until_the_next_start_and_a_pause_stays(start, own):
@@ -132,6 +161,25 @@ def test_a_start_with_the_same_entries_changes_nothing(start, own, clock, beat):
     start(**entries)
 
     assert {name: own.get(name).version for name in entries} == versions
+
+
+def test_an_unnamed_task_with_long_arguments_gets_a_name_that_stays(dynbeat, own):
+    app = dynbeat.app
+    app.conf.result_expires = None
+
+    @app.task(name="unnamed")
+    def task(text):
+        pass
+
+    for end in "ab":
+        app.add_periodic_task(60, task.s("x" * 300 + end))
+    config_sync.sync(dynbeat.context)
+    first = [(row.id, row.name) for row in own.list()]
+    config_sync.sync(dynbeat.context)
+
+    assert [(row.id, row.name) for row in own.list()] == first
+    assert len(first) == 2
+    assert {len(name) for _, name in first} == {255}
 
 
 def at_once():
@@ -168,6 +216,7 @@ def test_an_entry_that_became_invalid_is_paused_with_the_reason(start, own, cloc
     assert [run.status for run in own.runs("n")] == [Status.REVOKED]
 
 
+@one_database
 @pytest.mark.parametrize(
     "invalid",
     [
@@ -350,13 +399,31 @@ def test_a_second_try_is_left_to_a_beat_that_started_later(dynbeat, start, own, 
     delta = timedelta(hours=-1 if name == "older" else 1)
     with Session(engine) as session:
         started_at = session.scalar(select(Node.started_at)) + delta
-        session.add(Node(kind="beat", name=name, pid=1, started_at=started_at, seen_at=started_at))
+        session.add(other_beat(name, started_at))
         session.commit()
 
     pass_with_retry(runtime)
     runtime.close()
 
     assert own.get("locked").task == ("changed" if name == "older" else "t")
+
+
+def test_a_beat_starts_although_the_database_refuses_an_entry(dynbeat, own, clock):
+    refuse(dynbeat, action="INSERT", table="dynbeat_schedule", when="NEW.name = 'bad'")
+    own.create("other", task="t", trigger=MINUTE)
+    dynbeat.app.conf.beat_schedule = {"bad": ENTRY}
+
+    runtime = new_runtime(dynbeat)
+    runtime.run_pass()
+    reported = [(each.kind, each.name) for each in runtime.dispatcher.report()]
+    assert reported == [("duty", "write beat_schedule")]
+
+    accept(dynbeat, table="dynbeat_schedule")
+    clock.advance(MINUTE)
+    pass_with_retry(runtime)
+    assert own.get("bad").task == "t"
+    assert runtime.dispatcher.report() == []
+    runtime.close()
 
 
 @pytest.fixture
@@ -424,7 +491,7 @@ def test_a_start_writes_changed_entries(start_beat, is_written, entries):
     [
         ({"schedule": Cron("0 4 * * *")}, False),
         ({"schedule": schedule(60, nowfun=lambda: START)}, True),
-        ({"alerts": AlertRules(slow_after=90)}, True),
+        ({"finish_within": 90}, False),
     ],
 )
 def test_a_start_compares_only_known_types(start_beat, is_written, given, expected):
@@ -529,7 +596,7 @@ def test_a_later_beat_that_has_ended_does_not_end_the_tries(dynbeat, start, own,
     runtime.run_pass()
     with Session(dynbeat.context.database.engine) as session:
         at = session.scalar(select(Node.started_at)) + timedelta(seconds=5)
-        newer = Node(kind="beat", name="newer", pid=1, started_at=at, seen_at=at)
+        newer = other_beat("newer", at)
         session.add(newer)
         session.commit()
         dynbeat.calendars.put("holidays", dates=[START.date()])
@@ -538,8 +605,10 @@ def test_a_later_beat_that_has_ended_does_not_end_the_tries(dynbeat, start, own,
         if end == "stopped":
             newer.stopped_at = at
             session.commit()
-        else:
-            clock.advance(dynbeat.context.settings.node_timeout + timedelta(seconds=6))
+            # It may be restarting.
+            pass_with_retry(runtime)
+            assert own.list() == []
+        clock.advance(dynbeat.context.settings.node_timeout + timedelta(seconds=6))
     pass_with_retry(runtime)
     runtime.close()
 
@@ -561,10 +630,113 @@ def test_a_second_try_does_not_wait_for_an_application(dynbeat, own, held):
             own.set_timezone("Europe/Berlin", session=holder)
         else:
             dynbeat.calendars.put("holidays", dates=[START.date()], weekend=[], session=holder)
-        left = config_sync.sync(dynbeat.context, only=left)
+        left = config_sync.sync(dynbeat.context, only=left, waits=False)
         holder.rollback()
     holding.dispose()
 
     assert (list(left), waits) == (["n"], [])
     assert config_sync.sync(dynbeat.context, only=left) == {}
     assert own.get("n").timezone == "Asia/Seoul"
+
+
+OLD, NEW = {"one": ENTRY, "gone": ENTRY}, {"one": {**ENTRY, "task": "new"}, "added": ENTRY}
+
+
+@pytest.fixture
+def run_beat(dynbeat, monkeypatch):
+    """Give a function that starts a beat with these entries on a separate host."""
+    dynbeat.app.conf.result_expires = None
+    beats = {}
+
+    def started(host, entries):
+        monkeypatch.setattr("socket.gethostname", lambda: host)
+        dynbeat.app.conf.beat_schedule = entries
+        beats[host] = runtime = new_runtime(dynbeat)
+        runtime.run_pass()
+        return runtime
+
+    yield started
+    for runtime in beats.values():
+        runtime.close()
+
+
+def compare(dynbeat, runtime, entries):
+    """Make the pass of a beat that compares its entries with those of the other beats."""
+    dynbeat.app.conf.beat_schedule = entries
+    pass_with_retry(runtime)
+
+
+def events_of(caplog):
+    return [getattr(record, "event", None) for record in caplog.records]
+
+
+def entries_of(own):
+    return {row.name: row.task for row in own.list()}
+
+
+@each_database
+def test_a_restarted_beat_of_an_old_release_does_not_write_its_entries(
+    dynbeat, own, clock, run_beat, caplog
+):
+    run_beat("a", OLD)
+    clock.advance(MINUTE)
+    new = run_beat("b", NEW)
+    newest = entries_of(own)
+    old = run_beat("a", OLD)
+    assert entries_of(own) == newest == {"one": "new", "added": "t"}
+    assert events_of(caplog).count("config_superseded") == 1
+    [warning] = [
+        each
+        for each in evaluate(collect_health(dynbeat.app)).warnings
+        if each.code == "entries_differ"
+    ]
+    assert "1 beat with older entries of beat_schedule: celerybeat@a:" in warning.text
+
+    compare(dynbeat, old, OLD)
+    compare(dynbeat, new, NEW)
+    assert entries_of(own) == newest
+    assert events_of(caplog).count("config_superseded") == 1
+
+
+def test_a_running_beat_writes_its_entries_when_the_newer_ones_are_gone(
+    dynbeat, own, clock, run_beat
+):
+    timeout = dynbeat.context.settings.node_timeout
+    run_beat("a", OLD)
+    clock.advance(MINUTE)
+    run_beat("b", NEW).close()
+    # A rollback: the old release starts while the new one runs, which then ends.
+    clock.advance(MINUTE)
+    new = run_beat("b", NEW)
+    old = run_beat("c", OLD)
+    new.close()
+    compare(dynbeat, old, OLD)
+    assert entries_of(own) == {"one": "new", "added": "t"}
+
+    clock.advance(timeout + timedelta(seconds=1))
+    compare(dynbeat, old, OLD)
+    assert entries_of(own) == {"one": "t", "gone": "t"}
+
+
+def test_a_beat_writes_its_newer_entries_again_after_another_release_wrote_its_own(
+    dynbeat, own, clock, run_beat
+):
+    run_beat("a", OLD)
+    clock.advance(MINUTE)
+    new = run_beat("b", NEW)
+    # The new beat is suspended for longer than the timeout.
+    clock.advance(dynbeat.context.settings.node_timeout + timedelta(seconds=1))
+    run_beat("c", OLD)
+    assert entries_of(own) == {"one": "t", "gone": "t"}
+
+    compare(dynbeat, new, NEW)
+    assert entries_of(own) == {"one": "new", "added": "t"}
+
+
+def test_a_beat_that_starts_alone_writes_its_entries(own, clock, run_beat):
+    run_beat("a", OLD).close()
+    clock.advance(MINUTE)
+    run_beat("b", NEW).close()
+    run_beat("a", OLD)
+
+    assert entries_of(own) == {"one": "t", "gone": "t"}

@@ -16,7 +16,7 @@ from tests.support.worker_stub import WorkerStub
 MINUTE = timedelta(minutes=1)
 
 
-class CrashError(Exception):
+class CrashError(BaseException):
     """Beat crashes at this point."""
 
 

@@ -101,7 +101,7 @@ def test_the_pass_after_a_failed_one_polls_again(mine, clock, dispatcher, publis
         raise OSError("unreachable")
 
     with monkeypatch.context() as broken:
-        broken.setattr(Maintenance, "rescue", fail)
+        broken.setattr(Maintenance, "run_interval", fail)
         with pytest.raises(OSError, match="unreachable"):
             dispatcher.run_pass()
     dispatcher.run_pass()

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import Every, Once
+from celery_dynbeat import Every, Once, ScheduleHeldError
 from celery_dynbeat.beat.claim import claim
 from celery_dynbeat.beat.holding import hold_rows
 from celery_dynbeat.db.models import Schedule
@@ -16,6 +16,7 @@ from celery_dynbeat.store import holds
 from celery_dynbeat.store.schedules import due
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, execute, instants
+from tests.support.ended_runs import end, start
 from tests.support.suites import one_database
 from tests.support.waiting import wait_until
 
@@ -122,12 +123,9 @@ def test_other_owners_go_on(dynbeat, mine, clock, beat, sent):
     assert minutes_of(sent) == [1, 2]
 
 
-def test_a_held_owner_is_parked_once_at_the_end_of_its_holds(dynbeat, mine, clock, beat):
+def test_a_held_owner_is_parked_once_at_the_end_of_its_hold(dynbeat, mine, clock, beat):
     mine.create("n", task="t", trigger=MINUTELY)
-    with dynbeat.acting(actor="alice"):
-        mine.hold(reason="a", until=START + 10 * MINUTE)
-    with dynbeat.acting(actor="bob"):
-        mine.hold(reason="b", until=START + 5 * MINUTE)
+    mine.hold(reason="a", until=START + 10 * MINUTE)
 
     pass_minutes(beat, clock, 3)
 
@@ -145,24 +143,6 @@ def test_a_claim_clears_held_at(dynbeat, mine, clock, beat):
 
     assert row_of(dynbeat).held_at is None
     assert mine.get("n").next_run_at == START + 3 * MINUTE
-
-
-def test_the_release_of_one_of_two_holds_moves_the_end(dynbeat, mine, clock, beat, sent):
-    mine.create("n", task="t", trigger=MINUTELY)
-    with dynbeat.acting(actor="alice"):
-        mine.hold(reason="a")
-    with dynbeat.acting(actor="bob"):
-        mine.hold(reason="b", until=START + 5 * MINUTE)
-    pass_minutes(beat, clock, 2)
-    assert row_of(dynbeat).next_run_at == NEVER
-
-    with dynbeat.acting(actor="alice"):
-        mine.release()
-    pass_minutes(beat, clock, 2)
-    assert sent == []
-    pass_minutes(beat, clock, 1)
-
-    assert minutes_of(sent) == [5]
 
 
 def test_an_earlier_end_of_the_same_hold_applies_to_parked_schedules(mine, clock, beat, sent):
@@ -204,7 +184,7 @@ def test_a_release_during_a_hold_of_everything_waits_for_both(dynbeat, mine, clo
     assert minutes_of(sent) == [2]
 
 
-def test_manual_runs_and_recorded_runs_are_sent_during_a_hold(mine, scope, clock, beat, sent):
+def test_recorded_runs_are_sent_during_a_hold(mine, scope, clock, beat, sent):
     def crash(point):
         if point == "committed":
             raise RuntimeError
@@ -214,12 +194,44 @@ def test_manual_runs_and_recorded_runs_are_sent_during_a_hold(mine, scope, clock
     with pytest.raises(RuntimeError):
         ManualBeat(beat._context.app.dynbeat, failpoint=crash).tick()
     scope.hold(reason="r")
-    manual = mine.run_now("n")
 
     pass_minutes(beat, clock, 2)
 
-    assert {run.run_id for run in sent} == {manual.id, *(run.id for run in mine.runs("n"))}
-    assert minutes_of(run for run in sent if run.run_id != manual.id) == [1]
+    assert {run.run_id for run in sent} == {run.id for run in mine.runs("n")}
+    assert minutes_of(sent) == [1]
+
+
+def test_run_now_is_refused_during_a_hold_and_names_the_hold(mine, scope, clock):
+    mine.create("n", task="t", trigger=MINUTELY)
+    made = scope.hold(reason="ticket 12", actor="ann", until=clock.now() + MINUTE)
+
+    with pytest.raises(ScheduleHeldError, match=r"is held by 'ann' until .*ticket 12") as refused:
+        mine.run_now("n")
+
+    error = refused.value
+    assert (error.owner, error.actor, error.reason) == (made.owner, "ann", "ticket 12")
+    assert error.until_at == made.until_at
+    assert mine.runs("n") == []
+    assert [change.action for change in mine.changes("n")] == ["create"]
+    clock.advance(MINUTE)
+    assert mine.run_now("n").status == "pending"
+
+
+def test_a_rerun_during_a_hold_waits_for_the_release(dynbeat, mine, scope, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY)
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    start(dynbeat, sent[0].run_id)
+    end(dynbeat, sent[0].run_id, "failed")
+    scope.hold(reason="r")
+    again = mine.rerun(sent[0].run_id)
+
+    pass_minutes(beat, clock, 2)
+    assert again.id not in {run.run_id for run in sent}
+
+    scope.release()
+    pass_minutes(beat, clock, 2)
+    assert again.id in {run.run_id for run in sent}
 
 
 def test_a_schedules_own_pause_survives_hold_and_release(dynbeat, mine, scope, clock, beat, sent):
@@ -308,12 +320,36 @@ def test_a_quarantine_clears_held_at(dynbeat, mine, clock, beat):
     assert (row.next_run_at, row.held_at) == (None, None)
 
 
-def test_upcoming_shows_the_fire_times_after_now(mine, scope, clock, beat):
+def test_upcoming_shows_the_waiting_fire_time_and_those_after_it(mine, scope, clock, beat):
     mine.create("n", task="t", trigger=MINUTELY)
     scope.hold(reason="r")
     pass_minutes(beat, clock, 3)
 
-    assert list(instants(mine.upcoming("n", count=2))) == [START + 4 * MINUTE, START + 5 * MINUTE]
+    found = mine.upcoming("n", count=2)
+
+    assert list(instants(found)) == [START + 3 * MINUTE, START + 4 * MINUTE]
+    assert [(each.run_at, each.wait_note) for each in found] == [(None, "held (r)")] * 2
+
+
+def test_each_schedule_in_a_held_scope_is_shown_as_held(dynbeat, mine, scope, clock, beat):
+    mine.create("due", task="t", trigger=MINUTELY)
+    mine.create("later", task="t", trigger=Every(3_600, anchor=START))
+    mine.create("paused", task="t", trigger=MINUTELY, enabled=False)
+    dynbeat.schedules.for_owner("user:43").create("n", task="t", trigger=MINUTELY)
+    scope.hold(reason="r")
+    pass_minutes(beat, clock, 1)
+
+    states = {each.name: (each.state, each.next_run_at) for each in mine.list()}
+
+    assert states == {
+        "due": ("held", None),
+        "later": ("held", None),
+        "paused": ("paused", None),
+    }
+    assert {mine.get(name).state for name in ("due", "later")} == {"held"}
+    assert {each.state for each in dynbeat.schedules.list(state="held")} == {"held"}
+    scope.release()
+    assert {each.state for each in mine.list()} == {"active", "paused"}
 
 
 def test_backfills_wait_for_the_release(mine, scope, clock, beat, sent):
@@ -363,7 +399,7 @@ def test_unplanned_schedules_are_planned_during_a_hold(dynbeat, mine, scope, clo
     scope.hold(reason="r")
     beat.run_until_idle()
 
-    assert mine.get("n").next_run_at == START + MINUTE
+    assert row_of(dynbeat).next_run_at == START + MINUTE
     pass_minutes(beat, clock, 1)
     assert sent == []
 
@@ -431,6 +467,25 @@ def test_a_claim_does_not_wait_for_an_open_release(dynbeat, mine, clock, beat, s
     assert [run.owner for run in sent] == ["user:43", "user:42"]
 
 
+def test_two_claims_at_the_same_time_are_sure_of_the_hold_of_an_owner(dynbeat, mine, clock):
+    if dynbeat.context.database.capabilities.embedded:
+        pytest.skip("the write lock of SQLite keeps two claims apart")
+    for name in ("a", "b"):
+        mine.create(name, task="t", trigger=MINUTELY)
+    mine.hold(reason="r")
+    clock.advance(MINUTE)
+    now, interval = clock.now(), dynbeat.context.settings.poll_interval
+
+    with transaction(dynbeat) as first, transaction(dynbeat) as second:
+        for session in (first, second):
+            rows = due.lock_due(session, now=now, limit=1)
+            assert hold_rows(session, rows, now=now, poll_interval=interval) == ([], 1)
+        first.commit()
+        second.commit()
+
+    assert {row_of(dynbeat, name).next_run_at for name in ("a", "b")} == {NEVER}
+
+
 def test_a_claim_that_sees_a_released_hold_processes_the_row(dynbeat, mine, clock):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.hold(reason="r")
@@ -453,7 +508,7 @@ def test_maintenance_deletes_expired_holds(dynbeat, mine, clock, beat):
     pass_minutes(beat, clock, 3)
 
     assert execute(dynbeat, "UPDATE dynbeat_hold SET reason = 'x'") == 1
-    assert [hold.id for hold in mine.holds()] == [left.id]
+    assert [hold.until_at for hold in mine.holds()] == [left.until_at]
 
 
 @pytest.mark.parametrize("until", [None, START + timedelta(days=3)])

@@ -80,9 +80,13 @@ def test_lost(begun, clock, beat, fields):
     assert found == ("user:42", "digest", run.run_id, 1, "w1")
 
 
-def test_paused(mine, begun, fields):
+def test_paused(mine, clock, beat, begun, fields):
     worker, run = begun
+    mine.update("digest", max_runs=2)
+    clock.advance(timedelta(seconds=1))
     worker.finish(run, Status.FAILED)
+    clock.advance(timedelta(minutes=1))
+    beat.run_until_idle()
 
     found = fields("schedule_paused", "owner", "schedule", "schedule_id")
     assert found == ("user:42", "digest", run.schedule_id)

@@ -13,9 +13,10 @@ from sqlalchemy import bindparam, text
 from sqlalchemy.exc import DBAPIError
 
 from celery_dynbeat import Cron
-from celery_dynbeat.alerts.alert_pass import AlertPass
+from celery_dynbeat.alerts.checks import ScheduleCheck
 from celery_dynbeat.beat.claim import claim
 from celery_dynbeat.beat.dispatcher import LOCKED_PAUSE
+from celery_dynbeat.beat.refused import LeftOut
 from celery_dynbeat.cli import dynbeat as commands
 from celery_dynbeat.common.text import EARLIEST
 from celery_dynbeat.db.indexes import METADATA
@@ -134,7 +135,7 @@ def good_runs(beat, number):
 
 
 def damage_schedules(dynbeat):
-    create_many(dynbeat, "bad", 600, overlap="skip", alerts={"after_failures": 2})
+    create_many(dynbeat, "bad", 600, overlap="skip")
     ids = ids_of(dynbeat, "SELECT id FROM dynbeat_schedule WHERE owner = 'bad' ORDER BY id")
     return damage_table(dynbeat, "dynbeat_schedule", ids)
 
@@ -164,17 +165,12 @@ def damage_others(dynbeat, clock):
         "dynbeat_alert": {
             "owner": "good",
             "name": "n0",
-            "kind": "failed",
+            "task": "t",
+            "kind": "failing",
             "opened_at": now,
-            "last_at": now,
-            "target": "default",
-            "checked_at": now,
-            "unsent": "opened",
-            "unsent_at": now,
+            "cause": "x",
+            "unreported": "opened",
         },
-        "dynbeat_alert_fact": {"kind": "failed", "schedule_id": 1, "at": now, "value": 1.0},
-        "dynbeat_alert_check": {"due_at": now},
-        "dynbeat_alert_message": {"target": "t", "severity": "error", "payload": {}},
         "dynbeat_change": {"action": "update", "owner": "good", "name": "n0"},
         "dynbeat_node": {"kind": "worker", "pid": 1, "started_at": now, "seen_at": now},
         "dynbeat_owner": {"timezone": "UTC"},
@@ -184,8 +180,7 @@ def damage_others(dynbeat, clock):
         table = METADATA.tables[name]
         unique = {
             "dynbeat_alert": "schedule_id",
-            "dynbeat_alert_check": "schedule_id",
-            "dynbeat_alert_message": "previous_id",
+            "dynbeat_hold": "owner",
             "dynbeat_node": "name",
             "dynbeat_owner": "owner",
         }.get(name)
@@ -197,7 +192,7 @@ def damage_others(dynbeat, clock):
                 for number in range(1, 400)
             ]
             connection.execute(table.insert(), several)
-        key = unique if name in ("dynbeat_alert_check", "dynbeat_node", "dynbeat_owner") else "id"
+        key = unique if name in ("dynbeat_node", "dynbeat_owner") else "id"
         keys = ids_of(dynbeat, f"SELECT {key} FROM {name} ORDER BY {key}")
         # Without an owner, a hold is one of everything.
         leave = ("owner",) if name == "dynbeat_hold" else ()
@@ -206,8 +201,8 @@ def damage_others(dynbeat, clock):
 
 
 PAGES = (
-    *("overview", "schedules", "timeline", "runs", "errors", "alerts", "nodes", "health"),
-    *("owner?owner=bad", "owner?owner=held", "schedules?state=quarantined"),
+    *("overview", "schedules", "timeline", "runs", "alerts", "nodes", "health"),
+    *("runs?group=error", "owner?owner=bad", "owner?owner=held", "schedules?state=quarantined"),
 )
 COMMANDS = (
     *("status", "list --all-owners", "runs --all-owners", "holds", "alerts"),
@@ -236,7 +231,7 @@ def check_readers(dynbeat):
 
 def test_nonsense_affects_no_other_schedule(dynbeat, clock, beat):
     create_many(dynbeat, "good", GOOD)
-    create_many(dynbeat, "busy", 300, overlap="skip")
+    create_many(dynbeat, "busy", 400, overlap="skip")
     clock.advance(timedelta(minutes=1))
     run_until_idle(beat)
     assert good_runs(beat, 1) == (GOOD, GOOD, 1)
@@ -246,22 +241,23 @@ def test_nonsense_affects_no_other_schedule(dynbeat, clock, beat):
     assert damage_runs(dynbeat)
     assert damage_others(dynbeat, clock)
 
-    alerts = AlertPass(
+    alerts = ScheduleCheck(
         database=dynbeat.context.database,
-        clock=clock,
         settings=dynbeat.context.settings,
-        failpoint=lambda _point: None,
+        left_out=LeftOut("the alert of schedule"),
     )
     # The next fire time, the resend of runs that no worker started, the rescue.
     for number, pause in enumerate((60, 3_600, 60), start=2):
         clock.advance(timedelta(seconds=pause))
         run_until_idle(beat)
-        alerts.run()
+        alerts.run(clock.now())
         assert good_runs(beat, number) == (number * GOOD, GOOD, number)
     check_readers(dynbeat)
     for schedule_id, (column, value) in damaged.items():
         row = state_of(dynbeat, schedule_id)
-        assert row is None or row.error or not row.is_due, (column, value)
+        # A newer tz database may have a zone of this name, so the row is left out.
+        is_left_out = column == "timezone"
+        assert row is None or row.error or not row.is_due or is_left_out, (column, value)
 
 
 def state_of(dynbeat, schedule_id):

@@ -14,6 +14,7 @@ SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 GRACE = timedelta(seconds=30)
 
 
+@one_database
 def test_a_delay_counts_from_the_clock_of_the_database(mine, clock, beat, sent):
     mine.upsert("reminder", task="t", trigger=Once.after(timedelta(hours=40)))
     moved = mine.upsert("reminder", task="t", trigger=Once.after(timedelta(hours=50)))
@@ -44,6 +45,7 @@ def test_each_call_that_stores_a_delay_counts_it_from_now(dynbeat, mine, clock, 
     assert instants(mine.upcoming("n")) == [clock.now() + MINUTE]
 
 
+@one_database
 def test_a_delay_within_a_combined_trigger_counts_from_now(mine):
     made = mine.create("n", task="t", trigger=AnyOf(Once.after(MINUTE), Cron("0 9 * * *")))
 
@@ -51,6 +53,7 @@ def test_a_delay_within_a_combined_trigger_counts_from_now(mine):
     assert Once(START + MINUTE) in made.trigger.triggers
 
 
+@one_database
 def test_a_one_off_without_a_delay_fires_at_once(mine, beat, sent):
     made = mine.create("now", task="t", trigger=Once.after(0))
 
@@ -78,6 +81,7 @@ def test_a_one_off_that_has_just_passed_fires_at_once(mine, clock, beat, sent, c
     assert [run.scheduled_for for run in sent] == [at]
 
 
+@one_database
 def test_a_one_off_that_passed_earlier_is_rejected_with_its_age(mine):
     at = START - GRACE - SECOND
 
@@ -89,6 +93,7 @@ def test_a_one_off_that_passed_earlier_is_rejected_with_its_age(mine):
     assert not mine.list()
 
 
+@one_database
 def test_a_late_one_off_that_already_has_a_run_does_not_fire_again(mine, clock, beat, sent):
     first = Once(START + MINUTE)
     mine.create("n", task="t", trigger=first)
@@ -106,6 +111,7 @@ def test_a_late_one_off_that_already_has_a_run_does_not_fire_again(mine, clock, 
     assert len(sent) == 2
 
 
+@one_database
 def test_a_resume_does_not_fire_a_one_off_that_has_just_passed(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=Once(START + MINUTE))
     mine.pause("n")
@@ -117,6 +123,7 @@ def test_a_resume_does_not_fire_a_one_off_that_has_just_passed(mine, clock, beat
     assert (resumed.finished_at, sent) == (clock.now(), [])
 
 
+@one_database
 def test_a_one_off_may_be_moved_by_less_than_min_interval(limited, clock):
     dynbeat = limited(min_interval=timedelta(minutes=5))
     mine, beat = dynbeat.schedules.for_owner("user:42"), ManualBeat(dynbeat)
@@ -165,6 +172,7 @@ def test_a_schedule_that_would_never_fire_is_rejected_with_the_reason(mine, give
     assert not mine.list()
 
 
+@one_database
 def test_a_trigger_for_a_schedule_that_reached_max_runs_is_rejected_with_their_number(
     mine, clock, beat
 ):
@@ -178,6 +186,7 @@ def test_a_trigger_for_a_schedule_that_reached_max_runs_is_rejected_with_their_n
     assert refusal.value.field == "max_runs"
 
 
+@one_database
 def test_a_fire_time_too_near_to_the_last_run_is_rejected_with_that_reason(limited, clock):
     dynbeat = limited(min_interval=timedelta(minutes=5))
     mine, beat = dynbeat.schedules.for_owner("user:42"), ManualBeat(dynbeat)

@@ -101,10 +101,15 @@ def test_buffer_one_buffers_one_run_and_sends_it_when_the_previous_one_ends(
         == "overlap: the previous run had not ended, and one run was waiting already"
     )
 
+    (waiting,) = mine.runs(status="pending").items
+    assert (waiting.waited_for, waiting.is_waiting, waiting.lag) == ("previous", True, None)
+
     worker.finish(sent[0])
     beat.run_until_idle()
 
     assert kept(mine) == [(1, "succeeded"), (2, "sent"), (3, "skipped")]
+    (waited,) = mine.runs(status="sent").items
+    assert (waited.wait, waited.lag) == (MINUTE, timedelta(0))
     assert [run.scheduled_for for run in sent] == [START + MINUTE, START + 2 * MINUTE]
     assert worker.start(sent[1])
 

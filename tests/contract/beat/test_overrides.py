@@ -11,6 +11,7 @@ from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.testing import ManualBeat, RecordingPublisher
 from tests.support.applications import MINUTELY
+from tests.support.suites import one_database
 from tests.support.worker_stub import WorkerStub
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
@@ -78,12 +79,14 @@ def oldest(mine):
     return mine.runs("digest", limit=100)[-1]
 
 
+@one_database
 def test_a_run_that_the_method_sends_is_sent(beat, mine):
     beat.run_until_idle()
 
     assert newest(mine).status == "sent"
 
 
+@one_database
 def test_a_declined_run_is_revoked_with_the_reason_and_never_sent_again(beat, mine, does, clock):
     does("nothing")
     beat.run_until_idle()
@@ -96,6 +99,7 @@ def test_a_declined_run_is_revoked_with_the_reason_and_never_sent_again(beat, mi
     assert mine.get("digest").error is None
 
 
+@one_database
 @pytest.mark.parametrize("what", ["nothing", "raise"])
 def test_a_declined_run_whose_message_is_in_the_queue_stays_sent(beat, mine, does, clock, what):
     beat.run_until_idle()
@@ -106,6 +110,7 @@ def test_a_declined_run_whose_message_is_in_the_queue_stays_sent(beat, mine, doe
     assert oldest(mine).status == "sent"
 
 
+@one_database
 def test_a_declined_run_whose_message_may_be_in_the_queue_is_not_revoked(beat, mine, does, clock):
     does("raise")
     beat.run_until_idle()
@@ -127,7 +132,8 @@ class Declining(RecordingPublisher):
         return replace(result, declined=declined)
 
 
-def test_a_declined_run_that_waited_for_its_slot_is_revoked(limited, clock):
+@one_database
+def test_a_declined_run_that_waited_for_its_place_is_revoked(limited, clock):
     dynbeat = limited(max_running_per_owner=1)
     mine, worker = dynbeat.schedules.for_owner("user:42"), WorkerStub(dynbeat)
     beat = ManualBeat(dynbeat, Declining())
@@ -149,6 +155,7 @@ def test_a_declined_run_that_waited_for_its_slot_is_revoked(limited, clock):
     assert [newest(mine, name).status for name in ("b", "c")] == ["revoked", "sent"]
 
 
+@one_database
 def test_a_declined_retry_is_revoked(dynbeat, mine, clock):
     beat, worker = ManualBeat(dynbeat, Declining()), WorkerStub(dynbeat)
     mine.create("n", task="t", trigger=MINUTELY, max_runs=1, retry=Retry(times=2, delay=60))
@@ -167,6 +174,7 @@ def test_a_declined_retry_is_revoked(dynbeat, mine, clock):
     assert (newest(mine, "n").status, newest(mine, "n").error) == ("revoked", "already queued")
 
 
+@one_database
 def test_a_retry_that_another_beat_may_have_sent_is_not_revoked(dynbeat, mine, clock):
     class Slow(Declining):
         def publish(self, batch):
@@ -191,6 +199,7 @@ def test_a_retry_that_another_beat_may_have_sent_is_not_revoked(dynbeat, mine, c
     assert newest(mine, "n").status == "sent"
 
 
+@one_database
 def test_a_declined_manual_run_is_revoked(beat, mine, does):
     does("nothing")
     beat.run_until_idle()
@@ -200,6 +209,7 @@ def test_a_declined_manual_run_is_revoked(beat, mine, does):
     assert [run.status for run in mine.runs("digest") if run.id == manual.id] == ["revoked"]
 
 
+@one_database
 def test_a_run_is_sent_as_soon_as_the_method_no_longer_raises(beat, mine, does, clock):
     does("raise")
     beat.run_until_idle()
@@ -212,6 +222,7 @@ def test_a_run_is_sent_as_soon_as_the_method_no_longer_raises(beat, mine, does, 
     assert newest(mine).id == raised.id
 
 
+@one_database
 def test_while_the_method_raises_runs_wait_and_do_not_accumulate(mine, does, pass_minutes):
     does("raise")
     pass_minutes(5)
@@ -225,6 +236,7 @@ def test_while_the_method_raises_runs_wait_and_do_not_accumulate(mine, does, pas
     assert mine.get("digest").error is None
 
 
+@one_database
 def test_while_the_method_raises_for_one_schedule_the_others_are_sent(mine, does, pass_minutes):
     mine.create("bad", task="own", trigger=MINUTELY, args=["bad"])
     does("raise for bad")
@@ -241,6 +253,7 @@ def test_while_the_method_raises_for_one_schedule_the_others_are_sent(mine, does
     assert mine.get("bad").next_run_at == mine.get("digest").next_run_at
 
 
+@one_database
 def test_a_run_that_the_method_published_before_it_raised_is_not_revoked(beat, mine, does, clock):
     does("send and raise")
     beat.run_until_idle()

@@ -254,9 +254,12 @@ def test_failures_in_a_row_pause_a_schedule_with_the_reason(mine, clock, beat, s
         beat.run_until_idle()
         worker.start(sent[-1])
         worker.finish(sent[-1], status)
+    assert mine.get("n").enabled
+    clock.advance(MINUTE)
+    beat.run_until_idle()
 
     found = mine.get("n")
-    assert (found.enabled, found.next_run_at) == (False, None)
+    assert (found.enabled, found.next_run_at, len(sent)) == (False, None, 4)
     assert found.paused_reason == "2 failures in a row; the last: ValueError: no"
 
 
@@ -267,14 +270,16 @@ def test_failures_before_a_resume_do_not_count_after_it(mine, clock, beat, sent,
         clock.advance(MINUTE)
         beat.run_until_idle()
         worker.heartbeat()
-        worker.start(sent[-1])
-        worker.finish(sent[-1], Status.FAILED)
+        if mine.get("n").enabled:
+            worker.start(sent[-1])
+            worker.finish(sent[-1], Status.FAILED)
         return mine.get("n").enabled
 
-    assert [fail(), fail()] == [True, False]
+    assert [fail(), fail(), fail()] == [True, True, False]
     clock.advance(timedelta(seconds=1))
     mine.resume("n")
-    assert [fail(), fail()] == [True, False]
+    assert [fail(), fail(), fail()] == [True, True, False]
+    assert len(sent) == 4
 
 
 def test_a_run_that_kills_its_workers_is_not_sent_without_end(dynbeat, mine, clock, beat, sent):
@@ -359,6 +364,8 @@ def test_lost_runs_count_as_failures(mine, clock, beat, sent, worker):
 
     clock.advance(SILENCE)
     beat.run_until_idle()
+    clock.advance(MINUTE)
+    beat.run_until_idle()
 
     assert not mine.get("n").enabled
 
@@ -413,6 +420,8 @@ def test_a_schedule_can_disable_the_pause_after_failures_of_the_settings(databas
         for sent in beat.publisher.sent:
             worker.start(sent)
             worker.finish(sent, Status.FAILED)
+        clock.advance(MINUTE)
+        beat.run_until_idle()
 
         assert not mine.get("follows").enabled
         assert mine.get("never").enabled

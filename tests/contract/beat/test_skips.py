@@ -261,6 +261,8 @@ def test_skips_do_not_hide_failures_in_a_row(dynbeat, mine, clock, beat, sent, m
         worker.heartbeat()
         worker.start(sent[-1])
         worker.finish(sent[-1], Status.FAILED)
+    clock.advance(MINUTE)
+    beat.run_until_idle()
 
     assert mine.get("n").paused_reason.startswith("2 failures in a row")
 

@@ -24,26 +24,43 @@ def test_put_reads_dates_from_a_file(shown, as_json, dynbeat, dates_file):
 
     assert text == "calendar 'holidays': version 1, 2 dates"
     info = dynbeat.calendars.get(NAME)
-    assert (info.dates, info.updated_by) == ((date(2026, 11, 22), date(2026, 11, 23)), "alice")
+    assert (info.dates, info.updated_by) == (
+        {date(2026, 11, 22): "Sunday", date(2026, 11, 23): ""},
+        "alice",
+    )
     assert as_json("calendars", "show", NAME) == [info.to_dict()]
     lines = shown("calendars", "show", NAME)
     assert lines[:3] == [
         "calendar holidays: version 1, 2 dates",
-        "  2026-11-22 Sun",
+        "  2026-11-22 Sun Sunday",
         "  2026-11-23 Mon",
     ]
     [row] = shown("calendars", "list")
-    assert row.split("\t")[:5] == [NAME, "2 dates", "sat,sun", "", "1"]
+    assert row.split("\t")[:4] == [NAME, "2 dates", "sat,sun", "1"]
 
 
-def test_put_takes_a_trigger_and_a_weekend(shown, dynbeat, mine):
-    shown("calendars", "put", NAME, "--trigger", "0 0 * * mon", "--weekend", "fri")
+def test_a_file_of_dates_may_begin_with_a_byte_order_mark(shown, dynbeat, tmp_path):
+    path = tmp_path / "dates.txt"
+    path.write_text(DATES, encoding="utf-8-sig")
+    shown("calendars", "put", NAME, "--dates-file", str(path))
+
+    assert [*dynbeat.calendars.get(NAME).dates] == [date(2026, 11, 22), date(2026, 11, 23)]
+
+
+def test_a_file_of_dates_in_another_encoding_is_a_usage_error(refused, tmp_path):
+    path = tmp_path / "dates.txt"
+    path.write_text(DATES, encoding="utf-16")
+
+    status, error = refused("calendars", "put", NAME, "--dates-file", str(path))
+    assert (status, "is not UTF-8" in error) == (2, True)
+
+
+def test_put_takes_a_weekend_and_names_waiting_schedules(shown, dynbeat, mine, dates_file):
+    shown("calendars", "put", NAME, "--dates-file", dates_file, "--weekend", "fri")
     mine.create("n", task="t", trigger=USING)
-    [text] = shown("calendars", "put", NAME, "--trigger", "0 0 * * tue", "--weekend", "")
+    [text] = shown("calendars", "put", NAME, "--dates-file", dates_file, "--weekend", "")
 
-    assert text.endswith(
-        "days of: At 00:00, on Tuesday, in the zone of each schedule; 1 schedule waits for a plan"
-    )
+    assert text == "calendar 'holidays': version 2, 2 dates; 1 schedule waits for a plan"
     assert dynbeat.calendars.get(NAME).weekend == ()
 
 

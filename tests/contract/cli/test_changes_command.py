@@ -56,6 +56,18 @@ def test_a_line_shows_the_values_before_and_after(shown, mine):
     assert "description:  -> a\\tb" in line
 
 
+def test_a_trigger_is_shown_in_words_before_and_after(shown, as_json, mine):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.update("n", trigger="0 9 * * mon", jitter=5)
+
+    (line,) = shown("changes", "n", *OWNER, "--action", "update")
+    (change,) = as_json("changes", "n", *OWNER, "--action", "update")
+
+    expected = "trigger: Every minute -> At 09:00, on Monday, UTC; jitter: null -> 5.0"
+    assert change["text"] == expected == line.split("\t")[6]
+    assert change["after"]["trigger"]["spec"] == "0 9 * * mon"
+
+
 @each_database
 def test_changes_are_read_page_by_page(command, shown, mine):
     mine.create("n", task="t", trigger=MINUTELY)
@@ -69,26 +81,3 @@ def test_changes_are_read_page_by_page(command, shown, mine):
     assert len(rest) == 3
     assert len(shown("changes", *OWNER, "--limit", "1", "--all")) == 5
     assert json.loads(shown("changes", *OWNER, "--json")[0])["after"]["jitter"] == 4.0
-
-
-def test_restore_brings_back_a_deleted_schedule_and_an_earlier_version(
-    shown, as_json, refused, mine
-):
-    mine.create("n", task="t", trigger=MINUTELY)
-    shown("update", "n", "--description", "new", *OWNER, *ALICE)
-    shown("delete", "n", "--yes", *OWNER, *ALICE)
-    (deletion,) = as_json("changes", "n", *OWNER, "--action", "delete")
-    assert shown("changes", "n", *OWNER)[0].split("\t")[-1] == str(deletion["id"])
-
-    status, error = refused("restore", str(deletion["id"]), "--owner", "user:7")
-    assert (status, "owner 'user:7' has no edit" in error) == (1, True)
-    (line,) = shown("restore", str(deletion["id"]), *OWNER, *ALICE)
-    assert line.startswith("restored schedule 'n' of owner 'user:42'; next run 2026-")
-    shown("update", "n", "--description", "newer", *OWNER)
-    update = as_json("changes", "n", *OWNER, "--action", "update")[0]
-    (restored,) = as_json("restore", str(update["id"]))
-
-    assert restored["description"] == "new"
-    edits = [(each.action, each.actor) for each in mine.changes("n", action="restore")]
-    assert edits[1] == ("restore", "alice")
-    assert refused("restore", "0")[0] == refused("restore", "x")[0] == 2

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from celery_dynbeat import AlertRules, Cron, Every, Once, Retry
+from celery_dynbeat import Cron, Every, Once, Retry
 from celery_dynbeat.beat import config_sync
 from celery_dynbeat.cli import dynbeat as group
 from celery_dynbeat.cli.declarations.applying import (
@@ -74,40 +74,35 @@ def test_a_file_creates_its_schedules_and_a_second_time_changes_nothing(dynbeat,
     assert before[0].options == {"queue": "mail"}
 
 
-ALERTS_FILE = """
+PING_FILE = """
 schedules:
   - name: sync
     owner: user:42
     task: sync
     trigger: PT5M
-    alerts: {after_failures: 3, late_after: 120, paused: false}
+    finish_within: 120
     retry: {times: 2, delay: 300}
     ping_url: https://hc-ping.com/5f0c-token
 """
 
 
-def test_a_file_has_alert_rules_and_the_ping_url(limited):
+def test_a_file_has_a_policy_and_the_ping_url(limited):
     dynbeat = limited(ping_hosts=["hc-ping.com"])
-    run(dynbeat, ALERTS_FILE)
+    run(dynbeat, PING_FILE)
 
     info = dynbeat.schedules.for_owner("user:42").get("sync")
-    assert info.alerts == AlertRules(after_failures=3, late_after=120, paused=False)
+    assert info.finish_within == timedelta(minutes=2)
     assert info.retry == Retry(times=2, delay=300)
     text, _ = exported(dynbeat)
     assert "https://hc-ping.com/5f0c-token" in text
     assert actions(run(dynbeat, text)) == [("keep", "sync")]
 
-    (edit,) = run(dynbeat, text.replace("5f0c", "6d1e").replace("late_after: 120.0", "lost: true"))
+    (edit,) = run(
+        dynbeat, text.replace("5f0c", "6d1e").replace("finish_within: 120.0", "finish_within: 60")
+    )
     changed = {field: (old, new) for field, old, new in edit.changed()}
     assert changed["ping_url"] == ("https://hc-ping.com/...",) * 2
-    assert changed["alerts"][1] == {"after_failures": 3, "lost": True, "paused": False}
-
-
-def test_an_invalid_rule_is_refused_with_its_line(dynbeat):
-    with pytest.raises(InvalidDeclarationsError, match="there is no such rule") as caught:
-        run(dynbeat, ALERTS_FILE.replace("late_after", "later_than"))
-
-    assert (caught.value.line, caught.value.field) == (7, "alerts")
+    assert changed["finish_within"][1] == 60
 
 
 def test_a_field_that_the_file_leaves_out_gets_its_default(dynbeat, mine):

@@ -1,5 +1,7 @@
 """errors."""
 
+from datetime import timedelta
+
 import pytest
 from sqlalchemy import insert
 
@@ -34,12 +36,14 @@ def fail(dynbeat):
 
 def test_failed_runs_are_counted_by_task_and_error(shown, as_json, fail, clock):
     fail("KeyError: 1\n...")
+    first = f"{clock.now():%Y-%m-%dT%H:%M:%SZ}"
+    clock.advance(timedelta(seconds=1))
     fail("KeyError: 1\n...", owner="user:7")
     fail("no", task="u")
 
-    at = f"{clock.now():%Y-%m-%dT%H:%M:%SZ}"
-    assert shown("errors")[0] == f"2\tt\tKeyError: 1\t2\t2\t{at}\t{at}"
-    assert [each["count"] for each in as_json("errors")] == [2, 1]
+    last = f"{clock.now():%Y-%m-%dT%H:%M:%SZ}"
+    assert shown("errors")[0] == f"2\tt\tKeyError: 1\tuser:7/n, user:42/n\t2\t2\t{first}\t{last}"
+    assert [each["count"] for each in as_json("errors", "--all-owners")] == [2, 1]
     assert len(shown("errors", "--owner", "user:7")) == 1
     assert shown("errors", "--task", "u", "--since", "1h")[0].startswith("1\tu\tno")
 

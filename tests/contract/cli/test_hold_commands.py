@@ -14,7 +14,7 @@ def test_a_hold_names_its_actor_reason_and_end(shown, as_json, mine):
     assert text == "held owner 'user:42' until 2026-11-21 11:00:00 UTC, in 2 h"
 
     assert shown("holds") == [
-        "user:42\talice\tticket 12\t2026-11-21T09:00:00Z\t2026-11-21T11:00:00Z"
+        "user:42\talice\tticket 12\t2026-11-21T09:00:00Z\t2026-11-21T11:00:00Z\t0\t0"
     ]
     assert as_json("holds", *OWNER) == [each.to_dict() for each in mine.holds()]
     assert shown("holds", "--owner", "user:7") == []
@@ -29,34 +29,41 @@ def test_a_hold_of_everything_is_shown_with_each_schedule(shown, mine):
     assert lines["held"] == "everything by alice: migration"
 
 
-def test_a_release_ends_the_hold_of_the_actor_only(shown, refused, command):
-    for actor in (ALICE, BOB):
-        shown("hold", *OWNER, *actor, "--reason", "x")
+def test_a_second_hold_replaces_the_first_and_any_actor_releases_it(shown, refused, command):
+    shown("hold", *OWNER, *ALICE, "--reason", "x")
+    shown("hold", *OWNER, *BOB, "--reason", "y")
+    shown("hold", "--all-owners", *BOB, "--reason", "migration")
 
     result = command("release", *OWNER, *ALICE)
-    assert result.stdout == "released owner 'user:42': held by alice\n"
-    assert result.stderr == "still held: owner 'user:42' by bob: x\n"
+
+    assert result.stdout == "released owner 'user:42': held by bob\n"
+    assert result.stderr == "still held: everything by bob: migration\n"
     status, error = refused("release", *OWNER, *ALICE)
     assert status == 1
-    assert "is held by bob; `dynbeat holds` shows why, --all-actors ends these holds" in error
-    shown("release", *OWNER, *ALICE, "--all-actors")
-    assert shown("holds") == []
+    assert "there is no hold of owner 'user:42'" in error
+    assert len(shown("holds")) == 1
 
 
-def test_a_group_is_held_and_released(shown, as_json, dynbeat):
-    owner = dynbeat.schedules.for_owner("org:7/user:1")
-    owner.create("n", task="t", trigger=MINUTELY)
-    group = ("--owner", "org:7/")
+def test_holds_counts_the_schedules_that_it_stops(shown, as_json, mine):
+    for name in ("a", "b"):
+        mine.create(name, task="t", trigger=MINUTELY)
+    shown("hold", *OWNER, *ALICE, "--reason", "x")
 
-    (text,) = shown("hold", *group, *ALICE, "--reason", "unpaid")
-    assert text == "held group 'org:7/'"
-    assert as_json("holds", *group) == [each.to_dict() for each in owner.holds()]
-    lines = dict(line.split("\t", 1) for line in shown("show", "n", "--owner", owner.owner))
-    assert lines["held"] == "group 'org:7/' by alice: unpaid"
-    assert [line.split("\t")[:2] for line in shown("list", *group)] == [[owner.owner, "n"]]
-    assert shown("list", *group, "--state", "held", "--count") == ["1"]
-    (text,) = shown("release", *group, *ALICE)
-    assert text == "released group 'org:7/': held by alice"
+    (line,) = shown("holds")
+
+    assert line.split("\t")[-2:] == ["2", "0"]
+    assert as_json("holds")[0]["schedules"] == {"count": 2, "exact": True}
+
+
+def test_run_is_refused_during_a_hold_and_names_the_hold(shown, refused, mine):
+    mine.create("n", task="t", trigger=MINUTELY)
+    shown("hold", "--all-owners", *ALICE, "--reason", "migration")
+
+    status, error = refused("run", "n", *OWNER)
+
+    assert status == 1
+    assert "everything is held by 'alice' ('migration'); wait for its end" in error
+    assert mine.runs("n") == []
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,18 @@
 import json
 import threading
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
+from celery.bin.base import CLIContext
+from click.testing import CliRunner
 
 from celery_dynbeat import Cron
+from celery_dynbeat.cli import dynbeat as group
+from celery_dynbeat.cli import waiting
 from celery_dynbeat.common.states import Status
-from tests.support.applications import MINUTELY, execute
+from celery_dynbeat.testing import ManualBeat
+from tests.support.applications import MINUTELY, application, execute
 from tests.support.suites import each_database
 from tests.support.waiting import wait_until
 
@@ -49,6 +55,22 @@ def test_a_run_id_needs_no_owner(shown, mine, failed):
     rerun = mine.runs("n", origin="rerun")[0]
     assert rerun.rerun_of == failed[0].id
     assert text == f"recorded run {rerun.id} of schedule 'n'; beat sends it"
+
+
+@pytest.mark.parametrize("given", [(), ("--now",)])
+def test_only_with_now_a_rerun_and_a_backfill_start_in_quiet_hours(
+    shown, mine, beat, failed, given
+):
+    mine.set_quiet_hours(["00:00-23:59"])
+    before = len(beat.publisher.sent)
+
+    shown("rerun", failed[0].id, *given)
+    shown("backfill", "n", *OWNER, "--since", "1h", *given)
+    for _ in range(3):
+        beat.run_until_idle()
+
+    sent = {run.origin for run in beat.publisher.sent[before:]}
+    assert sent == ({"rerun", "backfill"} if given else set())
 
 
 def test_a_given_owner_sees_its_own_runs_only(refused, shown, failed):
@@ -104,6 +126,37 @@ def test_a_backfill_can_be_waited_for(dynbeat, mine, beat, command):
         {"succeeded": shown["total"]},
     )
     assert {run.request_id for run in mine.runs("n", origin="backfill")} == {shown["id"]}
+
+
+def test_a_wait_without_progress_says_what_the_runs_wait_for(database_url, clock, monkeypatch):
+    with application(database_url, clock=clock, max_running_per_owner=1) as dynbeat:
+        dynbeat.context.prepare()
+        mine, beat, polls = dynbeat.schedules.for_owner("user:42"), ManualBeat(dynbeat), []
+        minutely = Cron("* * * * *", timezone="UTC")
+        mine.create("n", task="t", trigger=minutely, overlap="allow")
+
+        def work(seconds):
+            polls.append(seconds)
+            clock.advance(timedelta(seconds=seconds))
+            beat.run_until_idle()
+            if len(polls) > 2 * waiting.STALLED_POLLS:
+                end(dynbeat, status="succeeded", origin="backfill")
+
+        # The work of others takes place between the polls.
+        monkeypatch.setattr(waiting, "time", SimpleNamespace(sleep=work))
+        arguments = ("backfill", "n", *OWNER, "--since", "3m", "--wait")
+        context = CLIContext(app=dynbeat.app, no_color=True, workdir=None)
+        result = CliRunner().invoke(group, arguments, obj=context)
+
+    assert result.exit_code == 0, result.output
+    assert result.stderr == "2 of 3 wait for a place: owner user:42 has 1 of 1 running\n"
+
+
+def test_requests_of_all_owners_are_listed_without_an_owner(as_json, dynbeat, mine, failed):
+    mine.rerun_many(since=failed[-1].scheduled_for)
+    dynbeat.schedules.rerun_many(since=failed[-1].scheduled_for, status=["lost", "failed"])
+
+    assert [each["owner"] for each in as_json("requests")] == [None, "user:42"]
 
 
 def test_a_backfill_from_the_shell_has_the_span_of_its_options(shown, mine, refused):

@@ -1,18 +1,16 @@
 """add, update, list, show, pause, resume, run, delete, runs, next."""
 
 import json
-from dataclasses import replace
+import re
 from datetime import timedelta
 
 import pytest
 from celery.bin.base import CLIContext
 from click.testing import CliRunner
 
-from celery_dynbeat import AlertRules, Cron, Every, Once, Retry, RRule, ScheduleNotFoundError
-from celery_dynbeat.api.lists import forecast
+from celery_dynbeat import Cron, Every, Once, Retry, RRule, ScheduleNotFoundError
+from celery_dynbeat.api.lists import planned_ticks
 from celery_dynbeat.cli import dynbeat as group
-from celery_dynbeat.store.schedules import planned_runs
-from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, execute, instants
 from tests.support.suites import each_database
 
@@ -125,7 +123,7 @@ def test_add_sets_every_field(as_json, dynbeat):
         (("pause",), 2, "give either the NAME of a schedule, --all or a filter: --state, --tag"),
         (("resume", "there", "--all"), 2, "give either the NAME of a schedule, --all or a filter"),
         (("resume", "--all", "--tag", "x"), 2, "give either the NAME of a schedule, --all or a"),
-        (("pause", "--tag", ""), 2, "give either the NAME of a schedule, --all or a filter"),
+        (("pause", "--tag", ""), 1, "must not be empty"),
         (("pause", "there", "--all-owners"), 2, "--all-owners needs --all or a filter: --state"),
         (("pause", "--tag", "x"), 2, "this needs --yes"),
         (("delete", "there"), 2, "this needs --yes"),
@@ -495,20 +493,6 @@ def test_runs_filters_the_history(shown, as_json, mine):
     assert dict(line.split("\t", 1) for line in shown("show-run", *OWNER, run.id))["id"]
 
 
-def test_one_run_has_the_arguments_that_it_was_sent_with(dynbeat, shown, as_json, mine, clock):
-    mine.create("n", task="t", trigger=MINUTELY, kwargs={"a": 1})
-    clock.advance(timedelta(minutes=1))
-    ManualBeat(dynbeat).run_until_idle()
-    [run] = mine.runs("n")
-    assert 'kwargs\t{"a": 1}' in shown("show-run", run.id)
-
-    mine.update("n", kwargs={"a": 2})
-
-    [unknown] = as_json("show-run", run.id)
-    assert (unknown["args"], unknown["kwargs"]) == (None, None)
-    assert "They are not known: they were changed at" in unknown["arguments"]
-
-
 def test_next_has_the_time_in_utc_and_in_the_owners_zone(shown, mine):
     mine.create("n", task="t", trigger=MINUTELY)
 
@@ -537,39 +521,20 @@ def test_next_per_minute_forecasts_the_runs_of_the_next_hour(
     ]
     (found,) = as_json("next", "--all-owners", "--per-minute")
     assert [each["runs"] for each in found["rows"]] == [3, 3, 1]
-    assert (found["is_estimate"], found["capacity"], found["spikes"]) == (False, None, [])
+    assert (found["is_at_least"], found["total"], found["busiest_runs"]) == (False, 7, 4)
     assert refused("next")[0] == refused("next", "n", "--all-owners")[0] == 2
     assert refused("next", "n0", "--per-minute")[0] == 2
     assert refused("next", "n0", *OWNER, "--queue", "low")[0] == 2
 
 
-def test_next_per_minute_warns_of_spikes_and_names_their_largest_owners(command, dynbeat):
-    context = dynbeat.context
-    context.settings = replace(context.settings, capacity_per_minute=4)
-    fields = {"task": "t", "trigger": Cron("0 10 * * *")}
-    for number in range(6):
-        rows = [{"name": f"n{n}", **fields} for n in range(number)]
-        dynbeat.schedules.for_owner(f"o{number}").create_many(rows)
-
-    shown = command("next", "--all-owners", "--per-minute", "--until", "2h")
-
-    assert (
-        "warning: 2026-11-21 10:00:00 UTC, in 60 min: 15 runs in a minute, but the"
-        " workers can start 4; largest owners: o5 5, o4 4, o3 3, o2 2, o1 1"
-    ) in shown.stderr
-
-
-def test_next_per_minute_says_that_it_estimates(command, dynbeat, monkeypatch):
-    fields = {"owner": "user:42", "task": "t", "trigger": Cron("*/20 * * * *")}
-    dynbeat.schedules.create_many([{"name": f"n{n}", **fields} for n in range(90)])
-    monkeypatch.setattr(planned_runs, "MAX_SCANNED", 10)
-    monkeypatch.setattr(forecast, "THOROUGH", forecast.QUICK._replace(rows=20))
-    monkeypatch.setattr(forecast, "SAMPLE_SIZE", 30)
+def test_next_per_minute_says_that_there_can_be_more(command, mine, monkeypatch):
+    monkeypatch.setattr(planned_ticks, "MAX_FOLLOWED", 1)
+    for number in range(2):
+        mine.create(f"n{number}", task="t", trigger=MINUTELY)
 
     shown = command("next", "--all-owners", "--per-minute")
 
-    assert "an estimate: computed from " in shown.stderr
-    assert " schedules" in shown.stderr
+    assert "at least: there are more schedules than are counted" in shown.stderr
 
 
 def test_the_output_of_a_list_escapes_what_end_users_wrote(dynbeat, shown, mine):
@@ -586,6 +551,34 @@ def test_prune_asks_for_an_age_below_the_retention(refused, shown):
     for options, days in ((("--older-than", "1", "--yes"), 1), ((), 30)):
         (line,) = shown("prune", *options)
         assert line.startswith(f"runs older than {days} days deleted: 0;")
+
+
+def test_a_dry_run_of_prune_counts_and_deletes_nothing(shown, as_json, mine, clock):
+    mine.create("n", task="t", trigger=MINUTELY)
+    for _ in range(2):
+        mine.cancel_run(mine.run_now("n").id)
+    clock.advance(timedelta(days=100))
+
+    (found,) = as_json("prune", "--dry-run")
+    (line,) = shown("prune", "--dry-run", "--older-than", "1")
+
+    assert (found["dry_run"], found["deleted"], found["changes_deleted"]) == (True, 2, 5)
+    assert line.startswith("runs older than 1 days would be deleted: 2;")
+    assert len(mine.runs()) == 2
+    assert (as_json("prune")[0]["deleted"], len(mine.runs())) == (2, 0)
+
+
+def test_status_shows_the_sizes_of_the_tables(command, mine):
+    mine.create("n", task="t", trigger=MINUTELY)
+
+    text = command("status", "--sizes").stdout
+    found = json.loads(command("status", "--sizes", "--json").stdout)["sizes"]
+
+    assert re.search(r"dynbeat_schedule +1 row ", text)
+    assert re.search(r"dynbeat_run .* 0 older than 30 days", text)
+    (run,) = [each for each in found if each["name"] == "dynbeat_run"]
+    assert (run["rows"], run["old_rows"], run["retention"]) == (0, 0, 30 * 86_400)
+    assert "sizes" not in json.loads(command("status", "--json").stdout)
 
 
 def test_times_are_in_the_zone_of_the_owner(shown, mine):
@@ -677,9 +670,8 @@ URL = "https://hc-ping.com/5f0c-token"
 
 @pytest.fixture
 def allowing(limited):
-    """Return an application with a target and an allowed host, and a function for commands."""
-    urls = {"default": [], "7": ["json://localhost"]}
-    dynbeat = limited(alert_urls=urls, ping_hosts=["hc-ping.com"])
+    """Return an application with an allowed host, and a function for commands."""
+    dynbeat = limited(ping_hosts=["hc-ping.com"])
 
     def run(*arguments):
         context = CLIContext(app=dynbeat.app, no_color=True, workdir=None)
@@ -690,83 +682,28 @@ def allowing(limited):
     return dynbeat, run
 
 
-def test_options_set_alert_rules_and_the_ping_url(allowing):
+def test_options_set_finish_within_and_the_ping_url(allowing):
     dynbeat, run = allowing
-    rules = {
-        "after-failures": "3",
-        "late_after": "2m",
-        "lost": "no",
-        "frequent_above": "5",
-        "frequent_within": "1h",
-        "to": "7",
-    }
-    given = [word for name, value in rules.items() for word in ("--alert", f"{name}={value}")]
 
-    added = run("add", "n", *TASK, "--every", "60", *given, "--ping-url", URL)
+    added = run("add", "n", *TASK, "--every", "60", "--finish-within", "2m", "--ping-url", URL)
 
     assert "token" not in added
-
     mine = dynbeat.schedules.for_owner("")
-    expected = AlertRules(
-        after_failures=3,
-        late_after=120,
-        lost=False,
-        frequent_above=5,
-        frequent_within=3600,
-        to="7",
-    )
-    assert (mine.get("n").alerts, mine.get("n").ping_url) == (expected, URL)
+    assert (mine.get("n").finish_within, mine.get("n").ping_url) == (timedelta(minutes=2), URL)
     lines = dict(line.split("\t", 1) for line in run("show", "n").splitlines())
-    assert json.loads(lines["alerts"]) == expected.to_json()
     assert lines["ping_url"] == "https://hc-ping.com/..."
     assert json.loads(run("show", "n", "--json"))["ping_url"] == URL
 
-    assert "token" not in run("update", "n", "--alert", "paused=yes")
-    assert mine.get("n").alerts == AlertRules(paused=True)
-    run("update", "n", "--clear", "alerts", "--clear", "ping_url")
-    assert (mine.get("n").alerts, mine.get("n").ping_url) == (None, None)
+    run("update", "n", "--clear", "finish_within", "--clear", "ping_url")
+    assert (mine.get("n").finish_within, mine.get("n").ping_url) == (None, None)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "words"),
-    [
-        (("--alert", "late_after"), 2, "'late_after': write a rule and its value"),
-        (("--alert", "late=5"), 2, "there is no such rule"),
-        (("--alert", "late_after=soon"), 2, "'soon' is not a duration"),
-        (("--alert", "lost=maybe"), 2, "lost = 'maybe': write yes or no"),
-        (("--alert", "after_failures=-1"), 2, "must be a whole number from 0 to 1000"),
-        (("--alert", "after_failures=" + "9" * 5_000), 2, "must be a whole number"),
-        (("--alert", "frequent_above=5"), 1, "needs frequent_within"),
-        (("--alert", "to=ops"), 1, "dynbeat_alert_urls has no such target"),
-        (("--ping-url", URL), 1, "list the allowed ones in dynbeat_ping_hosts"),
-    ],
-)
-def test_an_invalid_alert_rule_or_ping_url_is_refused(refused, arguments, status, words):
-    code, shown = refused("add", "n", *TASK, "--every", "60", *arguments)
+def test_a_ping_url_that_no_setting_allows_is_refused(refused):
+    code, shown = refused("add", "n", *TASK, "--every", "60", "--ping-url", URL)
 
-    assert code == status
-    assert words in " ".join(shown.split())
+    assert code == 1
+    assert "list the allowed ones in dynbeat_ping_hosts" in " ".join(shown.split())
     assert "token" not in shown
-
-
-def test_move_gives_another_owner(shown, refused, dynbeat, mine, monkeypatch):
-    mine.create("a", task="t", trigger=MINUTELY)
-    dynbeat.schedules.for_owner("user:8").create("a", task="t", trigger=MINUTELY)
-    given = ("move", "a", *OWNER)
-
-    assert "needs --yes" in refused(*given, "--to", "user:7")[1]
-    assert "already has a schedule named 'a'" in refused(*given, "--to", "user:8", "--yes")[1]
-    monkeypatch.setattr("celery_dynbeat.cli.base.invocation._can_ask", lambda: True)
-    question = refused(*given, "--to", "user:7", input="n\n")[1]
-    assert "Move schedule 'a' of owner 'user:42' with its history to owner 'user:7'?" in question
-    (line,) = shown(*given, "--to", "user:7", "--yes", "--reason", "why")
-
-    assert line.startswith(
-        "moved schedule 'a' of owner 'user:42' to owner 'user:7'; next run 2026-"
-    )
-    reasons = {change.owner: change.reason for change in dynbeat.schedules.changes(action="move")}
-    assert reasons == {"user:42": "why", "user:7": "why"}
-    assert "has no schedule named 'a'" in refused(*given, "--to", "user:7", "--yes")[1]
 
 
 def test_rename_gives_another_name(shown, refused, mine):

@@ -11,8 +11,6 @@ from celery_dynbeat.beat import config_sync
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.health.evaluation import HealthReport, evaluate
-from celery_dynbeat.health.probes import collect_health
 from celery_dynbeat.store.schedules import due
 from celery_dynbeat.testing import ManualBeat
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
@@ -135,7 +133,7 @@ def test_a_name_that_the_database_cannot_store_is_rejected(dynbeat):
 @pytest.mark.parametrize(
     ("dynbeat", "warned"), [("LATIN1", True), ("UTF8", False)], indirect=["dynbeat"]
 )
-def test_a_process_warns_about_the_encoding_once_and_status_each_time(dynbeat, warned, caplog):
+def test_a_process_warns_about_the_encoding_once(dynbeat, warned, caplog):
     with caplog.at_level(logging.WARNING, logger="celery_dynbeat.db.types"):
         dynbeat.context.prepare()
         schema.check(dynbeat.context.database)
@@ -145,9 +143,6 @@ def test_a_process_warns_about_the_encoding_once_and_status_each_time(dynbeat, w
     if warned:
         assert "LATIN1" in warnings[0].message
         assert "UTF8" in warnings[0].message
-    found = collect_health(dynbeat.context.app).database
-    codes = [problem.code for problem in evaluate(HealthReport(database=found)).warnings]
-    assert codes == (["encoding_limited"] if warned else [])
 
 
 @pytest.mark.parametrize("dynbeat", ["LATIN1"], indirect=True)

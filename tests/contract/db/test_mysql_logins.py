@@ -3,7 +3,6 @@
 MySQL's accounts have caching_sha2_password. Their first login sends the password.
 """
 
-import asyncio
 import uuid
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -12,7 +11,6 @@ import pytest
 from sqlalchemy import make_url, text
 
 from celery_dynbeat.db.engine import Database
-from tests.support.applications import async_application
 from tests.support.databases import administration
 
 needs_mysqlclient = pytest.mark.skipif(
@@ -45,11 +43,3 @@ def test_a_synchronous_driver_logs_in_with_a_password(login_url, driver):
 
     with connected(url.render_as_string(hide_password=False)) as database:
         assert database.read_clock().tzinfo
-
-
-def test_the_asynchronous_driver_logs_in_with_a_password(login_url):
-    async def main():
-        async with async_application(login_url) as dynbeat:
-            assert await dynbeat.schedules.for_owner("u").list() == []
-
-    asyncio.run(main())

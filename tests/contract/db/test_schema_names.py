@@ -9,6 +9,7 @@ from celery_dynbeat import ConfigurationError, SchemaError
 from celery_dynbeat.db import MAX_IDENTIFIER, PREFIX, TableNames, schema
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.indexes import METADATA
+from celery_dynbeat.health.evaluation import DatabaseStatus, HealthReport, evaluate
 from tests.support.applications import application
 from tests.support.database_clients import execute_in_client, offline_url
 from tests.support.databases import new_schema
@@ -175,3 +176,19 @@ def test_mariadb_tells_upper_case_from_lower_case(mariadb_url, other_names):
         pytest.raises(SchemaError, match="'Billing' does not exist"),
     ):
         dynbeat.context.prepare()
+
+
+def test_tables_outside_the_search_path_are_found_and_named(postgresql_url):
+    upgrade(postgresql_url)
+    moved = "options=-c%20search_path%3Dpg_temp"
+    database = Database(f"{postgresql_url}{'&' if '?' in postgresql_url else '?'}{moved}")
+
+    with pytest.raises(SchemaError) as raised:
+        schema.check(database)
+    database.dispose()
+    for words in ("search path pg_temp", "schema 'public' has them: set dynbeat_schema = 'public'"):
+        assert words in str(raised.value)
+    [problem] = evaluate(
+        HealthReport(database=DatabaseStatus(url="u", schema_error=str(raised.value)))
+    ).problems[:1]
+    assert problem.hint.startswith("set dynbeat_schema = 'public'")

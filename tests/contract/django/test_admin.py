@@ -38,8 +38,9 @@ def test_the_admin_reads_pages_and_changes_schedules_with_the_api(
     assert seen["tied"] == 1_000
     # Escaped, and without arguments.
     assert seen["shown"] == [False, True, False]
-    # NUL and a long text find nothing, a lookup is refused, and unknown rows redirect.
-    assert seen["hostile"] == [200, 400, 200, 302, 302]
+    # NUL, control characters and a long text find nothing, a lookup is refused, and unknown rows
+    # redirect.
+    assert seen["hostile"] == [200, 200, 400, 200, 302, 302]
     assert (seen["viewer paused"], seen["root paused"]) == (0, 3)
     assert seen["audit"] == ["root", "pause"]
     # The question for 1,000 schedules would be a form that Django refuses.

@@ -44,7 +44,6 @@ def test_the_prefix_of_the_urls_applies(serve):
         ({}, False, False),
         ({}, True, True),
         ({"metrics_port": 0}, False, True),
-        ({"metrics_port": {"worker": 9809}}, False, True),
     ],
 )
 def test_the_option_or_the_port_enables_them(settings, option, expected):

@@ -1,6 +1,5 @@
 """The page "Beats and workers", and its actions."""
 
-import re
 from datetime import timedelta
 
 import pytest
@@ -97,11 +96,22 @@ def test_the_application_and_everything_are_different(dynbeat, pages):
     assert "(application) is held" in pages.get(PAGE).text
 
 
-def test_a_release_ends_the_holds_of_all_actors_of_one_scope(dynbeat, pages):
+def test_the_page_counts_what_each_hold_holds(dynbeat, mine, pages):
+    mine.create("n", task="t", trigger=MINUTELY)
+    for name in ("a", "b"):
+        dynbeat.schedules.for_owner("user:1").create(name, task="t", trigger=MINUTELY)
     dynbeat.schedules.hold(reason="all")
-    for actor in ("bob", "eve"):
-        with dynbeat.acting(actor=actor):
-            dynbeat.schedules.for_owner("user:1").hold(reason="one")
+    dynbeat.schedules.for_owner("user:1").hold(reason="one")
+
+    text = pages.get(PAGE).text
+
+    assert ">3 schedules and 0 waiting runs</td>" in text
+    assert ">2 schedules and 0 waiting runs</td>" in text
+
+
+def test_a_release_ends_the_hold_of_one_scope(dynbeat, pages):
+    dynbeat.schedules.hold(reason="all")
+    dynbeat.schedules.for_owner("user:1").hold(reason="one", actor="bob")
 
     pages.post("/dynbeat/release", {"owner": "user:1"})
 
@@ -190,30 +200,6 @@ def test_problems_of_nodes_lead_to_their_cards(dynbeat, clock, pages):
     assert "<h3>w@b</h3>" in card
     assert "120.0 s behind the clock of the database" in card
     assert page.count("the clock of the database") == 1
-
-
-def test_the_queues_of_the_schedules_have_their_numbers_of_messages(mine, pages):
-    mine.create("n", task="t", trigger=MINUTELY, queue="mail")
-    mine.create("m", task="t", trigger=MINUTELY, queue="<b>\u202e")
-
-    text = pages.get("/dynbeat/queues").text
-
-    assert re.search(r'<td class="db-name">mail</td>\s*<td><strong>0</strong></td>', text)
-    assert "&lt;b&gt;\\u202e</td>" in text
-    # A reading is shared for some seconds.
-    mine.create("later", task="t", trigger=MINUTELY, queue="reports")
-    assert pages.get("/dynbeat/queues").text == text
-    assert 'data-fragment="/dynbeat/queues"' in pages.get(PAGE).text
-
-
-def test_an_unreachable_broker_has_unknown_numbers_and_the_reason(dynbeat, mine, pages):
-    dynbeat.app.conf.broker_write_url = "redis://127.0.0.1:1/0"
-    mine.create("n", task="t", trigger=MINUTELY, queue="mail")
-
-    text = pages.get("/dynbeat/queues").text
-
-    assert "The number of waiting messages is unknown: OperationalError" in text
-    assert re.search(r'<td class="db-name">mail</td>\s*<td>unknown</td>', text)
 
 
 def alive(clock):

@@ -100,10 +100,56 @@ def test_a_search_becomes_arguments_of_the_url(pages):
     assert answer.location == ("/dynbeat/runs?status=failed&name=daily+report&owner=user%3A42")
 
 
+def test_the_date_of_runs_is_shown_once_for_a_day(made, clock, pages):
+    made(3, "succeeded")
+    clock.advance(timedelta(days=1))
+    made(2, "succeeded")
+
+    text = pages.get(PAGE).text
+
+    assert text.count('class="db-day"') == 2
+    assert text.index("Sun 22 Nov 2026") < text.index("Sat 21 Nov 2026")
+
+
+def test_a_search_by_worker_shows_its_runs(made, pages):
+    wanted = made(2, "succeeded", worker="w1@host")
+    made(1, "succeeded", name="m", worker="w10@host")
+
+    answer = pages.get(pages.get(f"{PAGE}?q=worker:w1@host").location)
+
+    assert sorted(shown(answer.text)) == sorted(wanted)
+    assert "2 of 2" in answer.text
+    # The actions on all matching runs would not see the worker.
+    assert answer.text.count('disabled title="A ') == 2
+
+
+def test_a_text_with_an_unknown_key_is_a_part_of_an_owner_or_a_name(made, pages):
+    made(1, "succeeded")
+    wanted = made(1, "succeeded", name="customer:13") + made(1, "failed", owner="a/customer:13")
+
+    answer = pages.get(pages.get(f"{PAGE}?q=customer:13").location)
+
+    assert sorted(shown(answer.text)) == sorted(wanted)
+
+
+@pytest.mark.parametrize("field", ["worker", "text"])
+@pytest.mark.parametrize("action", ["rerun_runs", "cancel_runs"])
+def test_no_action_on_all_runs_ignores_a_filter_of_the_list(made, mine, pages, field, action):
+    status = "failed" if action == "rerun_runs" else "sent"
+    [run_id] = made(1, status, worker="w1@host")
+    form = {field: "other", "since": "1h", "confirmed": "yes", "next": PAGE}
+
+    answer = pages.post(f"/dynbeat/{action}?all=yes", form)
+
+    assert "cannot filter by" in answer.text + pages.get(PAGE).text
+    assert mine.get_run(run_id).status == status
+    assert not list(mine.runs(origin="rerun"))
+
+
 @pytest.mark.parametrize(
     ("query", "error"),
     [
-        ("q=who:me", "Unknown key who"),
+        ("q=who:me+what:it", "text: occurs twice"),
         ("name=n", "a schedule has an owner"),
         ("status=bad", "must be one of pending, sent"),
         ("since=yesterday", "is not a time: write"),
@@ -127,6 +173,21 @@ def test_selected_runs_run_again_after_a_question(made, mine, pages):
 
     assert {run.rerun_of for run in mine.runs(origin="rerun")} == set(ids)
     assert "Requested 2 of 2 reruns." in pages.get(PAGE).text
+
+
+@pytest.mark.parametrize("given", [{}, {"now": "yes"}])
+def test_the_question_of_a_rerun_asks_whether_it_waits_in_quiet_hours(
+    made, dynbeat, mine, pages, given
+):
+    ids, beat = made(2, "failed"), ManualBeat(dynbeat)
+    mine.set_quiet_hours(["00:00-23:59"])
+    form = {"run": ids, "next": PAGE, "ask": "yes", **given}
+
+    assert 'name="now" type="checkbox"' in pages.post("/dynbeat/rerun_runs", form).text
+    pages.post("/dynbeat/rerun_runs", {**form, "confirmed": "yes"})
+    beat.run_until_idle()
+
+    assert len(beat.publisher.sent) == (2 if given else 0)
 
 
 def test_what_did_not_succeed_is_named(made, mine, pages):
@@ -177,22 +238,6 @@ def test_waiting_runs_of_a_filter_are_cancelled(made, mine, pages):
     assert {statuses[each] for each in running} == {"running"}
     [change] = mine.changes("n", limit=1)
     assert (change.actor, change.reason) == ("alice", "wrong")
-
-
-def test_the_runs_of_a_group_are_listed_and_cancelled(made, dynbeat, pages):
-    inside = [*made(1, "sent", owner="org:7/a"), *made(1, "sent", owner="org:7/b")]
-    outside = made(1, "sent", owner="org:70/a")
-
-    text = pages.get(f"{PAGE}?owner=org:7/&since=24h").text
-    assert sorted(shown(text)) == sorted(inside)
-    assert "A rerun of all runs needs one owner, not a group." in text
-    form = {"all": "yes", "owner": "org:7/", "next": PAGE, "confirmed": "yes", "since": "24h"}
-    pages.post("/dynbeat/rerun_runs", form)
-    assert list(dynbeat.schedules.requests()) == []
-    pages.post("/dynbeat/cancel_runs", form)
-
-    revoked = {run.id for run in dynbeat.schedules.runs(status="revoked")}
-    assert (revoked, dynbeat.schedules.get_run(outside[0]).status) == (set(inside), "sent")
 
 
 @pytest.mark.parametrize("ids", [[], ["x"], ["0" * 36], [str(n) for n in range(101)]])
@@ -281,30 +326,6 @@ def test_the_run_of_a_deleted_schedule_stays_readable(made, mine, pages):
     assert ">Rerun<" not in text
 
 
-def test_a_run_shows_the_arguments_of_its_time_unless_they_are_hidden(dynbeat, mine, clock, serve):
-    mine.create("n", task="t", trigger=MINUTELY, kwargs={"password": "hunter2"})
-    clock.advance(MINUTE)
-    ManualBeat(dynbeat).run_until_idle()
-    [run] = mine.runs("n")
-    execute(dynbeat, STARTED)
-    clock.advance(MINUTE)
-    path, shown, hiding = f"/dynbeat/run/{run.id}", serve(), serve(dynbeat_hide_arguments=True)
-    assert "now has different arguments" not in shown.get(path).text
-
-    mine.update("n", kwargs={"password": "swordfish"})
-    clock.advance(MINUTE)
-
-    text = shown.get(path).text
-    assert ("hunter2" in text, "swordfish" in text) == (True, False)
-    assert "now has different arguments" in text
-    assert "hunter2" not in hiding.get(path).text
-    assert "Arguments of the run" not in hiding.get(path).text
-    execute(dynbeat, "DELETE FROM dynbeat_change")
-    text = shown.get(path).text
-    assert "They are not known: the audit does not have all edits since the run." in text
-    assert "hunter2" not in text
-
-
 @pytest.mark.parametrize("run_id", ["0" * 36, "01a204c2-885a-7ad9-b8aa-ecf40842f378"])
 def test_an_unknown_run_is_a_page_of_its_error(pages, run_id):
     answer = pages.get(f"/dynbeat/run/{run_id}")
@@ -324,8 +345,9 @@ def test_the_page_of_a_task_can_ask_for_its_run(made, pages):
     assert json.loads(pages.get(f"/dynbeat/run_link/{other}").text) == {"url": None}
 
 
-def test_the_search_box_suggests_owners_and_tasks(pages):
-    text = pages.get("/dynbeat/runs").text
+def test_lists_say_what_a_run_waits_for(made, dynbeat, mine, pages):
+    [waiting] = made(1, "pending")
+    execute(dynbeat, "UPDATE dynbeat_run SET waited_for = 'place' WHERE id = :id", id=waiting)
 
-    assert 'data-suggestions="/dynbeat/suggestions" data-suggested-keys="owner task"' in text
-    assert "/typeahead.js" in text
+    for url in (PAGE, f"/dynbeat/schedule?owner=user%3A42&name={mine.get_run(waiting).name}"):
+        assert "waits for a place" in pages.get(url).text

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
-from celery_dynbeat import Cron
+from celery_dynbeat import Cron, Every
 from celery_dynbeat.flower.base import selection
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, execute, instants
@@ -33,20 +33,15 @@ def test_the_page_shows_rule_why_and_next_fire_times(mine, pages):
     assert "overlap" in text
 
 
-def test_the_page_shows_alert_rules_and_only_the_host_of_the_ping_url(dynbeat, mine, pages):
-    mine.create("plain", task="t", trigger=DAILY)
-    mine.create("n", task="t", trigger=DAILY, alerts={"late_after": 120})
+def test_the_page_shows_finish_within_and_only_the_host_of_the_ping_url(dynbeat, mine, pages):
+    mine.create("n", task="t", trigger=DAILY, finish_within=120)
     execute(dynbeat, "UPDATE dynbeat_schedule SET ping_url = 'https://hc-ping.com/5f0c-token'")
-    execute(dynbeat, "UPDATE dynbeat_schedule SET ping_url = NULL WHERE name = 'plain'")
 
     text = pages.get(url()).text
 
-    assert "Alerts are off" in text
-    assert "<dt>late_after</dt><dd>2 min</dd>" in text
-    assert '<dt>slow_after</dt><dd class="db-muted">never (default)</dd>' in text
+    assert "<dt>finish_within</dt><dd>2 min</dd>" in text
     assert "<dt>ping_url</dt><dd>https://hc-ping.com/...</dd>" in text
     assert "5f0c-token" not in text
-    assert "<h2>Alerts</h2>" not in pages.get(url("plain")).text
 
 
 def test_the_page_names_the_calendars_and_what_they_take(dynbeat, mine, pages):
@@ -70,9 +65,17 @@ def test_the_page_names_the_quiet_hours_of_the_owner(mine, pages):
     mine.create("n", task="t", trigger=DAILY)
     assert "Quiet hours" not in pages.get(url()).text
 
-    mine.set_quiet_hours(["22:00-07:00"], policy="skip")
+    mine.set_timezone("Asia/Seoul")
+    mine.set_quiet_hours(["22:00-07:00"])
 
-    assert "<dt>Quiet hours</dt><dd>22:00-07:00, skipped</dd>" in pages.get(url()).text
+    text = "22:00-07:00 on the clock of Asia/Seoul"
+    assert f"<dt>Quiet hours</dt><dd>{text}</dd>" in pages.get(url()).text
+
+
+def test_a_rule_that_follows_no_clock_shows_no_time_zone(mine, pages):
+    mine.create("n", task="t", trigger=Every(300))
+
+    assert "none: the rule follows no clock" in pages.get(url()).text
 
 
 def test_the_pages_show_the_error_of_damaged_quiet_hours(dynbeat, mine, pages):
@@ -201,7 +204,7 @@ def test_changes_show_the_fields_before_and_after(dynbeat, mine, pages):
 
     text = pages.get(url()).text
 
-    assert "0 8 * * *" in text
+    assert "At 08:00" in text
     assert "<strong>bob</strong> update" in text
     assert "<script>alert" not in text
 

@@ -32,7 +32,7 @@ def importer_of(dynbeat, package="redbeat"):
 
 def test_each_schedule_is_named_once_in_the_order_of_owner_and_name(dynbeat, mine, monkeypatch):
     importer_of(dynbeat).write([found(number) for number in range(60)])
-    importer_of(dynbeat, "crontab").write([found(number) for number in range(100, 160)])
+    importer_of(dynbeat, "django-celery-beat").write([found(number) for number in range(100, 160)])
     mine.create("own", task="t", trigger=MINUTELY, tags=["import:redbeat2"])
     again = importer_of(dynbeat)
     again.write([found(number) for number in range(0, 60, 2)])

@@ -48,6 +48,7 @@ def test_a_store_on_a_server_is_imported(server_url, clock):
     assert made.kwargs == {"text": "ü"}
 
 
+@pytest.mark.parametrize("server_url", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("dry_run", [True, False], ids=["dry-run", "apply"])
 @pytest.mark.parametrize(
     ("owner", "name", "count", "field"),

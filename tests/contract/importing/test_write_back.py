@@ -1,12 +1,11 @@
-"""``dynbeat import SOURCE --back`` gives the other scheduler the progress that was made here."""
+"""``dynbeat import django-celery-beat --back`` writes the progress that was made here."""
 
-import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
-import redis
 from sqlalchemy import create_engine, text
 
+from celery_dynbeat.beat import config_sync
 from tests.support.applications import START
 from tests.support.peers import write_store
 
@@ -193,8 +192,8 @@ def test_it_is_refused_while_beat_can_send(switched, command, dynbeat, stored, d
     assert (refused.exit_code, stored()) == (1, before)
     assert "`dynbeat hold --all-owners" in refused.stderr
 
-    dynbeat.schedules.hold(reason="switch back")
     mine.run_now("a")
+    dynbeat.schedules.hold(reason="switch back")
     refused = command(SOURCE, database_url, "--back", "--apply")
     assert (refused.exit_code, stored()) == (1, before)
     assert "1 runs are recorded and not sent" in refused.stderr
@@ -203,26 +202,20 @@ def test_it_is_refused_while_beat_can_send(switched, command, dynbeat, stored, d
     assert stored()["a"][0] == 0
 
 
-def test_redbeat_gets_its_progress_back(redis_url, imported, dynbeat, beat, clock):
-    def row(name):
-        schedule = ["interval", {"run_every": 300}]
-        return {"name": name, "task": "t", "schedule": schedule, **ran()}
+def test_an_entry_of_beat_schedule_is_left_in_both_directions(
+    switched, imported, back, stored, dynbeat, database_url
+):
+    dynbeat.app.conf.beat_schedule = {"entry": {"task": "proj.entry", "schedule": 300.0}}
+    mine = switched(task("entry", interval=MINUTES_5, **ran()))
+    before = stored()
+    kept = ("skip", "beat keeps this entry of beat_schedule as a schedule itself")
 
-    write_store("redbeat", [row("ran"), row("paused")], redis_url)
-    imported("redbeat", redis_url, "--apply")
-    dynbeat.schedules.for_owner("").pause("paused", reason="incident")
-    clock.advance(2 * MINUTE)
-    beat.tick()
-    dynbeat.schedules.hold(reason="switch back")
-
-    imported("redbeat", redis_url, "--back", "--apply")
-
-    client = redis.Redis.from_url(redis_url)
-    meta = json.loads(client.hget("redbeat:ran", "meta"))
-    last = meta["last_run_at"]
-    assert (last["minute"], meta["total_run_count"]) == ((LAST_RUN + 5 * MINUTE).minute, 4)
-    due_at = datetime.fromtimestamp(client.zscore("redbeat::schedule", "redbeat:ran"), tz=UTC)
-    assert due_at == LAST_RUN + 10 * MINUTE
-    assert json.loads(client.hget("redbeat:paused", "definition"))["enabled"] is False
-    assert imported("redbeat", redis_url, "--back", "--apply") == {}
-    client.close()
+    for _ in range(2):
+        assert not mine.list(tag=f"import:{SOURCE}")
+        shown = imported(SOURCE, database_url, "--apply")["entry"]
+        assert (shown["outcome"], shown["reason"]) == kept
+        assert back("--apply") == {"entry": kept}
+        assert stored() == before
+        # The second time, beat has written its row.
+        config_sync.sync(dynbeat.context)
+        assert mine.get("entry").managed_by == "config"

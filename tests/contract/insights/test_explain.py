@@ -36,7 +36,7 @@ def why(dynbeat, node):
 
     def explained(name="n", **options):
         node(NodeKind.BEAT, "beat@a")
-        return explain(dynbeat, owner="user:42", name=name, **options)
+        return explain(dynbeat.context, owner="user:42", name=name, **options)
 
     return explained
 
@@ -181,4 +181,4 @@ def test_an_unknown_name_and_another_owner_are_not_found(dynbeat, mine):
 
     for owner, name in (("user:42", "x"), ("user:7", "n")):
         with pytest.raises(ScheduleNotFoundError):
-            explain(dynbeat, owner=owner, name=name)
+            explain(dynbeat.context, owner=owner, name=name)

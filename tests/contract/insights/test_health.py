@@ -21,6 +21,7 @@ from celery_dynbeat.health.probes import collect_health
 from celery_dynbeat.store import health, nodes
 from celery_dynbeat.store.health import MAX_COUNTED, MAX_NAMED, Count
 from tests.support.applications import MINUTELY, START, application, execute
+from tests.support.ended_runs import start
 from tests.support.servers.machine import free_port
 from tests.support.suites import one_database
 from tests.support.worker_stub import WorkerStub
@@ -82,6 +83,7 @@ def working_nodes(dynbeat):
     return refresh
 
 
+@one_database
 @pytest.mark.usefixtures("working_nodes")
 def test_an_idle_installation_with_a_beat_and_a_worker_is_healthy(dynbeat):
     report = status_json(dynbeat)
@@ -100,6 +102,7 @@ def test_an_idle_installation_with_a_beat_and_a_worker_is_healthy(dynbeat):
         "unsupported_trigger": [],
         "refused": {"count": 0, "more": False},
         "refused_first": [],
+        "lost_first": [],
         "failing": {"count": 0, "more": False},
         "failing_first": [],
     }
@@ -116,6 +119,7 @@ def test_the_clock_offset_compares_the_host_with_the_database(dynbeat):
     assert offset is None or abs(offset) < 5
 
 
+@one_database
 @pytest.mark.usefixtures("working_nodes")
 def test_an_installation_without_a_live_beat_is_unhealthy(dynbeat, clock):
     clock.advance(TIMEOUT + SECOND)
@@ -175,6 +179,7 @@ def test_progress_expires_after_the_node_timeout_as_a_heartbeat_does(dynbeat, cl
     assert codes(status_json(dynbeat)) == ["beat_failing"]
 
 
+@one_database
 @pytest.mark.usefixtures("working_nodes")
 def test_a_node_that_ended_is_shown_for_an_hour(dynbeat, clock):
     name = {"kind": NodeKind.BEAT, "name": "b2", "pid": os.getpid()}
@@ -216,6 +221,7 @@ def test_max_lag_sets_how_late_a_schedule_may_be(dynbeat, mine, clock, working_n
     assert status_json(dynbeat, max_lag=10 * SECOND)["healthy"]
 
 
+@one_database
 def test_a_schedule_that_beat_sent_is_not_late(dynbeat, mine, clock, beat, working_nodes):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(timedelta(hours=1))
@@ -357,6 +363,7 @@ def test_quarantined_schedules_are_counted_and_the_first_ones_are_named(dynbeat,
     assert first[0] == {**first[0], "owner": "user:42", "error": "E: no\nmore"}
 
 
+@one_database
 @pytest.mark.usefixtures("working_nodes")
 def test_a_paused_schedule_in_quarantine_is_still_counted(dynbeat, mine):
     mine.create("n", task="t", trigger=MINUTELY)
@@ -369,6 +376,7 @@ def test_a_paused_schedule_in_quarantine_is_still_counted(dynbeat, mine):
     assert [each["name"] for each in report["schedules"]["quarantined_first"]] == ["n"]
 
 
+@one_database
 @pytest.mark.usefixtures("working_nodes")
 def test_a_schedule_with_an_unsupported_trigger_is_named_and_not_late(dynbeat, mine):
     mine.create("n", task="t", trigger=Cron("0 9 * * *"))
@@ -383,6 +391,7 @@ def test_a_schedule_with_an_unsupported_trigger_is_named_and_not_late(dynbeat, m
     assert report["schedules"]["unsupported_trigger"] == named
 
 
+@one_database
 @pytest.mark.usefixtures("working_nodes")
 def test_a_running_rerun_is_counted(dynbeat, mine, clock):
     mine.create("n", task="t", trigger=MINUTELY)
@@ -398,6 +407,7 @@ def test_a_running_rerun_is_counted(dynbeat, mine, clock):
     assert status_json(dynbeat)["requests"] == {"count": 1, "more": False}
 
 
+@one_database
 def test_a_running_backfill_is_counted(dynbeat, mine):
     mine.create("n", task="t", trigger=Cron("*/10 * * * *"))
     mine.backfill("n", since=START - timedelta(hours=2), until=START - timedelta(hours=1) + SECOND)
@@ -450,14 +460,8 @@ def test_holds_are_a_warning_with_who_and_why(dynbeat, mine, clock):
     assert report["healthy"]
     assert codes(report, "warnings") == ["schedules_held"]
     assert "no schedule runs" in report["warnings"][0]["text"]
-    assert (
-        "release --all-owners --all-actors` ends the hold of everything"
-        in (report["warnings"][0]["hint"])
-    )
-    assert (
-        "release --owner user:42 --all-actors` ends the hold of owner"
-        in (later["warnings"][0]["hint"])
-    )
+    assert "release --all-owners` ends the hold of everything" in (report["warnings"][0]["hint"])
+    assert "release --owner user:42` ends the hold of owner" in (later["warnings"][0]["hint"])
     assert report["holds"]["count"] == {"count": 2, "more": False}
     assert report["holds"]["first"] == [
         {
@@ -568,6 +572,7 @@ def test_a_worker_whose_names_sql_damaged_may_serve_anything(dynbeat, mine, dama
     assert status_json(dynbeat)["unserved"] == {"queues": None, "tasks": None}
 
 
+@one_database
 def test_a_worker_that_ended_just_now_still_counts(dynbeat, mine, clock):
     register(dynbeat)
     serve(dynbeat)
@@ -630,6 +635,7 @@ def test_missing_tables_are_reported_and_not_created(database_url, clock):
         assert codes(status_json(dynbeat)) == ["schema_outdated"]
 
 
+@one_database
 @pytest.mark.usefixtures("working_nodes")
 def test_tables_of_an_older_version_are_outdated(dynbeat):
     execute(dynbeat, "UPDATE dynbeat_alembic_version SET version_num = '0000'")
@@ -694,6 +700,7 @@ def test_a_notifier_that_the_database_does_not_support_is_a_configuration_proble
     assert "needs a PostgreSQL database" in report["problems"][0]["text"]
 
 
+@one_database
 @pytest.mark.usefixtures("working_nodes")
 def test_a_clock_that_was_set_back_makes_no_node_gone_and_no_schedule_late(dynbeat, mine, clock):
     mine.create("n", task="t", trigger=MINUTELY)
@@ -703,3 +710,36 @@ def test_a_clock_that_was_set_back_makes_no_node_gone_and_no_schedule_late(dynbe
 
     assert report["healthy"]
     assert report["schedules"]["lag_seconds"] is None
+
+
+@one_database
+def test_status_names_the_lost_runs_of_a_killed_worker_for_an_hour(dynbeat, mine, clock, beat):
+    mine.create("report", task="t", trigger=Every(timedelta(days=1)))
+    mine.run_now("report")
+    beat.run_until_idle()
+    (run,) = beat.publisher.sent
+    start(dynbeat, run.run_id)
+    clock.advance(2 * dynbeat.context.settings.node_timeout)
+    beat.run_until_idle()
+
+    found = status_json(dynbeat)
+
+    (warning,) = [each for each in found["warnings"] if each["code"] == "runs_lost"]
+    assert f"{run.run_id} of 'report'" in warning["text"]
+    assert [each["id"] for each in found["schedules"]["lost_first"]] == [run.run_id]
+    clock.advance(timedelta(hours=2))
+    assert "runs_lost" not in codes(status_json(dynbeat), "warnings")
+
+
+@one_database
+def test_status_is_degraded_while_one_of_two_beats_is_dead(dynbeat, clock):
+    for name in ("b1", "b2"):
+        register(dynbeat, name=name)
+    assert not status_json(dynbeat)["degraded"]
+    clock.advance(11 * MINUTE)
+    send_heartbeat(dynbeat, name="b1", progressed_at=clock.now())
+
+    found = status_json(dynbeat)
+
+    assert (found["healthy"], found["degraded"]) == (True, True)
+    assert "beats_missing" in codes(found, "warnings")

@@ -11,7 +11,7 @@ from celery_dynbeat.store.health import MAX_COUNTED
 from celery_dynbeat.store.schedules.stopped_schedules import (
     MAX_FAILING_READ,
     failing_statement,
-    holds_of_everything_statement,
+    hold_of_everything_statement,
     holds_of_owners_statement,
 )
 from tests.support.applications import application, execute
@@ -30,8 +30,9 @@ HISTORY = f"""
       FROM generate_series(1, {ROWS}) AS s(n)
 """
 HOLDS = f"""
-    INSERT INTO dynbeat_hold (owner)
-    SELECT NULLIF('user:' || n, 'user:1') FROM generate_series(1, {ROWS}) AS s(n)
+    INSERT INTO dynbeat_hold (owner, everything)
+    SELECT NULLIF('user:' || n, 'user:1'), NULLIF(n = 1, false)
+      FROM generate_series(1, {ROWS}) AS s(n)
 """
 LOADS = (
     MANY,
@@ -78,7 +79,7 @@ def test_no_query_reads_more_rows_than_it_counts(full_tables):
         "overdue": health.overdue_statement(now=now),
         "requests": health.requests_statement(),
         "holds": holds_of_owners_statement(now=now, limit=MAX_COUNTED + 1),
-        "holds of everything": holds_of_everything_statement(now=now, limit=MAX_COUNTED + 1),
+        "hold of everything": hold_of_everything_statement(now=now),
         "next due": nodes.due_statement(with_arguments=True),
     }
 

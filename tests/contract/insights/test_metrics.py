@@ -1,4 +1,4 @@
-"""What beat and workers count agrees with the tables, and each endpoint shows it."""
+"""What beat counts agrees with the tables, and its endpoint shows it."""
 
 import os
 import socket
@@ -9,16 +9,13 @@ from datetime import timedelta
 from urllib.request import urlopen
 
 import pytest
-from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.parser import text_string_to_metric_families
 
 from celery_dynbeat import signals
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.metrics import switch
 from celery_dynbeat.metrics.database_gauges import DatabaseGauges
 from celery_dynbeat.metrics.definitions import Exporter, exported_by
-from celery_dynbeat.metrics.exporting import BeatMetrics, WorkerMetrics
-from celery_dynbeat.metrics.forecast_gauge import ForecastGauge
+from celery_dynbeat.metrics.exporting import BeatMetrics
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, application, execute
 from tests.support.suites import one_database
@@ -47,13 +44,10 @@ def collected(collector):
 
 @pytest.fixture
 def exported(dynbeat):
-    """Give the metrics of a beat and of a worker in this process."""
-    beat_metrics = BeatMetrics(dynbeat.context, ports=[0])
-    worker_metrics = WorkerMetrics(dynbeat.context, ports=[0], forks=True)
-    worker_metrics.start()
-    yield beat_metrics, worker_metrics
-    worker_metrics.close()
-    beat_metrics.close()
+    """Give the metrics of a beat in this process."""
+    metrics = BeatMetrics(dynbeat.context, port=0)
+    yield metrics
+    metrics.close()
 
 
 @pytest.fixture
@@ -79,35 +73,33 @@ def test_the_counts_add_up_with_the_rows(dynbeat, mine, clock, exported):
     rows = Counter()
     for run in mine.runs(limit=500).items:
         rows[run.status] += run.fire_count if run.status == Status.SKIPPED else 1
-    of_beat, of_worker = (scrape(each.endpoint.port) for each in exported)
+    of_beat = scrape(exported.port)
     assert rows == {"succeeded": 126, "failed": 84, "skipped": 40}
     # The publisher of ManualBeat has no queues.
     queue = "(unknown)"
     assert of_beat["dynbeat_runs_dispatched_total", queue, "root"] == 210
     assert of_beat["dynbeat_lag_seconds_count", queue] == 210
     assert of_beat["dynbeat_runs_skipped_total", "missed"] == rows["skipped"]
-    assert of_worker["dynbeat_runs_ended_total", "succeeded", "root"] == rows["succeeded"]
-    assert of_worker["dynbeat_runs_ended_total", "failed", "root"] == rows["failed"]
-    assert of_worker["dynbeat_run_duration_seconds_count", "root"] == 210
 
 
-def test_each_endpoint_shows_only_defined_metrics(exported):
-    for exporter, export in zip((Exporter.BEAT, Exporter.WORKER), exported, strict=True):
-        names = {name for name, *_ in scrape(export.endpoint.port)}
+@one_database
+def test_the_endpoint_shows_only_defined_metrics(exported):
+    names = {name for name, *_ in scrape(exported.port)}
 
-        defined = {metric.name for metric in exported_by(exporter)}
-        suffixes = ("_bucket", "_sum", "_count")
-        for name in names:
-            base = next((name.removesuffix(s) for s in suffixes if name.endswith(s)), name)
-            assert {name, base} & defined
-        # Counters without labels and gauges are there from the start.
-        assert names >= {
-            metric.name
-            for metric in exported_by(exporter)
-            if not metric.labels and metric.kind != "histogram"
-        } - {"dynbeat_clock_offset_seconds", "dynbeat_waiting_runs"}
+    defined = {metric.name for metric in exported_by(Exporter.BEAT)}
+    suffixes = ("_bucket", "_sum", "_count")
+    for name in names:
+        base = next((name.removesuffix(s) for s in suffixes if name.endswith(s)), name)
+        assert {name, base} & defined
+    # Counters without labels and gauges are there from the start.
+    assert names >= {
+        metric.name
+        for metric in exported_by(Exporter.BEAT)
+        if not metric.labels and metric.kind != "histogram"
+    } - {"dynbeat_clock_offset_seconds", "dynbeat_waiting_runs"}
 
 
+@one_database
 def test_a_run_that_is_sent_again_is_not_dispatched_again(dynbeat, mine, clock, exported):
     beat = ManualBeat(dynbeat)
     mine.create("n", task="t", trigger=MINUTELY)
@@ -118,7 +110,7 @@ def test_a_run_that_is_sent_again_is_not_dispatched_again(dynbeat, mine, clock, 
     beat.run_until_idle()
     # The publisher of ManualBeat has no queues.
     queue = "(unknown)"
-    port = exported[0].endpoint.port
+    port = exported.port
     assert scrape(port)["dynbeat_runs_dispatched_total", queue, "t"] == 2
     assert scrape(port)["dynbeat_lag_seconds_count", queue] == 1
 
@@ -152,13 +144,13 @@ def test_the_gauges_agree_with_the_tables(dynbeat, mine, clock):
     assert read["dynbeat_quarantined_schedules",] == 1
     assert read["dynbeat_holds",] == 1
     assert read["dynbeat_beats", "working"] == 0
-    only_if_used = {"dynbeat_forecast_runs", "dynbeat_waiting_runs"}
+    only_if_used = {"dynbeat_waiting_runs"}
     always = {metric.name for metric in exported_by(Exporter.FLOWER)} - only_if_used
     assert {name for name, *_ in read} == always
 
 
 @one_database
-def test_the_runs_that_wait_for_a_slot_are_a_gauge_if_an_owner_can_have_a_limit(limited, clock):
+def test_the_runs_that_wait_for_a_place_are_a_gauge_if_an_owner_can_have_a_limit(limited, clock):
     dynbeat = limited(max_running_per_owner=1)
     beat = ManualBeat(dynbeat)
     for number in range(3):
@@ -171,32 +163,12 @@ def test_the_runs_that_wait_for_a_slot_are_a_gauge_if_an_owner_can_have_a_limit(
     assert read["dynbeat_waiting_runs",] == 2
 
 
-@one_database
-def test_the_forecast_of_the_next_minutes_is_a_gauge_by_queue_if_it_is_switched_on(limited, clock):
-    dynbeat = limited(metrics_forecast=300)
-    mine = dynbeat.schedules.for_owner("user:42")
-    for number in range(3):
-        mine.create(f"n{number}", task="t", trigger=MINUTELY)
-    mine.create("once", task="t", trigger=clock.now() + 2 * MINUTE, options={"queue": "low"})
-
-    gauges = DatabaseGauges(dynbeat.context, timeout=30, max_age=0)
-    before = collected(gauges)
-    mine.delete("once")
-    gauge = ForecastGauge(dynbeat.context, span=5 * MINUTE, timeout=30, max_age=0)
-    gauge._known.add("low")
-
-    # From now on: those at 1, 2, 3 and 4 minutes.
-    assert before["dynbeat_forecast_runs", "celery"] == 12
-    assert before["dynbeat_forecast_runs", "low"] == 1
-    assert gauge.value() == {"celery": 12, "low": 0}
-
-
 def test_without_the_database_only_its_gauges_are_absent(caplog):
     url = "postgresql+psycopg://nobody@127.0.0.1:1/none"
     with application(url) as dynbeat:
-        export = BeatMetrics(dynbeat.context, ports=[0])
+        export = BeatMetrics(dynbeat.context, port=0)
         try:
-            found = [scrape(export.endpoint.port) for _ in range(2)]
+            found = [scrape(export.port) for _ in range(2)]
         finally:
             export.close()
 
@@ -209,11 +181,12 @@ def test_without_the_database_only_its_gauges_are_absent(caplog):
     assert [r.event for r in caplog.records].count("metrics_failed") == 1
 
 
+@one_database
 def test_a_taken_port_is_logged_and_beat_works_on(dynbeat, mine, clock, caplog):
     with socket.create_server(("127.0.0.1", 0)) as other:
-        export = BeatMetrics(dynbeat.context, ports=[other.getsockname()[1]])
+        export = BeatMetrics(dynbeat.context, port=other.getsockname()[1])
         try:
-            assert export.endpoint is None
+            assert export.port is None
             mine.create("n", task="t", trigger=MINUTELY)
             clock.advance(MINUTE)
             beat = ManualBeat(dynbeat)
@@ -222,45 +195,20 @@ def test_a_taken_port_is_logged_and_beat_works_on(dynbeat, mine, clock, caplog):
         finally:
             export.close()
     (record,) = [r for r in caplog.records if getattr(r, "event", "") == "metrics_unavailable"]
-    assert "dynbeat_metrics_port" in record.getMessage()
+    assert "DYNBEAT_METRICS_PORT" in record.getMessage()
 
 
-def test_the_second_process_takes_the_next_port_of_a_range(dynbeat):
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        taken = other.getsockname()[1]
-        export = BeatMetrics(dynbeat.context, ports=[taken, 0])
-        try:
-            assert export.endpoint.port not in {taken, 0}
-            assert ("dynbeat_holds",) in scrape(export.endpoint.port)
-        finally:
-            export.close()
-
-
-def test_after_the_end_nothing_is_counted_and_no_file_is_left(dynbeat):
-    export = WorkerMetrics(dynbeat.context, ports=[0], forks=True)
-    export.start()
-    folder = export._folder.path
-    assert list(folder.glob("*.db"))
+@one_database
+def test_after_the_end_nothing_is_counted(dynbeat):
+    export = BeatMetrics(dynbeat.context, port=0)
 
     export.close()
 
-    assert not folder.exists()
     assert not any(
         signal.receivers for signal in vars(signals).values() if hasattr(signal, "receivers")
     )
-
-
-def test_without_a_folder_for_its_files_a_worker_works_without_metrics(
-    tmp_path, monkeypatch, caplog
-):
-    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path / "missing"))
-    with application("sqlite://") as dynbeat:
-        dynbeat.context.prepare()
-        assert switch.prepare_worker(dynbeat.context, ports=[0], forks=True) is None
-
-    (record,) = [r for r in caplog.records if getattr(r, "event", "") == "metrics_unavailable"]
-    assert "TMPDIR" in record.getMessage()
-    assert not signals.run_ended.receivers
+    with socket.create_server(("127.0.0.1", export.port)):
+        pass
 
 
 def test_beat_writes_no_files_to_the_folder_of_an_application(tmp_path):
@@ -269,24 +217,10 @@ def test_beat_writes_no_files_to_the_folder_of_an_application(tmp_path):
         "from celery import Celery; from celery_dynbeat import Dynbeat;"
         "app = Celery(); app.conf.dynbeat_database_url = 'sqlite://';"
         "from celery_dynbeat.metrics.exporting import BeatMetrics;"
-        "BeatMetrics(Dynbeat(app).context, ports=[0]).close()"
+        "BeatMetrics(Dynbeat(app).context, port=0).close()"
     )
     for folder in (tmp_path, tmp_path / "missing"):
         environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder)}
         subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=60)
 
     assert not list(tmp_path.iterdir())
-
-
-def test_an_application_with_files_of_its_own_can_show_the_counts(tmp_path, monkeypatch):
-    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
-    with application("sqlite://") as dynbeat:
-        export = WorkerMetrics(dynbeat.context, ports=[0], forks=True)
-        export.start()
-        try:
-            assert scrape(export.endpoint.port)["dynbeat_automatic_pauses_total",] == 0
-        finally:
-            export.close()
-
-    own = collected(MultiProcessCollector(None, path=str(tmp_path)))
-    assert own["dynbeat_automatic_pauses_total",] == 0

@@ -20,6 +20,7 @@ from celery_dynbeat.worker.outcome_recorder import Outcome, apply_outcome
 from tests.support.applications import MINUTELY, execute
 from tests.support.executed_statements import record_statements
 from tests.support.lock_waits import failing_waits
+from tests.support.suites import one_database
 from tests.support.waiting import wait_until
 from tests.support.worker_stub import WorkerStub
 
@@ -58,6 +59,7 @@ def begin(mine, clock, beat, sent, worker):
     return begin
 
 
+@one_database
 def test_a_schedule_fails_since_the_first_of_its_last_failures(mine, clock, begin, worker, succeed):
     assert mine.get("n").failing_since is None
     worker.finish(begin(), Status.FAILED)
@@ -74,6 +76,7 @@ def test_a_schedule_fails_since_the_first_of_its_last_failures(mine, clock, begi
     assert mine.list(state="failing") == []
 
 
+@one_database
 def test_an_edit_a_pause_and_a_revoked_run_do_not_end_a_failure(mine, clock, begin, worker):
     worker.finish(begin(), Status.FAILED)
     first = clock.now()
@@ -85,6 +88,7 @@ def test_an_edit_a_pause_and_a_revoked_run_do_not_end_a_failure(mine, clock, beg
     assert mine.get("n").failing_since == first
 
 
+@one_database
 def test_a_lost_run_fails_until_its_worker_reports_that_it_succeeded(
     mine, clock, beat, begin, succeed
 ):
@@ -125,6 +129,7 @@ def test_an_outcome_that_is_written_late_does_not_hide_a_later_one(mine, clock, 
     assert mine.get("n").failing_since is None
 
 
+@one_database
 def test_a_manual_run_that_succeeds_ends_a_failure(mine, clock, beat, sent, begin, worker, succeed):
     worker.finish(begin(), Status.FAILED)
     clock.advance(timedelta(seconds=1))
@@ -138,6 +143,7 @@ def test_a_manual_run_that_succeeds_ends_a_failure(mine, clock, beat, sent, begi
     assert mine.get("n").failing_since is None
 
 
+@one_database
 def test_a_run_that_no_broker_accepts_fails_its_schedule(dynbeat, mine, clock, beat):
     mine.create("n", task="t", trigger=MINUTELY)
     run = mine.run_now("n")
@@ -178,6 +184,7 @@ def test_a_success_before_the_next_failure_is_reported(mine, clock, beat, begin,
     assert mine.get("n").failing_since == clock.now()
 
 
+@one_database
 def test_beat_corrects_a_recovered_schedule_at_its_next_poll(
     dynbeat, mine, clock, beat, begin, worker
 ):
@@ -316,11 +323,9 @@ def test_many_schedules_that_recovered_while_beat_was_down_are_corrected_at_once
 
 
 def test_a_failure_whose_correction_failed_is_corrected_with_the_next_try(
-    mine, clock, begin, worker, monkeypatch
+    mine, begin, worker, monkeypatch
 ):
     run = begin()
-    mine.update("n", pause_after_failures=1)
-    clock.advance(MINUTE)
     unreachable = OperationalError("SELECT", {}, Exception("connection lost"))
     calls = []
 
@@ -334,7 +339,6 @@ def test_a_failure_whose_correction_failed_is_corrected_with_the_next_try(
     worker.finish(run, Status.FAILED)
 
     wait_until(lambda: mine.get("n").failing_since is not None, within=20)
-    wait_until(lambda: not mine.get("n").enabled, within=20)
 
 
 def test_a_search_for_recent_ends_leaves_the_older_ones(clock, dynbeat, begin, worker):

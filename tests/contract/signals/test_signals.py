@@ -125,8 +125,9 @@ def test_the_first_success_after_failures_is_reported(mine, clock, working, rece
 
 def test_an_automatic_pause_is_reported(mine, clock, working, received):
     mine.create("n", task="root", trigger=MINUTELY, args=[-1], pause_after_failures=1)
-    clock.advance(MINUTE)
-    working.run_until_idle()
+    for _ in range(2):
+        clock.advance(MINUTE)
+        working.run_until_idle()
 
     (paused,) = of(received, "schedule_paused")
     assert (paused.schedule, paused.actor, paused.automatic) == ("n", "dynbeat", True)

@@ -118,4 +118,5 @@ def test_the_calls_of_an_owner_read_its_rows_only(held):
         mine.release()
 
     assert mine.get("n").next_run_at == START
-    assert sum(each.rows for each in statements) < FEW
+    # MariaDB counts a row again in each of two derived tables.
+    assert sum(each.rows for each in statements) < 2 * FEW

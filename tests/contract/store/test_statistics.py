@@ -286,7 +286,8 @@ def test_overlap_reads_the_newest_of_very_many_runs_and_all_of_the_others(dynbea
     # One run for each schedule that has runs in RUNS.
     others = [run.schedule_id - first for run in found if run.schedule_id != first]
     assert sorted(others) == [at for at in range(4 * DUE) if at % 4 in (1, 2)]
-    assert sum(each.rows for each in statements) <= ROWS / 2
+    # The runs of the first schedule are read again, because waiting ones could hide a running one.
+    assert sum(each.rows for each in statements) <= ROWS
 
 
 def test_consecutive_failures_are_searched_in_the_newest_part_of_a_history(dynbeat, dialect):

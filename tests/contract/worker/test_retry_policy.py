@@ -29,7 +29,7 @@ SECOND = timedelta(seconds=1)
 POLICY = Retry(times=2, delay=10)
 
 
-class CrashError(Exception):
+class CrashError(BaseException):
     """Beat crashes at this point."""
 
 
@@ -64,6 +64,7 @@ def test_a_failed_run_starts_again_until_its_retries_are_used_up(worker):
     first = worker.send()
 
     found = fail(worker, first)
+    first_end = worker.clock.now()
     assert (found.status, found.error, found.attempt) == ("retrying", "ValueError: no", 1)
     assert found.retry_at == worker.clock.now() + timedelta(seconds=10)
     assert "ValueError" in found.traceback
@@ -72,11 +73,17 @@ def test_a_failed_run_starts_again_until_its_retries_are_used_up(worker):
     second = sent_after(worker, SECOND)
     assert (second.run_id, second.attempt, second.retries) == (first.run_id, 1, 1)
     found = fail(worker, second)
+    second_end = worker.clock.now()
     assert (found.status, found.attempt, found.retries) == ("retrying", 2, 1)
     assert found.retry_at == worker.clock.now() + timedelta(seconds=20)
 
+    ends = [first_end, second_end]
     found = fail(worker, sent_after(worker, timedelta(seconds=20)))
     assert (found.status, found.attempt, found.retries, found.retry_at) == ("failed", 3, 2, None)
+    assert list(found.earlier_errors) == [
+        f"attempt {number}, {at:%Y-%m-%dT%H:%M:%SZ}: ValueError: no"
+        for number, at in enumerate(ends, start=1)
+    ]
     assert sent_after(worker, timedelta(days=1)) is None
     assert len(worker.mine.runs()) == 1
 
@@ -117,12 +124,10 @@ def test_a_failure_counts_once_when_the_run_has_failed_for_good(worker):
     worker.create(retry=Retry(times=1, delay=10), max_runs=2, pause_after_failures=1)
 
     fail(worker, worker.send())
-    info = worker.mine.get("n")
-    assert (info.failing_since, info.enabled) == (None, True)
+    assert worker.mine.get("n").failing_since is None
 
     fail(worker, sent_after(worker, timedelta(seconds=10)))
-    info = worker.mine.get("n")
-    assert (info.failing_since, info.enabled) == (worker.clock.now(), False)
+    assert worker.mine.get("n").failing_since == worker.clock.now()
 
 
 def test_celerys_own_retries_count_and_come_first(worker):
@@ -483,3 +488,49 @@ def test_a_failure_that_is_written_twice_is_retried_once(worker):
 
     assert (second.attempt, second.retries, worker.status(first)) == (1, 1, "sent")
     assert sent_after(worker, MINUTE) is None
+
+
+@pytest.mark.parametrize("waits_for", ["quiet", "hold"])
+def test_a_retry_waits_for_the_end_of_quiet_hours_and_of_a_hold(worker, waits_for):
+    worker.create(retry=POLICY, max_runs=1)
+    first = worker.send()
+    fail(worker, first)
+    now = worker.clock.now()
+    end = now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=2)
+    if waits_for == "quiet":
+        worker.mine.set_quiet_hours([f"{now:%H:%M}-{end:%H:%M}"])
+    else:
+        worker.mine.hold(until=end)
+
+    assert sent_after(worker, 10 * SECOND) is None
+    found = worker.mine.get_run(first.run_id)
+    assert (found.status, found.waited_for, found.ready_at) == ("retrying", waits_for, None)
+    assert sent_after(worker, end - worker.clock.now() - SECOND) is None
+
+    second = sent_after(worker, SECOND)
+    assert (second.run_id, second.attempt, second.retries) == (first.run_id, 1, 1)
+    found = worker.mine.get_run(first.run_id)
+    assert (found.waited_for, found.ready_at) == (waits_for, end)
+
+
+@pytest.mark.parametrize("waits_for", ["quiet", "hold"])
+def test_a_retry_starts_within_a_minute_of_the_release_or_the_end_of_quiet_days(
+    dynbeat, worker, waits_for
+):
+    worker.create(retry=POLICY, max_runs=1)
+    first = worker.send()
+    fail(worker, first)
+    if waits_for == "hold":
+        worker.mine.hold()
+    else:
+        today = worker.clock.now().date()
+        dynbeat.calendars.put("days", dates=[today + timedelta(days=n) for n in range(9)])
+        worker.mine.set_quiet_hours(calendar="days")
+    assert sent_after(worker, timedelta(hours=1)) is None
+
+    if waits_for == "hold":
+        worker.mine.release()
+    else:
+        worker.mine.clear_quiet_hours()
+
+    assert sent_after(worker, MINUTE).run_id == first.run_id

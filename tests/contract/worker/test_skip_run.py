@@ -74,6 +74,8 @@ def test_a_skipped_run_neither_ends_nor_extends_a_series_of_failures(outcomes, b
     between = mine.get("n")
     outcomes += [SkipRun("b"), ValueError()]
     run_all(beat, clock, outcomes)
+    clock.advance(MINUTE)
+    beat.run_until_idle()
 
     assert (between.enabled, between.failing_since) == (True, START + MINUTE)
     assert mine.get("n").paused_reason.startswith("3 failures in a row")

@@ -3,11 +3,8 @@
 A worker with a backlog writes the end with the start of its next run.
 """
 
-from datetime import timedelta
-
 import pytest
 
-from celery_dynbeat.store.alerts import facts
 from celery_dynbeat.worker import outcome_recorder
 from tests.support.executing_worker import ExecutingWorker, counting
 
@@ -31,8 +28,6 @@ def worker(limited, clock):
 
 @pytest.fixture(autouse=True)
 def _any_speed_of_the_machine(monkeypatch):
-    # A body that takes a second on a busy machine is a fact for alerts.
-    monkeypatch.setattr(facts, "MIN_SLOW", timedelta(hours=1))
     # On a fast machine, two runs one after the other are a backlog.
     monkeypatch.setattr(outcome_recorder, "OUTCOME_DELAY", 0)
 
@@ -99,8 +94,9 @@ def test_a_retry_costs_two_statements_and_two_commits(worker):
     assert (tables(counted), counted.commits) == (TWO_UPDATES, 2)
 
 
-def test_a_failed_run_of_a_failing_schedule_costs_one_read_more(worker):
-    made = worker()
+@pytest.mark.parametrize("settings", [{}, {"alerts": True}], ids=["plain", "alerts"])
+def test_a_failed_run_of_a_failing_schedule_costs_one_read_more(worker, settings):
+    made = worker(**settings)
     made.create()
     made.execute(ValueError())
 
@@ -108,19 +104,6 @@ def test_a_failed_run_of_a_failing_schedule_costs_one_read_more(worker):
 
     assert tables(counted)[:2] == TWO_UPDATES
     assert [sql.split()[0] for sql in counted.statements[2:]] == ["SELECT"]
-
-
-def test_alerts_add_one_insert_in_the_transaction_of_a_failure(worker):
-    made = worker(alerts=True)
-    made.create()
-    made.execute(ValueError())
-
-    counted = made.execute(ValueError())
-
-    of = [sql.split()[0] for sql in counted.statements]
-    assert [each for each in of if each not in {"SAVEPOINT", "RELEASE"}] == [
-        *("UPDATE", "UPDATE", "INSERT", "SELECT"),
-    ]
 
 
 def test_an_overlap_policy_adds_the_read_of_the_waiting_run(worker):

@@ -17,6 +17,7 @@ from celery_dynbeat.store import nodes
 from celery_dynbeat.worker.outcome_recorder import Outcome, apply_outcome
 from celery_dynbeat.worker.start_decision import Delivery, StartAction, decide_start
 from tests.support.applications import MINUTELY, execute
+from tests.support.suites import one_database
 
 TIMEOUT = timedelta(seconds=60)
 
@@ -36,6 +37,7 @@ def message(run):
         retries=0,
         expected_attempt=0,
         redelivered=False,
+        acks_late=True,
         worker="w1",
         main_pid=os.getpid(),
         pid=os.getpid(),
@@ -332,20 +334,46 @@ def test_a_node_notes_a_redelivery_only_if_it_executes_the_run_itself(
     assert deliver(again).name == action
 
 
-@pytest.mark.parametrize(
-    ("acks_late", "action"), [(True, "START"), (False, "NOTE_REDELIVERY")], ids=["late", "early"]
-)
-def test_an_ended_process_may_have_left_an_outcome_of_a_run_that_is_acknowledged_early(
-    dynbeat, message, deliver, alive, acks_late, action
+def test_a_redelivered_run_of_an_ended_process_of_the_same_node_starts_a_new_attempt(
+    message, deliver, alive, ended_pid
 ):
     alive("w1", pid=os.getpid())
+    deliver(replace(message, pid=ended_pid))
+
+    assert deliver(replace(message, redelivered=True)) is StartAction.START
+
+
+@pytest.fixture
+def ended_pid():
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         pass
-    deliver(replace(message, pid=ended.pid))
+    return ended.pid
 
-    again = replace(message, redelivered=True, acks_late=acks_late)
-    assert deliver(again).name == action
-    assert noted_attempt(dynbeat) == (None if action == "START" else 1)
+
+@one_database
+@pytest.mark.parametrize("owner", ["alive", "silent", "replaced", "unknown", "ended process"])
+@pytest.mark.parametrize("lost", [False, True], ids=["running", "lost"])
+def test_without_acks_late_a_redelivered_message_of_a_started_run_is_refused_and_not_noted(
+    dynbeat, mine, clock, message, deliver, alive, finish, ended_pid, owner, lost
+):
+    if owner != "unknown":
+        alive("w1", pid=os.getpid() if owner == "ended process" else 1)
+    first = replace(message, acks_late=False)
+    deliver(replace(first, pid=ended_pid) if owner == "ended process" else first)
+    if lost:
+        execute(dynbeat, "UPDATE dynbeat_run SET status = 'lost', finished_at = started_at")
+    clock.advance(2 * TIMEOUT if owner == "silent" else timedelta(seconds=1))
+    if owner == "replaced":
+        alive("w1", pid=2)
+    again = replace(first, redelivered=True, executes_here=lambda: False)
+
+    assert deliver(again) is StartAction.REFUSE
+    assert deliver(replace(again, worker="w2")) is StartAction.REFUSE
+
+    assert (only(mine).status, only(mine).attempt) == ("lost" if lost else "running", 1)
+    assert noted_attempt(dynbeat) is None
+    # A worker that was only slow still reports the end.
+    assert finish(Status.SUCCEEDED) is True
 
 
 def test_an_outcome_is_stored_with_its_error_and_the_end_of_its_traceback(

@@ -17,6 +17,7 @@ def main(url: str) -> None:
     os.environ["DJANGO_SETTINGS_MODULE"] = "tests.support.peers.django_settings"
     import django
     from django.core.management import call_command
+    from django.db import transaction
 
     django.setup()
     call_command("migrate", run_syncdb=True, verbosity=0)
@@ -28,16 +29,17 @@ def main(url: str) -> None:
         "solar": models.SolarSchedule,
         "clocked": models.ClockedSchedule,
     }
-    for row in json.load(sys.stdin):
-        raw = with_instants(row.pop("raw", {}))
-        for kind in kinds.keys() & row.keys():
-            row[kind] = kinds[kind].objects.get_or_create(**with_instants(row[kind]))[0]
-        name = row.pop("name")
-        task, _ = models.PeriodicTask.objects.update_or_create(
-            name=name, defaults=with_instants(row)
-        )
-        if raw:
-            models.PeriodicTask.objects.filter(pk=task.pk).update(**raw)
+    with transaction.atomic():
+        for row in json.load(sys.stdin):
+            raw = with_instants(row.pop("raw", {}))
+            for kind in kinds.keys() & row.keys():
+                row[kind] = kinds[kind].objects.get_or_create(**with_instants(row[kind]))[0]
+            name = row.pop("name")
+            task, _ = models.PeriodicTask.objects.update_or_create(
+                name=name, defaults=with_instants(row)
+            )
+            if raw:
+                models.PeriodicTask.objects.filter(pk=task.pk).update(**raw)
 
 
 if __name__ == "__main__":

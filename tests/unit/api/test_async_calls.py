@@ -9,14 +9,12 @@ import pytest
 
 from celery_dynbeat.api import (
     Calendars,
-    GroupSchedules,
     OwnerSchedules,
     Schedules,
     async_calls,
 )
 from celery_dynbeat.api.async_calls import (
     AsyncCalendars,
-    AsyncGroupSchedules,
     AsyncOwnerSchedules,
     AsyncSchedules,
 )
@@ -25,12 +23,11 @@ SCRIPT = Path(__file__).parents[3] / "docs" / "generate_async_calls.py"
 STUB = Path(async_calls.__file__).with_suffix(".pyi")
 KINDS = [
     (AsyncOwnerSchedules, OwnerSchedules),
-    (AsyncGroupSchedules, GroupSchedules),
     (AsyncSchedules, Schedules),
     (AsyncCalendars, Calendars),
 ]
 #: The calls that return other calls.
-SCOPES = ("for_owner", "for_group")
+SCOPES = ("for_owner",)
 
 
 def public(kind):

@@ -4,17 +4,16 @@ import inspect
 
 import pytest
 
-from celery_dynbeat.api import Calendars, GroupSchedules, OwnerSchedules, Schedules
+from celery_dynbeat.api import Calendars, OwnerSchedules, Schedules
 
 READS = {
-    *("alert_targets", "alerts", "changes", "count", "count_runs", "export", "for_group"),
+    *("alerts", "changes", "count", "count_runs", "export"),
     *("for_owner", "get", "get_request", "get_run", "holds", "list", "preview", "requests", "runs"),
-    "run_arguments",
-    *("forecast", "quiet_hours", "timezone", "upcoming", "usage"),
+    *("explain", "forecast", "quiet_hours", "timezone", "upcoming", "usage"),
 }
 CALLS = [
     (kind, name)
-    for kind in (GroupSchedules, OwnerSchedules, Schedules, Calendars)
+    for kind in (OwnerSchedules, Schedules, Calendars)
     for name, _ in inspect.getmembers(kind, inspect.isfunction)
     if not name.startswith("_")
 ]
@@ -36,7 +35,5 @@ def test_each_list_has_the_same_size_and_a_cursor(kind, name):
 
 @pytest.mark.parametrize("name", [name for kind, name in CALLS if kind is Schedules])
 def test_both_scopes_share_the_implementation_of_a_call(name):
-    if hasattr(GroupSchedules, name):
-        assert getattr(GroupSchedules, name) is getattr(Schedules, name)
     if hasattr(OwnerSchedules, name):
         assert getattr(OwnerSchedules, name) is getattr(Schedules, name)

@@ -11,5 +11,4 @@ from celery_dynbeat.db.models import Schedule
 def test_schedule_columns_has_each_column_of_the_model():
     columns = {attribute.key for attribute in inspect(Schedule).column_attrs}
 
-    traced = {"traceparent", "traced_version"}
-    assert {field.name for field in fields(ScheduleColumns)} - {"traced"} == columns - traced
+    assert {field.name for field in fields(ScheduleColumns)} == columns

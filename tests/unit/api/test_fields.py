@@ -146,7 +146,7 @@ def test_a_stored_error_contains_only_characters_that_each_database_accepts(text
         ("timezone", "belongs to the trigger"),
         ("expires", "expires_after"),
         ("enabled", "pause"),
-        ("xyzzy", "known fields are alerts, args, "),
+        ("xyzzy", "known fields are args, "),
     ],
 )
 def test_an_unknown_field_is_rejected_with_a_hint(field, hint):

@@ -95,3 +95,15 @@ def test_a_retry_policy_is_a_number_or_arguments(text, policy):
 def test_another_text_of_a_retry_policy_is_a_value_error(text, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         parse_retry(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("17:30", "2026-11-22T17:30+09:00"), ("18:30", "2026-11-21T18:30+09:00")],
+)
+def test_a_time_of_day_is_the_last_one_on_the_clock_of_the_zone(text, expected):
+    found = parse_instant(text, direction=-1).resolve(now=lambda: NOW, zone=ZoneInfo("Asia/Seoul"))
+
+    assert found == datetime.fromisoformat(expected)
+    with pytest.raises(ValueError, match="is not a time"):
+        parse_instant(text)

@@ -20,9 +20,11 @@ BACKFILL = RequestInfo(
     since=NOON,
     until=NOON,
     batch_size=100,
+    now=False,
     total=4,
     created=1,
     excluded=0,
+    waiting=0,
     status="running",
     created_at=NOON,
     finished_at=None,
@@ -40,7 +42,8 @@ def as_json(value):
 
 
 def run_info(**instants):
-    given = {"sent_at": None, "started_at": None, "finished_at": None} | instants
+    given = {"sent_at": None, "started_at": None, "finished_at": None, "ready_at": None}
+    given |= instants
     return RunInfo(
         id="x",
         schedule_id=1,
@@ -56,6 +59,8 @@ def run_info(**instants):
         attempt=0,
         retries=0,
         retry_at=None,
+        waited_for=None,
+        earlier_errors=(),
         created_at=NOON,
         worker=None,
         error=None,

@@ -93,7 +93,7 @@ def test_json_has_lines_too():
         ("a: \x00", "schedules.yaml: .*character"),
         ("[" * 3000, "schedules.yaml: .*recursion"),
         # Python 3.14 reads as many levels as the stack of the thread holds.
-        ('{"a": ' + "[" * 1_000_000, "schedules.yaml: not valid JSON: .*(recursion|overflow)"),
+        ('{"a": ' + "[" * 900_000, "schedules.yaml: not valid JSON: .*(recursion|overflow)"),
     ],
 )
 def test_an_unreadable_file_is_refused_with_its_line(text, message):
@@ -129,8 +129,20 @@ def merges(levels):
     ids=["merge keys", "aliases"],
 )
 def test_aliases_of_aliases_cannot_exhaust_the_memory(text):
-    with pytest.raises(DeclarationError, match="more than 2,000,000 values, as aliases count"):
+    with pytest.raises(DeclarationError, match="more than 200,000 values, as aliases count"):
         loaded(text)
+
+
+@pytest.mark.parametrize("key", ["[a, b]", "{a: 1}", "!!merge []", "!!merge {a: 1}", "&k [*k]"])
+def test_the_key_of_a_mapping_is_no_list_and_no_mapping(key):
+    text = f"a: 1\nb:\n  ? {key}\n  : 1\n"
+    with pytest.raises(DeclarationError, match=r"schedules.yaml:3: the key of a mapping must be"):
+        loaded(text)
+
+
+def test_a_file_that_is_too_long_is_refused_before_it_is_read():
+    with pytest.raises(DeclarationError, match="longer than 1,000,000 characters; split it"):
+        loaded("{" * 1_000_001)
 
 
 def test_a_file_may_begin_with_a_byte_order_mark():

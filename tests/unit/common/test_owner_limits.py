@@ -1,4 +1,4 @@
-"""The limits that dynbeat_owner_limits gives to an owner and its groups."""
+"""The limits that dynbeat_owner_limits gives to an owner."""
 
 import logging
 from datetime import timedelta
@@ -6,11 +6,11 @@ from datetime import timedelta
 import pytest
 
 from celery_dynbeat import ConfigurationError, InvalidScheduleError, OwnerLimits
+from celery_dynbeat.api.edit.limits import max_schedules_of
 from celery_dynbeat.common.settings import Settings, check_task_allowed
-from celery_dynbeat.common.text import groups_of, is_group
 
-TABLE = {"org:7/": {"max_schedules": 5, "min_interval": 60, "allowed_tasks": ["mail.*"]}}
 OWNER = "org:7/user:42"
+TABLE = {OWNER: {"max_schedules": 5, "min_interval": 60, "allowed_tasks": ["mail.*"]}}
 
 
 def settings(owner_limits=TABLE, **given):
@@ -23,62 +23,81 @@ def limits_of(name):
     return {"max_schedules": len(name)}
 
 
-@pytest.mark.parametrize(
-    ("owner", "groups"),
-    [
-        ("", []),
-        ("user:42", []),
-        ("org:7/user:42", ["org:7/"]),
-        ("a/b/c", ["a/", "a/b/"]),
-        ("a//b", ["a/", "a//"]),
-        ("org:7/", []),
-        ("a/b/", ["a/"]),
-    ],
-)
-def test_the_groups_of_an_owner_are_its_beginnings_up_to_a_slash(owner, groups):
-    assert list(groups_of(owner)) == groups
-    assert all(map(is_group, groups))
-
-
-def test_each_number_of_schedules_applies_and_the_default_is_the_owners():
-    limits = settings({"a/": {"max_schedules": 5}, "a/b/": {"max_schedules": 3}}).owner_limits
-
-    found = [
-        (limit.owner, limit.value, limit.setting)
-        for limit in limits.max_schedules("a/b/c", default=2)
-    ]
-
-    assert found == [
-        ("a/", 5, "dynbeat_owner_limits: max_schedules"),
-        ("a/b/", 3, "dynbeat_owner_limits: max_schedules"),
-        ("a/b/c", 2, "dynbeat_max_schedules_per_owner"),
-    ]
-
-
 def test_the_value_of_an_owner_replaces_the_default_also_with_a_larger_one():
-    limits = settings({"user:42": OwnerLimits(max_schedules=50)}).owner_limits
+    made = settings({"user:42": OwnerLimits(max_schedules=50)}, max_schedules_per_owner=2)
 
-    assert [each.value for each in limits.max_schedules("user:42", default=2)] == [50]
-    assert [each.value for each in limits.max_schedules("user:43", default=2)] == [2]
-    assert limits.max_schedules("user:43", default=None) == []
+    assert max_schedules_of(made, "user:42").value == 50
+    assert max_schedules_of(made, "user:43").value == 2
+    assert max_schedules_of(settings({}), "user:43") is None
 
 
 @pytest.mark.parametrize(
     ("table", "seconds"),
     [
         ({}, 300),
-        ({"org:7/": {"min_interval": 60}}, 60),
-        ({"org:7/": {"min_interval": 60}, OWNER: {"min_interval": timedelta(seconds=90)}}, 90),
-        ({"org:7/": {"min_interval": 60}, OWNER: {"min_interval": 0}}, 60),
+        ({OWNER: {"min_interval": timedelta(seconds=90)}}, 90),
         ({OWNER: {"min_interval": 0}}, 0),
-        ({"org:8/": {"min_interval": 60}}, 300),
     ],
 )
-def test_the_longest_interval_applies_and_the_setting_only_without_one(table, seconds):
-    made = settings(table, min_interval=300)
+def test_the_interval_of_the_owner_applies_and_the_setting_only_without_one(table, seconds):
+    made = settings({**table, "org:7/": {"min_interval": 600}}, min_interval=300)
 
     assert made.min_interval_of(OWNER) == timedelta(seconds=seconds)
     assert made.for_pass().min_interval_of(OWNER) == timedelta(seconds=seconds)
+
+
+def test_a_task_must_match_the_patterns_of_the_owner_or_else_of_the_setting():
+    made = settings({OWNER: {"allowed_tasks": ["*.send"]}}, allowed_tasks=["report"])
+
+    check_task_allowed(made, owner=OWNER, task="mail.send")
+    check_task_allowed(made, owner="user:1", task="report")
+    for owner, task, whose in (
+        (OWNER, "report", f"dynbeat_owner_limits: allowed_tasks of owner {OWNER!r}"),
+        ("user:1", "mail.send", "dynbeat_allowed_tasks = ['report']"),
+    ):
+        with pytest.raises(InvalidScheduleError, match="does not let") as caught:
+            check_task_allowed(made, owner=owner, task=task)
+        assert whose in str(caught.value)
+
+
+def test_a_function_is_asked_for_an_owner_once_in_a_pass():
+    asked = []
+
+    made = settings(asked.append)
+    of_pass = made.for_pass()
+    for _ in range(3):
+        of_pass.min_interval_of("a/b/c")
+        check_task_allowed(of_pass, owner="a/b/c", task="t")
+
+    assert asked == ["a/b/c"]
+    assert of_pass.for_pass().owner_limits is of_pass.owner_limits
+    assert made.for_pass().owner_limits is not of_pass.owner_limits
+
+
+def test_a_function_can_be_named_by_its_path_and_is_imported_when_it_is_used():
+    made = settings(f"{__name__}.limits_of")
+
+    assert max_schedules_of(made, "user:42").value == len("user:42")
+    assert "limits_of" in repr(made.owner_limits)
+
+
+def test_the_key_of_an_owner_is_the_owner_unless_its_limits_name_another():
+    table = {
+        "a": {"max_running": 2},
+        "b": {"running_key": "customer:7"},
+        "c": {"max_running": 3, "running_key": "customer:7"},
+    }
+    made = settings(table, max_running_per_owner=9)
+
+    caps = {owner: made.cap_of(owner) for owner in ("a", "b", "c", "d", "")}
+
+    assert {owner: cap and (cap.limit.value, cap.key) for owner, cap in caps.items()} == {
+        "a": (2, "a"),
+        "b": (9, "customer:7"),
+        "c": (3, "customer:7"),
+        "d": (9, "d"),
+        "": None,
+    }
 
 
 def test_the_application_has_only_the_single_setting():
@@ -89,48 +108,6 @@ def test_the_application_has_only_the_single_setting():
 
     assert made.min_interval_of("") == timedelta(seconds=5)
     check_task_allowed(made, owner="", task="any")
-
-
-def test_a_task_must_be_allowed_by_each_group_and_by_the_owner():
-    table = {"org:7/": {"allowed_tasks": ["mail.*"]}, OWNER: {"allowed_tasks": ["*.send"]}}
-    made = settings(table, allowed_tasks=["report"])
-
-    check_task_allowed(made, owner=OWNER, task="mail.send")
-    check_task_allowed(made, owner="user:1", task="report")
-    for owner, task, whose in (
-        (OWNER, "mail.read", f"dynbeat_owner_limits: allowed_tasks of owner {OWNER!r}"),
-        (OWNER, "sms.send", "dynbeat_owner_limits: allowed_tasks of group 'org:7/'"),
-        ("user:1", "mail.send", "dynbeat_allowed_tasks = ['report']"),
-    ):
-        with pytest.raises(InvalidScheduleError, match="does not let") as caught:
-            check_task_allowed(made, owner=owner, task=task)
-        assert whose in str(caught.value)
-
-
-def test_a_function_is_asked_for_the_owner_and_each_group_and_once_in_a_pass():
-    asked = []
-
-    def limits(name):
-        asked.append(name)
-
-    made = settings(limits)
-    of_pass = made.for_pass()
-    for _ in range(3):
-        of_pass.min_interval_of("a/b/c")
-        check_task_allowed(of_pass, owner="a/b/c", task="t")
-
-    assert asked == ["a/", "a/b/", "a/b/c"]
-    assert of_pass.for_pass().owner_limits is of_pass.owner_limits
-    assert made.for_pass().owner_limits is not of_pass.owner_limits
-
-
-def test_a_function_can_be_named_by_its_path_and_is_imported_when_it_is_used():
-    made = settings(f"{__name__}.limits_of")
-
-    found = made.owner_limits.max_schedules("user:42", default=None)
-
-    assert [each.value for each in found] == [len("user:42")]
-    assert "limits_of" in repr(made.owner_limits)
 
 
 @pytest.mark.parametrize("path", ["tests.no_such_module.limits", f"{__name__}.missing"])
@@ -151,7 +128,7 @@ def test_a_path_that_cannot_be_imported_is_named(path):
         ({"a": {"max_schedule": 7}}, "did you mean max_schedules"),
         ({"a": {"max_runing": 7}}, "did you mean max_running"),
         ({"a": {"max_running": 0}}, "must be a whole number from 1"),
-        ({"a": {"max_starts_per_minute": True}}, "must be a whole number from 1"),
+        ({"a": {"max_running": True}}, "must be a whole number from 1"),
         ({"a": {"max_schedules": -1}}, "max_schedules = -1"),
         ({"a": {"max_schedules": True}}, "must be a whole number"),
         ({"a": {"min_interval": -1}}, "min_interval = -1"),
@@ -191,7 +168,7 @@ def test_a_function_that_fails_raises_in_a_call_but_not_in_a_pass(caplog):
             assert made.min_interval_of(OWNER) == timedelta(seconds=5)
 
     [record] = caplog.records
-    assert (record.event, record.owner) == ("owner_limits_failed", "org:7/")
+    assert (record.event, record.owner) == ("owner_limits_failed", OWNER)
     assert record.exc_info is not None
 
 

@@ -43,8 +43,6 @@ def test_seconds_and_timedeltas_are_equivalent():
         ("min_interval", False),
         ("batch_size", 0),
         ("batch_size", 1.5),
-        ("capacity_per_minute", 0),
-        ("metrics_forecast", 0),
         ("dispatch_timeout", -1),
         ("resend_after", "1h"),
         ("node_timeout", timedelta(0)),

@@ -20,7 +20,7 @@ COMPUTED = {
     "dynbeat_create_tables": "on SQLite only",
     "dynbeat_application": "`app.main`",
     "dynbeat_timezone": "the application's `timezone`",
-    "dynbeat_alerts": "on if a target has a URL or `dynbeat_recipient` is set",
+    "dynbeat_alerts": "on if there is a URL",
     "dynbeat_metrics_port": "off",
     "dynbeat_alert_urls": "none",
 }
@@ -48,7 +48,6 @@ def shown_as(value):
 
 
 def test_the_page_has_one_row_for_each_setting():
-    # The table of metrics_port shows its values in a second table.
     names = [name for name, _ in described()]
 
     assert sorted(names) == sorted(SETTINGS)

@@ -40,7 +40,7 @@ def test_a_relative_time_has_the_exact_time_on_hover():
 
     tag, text, attributes = parsed(html.replace(" data-relative", ' data-relative=""'))
     assert (tag, text) == ("time", "in 5 min")
-    assert attributes["title"] == "Sun 22 Nov 2026 18:05:00 +09"
+    assert attributes["title"] == "Sun 22 Nov 2026 18:05:00 +09 (Asia/Seoul)"
 
 
 def test_a_relative_time_has_whole_seconds_as_the_script_shows_them():

@@ -24,7 +24,6 @@ def bucket(day, lag):
         start_at=start,
         end_at=start + timedelta(days=1),
         count=0 if lag is None else 3,
-        is_sample=False,
         lag_p50=lag,
         lag_max=lag,
         duration_p50=None,
@@ -112,7 +111,7 @@ def test_changed_fields_are_sides_of_the_same_row():
     }
 
     assert found["max_runs"] == ("2", None)
-    assert found["trigger"] == (None, "0 9 * * * Asia/Seoul")
+    assert found["trigger"] == (None, "At 09:00 every day, Asia/Seoul")
     assert found["args"][0] == "[\n  1\n]"
 
 

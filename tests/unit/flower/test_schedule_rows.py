@@ -1,6 +1,5 @@
 """A row of the page "Schedules"."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -22,7 +21,7 @@ from tests.support.chart_elements import parse
 
 NOW = datetime(2026, 11, 23, 0, 0, tzinfo=UTC)
 SEOUL = ZoneInfo("Asia/Seoul")
-SITUATION = Situation(now=NOW, overdue_before=NOW - timedelta(seconds=30), held_owners=())
+SITUATION = Situation(now=NOW, overdue_before=NOW - timedelta(seconds=30))
 
 
 def schedule(**values):
@@ -79,31 +78,26 @@ LATE = NOW - timedelta(seconds=31)
 
 
 @pytest.mark.parametrize(
-    ("values", "held", "state"),
+    ("values", "state"),
     [
-        ({}, (), "active"),
-        ({"next_run_at": NOW - timedelta(seconds=30)}, (), "active"),
-        ({"next_run_at": LATE}, (), "overdue"),
-        ({"next_run_at": LATE, "failing_since": NOW}, (), "overdue"),
-        ({"failing_since": NOW}, (), "failing"),
-        ({"next_run_at": LATE}, {None}, "held"),
-        ({}, {"user:1"}, "held"),
-        ({}, {"user:2"}, "active"),
-        ({"enabled": False, "next_run_at": None}, {None}, "paused"),
-        ({"finished_at": NOW, "next_run_at": None}, {None}, "finished"),
-        ({"error": "x", "next_run_at": None}, {None}, "quarantined"),
+        ({}, "active"),
+        ({"next_run_at": NOW - timedelta(seconds=30)}, "active"),
+        ({"next_run_at": LATE}, "overdue"),
+        ({"next_run_at": LATE, "failing_since": NOW}, "overdue"),
+        ({"failing_since": NOW}, "failing"),
+        ({"next_run_at": None, "is_held": True}, "held"),
+        ({"enabled": False, "next_run_at": None, "is_held": True}, "paused"),
+        ({"finished_at": NOW, "next_run_at": None, "is_held": True}, "finished"),
+        ({"error": "x", "next_run_at": None, "is_held": True}, "quarantined"),
     ],
 )
-def test_the_state_knows_the_time_and_the_holds(values, held, state):
-    assert state_of(schedule(**values), replace(SITUATION, held_owners=held)) == state
+def test_the_state_knows_the_time_and_the_holds(values, state):
+    assert state_of(schedule(**values), SITUATION) == state
 
 
-def test_a_due_schedule_that_is_held_waits():
-    held = replace(SITUATION, held_owners={"user:1"})
-
-    assert row_of(schedule(next_run_at=LATE), situation=held).waits
-    assert row_of(schedule(next_run_at=None, held_at=NOW), situation=held).waits
-    assert not row_of(schedule(), situation=held).waits
+def test_a_schedule_that_is_held_waits():
+    assert row_of(schedule(next_run_at=None, is_held=True)).waits
+    assert not row_of(schedule()).waits
     assert not row_of(schedule(next_run_at=LATE)).waits
 
 

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from celery_dynbeat.insights.explain.findings import Cause
+from celery_dynbeat.insights.explain.past import PastCause
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "explain.md"
 
@@ -12,3 +13,11 @@ def test_the_page_has_one_row_for_each_cause():
     rows = re.findall(r"^\| `(\w+)` \| .+ \| .+ \|$", PAGE.read_text(), re.MULTILINE)
 
     assert sorted(rows) == sorted(Cause)
+
+
+def test_the_page_has_one_row_for_each_cause_of_the_past():
+    section = PAGE.read_text().partition("## Why did it not run")[2]
+    rows = re.findall(r"^\| (`[^|]+`) \|", section, re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+
+    assert set(PastCause) <= named <= {*PastCause, *Cause}

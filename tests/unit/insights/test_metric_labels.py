@@ -2,13 +2,11 @@
 
 import pytest
 
-from celery_dynbeat.metrics import definitions as metrics
 from celery_dynbeat.metrics.counts import ProcessCounts
 from celery_dynbeat.metrics.label_values import (
     MAX_VALUES,
     OTHER,
     UNKNOWN,
-    UNREGISTERED,
     LabelValues,
     skip_reason,
 )
@@ -43,31 +41,6 @@ def test_an_empty_value_is_unknown(empty):
 )
 def test_the_reason_of_a_skip_is_its_first_word(stored, label):
     assert skip_reason(stored) == label
-
-
-RUN = {
-    "run_id": "1",
-    "owner": "o",
-    "schedule": "s",
-    "attempt": 1,
-    "seconds": 10,
-    "reason": "x",
-}
-
-
-def test_a_worker_names_only_registered_tasks():
-    counts = ProcessCounts()
-    receivers = Receivers(counts, knows_task={"known"}.__contains__)
-    receivers.connect()
-    try:
-        for task in ("known", "in a forged message"):
-            emit(events.RunDeferred(**RUN, task=task))
-    finally:
-        receivers.disconnect()
-
-    (family,) = counts.collect()
-    assert family.name == metrics.DEFERRED.name.removesuffix("_total")
-    assert {sample.labels["task"] for sample in family.samples} == {"known", UNREGISTERED}
 
 
 def test_an_event_that_cannot_be_counted_is_logged_once(caplog):

@@ -5,14 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from celery_dynbeat.metrics.definitions import BEAT_AND_WORKER, METRICS, Exporter
+from celery_dynbeat.metrics.definitions import METRICS, Exporter
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 ROW = re.compile(r"^\| `(\w+)` \| (\w+) \| (.*?) ?\| .+ \|$", re.MULTILINE)
 EXPORTERS = {
     "Beat": {Exporter.BEAT},
-    "Worker": {Exporter.WORKER},
-    "Beat and worker": BEAT_AND_WORKER,
     "Database": {Exporter.BEAT, Exporter.FLOWER},
 }
 

@@ -1,4 +1,4 @@
-"""Which beats and workers are missing, whose clocks differ, and who uses several servers."""
+"""Which beats and workers are missing, and whose clocks differ."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -9,7 +9,6 @@ from celery_dynbeat.health.evaluation import (
     Limits,
     clock_warning,
     missing_nodes,
-    servers_warning,
 )
 
 NOW = datetime(2026, 11, 23, 9, tzinfo=UTC)
@@ -17,7 +16,7 @@ MINUTE = timedelta(minutes=1)
 OLD = 60
 
 
-def node(name, *, started=OLD, seen=0, stopped=None, kind=NodeKind.BEAT, offset=None, server=None):
+def node(name, *, started=OLD, seen=0, stopped=None, kind=NodeKind.BEAT, offset=None):
     """Return a node; its instants are in minutes before NOW."""
     return Node(
         kind=kind,
@@ -26,7 +25,6 @@ def node(name, *, started=OLD, seen=0, stopped=None, kind=NodeKind.BEAT, offset=
         seen_at=NOW - (seen if stopped is None else stopped) * MINUTE,
         stopped_at=None if stopped is None else NOW - stopped * MINUTE,
         clock_offset=offset,
-        server=server,
     )
 
 
@@ -97,25 +95,3 @@ def test_a_wrong_clock_of_a_living_node_is_a_warning():
         "clocks differ from the clock of the database: ahead (+120.0 s), behind (-6.0 s)"
     )
     assert clock_warning(nodes[2:], now=NOW, limits=limits()) is None
-
-
-def test_several_servers_of_living_nodes_are_a_warning():
-    nodes = [
-        node("b1", server="node1"),
-        node("b2", server="node1"),
-        node("w1", kind=NodeKind.WORKER, server="node2"),
-        node("dead", server="node3", seen=5),
-        node("stopped", server="node4", stopped=2),
-        node("old version"),
-    ]
-
-    found = servers_warning(nodes, own="node1", now=NOW, limits=limits())
-
-    assert found.code == "several_servers"
-    assert found.text == (
-        "several servers of a Galera cluster are in use: node1 (this process), node2 (worker w1)"
-    )
-    others = [each for each in nodes if each.name != "w1"]
-    assert servers_warning(others, own="node1", now=NOW, limits=limits()) is None
-    assert servers_warning(others, own="node5", now=NOW, limits=limits()) is not None
-    assert servers_warning([node("b1")], own=None, now=NOW, limits=limits()) is None

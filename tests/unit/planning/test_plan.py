@@ -130,7 +130,7 @@ def test_the_first_fire_time_is_after_now_and_within_start_at_and_end_at(fields,
 class Columns:
     owner, name, trigger_kind, trigger_spec, timezone = "user:42", "digest", "every", "PT1M", "UTC"
     anchor_at = start_at = end_at = max_runs = catch_up = catch_up_window = None
-    overlap = max_run_time = jitter = quiet_hours = None
+    overlap = max_run_time = jitter = quiet_hours = hash_name = None
     created_at = START
 
     def __init__(self, **values):

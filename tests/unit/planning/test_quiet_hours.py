@@ -1,6 +1,6 @@
 """Quiet hours: which instants are quiet, and what a plan sends, skips and delays."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise, takewhile
 from types import SimpleNamespace
 from zoneinfo import ZoneInfo
@@ -9,11 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dynbeat import Cron, Every, InvalidScheduleError, InvalidTriggerError, Once, QuietHours
+from celery_dynbeat import (
+    CalendarDays,
+    Cron,
+    Every,
+    InvalidScheduleError,
+    InvalidTriggerError,
+    Once,
+    QuietHours,
+)
+from celery_dynbeat.common.quiet_rule import QuietRule
 from celery_dynbeat.planning import ScheduleSpec
-from celery_dynbeat.planning.plan import COUNT_LIMIT, QUIET, Plan, Skip, due_at, plan, run_at
-from celery_dynbeat.planning.quiet_hours import QuietRule, quiet_of, resolved
-from celery_dynbeat.planning.upcoming import iter_planned, iter_run_times, iter_upcoming
+from celery_dynbeat.planning.plan import COUNT_LIMIT, Plan, due_at, plan, run_at
+from celery_dynbeat.planning.quiet_hours import quiet_of, resolved
+from celery_dynbeat.planning.upcoming import iter_planned, iter_upcoming
 
 #: A Monday.
 START = datetime(2026, 11, 23, tzinfo=UTC)
@@ -33,8 +42,8 @@ CHANGES = [
 ]
 
 
-def quiet(*windows, policy="after", zone="UTC"):
-    rule = QuietRule([QuietHours.from_text(each) for each in windows], policy)
+def quiet(*windows, zone="UTC"):
+    rule = QuietRule([QuietHours.from_text(each) for each in windows])
     return quiet_of(resolved([rule], timezone=zone))
 
 
@@ -85,6 +94,79 @@ def test_the_end_and_the_start_are_those_of_a_search_minute_by_minute(
 
     assert found.end(instant) == end
     assert found.start(instant) == begin
+
+
+some_days = st.lists(st.integers(0, 6), max_size=5, unique=True)
+
+
+@given(
+    windows=st.lists(st.builds(QuietHours, times, times, days), max_size=3),
+    zone=st.sampled_from(["Europe/Berlin", "America/New_York", "Australia/Lord_Howe"]),
+    start=st.sampled_from(CHANGES),
+    quiet_days=some_days,
+    excluded=some_days,
+    minutes=st.integers(0, 4 * 24 * 60),
+)
+def test_quiet_and_excluded_days_are_quiet_from_midnight_to_midnight(
+    windows, zone, start, quiet_days, excluded, minutes
+):
+    try:
+        text = resolved([QuietRule(windows, "quiet")], timezone=zone)
+    except InvalidScheduleError:
+        # They cover the whole week.
+        return
+    first = start.date() - DAY
+    dates = {
+        name: CalendarDays(name, frozenset(first + number * DAY for number in numbers))
+        for name, numbers in {"quiet": quiet_days, "excluded": excluded}.items()
+    }
+    rule = Cron("0 9 * * *", timezone=zone).excluding(calendar="excluded")
+    found = quiet_of(text).with_days(dates).excluding(rule.resolved(dates))
+
+    def is_off(instant):
+        day = instant.astimezone(ZoneInfo(zone)).date()
+        return any(day in each.dates for each in dates.values()) or is_quiet(windows, zone, instant)
+
+    instant = end = start + minutes * MINUTE
+    while is_off(end):
+        end += MINUTE
+    begin = instant
+    while end > instant and is_off(begin - MINUTE):
+        begin -= MINUTE
+
+    assert found.end(instant) == end
+    assert found.start(instant) == begin
+
+
+def test_the_night_before_a_quiet_day_ends_the_morning_after_it():
+    holiday = CalendarDays("holidays", frozenset({date(2026, 11, 25)}), notes={})
+    both = quiet_of(
+        resolved([QuietRule([QuietHours("22:00", "07:00")], "holidays")], timezone="UTC")
+    )
+    both = both.with_days({"holidays": holiday})
+
+    assert both.end(at("23:00", 1)) == both.end(at("12:00", 2)) == at("07:00", 3)
+    assert both.end(at("12:00", 1)) == at("12:00", 1)
+    alone = quiet_of(resolved([QuietRule((), "holidays")], timezone="Asia/Seoul"))
+    alone = alone.with_days({"holidays": holiday})
+    assert alone.end(at("15:00", 1)) == alone.end(at("14:59", 2)) == at("15:00", 2)
+    assert alone.end(at("14:59", 1)) == at("14:59", 1)
+    assert alone.note(at("15:00", 1), jittered_at=at("15:00", 1)).startswith(
+        "on a quiet day of the calendar 'holidays': sent at 2026-11-26 00:00"
+    )
+
+
+def test_the_last_calendar_applies_and_a_missing_one_is_an_error():
+    rules = [
+        QuietRule((), "everybody"),
+        QuietRule((), "owner"),
+        QuietRule([QuietHours("01:00", "02:00")]),
+    ]
+    found = quiet_of(resolved(rules, timezone="UTC"))
+
+    assert found.calendar == "owner"
+    with pytest.raises(InvalidTriggerError, match="no calendar with this name"):
+        found.with_days({"everybody": CalendarDays("everybody")})
 
 
 @pytest.mark.parametrize(
@@ -194,11 +276,12 @@ def test_an_invalid_window_names_the_field(text, field):
         "{",
         "[]",
         "{}",
-        '{"timezone": "UTC", "quiet": [], "skipped": []}',
-        '{"timezone": "UTC", "quiet": [[0, 10080]], "skipped": []}',
-        '{"timezone": "UTC", "quiet": [[5, 4]], "skipped": []}',
-        '{"timezone": "nowhere", "quiet": [[0, 4]], "skipped": []}',
-        '{"timezone": 4, "quiet": [[0, 4]], "skipped": []}',
+        '{"timezone": "UTC", "quiet": []}',
+        '{"timezone": "UTC", "quiet": [[0, 10080]]}',
+        '{"timezone": "UTC", "quiet": [[5, 4]]}',
+        '{"timezone": "nowhere", "quiet": [[0, 4]]}',
+        '{"timezone": 4, "quiet": [[0, 4]]}',
+        '{"timezone": "UTC", "quiet": [], "calendar": 4}',
     ],
 )
 def test_a_text_that_sql_wrote_is_refused_as_a_damaged_trigger(text):
@@ -285,70 +368,21 @@ def test_a_fire_time_from_before_a_window_waits_when_no_beat_could_send_it():
     assert due_at(hourly, at("22:00"), now=at("22:15")) == at("22:00")
 
 
-def test_a_skipped_fire_time_is_recorded_at_the_end_of_the_window():
-    spec = every(30, quiet=quiet(NIGHT, policy="skip"))
+def test_a_one_off_in_a_window_is_sent_later():
+    once = ScheduleSpec(trigger=Once(at("23:00")), quiet=quiet(NIGHT))
 
-    made = decide(spec, fire_at=at("22:00"), now=at("07:00", 1))
+    made = decide(once, fire_at=at("23:00"), now=at("07:00", 1))
 
-    assert made.send == (at("07:00", 1),)
-    assert made.skips == (Skip(at("06:30", 1), 18, QUIET),)
-
-
-def test_a_schedule_that_fires_only_in_windows_stays_and_records_each_fire_time():
-    daily = ScheduleSpec(trigger=Cron("0 23 * * *"), quiet=quiet(NIGHT, policy="skip"))
-
-    made = decide(daily, fire_at=at("23:00"), now=at("07:00", 1))
-
-    assert made == Plan(skips=(Skip(at("23:00"), 1, QUIET),), next_fire_at=at("23:00", 1))
+    assert made == Plan(send=(at("23:00"),))
 
 
-def test_the_newest_fire_time_that_is_not_skipped_is_sent_after_downtime():
-    spec = every(60, quiet=quiet(NIGHT, policy="skip"))
-
-    made = decide(spec, fire_at=at("08:00"), now=at("03:00", 3) + 4 * HOUR + MINUTE)
-
-    assert made.send == (at("07:00", 3),)
-    counts = {skip.reason: skip.count for skip in made.skips}
-    assert counts[QUIET] == 3 * 9
-    assert sum(counts.values()) == 3 * 24 - 1
-
-
-def test_a_one_off_in_a_window_is_sent_later_or_skipped():
-    once = ScheduleSpec(trigger=Once(at("23:00")))
-    end = at("07:00", 1)
-
-    after = decide(once._replace(quiet=quiet(NIGHT)), fire_at=at("23:00"), now=end)
-    skip = decide(once._replace(quiet=quiet(NIGHT, policy="skip")), fire_at=at("23:00"), now=end)
-
-    assert after == Plan(send=(at("23:00"),))
-    assert skip == Plan(skips=(Skip(at("23:00"), 1, QUIET),))
-
-
-def test_skipped_fire_times_do_not_count_for_max_runs():
-    spec = every(60, quiet=quiet(NIGHT, policy="skip"), max_runs=1)
-
-    assert decide(spec, fire_at=at("22:00"), now=at("06:59", 1) + MINUTE).next_fire_at is None
-    only = decide(
-        ScheduleSpec(trigger=Cron("0 23 * * *"), quiet=spec.quiet, max_runs=1),
-        fire_at=at("23:00"),
-        now=at("07:00", 1),
-    )
-    assert only.next_fire_at == at("23:00", 1)
-
-
-def test_the_windows_of_groups_and_owner_apply_together_each_with_its_policy():
-    rules = [
-        QuietRule([QuietHours("20:00", "23:00")], "after"),
-        QuietRule([QuietHours("22:00", "02:00")], "skip"),
-    ]
+def test_the_windows_of_everybody_and_of_the_owner_apply_together():
+    rules = [QuietRule([QuietHours("20:00", "23:00")]), QuietRule([QuietHours("22:00", "02:00")])]
     found = quiet_of(resolved(rules, timezone="UTC"))
 
     assert found.end(at("20:30")) == at("02:00", 1)
-    # The policy "skip" has precedence where both cover a fire time.
-    assert [found.skips(at(text)) for text in ("21:59", "22:30", "23:30")] == [False, True, True]
     half_hourly = decide(every(30, quiet=found), fire_at=at("20:00"), now=at("02:00", 1))
     assert half_hourly.send == (at("02:00", 1),)
-    assert next((skip.reason, skip.count) for skip in half_hourly.skips) == (QUIET, 8)
 
 
 def test_all_fire_times_of_one_window_are_due_together_with_one_delay():
@@ -370,17 +404,16 @@ def test_a_delay_that_ends_in_a_window_ends_with_it():
 
 @given(
     windows=some_windows,
-    policy=st.sampled_from(["after", "skip"]),
     catch_up=st.sampled_from(["latest", "all"]),
     interval=st.sampled_from([30, 45, 60, 240]),
     jitter=st.sampled_from([0, 600]),
     downtime=st.sampled_from([0, 90, 3_000]),
 )
 def test_passes_send_or_record_each_fire_time_once_and_send_none_in_a_window(
-    windows, policy, catch_up, interval, jitter, downtime
+    windows, catch_up, interval, jitter, downtime
 ):
     try:
-        found = quiet_of(resolved([QuietRule(windows, policy)], timezone="UTC"))
+        found = quiet_of(resolved([QuietRule(windows)], timezone="UTC"))
     except InvalidScheduleError:
         return
     spec = every(
@@ -406,24 +439,8 @@ def test_passes_send_or_record_each_fire_time_once_and_send_none_in_a_window(
 
     assert counted == (fire_at - START) // (interval * MINUTE)
     assert all(earlier < later for earlier, later in pairwise(sent))
-    if policy == "skip":
-        assert not any(is_quiet(windows, "UTC", each) for each in sent)
-    elif catch_up == "all":
+    if catch_up == "all":
         assert len(sent) == counted
-
-
-def test_the_runs_ahead_are_one_for_each_window_and_none_for_skipped_fire_times():
-    hours = [at("21:00") + number * HOUR for number in range(12)]
-
-    after = every(60, quiet=quiet(NIGHT))
-    skip = every(60, quiet=quiet(NIGHT, policy="skip"))
-
-    assert [*iter_run_times(after, hours)] == [at("21:00"), at("07:00", 1), at("08:00", 1)]
-    assert [*iter_run_times(skip, hours)] == [at("21:00"), at("07:00", 1), at("08:00", 1)]
-    every_one = after._replace(catch_up="all")
-    runs = {"allow": 12, "skip": 3, "buffer_one": 4, "cancel_previous": 3}
-    for overlap, number in runs.items():
-        assert len([*iter_run_times(every_one._replace(overlap=overlap), hours)]) == number
 
 
 LAST = START + 3 * DAY
@@ -431,11 +448,8 @@ LAST = START + 3 * DAY
 
 @st.composite
 def specs(draw):
-    """Give a schedule with quiet hours, of an owner and a group."""
-    rules = [
-        QuietRule(draw(some_windows), draw(st.sampled_from(["after", "skip"]))),
-        QuietRule(draw(some_windows), "after"),
-    ]
+    """Give a schedule with quiet hours, of an owner and of everybody."""
+    rules = [QuietRule(draw(some_windows)), QuietRule(draw(some_windows))]
     try:
         found = quiet_of(resolved(rules, timezone="UTC"))
     except InvalidScheduleError:
@@ -484,7 +498,7 @@ def test_the_note_says_that_the_delay_by_jitter_ends_in_a_window():
     first = next(iter_planned(spec, at("21:50"), max_runs=None))
 
     assert run_at(spec, first.at) == at("07:00", 1)
-    assert first.quiet_note == "in quiet hours: sent at 2026-11-24 07:00 UTC"
+    assert first.wait_note == "in quiet hours: sent at 2026-11-24 07:00 UTC"
 
 
 def until_last(planned):
@@ -497,7 +511,7 @@ def test_planned_fire_times_have_the_runs_that_beat_sends(spec):
 
     runs = [(each.at, run_at(spec, each.at)) for each in planned if each.has_run]
     assert runs == [*passes(spec)]
-    assert all(each.quiet_note for each in planned if not each.has_run)
+    assert all(each.wait_note for each in planned if not each.has_run)
 
 
 @given(spec=specs(), minutes=st.integers(0, 2 * 24 * 60))

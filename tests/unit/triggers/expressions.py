@@ -9,7 +9,7 @@ WEEKDAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
 def items(low: int, high: int, names: list[str] | None = None) -> st.SearchStrategy[str]:
     numbers = st.integers(low, high)
     spans = st.tuples(numbers, numbers).map(sorted)
-    steps = st.integers(1, high - low + 1)
+    steps = st.integers(1, 2 * high)
     span = spans.map(lambda ends: f"{ends[0]}-{ends[1]}")
     choices = [
         numbers.map(str),
@@ -23,9 +23,9 @@ def items(low: int, high: int, names: list[str] | None = None) -> st.SearchStrat
 
 
 def fields(low: int, high: int, names: list[str] | None = None) -> st.SearchStrategy[str]:
-    stars = st.one_of(st.just("*"), st.integers(1, high - low + 1).map(lambda n: f"*/{n}"))
+    stars = st.one_of(st.just("*"), st.integers(1, 2 * high).map(lambda n: f"*/{n}"))
     lists = st.lists(items(low, high, names), min_size=1, max_size=3).map(",".join)
-    return st.one_of(stars, lists)
+    return st.one_of(stars, lists, st.tuples(stars, lists).map(",".join))
 
 
 def special_days() -> st.SearchStrategy[str]:

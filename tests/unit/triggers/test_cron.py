@@ -52,14 +52,22 @@ EXPRESSIONS = [
     # Unlike in croniter, a range of one value is that value.
     ("5-5 0 * * *", ["01-01 00:05", "01-02 00:05"]),
     ("*/60 * * * *", ["01-01 01:00", "01-01 02:00"]),
+    # As in crontab(5), a step may be larger than its field, and a day field that begins with *
+    # requires that both day fields match: the first Monday, Mondays on odd days.
+    ("0 7 */100,1-7 * mon", ["01-05 07:00", "02-02 07:00", "03-02 07:00"]),
+    ("0 7 */32,1-7 * mon", ["01-05 07:00", "02-02 07:00", "03-02 07:00"]),
+    ("0 7 1-7 * */10", ["01-04 07:00", "02-01 07:00", "03-01 07:00"]),
+    ("0 7 */2 * mon", ["01-05 07:00", "01-19 07:00", "02-09 07:00"]),
+    ("0 7 1-7 * *,mon", ["01-01 07:00", "01-02 07:00"]),
+    ("*/90 * * * *", ["01-01 01:00", "01-01 02:00"]),
+    ("5/1000 * * * *", ["01-01 00:05", "01-01 01:05"]),
 ]
 
 REFUSED = [
     ("60 * * * *", "minute", "0 to 59"),
     ("-1 * * * *", "minute", "not a number"),
     ("*/0 * * * *", "minute", "step 0"),
-    ("*/61 * * * *", "minute", "use Every"),
-    ("*/90 * * * *", "minute", "use Every"),
+    ("h/61 * * * *", "minute", "use Every"),
     ("1-2-3 * * * *", "minute", "not a number"),
     ("*-5 * * * *", "minute", "takes no range"),
     ("1,,2 * * * *", "minute", "not a number"),
@@ -73,7 +81,7 @@ REFUSED = [
     ("h-5 * * * *", "minute", "a form of H"),
     ("h(0-60) * * * *", "minute", "0 to 59"),
     ("h/0 * * * *", "minute", "step 0"),
-    ("0 h(0-23)/25 * * *", "hour", "step 25"),
+    ("0 h(0-23)/25 * * *", "hour", "step 25 of H"),
     ("0 0 h(0-5) * *", "day of month", "1 to 31"),
     ("0 0 h(29-31) 2 *", "day of month", "do not always occur together"),
     ("0 0 31 h *", "day of month", "do not always occur together"),
@@ -120,6 +128,8 @@ REFUSED = [
     ("* * * * * * 2026", None, "7 fields"),
     ("@reboot", None, "not a time"),
     ("@dayly", None, "@daily"),
+    ("CRON_TZ=Europe/Berlin 0 9 * * *", None, "set timezone to 'Europe/Berlin'"),
+    ("TZ=UTC @daily", None, "set timezone to 'UTC'"),
     pytest.param("0 " * 200, None, "at most 240", id="long"),
     pytest.param(f"{'h,' * 60}h * * * *", None, "at most 120", id="long, with an H"),
     (None, None, "must be text"),

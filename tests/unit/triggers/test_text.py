@@ -182,6 +182,7 @@ def test_invalid_text_is_rejected_with_its_field_and_the_reason(kind, spec, fiel
         (" 0 9 * * mon-fri", Cron("0 9 * * mon-fri")),
         ("0 9 1 * fri day_and", Cron("0 9 1 * fri", day_or=False)),
         ("@Daily", Cron("@daily")),
+        ("\ufeff@daily", Cron("@daily")),
         ("H H * * *", Cron("H H * * *")),
         ("PT5M", Every(300)),
         (" p1d", Every(days=1)),
@@ -306,7 +307,5 @@ def seconds_to_read(kind: str, spec: str, zone: str | None) -> float:
 def test_a_class_reads_only_its_own_kind():
     assert Cron.from_text("0 9 * * *") == Cron("0 9 * * *")
     assert Every.from_json(Every(300).to_json()) == Every(300)
-    assert Cron.from_words("weekdays at 9") == Cron("0 9 * * mon-fri")
-    for parse in (Cron.from_text, Cron.from_words):
-        with pytest.raises(InvalidTriggerError, match="of kind 'every', not Cron"):
-            parse("PT5M")
+    with pytest.raises(InvalidTriggerError, match="of kind 'every', not Cron"):
+        Cron.from_text("PT5M")

@@ -41,11 +41,8 @@ def upgrade() -> None:
     _create_owner()
     _create_application()
     _create_node()
-    _create_alert_fact()
     _create_alert()
-    _create_alert_check()
-    _create_alert_message()
-    _create_slot()
+    _create_lock()
     _create_calendar()
 
 
@@ -53,12 +50,8 @@ def downgrade() -> None:
     for name in (
         "schedule_calendar",
         "calendar",
-        "slot_scope",
-        "slot",
-        "alert_message",
-        "alert_check",
+        "lock",
         "alert",
-        "alert_fact",
         "node",
         "application",
         "owner",
@@ -112,6 +105,7 @@ def _create_schedule() -> None:
         sa.Column("options", Json("object"), server_default=EMPTY_OBJECT, nullable=False),
         sa.Column("trigger_kind", ExactText(32), nullable=False),
         sa.Column("trigger_spec", sa.Text(), nullable=False),
+        sa.Column("hash_name", ExactText(255), nullable=True),
         sa.Column("timezone", ExactText(64), server_default="UTC", nullable=False),
         sa.Column("inherits_timezone", sa.Boolean(), server_default=sa.false(), nullable=False),
         sa.Column("quiet_hours", sa.Text(), nullable=True),
@@ -126,6 +120,7 @@ def _create_schedule() -> None:
         sa.Column("catch_up", ExactText(16), nullable=True),
         sa.Column("catch_up_window", sa.Double(), nullable=True),
         sa.Column("expires_after", sa.Double(), nullable=True),
+        sa.Column("finish_within", sa.Double(), nullable=True),
         sa.Column("jitter", sa.Double(), nullable=True),
         sa.Column("max_run_time", sa.Double(), nullable=True),
         sa.Column("overlap", ExactText(16), nullable=True),
@@ -144,12 +139,9 @@ def _create_schedule() -> None:
         sa.Column(
             "tags", Json("array", is_searched=True), server_default=EMPTY_LIST, nullable=False
         ),
-        sa.Column("alerts", Json("object"), nullable=True),
         sa.Column("ping_url", sa.Text(), nullable=True),
         sa.Column("managed_by", ExactText(16), server_default="", nullable=False),
         sa.Column("version", sa.Integer(), server_default="1", nullable=False),
-        sa.Column("traceparent", ExactText(55), nullable=True),
-        sa.Column("traced_version", sa.Integer(), nullable=True),
         sa.Column("created_at", UtcDateTime(), server_default=utc_now(), nullable=False),
         sa.Column("updated_at", UtcDateTime(), server_default=utc_now(), nullable=False),
         sa.UniqueConstraint("owner", "name"),
@@ -162,6 +154,9 @@ def _create_schedule() -> None:
             "catch_up_window > 0 AND catch_up_window < 1e10", name="window_positive"
         ),
         sa.CheckConstraint("expires_after > 0 AND expires_after < 1e10", name="expiry_positive"),
+        sa.CheckConstraint(
+            "finish_within > 0 AND finish_within < 1e10", name="finish_within_positive"
+        ),
         sa.CheckConstraint("jitter >= 0 AND jitter < 1e10", name="jitter_positive"),
         sa.CheckConstraint("max_run_time > 0 AND max_run_time < 1e10", name="run_time_positive"),
         sa.CheckConstraint(
@@ -263,11 +258,16 @@ def _create_run() -> None:
         sa.Column("origin", ExactText(16), server_default="schedule", nullable=False),
         sa.Column("attempt", sa.Integer(), server_default="0", nullable=False),
         sa.Column("retries", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("postponements", sa.Integer(), server_default="0", nullable=False),
         sa.Column("created_at", RunInstant(), server_default=utc_now(), nullable=False),
         sa.Column("overdue_at", RunInstant(), nullable=True),
         sa.Column("sent_at", RunInstant(), nullable=True),
         sa.Column("started_at", RunInstant(), nullable=True),
         sa.Column("finished_at", RunInstant(), nullable=True),
+        sa.Column("waited_for", ExactText(16), nullable=True),
+        sa.Column("ready_at", RunInstant(), nullable=True),
+        sa.Column("running_key", ExactText(255), nullable=True),
+        sa.Column("ignores_quiet_hours", sa.Boolean(), server_default=sa.false(), nullable=False),
         sa.Column("retry_at", RunInstant(), nullable=True),
         sa.Column("cancelled_at", RunInstant(), nullable=True),
         sa.Column("worker", ExactText(255), nullable=True),
@@ -276,9 +276,9 @@ def _create_run() -> None:
         sa.Column("request_id", BIG_ID, nullable=True),
         sa.Column("rerun_of", RunId(), nullable=True),
         sa.Column("nominal_at", RunInstant(), nullable=True),
-        sa.Column("traceparent", ExactText(55), nullable=True),
         sa.Column("error", LongText(), nullable=True),
         sa.Column("traceback", LongText(), nullable=True),
+        sa.Column("earlier_errors", LongText(), nullable=True),
         sa.Column("note", ExactText(500), nullable=True),
         sa.UniqueConstraint("schedule_id", "scheduled_for"),
         sa.CheckConstraint(
@@ -312,6 +312,12 @@ def _create_run() -> None:
         "ix_dynbeat_run_overdue", "dynbeat_run", ["overdue_at"], where="overdue_at IS NOT NULL"
     )
     _create_index("ix_dynbeat_run_owner_scheduled_for", "dynbeat_run", ["owner", "scheduled_for"])
+    _create_index(
+        "ix_dynbeat_run_place",
+        "dynbeat_run",
+        ["status", "running_key", "overdue_at", "id"],
+        where="running_key IS NOT NULL AND finished_at IS NULL",
+    )
     _create_index(
         "ix_dynbeat_run_rerun_of", "dynbeat_run", ["rerun_of"], where="rerun_of IS NOT NULL"
     )
@@ -354,6 +360,7 @@ def _create_request() -> None:
         sa.Column("next_run_at", UtcDateTime(), nullable=True),
         sa.Column("created_at", UtcDateTime(), server_default=utc_now(), nullable=False),
         sa.Column("finished_at", UtcDateTime(), nullable=True),
+        sa.Column("ignores_quiet_hours", sa.Boolean(), server_default=sa.false(), nullable=False),
         sa.Column("cancelled", sa.Boolean(), server_default=sa.false(), nullable=False),
         sa.CheckConstraint("kind IN ('backfill', 'rerun')", name="kind_known"),
         sa.CheckConstraint(
@@ -387,12 +394,14 @@ def _create_hold() -> None:
         "dynbeat_hold",
         sa.Column("id", BIG_ID, primary_key=True, autoincrement=True),
         sa.Column("owner", ExactText(255), nullable=True),
+        sa.Column("everything", sa.Boolean(), nullable=True),
         sa.Column("actor", ExactText(255), server_default="", nullable=False),
         sa.Column("reason", ExactText(1024), server_default="", nullable=False),
         sa.Column("created_at", UtcDateTime(), server_default=utc_now(), nullable=False),
         sa.Column("until_at", UtcDateTime(), nullable=True),
+        sa.UniqueConstraint("owner"),
+        sa.UniqueConstraint("everything"),
     )
-    _create_index("ix_dynbeat_hold_owner", "dynbeat_hold", ["owner"])
     _create_index(
         "ix_dynbeat_hold_until_at", "dynbeat_hold", ["until_at"], where="until_at IS NOT NULL"
     )
@@ -440,9 +449,8 @@ def _create_application() -> None:
         sa.Column("name", ExactText(255), nullable=False),
         sa.Column("recorded_at", UtcDateTime(), server_default=utc_now(), nullable=False),
         sa.Column("beat_schedule", ExactText(64)),
+        sa.Column("entries_digest", ExactText(64)),
         sa.Column("tz_release", ExactText(16)),
-        sa.Column("tz_after_id", BIG_ID),
-        sa.Column("tz_locked_ids", Json("array"), nullable=True),
         sa.CheckConstraint("id = 1", name="one_row"),
         sa.CheckConstraint("name <> ''", name="name_given"),
     )
@@ -461,29 +469,12 @@ def _create_node() -> None:
         sa.Column("notifier", ExactText(16), nullable=True),
         sa.Column("outages", LongText(), nullable=True),
         sa.Column("clock_offset", sa.Double(), nullable=True),
-        sa.Column("server", ExactText(255), nullable=True),
         sa.Column("queues", LongText(), nullable=True),
         sa.Column("tasks", LongText(), nullable=True),
+        sa.Column("entries_digest", ExactText(64), nullable=True),
+        sa.Column("entries_seen_at", UtcDateTime(), nullable=True),
         sa.Column("stopped_at", UtcDateTime(), nullable=True),
         sa.CheckConstraint("kind IN ('beat', 'worker')", name="kind_known"),
-    )
-
-
-def _create_alert_fact() -> None:
-    _create_table(
-        "dynbeat_alert_fact",
-        sa.Column("id", BIG_ID, primary_key=True, autoincrement=True),
-        sa.Column("kind", ExactText(16), nullable=False),
-        sa.Column("schedule_id", BIG_ID, nullable=False),
-        sa.Column("run_id", RunId(), nullable=True),
-        sa.Column("at", UtcDateTime(), nullable=False),
-        sa.Column("value", sa.Double(), nullable=True),
-        sa.CheckConstraint(
-            "kind IN ('failed', 'lost', 'late', 'slow', 'silent', 'frequent', "
-            "'quarantined', 'paused')",
-            name="kind_known",
-        ),
-        sa.CheckConstraint("value BETWEEN -1e12 AND 1e12", name="value_finite"),
     )
 
 
@@ -494,169 +485,38 @@ def _create_alert() -> None:
         sa.Column("schedule_id", BIG_ID, nullable=False),
         sa.Column("owner", ExactText(255), nullable=False),
         sa.Column("name", ExactText(255), nullable=False),
+        sa.Column("task", ExactText(255), nullable=False),
         sa.Column("kind", ExactText(16), nullable=False),
         sa.Column("opened_at", UtcDateTime(), nullable=False),
-        sa.Column("last_at", UtcDateTime(), nullable=False),
-        sa.Column("fact_count", sa.Integer(), server_default="1", nullable=False),
+        sa.Column("cause", LongText(), nullable=False),
         sa.Column("run_id", RunId(), nullable=True),
-        sa.Column("value", sa.Double(), nullable=True),
-        sa.Column("detail", LongText(), nullable=True),
-        sa.Column("target", ExactText(64), nullable=False),
         sa.Column("recovered_at", UtcDateTime(), nullable=True),
-        sa.Column("unsent", ExactText(16), nullable=True),
-        sa.Column("unsent_at", UtcDateTime(), nullable=True),
-        sa.Column("checked_at", UtcDateTime(), nullable=True),
-        sa.Column("acknowledged_at", UtcDateTime(), nullable=True),
-        sa.Column("acknowledged_by", ExactText(255), nullable=True),
-        sa.Column("snoozed_until", UtcDateTime(), nullable=True),
-        sa.Column("snoozed_by", ExactText(255), nullable=True),
-        sa.Column("message_id", BIG_ID, nullable=True),
-        sa.Column("owner_notice", ExactText(16), nullable=True),
-        sa.Column("owner_notice_at", UtcDateTime(), nullable=True),
+        sa.Column("unreported", ExactText(16), nullable=True),
+        sa.Column("reported_at", UtcDateTime(), nullable=True),
         sa.UniqueConstraint("schedule_id", "kind"),
         sa.CheckConstraint(
-            "kind IN ('failed', 'lost', 'late', 'slow', 'silent', 'frequent', "
-            "'quarantined', 'paused', 'beats_missing', 'workers_missing', "
-            "'clocks_differ')",
+            "kind IN ('stopped', 'beats_missing', 'workers_missing', 'silent', 'failing', 'late')",
             name="kind_known",
         ),
-        sa.CheckConstraint("unsent IN ('opened', 'recovered')", name="unsent_known"),
-        sa.CheckConstraint("fact_count BETWEEN 1 AND 1000000000", name="fact_count_in_range"),
-        sa.CheckConstraint("value BETWEEN -1e12 AND 1e12", name="value_finite"),
-        sa.CheckConstraint(
-            "(checked_at IS NULL) = (recovered_at IS NOT NULL)", name="checked_while_open"
-        ),
-        sa.CheckConstraint("(unsent IS NULL) = (unsent_at IS NULL)", name="unsent_since"),
-        sa.CheckConstraint(
-            "owner_notice IN ('opened', 'reported', 'recovered')", name="owner_notice_known"
-        ),
-        sa.CheckConstraint(
-            "(owner_notice_at IS NULL) = (owner_notice IS NULL OR owner_notice = 'reported')",
-            name="owner_notice_since",
-        ),
+        sa.CheckConstraint("unreported IN ('opened', 'recovered')", name="unreported_known"),
     )
+    _create_index("ix_dynbeat_alert_recovered_at", "dynbeat_alert", ["recovered_at", "id"])
     _create_index(
-        "ix_dynbeat_alert_checked_at",
+        "ix_dynbeat_alert_unreported",
         "dynbeat_alert",
-        ["checked_at", "id"],
-        where="checked_at IS NOT NULL",
+        ["unreported", "id"],
+        where="unreported IS NOT NULL",
     )
+    _create_index("ix_dynbeat_alert_reported_at", "dynbeat_alert", ["reported_at"])
     _create_index("ix_dynbeat_alert_owner", "dynbeat_alert", ["owner", "id"])
-    _create_index(
-        "ix_dynbeat_alert_owner_open",
-        "dynbeat_alert",
-        ["owner", "recovered_at", "id"],
-        only_on=MYSQL,
-    )
-    _create_index(
-        "ix_dynbeat_alert_owner_open",
-        "dynbeat_alert",
-        ["owner", "id"],
-        where="recovered_at IS NULL",
-        only_on=WITH_PARTIAL_INDEXES,
-    )
-    _create_index(
-        "ix_dynbeat_alert_owner_notice_at",
-        "dynbeat_alert",
-        ["owner_notice_at", "id"],
-        where="owner_notice_at IS NOT NULL",
-    )
-    _create_index(
-        "ix_dynbeat_alert_recovered_at",
-        "dynbeat_alert",
-        ["recovered_at", "id"],
-        where="recovered_at IS NOT NULL",
-    )
-    _create_index("ix_dynbeat_alert_target", "dynbeat_alert", ["target", "unsent_at", "id"])
 
 
-def _create_alert_check() -> None:
+def _create_lock() -> None:
     _create_table(
-        "dynbeat_alert_check",
-        sa.Column("schedule_id", BIG_ID, primary_key=True, autoincrement=False),
-        sa.Column("due_at", UtcDateTime(), nullable=False),
-    )
-    _create_index("ix_dynbeat_alert_check_due_at", "dynbeat_alert_check", ["due_at"])
-
-
-def _create_alert_message() -> None:
-    _create_table(
-        "dynbeat_alert_message",
-        sa.Column("id", BIG_ID, primary_key=True, autoincrement=True),
-        sa.Column("target", ExactText(64), nullable=False),
-        sa.Column("previous_id", BIG_ID, nullable=True),
-        sa.Column("severity", ExactText(16), nullable=False),
-        sa.Column("payload", Json("object"), nullable=False),
-        sa.Column("created_at", UtcDateTime(), server_default=utc_now(), nullable=False),
-        sa.Column("attempts", sa.Integer(), server_default="0", nullable=False),
-        sa.Column("next_try_at", UtcDateTime(), nullable=True),
+        "dynbeat_lock",
+        sa.Column("name", ExactText(32), primary_key=True),
         sa.Column("leased_by", ExactText(255), nullable=True),
         sa.Column("leased_until", UtcDateTime(), nullable=True),
-        sa.Column("delivered", Json("array"), server_default=EMPTY_LIST, nullable=False),
-        sa.Column("error", LongText(), nullable=True),
-        sa.Column("sent_at", UtcDateTime(), nullable=True),
-        sa.Column("dropped_at", UtcDateTime(), nullable=True),
-        sa.CheckConstraint("severity IN ('error', 'warning', 'info')", name="severity_known"),
-        sa.CheckConstraint(
-            "next_try_at IS NULL OR (sent_at IS NULL AND dropped_at IS NULL)",
-            name="tried_until_ended",
-        ),
-    )
-    _create_index(
-        "ix_dynbeat_alert_message_next_try_at",
-        "dynbeat_alert_message",
-        ["next_try_at"],
-        where="next_try_at IS NOT NULL",
-    )
-    _create_index("ix_dynbeat_alert_message_target", "dynbeat_alert_message", ["target", "id"])
-    _create_index(
-        "uq_dynbeat_alert_message_previous_id",
-        "dynbeat_alert_message",
-        ["target", "previous_id"],
-        unique=True,
-    )
-
-
-def _create_slot() -> None:
-    _create_table(
-        "dynbeat_slot",
-        sa.Column("id", BIG_ID, primary_key=True, autoincrement=True),
-        sa.Column("run_id", RunId(), nullable=False),
-        sa.Column("owner", ExactText(255), nullable=False),
-        sa.Column("is_requested", sa.Boolean(), server_default=sa.false(), nullable=False),
-        sa.Column("expires_at", UtcDateTime(), nullable=True),
-        sa.Column("admitted_at", UtcDateTime(), nullable=True),
-        sa.UniqueConstraint("run_id"),
-    )
-    _create_index(
-        "ix_dynbeat_slot_waiting",
-        "dynbeat_slot",
-        ["owner", "is_requested", "id"],
-        where="admitted_at IS NULL",
-        only_on=WITH_PARTIAL_INDEXES,
-    )
-    _create_index(
-        "ix_dynbeat_slot_waiting",
-        "dynbeat_slot",
-        ["admitted_at", "owner", "is_requested", "id"],
-        only_on=MYSQL,
-    )
-    _create_index(
-        "ix_dynbeat_slot_admitted",
-        "dynbeat_slot",
-        ["owner", "admitted_at"],
-        where="admitted_at IS NOT NULL",
-    )
-    _create_index(
-        "ix_dynbeat_slot_expires_at",
-        "dynbeat_slot",
-        ["expires_at"],
-        where="expires_at IS NOT NULL",
-    )
-    _create_table(
-        "dynbeat_slot_scope",
-        sa.Column("name", ExactText(255), primary_key=True),
-        sa.Column("last_owner", ExactText(255), server_default="", nullable=False),
     )
 
 
@@ -665,8 +525,7 @@ def _create_calendar() -> None:
         "dynbeat_calendar",
         sa.Column("id", BIG_ID, primary_key=True, autoincrement=True),
         sa.Column("name", ExactText(100), nullable=False),
-        sa.Column("definition", sa.Text(), nullable=False),
-        sa.Column("timezone", ExactText(64), nullable=True),
+        sa.Column("dates", LongText(), nullable=False),
         sa.Column("weekend", ExactText(32), server_default="sat,sun", nullable=False),
         sa.Column("version", sa.Integer(), server_default="1", nullable=False),
         sa.Column("created_at", UtcDateTime(), server_default=utc_now(), nullable=False),

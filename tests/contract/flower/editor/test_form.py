@@ -1,13 +1,16 @@
 """What the form shows, and who sees it."""
 
 import json
+from datetime import date
 
 import pytest
 
+from celery_dynbeat import Cron
 from tests.support.applications import MINUTELY, execute
 from tests.support.editor_form import (
     NEW,
     edit_url,
+    form_in,
     open_form,
     save,
 )
@@ -81,3 +84,39 @@ def test_without_write_access_there_is_no_form(serve, path):
 @pytest.mark.usefixtures("mine")
 def test_a_schedule_that_does_not_exist_is_404(pages):
     assert pages.get(edit_url("nope")).status == 404
+
+
+def test_a_rule_with_calendars_has_them_in_a_field(dynbeat, mine, pages):
+    for name in ("holidays", "freeze"):
+        dynbeat.calendars.put(name, dates=[date(2026, 12, 25)])
+    trigger = Cron("0 9 * * mon-fri")
+    mine.create("n", task="t", trigger=trigger.excluding(calendar="holidays"))
+
+    form = open_form(pages, "n")
+    values = form.values
+    assert (values["kind"], values["rule"]) == ("cron", "0 9 * * mon-fri")
+    assert values["calendar"] == "holidays"
+    assert save(pages, form, calendar="holidays, freeze").status == 303
+    given = mine.get("n").given_trigger
+    assert given == trigger.excluding(calendar=["holidays", "freeze"])
+    assert save(pages, open_form(pages, "n"), calendar="").status == 303
+    assert mine.get("n").given_trigger == trigger
+
+
+def test_an_unknown_calendar_is_an_error_of_its_field(mine, pages):
+    mine.create("n", task="t", trigger=MINUTELY)
+
+    answer = save(pages, open_form(pages, "n"), calendar="holiday")
+
+    assert answer.status == 422
+    assert "holiday" in form_in(answer).errors["calendar"]
+
+
+def test_exclusions_of_other_kinds_stay_in_the_rule(dynbeat, mine, pages):
+    dynbeat.calendars.put("holidays", dates=[date(2026, 12, 25)])
+    trigger = Cron("0 9 * * *").excluding(date(2026, 12, 24), calendar="holidays")
+    mine.create("n", task="t", trigger=trigger)
+
+    values = open_form(pages, "n").values
+
+    assert (values["kind"], values["calendar"]) == ("excluding", "")

@@ -43,8 +43,8 @@ def test_the_preview_of_an_unedited_rule_shows_the_real_fire_times(pages, mine, 
 
     assert "18:01:00 +09" in shown["html"]
     assert "holiday" in shown["html"]
-    mine.set_quiet_hours(["18:03-18:04"], policy="skip")
-    assert "in quiet hours: not sent" in preview(pages, open_form(pages, "n"))["html"]
+    mine.set_quiet_hours(["18:03-18:04"])
+    assert "18:04:00 +09" in preview(pages, open_form(pages, "n"))["html"]
 
 
 def test_the_preview_counts_the_runs_that_are_left(pages, mine, beat, clock):

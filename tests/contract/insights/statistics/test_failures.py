@@ -9,6 +9,7 @@ from celery_dynbeat.insights.statistics.failures import failures
 from celery_dynbeat.insights.statistics.owner_usage import owner_usage
 from celery_dynbeat.store.runs import run_pages
 from tests.support.applications import START
+from tests.support.suites import one_database
 
 MINUTE = timedelta(minutes=1)
 LATER = START + timedelta(hours=1)
@@ -30,8 +31,8 @@ def fail(add_runs):
 
 
 def test_failed_runs_are_grouped_by_task_and_error_without_numbers(dynbeat, fail):
-    ids = fail("KeyError: 17\nmore", "KeyError: 18", "KeyError: 19\nother")
-    fail("KeyError: 20", owner="user:7", at=LATER)
+    fail("KeyError: 17\nmore", "KeyError: 18", "KeyError: 19\nother")
+    [newest] = fail("KeyError: 20", owner="user:7", at=LATER)
     fail("KeyError: 21", task="u", status="lost")
     fail(None, None, task="u", status="succeeded", at=LATER)
 
@@ -41,17 +42,53 @@ def test_failed_runs_are_grouped_by_task_and_error_without_numbers(dynbeat, fail
     assert (largest.task, largest.error, largest.count) == ("t", "KeyError: 20", 4)
     assert (largest.schedules, largest.owners) == (2, 2)
     assert (largest.first_at, largest.last_at) == (START, LATER)
-    assert (other.task, other.count, found.exact, found.runs) == ("u", 1, True, [])
-    of_group = failures(dynbeat.context, since=START, until=LATER, group=largest.key)
-    assert [run.id for run in of_group.runs] == ids[::-1]
-    assert of_group.runs[-1].error == "KeyError: 17"
+    assert (other.task, other.count, found.exact) == ("u", 1, True)
+    assert largest.newest_run == newest
 
 
-def test_errors_that_differ_only_in_a_uuid_are_one(dynbeat, fail):
-    fail("no user 0b9a4c52-9d3e-4f0b-8a52-1c34be0cd001")
-    fail("no user ffffffff-9d3e-4f0b-8a52-1c34be0cd00f", at=LATER)
+@one_database
+@pytest.mark.parametrize(
+    ("first", "second", "count"),
+    [
+        pytest.param(
+            "0b9a4c52-9d3e-4f0b-8a52-1c34be0cd001",
+            "ffffffff-9d3e-4f0b-8a52-1c34be0cd00f",
+            1,
+            id="UUIDs",
+        ),
+        pytest.param("a3f9c1", "0b77de", 1, id="hexadecimal"),
+        pytest.param("job_a3f9c1deadbeef.csv", "job_ffff00010203.csv", 1, id="part of a name"),
+        pytest.param("decade", "facade", 2, id="words"),
+    ],
+)
+def test_errors_that_differ_only_in_random_ids_are_one(dynbeat, fail, first, second, count):
+    fail(f"no user {first}")
+    fail(f"no user {second}", at=LATER)
 
-    assert [each.count for each in failures(dynbeat.context, since=START).groups] == [2]
+    assert len(failures(dynbeat.context, since=START).groups) == count
+
+
+@one_database
+def test_a_rerun_that_succeeded_leaves_the_count(dynbeat, fail):
+    repaired, broken = fail("KeyError: 1", "KeyError: 2")
+    fail("KeyError: 1", at=LATER, rerun_of=repaired)
+    fail(None, status="succeeded", at=LATER + MINUTE, rerun_of=repaired)
+    fail("KeyError: 2", at=LATER + 2 * MINUTE, rerun_of=broken)
+
+    (found,) = failures(dynbeat.context, since=START).groups
+
+    assert (found.count, found.error) == (2, "KeyError: 2")
+
+
+@one_database
+def test_a_group_names_the_schedules_that_failed_last(dynbeat, fail):
+    for number in range(5):
+        fail("x", "x", owner=f"user:{number}", at=START + 10 * number * MINUTE)
+    fail("x", owner="", at=LATER)
+
+    (found,) = failures(dynbeat.context, since=START).groups
+
+    assert (list(found.names), found.schedules) == (["n", "user:4/n", "user:3/n"], 6)
 
 
 def test_owner_task_and_time_limit_the_failures(dynbeat, fail):

@@ -11,6 +11,7 @@ from celery_dynbeat.insights.statistics.installation import installation
 from celery_dynbeat.store import nodes
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START
+from tests.support.suites import one_database
 
 MINUTE = timedelta(minutes=1)
 
@@ -30,6 +31,7 @@ def node(dynbeat, clock):
     return register
 
 
+@one_database
 def test_an_empty_installation(dynbeat):
     found = installation(dynbeat.context)
 
@@ -37,13 +39,15 @@ def test_an_empty_installation(dynbeat):
     assert (found.lag_p50, found.pending.count, found.resent.count) == (None, 0, 0)
     assert banners(dynbeat.context).to_dict() == {
         "now": START.isoformat(),
-        "holds_of_everything": [],
+        "hold_of_everything": None,
         "held_owners": [],
+        "dead_beats": [],
         "is_any_beat_alive": False,
         "last_beat_seen_at": None,
     }
 
 
+@one_database
 def test_nodes_have_their_state(dynbeat, clock, node):
     outage = '[{"kind": "queue", "name": "q", "since": "2026-11-21", "error": "no"}]'
     node(NodeKind.BEAT, "old", error="broken")
@@ -106,22 +110,19 @@ def test_a_rerun_is_listed_until_it_has_ended(dynbeat, mine, add_runs):
     assert installation(dynbeat.context).requests == ()
 
 
+@one_database
 def test_holds_in_force(dynbeat, mine, clock):
-    everything = dynbeat.schedules.hold(reason="migration")
-    with dynbeat.acting(actor="bob"):
-        shorter = dynbeat.schedules.hold(reason="", until=START + MINUTE)
-    of_owner = mine.hold(reason="unpaid")
+    everything = dynbeat.schedules.hold(reason="migration", until=START + MINUTE)
+    mine.hold(reason="unpaid")
 
-    found = installation(dynbeat.context)
+    found = banners(dynbeat.context)
 
-    assert (found.holds_of_everything, found.holds_of_owners) == (
-        (everything, shorter),
-        (of_owner,),
-    )
-    clock.advance(2 * MINUTE)
-    assert banners(dynbeat.context).holds_of_everything == (everything,)
+    assert (found.hold_of_everything, found.held_owners) == (everything, (mine.owner,))
+    clock.advance(MINUTE)
+    assert banners(dynbeat.context).hold_of_everything is None
 
 
+@one_database
 def test_the_banner_says_since_when_no_beat_is_alive(dynbeat, clock, node):
     node(NodeKind.WORKER, "w")
     node(NodeKind.BEAT, "killed")
@@ -140,3 +141,43 @@ def test_the_banner_says_since_when_no_beat_is_alive(dynbeat, clock, node):
     found = banners(dynbeat.context)
 
     assert (found.is_any_beat_alive, found.last_beat_seen_at) == (False, stopped_at)
+
+
+@one_database
+def test_the_banner_names_a_beat_that_died_while_another_works(dynbeat, clock, node):
+    node(NodeKind.BEAT, "one")
+    node(NodeKind.BEAT, "other")
+    clock.advance(10 * MINUTE)
+    send_heartbeat(dynbeat, clock, "one")
+    found = banners(dynbeat.context)
+
+    assert [(each.name, each.seen_at) for each in found.dead_beats] == [("other", START)]
+    assert found.is_any_beat_alive
+    clock.advance(timedelta(hours=2))
+    send_heartbeat(dynbeat, clock, "one")
+    assert banners(dynbeat.context).dead_beats == ()
+
+
+@one_database
+def test_the_banner_names_no_beat_that_was_stopped_or_replaced(dynbeat, clock, node):
+    for name in ("one", "stopped", "killed"):
+        node(NodeKind.BEAT, name)
+    dynbeat.context.database.run(
+        lambda session: nodes.deregister(
+            session, kind=NodeKind.BEAT, name="stopped", pid=1, now=clock.now()
+        )
+    )
+    clock.advance(10 * MINUTE)
+    node(NodeKind.BEAT, "replacement")
+    send_heartbeat(dynbeat, clock, "one")
+
+    assert banners(dynbeat.context).dead_beats == ()
+
+
+def send_heartbeat(dynbeat, clock, name):
+    """Write a heartbeat of a beat that was registered before."""
+    now = clock.now()
+    heartbeat = nodes.NodeHeartbeat(
+        kind=NodeKind.BEAT, name=name, pid=1, seen_at=now, progressed_at=now
+    )
+    dynbeat.context.database.run(lambda session: nodes.refresh(session, heartbeat=heartbeat))

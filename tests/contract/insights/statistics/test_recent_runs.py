@@ -84,6 +84,7 @@ def test_the_last_runs_of_each_schedule(dynbeat, ids, add_runs, all_rows, limit)
     assert found == {each: expected(rows, each, limit=limit) for each in [*ids, unknown]}
 
 
+@one_database
 def test_a_rerun_shows_the_original_fire_time_and_its_lag_since_its_record(dynbeat, ids, add_runs):
     nominal = START - 60 * SECOND
     add_runs(
@@ -103,6 +104,7 @@ def test_a_rerun_shows_the_original_fire_time_and_its_lag_since_its_record(dynbe
     assert (run.scheduled_for, run.lag) == (nominal, SECOND)
 
 
+@one_database
 def test_the_runs_of_a_beat_have_lag_and_no_duration(dynbeat, mine, clock):
     schedule = mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(timedelta(seconds=62))
@@ -114,6 +116,7 @@ def test_the_runs_of_a_beat_have_lag_and_no_duration(dynbeat, mine, clock):
     assert run.to_dict()["lag"] == 2.0
 
 
+@one_database
 def test_a_fire_time_skipped_in_advance_is_left_out(dynbeat, mine, clock):
     schedule = mine.create("n", task="t", trigger=MINUTELY)
     mine.skip("n", START + 60 * SECOND)

@@ -32,7 +32,6 @@ LIMITS = {
     (overview, "MAX_SCHEDULES"),
     (state_counts, "MAX_UNCOVERED"),
     (installation, "MAX_RATE_RUNS"),
-    (suggestions, "MAX_TAGGED"),
 }
 PLANS = {"postgresql": "ANALYZE", "mariadb": "ANALYZE TABLE dynbeat_schedule, dynbeat_run"}
 
@@ -89,7 +88,6 @@ CALLS = {
     "owners": lambda context: suggestions.owners(context, prefix="user:1"),
     "owners without a match": lambda context: suggestions.owners(context, prefix="t"),
     "tasks": lambda context: suggestions.tasks(context, prefix="t"),
-    "tags": lambda context: suggestions.tags(context, prefix="t"),
 }
 
 

@@ -9,7 +9,6 @@ import pytest
 from celery_dynbeat import Every, InvalidScheduleError, ScheduleNotFoundError
 from celery_dynbeat.insights.statistics import run_times as run_times_module
 from celery_dynbeat.insights.statistics.run_times import run_times
-from celery_dynbeat.store.runs import run_spans
 from tests.support.applications import START
 from tests.support.random_history import add_runs
 from tests.support.suites import one_database
@@ -66,7 +65,6 @@ def test_each_bucket_has_the_times_of_its_runs(dynbeat, history):
         assert found(bucket)[0] == expected(inside)[0]
         assert found(bucket)[1:3] == expected(of_schedule)[1:3]
         assert found(bucket)[3:] == expected(inside)[3:]
-        assert not bucket.is_sample
 
 
 @one_database
@@ -93,40 +91,29 @@ def test_failures_are_the_newest_failed_and_lost_runs(dynbeat, history):
 
     dots = [(dot.at, dot.run_id, dot.status, dot.duration) for dot in times.failures]
     assert dots == sorted(failed, reverse=True)
-    assert times.failures_since == times.start_at
+    assert times.read_since == times.start_at
 
 
+@one_database
 @pytest.mark.usefixtures("history")
-def test_failures_have_a_limit_and_say_since_when_they_are_complete(dynbeat, monkeypatch):
+def test_failures_have_a_limit(dynbeat, monkeypatch):
     every = times_of(dynbeat, span=MONTH).failures
     monkeypatch.setattr(run_times_module, "MAX_FAILURES", 7)
 
-    times = times_of(dynbeat, span=MONTH)
-
-    assert times.failures == every[:7]
-    assert times.failures_since == every[6].at
+    assert times_of(dynbeat, span=MONTH).failures == every[:7]
 
 
-def test_failures_are_searched_in_the_newest_runs(dynbeat, history, monkeypatch):
+def test_of_very_many_runs_the_newest_are_read(dynbeat, history, monkeypatch):
     every = times_of(dynbeat, span=MONTH).failures
-    monkeypatch.setattr(run_spans, "MAX_SCANNED", 50)
-    newest = sorted((run.scheduled_for for run in history), reverse=True)[:50]
+    monkeypatch.setattr(run_times_module, "MAX_READ", 50)
+    newest = sorted(history, key=lambda run: run.scheduled_for)[-50:]
 
-    times = times_of(dynbeat, span=MONTH)
+    times = times_of(dynbeat, span=MONTH, buckets=1)
 
-    assert times.failures_since == newest[-1]
-    assert times.failures == [dot for dot in every if dot.at >= newest[-1]]
-
-
-def test_a_bucket_with_many_runs_samples_the_newest(dynbeat, history, monkeypatch):
-    monkeypatch.setattr(run_times_module, "MAX_SAMPLE", 10)
-    newest = sorted(history, key=lambda run: run.scheduled_for)[-10:]
-
-    (bucket,) = times_of(dynbeat, span=MONTH, buckets=1).buckets
-
-    assert bucket.is_sample
-    assert bucket.count == expected(newest)[0]
-    assert (bucket.duration_p50, bucket.duration_max) == expected(newest)[3:]
+    assert times.read_since == newest[0].scheduled_for
+    assert times.failures == [dot for dot in every if dot.at >= times.read_since]
+    assert times.buckets[0].count == expected(newest)[0]
+    assert found(times.buckets[0])[3:] == expected(newest)[3:]
 
 
 @one_database

@@ -1,9 +1,9 @@
-"""Two people edit one schedule: the form keeps the edits of the viewer over what is stored."""
+"""Two people edit one schedule: which fields differ, and who changed them."""
 
 from datetime import UTC, datetime
 
 from celery_dynbeat.api import ChangeInfo
-from celery_dynbeat.flower.editor.conflict import conflict_of, merged
+from celery_dynbeat.flower.editor.conflict import conflict_of
 from celery_dynbeat.flower.editor.stored import EMPTY
 
 AT = datetime(2026, 11, 22, tzinfo=UTC)
@@ -32,35 +32,11 @@ def test_each_differing_field_names_who_changed_it_last():
         change(2, "bob", description="x", trigger={}),
     ]
 
-    rows = conflict_of(mine, seen=SEEN, stored=stored, changes=changes).rows
+    rows = conflict_of(mine, stored=stored, changes=changes).rows
 
-    shown = {row.label: (row.is_edited, row.change and row.change.actor) for row in rows}
+    shown = {row.label: (row.mine, row.stored, row.change and row.change.actor) for row in rows}
     assert shown == {
-        "Rule": (False, "bob"),
-        "Description": (True, "carol"),
-        "Queue": (True, None),
+        "Rule": ("0 9 * * *", "0 10 * * *", "bob"),
+        "Description": ("mine", "theirs", "carol"),
+        "Queue": ("b", "a", None),
     }
-
-
-def test_fields_that_the_viewer_did_not_edit_have_the_stored_texts():
-    mine = {**SEEN, "description": "mine"}
-    stored = {**SEEN, "description": "theirs", "queue": "theirs"}
-
-    assert merged(mine, seen=SEEN, stored=stored) == {
-        **SEEN,
-        "description": "mine",
-        "queue": "theirs",
-    }
-
-
-def test_an_edit_of_one_part_of_the_rule_keeps_all_parts():
-    mine = {**SEEN, "timezone": "Asia/Seoul"}
-    stored = {**SEEN, "kind": "every", "rule": "PT5M"}
-
-    assert merged(mine, seen=SEEN, stored=stored) == mine
-
-
-def test_without_the_opened_texts_all_fields_count_as_edited():
-    mine = {**SEEN, "description": "mine"}
-
-    assert merged(mine, seen={}, stored=EMPTY) == mine

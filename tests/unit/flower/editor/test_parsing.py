@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celery_dynbeat import Cron, Every, Once
-from celery_dynbeat.flower.editor.fields import FIELDS, LABELS, POLICIES
+from celery_dynbeat.flower.editor.fields import FIELDS, LABELS, POLICIES, RULE_FIELDS
 from celery_dynbeat.flower.editor.parsing import Parsing, check_names, parse
 from celery_dynbeat.flower.editor.stored import EMPTY
 
@@ -38,7 +38,7 @@ def test_any_texts_are_arguments_or_errors_of_fields(texts):
     assert all(result.errors.values())
     # A rule is one argument.
     arguments = {name if name != "trigger" else "rule" for name in result.changes}
-    assert arguments | result.errors.keys() >= {*FIELDS} - {"kind", "timezone", "rule"}
+    assert arguments | result.errors.keys() >= {*FIELDS} - {*RULE_FIELDS}
 
 
 def test_a_text_that_nobody_edited_is_not_parsed():

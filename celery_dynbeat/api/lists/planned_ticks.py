@@ -1,0 +1,229 @@
+"""The fire times that many schedules have ahead: one by one, or counted by minute.
+
+The runs of up to MAX_FOLLOWED schedules that can run again are followed through the window. Of all
+other schedules only the next run is counted, with one GROUP BY in the order of the due index.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from heapq import merge
+from itertools import islice
+from operator import itemgetter
+from typing import NamedTuple
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.db.statements import Row
+from celery_dynbeat.planning import (
+    Calendars,
+    ScheduleSpec,
+    spec_from_row,
+    with_search_budget,
+    without,
+)
+from celery_dynbeat.planning.plan import MICROSECOND, earliest_due, next_fire, plan, run_at
+from celery_dynbeat.planning.upcoming import iter_planned, iter_upcoming
+from celery_dynbeat.process.context import Context
+from celery_dynbeat.store import schedules
+from celery_dynbeat.store.runs import skips
+from celery_dynbeat.store.schedules import planned_runs
+from celery_dynbeat.store.schedules.planned_runs import PlannedRows
+from celery_dynbeat.store.schedules.schedule_filters import ScheduleFilter
+from celery_dynbeat.triggers.base import SEARCH_STEPS, SearchBudget
+
+#: Schedules whose runs after the next one are counted, and the runs of them that are counted.
+MAX_FOLLOWED, MAX_FOLLOWED_TICKS = 1_000, 100_000
+#: The steps of the searches of these schedules (``triggers.base``).
+FOLLOWED_STEPS = 4 * SEARCH_STEPS
+#: The maximum number of fire times of one schedule that are sent together with catch_up="all".
+MAX_CAUGHT_UP = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTicks:
+    """Instants at which schedules run, with their rows. ``is_cut`` is true if there are more.
+
+    A trigger that cannot be read has no fire time after the next fire time.
+    """
+
+    ticks: Sequence[tuple[datetime, Row]]
+    is_cut: bool
+
+
+def planned_ticks(
+    context: Context,
+    session: Session,
+    rows: Sequence[Row],
+    *,
+    now: datetime,
+    since: datetime,
+    until: datetime,
+    limit: int,
+    steps: int = SEARCH_STEPS,
+) -> PlannedTicks:
+    """Return up to ``limit`` instants in [since, until) at which the schedules run.
+
+    Each is a fire time, delayed by jitter. The first one of a schedule is its ``next_run_at``, or
+    ``now`` if that has passed.
+    """
+    skipped = skips.of_rows(session, rows, now=now)
+    calendars = schedules.calendars_of(session, rows)
+    settings = context.settings.for_pass()
+    # All triggers share it, so that one call takes at most as long as one costly search.
+    budget = SearchBudget(steps)
+
+    def ticks_of(row: Row) -> Iterator[tuple[datetime, Row]]:
+        try:
+            spec = partial(_spec, settings, row, calendars, skipped.get(row.id, ()), budget)
+            for at in _ticks(row, spec, now=now, since=since, until=until):
+                if at >= until:
+                    return
+                if at >= since:
+                    yield at, row
+        except InvalidTriggerError:
+            return
+
+    found = list(islice(merge(*map(ticks_of, rows), key=itemgetter(0)), limit + 1))
+    return PlannedTicks(found[:limit], len(found) > limit or budget.remaining < 0)
+
+
+class PlannedRun(NamedTuple):
+    """What the number of planned runs is counted by. ``options`` of the schedule are JSON."""
+
+    minute: datetime
+    task: str
+    options: str
+
+
+class PlannedCounts(NamedTuple):
+    """The number of planned runs. ``is_at_least`` means that there can be more."""
+
+    runs: Mapping[PlannedRun, int]
+    is_at_least: bool
+
+
+class Followed(NamedTuple):
+    """The runs of the followed schedules in a window, and these schedules."""
+
+    ticks: PlannedTicks
+    schedules: PlannedRows
+
+
+def follow(
+    context: Context,
+    session: Session,
+    matching: ScheduleFilter,
+    *,
+    now: datetime,
+    since: datetime,
+    until: datetime,
+) -> Followed:
+    """Return the runs in [since, until) of the first MAX_FOLLOWED schedules that can run again."""
+    found = planned_runs.recurring(session, matching=matching, until=until, limit=MAX_FOLLOWED)
+    ticks = planned_ticks(
+        context,
+        session,
+        found.rows,
+        now=now,
+        since=since,
+        until=until,
+        limit=MAX_FOLLOWED_TICKS,
+        steps=FOLLOWED_STEPS,
+    )
+    return Followed(ticks, found)
+
+
+def count_planned(
+    context: Context,
+    session: Session,
+    matching: ScheduleFilter,
+    *,
+    now: datetime,
+    since: datetime,
+    until: datetime,
+) -> PlannedCounts:
+    """Count the planned runs in [since, until), which are whole minutes. Due runs run now."""
+    followed = follow(context, session, matching, now=now, since=since, until=until)
+    options = {row.id: json.dumps(row.options) for row in followed.schedules.rows}
+    counts = Counter(
+        PlannedRun(at.replace(second=0, microsecond=0), row.task, options[row.id])
+        for at, row in followed.ticks.ticks
+    )
+    others = planned_runs.by_minute(
+        session, matching=matching, until=until, except_for=followed.schedules
+    )
+    for each in others.minutes:
+        at = max(each.at, now.replace(second=0, microsecond=0))
+        if since <= at < until:
+            counts[PlannedRun(at, each.task, each.options)] += each.schedules
+    is_at_least = followed.ticks.is_cut or followed.schedules.is_more or others.is_more
+    return PlannedCounts(counts, is_at_least)
+
+
+def _spec(
+    settings: Settings,
+    row: Row,
+    calendars: Calendars,
+    skipped: Collection[datetime],
+    budget: SearchBudget,
+) -> ScheduleSpec:
+    spec = spec_from_row(row, settings, calendars)
+    return without(with_search_budget(spec, budget=budget), skipped)
+
+
+def _ticks(
+    row: Row,
+    make_spec: Callable[[], ScheduleSpec],
+    *,
+    now: datetime,
+    since: datetime,
+    until: datetime,
+) -> Iterator[datetime]:
+    first_at = max(row.next_run_at, now)
+    if row.quiet_hours is not None:
+        yield from _quiet_ticks(row, make_spec(), first_at=first_at, since=since, until=until)
+        return
+    yield first_at
+    # Read only now, because most schedules run once in a window, which needs no trigger.
+    spec = make_spec()
+    after = first_at if row.held_at is not None else now
+    if row.max_runs is None:
+        # With max_runs the runs before the window count.
+        after = max(after, earliest_due(spec, since) - MICROSECOND)
+    upcoming: Iterator[datetime] = (each.at for each in iter_upcoming(spec, row, after=after))
+    if row.max_runs is not None and row.next_fire_at is not None and row.next_fire_at <= after:
+        # The first one is not among them.
+        upcoming = islice(upcoming, max(row.max_runs - row.run_count - 1, 0))
+    yield from (run_at(spec, at) for at in upcoming if at != row.next_fire_at)
+
+
+def _quiet_ticks(
+    row: Row, spec: ScheduleSpec, *, first_at: datetime, since: datetime, until: datetime
+) -> Iterator[datetime]:
+    """Yield the ticks of a schedule with quiet hours that beat claims at ``first_at``."""
+    if spec.quiet is not None:
+        # A hold can end in quiet hours.
+        first_at = spec.quiet.end(first_at)
+    planned = plan(
+        spec, fire_at=row.next_fire_at, run_count=row.run_count, now=first_at, limit=MAX_CAUGHT_UP
+    )
+    yield from (first_at for _ in planned.runs)
+    left, fire_at = None, planned.next_fire_at
+    if row.max_runs is not None:
+        left = row.max_runs - row.run_count - len(planned.runs)
+    elif fire_at is not None:
+        fire_at = next_fire(spec, max(fire_at, earliest_due(spec, since)) - MICROSECOND)
+    # The plan can leave fire times due for the next pass.
+    is_due = fire_at is not None and run_at(spec, fire_at) <= first_at
+    waiting = len(planned.runs) if is_due else 0
+    for each in iter_planned(spec, fire_at, max_runs=left, waiting=waiting):
+        if each.at >= until:
+            return
+        if each.has_run:
+            yield max(run_at(spec, each.at), first_at)

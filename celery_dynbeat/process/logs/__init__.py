@@ -1,1 +1,0 @@
-"""Log records as JSON: ``dynbeat_log_format = "json"``."""

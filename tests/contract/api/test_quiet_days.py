@@ -1,0 +1,313 @@
+"""Quiet days: the dates of a calendar on which no run of an owner, or of anybody, is sent."""
+
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from celery.schedules import crontab
+
+from celery_dynbeat import (
+    CalendarInUseError,
+    Cron,
+    InvalidScheduleError,
+    InvalidTriggerError,
+    Once,
+    QuietHours,
+)
+from celery_dynbeat.beat import config_sync
+from celery_dynbeat.importing.found import Converted, Found
+from celery_dynbeat.importing.writing import Importer
+from celery_dynbeat.insights.explain.collect import explain
+from celery_dynbeat.testing import ManualBeat
+from tests.support.applications import START, execute
+from tests.support.suites import one_database
+
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
+NAME, NIGHT = "holidays", ["22:00-07:00"]
+#: START is 21 November 2026, a Saturday, at 09:00 UTC.
+SATURDAY, SUNDAY, MONDAY, TUESDAY = (date(2026, 11, day) for day in (21, 22, 23, 24))
+NEVER = date(2030, 1, 1)
+
+
+def at(day, hour=0, minute=0):
+    return datetime(day.year, day.month, day.day, hour, minute, tzinfo=UTC)
+
+
+@pytest.fixture
+def put(dynbeat):
+    def put(*days):
+        return dynbeat.calendars.put(NAME, dates=[NEVER, *days])
+
+    put()
+    return put
+
+
+def run_until(clock, beat, end, *, step=30 * MINUTE):
+    """Return what beat sends up to ``end``: when first, and the fire time."""
+    found = {}
+    while clock.now() < end:
+        clock.advance(step)
+        before = len(beat.publisher.sent)
+        beat.run_until_idle()
+        for run in beat.publisher.sent[before:]:
+            found.setdefault(run.run_id, (clock.now(), run.scheduled_for))
+    return [*found.values()]
+
+
+def linked(dynbeat, name=NAME):
+    return dynbeat.calendars.get(name).schedules.count
+
+
+@pytest.mark.parametrize("catch_up", ["latest", "all"])
+def test_the_night_before_a_quiet_day_ends_the_morning_after(put, mine, clock, beat, catch_up):
+    put(SUNDAY)
+    mine.set_quiet_hours(NIGHT, calendar=NAME)
+    trigger = Cron("30 23 * * *")
+    made = mine.create("n", task="t", trigger=trigger, catch_up=catch_up, max_runs=2)
+
+    assert made.next_run_at == at(MONDAY, 7)
+    (first, *_) = mine.upcoming("n", count=2)
+    assert first.run_at == at(MONDAY, 7)
+    assert mine.preview(trigger, "n", catch_up="all").fire_times[0].run_at == at(MONDAY, 7)
+    fire_times = [at(SATURDAY, 23, 30), at(SUNDAY, 23, 30)]
+    sent = fire_times if catch_up == "all" else fire_times[1:]
+    assert run_until(clock, beat, at(MONDAY, 8)) == [(at(MONDAY, 7), each) for each in sent]
+
+
+def test_a_quiet_day_without_windows_is_a_day_of_the_zone_of_the_owner(put, mine, clock, beat):
+    put(SUNDAY)
+    mine.set_timezone("Asia/Seoul")
+    mine.set_quiet_hours(calendar=NAME)
+    mine.create("n", task="t", trigger=Cron("0 */6 * * *", timezone="UTC"))
+
+    assert run_until(clock, beat, at(SUNDAY, 18)) == [
+        (at(SATURDAY, 12), at(SATURDAY, 12)),
+        (at(SUNDAY, 15), at(SUNDAY, 12)),
+        (at(SUNDAY, 18), at(SUNDAY, 18)),
+    ]
+    mine.set_timezone("UTC")
+    put(MONDAY)
+    beat.run_until_idle()
+    assert mine.get("n").next_run_at == at(TUESDAY)
+
+
+def test_an_edit_of_the_calendar_plans_a_future_fire_time_again(put, dynbeat, mine, clock, beat):
+    mine.set_quiet_hours(calendar=NAME)
+    made = mine.create("n", task="t", trigger=Cron("0 12 * * *"))
+    clock.advance(MINUTE)
+
+    changed = put(SATURDAY)
+    assert changed.waiting_schedules.count == 1
+    beat.run_until_idle()
+    assert mine.get("n").next_run_at == at(SUNDAY)
+    assert dynbeat.calendars.get(NAME).in_force_at == clock.now()
+    put()
+    beat.run_until_idle()
+    assert (mine.get("n").next_run_at, mine.get("n").version) == (made.next_run_at, made.version)
+
+
+def test_a_fire_time_waits_only_for_the_present_quiet_days(put, mine, clock, beat):
+    put(SATURDAY)
+    mine.set_quiet_hours(calendar=NAME)
+    mine.create("n", task="t", trigger=Once(START + HOUR))
+    mine.create("other", task="t", trigger=Once(START + HOUR), overlap="skip")
+    clock.advance(2 * HOUR)
+    beat.run_until_idle()
+    assert (mine.get("n").next_run_at, beat.publisher.sent) == (at(SUNDAY), [])
+    put(SATURDAY, SUNDAY)
+    beat.run_until_idle()
+    assert mine.get("n").next_run_at == at(MONDAY)
+
+    mine.hold(reason="r")
+    clock.move_to(at(MONDAY))
+    beat.run_until_idle()
+    put(SATURDAY, SUNDAY, MONDAY)
+    beat.run_until_idle()
+    mine.release()
+    beat.run_until_idle()
+    assert (mine.get("n").next_run_at, beat.publisher.sent) == (at(TUESDAY), [])
+
+    put()
+    beat.run_until_idle()
+    beat.run_until_idle()
+    assert {run.scheduled_for for run in beat.publisher.sent} == {START + HOUR}
+    assert len(beat.publisher.sent) == 2
+
+
+def test_a_day_that_is_added_after_the_plan_stops_a_claim(put, mine, clock, dynbeat, beat):
+    mine.set_quiet_hours(calendar=NAME)
+    mine.create("n", task="t", trigger=Cron("0 12 * * *"))
+    clock.move_to(at(SATURDAY, 12))
+    put(SATURDAY)
+    # As if beat had planned it again before.
+    execute(dynbeat, "UPDATE dynbeat_schedule_calendar SET planned_with = 2")
+
+    beat.run_until_idle()
+
+    assert (mine.get("n").next_run_at, beat.publisher.sent) == (at(SUNDAY), [])
+
+
+@pytest.mark.usefixtures("put")
+def test_each_change_links_the_schedules_with_the_calendar(dynbeat, mine):
+    dynbeat.calendars.put("other", dates=[NEVER])
+    daily = Cron("0 12 * * *")
+    mine.create("before", task="t", trigger=daily.excluding(calendar="other"))
+    assert mine.set_quiet_hours(NIGHT, calendar=NAME) == 1
+    mine.create("after", task="t", trigger=daily)
+    mine.upsert("put", task="t", trigger=daily)
+    mine.create_many([{"name": f"n{n}", "task": "t", "trigger": daily} for n in range(2)])
+    assert (linked(dynbeat), linked(dynbeat, "other")) == (5, 1)
+
+    mine.rename("after", "renamed")
+    mine.update("renamed", trigger=daily.excluding(calendar="other"))
+    mine.update("before", trigger=daily)
+    mine.pause("before")
+    mine.resume("before")
+    mine.set_timezone("Asia/Seoul")
+    assert (linked(dynbeat), linked(dynbeat, "other")) == (5, 1)
+
+    mine.set_quiet_hours(calendar="other")
+    assert (linked(dynbeat), linked(dynbeat, "other")) == (0, 5)
+    mine.set_quiet_hours(NIGHT)
+    assert (linked(dynbeat), linked(dynbeat, "other")) == (0, 1)
+
+
+def test_new_quiet_hours_leave_the_plan_of_the_trigger_to_beat(put, dynbeat, mine, beat, clock):
+    daily = Cron("0 12 * * *").excluding(calendar=NAME)
+    dynbeat.calendars.put("other", dates=[NEVER])
+    mine.create("n", task="t", trigger=daily)
+    clock.advance(MINUTE)
+    put(SATURDAY)
+    mine.set_quiet_hours(calendar=NAME)
+    mine.set_quiet_hours(calendar="other")
+    assert (linked(dynbeat), linked(dynbeat, "other")) == (1, 1)
+
+    beat.run_until_idle()
+
+    assert mine.get("n").next_run_at == at(SUNDAY, 12)
+    mine.clear_quiet_hours()
+    assert (linked(dynbeat), linked(dynbeat, "other")) == (1, 0)
+
+
+@pytest.mark.usefixtures("put")
+def test_an_imported_schedule_has_the_quiet_days(dynbeat, mine):
+    mine.set_quiet_hours(calendar=NAME)
+    for hour in (12, 13):
+        converted = Converted(task="t", trigger=Cron(f"0 {hour} * * *"))
+        found = Found(name="n", described="", row={}, converted=converted)
+        Importer(dynbeat.context, "redbeat", lambda _: "user:42", dry_run=False).write([found])
+        assert linked(dynbeat) == 1
+        assert mine.get("n").next_run_at == at(SATURDAY, hour)
+
+
+@pytest.mark.usefixtures("put")
+def test_a_calendar_in_use_is_not_deleted(dynbeat, mine):
+    mine.set_quiet_hours(calendar=NAME)
+    with pytest.raises(CalendarInUseError, match="quiet hours of 'user:42'"):
+        dynbeat.calendars.delete(NAME)
+    mine.create("n", task="t", trigger=Cron("0 12 * * *"))
+    with pytest.raises(CalendarInUseError, match="1 schedules"):
+        dynbeat.calendars.delete(NAME)
+
+    dynbeat.schedules.delete_owner("user:42")
+    dynbeat.calendars.delete(NAME)
+
+
+@one_database
+@pytest.mark.usefixtures("put")
+def test_an_unknown_calendar_is_refused_without_the_names_of_others(mine):
+    for call in (mine.set_quiet_hours, lambda **given: mine.set_quiet_hours(NIGHT, **given)):
+        with pytest.raises(InvalidTriggerError, match="there is no calendar") as raised:
+            call(calendar="nothing")
+        assert raised.value.field == "calendar"
+        assert NAME not in str(raised.value)
+    with pytest.raises(InvalidTriggerError, match="must be"):
+        mine.set_quiet_hours(calendar="Not A Name")
+    with pytest.raises(InvalidScheduleError, match="no window"):
+        mine.set_quiet_hours()
+    assert mine.quiet_hours() == []
+
+
+@one_database
+@pytest.mark.usefixtures("put")
+def test_the_calls_show_audit_and_export_the_calendar(mine):
+    mine.set_quiet_hours(NIGHT, calendar=NAME)
+
+    (own,) = mine.quiet_hours()
+    assert (own.windows, own.calendar) == ((QuietHours("22:00", "07:00"),), NAME)
+    assert str(own) == "22:00-07:00, the days of holidays"
+    stored = {"windows": NIGHT, "calendar": NAME}
+    assert mine.changes(limit=1).items[0].after == {"quiet_hours": stored}
+    assert next(mine.export())["quiet_hours"] == stored
+    assert own.to_dict() == {"owner": "user:42", **stored}
+
+
+@one_database
+def test_explain_and_upcoming_name_the_quiet_day(dynbeat, mine, clock, beat):
+    dynbeat.calendars.put(NAME, dates={SATURDAY: "Founding Day"})
+    mine.set_quiet_hours(NIGHT, calendar=NAME)
+    mine.create("n", task="t", trigger=Cron("0 10 * * *"))
+    clock.advance(2 * HOUR)
+    beat.run_until_idle()
+
+    found = explain(dynbeat.context, owner="user:42", name="n")
+    assert found.cause == "quiet_hours"
+    day = "a quiet day of the calendar 'holidays' (Founding Day)"
+    assert f"its owner has {day} until 2026-11-22 07:00 UTC" in found.sentence
+    (first,) = mine.upcoming("n", count=1)
+    assert first.wait_note == f"on {day}: sent at 2026-11-22 07:00 UTC"
+
+
+def test_the_setting_applies_to_everybody(put, limited, clock):
+    put(SUNDAY)
+    dynbeat = limited(quiet_hours={"windows": NIGHT, "calendar": NAME})
+    entry = {"task": "t", "schedule": crontab(hour=12)}
+    dynbeat.app.conf.beat_schedule = {"own": entry}
+    dynbeat.calendars.put("other", dates=[MONDAY])
+    mine, other = (dynbeat.schedules.for_owner(name) for name in ("user:1", "user:2"))
+    other.set_quiet_hours(["12:00-13:00"], calendar="other")
+    for calls in (mine, other):
+        calls.create("n", task="t", trigger=Cron("30 12,23 * * *"))
+    beat = ManualBeat(dynbeat)
+    config_sync.sync(dynbeat.context)
+
+    # With celery.backend_cleanup.
+    assert (linked(dynbeat), linked(dynbeat, "other")) == (3, 1)
+    assert mine.get("n").next_run_at == at(SATURDAY, 12, 30)
+    assert other.get("n").next_run_at == at(SATURDAY, 13)
+    clock.move_to(at(SATURDAY, 13))
+    beat.run_until_idle()
+    assert mine.get("n").next_run_at == at(MONDAY, 7)
+    assert other.get("n").next_run_at == at(SUNDAY, 7)
+    assert [(each.owner, str(each)) for each in other.quiet_hours()] == [
+        (None, "22:00-07:00, the days of holidays"),
+        ("user:2", "12:00-13:00, the days of other"),
+    ]
+    other.clear_quiet_hours()
+    for owner in ("user:1", "user:2", ""):
+        dynbeat.schedules.delete_owner(owner)
+    with pytest.raises(CalendarInUseError, match="dynbeat_quiet_hours"):
+        dynbeat.calendars.delete(NAME)
+
+
+@one_database
+def test_a_setting_with_an_unknown_calendar_refuses_new_schedules(limited):
+    dynbeat = limited(quiet_hours={"calendar": "nothing"})
+    mine = dynbeat.schedules.for_owner("user:1")
+
+    for call in (mine.create, mine.upsert):
+        with pytest.raises(InvalidTriggerError, match="there is no calendar"):
+            call("n", task="t", trigger=Cron("0 12 * * *"))
+
+
+@one_database
+def test_a_damaged_calendar_quarantines_until_its_next_edit(put, dynbeat, mine, clock, beat):
+    mine.set_quiet_hours(calendar=NAME)
+    mine.create("n", task="t", trigger=Cron("0 12 * * *"))
+    execute(dynbeat, "UPDATE dynbeat_calendar SET dates = '[1]'")
+    clock.move_to(at(SATURDAY, 12))
+    beat.run_until_idle()
+    assert "holidays" in mine.get("n").error
+
+    put(SUNDAY)
+    mine.resume("n")
+    assert (mine.get("n").error, mine.get("n").next_run_at) == (None, at(MONDAY))
