@@ -48,7 +48,10 @@ def counting(engine: Engine) -> Iterator[Any]:
 
 
 class ExecutingWorker:
-    """A worker that executes the messages of the schedule "n" in this process."""
+    """A worker that executes the messages of the schedule "n" in this process.
+
+    It is connected to Celery's signals. The caller disconnects ``outcomes`` and closes it.
+    """
 
     def __init__(self, dynbeat: Dynbeat, clock: FrozenClock) -> None:
         self.context, self.clock = dynbeat.context, clock
@@ -75,6 +78,8 @@ class ExecutingWorker:
 
         self.guard = TaskGuard(self.context, self.node.name, self.outcomes)
         self.guard.wrap(task)
+        # Before the tracer: it keeps the list of receivers, which a later `connect` may replace.
+        self.outcomes.connect()
         self.trace = build_tracer("t", task, app=dynbeat.app)
 
     def create(self, **options: Any) -> None:

@@ -34,7 +34,6 @@ def _long_delay(monkeypatch):
 def worker(dynbeat, clock):
     made = ExecutingWorker(dynbeat, clock)
     made.create()
-    made.outcomes.connect()
     yield made
     made.outcomes.disconnect()
     made.outcomes.close()

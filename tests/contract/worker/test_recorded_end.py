@@ -12,7 +12,6 @@ from tests.support.waiting import wait_until
 def worker(dynbeat, clock):
     made = ExecutingWorker(dynbeat, clock)
     made.create()
-    made.outcomes.connect()
     yield made
     made.outcomes.disconnect()
     made.outcomes.close()
@@ -76,7 +75,6 @@ def test_a_run_of_a_coroutine_function_that_nothing_awaits_fails(dynbeat, clock)
     worker.guard.wrap(task)
     worker.trace = build_tracer("t", task, app=dynbeat.app)
     worker.create()
-    worker.outcomes.connect()
     try:
         run = worker.send()
         worker.consume(run)

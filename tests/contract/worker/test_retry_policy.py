@@ -38,7 +38,6 @@ def worker(dynbeat, clock, monkeypatch):
     # A process that starts two runs within this time delays the end of the second.
     monkeypatch.setattr(outcome_recorder, "OUTCOME_DELAY", 0)
     made = ExecutingWorker(dynbeat, clock)
-    made.outcomes.connect()
     yield made
     made.outcomes.disconnect()
     made.outcomes.close()
@@ -109,7 +108,6 @@ def test_a_schedule_without_a_policy_has_no_header_and_no_retry(worker):
 
 def test_the_setting_applies_to_schedules_without_a_policy(limited, clock):
     worker = ExecutingWorker(limited(retry={"times": 1, "delay": 10}), clock)
-    worker.outcomes.connect()
     try:
         worker.create(max_runs=1)
         assert fail(worker, worker.send()).status == "retrying"

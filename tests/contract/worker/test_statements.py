@@ -16,7 +16,6 @@ def worker(limited, clock):
 
     def make(**settings):
         made = ExecutingWorker(limited(**settings), clock)
-        made.outcomes.connect()
         workers.append(made)
         return made
 
