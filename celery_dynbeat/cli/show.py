@@ -14,7 +14,6 @@ from celery_dynbeat.cli.base.parameter_types import Number
 from celery_dynbeat.cli.holds import described
 from celery_dynbeat.cli.quiet_hours import described as described_quiet_hours
 from celery_dynbeat.cli.schedule_columns import RUNS
-from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.ping_urls import masked
 
 if TYPE_CHECKING:
@@ -73,13 +72,7 @@ def show(invocation: Invocation, *, name: str, count: int) -> None:
 
 
 def _quiet_hours(mine: "OwnerSchedules") -> str:
-    try:
-        return "; ".join(
-            described_quiet_hours(each, owner=mine.owner) for each in mine.quiet_hours()
-        )
-    except InvalidScheduleError as error:
-        # SQL by hand. The schedule itself can be shown.
-        return str(error)
+    return "; ".join(described_quiet_hours(each, owner=mine.owner) for each in mine.quiet_hours())
 
 
 def _values(

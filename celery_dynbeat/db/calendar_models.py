@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
-from sqlalchemy import CheckConstraint, ForeignKey
+from sqlalchemy import ForeignKey
 from sqlalchemy.orm import Mapped, mapped_column
 
 from celery_dynbeat.db.models import NAME_LENGTH, Base, BigId, rename_tables
@@ -38,8 +38,6 @@ class Calendar(Base):
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
     updated_by: Mapped[str] = mapped_column(ExactText(NAME_LENGTH), server_default="")
     in_force_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-
-    __table_args__ = (CheckConstraint("name <> ''", name="name_given"),)
 
 
 class ScheduleCalendar(Base):

@@ -28,6 +28,7 @@ depends_on = None
 BIG_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 EMPTY_LIST = sa.text("('[]')")
 EMPTY_OBJECT = sa.text("('{}')")
+DURATIONS = ("catch_up_window", "expires_after", "finish_within", "jitter", "max_run_time")
 WITH_PARTIAL_INDEXES = ("postgresql", "sqlite")
 MYSQL = ("mariadb", "mysql")
 
@@ -145,27 +146,15 @@ def _create_schedule() -> None:
         sa.Column("created_at", UtcDateTime(), server_default=utc_now(), nullable=False),
         sa.Column("updated_at", UtcDateTime(), server_default=utc_now(), nullable=False),
         sa.UniqueConstraint("owner", "name"),
-        sa.CheckConstraint("name <> ''", name="name_given"),
-        sa.CheckConstraint("task <> ''", name="task_given"),
-        sa.CheckConstraint("run_count >= 0", name="run_count_positive"),
-        sa.CheckConstraint("max_runs IS NULL OR max_runs > 0", name="max_runs_positive"),
+        *(
+            sa.CheckConstraint(f"{name} >= 0 AND {name} < 1e10", name=f"{name}_in_range")
+            for name in DURATIONS
+        ),
         sa.CheckConstraint("catch_up IN ('latest', 'all', 'none')", name="catch_up_known"),
-        sa.CheckConstraint(
-            "catch_up_window > 0 AND catch_up_window < 1e10", name="window_positive"
-        ),
-        sa.CheckConstraint("expires_after > 0 AND expires_after < 1e10", name="expiry_positive"),
-        sa.CheckConstraint(
-            "finish_within > 0 AND finish_within < 1e10", name="finish_within_positive"
-        ),
-        sa.CheckConstraint("jitter >= 0 AND jitter < 1e10", name="jitter_positive"),
-        sa.CheckConstraint("max_run_time > 0 AND max_run_time < 1e10", name="run_time_positive"),
         sa.CheckConstraint(
             "overlap IN ('allow', 'skip', 'buffer_one', 'cancel_previous')", name="overlap_known"
         ),
         sa.CheckConstraint("on_lost IN ('record', 'rerun')", name="on_lost_known"),
-        sa.CheckConstraint(
-            "pause_after_failures IS NULL OR pause_after_failures >= 0", name="failures_positive"
-        ),
         sa.CheckConstraint(
             "next_run_at IS NULL OR (enabled AND finished_at IS NULL AND error IS NULL)",
             name="next_run_only_when_live",
@@ -289,7 +278,6 @@ def _create_run() -> None:
         sa.CheckConstraint(
             "origin IN ('schedule', 'manual', 'backfill', 'rerun')", name="origin_known"
         ),
-        sa.CheckConstraint("fire_count > 0", name="fire_count_positive"),
         sa.CheckConstraint(
             "overdue_at IS NULL OR status IN ('pending', 'sent', 'retrying')",
             name="overdue_only_unstarted",
@@ -452,7 +440,6 @@ def _create_application() -> None:
         sa.Column("entries_digest", ExactText(64)),
         sa.Column("tz_release", ExactText(16)),
         sa.CheckConstraint("id = 1", name="one_row"),
-        sa.CheckConstraint("name <> ''", name="name_given"),
     )
 
 
@@ -533,7 +520,6 @@ def _create_calendar() -> None:
         sa.Column("updated_by", ExactText(255), server_default="", nullable=False),
         sa.Column("in_force_at", UtcDateTime(), nullable=True),
         sa.UniqueConstraint("name"),
-        sa.CheckConstraint("name <> ''", name="name_given"),
     )
     _create_table(
         "dynbeat_schedule_calendar",
