@@ -93,7 +93,7 @@ class ScheduleCheck:
         del now
         needed = self._settings.alert_after_failures
         enabled = {row.id: row for row in rows if row.enabled and needed}
-        ended = alerts.newest_failures(session, sorted(enabled), number=needed) if enabled else {}
+        ended = alerts.newest_failures(session, [*enabled.values()], number=needed)
         return {
             key: writing.Cause(
                 subject=enabled[key],

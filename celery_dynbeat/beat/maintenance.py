@@ -26,8 +26,8 @@ Pruning: runs go after dynbeat_history_retention, changes after dynbeat_audit_re
 ordered by time. A scan of the primary key therefore meets the oldest runs first and needs no
 additional index. A scan starts every SCAN_INTERVAL. Each batch reads and deletes at most BATCH_SIZE
 rows in a separate transaction, followed by a pause. A batch therefore delays due schedules only
-briefly. If the database refuses to delete a run, the others are deleted, the duty fails, and its
-next try continues after the batch. These rows stay, at any age:
+briefly. If the database refuses to delete a row, the others are deleted, and the duty fails at the
+end of the scan. These rows stay, at any age:
 
 - runs that have not ended;
 - while the schedule is not finished, the run of its last fire time and newer ones: after the clock
@@ -42,7 +42,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum, auto
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
@@ -80,52 +80,71 @@ SCAN_INTERVAL = timedelta(minutes=10)
 FIRST_DELAY = timedelta(minutes=1)
 #: This is less than every run id.
 LOWEST_ID = "00000000-0000-0000-0000-000000000000"
+#: The ``changed_at`` and the id of a change.
+ChangeKey: TypeAlias = tuple[datetime, int]
 Position = TypeVar("Position")
 
 
-class Prunable(NamedTuple):
-    """The old runs of one batch. The next one starts after ``last_id``, or None at the end."""
+class Prunable(NamedTuple, Generic[Position]):
+    """The old rows of one batch. The next one starts after ``last``, or None at the end."""
 
-    run_ids: Sequence[str]
-    last_id: str | None
+    ids: Sequence[Any]
+    last: Position | None
 
 
-class Pruned(NamedTuple):
-    """The result of one batch. The next one starts after ``last_id``, or None at the end."""
+class Pruned(NamedTuple, Generic[Position]):
+    """The result of one batch. ``refused`` is the error if the database refuses to delete a row."""
 
     deleted: int
-    last_id: str | None
+    last: Position | None
+    refused: Exception | None
 
 
-def prune(
-    session: Session,
-    *,
-    now: datetime,
-    older_than: timedelta,
-    after: str = LOWEST_ID,
-    dry_run: bool = False,
-) -> Pruned:
-    """Delete the prunable runs among the next BATCH_SIZE runs after the id ``after``.
-
-    With ``dry_run``, only count them.
-    """
+def prune_runs(
+    database: Database, *, now: datetime, older_than: timedelta, after: str | None = None
+) -> Pruned[str]:
+    """Delete the prunable runs among the next BATCH_SIZE runs after the id ``after``."""
     # A late import: beat prunes minutes after its start.
     from celery_dynbeat.store.runs import retention  # noqa: PLC0415
 
-    found = prunable(session, now=now, older_than=older_than, after=after)
-    if dry_run:
-        return Pruned(len(found.run_ids), found.last_id)
-    return Pruned(retention.delete_finished(session, found.run_ids), found.last_id)
+    found = prunable_runs(database, now=now, older_than=older_than, after=after)
+    return _prune(database, found, retention.delete_finished)
 
 
-def prunable(
-    session: Session, *, now: datetime, older_than: timedelta, after: str = LOWEST_ID
-) -> Prunable:
+def prune_changes(
+    database: Database, *, now: datetime, older_than: timedelta, after: ChangeKey | None = None
+) -> Pruned[ChangeKey]:
+    """Delete the next BATCH_SIZE old changes after the key ``after``."""
+    read = partial(changes.keys_before, before=now - older_than, after=after, limit=BATCH_SIZE)
+    keys = database.read_in_transaction(read)
+    last = keys[-1] if len(keys) == BATCH_SIZE else None
+    found = Prunable([change_id for _, change_id in keys], last)
+    return _prune(database, found, changes.delete)
+
+
+def _prune(
+    database: Database,
+    found: Prunable[Position],
+    delete: Callable[[Session, Sequence[Any]], int],
+) -> Pruned[Position]:
+    counts, refused = database.run_in_parts(delete, found.ids, in_transaction=True)
+    return Pruned(sum(counts), found.last, next(iter(refused.values()), None))
+
+
+def prunable_runs(
+    database: Database, *, now: datetime, older_than: timedelta, after: str | None = None
+) -> Prunable[str]:
     """Return the prunable runs among the next BATCH_SIZE runs after the id ``after``."""
     from celery_dynbeat.store.runs import retention  # noqa: PLC0415 - see above
 
     limit = now - older_than
-    rows = retention.read_page(session, after=after, before=first_run_id(limit), limit=BATCH_SIZE)
+    read = partial(
+        retention.read_page,
+        after=after or LOWEST_ID,
+        before=first_run_id(limit),
+        limit=BATCH_SIZE,
+    )
+    rows = database.read_in_transaction(read)
     run_ids = [row.id for row in rows if _is_prunable(row, limit)]
     return Prunable(run_ids, rows[-1].id if len(rows) == BATCH_SIZE else None)
 
@@ -141,17 +160,17 @@ def _is_prunable(row: Row[Any], limit: datetime) -> bool:
     return last is not None and row.scheduled_for < last
 
 
-def prune_changes(session: Session, *, now: datetime, older_than: timedelta) -> int:
-    """Delete up to BATCH_SIZE old changes and return their number."""
-    return changes.delete_before(session, before=now - older_than, limit=BATCH_SIZE)
+class PruneCursor(Generic[Position]):
+    """The position of one beat's scan, and when its next batch is due.
 
-
-class PruneTimer:
-    """When the next batch of a prune is due."""
+    ``after`` is the position after the last batch, or None if a scan begins.
+    """
 
     def __init__(self) -> None:
-        self._checked_at: datetime | None = None
+        self.after: Position | None = None
         self.next_at: datetime | None = None
+        self._checked_at: datetime | None = None
+        self._scan_started_at: datetime | None = None
 
     def is_due(self, now: datetime) -> bool:
         """Return whether to prune a batch now."""
@@ -162,18 +181,6 @@ class PruneTimer:
             self.next_at = min(self.next_at, now + SCAN_INTERVAL)
         self._checked_at = now
         return self.next_at <= now
-
-
-class PruneCursor(PruneTimer, Generic[Position]):
-    """The position of one beat's scan, and when its next batch is due.
-
-    ``after`` is the position after the last batch, or None if a scan begins.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.after: Position | None = None
-        self._scan_started_at: datetime | None = None
 
     def advance(self, after: Position | None, *, now: datetime) -> None:
         """Move the cursor after a batch was committed. None is the end of the scan."""
@@ -186,14 +193,6 @@ class PruneCursor(PruneTimer, Generic[Position]):
         self._scan_started_at = None
         idle = min(IDLE_FACTOR * (now - started_at), MAX_IDLE)
         self.next_at = now + max(SCAN_INTERVAL, idle)
-
-
-class ChangeTimer(PruneTimer):
-    """When one beat prunes its next batch of changes."""
-
-    def advance(self, deleted: int, *, now: datetime) -> None:
-        """Set when the next batch is due, after one was committed."""
-        self.next_at = now + (BATCH_PAUSE if deleted == BATCH_SIZE else SCAN_INTERVAL)
 
 
 #: The maximum number of requests for one run after the first request, which follows the claim.
@@ -427,14 +426,12 @@ class Maintenance:
         self._already_warned: frozenset[int] = frozenset()
         self._silence = Silence(clock, settings)
         self._reviewed: HeldKey | None = None
-        self._runs = PruneCursor[str]()
-        self._changes = ChangeTimer()
-        self._prunes: Mapping[str, PruneTimer] = {
-            PRUNE_RUNS: self._runs,
-            PRUNE_CHANGES: self._changes,
+        self._prunes: Mapping[str, PruneCursor[Any]] = {
+            PRUNE_RUNS: PruneCursor(),
+            PRUNE_CHANGES: PruneCursor(),
         }
-        #: The error of a run that the database has refused to delete in this scan.
-        self._refused_delete: Exception | None = None
+        #: The errors of rows that the database has refused to delete in this scan, by duty.
+        self._refused: dict[str, Exception] = {}
 
     def note_outage(self, now: datetime) -> None:
         """Note that the database was unreachable, so the heartbeats of all nodes failed."""
@@ -551,39 +548,30 @@ class Maintenance:
 
     def prune(self, now: datetime) -> None:
         """Delete a batch of old history and of old changes if it is time."""
-        for name, work in (
-            (PRUNE_RUNS, self._prune_runs),
-            (PRUNE_CHANGES, self._prune_changes),
+        settings = self._settings
+        for name, table, batch, older_than in (
+            (PRUNE_RUNS, "run", prune_runs, settings.history_retention),
+            (PRUNE_CHANGES, "change", prune_changes, settings.audit_retention),
         ):
+            work = partial(self._prune, name, table, batch, older_than)
             if self._prunes[name].is_due(now):
                 self._duties.run(name, work, now=now, default=None)
 
-    def _prune_changes(self, now: datetime) -> None:
-        older_than = self._settings.audit_retention
-        deleted = self._database.run(partial(prune_changes, now=now, older_than=older_than))
-        self._changes.advance(deleted, now=now)
-        if deleted and has_listeners(events.HistoryPruned):
-            emit(events.HistoryPruned(table="change", count=deleted, older_than=older_than))
-
-    def _prune_runs(self, now: datetime) -> None:
-        # A late import, as in ``prune``.
-        from celery_dynbeat.store.runs import retention  # noqa: PLC0415
-
-        older_than = self._settings.history_retention
-        after = self._runs.after or LOWEST_ID
-        found = self._database.read_in_transaction(
-            partial(prunable, now=now, older_than=older_than, after=after)
-        )
-        # First, so that a run that the database refuses to delete does not hold up the next ones.
-        self._runs.advance(found.last_id, now=now)
-        counts, refused = self._database.run_in_parts(
-            retention.delete_finished, found.run_ids, in_transaction=True
-        )
-        self._refused_delete = next(iter(refused.values()), self._refused_delete)
-        deleted = sum(counts)
-        if deleted and has_listeners(events.HistoryPruned):
-            emit(events.HistoryPruned(table="run", count=deleted, older_than=older_than))
-        if found.last_id is None and self._refused_delete is not None:
-            # At the end of the scan: a failed duty waits before the next batch.
-            error, self._refused_delete = self._refused_delete, None
-            raise error
+    def _prune(
+        self,
+        name: str,
+        table: str,
+        batch: Callable[..., Pruned[Any]],
+        older_than: timedelta,
+        now: datetime,
+    ) -> None:
+        cursor = self._prunes[name]
+        pruned = batch(self._database, now=now, older_than=older_than, after=cursor.after)
+        cursor.advance(pruned.last, now=now)
+        if pruned.deleted and has_listeners(events.HistoryPruned):
+            emit(events.HistoryPruned(table=table, count=pruned.deleted, older_than=older_than))
+        if pruned.refused is not None:
+            self._refused[name] = pruned.refused
+        # At the end of the scan: a failed duty waits before the next batch.
+        if pruned.last is None and name in self._refused:
+            raise self._refused.pop(name)

@@ -15,7 +15,7 @@ from celery_dynbeat.common.text import shorten
 #: The maximum number of windows of one owner.
 MAX_WINDOWS = 50
 _WHOLE_WEEK = (
-    "the windows of the owner cover the whole week, so no run would be sent; leave some out"
+    "with dynbeat_quiet_hours, they cover the whole week, so no run would be sent; leave some out"
 )
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DAY, WEEK = 24 * 60, 7 * 24 * 60

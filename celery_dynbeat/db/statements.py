@@ -10,7 +10,7 @@ A planner chooses by costs, and computes them from statistics. A table that was 
 statistics. After the restore of a dump, after ``pg_upgrade`` and without autovacuum, they are
 missing or old. PostgreSQL then expects few or no due rows, and sorts a scan of the whole table in
 each pass. Its SQL has no hints, and no form of an ordered query with a filter and SKIP LOCKED
-leaves only one plan. A transaction that claims therefore turns off the other plans (decision 15).
+leaves only one plan. A transaction that claims therefore turns off the other plans.
 MySQL and MariaDB have hints that name the index.
 """
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import and_, case, func, not_, or_, select, update
+from sqlalchemy import Select, and_, case, func, not_, or_, select, union_all, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.alert_kinds import NO_SCHEDULE, AlertKind, Report
@@ -20,7 +20,7 @@ from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import LOCKS, Run, Schedule
 from celery_dynbeat.db.statements import Row, force_index, in_index_order
 from celery_dynbeat.store import holds
-from celery_dynbeat.store.runs import FIRE_TIME_INDEX, UNFINISHED_INDEX, execute_dml
+from celery_dynbeat.store.runs import FIRE_TIME_INDEX, UNFINISHED_INDEX, execute_dml, unfinished
 from celery_dynbeat.store.schedules.due import DUE_INDEX
 
 #: Schedules or alerts that one query returns.
@@ -29,6 +29,7 @@ LIMIT = 1_000
 SPAN = 20_000
 #: Characters of an error in an alert.
 MAX_CAUSE = 300
+SCHEDULES_IN_UNION = 50
 RECOVERED_INDEX = "ix_dynbeat_alert_recovered_at"
 MAX_LEASE = timedelta(hours=1)
 #: The row that a beat locks to open alerts, and that has the lease of the messages.
@@ -100,29 +101,41 @@ def _new(session: Session, known: Any, *states: Any, after: int) -> Sequence[Row
     return session.execute(statement).all()
 
 
+@in_index_order
 def newest_failures(
-    session: Session, schedule_ids: Sequence[int], *, number: int
+    session: Session, schedules: Sequence[Row], *, number: int
 ) -> Mapping[int, Row]:
-    """Return the newest failed or lost run of each schedule with ``number`` of them in a row."""
-    in_a_row = (
-        select(Run.id)
-        .where(
-            Run.schedule_id == Schedule.id,
-            Run.status.in_([Status.FAILED, Status.LOST]),
-            Run.finished_at >= Schedule.failing_since,
+    """Return the newest failed or lost run of each schedule with ``number`` of them in a row.
+
+    This reads at most the newest ``number`` + UNTRIED_MARGIN rows of the history of each schedule.
+    """
+    found: dict[int, Row] = {}
+    for part in statements.in_parts(schedules, SCHEDULES_IN_UNION):
+        ends = union_all(*(_failures(each, number=number) for each in part)).subquery()
+        newest = select(Run.id, Run.schedule_id, _start(Run.error)).join(
+            ends, and_(Run.schedule_id == ends.c.key, Run.scheduled_for == ends.c.newest)
         )
-        .order_by(Run.scheduled_for.desc())
-        .limit(1)
-        .correlate(Schedule)
+        found |= {row.schedule_id: row for row in session.execute(newest)}
+    return found
+
+
+def _failures(schedule: Row, *, number: int) -> Select[Any]:
+    """Return the query of the fire time of the newest failure, if there are ``number`` of them."""
+    history = select(Run.schedule_id, Run.scheduled_for, Run.status, Run.finished_at)
+    history = force_index(history.where(Run.schedule_id == schedule.id), Run, FIRE_TIME_INDEX)
+    read = (
+        history.order_by(Run.scheduled_for.desc()).limit(number + unfinished.UNTRIED_MARGIN)
+    ).subquery()
+    newest = func.max(read.c.scheduled_for, type_=Run.scheduled_for.type).label("newest")
+    return (
+        select(read.c.schedule_id.label("key"), newest)
+        .where(
+            read.c.status.in_([Status.FAILED, Status.LOST]),
+            read.c.finished_at >= schedule.failing_since,
+        )
+        .group_by(read.c.schedule_id)
+        .having(func.count() >= number)
     )
-    newest = select(in_a_row.scalar_subquery()).where(
-        Schedule.id.in_(schedule_ids), in_a_row.offset(number - 1).scalar_subquery().is_not(None)
-    )
-    ids = session.scalars(newest).all()
-    rows = session.execute(
-        select(Run.id, Run.schedule_id, _start(Run.error)).where(Run.id.in_(ids))
-    )
-    return {row.schedule_id: row for row in rows}
 
 
 @in_index_order

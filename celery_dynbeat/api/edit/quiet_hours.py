@@ -24,7 +24,7 @@ from celery_dynbeat.api.columns import ScheduleColumns
 from celery_dynbeat.api.edit import audit, owner_zone, used_calendars
 from celery_dynbeat.api.results.quiet_hours import QuietHoursInfo
 from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.common.quiet_rule import QuietHours, QuietRule
+from celery_dynbeat.common.quiet_rule import QuietHours, QuietRule, quiet_spans
 from celery_dynbeat.common.states import Action
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.db.statements import Row
@@ -85,8 +85,7 @@ class QuietHoursCalls(Calls):
         - ``windows`` and ``calendar`` replace the present ones. At least one is required.
         - Each window is a ``QuietHours``, or a text such as
           ``"mon-fri 22:00-07:00"``. At most 50 are allowed. The clock of the owner's time zone
-          decides. The windows of ``dynbeat_quiet_hours`` apply together with them. If both together
-          leave no time, only those of ``dynbeat_quiet_hours`` apply.
+          decides. The windows of ``dynbeat_quiet_hours`` apply together with them.
         - A fire time in a window is sent when the quiet time ends. ``catch_up`` decides about
           several of them: ``"latest"`` sends the newest one. To skip fire times, use a trigger that
           excludes them.
@@ -97,8 +96,8 @@ class QuietHoursCalls(Calls):
           ``now=True``.
 
         The schedules are planned again in the same transaction. Returns how many changed. Raises
-        InvalidScheduleError if a window is invalid, or if the windows leave no time to send a run,
-        and InvalidTriggerError if there is no such calendar.
+        InvalidScheduleError if a window is invalid, or if the windows together leave no time to
+        send a run, and InvalidTriggerError if there is no such calendar.
 
         >>> mine.set_quiet_hours([QuietHours("22:00", "07:00"), "sat,sun 00:00-00:00"])
         1
@@ -106,6 +105,9 @@ class QuietHoursCalls(Calls):
         ['22:00-07:00', 'sat,sun 00:00-00:00']
         """
         rule = _checked(windows, calendar)
+        everybody = self._context.settings.quiet_hours
+        if everybody is not None:
+            quiet_spans([everybody, rule])
 
         def work(session: Session) -> int:
             return _change(self._context, session, owner=self._whose, rule=rule)

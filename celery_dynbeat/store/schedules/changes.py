@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import func, insert, or_, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.states import Action
@@ -45,14 +45,31 @@ def new_triggers(
 
 
 @in_index_order
-def delete_before(session: Session, *, before: datetime, limit: int) -> int:
-    """Delete up to ``limit`` changes from before ``before``, oldest first; return their number.
+def keys_before(
+    session: Session, *, before: datetime, after: tuple[datetime, int] | None, limit: int
+) -> Sequence[tuple[datetime, int]]:
+    """Return ``changed_at`` and id of up to ``limit`` changes from before ``before``, oldest first.
 
-    Rows that another transaction has locked are skipped.
+    ``after`` is the last key of the page before.
     """
-    old = select(Change.id).where(Change.changed_at < before)
-    old = force_index(old, Change, TIME_INDEX).order_by(Change.changed_at, Change.id).limit(limit)
-    return _delete(session, session.scalars(old.with_for_update(skip_locked=True)).all())
+    old = force_index(select(Change.changed_at, Change.id), Change, TIME_INDEX)
+    old = old.where(Change.changed_at < before).order_by(Change.changed_at, Change.id)
+    if after is not None:
+        at, change_id = after
+        old = old.where(Change.changed_at >= at, or_(Change.changed_at > at, Change.id > change_id))
+    return [(row.changed_at, row.id) for row in session.execute(old.limit(limit))]
+
+
+@in_index_order
+def delete(session: Session, ids: Sequence[int]) -> int:
+    """Delete changes; return their number. Rows that another transaction has locked stay."""
+    free = select(Change.id).where(Change.id.in_(ids)).with_for_update(skip_locked=True)
+    locked = session.scalars(free).all()
+    if locked:
+        capabilities = capabilities_of(session.get_bind(Change).dialect)
+        connection = session.connection(bind_arguments={"mapper": Change})
+        capabilities.delete(connection, CHANGES, locked)
+    return len(locked)
 
 
 @in_index_order
@@ -60,11 +77,3 @@ def count_before(session: Session, *, before: datetime) -> int:
     """Return the number of changes from before ``before``."""
     old = force_index(select(func.count()).select_from(Change), Change, TIME_INDEX)
     return session.scalar(old.where(Change.changed_at < before)) or 0
-
-
-def _delete(session: Session, ids: Sequence[int]) -> int:
-    if ids:
-        capabilities = capabilities_of(session.get_bind(Change).dialect)
-        connection = session.connection(bind_arguments={"mapper": Change})
-        capabilities.delete(connection, CHANGES, ids)
-    return len(ids)

@@ -463,6 +463,15 @@ def test_invalid_windows_are_refused_with_their_field(mine, arguments, field):
     assert mine.quiet_hours() == []
 
 
+def test_windows_that_leave_no_time_with_those_of_everybody_are_refused(sqlite_url, clock):
+    with application(sqlite_url, clock=clock, quiet_hours=["08:00-20:00"]) as dynbeat:
+        mine = dynbeat.schedules.for_owner("user:42")
+        with pytest.raises(InvalidScheduleError, match="with dynbeat_quiet_hours"):
+            mine.set_quiet_hours(["20:00-08:00"])
+        assert len(mine.quiet_hours()) == 1
+        assert mine.set_quiet_hours(["20:00-07:00"]) == 0
+
+
 @one_database
 def test_days_with_blanks_and_capitals_are_stored_as_the_text_that_is_read_back(mine):
     mine.set_quiet_hours([QuietHours("22:00", "07:00", days=" Sat, sun")])

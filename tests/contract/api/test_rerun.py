@@ -8,7 +8,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import Every, InvalidScheduleError, RunNotFoundError
-from celery_dynbeat.beat.maintenance import prune
+from celery_dynbeat.beat.maintenance import prune_runs
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application
@@ -241,9 +241,7 @@ def test_reruns_are_pruned_like_manual_runs(dynbeat, mine, clock, beat, sent, fa
     beat.tick()
     end_all(dynbeat, sent, "succeeded")
     clock.advance(timedelta(days=60))
-    dynbeat.context.database.run(
-        lambda session: prune(session, now=clock.now(), older_than=timedelta(days=30))
-    )
+    prune_runs(dynbeat.context.database, now=clock.now(), older_than=timedelta(days=30))
     assert rerun.id not in {run.id for run in mine.runs("n")}
 
 

@@ -6,19 +6,23 @@ from datetime import timedelta
 from functools import partial
 
 import pytest
+from celery.bin.base import CLIContext
+from click.testing import CliRunner
 from sqlalchemy.exc import DBAPIError
 
 from celery_dynbeat.beat import duties, maintenance
 from celery_dynbeat.broker import outages
+from celery_dynbeat.cli import dynbeat as commands
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.health.evaluation import evaluate
 from celery_dynbeat.health.probes import collect_health
 from celery_dynbeat.store import nodes, runs
+from celery_dynbeat.store.schedules import changes
 from celery_dynbeat.telemetry import events, subscribe, unsubscribe
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, execute
 from tests.support.ended_runs import end, start
-from tests.support.refusals import accept, execute_ddl, refuse
+from tests.support.refusals import execute_ddl, refuse
 from tests.support.suites import one_database
 
 SECOND, MINUTE, DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(days=1)
@@ -116,14 +120,60 @@ def test_a_run_that_cannot_be_deleted_does_not_keep_the_others(
     assert [(each.duty, each.failures) for each in failed] == [("prune runs", 1)]
 
 
+def test_a_change_that_cannot_be_deleted_does_not_keep_the_others(
+    dynbeat, mine, clock, beat, failed, monkeypatch
+):
+    monkeypatch.setattr(maintenance, "BATCH_SIZE", 3)
+    mine.create("old", task="t", trigger=MINUTELY)
+    for number in range(8):
+        mine.update("old", description=f"{number}")
+    mine.pause("old")
+    *_, kept, _ = [each.id for each in mine.changes()]
+    refuse(dynbeat, action="DELETE", table="dynbeat_change", when=f"OLD.id = {kept}")
+    clock.advance(dynbeat.context.settings.audit_retention + DAY)
+    beat.run_until_idle()
+    clock.advance(MINUTE)
+
+    for _ in range(5):
+        beat.run_until_idle()
+        clock.advance(2 * SECOND)
+
+    assert [each.id for each in mine.changes()] == [kept]
+    assert [(each.duty, each.failures) for each in failed] == [("prune changes", 1)]
+
+
+def test_the_command_deletes_the_rows_around_those_that_cannot_be_deleted(
+    dynbeat, mine, clock, beat, sent, monkeypatch
+):
+    monkeypatch.setattr(maintenance, "BATCH_SIZE", 3)
+    mine.create("old", task="t", trigger=MINUTELY)
+    pass_minutes(clock, beat, 8)
+    for run in list(sent):
+        start(dynbeat, run.run_id)
+        end(dynbeat, run.run_id, "succeeded")
+    kept = sent[1].scheduled_for
+    execute(dynbeat, "UPDATE dynbeat_run SET note = 'kept' WHERE scheduled_for = :at", at=kept)
+    refuse(dynbeat, action="DELETE", table="dynbeat_run", when="OLD.note = 'kept'")
+    mine.pause("old")
+    clock.advance(dynbeat.context.settings.audit_retention + DAY)
+
+    context = CLIContext(app=dynbeat.app, no_color=True, workdir=None)
+    result = CliRunner().invoke(commands, ["prune", "--yes", "--json"], obj=context)
+
+    assert result.exit_code == 1
+    report = json.loads(result.stdout)
+    assert (report["ok"], report["deleted"], len(mine.runs("old"))) == (False, 6, 2)
+    assert "refused" in report["refused"]
+
+
 @one_database
 def test_a_duty_that_fails_waits_longer_after_each_failure_and_recovers(
-    dynbeat, mine, clock, beat, failed
+    clock, beat, failed, monkeypatch
 ):
-    mine.create("old", task="t", trigger=MINUTELY)
-    mine.pause("old")
-    refuse(dynbeat, action="DELETE", table="dynbeat_change", when="OLD.id > 0")
-    clock.advance(dynbeat.context.settings.audit_retention + DAY)
+    def refused(*_, **__):
+        raise ValueError("no such table")
+
+    monkeypatch.setattr(changes, "keys_before", refused)
     beat.run_until_idle()
     clock.advance(MINUTE)
     beat.run_until_idle()
@@ -135,7 +185,7 @@ def test_a_duty_that_fails_waits_longer_after_each_failure_and_recovers(
     assert [each.retry_seconds for each in failed] == [1, 2, 4, 8, 16]
     assert [each.failures for each in failed] == [1, 2, 3, 4, 5]
 
-    accept(dynbeat, table="dynbeat_change")
+    monkeypatch.undo()
     clock.advance(duties.MAX_PAUSE)
     beat.run_until_idle()
     assert report_of(beat) == []

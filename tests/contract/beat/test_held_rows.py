@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import Cron, Every, Retry, beat, transitions
 from celery_dynbeat.alerts.checks import ScheduleCheck
 from celery_dynbeat.beat import config_sync
-from celery_dynbeat.beat.maintenance import prune, prune_changes
+from celery_dynbeat.beat.maintenance import prune_changes, prune_runs
 from celery_dynbeat.beat.refused import LeftOut
 from celery_dynbeat.broker.publisher import PublishResult
 from celery_dynbeat.common.errors import DispatchError
@@ -199,8 +199,8 @@ class Site:
         for owner in finishing:
             self.worker.finish(self.runs[owner, "failed"], Status.FAILED)
             self.worker.finish(self.runs[owner, "again"])
-        self.database.run(partial(prune, now=now, older_than=DAY))
-        self.database.run(partial(prune_changes, now=now, older_than=DAY))
+        prune_runs(self.database, now=now, older_than=DAY)
+        prune_changes(self.database, now=now, older_than=DAY)
         self.beat.run_until_idle()
         self.clock.advance(11 * SECOND)
         self.beat.run_until_idle()

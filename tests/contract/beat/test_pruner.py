@@ -9,11 +9,12 @@ import pytest
 from celery_dynbeat import Cron, Once
 from celery_dynbeat.beat import maintenance
 from celery_dynbeat.beat.maintenance import BATCH_PAUSE, FIRST_DELAY, SCAN_INTERVAL
-from celery_dynbeat.cli.prune import _prune
+from celery_dynbeat.cli.prune import _prune_runs
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Origin, Run
 from celery_dynbeat.store import runs
+from celery_dynbeat.store.runs import retention
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START, application, execute
 
@@ -27,7 +28,7 @@ LONG = 399 * DAY
 
 def pruned(dynbeat, *, older_than=KEPT):
     """Prune the whole history and return the number of deleted runs."""
-    return _prune(dynbeat.context, older_than)
+    return _prune_runs(dynbeat.context, older_than, dry_run=False).deleted
 
 
 def finish_all(dynbeat):
@@ -307,8 +308,12 @@ def server(request, clock):
         yield made
 
 
-def one_batch(dynbeat, session):
-    return maintenance.prune(session, now=dynbeat.context.clock.now(), older_than=DAY)
+def one_batch(dynbeat, session, *, after=None):
+    """Delete a batch in a transaction of the test; return the number of runs and the position."""
+    found = maintenance.prunable_runs(
+        dynbeat.context.database, now=dynbeat.context.clock.now(), older_than=DAY, after=after
+    )
+    return retention.delete_finished(session, found.ids), found.last
 
 
 def test_a_claim_does_not_wait_for_a_prune_transaction(server, clock):
@@ -319,7 +324,7 @@ def test_a_claim_does_not_wait_for_a_prune_transaction(server, clock):
     done = []
 
     def work(session):
-        done.append(one_batch(server, session).deleted)
+        done.append(one_batch(server, session)[0])
         # The rows are deleted but not committed: a transaction that waits for them never ends.
         claiming = threading.Thread(target=beat.run_until_idle)
         claiming.start()
@@ -338,16 +343,16 @@ def test_a_beat_skips_rows_that_another_beat_deletes(server):
     deleted = []
 
     def work(session):
-        first = one_batch(server, session)
+        first, _ = one_batch(server, session)
         other = threading.Thread(
             target=lambda: deleted.append(
-                server.context.database.run(partial(one_batch, server)).deleted
+                server.context.database.run(partial(one_batch, server))[0]
             )
         )
         other.start()
         other.join(20)
         waited = other.is_alive()
-        deleted.append(first.deleted)
+        deleted.append(first)
         deleted.append(waited)
 
     server.context.database.run(work)
@@ -362,11 +367,10 @@ def test_a_beat_deletes_all_rows_that_no_other_beat_deletes(server, monkeypatch)
     deleted = []
 
     def work(session):
-        first = one_batch(server, session)
-        now = server.context.clock.now()
-        batch = partial(maintenance.prune, now=now, older_than=DAY, after=first.last_id)
-        deleted.append(server.context.database.run(batch).deleted)
-        return first.deleted
+        first, last = one_batch(server, session)
+        batch = partial(one_batch, server, after=last)
+        deleted.append(server.context.database.run(batch)[0])
+        return first
 
     assert server.context.database.run(work) == 10
     assert deleted == [10]
@@ -394,8 +398,8 @@ def test_two_beats_that_prune_at_once_delete_each_run_once(dynbeat, monkeypatch)
 
 def test_ten_thousand_runs_are_deleted_in_batches(dynbeat):
     old_runs(dynbeat, 10_000)
-    first = dynbeat.context.database.run(partial(one_batch, dynbeat))
+    first, _ = dynbeat.context.database.run(partial(one_batch, dynbeat))
 
-    assert first.deleted == maintenance.BATCH_SIZE
+    assert first == maintenance.BATCH_SIZE
     assert pruned(dynbeat) == 10_000 - maintenance.BATCH_SIZE
     assert left(dynbeat) == 0

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import event
 
 from celery_dynbeat import AnyOf, Every, InvalidScheduleError, Once
-from celery_dynbeat.beat import maintenance
+from celery_dynbeat.beat.maintenance import prune_runs
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.planning.plan import TOO_NEAR
 from celery_dynbeat.store.runs import unfinished
@@ -234,8 +234,7 @@ def test_history_keeps_a_skip_until_it_has_passed(dynbeat, mine, clock, beat):
 
     def prune():
         now = clock.now()
-        work = lambda session: maintenance.prune(session, now=now, older_than=month)  # noqa: E731
-        return dynbeat.context.database.run(work).deleted
+        return prune_runs(dynbeat.context.database, now=now, older_than=month).deleted
 
     clock.advance(timedelta(days=39))
     assert prune() == 0

@@ -5,6 +5,7 @@ everything was due, and of a table in which nothing was due.
 """
 
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import text
@@ -13,7 +14,8 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import ScheduleNotFoundError
 from celery_dynbeat.beat.maintenance import BATCH_SIZE
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.store import health
+from celery_dynbeat.common.text import EARLIEST
+from celery_dynbeat.store import alerts, health
 from celery_dynbeat.store.health import MAX_COUNTED, MAX_RUNS_READ
 from celery_dynbeat.store.runs import unfinished
 from celery_dynbeat.store.schedules import due, failing, schedule_pages
@@ -305,6 +307,24 @@ def test_consecutive_failures_are_searched_in_the_newest_part_of_a_history(dynbe
 
     # Twice the rows where MariaDB copies them into a temporary table.
     assert max(each.rows for each in statements) <= 2 * (unfinished.UNTRIED_MARGIN + FEW)
+
+
+def test_failures_in_a_row_are_searched_in_the_newest_part_of_a_history(dynbeat, dialect):
+    for statement in dialect.all_due():
+        execute(dynbeat, statement)
+    ended = "status = 'failed', finished_at = scheduled_for, overdue_at = NULL"
+    execute(dynbeat, f"UPDATE dynbeat_run SET {ended} WHERE schedule_id IS NOT NULL")
+    engine = dynbeat.context.database.engine
+    with record_statements(engine) as executed, Session(engine) as session:
+        first = session.scalar(text("SELECT MIN(id) FROM dynbeat_schedule"))
+        # Its failures began just now: all runs of the history ended before.
+        schedule = SimpleNamespace(id=first, failing_since=START)
+        assert alerts.newest_failures(session, [schedule], number=2) == {}
+        before = SimpleNamespace(id=first, failing_since=EARLIEST)
+        assert list(alerts.newest_failures(session, [before], number=2)) == [first]
+
+    # Three times the rows where MariaDB copies them into temporary tables.
+    assert max(each.rows for each in executed) <= 3 * (unfinished.UNTRIED_MARGIN + FEW)
 
 
 def test_the_callers_own_queries_keep_their_plans(postgresql_url):
