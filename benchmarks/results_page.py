@@ -14,6 +14,7 @@ the plots. Measuring one part replaces only the figures of that part.
 - *Must* and *aim*: the required bound and the target of *compared*.
 - *Steal*: the share of processor time that the host of the virtual machine gave to its other
   guests during the measurement.
+- Of the pages of Flower, this page lists only those that miss their bound.
 
 [Measurements](../explanation/measurements.md) explains the figures.
 """
@@ -26,7 +27,8 @@ def render_page(figures: Sequence[Figure]) -> str:
     """Return the page as Markdown."""
     services = dict.fromkeys(figure.services for figure in figures)
     return HEAD + "".join(
-        _section(on, [figure for figure in figures if figure.services == on]) for on in services
+        _section(on, [each for each in figures if each.services == on and _is_listed(each)])
+        for on in services
     )
 
 
@@ -34,6 +36,10 @@ def _section(services: str, figures: Sequence[Figure]) -> str:
     machines = sorted({_measured_on(figure) for figure in figures if figure.day})
     head = f"\n## {services}\n\nMeasured on: {'; '.join(machines)}.\n\n"
     return head + COLUMNS + "".join(map(_row, figures))
+
+
+def _is_listed(figure: Figure) -> bool:
+    return figure.part != "flower" or figure.verdict == "missed"
 
 
 def _measured_on(figure: Figure) -> str:
