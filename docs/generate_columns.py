@@ -12,7 +12,15 @@ from sqlalchemy import Boolean, Column, Double, Integer, String, Table, Text
 
 # The models of alerts and the indexes complete the metadata.
 from celery_dynbeat.db.indexes import METADATA
-from celery_dynbeat.db.types import ExactText, Json, LongText, RunId, RunInstant, UtcDateTime
+from celery_dynbeat.db.types import (
+    ExactText,
+    Json,
+    LongText,
+    RunId,
+    RunInstant,
+    UtcDateTime,
+    Window,
+)
 
 PAGE = Path(__file__).parent / "reference" / "columns.md"
 HEAD = """# Columns
@@ -57,6 +65,7 @@ def _type(column: Column[object]) -> str:
         (Integer, "integer"),
         (Text, "text"),
         (String, "text"),
+        (Window, "text"),
     ]
     kind = next(text for known, text in kinds if isinstance(column.type, known))
     if isinstance(column.type, Json):

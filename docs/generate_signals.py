@@ -39,7 +39,7 @@ MEANINGS = {
     "duration": "how long the body of the task took, or None if this process did not execute it",
     "actor": 'who made the edit, or `""` if this is unknown',
     "SentRun.lag": (
-        "the time from the fire time until the run was sent, including the jitter of the schedule"
+        "the time from the fire time until the run was sent, including its offset in the window"
     ),
     "SentRun.sent_before": "whether an earlier message of the run had already been sent",
     "RunsSent.kind": (

@@ -305,7 +305,7 @@ class AsyncOwnerSchedules(AsyncSharedCalls):
         name: str | None = None,
         count: int = 5,
         *,
-        jitter: timedelta | float | None = None,
+        window: timedelta | float | str | None = None,
         start_at: datetime | None = None,
         end_at: datetime | None = None,
         max_runs: int | None = None,

@@ -44,7 +44,7 @@ class ScheduleColumns:
     catch_up_window: float | None = None
     expires_after: float | None = None
     finish_within: float | None = None
-    jitter: float | None = None
+    window: float | str | None = None
     max_run_time: float | None = None
     overlap: str | None = None
     on_lost: str | None = None

@@ -146,7 +146,7 @@ class OwnerSchedules(
 
         >>> mine.update("digest", trigger=Every(timedelta(hours=2))).version
         2
-        >>> mine.update("digest", expected_version=1, jitter=5)
+        >>> mine.update("digest", expected_version=1, window=5)
         Traceback (most recent call last):
         celery_dynbeat.common.errors.StaleScheduleError: schedule 'digest' of owner 'user:42' ...
         """
@@ -313,9 +313,7 @@ class OwnerSchedules(
         """Give the schedule another name. It keeps its id, its history and its next fire time.
 
         - Its runs keep the name under which they were recorded. ``runs(new_name)`` returns them.
-        - A trigger with an ``H`` keeps its fire times. Because the numbers that ``H`` stands for
-          depend on the name, they replace the ``H`` in the text of the trigger.
-        - The delay within ``jitter`` also depends on the name, so the delays of later runs change.
+        - A trigger with an ``H`` keeps its fire times, and a ``window`` its offset.
         - If both names are equal, nothing changes.
 
         Raises ScheduleNotFoundError and StaleScheduleError. Raises ScheduleExistsError if the owner

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.common.text import shorten
+from celery_dynbeat.common.window import as_share
 from celery_dynbeat.triggers.iso8601 import parse_duration as parse_iso_duration
 
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -64,6 +65,11 @@ def format_duration(value: timedelta) -> str:
             return f"{count}{unit}"
     seconds, fraction = divmod(value, timedelta(seconds=1))
     return f"{seconds}.{fraction.microseconds:06}".rstrip("0").rstrip(".") + "s"
+
+
+def parse_window(text: str) -> timedelta | str:
+    """Return the duration, or the share of ``50%`` as text. Raises ValueError."""
+    return as_share(text) if "%" in text else parse_duration(text)
 
 
 def parse_instant(text: str, *, direction: int = 1) -> TypedInstant:

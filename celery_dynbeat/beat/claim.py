@@ -64,6 +64,7 @@ from celery_dynbeat.planning.plan import (
     due_at,
     first_fire,
     plan,
+    run_at,
     skip_missed,
 )
 from celery_dynbeat.store.runs import skips, unfinished
@@ -673,17 +674,15 @@ def _decide_due(
 ) -> _Decision:
     run_rows.check_payload(row)
     fire_at = _fire_at(row)
+    # SpecColumns has attributes that can be set, unlike the fields of a named tuple.
+    spec = with_search_budget(spec_from_row(cast("SpecColumns", row), settings, calendars))
     if outage_delay is not None:
         until = outage_delay(run_rows.new_outgoing_run(row, fire_at, now=now, settings=settings))
         if until is not None:
-            jitter = settings.jitter if row.jitter is None else timedelta(seconds=row.jitter)
             # The delay changes next_run_at.
-            expected_at = _after_quiet_hours(row, fire_at, calendars) + (jitter or timedelta(0))
-            late = _late_run(row, None, expected_at, now=now, late_since=late_since)
+            late = _late_run(row, None, run_at(spec, fire_at), now=now, late_since=late_since)
             return _Decision(row.owner, {"id": row.id, "next_run_at": until}, late=late)
     check_task_allowed(settings, owner=row.owner, task=row.task)
-    # SpecColumns has attributes that can be set, unlike the fields of a named tuple.
-    spec = with_search_budget(spec_from_row(cast("SpecColumns", row), settings, calendars))
     spec = without(spec, skipped.get(row.id, ()))
     planned = plan(
         spec,
@@ -729,15 +728,6 @@ def _decide_due(
         late=late,
     )
     return _unless_exhausted(decision, row, spec, now=now)
-
-
-def _after_quiet_hours(row: DueSchedule, fire_at: datetime, calendars: Calendars) -> datetime:
-    if row.quiet_hours is None:
-        return fire_at
-    # A late import: few owners have quiet hours.
-    from celery_dynbeat.planning.quiet_hours import quiet_of  # noqa: PLC0415
-
-    return quiet_of(row.quiet_hours).with_days(calendars).end(fire_at)
 
 
 def _fire_at(row: DueSchedule) -> datetime:

@@ -291,7 +291,7 @@ def _warn_if_unsteady(session: Session, name: str, *, now: datetime) -> None:
         return
     logger.warning(
         "beat_schedule[%r] has a new rule at each start: %s changes in %s days. If a part of it is"
-        " drawn at random, a daily task can run twice on the day of a start; use H or jitter",
+        " drawn at random, a daily task can run twice on the day of a start; use H or window",
         name,
         _UNSTEADY_CHANGES,
         _UNSTEADY_WINDOW.days,

@@ -16,6 +16,7 @@ from celery_dynbeat.cli.base.parameter_types import (
     Json,
     Number,
     RetryPolicy,
+    Window,
 )
 from celery_dynbeat.cli.declarations.fields import trigger_of
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
@@ -95,7 +96,12 @@ field_options = combined(
         type=Duration(),
         help="The time after which a running run no longer counts as an overlap.",
     ),
-    click.option("--jitter", type=Duration(), help="The longest delay of a run."),
+    click.option(
+        "--window",
+        type=Window(),
+        help="The span after a fire time in which the schedule has its offset, such as 10m or 50%"
+        " of the interval.",
+    ),
     click.option(
         "--expires-after",
         type=Duration(),

@@ -31,8 +31,8 @@ class _Row:
     held: str | None
 
     @property
-    def quiet(self) -> str | None:
-        """What quiet hours do to the fire time; None if they do nothing."""
+    def waits(self) -> str | None:
+        """Why the run is sent later, and when; None if it is not."""
         return self.fire_time.wait_note
 
     @property
@@ -56,7 +56,7 @@ COLUMNS = (
     Column("distance"),
     Column("skipped", width=20, optional=True),
     Column("held", width=20, optional=True),
-    Column("quiet", width=20, optional=True),
+    Column("waits", width=20, optional=True),
 )
 #: A table has a column for each zone, without the fractions of a second of an anchor.
 _ON_TERMINAL = (time_column("fire_time", lambda row: row.fire_time.at), *COLUMNS[2:])
@@ -112,8 +112,8 @@ def next_runs(
 
     Fire times are shown in UTC and in the time zone of the trigger, or of the owner if the trigger
     has none. The list includes skipped fire times, and fire times that a hold in force stops. It
-    says when fire times in quiet hours are sent. A paused or finished schedule has no other fire
-    times.
+    says when a run is sent later: in its window, or after quiet hours. A paused or finished
+    schedule has no other fire times.
 
     If you pass --per-minute or --per-hour, the command prints how many runs become due in each
     queue, including recurring runs. A note says if there can be more. --json prints all of this as

@@ -23,7 +23,7 @@ _EMPTY: tuple[Any, ...] = (None, "", [], {}, ())
 _DETAILS = (
     *("paused_reason", "paused_until", "args", "kwargs", "options", "tags"),
     *("start_at", "end_at", "max_runs"),
-    *("catch_up", "catch_up_window", "overlap", "max_run_time", "jitter", "expires_after"),
+    *("catch_up", "catch_up_window", "overlap", "max_run_time", "window", "expires_after"),
     "finish_within",
     *("on_lost", "pause_after_failures", "retry", "ping_url"),
     *("failing_since", "finished_at", "managed_by"),

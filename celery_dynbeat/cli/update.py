@@ -20,7 +20,7 @@ _CLEARED = {**DEFAULTS, "queue": None, "priority": None}
     "update",
     examples=(
         "update digest --cron '30 9 * * mon-fri' --reason 'ticket 12'",
-        "update poll --owner user:42 --overlap skip --clear jitter",
+        "update poll --owner user:42 --overlap skip --clear window",
         "update poll --owner user:42 --finish-within 10m",
     ),
 )
@@ -34,7 +34,7 @@ _CLEARED = {**DEFAULTS, "queue": None, "priority": None}
     multiple=True,
     type=click.Choice(sorted({*_CLEARED, "timezone"})),
     metavar="FIELD",
-    help="A field, such as jitter, to reset to its default. Can be repeated.",
+    help="A field, such as window, to reset to its default. Can be repeated.",
 )
 @click.option(
     "--expected-version",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from zoneinfo import TZPATH, ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from celery_dynbeat.common.errors import ConfigurationError, InvalidScheduleError
+from celery_dynbeat.common.window import as_share
 
 if TYPE_CHECKING:
     from celery_dynbeat.common.owner_limits import Cap, LimitsByOwner
@@ -264,6 +265,10 @@ def _delay(value: object) -> timedelta:
     return timedelta(0) if _seconds(value) == 0 else _duration(value)
 
 
+def _window(value: object) -> timedelta | str:
+    return as_share(value) if isinstance(value, str) else _delay(value)
+
+
 def _patterns(value: object) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Iterable):
         msg = "must be a list of names, in which * matches any characters"
@@ -388,7 +393,7 @@ class Settings:
     catch_up_window: timedelta | None = _setting(None, _duration)
     overlap: str = _setting("allow", _one_of(*OVERLAPS))
     max_run_time: timedelta = _setting(timedelta(hours=1), _duration)
-    jitter: timedelta = _setting(timedelta(0), _delay)
+    window: timedelta | str = _setting(timedelta(0), _window)
     expires_after: timedelta | None = _setting(None, _duration)
     on_lost: str = _setting("record", _one_of(*ON_LOST))
     pause_after_failures: int | None = _setting(None, _count)

@@ -34,6 +34,7 @@ from celery_dynbeat.db.types import (
     RunId,
     RunInstant,
     UtcDateTime,
+    Window,
     utc_now,
 )
 
@@ -66,7 +67,7 @@ BigId = BigInteger().with_variant(Integer, "sqlite")
 EMPTY_LIST = text("('[]')")
 EMPTY_OBJECT = text("('{}')")
 #: The columns of a schedule in seconds.
-DURATIONS = ("catch_up_window", "expires_after", "finish_within", "jitter", "max_run_time")
+DURATIONS = ("catch_up_window", "expires_after", "finish_within", "max_run_time")
 
 
 class Schedule(Base):
@@ -90,8 +91,8 @@ class Schedule(Base):
     options: Mapped[dict[str, Any]] = mapped_column(Json("object"), server_default=EMPTY_OBJECT)
     trigger_kind: Mapped[str] = mapped_column(ExactText(32))
     trigger_spec: Mapped[str] = mapped_column(Text)
-    # The first name of a renamed schedule, which seeds the hashes of H and jitter. NULL means that
-    # `name` does.
+    # The first name of a renamed schedule, which seeds the hashes of H and the window. NULL means
+    # that `name` does.
     hash_name: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
     timezone: Mapped[str] = mapped_column(ExactText(64), server_default="UTC")
     # The trigger names no time zone: `timezone` follows the owner's.
@@ -110,13 +111,14 @@ class Schedule(Base):
     run_count: Mapped[int] = mapped_column(BigInteger, server_default="0")
     # NULL means that the setting dynbeat_catch_up applies.
     catch_up: Mapped[str | None] = mapped_column(ExactText(16))
-    # These five are in seconds. Here and below, NULL means that the setting of the same name
-    # applies.
+    # These and max_run_time are in seconds. Here and below, NULL means that the setting of the same
+    # name applies.
     catch_up_window: Mapped[float | None] = mapped_column(Double)
     expires_after: Mapped[float | None] = mapped_column(Double)
     # Without a setting. NULL means no limit.
     finish_within: Mapped[float | None] = mapped_column(Double)
-    jitter: Mapped[float | None] = mapped_column(Double)
+    # Seconds, or a share of the time up to the next fire time.
+    window: Mapped[float | str | None] = mapped_column(Window)
     max_run_time: Mapped[float | None] = mapped_column(Double)
     overlap: Mapped[str | None] = mapped_column(ExactText(16))
     on_lost: Mapped[str | None] = mapped_column(ExactText(16))
@@ -127,7 +129,7 @@ class Schedule(Base):
     # The first fire time that is neither sent nor recorded as skipped. A paused or quarantined
     # schedule keeps it, so that the fire times it misses can be recorded.
     next_fire_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    # When beat claims the schedule: next_fire_at, after quiet hours, plus jitter.
+    # When beat claims the schedule: next_fire_at, after quiet hours and the offset in the window.
     next_run_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     # When beat found the due schedule held. next_run_at is then the end of the hold.
     held_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

@@ -15,6 +15,7 @@ The MySQL dialect is imported inside functions, because it takes 20 modules and 
 import codecs
 import json
 import logging
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -174,6 +175,7 @@ def escape_non_ascii(text: str) -> str:
     return text.encode("ascii", "backslashreplace").decode()
 
 
+_SECONDS = re.compile(r"\d{1,10}(?:\.\d{1,6})?", re.ASCII)
 #: The names of MySQL and MariaDB in SQLAlchemy.
 MYSQL = frozenset({"mysql", "mariadb"})
 
@@ -336,6 +338,28 @@ class RunId(TypeDecorator[str]):
                 mysql.CHAR(36, charset="ascii", collation="ascii_bin"),
             )
         return dialect.type_descriptor(CHAR(36))
+
+
+class Window(TypeDecorator[float | str]):
+    """Seconds, or the share of an interval such as ``"50%"``, as text.
+
+    A text that manual SQL has written, and that is neither, reads as the text.
+    """
+
+    impl = String(32)
+    cache_ok = True
+
+    def process_bind_param(self, value: float | str | None, dialect: Dialect) -> str | None:
+        del dialect
+        if value is None or isinstance(value, str):
+            return value
+        return f"{value:f}".rstrip("0").rstrip(".")
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> float | str | None:
+        del dialect
+        if value is None or not _SECONDS.fullmatch(value):
+            return value
+        return float(value)
 
 
 class ExactText(TypeDecorator[str]):

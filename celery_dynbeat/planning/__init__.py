@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.common.text import shorten
+from celery_dynbeat.common.window import as_share
 from celery_dynbeat.triggers import Trigger, parse_trigger
 from celery_dynbeat.triggers.base import PLAN_STEPS, SearchBudget
 from celery_dynbeat.triggers.wrappers import BudgetedTrigger, SkippingTrigger
@@ -29,7 +31,8 @@ class ScheduleSpec(NamedTuple):
       either. ``grace`` is the delay that still counts as on time.
     - ``overlap`` is ``"allow"``, ``"skip"``, ``"buffer_one"`` or ``"cancel_previous"``. A run that
       has been running for ``max_run_time`` no longer counts as unfinished.
-    - ``key`` seeds the hashes: of ``H`` in a cron expression, and of the delay within ``jitter``.
+    - ``key`` seeds the hashes: of ``H`` in a cron expression, and of the offset in ``window``.
+    - ``window`` is a duration, or a share of the time up to the next fire time, such as ``"50%"``.
     - A fire time that follows another by less than ``min_interval`` is not sent.
     - Nothing is sent in the ``quiet`` hours and on the quiet days of the owner.
     - ``calendars`` are the names of the calendars that the trigger uses.
@@ -45,7 +48,7 @@ class ScheduleSpec(NamedTuple):
     grace: timedelta = timedelta(seconds=30)
     overlap: str = "allow"
     max_run_time: timedelta = timedelta(hours=1)
-    jitter: timedelta = timedelta(0)
+    window: timedelta | str = timedelta(0)
     min_interval: timedelta = timedelta(0)
     quiet: "Quiet | None" = None
     calendars: tuple[str, ...] = ()
@@ -104,7 +107,7 @@ class SpecColumns(Protocol):
     catch_up_window: float | None
     overlap: str | None
     max_run_time: float | None
-    jitter: float | None
+    window: float | str | None
     quiet_hours: str | None
     created_at: datetime
 
@@ -162,12 +165,12 @@ def spec_from_row(
 
     ``calendars`` has each calendar that the trigger and the quiet hours use. Without this argument,
     a trigger that uses a calendar cannot compute fire times. Raises InvalidTriggerError when the
-    trigger's text, its time zone or the quiet hours are invalid, or a calendar is missing.
+    trigger's text, its time zone, the quiet hours or the window are invalid, or a calendar is
+    missing.
     """
     key = key_for(columns)
     trigger = parse_trigger(columns.trigger_kind, columns.trigger_spec, timezone=columns.timezone)
     anchor = columns.start_at or columns.anchor_at or columns.created_at
-    window, jitter = columns.catch_up_window, columns.jitter
     names = trigger.calendar_names
     placed = trigger.hashed_by(key).anchored_at(anchor)
     resolved = placed.resolved(calendars) if names and calendars is not None else placed
@@ -178,11 +181,11 @@ def spec_from_row(
         end_at=columns.end_at,
         max_runs=columns.max_runs,
         catch_up=columns.catch_up or settings.catch_up,
-        catch_up_window=_duration(window, settings.catch_up_window),
+        catch_up_window=_duration(columns.catch_up_window, settings.catch_up_window),
         grace=settings.dispatch_timeout,
         overlap=columns.overlap or settings.overlap,
         max_run_time=max_run_time(columns.max_run_time, settings),
-        jitter=_duration(jitter, settings.jitter),
+        window=_window(columns.window, settings),
         # A one-off that is moved does not fire too often.
         min_interval=(
             timedelta(0) if trigger.kind == "once" else settings.min_interval_of(columns.owner)
@@ -232,6 +235,16 @@ def without(spec: ScheduleSpec, skipped: Collection[datetime]) -> ScheduleSpec:
 def max_run_time(seconds: float | None, settings: Settings) -> timedelta:
     """Return how long a started run of a schedule counts as unfinished for overlap."""
     return _duration(seconds, settings.max_run_time)
+
+
+def _window(stored: float | str | None, settings: Settings) -> timedelta | str:
+    if not isinstance(stored, str):
+        return _duration(stored, settings.window)
+    try:
+        return as_share(stored)
+    except ValueError as error:
+        message = f"window = {shorten(stored)}: {error}"
+        raise InvalidTriggerError(message, field="window") from None
 
 
 def _duration(seconds: float | None, default: T) -> timedelta | T:

@@ -10,14 +10,15 @@ Nothing is sent in quiet hours. A fire time in quiet hours is due at their end (
 time, ``catch_up`` decides about them.
 """
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from celery_dynbeat.common.text import LATEST
+from celery_dynbeat.common.window import width
 from celery_dynbeat.planning import ScheduleSpec
+from celery_dynbeat.triggers.base import hash_of
 from celery_dynbeat.triggers.wrappers import SkippingTrigger, nominal, unwrapped
 
 if TYPE_CHECKING:
@@ -146,18 +147,27 @@ def first_fire(
 
 
 def run_at(spec: ScheduleSpec, fire_at: datetime) -> datetime:
-    """Return when ``fire_at`` is due, including the delays by quiet hours and jitter.
+    """Return when ``fire_at`` is due: after quiet hours, and after the offset in its window.
 
-    The delay by jitter ends before the next fire time. It is computed with a hash, so it is the
-    same in each process. All fire times of one quiet time are due together.
+    It is before the next fire time, except in quiet hours. All fire times of one quiet time are due
+    together. A later fire time is never due earlier.
     """
-    at = jittered_at(spec, fire_at)
+    at = delayed_at(spec, fire_at)
     return at if spec.quiet is None else spec.quiet.end(at)
 
 
-def jittered_at(spec: ScheduleSpec, fire_at: datetime) -> datetime:
-    """Return when the delay of ``fire_at`` by jitter ends. It begins at the end of quiet hours."""
-    return _jittered(spec, fire_at if spec.quiet is None else spec.quiet.end(fire_at))
+def delayed_at(spec: ScheduleSpec, fire_at: datetime) -> datetime:
+    """Return ``fire_at`` plus the offset in its window, which begins at the end of quiet hours."""
+    start = fire_at if spec.quiet is None else spec.quiet.end(fire_at)
+    if not spec.window:
+        return start
+    # Also if skip() removed the next fire time, because it may return.
+    next_at = nominal(spec.trigger).next_after(start)
+    longest = width(spec.window, None if next_at is None else next_at - start)
+    # The key alone selects the place in the window, so that the offset is the same at each fire
+    # time and in each process. It is less than the width.
+    offset = longest // MICROSECOND * hash_of(f"window {spec.key}") >> 64
+    return start + min(offset * MICROSECOND, LATEST - start)
 
 
 def due_at(spec: ScheduleSpec, fire_at: datetime, *, now: datetime) -> datetime:
@@ -171,23 +181,20 @@ def due_at(spec: ScheduleSpec, fire_at: datetime, *, now: datetime) -> datetime:
     return max(at, spec.quiet.end(now))
 
 
-def _jittered(spec: ScheduleSpec, fire_at: datetime) -> datetime:
-    if not spec.jitter:
-        return fire_at
-    # This is also true if skip() removed the next fire time, because it may return.
-    next_at = nominal(spec.trigger).next_after(fire_at)
-    longest = min(spec.jitter, (next_at or LATEST) - fire_at)
-    digest = hashlib.blake2b(f"{spec.key}@{fire_at.isoformat()}".encode(), digest_size=8).digest()
-    delay = longest // MICROSECOND * int.from_bytes(digest) >> 64
-    return fire_at + delay * MICROSECOND
+def earliest_due(spec: ScheduleSpec, instant: datetime, *, since: datetime) -> datetime:
+    """Return the earliest instant whose fire time can be due at ``instant``.
 
-
-def earliest_due(spec: ScheduleSpec, instant: datetime) -> datetime:
-    """Return the earliest instant whose fire time can be due at ``instant``."""
-    if spec.quiet is None:
-        return instant - spec.jitter
-    # The delay of jitter can end in one quiet time, after it began at the end of another one.
-    return _start(spec, _start(spec, instant) - spec.jitter)
+    Fire times before ``since`` do not matter.
+    """
+    start = _start(spec, instant)
+    # At most three times: an offset can end in the quiet time after its own.
+    while spec.window and start > since:
+        until = start - MICROSECOND
+        newest = spec.trigger.latest_until(after=since, until=until) or since
+        if run_at(spec, newest) < instant:
+            break
+        start = newest if spec.quiet is None else spec.quiet.start(newest)
+    return start
 
 
 def _start(spec: ScheduleSpec, instant: datetime) -> datetime:
@@ -385,10 +392,10 @@ def _precedes_skipped(spec: ScheduleSpec, fire_at: datetime) -> bool:
 def _due_until(spec: ScheduleSpec, fire_at: datetime, now: datetime) -> datetime:
     """Return the instant up to which fire times are due.
 
-    A fire time that jitter delays beyond ``now`` is not due.
+    A fire time whose offset ends after ``now`` is not due.
     """
     until = now if spec.end_at is None else min(now, spec.end_at)
-    if not spec.jitter:
+    if not spec.window:
         return until
     while True:
         newest = spec.trigger.latest_until(after=fire_at, until=until)
@@ -442,7 +449,7 @@ def _catch_up_newest(
     if following_at is not None and following_at <= until:
         newest = spec.trigger.latest_until(after=fire_at, until=until) or fire_at
         following_at = None
-    oldest = _oldest_allowed(spec, now)
+    oldest = _oldest_allowed(spec, fire_at, now)
     if oldest is not None and newest < oldest:
         return _CatchUp((), _skip(spec, fire_at, newest, _too_old(spec)), until, following_at)
     reason = "missed: a newer fire time was sent instead"
@@ -453,7 +460,7 @@ def _catch_up_newest(
 def _catch_up_all(
     spec: ScheduleSpec, fire_at: datetime, until: datetime, now: datetime, limit: int
 ) -> _CatchUp:
-    oldest = _oldest_allowed(spec, now)
+    oldest = _oldest_allowed(spec, fire_at, now)
     first: datetime | None = fire_at
     missed = None
     if oldest is not None and fire_at < oldest:
@@ -478,11 +485,11 @@ def _fire_times(
         fire_at = following(spec, fire_at)
 
 
-def _oldest_allowed(spec: ScheduleSpec, now: datetime) -> datetime | None:
+def _oldest_allowed(spec: ScheduleSpec, fire_at: datetime, now: datetime) -> datetime | None:
     limits = [spec.catch_up_window] if spec.catch_up_window is not None else []
     if spec.catch_up == "none":
         limits.append(spec.grace)
-    # Jitter and quiet hours delay a fire time on purpose. That delay does not count as late.
+    # A window and quiet hours delay a fire time on purpose. That delay does not count as late.
     if not limits:
         return None
     oldest = now - min(limits)
@@ -490,7 +497,7 @@ def _oldest_allowed(spec: ScheduleSpec, now: datetime) -> datetime | None:
     if spec.quiet is not None and start != oldest:
         # The time before the quiet time and the time after it count together.
         oldest = start - min(limits) + max(now - spec.quiet.end(oldest - MICROSECOND), timedelta(0))
-    return earliest_due(spec, oldest)
+    return earliest_due(spec, oldest, since=fire_at)
 
 
 def _too_old(spec: ScheduleSpec) -> str:

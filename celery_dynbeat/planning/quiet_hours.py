@@ -225,15 +225,13 @@ class Quiet:
             span *= 2
         return _first_of_span(self.end, instant, span)
 
-    def note(self, fire_at: datetime, *, jittered_at: datetime) -> str | None:
+    def note(self, fire_at: datetime, *, delayed_at: datetime) -> str | None:
         """Return a note if quiet hours delay the run of a fire time, or else None.
 
-        The delay by jitter ends at ``jittered_at``, which can be in quiet hours.
+        The offset in its window ends at ``delayed_at``, which can be in quiet hours.
         """
-        end = self.end(jittered_at)
-        if end == jittered_at:
-            end = self.end(fire_at)
-        if end == fire_at:
+        end = self.end(delayed_at)
+        if end == delayed_at and self.end(fire_at) == fire_at:
             return None
         if self.hold is not None and fire_at < self.hold.until:
             return f"{self.hold.note}: sent at {describe_instant(end, self.windows.zone.key)}"

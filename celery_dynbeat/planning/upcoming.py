@@ -7,13 +7,14 @@ from typing import NamedTuple, Protocol
 from celery_dynbeat.planning import ScheduleSpec
 from celery_dynbeat.planning.plan import (
     MICROSECOND,
+    delayed_at,
     first_fire,
     following,
-    jittered_at,
     most_runs,
     sends_all,
     unskipped,
 )
+from celery_dynbeat.triggers.zones import describe_instant
 
 _SUPERSEDED = "in quiet hours: a newer fire time is sent instead"
 _OVERLAPPED = "at the end of quiet hours: overlap skips it"
@@ -42,6 +43,15 @@ class PlannedFireTime(NamedTuple):
     is_overlapped: bool = False
 
 
+def window_note(
+    spec: ScheduleSpec, fire_at: datetime, run_at: datetime, *, timezone: str
+) -> str | None:
+    """Return a note if the run of ``fire_at`` is sent later, at ``run_at``, because of a window."""
+    if not spec.window or run_at <= fire_at:
+        return None
+    return f"in its window: sent at {describe_instant(run_at, timezone)}"
+
+
 def iter_upcoming(
     spec: ScheduleSpec, row: ProgressColumns, *, after: datetime | None = None
 ) -> Iterator[PlannedFireTime]:
@@ -57,7 +67,7 @@ def iter_upcoming(
     fire_at, waiting = unskipped(spec, row.next_fire_at), 0
     if after is not None and row.next_fire_at <= after:
         if spec.quiet is None or spec.quiet.end(after) == after:
-            # Without quiet hours, only the delay by jitter makes a fire time wait.
+            # Without quiet hours, only the window makes a fire time wait.
             waiting = int(row.next_run_at > after)
         else:
             waiting = _waiting_runs(spec, row.next_fire_at, until=after, max_runs=left)
@@ -139,7 +149,7 @@ def _planned(
     most = most_runs(spec)
     if most is not None and together >= most:
         return PlannedFireTime(fire_at, has_run=False, wait_note=_OVERLAPPED, is_overlapped=True)
-    note = spec.quiet.note(fire_at, jittered_at=jittered_at(spec, fire_at))
+    note = spec.quiet.note(fire_at, delayed_at=delayed_at(spec, fire_at))
     return PlannedFireTime(fire_at, wait_note=note)
 
 

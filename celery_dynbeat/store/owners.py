@@ -230,7 +230,7 @@ _SELECT: Any = select(
     Schedule.catch_up_window,
     Schedule.overlap,
     Schedule.max_run_time,
-    Schedule.jitter,
+    Schedule.window,
     Schedule.next_fire_at,
     Schedule.next_run_at,
     Schedule.held_at,

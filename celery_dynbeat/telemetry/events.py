@@ -339,7 +339,7 @@ class RunDeclined(_Event):
 
 
 class LateRun(_Event):
-    """The oldest due run of a schedule, and how late it is. Jitter and holds do not count.
+    """The oldest due run of a schedule, and how late it is. Window and holds do not count.
 
     If ``run_id`` is None, the run does not exist yet, because its queue is refused.
     """

@@ -9,6 +9,7 @@ are equal on every machine, so every machine refuses the same triggers. A cursor
 order, and its searches take their steps from a budget.
 """
 
+import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -55,6 +56,12 @@ def load_class(kind: str) -> Any:
 def load_parser(name: str) -> Any:
     """Return the function ``name`` of the package, which imports this module."""
     return getattr(import_module(_PACKAGE), name)
+
+
+def hash_of(seed: str) -> int:
+    """Return the hash of ``seed``, from 0 to 2**64 - 1: equal on every machine, and for ever."""
+    digest = hashlib.blake2b(seed.encode(errors="surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest)
 
 
 #: The longest specs that are read, in characters.

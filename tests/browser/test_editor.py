@@ -20,7 +20,7 @@ SHOWN = {
     "tags": ["mail", "vip"],
     "description": "The morning digest.\nOne for each user.",
     "overlap": "skip",
-    "jitter": 60,
+    "window": 60,
 }
 
 

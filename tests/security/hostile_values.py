@@ -83,7 +83,7 @@ FIELDS = {
     "catch_up_window": [*DURATIONS, 0, 0.5, timedelta(0)],
     "expires_after": [*DURATIONS, 0, timedelta(0)],
     "max_run_time": [*DURATIONS, 0, timedelta(0)],
-    "jitter": DURATIONS,
+    "window": DURATIONS,
     "catch_up": [*ANY, "", "LATEST"],
     "overlap": [*ANY, "", "allow "],
     "on_lost": [*ANY, "", "Record"],
@@ -188,7 +188,7 @@ CALLS = {
     "preview": (lambda mine, value: mine.preview(value), [*ANY, None, "", "* * * *"]),
     "preview of": (lambda mine, value: mine.preview(MINUTELY, value), [*ANY, "", "n\n"]),
     "preview count": (lambda mine, value: mine.preview(MINUTELY, "n", value), [*ANY, 0, 10**9]),
-    "preview jitter": (lambda mine, value: mine.preview(MINUTELY, "n", jitter=value), DURATIONS),
+    "preview window": (lambda mine, value: mine.preview(MINUTELY, "n", window=value), DURATIONS),
     "preview start": (
         lambda mine, value: mine.preview(MINUTELY, "n", start_at=value),
         FIELDS["start_at"],

@@ -141,7 +141,7 @@ def test_slightly_and_far_too_large_payloads_have_the_same_error(populated):
 def test_invalid_arguments_are_rejected_in_pairs_too(populated):
     dynbeat, mine = populated
     before = everything(dynbeat)
-    pairs = itertools.combinations(["task", "args", "tags", "description", "jitter"], 2)
+    pairs = itertools.combinations(["task", "args", "tags", "description", "window"], 2)
 
     for one, other in pairs:
         fields = {one: hostile_values.FIELDS[one][0], other: hostile_values.FIELDS[other][0]}

@@ -113,7 +113,7 @@ FIELDS = {
     ),
     "queue": TEXTS | JSON, "priority": JSON, "max_runs": JSON, "pause_after_failures": JSON,
     "alerts": JSON, "retry": JSON, "ping_url": TEXTS | JSON,
-    "jitter": DURATIONS, "expires_after": DURATIONS, "catch_up_window": DURATIONS,
+    "window": DURATIONS, "expires_after": DURATIONS, "catch_up_window": DURATIONS,
     "max_run_time": DURATIONS, "overlap": TEXTS | JSON, "start_at": st.datetimes() | JSON,
 }  # fmt: skip
 FORMS = st.lists(st.sampled_from(sorted(FIELDS)), max_size=3, unique=True).flatmap(

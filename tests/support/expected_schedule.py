@@ -1,11 +1,13 @@
 """The expected runs of a schedule, by plain enumeration of its fire times: an oracle for beat."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
 from typing import Any
 
+from celery_dynbeat.common.text import EARLIEST
 from celery_dynbeat.planning.plan import COUNT_LIMIT, MICROSECOND
 from celery_dynbeat.triggers import Trigger
 
@@ -37,7 +39,7 @@ class ExpectedSchedule:
     counts the earlier ones since the schedule's creation, ``made`` those that became runs.
     ``exempt`` means that the schedule was planned while the clock was before one of its settled
     fire times: its counts are then not checked. ``skipped`` are the fire times that ``skip()`` took
-    out, also the past ones.
+    out, also the past ones. ``key`` is the owner and the first name.
     """
 
     id: int
@@ -50,6 +52,7 @@ class ExpectedSchedule:
     made: int = 0
     exempt: bool = False
     skipped: frozenset[datetime] = frozenset()
+    key: str = ""
 
     def get(self, field: str, default: Any = None) -> Any:
         """Return a field, or ``default`` if it is not set."""
@@ -62,11 +65,28 @@ class ExpectedSchedule:
         return int(self.get("max_runs", 10**9)) - self.made
 
     def due(self, now: datetime) -> tuple[datetime, ...]:
-        """Return the fire times that are due at ``now`` without jitter."""
+        """Return the fire times until ``now`` that are not settled."""
         if self.remaining_runs <= 0:
             return ()
         fire_times = takewhile(lambda at: at <= now, self.nominal_after(self.after))
         return tuple(at for at in fire_times if at not in self.skipped)
+
+    def ready(self, now: datetime) -> tuple[datetime, ...]:
+        """Return the fire times until ``now`` whose offset in the window has passed as well."""
+        return tuple(at for at in self.due(now) if self.sent_at(at) <= now)
+
+    def sent_at(self, at: datetime) -> datetime:
+        """Return when the run of the fire time ``at`` is sent."""
+        window = self.get("window", timedelta(0))
+        following = self._trigger().next_after(at)
+        if isinstance(window, str):
+            share = int(window.removesuffix("%"))
+            width = timedelta(0) if following is None else (following - at) * share / 100
+        else:
+            width = window if following is None else min(window, following - at)
+        seed = f"window {self.key}".encode()
+        place = int.from_bytes(hashlib.blake2b(seed, digest_size=8).digest())
+        return at + timedelta(microseconds=width // MICROSECOND * place // 2**64)
 
     def next_fire_time(self) -> datetime | None:
         """Return the next fire time, None when the schedule has finished."""
@@ -119,7 +139,7 @@ class ExpectedSchedule:
 
         ``busy`` runs of the schedule are unfinished, and ``waiting`` of these are buffered.
         """
-        fresh = tuple(at for at in due if at >= self._oldest(now, default=at))
+        fresh = tuple(at for at in due if self.sent_at(at) >= self._oldest(now))
         overlap, free = self.get("overlap", "allow"), 0 if busy else 1
         every = self.get("catch_up") == "all" and overlap != "cancel_previous"
         wanted = fresh if every else fresh[-1:]
@@ -156,7 +176,7 @@ class ExpectedSchedule:
     def _trigger(self) -> Trigger:
         return self.trigger.anchored_at(self.get("start_at", self.anchor))
 
-    def _oldest(self, now: datetime, *, default: datetime) -> datetime:
+    def _oldest(self, now: datetime) -> datetime:
         limits = [self.get("catch_up_window"), GRACE if self.get("catch_up") == "none" else None]
         given = [limit for limit in limits if limit is not None]
-        return now - min(given) - self.get("jitter", timedelta(0)) if given else default
+        return now - min(given) if given else EARLIEST

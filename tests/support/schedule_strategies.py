@@ -44,7 +44,7 @@ FIELDS = st.fixed_dictionaries(
         "catch_up": st.sampled_from(["latest", "all", "none"]),
         "catch_up_window": st.floats(1, 10**6),
         "expires_after": st.integers(1, 10**6),
-        "jitter": st.integers(0, 10**6),
+        "window": st.integers(0, 10**6) | st.integers(1, 100).map(lambda share: f"{share}%"),
         "overlap": st.sampled_from(["allow", "skip", "buffer_one", "cancel_previous"]),
         "max_run_time": st.floats(0.5, 10**6),
         "on_lost": st.sampled_from(["record", "rerun"]),

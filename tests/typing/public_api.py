@@ -95,7 +95,7 @@ mine.create(
     trigger=without,
     overlap="buffer_one",
     max_run_time=timedelta(minutes=5),
-    jitter=30,
+    window=30,
     on_lost="rerun",
     pause_after_failures=3,
     retry=Retry(times=3, delay=timedelta(minutes=1), max_delay=timedelta(hours=1)),
@@ -177,7 +177,7 @@ assert_type(mine.clear_quiet_hours(), int)
 assert_type(made.inherits_timezone, bool)
 assert_type(made.given_trigger, Trigger | None)
 assert_type(made.stored_trigger, Mapping[str, str])
-shown = mine.preview("0 9 * * mon-fri", "digest", 3, jitter=30, end_at=clock.now())
+shown = mine.preview("0 9 * * mon-fri", "digest", 3, window=30, end_at=clock.now())
 assert_type(shown, Preview)
 assert_type(shown.warnings, Sequence[str])
 assert_type(shown.fire_times[0], PreviewedFireTime)
@@ -191,7 +191,7 @@ assert_type(dynbeat.schedules.create_many(many), Sequence[ScheduleInfo])
 assert_type(mine.create_many(many, actor="alice", reason="ticket 12"), Sequence[ScheduleInfo])
 assert_type(mine.pause_many(tag="x", expected=2, reason="ticket 12"), BulkResult)
 assert_type(dynbeat.schedules.resume_many(state="paused").failures, Sequence[BulkFailure])
-assert_type(mine.update_many({"queue": "slow", "jitter": 5}, everything=True), BulkResult)
+assert_type(mine.update_many({"queue": "slow", "window": 5}, everything=True), BulkResult)
 assert_type(dynbeat.schedules.delete_many(owner=None, tag="x").changed, int)
 assert_type(dynbeat.schedules.delete_owner("user:42"), int)
 dynbeat.schedules.delete_owner("user:42", erase_history=True, progress=print)
@@ -261,7 +261,7 @@ async def awaited() -> None:
     assert_type(await made_async.schedules.usage("user:42"), Usage)
     with made_async.acting(actor="alice"):
         assert_type(await own.pause("digest", reason="on holiday"), ScheduleInfo)
-    assert_type(await own.update("digest", jitter=5), ScheduleInfo)
+    assert_type(await own.update("digest", window=5), ScheduleInfo)
     assert_type(await own.upcoming("digest", with_skipped=True), Sequence[FireTime])
     assert_type(await own.explain("n"), Explanation)
     assert_type(await own.forecast(), ForecastInfo)

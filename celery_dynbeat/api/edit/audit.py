@@ -35,7 +35,7 @@ from celery_dynbeat.triggers import parse_trigger
 _PLAIN_COLUMNS = (
     *("task", "args", "kwargs", "options", "enabled", "paused_reason"),
     "paused_until",
-    *("start_at", "end_at", "max_runs", "catch_up", "catch_up_window", "expires_after", "jitter"),
+    *("start_at", "end_at", "max_runs", "catch_up", "catch_up_window", "expires_after", "window"),
     "finish_within",
     *("overlap", "max_run_time", "on_lost", "pause_after_failures", "retry", "description", "tags"),
     *("ping_url", "error", "version"),

@@ -3,7 +3,7 @@
 - A new trigger, span or max_runs, and a resume, set the next fire time from now. No edit fires
   retroactively. A new max_runs keeps a fire time that waits for a release, for the end of quiet
   hours or for a beat.
-- A new jitter changes the delay of the next run. Other edits do not move the next run.
+- A new window changes the offset of the next run. Other edits do not move the next run.
 - A pause, a delete and the move of a one-off revoke the runs that have not started. The guard in
   the worker refuses their messages.
 """
@@ -366,8 +366,8 @@ def _apply(
             context, session, row, trigger=trigger, is_new_trigger=is_new_trigger, now=now
         )
         skipping.drop_invalid(context, session, row, now=now)
-    elif "jitter" in values:
-        timing.apply_jitter(context, session, row, now=now)
+    elif "window" in values:
+        timing.apply_window(context, session, row, now=now)
 
 
 def _record_missed(session: Session, row: Schedule, skip: Skip | None, *, now: datetime) -> None:

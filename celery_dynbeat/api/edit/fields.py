@@ -7,7 +7,6 @@ import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, TypedDict
 
 from celery_dynbeat.api.checks import (
@@ -28,6 +27,7 @@ from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.common.settings import CATCH_UPS, ON_LOST, OVERLAPS, Settings
 from celery_dynbeat.common.text import as_text
+from celery_dynbeat.common.window import as_share
 
 TAG_LENGTH = 64
 MAX_TAGS = 32
@@ -42,7 +42,7 @@ FIELD_DEFAULTS: Mapping[str, Any] = {
     "catch_up_window": None,
     "expires_after": None,
     "finish_within": None,
-    "jitter": None,
+    "window": None,
     "overlap": None,
     "max_run_time": None,
     "on_lost": None,
@@ -64,8 +64,9 @@ class Fields(TypedDict, total=False):
       entry.
     - Instants are aware datetimes. Durations are timedeltas or numbers of seconds.
     - A policy (``catch_up`` to ``retry``) that is None follows the setting of the same name.
-      ``jitter=0`` means no jitter, ``pause_after_failures=0`` never pauses, and
+      ``window=0`` means no window, ``pause_after_failures=0`` never pauses, and
       ``retry=Retry(times=0)`` never retries. ``retry`` may be a dict of the arguments of Retry.
+    - ``window`` is a duration, or a share of the interval such as ``"50%"``.
     - ``finish_within`` counts from the fire time: a run that has not ended by then opens an alert.
     - ``ping_url`` is the URL to which a worker reports each run. dynbeat_ping_hosts must allow its
       host.
@@ -83,7 +84,7 @@ class Fields(TypedDict, total=False):
     catch_up_window: timedelta | float | None
     expires_after: timedelta | float | None
     finish_within: timedelta | float | None
-    jitter: timedelta | float | None
+    window: timedelta | float | str | None
     overlap: str | None
     max_run_time: timedelta | float | None
     on_lost: str | None
@@ -213,6 +214,15 @@ def _check_duration(field: str, value: Any, *, allow_zero: bool = False) -> Any:
     return duration.total_seconds()
 
 
+def _check_window(field: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return _check_duration(field, value, allow_zero=True)
+    try:
+        return as_share(value)
+    except ValueError as error:
+        raise invalid(field, value, str(error)) from None
+
+
 def _check_max_runs(field: str, value: Any) -> Any:
     if value is None:
         return None
@@ -334,7 +344,7 @@ _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "catch_up_window": _check_catch_up_window,
     "expires_after": _check_duration,
     "finish_within": _check_duration,
-    "jitter": partial(_check_duration, allow_zero=True),
+    "window": _check_window,
     "overlap": _choice_check(*OVERLAPS),
     "max_run_time": _check_duration,
     "on_lost": _choice_check(*ON_LOST),

@@ -16,7 +16,7 @@ from celery_dynbeat.common.states import Action
 from celery_dynbeat.db.models import Hold, Schedule
 from celery_dynbeat.planning import ScheduleSpec, calendar_names, spec_from_row
 from celery_dynbeat.planning.plan import due_at, sends_all, unskipped
-from celery_dynbeat.planning.upcoming import iter_planned, iter_sent
+from celery_dynbeat.planning.upcoming import PlannedFireTime, iter_planned, iter_sent, window_note
 from celery_dynbeat.process.context import Context, naming_schedule
 from celery_dynbeat.store import holds, schedules
 from celery_dynbeat.store.runs import skips
@@ -158,13 +158,17 @@ def _upcoming_of(
             timed = TimedHold(hold.until_at, _described(hold))
             spec = spec._replace(quiet=held(spec.quiet, timed))
         return [
-            FireTime(
-                at=each.at,
-                run_at=max(due_at(spec, each.at, now=now), now),
-                wait_note=each.wait_note,
-            )
+            _sent(spec, each, timezone=row.timezone, now=now)
             for each in islice(iter_sent(spec, row), count)
         ]
+
+
+def _sent(
+    spec: ScheduleSpec, planned: PlannedFireTime, *, timezone: str, now: datetime
+) -> FireTime:
+    at = max(due_at(spec, planned.at, now=now), now)
+    note = planned.wait_note or window_note(spec, planned.at, at, timezone=timezone)
+    return FireTime(at=planned.at, run_at=at, wait_note=note)
 
 
 def _hold_of(session: Session, row: Schedule, *, now: datetime) -> Hold | None:

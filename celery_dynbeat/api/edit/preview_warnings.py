@@ -9,7 +9,7 @@ from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.common.text import format_duration
 from celery_dynbeat.planning import ScheduleSpec, with_search_budget
 from celery_dynbeat.triggers import Cron, Once, Trigger
-from celery_dynbeat.triggers.cron.expression import CronExpression, parse_expression
+from celery_dynbeat.triggers.cron.expression import parse_expression
 from celery_dynbeat.triggers.zones import day_around, describe_instant, load_zone
 
 _YEAR, _MICROSECOND = timedelta(days=366), timedelta(microseconds=1)
@@ -28,10 +28,6 @@ def warnings_of(
         yield from _day_or(cron)
     yield from _rare(spec, fire_times, now=now)
     yield from _exclusions(spec, fire_times, now=now)
-    if not spec.jitter and not spec.key.startswith("\n"):
-        # The application itself has only one schedule with each name. Users have many alike.
-        for cron in _crons(trigger):
-            yield from _same_second(cron)
 
 
 def calendar_warnings(
@@ -140,24 +136,3 @@ def _has_effect(spec: ScheduleSpec, inner: ScheduleSpec, *, now: datetime) -> bo
         if found is not None and found < day.end:
             return True
     return False
-
-
-def _same_second(cron: Cron) -> Iterator[str]:
-    fields = parse_expression(cron.expression)
-    if fields.hashed:
-        return
-    hint = _hashed_text(cron.expression, fields)
-    spread = f"write {hint!r}, or set jitter" if hint else "set jitter"
-    yield (
-        f"{cron.expression!r} fires at the same second for all users who write it: {spread}, to"
-        " spread the load"
-    )
-
-
-def _hashed_text(expression: str, fields: CronExpression) -> str | None:
-    """Return the expression with ``H`` as its minute, or None if it fires in several minutes."""
-    minute, *rest = expression.split()
-    if len(fields.minute.values) == 1:
-        return " ".join(["H", *rest])
-    step = minute.removeprefix("*/")
-    return " ".join([f"H/{step}", *rest]) if step != minute and step.isdigit() else None

@@ -25,7 +25,7 @@ from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.retry import Retry, effective_retry
 from celery_dynbeat.planning import Calendars, ScheduleSpec, spec_from_row, with_search_budget
 from celery_dynbeat.planning.plan import due_at
-from celery_dynbeat.planning.upcoming import PlannedFireTime, iter_planned
+from celery_dynbeat.planning.upcoming import PlannedFireTime, iter_planned, window_note
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.triggers import parse_trigger
 from celery_dynbeat.triggers.clock_notes import note_on
@@ -45,7 +45,7 @@ class PreviewCalls(OwnerCalls):
         name: str | None = None,
         count: int = 5,
         *,
-        jitter: timedelta | float | None = None,
+        window: timedelta | float | str | None = None,
         start_at: datetime | None = None,
         end_at: datetime | None = None,
         max_runs: int | None = None,
@@ -56,7 +56,7 @@ class PreviewCalls(OwnerCalls):
     ) -> Preview:
         """Return when a schedule with these arguments would fire. Nothing is written.
 
-        ``name`` selects the values of an ``H`` and the delays of ``jitter``. Without a name, a
+        ``name`` selects the values of an ``H`` and the offset in ``window``. Without a name, a
         warning says that they can differ. ``catch_up`` and ``overlap`` decide which fire times of
         one quiet time have a run. ``retry`` affects only the warnings. ``count`` is limited to 100.
         Fewer fire times are returned if the schedule finishes, or if finding more would take the
@@ -77,7 +77,7 @@ class PreviewCalls(OwnerCalls):
         checks.check_integer("count", count, minimum=1, maximum=MAX_COUNT)
         given = edits.as_trigger(self._context, trigger)
         fields = {
-            "jitter": jitter,
+            "window": window,
             "start_at": start_at,
             "end_at": end_at,
             "max_runs": max_runs,
@@ -129,10 +129,10 @@ def _preview(
         *retry_warnings(retry, fire_times),
         *calendar_warnings(spec, fire_times[:count], timezone=timezone, now=now),
     ]
-    if name is None and (row.jitter or trigger.hashed_by(spec.key) != trigger):
+    if name is None and (spec.window or trigger.hashed_by(spec.key) != trigger):
         warnings.append(
-            "this preview has no name: the name of a schedule selects the values of its H and the"
-            " delays of its jitter"
+            "this preview has no name: the name of a schedule selects the values of its H and its"
+            " offset in its window"
         )
     trigger = trigger.bound_to(spec.key)
     return Preview(
@@ -168,12 +168,13 @@ def _shown(
     zone, shown, previous = load_zone(timezone), [], None
     for planned, at in found:
         clock_note = note_on(spec.trigger, planned.at, previous=previous, timezone=timezone)
+        wait_note = planned.wait_note or window_note(spec, planned.at, at, timezone=timezone)
         shown.append(
             PreviewedFireTime(
                 at=planned.at,
                 run_at=at if planned.has_run else None,
                 local=_local(planned.at, zone),
-                note="; ".join(filter(None, (clock_note, planned.wait_note))) or None,
+                note="; ".join(filter(None, (clock_note, wait_note))) or None,
             )
         )
         previous = planned.at

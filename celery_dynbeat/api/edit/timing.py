@@ -189,8 +189,8 @@ def move_to(
         row.finished_at = row.next_run_at = None
 
 
-def apply_jitter(context: Context, session: Session, row: Schedule, *, now: datetime) -> None:
-    """Set the next run by a new jitter; its fire time does not change."""
+def apply_window(context: Context, session: Session, row: Schedule, *, now: datetime) -> None:
+    """Set the next run by a new window; its fire time does not change."""
     if row.next_run_at is not None and row.next_fire_at is not None:
         with session.no_autoflush:
             calendars = schedules.calendars_of(session, [row])

@@ -45,7 +45,7 @@ class ChangeCalls(Calls):
 
         Raises InvalidScheduleError.
 
-        >>> _ = mine.update("digest", jitter=5, actor="alice", reason="too many at nine")
+        >>> _ = mine.update("digest", window=5, actor="alice", reason="too many at nine")
         >>> [(change.action, change.actor) for change in mine.changes("digest")]
         [('update', 'alice'), ('create', '')]
         """

@@ -31,7 +31,7 @@ class ForecastCalls(Calls):
         - ``per`` is ``"minute"`` or ``"hour"``. ``queue`` selects one queue, and ``owner`` the
           schedules of one owner.
 
-        ``skip()``, ``end_at``, ``max_runs``, jitter and quiet hours are taken into account. Paused
+        ``skip()``, ``end_at``, ``max_runs``, windows and quiet hours are taken into account. Paused
         schedules have no runs. Held schedules are counted at their fire times. Retries, reruns and
         manual runs cannot be foreseen. The recurrences of the first 1,000 schedules are counted,
         and the next run of the first 50,000. ``is_at_least`` says if there are more. The call

@@ -69,7 +69,7 @@ def planned_ticks(
 ) -> PlannedTicks:
     """Return up to ``limit`` instants in [since, until) at which the schedules run.
 
-    Each is a fire time, delayed by jitter. The first one of a schedule is its ``next_run_at``, or
+    Each is a fire time with its offset. The first one of a schedule is its ``next_run_at``, or
     ``now`` if that has passed.
     """
     skipped = skips.of_rows(session, rows, now=now)
@@ -195,7 +195,7 @@ def _ticks(
     after = first_at if row.held_at is not None else now
     if row.max_runs is None:
         # With max_runs the runs before the window count.
-        after = max(after, earliest_due(spec, since) - MICROSECOND)
+        after = max(after, earliest_due(spec, since, since=after) - MICROSECOND)
     upcoming: Iterator[datetime] = (each.at for each in iter_upcoming(spec, row, after=after))
     if row.max_runs is not None and row.next_fire_at is not None and row.next_fire_at <= after:
         # The first one is not among them.
@@ -218,7 +218,8 @@ def _quiet_ticks(
     if row.max_runs is not None:
         left = row.max_runs - row.run_count - len(planned.runs)
     elif fire_at is not None:
-        fire_at = next_fire(spec, max(fire_at, earliest_due(spec, since)) - MICROSECOND)
+        earliest = earliest_due(spec, since, since=fire_at)
+        fire_at = next_fire(spec, max(fire_at, earliest) - MICROSECOND)
     # The plan can leave fire times due for the next pass.
     is_due = fire_at is not None and run_at(spec, fire_at) <= first_at
     waiting = len(planned.runs) if is_due else 0

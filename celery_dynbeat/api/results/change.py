@@ -25,7 +25,7 @@ class ChangeInfo(Info):
       ``after``.
     - ``actor`` and ``reason`` are ``""`` if none was given.
     - ``text`` is the changed fields in one line, with a trigger in words:
-      ``trigger: Every 5 minutes -> Every hour; jitter: 5.0 -> null``. It is ``""`` for a new or
+      ``trigger: Every 5 minutes -> Every hour; window: 5.0 -> null``. It is ``""`` for a new or
       deleted schedule.
     """
 

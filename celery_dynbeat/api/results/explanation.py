@@ -33,7 +33,8 @@ class NodeInfo(Info):
 class NextFireTime(Info):
     """An upcoming fire time. ``local`` is ISO 8601 text in the zone of the schedule.
 
-    ``note`` says how a clock change affects it, who skipped it, or that a hold in force stops it.
+    ``note`` says how a clock change affects it, who skipped it, when a later run is sent,
+    or that a hold in force stops it.
     """
 
     at: datetime

@@ -17,9 +17,9 @@ class FireTime(Info):
     who skipped it and why, such as ``"skipped by alice@example.com: public holiday"``. ``calendar``
     is the name of the calendar that took it out or moved it to a business day, or None.
 
-    ``run_at`` is when the run is sent: ``at`` plus the delay by jitter, after a hold and quiet
-    hours. It is None for a fire time that is taken out, and during a hold without an end.
-    ``wait_note`` says why the run waits, or is None if neither a hold nor quiet hours delay it.
+    ``run_at`` is when the run is sent: after a hold and quiet hours, and after the offset in its
+    window. It is None for a fire time that is taken out, and during a hold without an end.
+    ``wait_note`` says why the run waits, or is None if it does not.
     """
 
     at: datetime
@@ -34,12 +34,11 @@ class FireTime(Info):
 class PreviewedFireTime(Info):
     """A fire time of a preview.
 
-    - ``at`` is aware and in UTC. ``run_at`` is ``at`` after quiet hours, plus the delay by jitter,
-      or None if no run is sent: ``catch_up`` or ``overlap`` sends another one of the same quiet
-      time.
+    - ``at`` is aware and in UTC. ``run_at`` is when the run is sent: after quiet hours, and
+      after the offset in its window. It is None if no run is sent: ``catch_up`` or ``overlap``
+      sends another one of the same quiet time.
     - ``local`` is ``at`` in the zone of the owner. ``to_dict`` keeps its offset.
-    - ``note`` says how a clock change or quiet hours affect the fire time, or is None if neither
-      does.
+    - ``note`` says how a clock change, quiet hours or the window affect the fire time, or is None.
     """
 
     at: datetime

@@ -15,7 +15,7 @@ from celery_dynbeat.triggers import Trigger, parse_trigger
 if TYPE_CHECKING:
     from celery_dynbeat.api.columns import ScheduleRow
 
-_DURATIONS = ("catch_up_window", "expires_after", "finish_within", "jitter", "max_run_time")
+_DURATIONS = ("catch_up_window", "expires_after", "finish_within", "max_run_time")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,8 @@ class ScheduleInfo(Info):
       results of ``get`` and ``list`` have it, and ``next_run_at`` is then None.
     - ``failing_since`` is when the first run in the current series of failed or lost runs ended. It
       is None if the last ended run succeeded, or if no run has ended.
-    - A policy (``catch_up`` to ``retry``) that is None follows the settings.
+    - A policy (``catch_up`` to ``retry``) that is None follows the settings. ``window`` is a
+      duration, or a share of the interval such as ``"50%"``.
     - ``ping_url`` can contain a token. ``to_dict`` includes it, but the repr does not show it.
     - ``managed_by`` is ``"config"`` if the schedule follows an entry of Celery's ``beat_schedule``,
       and ``""`` otherwise.
@@ -69,7 +70,7 @@ class ScheduleInfo(Info):
     catch_up_window: timedelta | None
     expires_after: timedelta | None
     finish_within: timedelta | None
-    jitter: timedelta | None
+    window: timedelta | str | None
     overlap: str | None
     max_run_time: timedelta | None
     on_lost: str | None
@@ -108,6 +109,7 @@ class ScheduleInfo(Info):
             "is_held": is_held or row.held_at is not None,
             "tags": _tags(row.tags),
             "retry": stored_retry(row.retry),
+            "window": row.window if isinstance(row.window, str) else _duration(row.window),
             **{name: _duration(getattr(row, name)) for name in _DURATIONS},
         }
         plain = {name: getattr(row, name) for name in cls.__slots__ if name not in special}

@@ -11,6 +11,7 @@ from celery_dynbeat.api.typed_text import (
     parse_duration,
     parse_instant,
     parse_retry,
+    parse_window,
 )
 from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.common.run_ids import is_run_id
@@ -44,6 +45,16 @@ class Duration(_Type):
     def parse(self, text: str) -> timedelta:
         """Return the duration. Raises ValueError."""
         return parse_duration(text)
+
+
+class Window(_Type):
+    """A duration, or a share of the interval."""
+
+    name = "WINDOW"
+
+    def parse(self, text: str) -> timedelta | str:
+        """Return the window. Raises ValueError."""
+        return parse_window(text)
 
 
 class Instant(_Type):

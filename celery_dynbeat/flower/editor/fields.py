@@ -36,8 +36,8 @@ _KIND_LABELS = {
 class Policy:
     """An optional field below "Policies". Empty means the default of the settings.
 
-    ``form`` is what a person types: ``"duration"``, ``"count"``, ``"instant"``, ``"choice"`` or
-    ``"retry"``.
+    ``form`` is what a person types: ``"duration"``, ``"count"``, ``"instant"``, ``"choice"``,
+    ``"retry"`` or ``"window"``.
     """
 
     name: str
@@ -51,7 +51,7 @@ POLICIES: Sequence[Policy] = (
     Policy("start_at", "Start at", "instant", "The schedule does not fire earlier."),
     Policy("end_at", "End at", "instant", "The schedule does not fire later."),
     Policy("max_runs", "Max runs", "count", "The schedule ends after this many runs."),
-    Policy("jitter", "Jitter", "duration", "The longest delay of a run."),
+    Policy("window", "Window", "window", "Spreads schedules after a fire time: 10m or 50%."),
     Policy("catch_up", "Catch up", "choice", "Which missed runs to send.", CATCH_UPS),
     Policy("catch_up_window", "Catch-up window", "duration", "Older missed runs are not sent."),
     Policy(

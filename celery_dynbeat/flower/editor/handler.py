@@ -34,7 +34,7 @@ MAX_TASKS = 200
 #: Names of calendars that the form suggests.
 MAX_CALENDARS = 200
 #: The arguments of ``preview`` that are fields of the form.
-TIMING_FIELDS = ("jitter", "start_at", "end_at", "max_runs", "catch_up", "overlap")
+TIMING_FIELDS = ("window", "start_at", "end_at", "max_runs", "catch_up", "overlap")
 
 
 class EditorHandler(PageHandler):

@@ -15,6 +15,7 @@ from celery_dynbeat.api.typed_text import (
     parse_duration,
     parse_instant,
     parse_retry,
+    parse_window,
 )
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.common.retry import Retry
@@ -145,6 +146,10 @@ def _read_duration(text: str) -> timedelta | None:
     return parse_duration(text) if text.strip() else None
 
 
+def _read_window(text: str) -> timedelta | str | None:
+    return parse_window(text) if text.strip() else None
+
+
 def _read_instant(text: str) -> TypedInstant | None:
     return parse_instant(text) if text.strip() else None
 
@@ -175,6 +180,7 @@ _FORMS: Mapping[str, Callable[[str], Any]] = {
     "duration": _read_duration,
     "instant": _read_instant,
     "retry": _read_retry,
+    "window": _read_window,
 }
 _READERS: Mapping[str, Callable[[str], Any]] = {
     "task": str.strip,

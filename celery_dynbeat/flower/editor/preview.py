@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.api import FireTime, Preview, ScheduleInfo
@@ -17,10 +17,9 @@ COUNT = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewRow:
-    """A fire time. ``delay`` comes from jitter. ``remark`` is a change of the clock, or a skip."""
+    """A fire time. ``remark`` is a change of the clock, a skip, or when a later run is sent."""
 
     at: datetime
-    delay: timedelta | None = None
     remark: str | None = None
 
 
@@ -39,14 +38,7 @@ class PreviewView:
 def preview_of(preview: Preview, *, viewer: ZoneInfo) -> PreviewView:
     """Return the preview of an edited rule."""
     zone = _zone(preview.trigger, preview.timezone)
-    rows = [
-        PreviewRow(
-            at=each.at,
-            delay=each.run_at - each.at if each.run_at and each.run_at > each.at else None,
-            remark=each.note,
-        )
-        for each in preview.fire_times
-    ]
+    rows = [PreviewRow(at=each.at, remark=each.note) for each in preview.fire_times]
     return PreviewView(
         sentence=preview.description,
         zone=zone,

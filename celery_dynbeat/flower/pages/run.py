@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from celery_dynbeat.api.lists.history import schedule_of
 from celery_dynbeat.api.results import RunInfo, ScheduleInfo
@@ -10,12 +9,10 @@ from celery_dynbeat.common.errors import RunNotFoundError
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.charts.share import share
 from celery_dynbeat.flower.pages import run_steps
-from celery_dynbeat.insights.explain.collect import quiet_of_run
+from celery_dynbeat.insights.explain.collect import spec_of_run
 from celery_dynbeat.insights.explain.past import is_of_stop
 from celery_dynbeat.insights.explain.runs import explain_run, wait_text
-
-if TYPE_CHECKING:
-    from celery_dynbeat.planning.quiet_hours import Quiet
+from celery_dynbeat.planning import ScheduleSpec
 
 #: Reruns of a run have its fire time, each a microsecond later.
 _RERUN_SPAN = timedelta(milliseconds=1)
@@ -30,7 +27,7 @@ class _Found:
     schedule: ScheduleInfo | None
     reruns: list[RunInfo]
     now: datetime
-    quiet: "Quiet | None"
+    spec: ScheduleSpec | None
     #: Who paused or held the schedule, and why, if that skipped or revoked the run.
     stop: str | None
 
@@ -45,8 +42,7 @@ class RunPage(PageHandler):
         """Render the page. Answers 404 for an id that no run has."""
         found = await self.call(lambda: self._read(run_id))
         run, schedule = found.run, found.schedule
-        jitter = None if schedule is None else schedule.jitter
-        sentence = found.stop or explain_run(run, now=found.now, jitter=jitter, quiet=found.quiet)
+        sentence = found.stop or explain_run(run, now=found.now, spec=found.spec)
         await self.render_page(
             "run.html",
             run=run,
@@ -78,7 +74,7 @@ class RunPage(PageHandler):
             schedule=schedule,
             reruns=[each for each in later if each.rerun_of == run.id],
             now=now,
-            quiet=quiet_of_run(self.dynbeat.context, run),
+            spec=spec_of_run(self.dynbeat.context, run),
             stop=mine.explain(name, at=run.scheduled_for).sentence
             if schedule is not None and is_of_stop(run)
             else None,

@@ -23,7 +23,7 @@ from celery_dynbeat.insights.statistics.run_times import FailureDot, TimesBucket
 Link = Callable[..., str]
 
 _POLICIES = (
-    *("catch_up", "catch_up_window", "overlap", "max_run_time", "jitter"),
+    *("catch_up", "catch_up_window", "overlap", "max_run_time", "window"),
     *("expires_after", "finish_within", "on_lost", "pause_after_failures", "retry"),
 )
 _LIMITS = ("start_at", "end_at", "max_runs")

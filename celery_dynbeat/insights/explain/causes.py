@@ -3,7 +3,7 @@
 PURE. The order is from what stops every fire time to what concerns the newest run:
 
     quarantined, unreadable, paused, held    the row or a person stops it
-    quiet hours                              a fire time waits for their end
+    quiet hours, window                      a fire time waits for their end
     no beat, beat without progress, overdue  beat does not claim it
     waits, runs, retries                     the newest run has not ended
     failed, lost, revoked, expired           the newest run ended badly
@@ -17,13 +17,20 @@ from collections.abc import Callable, Iterator
 
 from celery_dynbeat.insights.explain.facts import Facts
 from celery_dynbeat.insights.explain.findings import Finding
-from celery_dynbeat.insights.explain.row_rules import beat_rules, hold_rules, quiet_rules, row_rules
+from celery_dynbeat.insights.explain.row_rules import (
+    beat_rules,
+    hold_rules,
+    quiet_rules,
+    row_rules,
+    window_rules,
+)
 from celery_dynbeat.insights.explain.run_rules import ended_rules, unfinished_rules
 
 _RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     row_rules,
     hold_rules,
     quiet_rules,
+    window_rules,
     beat_rules,
     unfinished_rules,
     ended_rules,

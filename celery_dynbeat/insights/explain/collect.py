@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -34,15 +34,12 @@ from celery_dynbeat.insights.explain.past import (
     stopped_by,
 )
 from celery_dynbeat.insights.statistics.upcoming import NextFire, next_fire_times
-from celery_dynbeat.planning import spec_from_row
+from celery_dynbeat.planning import ScheduleSpec, spec_from_row, with_search_budget
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import places, runs, schedules
 from celery_dynbeat.store.health import nodes_statement
 from celery_dynbeat.store.schedules import change_pages
 from celery_dynbeat.triggers import Trigger
-
-if TYPE_CHECKING:
-    from celery_dynbeat.planning.quiet_hours import Quiet
 
 #: For how long a node that ended is a fact.
 _NODES_SINCE = timedelta(days=1)
@@ -121,39 +118,39 @@ def _facts(
         beats=nodes[NodeKind.BEAT],
         workers=nodes[NodeKind.WORKER],
         default_overlap=context.settings.overlap,
-        default_jitter=context.settings.jitter,
-        **_quiet_hours(context, session, schedule),
+        **_plan(context, session, schedule),
         **_last_pause(mine, session, schedule),
     )
 
 
-def _quiet_hours(context: Context, session: Session, schedule: ScheduleInfo) -> Mapping[str, Any]:
-    """Return the quiet hours of the schedule, and its next fire time, which may wait in them."""
+def _plan(context: Context, session: Session, schedule: ScheduleInfo) -> Mapping[str, Any]:
+    """Return the specification of the schedule, and its next fire time, which may wait."""
     row = schedules.get(session, owner=schedule.owner, name=schedule.name)
     return {
-        "quiet": _quiet(context, session, row),
+        "spec": _spec(context, session, row),
         "next_fire_at": None if row is None else row.next_fire_at,
     }
 
 
-def quiet_of_run(context: Context, run: RunInfo) -> "Quiet | None":
-    """Return the present quiet hours of the schedule of a run, or None without any."""
+def spec_of_run(context: Context, run: RunInfo) -> ScheduleSpec | None:
+    """Return the present specification of the schedule of a run, or None without one."""
     schedule_id = run.schedule_id
     if schedule_id is None:
         return None
 
-    def work(session: Session) -> "Quiet | None":
+    def work(session: Session) -> ScheduleSpec | None:
         row = schedules.get_id(session, owner=run.owner, schedule_id=schedule_id)
-        return _quiet(context, session, row)
+        return _spec(context, session, row)
 
     return context.read(None, work)
 
 
-def _quiet(context: Context, session: Session, row: Schedule | None) -> "Quiet | None":
-    if row is None or row.quiet_hours is None:
+def _spec(context: Context, session: Session, row: Schedule | None) -> ScheduleSpec | None:
+    if row is None:
         return None
     try:
-        return spec_from_row(row, context.settings, schedules.calendars_of(session, [row])).quiet
+        calendars = schedules.calendars_of(session, [row])
+        return with_search_budget(spec_from_row(row, context.settings, calendars))
     except InvalidTriggerError:
         # Manual SQL changed the row. Beat quarantines the schedule when it is due.
         return None

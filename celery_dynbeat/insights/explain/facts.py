@@ -11,6 +11,7 @@ from celery_dynbeat.common.owner_limits import Cap
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.health.evaluation import Limits, NodeState
 from celery_dynbeat.insights.explain.runs import ON_TIME
+from celery_dynbeat.planning import ScheduleSpec
 
 if TYPE_CHECKING:
     from celery_dynbeat.planning.quiet_hours import Quiet
@@ -53,9 +54,9 @@ class Facts:
     ``runs`` are the newest, newest fire time first; a future one was skipped by a call.
     ``unfinished`` are the oldest runs that have not ended, oldest first. ``queue`` is the queue of
     its messages, or None if it is not known. ``refused_content`` is their content type if
-    ``accept_content`` of the application refuses it. ``default_overlap`` and ``default_jitter``
-    come from the settings. ``paused_by`` is the actor of the last pause, "" if it is not known.
-    ``quiet`` are the quiet hours of its owner.
+    ``accept_content`` of the application refuses it. ``default_overlap`` comes from
+    the settings. ``paused_by`` is the actor of the last pause, "" if it is not known.
+    ``spec`` is None if the row cannot be read.
     """
 
     now: datetime
@@ -74,8 +75,7 @@ class Facts:
     beats: Sequence[NodeFact] = ()
     workers: Sequence[NodeFact] = ()
     default_overlap: str = "allow"
-    default_jitter: timedelta = timedelta(0)
-    quiet: "Quiet | None" = None
+    spec: ScheduleSpec | None = None
     next_fire_at: datetime | None = None
 
     @property
@@ -84,9 +84,9 @@ class Facts:
         return self.schedule.overlap or self.default_overlap
 
     @property
-    def jitter(self) -> timedelta:
-        """The jitter of the schedule, or the default in the settings."""
-        return self.default_jitter if self.schedule.jitter is None else self.schedule.jitter
+    def quiet(self) -> "Quiet | None":
+        """The quiet hours of the schedule."""
+        return None if self.spec is None else self.spec.quiet
 
     @property
     def is_finished(self) -> bool:

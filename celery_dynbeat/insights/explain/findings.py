@@ -19,6 +19,7 @@ class Cause(StrEnum):
     PAUSED = "paused"
     HELD = "held"
     QUIET_HOURS = "quiet_hours"
+    IN_WINDOW = "in_window"
     NO_BEAT = "no_beat"
     BEAT_FAILING = "beat_failing"
     OVERDUE = "overdue"
@@ -66,4 +67,4 @@ def age_text(facts: Facts, run: RunInfo) -> str:
 
 def story(facts: Facts, run: RunInfo) -> str:
     """Return what happened to ``run``, as the rest of a sentence."""
-    return explain_run(run, now=facts.now, jitter=facts.jitter, quiet=facts.quiet)
+    return explain_run(run, now=facts.now, spec=facts.spec)

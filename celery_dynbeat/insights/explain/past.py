@@ -88,7 +88,9 @@ def _findings(facts: Facts, past: Past, present: Finding) -> Iterator[Finding]:
     if schedule.finished_at is not None and schedule.finished_at <= past.at:
         yield Finding(Cause.FINISHED, f"It did not run at {at}: it had finished before.")
     yield from _without_run(facts, past, stopped=list(_stops(facts, past)))
-    if schedule.next_run_at is not None and schedule.next_run_at <= facts.now:
+    is_due = schedule.next_run_at is not None and schedule.next_run_at <= facts.now
+    fire_at = facts.next_fire_at if present.cause is Cause.IN_WINDOW else None
+    if is_due or (fire_at is not None and past.at <= fire_at < past.at + WITHIN):
         yield Finding(present.cause, f"{at} is still due. {present.sentence}", present.fix)
     yield from _outage(facts, past)
     yield Finding(
@@ -121,7 +123,7 @@ def _of_run(facts: Facts, past: Past, run: RunInfo) -> Finding:
     what = "The run of" if was_started(run.status, run.attempt) else "The fire time of"
     sentence = f"{what} {_when(facts, run.scheduled_for)} {story(facts, run)}."
     cause = _STATUSES.get(Status(run.status), Cause.RAN)
-    is_late = delay_reason(run, jitter=facts.jitter, quiet=facts.quiet) is not None
+    is_late = delay_reason(run, spec=facts.spec) is not None
     if is_late and cause is Cause.RAN:
         cause = Cause.RAN_LATE
     is_stopped = is_of_stop(run)

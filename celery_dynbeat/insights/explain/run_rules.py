@@ -9,7 +9,7 @@ from celery_dynbeat.common.text import counted, format_distance, format_duration
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.insights.explain.facts import WAITING, Facts
 from celery_dynbeat.insights.explain.findings import Cause, Finding, age_text, story
-from celery_dynbeat.insights.explain.runs import delay_reason, start_delay
+from celery_dynbeat.insights.explain.runs import delay_reason, planned_delay, start_delay
 
 _ORIGINS: Mapping[str, str] = {
     Origin.MANUAL: "manual run from",
@@ -245,7 +245,7 @@ def _blocker(facts: Facts, run: RunInfo) -> str:
 
 def _ran(facts: Facts, run: RunInfo) -> Finding:
     delay = start_delay(run)
-    why = delay_reason(run, jitter=facts.jitter, quiet=facts.quiet)
+    why = delay_reason(run, spec=facts.spec)
     shown = f"{format_duration(max(delay or timedelta(0), timedelta(0)))} late"
     when = age_text(facts, run)
     fix = "" if why is None else "Read the hints of `celery -A your_app dynbeat status`."
@@ -254,13 +254,9 @@ def _ran(facts: Facts, run: RunInfo) -> Finding:
         which = _ORIGINS.get(run.origin, "run from")
         sentence = f"The {which} {when} {story(facts, run)}."
     elif why is None:
-        sentence = f"It ran {when} as planned, {shown}{_in_quiet_hours(facts, run)}."
+        planned = planned_delay(run, facts.spec)
+        because = f": {planned}" if planned else ""
+        sentence = f"It ran {when} as planned, {shown}{because}."
     else:
         sentence = f"It ran {when}, {shown}: {why}."
     return Finding(cause, sentence, fix)
-
-
-def _in_quiet_hours(facts: Facts, run: RunInfo) -> str:
-    at = run.scheduled_for
-    is_quiet = facts.quiet is not None and facts.quiet.end(at) > at
-    return ": its fire time was in quiet hours" if is_quiet else ""

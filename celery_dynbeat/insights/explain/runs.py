@@ -1,10 +1,10 @@
 """The history of one fire time and the reasons for it, as pure functions of one run.
 
 A run passes ``due -> ready -> recorded -> sent -> started -> ended``. A run that did not wait is
-ready when it is due. The delay of its first attempt is the sum of three parts, each with its own
-cause:
+ready when it is due: at its fire time, or later because of quiet hours or its window. The delay of
+its first attempt is the sum of three parts, each with its own cause:
 
-    recorded  no beat claimed the schedule, a hold or quiet hours kept it back, or jitter delays it
+    recorded  no beat claimed the schedule, or a hold kept it back
     sent      no beat ran, or the broker refused or did not answer
     started   the message waited in its queue
 
@@ -13,14 +13,13 @@ The time before it was ready is no delay. The start of a later attempt says noth
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from celery_dynbeat.api import RunInfo
+from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.states import Origin, Status, Wait, was_started
 from celery_dynbeat.common.text import counted, cut, format_distance, format_duration
-
-if TYPE_CHECKING:
-    from celery_dynbeat.planning.quiet_hours import Quiet
+from celery_dynbeat.planning import ScheduleSpec
+from celery_dynbeat.planning.plan import run_at
 
 #: A run that started within this time after its fire time is on time.
 ON_TIME = timedelta(seconds=5)
@@ -66,25 +65,42 @@ def start_delay(run: RunInfo) -> timedelta | None:
     return run.started_at - _expected_at(run)
 
 
-def _expected_at(run: RunInfo, quiet: "Quiet | None" = None) -> datetime:
+def _expected_at(run: RunInfo, spec: ScheduleSpec | None = None) -> datetime:
     if run.ready_at is not None:
         return run.ready_at
-    if quiet is None or run.origin != Origin.SCHEDULE:
+    if spec is None or run.origin != Origin.SCHEDULE:
         return run.due_at
-    return quiet.end(run.due_at)
+    return effective_at(spec, run.due_at)
 
 
-def delay_reason(
-    run: RunInfo, *, jitter: timedelta | None, quiet: "Quiet | None" = None
-) -> str | None:
+def effective_at(spec: ScheduleSpec, fire_at: datetime) -> datetime:
+    """Return when ``fire_at`` is due, after quiet hours and the offset in its window."""
+    try:
+        return run_at(spec, fire_at)
+    except InvalidTriggerError:
+        # The search for the next fire time takes too many steps.
+        return fire_at
+
+
+def planned_delay(run: RunInfo, spec: ScheduleSpec | None) -> str | None:
+    """Return why the present ``spec`` lets the run start after its fire time, or None."""
+    expected_at = _expected_at(run, spec)
+    if spec is None or run.ready_at is not None or expected_at <= run.due_at:
+        return None
+    if spec.quiet is not None and spec.quiet.end(run.due_at) > run.due_at:
+        return "its fire time was in quiet hours"
+    return f"its window delayed it by {format_duration(expected_at - run.due_at)}"
+
+
+def delay_reason(run: RunInfo, *, spec: ScheduleSpec | None = None) -> str | None:
     """Return why the first attempt started late, which is its longest part. None if it did not.
 
-    A fire time in ``quiet`` hours counts from their end.
+    A fire time counts from the end of quiet hours and of the offset in its window.
     """
     if start_delay(run) is None or run.started_at is None or run.sent_at is None:
         return None
-    expected_at = _expected_at(run, quiet)
-    if run.started_at - expected_at <= ON_TIME + (jitter or timedelta(0)):
+    expected_at = _expected_at(run, spec)
+    if run.started_at - expected_at <= ON_TIME:
         return None
     recorded_at = max(run.created_at, expected_at)
     until_recorded = recorded_at - expected_at
@@ -100,13 +116,7 @@ def delay_reason(
     return f"no beat claimed it for {shown}, or it was held"
 
 
-def explain_run(
-    run: RunInfo,
-    *,
-    now: datetime,
-    jitter: timedelta | None = None,
-    quiet: "Quiet | None" = None,
-) -> str:
+def explain_run(run: RunInfo, *, now: datetime, spec: ScheduleSpec | None = None) -> str:
     """Return what happened to the fire time of ``run``, as the rest of a sentence."""
     status = Status(run.status)
     if not was_started(status, run.attempt):
@@ -122,7 +132,7 @@ def explain_run(
     if status is Status.RETRYING:
         when = "" if run.retry_at is None else f" {format_distance(run.retry_at, now=now)}"
         return f"failed and waits for its retry{when}: {first_line(run.error)}"
-    return _ended(run, status, jitter, quiet)
+    return _ended(run, status, spec)
 
 
 def _pending(run: RunInfo, now: datetime) -> str:
@@ -140,7 +150,7 @@ def _skipped(run: RunInfo, now: datetime) -> str:
     return f"{verb} skipped{others}: {first_line(run.error)}"
 
 
-def _ended(run: RunInfo, status: Status, jitter: timedelta | None, quiet: "Quiet | None") -> str:
+def _ended(run: RunInfo, status: Status, spec: ScheduleSpec | None) -> str:
     reason = "" if status is Status.SUCCEEDED else _because(run)
     if run.started_at is None:
         return f"{_ENDED[status]} before it started{reason}"
@@ -151,9 +161,7 @@ def _ended(run: RunInfo, status: Status, jitter: timedelta | None, quiet: "Quiet
     if delay is None:
         return f"{waited}started attempt {run.attempt} {end}{_earlier(run)}"
     late = f"{format_duration(max(delay, timedelta(0)))} late"
-    why = delay_reason(run, jitter=jitter, quiet=quiet)
-    if why is None and _expected_at(run, quiet) > _expected_at(run):
-        why = "its fire time was in quiet hours"
+    why = delay_reason(run, spec=spec) or planned_delay(run, spec)
     return f"{waited}started {late} ({why}) {end}" if why else f"{waited}started {late} {end}"
 
 

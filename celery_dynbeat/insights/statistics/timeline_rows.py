@@ -37,7 +37,7 @@ class PastRun(Info):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FutureRun(Info):
-    """An upcoming run. ``at`` is its fire time, delayed by jitter, or now if it is due."""
+    """An upcoming run. ``at`` is its fire time with its offset, or now if it is due."""
 
     at: datetime
     owner: str

@@ -24,8 +24,8 @@ class NextFire(Info):
       viewer. ``to_dict`` keeps their offsets.
     - ``is_skipped`` means that ``skip`` or ``calendar`` took it out. ``skip_reason`` says who did
       it and why.
-    - ``clock_note`` says how a clock change affects it. ``wait_note`` says how quiet hours affect
-      it.
+    - ``clock_note`` says how a clock change affects it. ``wait_note`` says why
+      its run is sent later, and when.
     """
 
     at: datetime

@@ -80,7 +80,7 @@ class DueSchedule(NamedTuple):
     catch_up: str | None
     catch_up_window: float | None
     expires_after: float | None
-    jitter: float | None
+    window: float | str | None
     overlap: str | None
     max_run_time: float | None
     retry: dict[str, Any] | None

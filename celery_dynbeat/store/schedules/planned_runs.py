@@ -45,7 +45,7 @@ _COLUMNS = tuple(
             "run_count",
             "catch_up",
         ),
-        *("catch_up_window", "overlap", "max_run_time", "jitter", "created_at", "next_fire_at"),
+        *("catch_up_window", "overlap", "max_run_time", "window", "created_at", "next_fire_at"),
         *("next_run_at", "held_at", "skipped_until", "last_run_at", "options"),
     )
 )

@@ -9,7 +9,6 @@ Some days depend on the month, such as the last day, the nearest weekday or the 
 """
 
 import calendar
-import hashlib
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +16,7 @@ from typing import NamedTuple
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import MONTHS, WEEKDAYS, shorten
+from celery_dynbeat.triggers.base import hash_of
 
 _SUNDAY, _SATURDAY = 0, 6
 #: ``NthWeekday.week`` of ``friL``, the last Friday of the month. ``#`` counts from 1 to 5.
@@ -192,9 +192,8 @@ class HashedItem:
         for place in range(count):
             left = left or list(self.outcomes)
             order = f" {place}" if place else ""
-            seed = f"{field} {self.text} {key}{order}".encode(errors="surrogatepass")
-            digest = int.from_bytes(hashlib.blake2b(seed, digest_size=8).digest(), "big")
-            selected.append(self._written(left.pop(digest % len(left))))
+            number = hash_of(f"{field} {self.text} {key}{order}")
+            selected.append(self._written(left.pop(number % len(left))))
         return selected
 
     def _written(self, values: tuple[int, ...]) -> str:

@@ -56,20 +56,20 @@ def test_a_create_has_the_given_fields_as_after(mine):
 @one_database
 def test_an_update_has_only_the_fields_that_differ(mine):
     create(mine, description="old")
-    mine.update("n", trigger=Cron("0 9 * * *", timezone="Asia/Seoul"), description="new", jitter=5)
+    mine.update("n", trigger=Cron("0 9 * * *", timezone="Asia/Seoul"), description="new", window=5)
 
     change = newest(mine)
     assert change.action == "update"
     assert change.before == {
         "trigger": MINUTELY.to_json(),
         "description": "old",
-        "jitter": None,
+        "window": None,
         "version": 1,
     }
     assert change.after == {
         "trigger": Cron("0 9 * * *", timezone="Asia/Seoul").to_json(),
         "description": "new",
-        "jitter": 5.0,
+        "window": 5.0,
         "version": 2,
     }
 

@@ -283,7 +283,7 @@ def test_a_schedule_that_fails_is_not_changed_in_part(dynbeat, mine):
 
     for session in (None, Session(dynbeat.context.database.engine)):
         how = {"name_prefix": "a", "session": session}
-        assert mine.update_many({"trigger": Cron("0 0 1 1 *"), "jitter": 5}, **how).failed == 1
+        assert mine.update_many({"trigger": Cron("0 0 1 1 *"), "window": 5}, **how).failed == 1
         assert mine.resume_many(**{**how, "name_prefix": "c"}).failed == 1
         if session is not None:
             session.commit()
@@ -302,7 +302,7 @@ def test_a_result_names_the_first_failures_only():
 
 @one_database
 @pytest.mark.parametrize(("changes", "field"), [
-    ({}, "changes"), (5, "changes"), ({"jitter": -1}, "jitter"), ({"colour": 1}, "colour"),
+    ({}, "changes"), (5, "changes"), ({"window": -1}, "window"), ({"colour": 1}, "colour"),
     ({"name": "m"}, "name"), ({"enabled": False}, "enabled"), ({"trigger": 5j}, "trigger"),
     ({"alerts": {"to": "nowhere"}}, "alerts"), ({"options": {"serializer": "none"}}, "options"),
 ])  # fmt: skip

@@ -214,7 +214,7 @@ def test_a_rename_a_pause_and_an_edit_keep_the_link(calendars, mine):
     calendars.put(NAME, dates=[MONDAY])
     mine.create("n", task="t", trigger=USING)
 
-    mine.update("n", jitter=5, start_at=START)
+    mine.update("n", window=5, start_at=START)
     mine.pause("n")
     mine.resume("n")
     mine.rename("n", "m")

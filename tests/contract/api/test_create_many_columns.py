@@ -14,7 +14,7 @@ FULL = PLAIN | {
     "max_runs": 3,
     "catch_up": "all",
     "expires_after": 60,
-    "jitter": 0,
+    "window": 0,
     "on_lost": "rerun",
     "finish_within": 60,
     "enabled": False,

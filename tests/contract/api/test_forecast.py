@@ -74,7 +74,7 @@ def random_schedule(rng, start, number):
         if rng.random() < 0.25:
             fields["max_runs"] = rng.randrange(1, 40)
     if rng.random() < 0.2:
-        fields["jitter"] = rng.choice([5, 200])
+        fields["window"] = rng.choice([5, 200, "80%"])
     return fields
 
 

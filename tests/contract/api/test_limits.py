@@ -74,7 +74,7 @@ def test_a_trigger_below_the_minimum_interval_is_rejected(limited, write, trigge
         (Once(START - timedelta(hours=3)), {}, "its instant passed 3 h ago"),
         (Once(START - timedelta(hours=3)), {}, "dynbeat_dispatch_timeout = 30 s"),
         (Once(START - timedelta(hours=3)), {}, "trigger = 'Once at "),
-        (Every(600), {"jitter": timedelta(days=-1)}, "jitter = -86400 s"),
+        (Every(600), {"window": timedelta(days=-1)}, "window = -86400 s"),
         (Every(600), {"max_run_time": timedelta(0)}, "max_run_time = 0 s"),
     ],
     ids=range(9),

@@ -21,6 +21,7 @@ from celery_dynbeat import (
 )
 from celery_dynbeat.common.text import LATEST
 from celery_dynbeat.testing import FrozenClock
+from celery_dynbeat.triggers.zones import describe_instant
 from tests.support.applications import START, execute, instants
 from tests.support.property_application import EXAMPLE_FACTOR, delete_all_rows, prepared_application
 
@@ -85,9 +86,9 @@ def test_an_instant_past_the_last_year_of_fire_times_is_refused(mine):
     assert caught.value.field == "at"
 
 
-def test_h_and_jitter_have_the_values_of_the_schedule(mine):
-    shown = mine.preview("H H * * *", "a", jitter=600)
-    made = mine.create("a", task="t", trigger="H H * * *", jitter=600)
+def test_h_and_window_have_the_values_of_the_schedule(mine):
+    shown = mine.preview("H H * * *", "a", window=600)
+    made = mine.create("a", task="t", trigger="H H * * *", window=600)
 
     assert shown.trigger == made.trigger
     assert [each.at for each in shown.fire_times] == list(instants(mine.upcoming("a")))
@@ -104,7 +105,7 @@ def test_h_and_jitter_have_the_values_of_the_schedule(mine):
         (Once(START - timedelta(days=1)), {}),
         (Cron("0 9 * * *", timezone="UTC"), {"end_at": START + timedelta(minutes=1)}),
         (Every(59), {}),
-        (NINE, {"jitter": -1}),
+        (NINE, {"window": -1}),
         (NINE, {"start_at": "soon"}),
         (NINE, {"retry": {"times": 101}}),
         (5, {}),
@@ -168,15 +169,22 @@ def test_exclusions_without_effect_and_with_too_much_effect_have_warnings(mine):
     assert "2026-12-28" in warning
 
 
-def test_a_fixed_minute_without_h_and_jitter_has_a_warning_for_users(dynbeat, mine):
-    (warning,) = mine.preview(NINE, "a").warnings
-    assert "'H 9 * * *'" in warning
-    assert "'H/5 * * * *'" in mine.preview("*/5 * * * *", "a").warnings[0]
+def test_a_minute_that_many_users_choose_has_no_warning(mine):
+    assert mine.preview(NINE, "a").warnings == ()
 
-    for quiet in ("H 9 * * *", Every(60)):
-        assert mine.preview(quiet, "a").warnings == ()
-    assert mine.preview(NINE, "a", jitter=60).warnings == ()
-    assert dynbeat.schedules.for_owner("").preview(NINE, "a").warnings == ()
+
+def test_a_preview_shows_the_nominal_and_the_effective_time(dynbeat, mine):
+    dynbeat.schedules.for_owner("user:42").set_timezone("Asia/Seoul")
+
+    (shown,) = mine.preview(NINE, "a", 1, window="50%").fire_times
+    made = mine.create("a", task="t", trigger=NINE, window="50%")
+    (upcoming,) = mine.upcoming("a", count=1)
+
+    assert (shown.at, shown.run_at) == (upcoming.at, upcoming.run_at)
+    assert upcoming.at < upcoming.run_at == made.next_run_at
+    assert shown.note == f"in its window: sent at {describe_instant(shown.run_at, 'Asia/Seoul')}"
+    (without,) = mine.preview(NINE, "a", 1).fire_times
+    assert (without.run_at, without.note) == (without.at, None)
 
 
 @pytest.mark.parametrize(
@@ -262,16 +270,16 @@ def test_a_preview_equals_the_created_schedule(sqlite_url):
         @given(
             trigger=TRIGGERS,
             zone=st.sampled_from(ZONES),
-            jitter=st.sampled_from([None, 0, 30, 86_400]),
+            window=st.sampled_from([None, 0, 30, 86_400, "70%"]),
             max_runs=st.none() | st.integers(1, 3),
             days=st.integers(0, 400),
         )
-        def each(trigger, zone, jitter, max_runs, days):
+        def each(trigger, zone, window, max_runs, days):
             delete_all_rows(dynbeat)
             clock.move_to(START + timedelta(days=days, hours=days % 24))
             mine = dynbeat.schedules.for_owner("user:42")
             mine.set_timezone(zone)
-            fields = {"jitter": jitter, "max_runs": max_runs}
+            fields = {"window": window, "max_runs": max_runs}
             try:
                 shown = mine.preview(trigger, "a", **fields)
             except InvalidScheduleError as error:
@@ -294,6 +302,6 @@ def test_a_preview_equals_the_created_schedule(sqlite_url):
 def test_without_a_name_a_warning_says_that_times_can_differ(mine):
     assert mine.preview(NINE).name is None
     assert mine.preview(NINE).fire_times == mine.preview(NINE, "a").fire_times
-    for trigger, jitter in (("H H * * *", 0), (NINE, 600)):
-        assert only(mine.preview(trigger, jitter=jitter).warnings, "has no name")
-        assert not only(mine.preview(trigger, "a", jitter=jitter).warnings, "has no name")
+    for trigger, window in (("H H * * *", 0), (NINE, 600)):
+        assert only(mine.preview(trigger, window=window).warnings, "has no name")
+        assert not only(mine.preview(trigger, "a", window=window).warnings, "has no name")

@@ -315,11 +315,11 @@ def test_a_waiting_run_counts_for_the_max_runs_of_upcoming(mine, clock, beat):
 
 
 @one_database
-def test_a_delay_by_jitter_outside_of_windows_leaves_the_fire_time_in_upcoming(
+def test_an_offset_outside_of_quiet_hours_leaves_the_fire_time_in_upcoming(
     dynbeat, mine, clock, beat
 ):
     mine.set_quiet_hours(["22:00-23:00"])
-    run_at = mine.create("n", task="t", trigger=HALF_HOURLY, jitter=1_500, max_runs=1).next_run_at
+    run_at = mine.create("n", task="t", trigger=HALF_HOURLY, window=1_500, max_runs=1).next_run_at
     clock.move_to(START + 30 * MINUTE)
     assert run_at > clock.now()
 

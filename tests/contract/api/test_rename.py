@@ -121,16 +121,16 @@ def test_skipped_fire_times_stay(mine):
 
 
 @one_database
-def test_the_delay_of_jitter_stays(mine):
-    before = mine.create("old", task="t", trigger="0 10 * * *", jitter=3600)
+def test_the_offset_in_the_window_stays(mine):
+    before = mine.create("old", task="t", trigger="0 10 * * *", window=3600)
 
     mine.rename("old", "new")
     after = mine.rename("new", "other")
 
     assert after.next_run_at == before.next_run_at
-    assert mine.update("other", jitter=1800).next_run_at < START.replace(hour=10, minute=30)
-    assert mine.update("other", jitter=3600).next_run_at == before.next_run_at
-    old = mine.create("old", task="t", trigger="0 10 * * *", jitter=3600)
+    assert mine.update("other", window=1800).next_run_at < START.replace(hour=10, minute=30)
+    assert mine.update("other", window=3600).next_run_at == before.next_run_at
+    old = mine.create("old", task="t", trigger="0 10 * * *", window=3600)
     assert old.next_run_at == before.next_run_at
 
 
@@ -249,7 +249,7 @@ def test_a_backfill_continues_after_a_rename(mine, clock, beat, sent):
 @one_database
 def test_a_damaged_or_finished_schedule_can_be_renamed(dynbeat, mine, clock, beat):
     mine.create("once", task="t", trigger=Once(START + MINUTE))
-    mine.create("damaged", task="t", trigger="H H * * *", jitter=60)
+    mine.create("damaged", task="t", trigger="H H * * *", window=60)
     execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'x' WHERE name = 'damaged'")
     clock.advance(2 * DAY)
     beat.run_until_idle()

@@ -441,11 +441,11 @@ def test_a_change_with_quiet_hours_locks_schedules_in_the_order_of_their_names(d
         lambda mine: mine.set_timezone(BERLIN),
         lambda mine: mine.set_quiet_hours(["09:30-12:30"]),
         lambda mine: mine.update("a", max_runs=3),
-        lambda mine: mine.update("a", jitter=5),
+        lambda mine: mine.update("a", window=5),
         lambda mine: mine.update("a", description="d", args=[1], catch_up="latest", priority=3),
         lambda mine: mine.rename("a", new_name="b"),
     ],
-    ids=["zone", "quiet hours", "max_runs", "jitter", "policies", "rename"],
+    ids=["zone", "quiet hours", "max_runs", "window", "policies", "rename"],
 )
 @pytest.mark.parametrize("waits_for", ["quiet hours", "a release", "a beat"])
 def test_an_edit_that_is_not_about_a_waiting_fire_time_keeps_it(mine, beat, clock, edit, waits_for):

@@ -62,7 +62,7 @@ def cases(draw):
         )
     )
     optional = {
-        "jitter": st.integers(1, 7_200),
+        "window": st.integers(1, 7_200) | st.integers(1, 100).map(lambda share: f"{share}%"),
         "max_runs": st.integers(1, COUNT),
         "catch_up": st.sampled_from(["latest", "all", "none"]),
         "catch_up_window": st.integers(1, 600),
@@ -101,7 +101,9 @@ def upcoming_is_what_beat_sends(dynbeat, clock, case):
     follows = [*promised[1:], datetime.max.replace(tzinfo=UTC)]
     for fire_at, at, following in zip(promised, sent_at, follows, strict=True):
         assert fire_at <= at < following
-        assert at == fire_at or at - fire_at < timedelta(seconds=fields.get("jitter", 0))
+        window = fields.get("window", 0)
+        is_share = isinstance(window, str)
+        assert is_share or at == fire_at or at - fire_at < timedelta(seconds=window)
     if len(promised) < COUNT:
         assert (instants(mine.upcoming("n")), made.next_run_at) == ([], None)
         assert made.finished_at == clock.now()

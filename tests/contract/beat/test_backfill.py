@@ -221,7 +221,7 @@ def test_a_steady_load_does_not_stop_a_backfill(mine, clock, beat, sent):
 
 
 def test_a_backfill_leaves_undecided_fire_times_to_the_claim(mine, clock, beat, sent):
-    mine.create("n", task="t", trigger=HOURLY, jitter=HOUR)
+    mine.create("n", task="t", trigger=HOURLY, window=HOUR)
     undecided = mine.get("n").next_run_at
     clock.move_to(undecided - SECOND)
     mine.backfill("n", since=at(0), until=clock.now() + SECOND)

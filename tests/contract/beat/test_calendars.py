@@ -184,7 +184,7 @@ def test_rows_that_need_no_plan_get_only_their_link(calendars, mine, beat, clock
     mine.create("paused", task="t", trigger=USING)
     mine.create("finished", task="t", trigger=USING, max_runs=1)
     mine.create("broken", task="t", trigger=USING)
-    mine.create("jittered", task="t", trigger=USING, jitter=HOUR)
+    mine.create("windowed", task="t", trigger=USING, window=HOUR)
     mine.pause("paused")
     clock.advance(3 * HOUR + timedelta(seconds=1))
     beat.run_until_idle()
@@ -205,8 +205,8 @@ def test_rows_that_need_no_plan_get_only_their_link(calendars, mine, beat, clock
     assert mine.get("broken").next_run_at == at(SUNDAY)
 
 
-def test_a_fire_time_that_jitter_delays_is_not_lost(calendars, mine, beat, clock, sent):
-    mine.create("n", task="t", trigger=USING, jitter=2 * HOUR)
+def test_a_fire_time_that_waits_in_its_window_is_not_lost(calendars, mine, beat, clock, sent):
+    mine.create("n", task="t", trigger=USING, window=2 * HOUR)
     delayed = mine.get("n").next_run_at
     assert delayed > at(SATURDAY) + timedelta(minutes=1)
     clock.advance(at(SATURDAY) + timedelta(seconds=1) - START)

@@ -94,7 +94,7 @@ def test_an_entry_takes_the_policies_of_the_api(start, own):
     policies = {
         "overlap": "skip",
         "max_run_time": MINUTE,
-        "jitter": 7,
+        "window": 7,
         "catch_up": "none",
         "catch_up_window": 90,
         "expires_after": 30,
@@ -110,7 +110,7 @@ def test_an_entry_takes_the_policies_of_the_api(start, own):
     start(n={**ENTRY, **policies})
 
     info = own.get("n")
-    seconds = {key: timedelta(seconds=n) for key, n in (("jitter", 7), ("expires_after", 30))}
+    seconds = {key: timedelta(seconds=n) for key, n in (("window", 7), ("expires_after", 30))}
     expected = {**policies, **seconds, "catch_up_window": timedelta(seconds=90)}
     assert {key: getattr(info, key) for key in policies} == expected
 
@@ -152,7 +152,7 @@ def test_an_edit_of_a_row_lasts_until_the_next_start_and_a_pause_stays(start, ow
 
 
 def test_a_start_with_the_same_entries_changes_nothing(start, own, clock, beat):
-    entries = {"n": {**ENTRY, "overlap": "skip", "jitter": 5}, "once": at_once()}
+    entries = {"n": {**ENTRY, "overlap": "skip", "window": 5}, "once": at_once()}
     start(**entries)
     clock.advance(2 * MINUTE)
     beat.run_until_idle()

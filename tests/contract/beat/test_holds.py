@@ -283,12 +283,12 @@ def test_a_new_trigger_during_a_hold_records_the_missed_fire_times(mine, clock, 
     assert minutes_of(sent) == [4]
 
 
-def test_a_new_jitter_during_a_hold_starts_nothing(dynbeat, mine, clock, beat, sent):
+def test_a_new_window_during_a_hold_starts_nothing(dynbeat, mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.hold(reason="r")
     pass_minutes(beat, clock, 1)
 
-    mine.update("n", jitter=5)
+    mine.update("n", window=5)
     pass_minutes(beat, clock, 1)
 
     assert sent == []

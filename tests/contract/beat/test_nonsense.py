@@ -76,7 +76,8 @@ def values_for(column, kind):
 
 def write(connection, table, column, value, *, key, row):
     """Write a value; return whether the database accepts it."""
-    statement = f"UPDATE {table} SET {column} = :value WHERE {key} = :row"
+    quoted = connection.dialect.identifier_preparer.quote(column)
+    statement = f"UPDATE {table} SET {quoted} = :value WHERE {key} = :row"
     try:
         with connection.begin_nested():
             connection.execute(text(statement), {"value": value, "row": row})
@@ -352,7 +353,7 @@ def test_an_update_repairs_an_unreadable_row(dynbeat, mine, clock, beat, sent):
     ("column", "value"),
     [
         *(("args", value) for value in ("'{}'", "'7'", "'x'")),
-        *(("jitter", value) for value in ("-1", "1e300", "'NaN'")),
+        *(("max_run_time", value) for value in ("-1", "1e300", "'NaN'")),
         *(("end_at", value) for value in ("'infinity'", "'full moon'", "'0000-00-00'", "7")),
         *(("overlap", "'sometimes'"), ("enabled", "7")),
     ],

@@ -1,4 +1,4 @@
-"""Jitter, expiry, lost runs, failures in a row, and the records of missed fire times."""
+"""Window, expiry, lost runs, failures in a row, and the records of missed fire times."""
 
 from datetime import timedelta
 
@@ -41,8 +41,8 @@ def kept(mine):
     ]
 
 
-def test_jitter_delays_the_run_and_leaves_the_fire_time(mine, clock, beat, sent):
-    made = mine.create("n", task="t", trigger=MINUTELY, jitter=30)
+def test_a_window_delays_the_run_and_leaves_the_fire_time(mine, clock, beat, sent):
+    made = mine.create("n", task="t", trigger=MINUTELY, window=30)
     delay = made.next_run_at - (START + MINUTE)
     assert timedelta(0) < delay < timedelta(seconds=30)
 
@@ -56,20 +56,20 @@ def test_jitter_delays_the_run_and_leaves_the_fire_time(mine, clock, beat, sent)
     assert instants(mine.upcoming("n", count=1)) == [START + 2 * MINUTE]
 
 
-def test_an_edit_of_jitter_moves_the_next_run_and_not_its_fire_time(mine, clock, beat, sent):
-    mine.create("n", task="t", trigger=MINUTELY, jitter=59)
+def test_an_edit_of_the_window_moves_the_next_run_and_not_its_fire_time(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY, window=59)
     clock.advance(MINUTE)
 
-    assert mine.update("n", jitter=0).next_run_at == START + MINUTE
+    assert mine.update("n", window=0).next_run_at == START + MINUTE
     beat.run_until_idle()
 
     assert [run.scheduled_for for run in sent] == [START + MINUTE]
 
 
-def test_a_delay_by_jitter_does_not_count_as_late(database_url, clock):
+def test_the_offset_in_a_window_does_not_count_as_late(database_url, clock):
     with application(database_url, clock=clock, dispatch_timeout=1) as dynbeat:
         mine, beat = dynbeat.schedules.for_owner("o"), ManualBeat(dynbeat)
-        made = mine.create("n", task="t", trigger=MINUTELY, jitter=59, catch_up="none")
+        made = mine.create("n", task="t", trigger=MINUTELY, window=59, catch_up="none")
         clock.move_to(made.next_run_at)
 
         beat.run_until_idle()

@@ -55,7 +55,7 @@ def test_downtime_counts_each_fire_time_once(mine, clock, beat, catch_up, rows):
 
 
 def test_a_beat_in_time_skips_only_the_skipped_fire_time(mine, clock, beat, sent):
-    mine.create("n", task="t", trigger=MINUTELY, jitter=20)
+    mine.create("n", task="t", trigger=MINUTELY, window=20)
     mine.skip("n", at(3)[0])
     mine.skip("n", at(4)[0])
     for _ in range(6):

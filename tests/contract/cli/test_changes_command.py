@@ -11,7 +11,7 @@ ALICE = ("--actor", "alice", "--reason", "ticket 12")
 
 def test_each_command_records_its_actor_and_reason(shown, as_json):
     shown("add", "n", "--task", "t", "--every", "60", *OWNER, *ALICE)
-    shown("update", "n", "--jitter", "5", *OWNER, *ALICE)
+    shown("update", "n", "--window", "5", *OWNER, *ALICE)
     shown("pause", "n", *OWNER, *ALICE)
     shown("resume", "n", *OWNER, "--actor", "bob")
     shown("run", "n", *OWNER, *ALICE)
@@ -58,12 +58,12 @@ def test_a_line_shows_the_values_before_and_after(shown, mine):
 
 def test_a_trigger_is_shown_in_words_before_and_after(shown, as_json, mine):
     mine.create("n", task="t", trigger=MINUTELY)
-    mine.update("n", trigger="0 9 * * mon", jitter=5)
+    mine.update("n", trigger="0 9 * * mon", window=5)
 
     (line,) = shown("changes", "n", *OWNER, "--action", "update")
     (change,) = as_json("changes", "n", *OWNER, "--action", "update")
 
-    expected = "trigger: Every minute -> At 09:00, on Monday, UTC; jitter: null -> 5.0"
+    expected = "trigger: Every minute -> At 09:00, on Monday, UTC; window: null -> 5.0"
     assert change["text"] == expected == line.split("\t")[6]
     assert change["after"]["trigger"]["spec"] == "0 9 * * mon"
 
@@ -72,7 +72,7 @@ def test_a_trigger_is_shown_in_words_before_and_after(shown, as_json, mine):
 def test_changes_are_read_page_by_page(command, shown, mine):
     mine.create("n", task="t", trigger=MINUTELY)
     for number in range(4):
-        mine.update("n", jitter=number + 1)
+        mine.update("n", window=number + 1)
 
     first = command("changes", *OWNER, "--limit", "2")
     rest = shown("changes", *OWNER, "--after", first.stderr.split()[-1])
@@ -80,4 +80,4 @@ def test_changes_are_read_page_by_page(command, shown, mine):
     assert len(first.stdout.splitlines()) == 2
     assert len(rest) == 3
     assert len(shown("changes", *OWNER, "--limit", "1", "--all")) == 5
-    assert json.loads(shown("changes", *OWNER, "--json")[0])["after"]["jitter"] == 4.0
+    assert json.loads(shown("changes", *OWNER, "--json")[0])["after"]["window"] == 4.0

@@ -107,16 +107,16 @@ def test_a_file_has_a_policy_and_the_ping_url(limited):
 
 def test_a_field_that_the_file_leaves_out_gets_its_default(dynbeat, mine):
     run(dynbeat, FILE)
-    mine.update("sync", jitter=5, description="by hand", priority=3)
+    mine.update("sync", window=5, description="by hand", priority=3)
 
     (edit,) = [each for each in run(dynbeat, FILE) if each.action != "keep"]
 
     assert sorted(edit.changed()) == [
         ("description", "by hand", None),
-        ("jitter", 5.0, None),
         ("priority", 3, None),
+        ("window", 5.0, None),
     ]
-    assert (mine.get("sync").jitter, mine.get("sync").options) == (None, {})
+    assert (mine.get("sync").window, mine.get("sync").options) == (None, {})
 
 
 def test_a_schedule_stays_paused_if_the_file_does_not_say_enabled(dynbeat, mine):
@@ -221,7 +221,7 @@ def test_a_dry_run_shows_the_same_edits_and_changes_nothing(dynbeat, mine):
 def test_refused_schedules_are_all_named_with_their_lines_and_nothing_is_written(dynbeat):
     text = (
         FILE
-        + """    jitter: fast
+        + """    window: fast
   - name: yearly
     owner: user:42
     task: t
@@ -242,13 +242,13 @@ def test_refused_schedules_are_all_named_with_their_lines_and_nothing_is_written
         run(dynbeat, text)
 
     assert [(error.line, error.field) for error in raised.value.errors] == [
-        (15, "jitter"),
+        (15, "window"),
         (19, "trigger"),
         (23, "timezone"),
         (27, "start_at"),
         (28, "paused_reason"),
     ]
-    assert str(raised.value).startswith("f.yaml:15: schedule 'sync': jitter = 'fast': must be")
+    assert str(raised.value).startswith("f.yaml:15: schedule 'sync': window = 'fast': must be")
     assert not dynbeat.schedules.list()
 
 
@@ -337,7 +337,7 @@ def test_apply_reads_what_export_writes_on_postgresql(postgresql_url):
 
 def test_an_export_of_one_owner_is_readable_as_plain_yaml_and_json(dynbeat, mine):
     mine.create(
-        "digest", task="t", trigger=Cron("*/5 * * * *", timezone="UTC"), queue="mail", jitter=60
+        "digest", task="t", trigger=Cron("*/5 * * * *", timezone="UTC"), queue="mail", window=60
     )
     dynbeat.schedules.for_owner("other").create("x", task="t", trigger=MINUTELY)
     expected = {
@@ -350,7 +350,7 @@ def test_an_export_of_one_owner_is_readable_as_plain_yaml_and_json(dynbeat, mine
                 "trigger": "*/5 * * * *",
                 "timezone": "UTC",
                 "queue": "mail",
-                "jitter": 60.0,
+                "window": 60.0,
             }
         ],
     }

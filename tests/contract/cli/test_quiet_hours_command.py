@@ -5,6 +5,7 @@ from datetime import date, timedelta
 
 from celery_dynbeat import Cron
 from celery_dynbeat.common.quiet_rule import QuietRule
+from celery_dynbeat.triggers.zones import describe_instant
 from tests.support.applications import MINUTELY, execute
 
 OWNER = ("--owner", "user:42")
@@ -81,6 +82,23 @@ def test_next_and_a_dry_run_say_what_quiet_hours_do(shown, as_json, mine):
     found = as_json("next", "n", *OWNER, "--count", "2")
     assert [each["wait_note"] for each in found] == [sent, None]
     assert [each["run_at"][11:16] for each in found] == ["12:00", "13:00"]
+
+
+def test_next_and_show_have_the_nominal_and_the_effective_time(shown, as_json, mine):
+    shown("add", "n", "--task", "t", "--cron", "0 10 * * *", "--window", "50 %", *OWNER)
+    info = mine.get("n")
+    sent = f"in its window: sent at {describe_instant(info.next_run_at)}"
+
+    assert info.window == "50%"
+    assert shown("next", "n", *OWNER, "--count", "1")[0].split("\t")[-1] == sent
+    (found,) = as_json("next", "n", *OWNER, "--count", "1")
+    (listed,) = as_json("show", "n", *OWNER)
+    assert (found["run_at"], found["wait_note"]) == (listed["next_run_at"], sent)
+    lines = shown("show", "n", *OWNER)
+    assert "window\t50%" in lines
+    assert any(line.startswith("upcoming\t") and "10:00:00" in line for line in lines)
+    mine.update("n", window=0)
+    assert shown("next", "n", *OWNER, "--count", "1")[0].split("\t")[-1] == ""
 
 
 def test_unreadable_quiet_hours_do_not_report_an_edit_as_failed(shown, mine, dynbeat):

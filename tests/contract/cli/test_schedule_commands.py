@@ -65,7 +65,7 @@ def test_add_sets_every_field(as_json, dynbeat):
         "catch-up-window": "1h",
         "overlap": "skip",
         "max-run-time": "10m",
-        "jitter": "0",
+        "window": "0",
         "expires-after": "90",
         "on-lost": "rerun",
         "pause-after-failures": "3",
@@ -85,7 +85,7 @@ def test_add_sets_every_field(as_json, dynbeat):
     assert info.end_at.isoformat() == "2027-01-01T00:00:00+00:00"
     assert (info.max_runs, info.catch_up, info.catch_up_window) == (7, "all", timedelta(hours=1))
     assert (info.overlap, info.max_run_time) == ("skip", timedelta(minutes=10))
-    assert (info.jitter, info.expires_after) == (timedelta(0), timedelta(seconds=90))
+    assert (info.window, info.expires_after) == (timedelta(0), timedelta(seconds=90))
     assert (info.on_lost, info.pause_after_failures) == ("rerun", 3)
     assert info.retry == Retry(times=2, delay=300)
     assert (info.description, list(info.tags), info.enabled) == ("d", ["a", "b"], False)
@@ -111,9 +111,9 @@ def test_add_sets_every_field(as_json, dynbeat):
         (("add", "there", *TASK, "--every", "5"), 1, "already has a schedule named 'there'"),
         (("update", "there"), 2, "give at least one option that changes a field"),
         (("update", "there", "--timezone", "UTC"), 2, "--timezone needs a trigger"),
-        (("update", "there", "--jitter", "5", "--clear", "jitter"), 2, "cannot be combined"),
-        (("update", "there", "--jitter", "5", "--expected-version", "9"), 1, "is at version 1"),
-        (("update", "nope", "--jitter", "5"), 1, "has no schedule named 'nope'"),
+        (("update", "there", "--window", "5", "--clear", "window"), 2, "cannot be combined"),
+        (("update", "there", "--window", "5", "--expected-version", "9"), 1, "is at version 1"),
+        (("update", "nope", "--window", "5"), 1, "has no schedule named 'nope'"),
         (("show", "nope"), 1, "`dynbeat list` shows existing schedules"),
         (("show", "there", *OWNER), 1, "owner 'user:42' has no schedule named 'there'"),
         (("delete",), 2, "either the NAME of a schedule, --all-of-owner or a filter: --state"),
@@ -162,13 +162,13 @@ def test_an_error_with_json_is_an_object_on_stdout(command):
 
 
 def test_update_changes_the_given_fields_only(shown, mine):
-    mine.create("n", task="t", trigger=MINUTELY, jitter=5, queue="q", tags=["a"], max_runs=3)
+    mine.create("n", task="t", trigger=MINUTELY, window=5, queue="q", tags=["a"], max_runs=3)
 
-    shown("update", "n", *OWNER, "--cron", "0 10 * * *", "--clear", "jitter", "--clear", "tags")
+    shown("update", "n", *OWNER, "--cron", "0 10 * * *", "--clear", "window", "--clear", "tags")
 
     info = mine.get("n")
     assert info.trigger == Cron("0 10 * * *", timezone="UTC")
-    assert (info.jitter, info.tags, info.options, info.max_runs) == (None, [], {"queue": "q"}, 3)
+    assert (info.window, info.tags, info.options, info.max_runs) == (None, [], {"queue": "q"}, 3)
 
 
 def test_a_new_rule_keeps_the_zone_that_the_old_one_names(shown, refused, mine):

@@ -28,7 +28,7 @@ POLICIES = {
     "catch_up": st.sampled_from(["latest", "all", "none"]),
     "catch_up_window": DELAYS,
     "overlap": st.sampled_from(["allow", "skip", "buffer_one", "cancel_previous"]),
-    "jitter": DELAYS,
+    "window": DELAYS | st.sampled_from(["30%", "100%"]),
     "expires_after": DELAYS,
     "on_lost": st.sampled_from(["record", "rerun"]),
     "args": st.lists(st.integers(0, 9), max_size=1),

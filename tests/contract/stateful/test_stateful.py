@@ -90,7 +90,8 @@ class Schedules(Watched):
         given = self.at_the_clock({**given, "trigger": trigger})
         fields = {key: value for key, value in given.items() if key != "trigger"}
         now = self.clock.now()
-        made = ExpectedSchedule(0, given["trigger"], fields, anchor=now, after=now)
+        key = f"{self.mine.owner}\n{name}"
+        made = ExpectedSchedule(0, given["trigger"], fields, anchor=now, after=now, key=key)
         made.plan_from(now)
         call = self.mine.upsert if upsert else self.mine.create
         if made.next_fire_time() is None:

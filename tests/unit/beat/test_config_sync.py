@@ -69,11 +69,11 @@ def test_the_fields_of_an_entry_are_all_fields_of_the_api(app):
 
 
 def test_policies_are_keys_of_an_entry_like_those_of_celery(app):
-    entry = {"task": "t", "schedule": 5, "overlap": "skip", "jitter": 3, "end_at": END}
+    entry = {"task": "t", "schedule": 5, "overlap": "skip", "window": 3, "end_at": END}
 
     fields = fields_of(entry, app=app)
 
-    assert (fields["overlap"], fields["jitter"], fields["end_at"]) == ("skip", 3, END)
+    assert (fields["overlap"], fields["window"], fields["end_at"]) == ("skip", 3, END)
 
 
 def test_policies_given_to_add_periodic_task_are_taken_from_the_options(app):

@@ -38,8 +38,9 @@ def test_seconds_and_timedeltas_are_equivalent():
         ("poll_interval", float("nan")),
         ("poll_interval", float("inf")),
         ("poll_interval", 1e-9),
-        ("jitter", [5]),
-        ("jitter", {}),
+        ("window", [5]),
+        ("window", {}),
+        ("window", "101%"),
         ("min_interval", False),
         ("batch_size", 0),
         ("batch_size", 1.5),
@@ -56,14 +57,15 @@ def test_an_invalid_value_is_rejected_with_the_name_of_the_setting(name, value):
 
 
 @pytest.mark.parametrize("value", [timedelta.max, timedelta(days=36_526), 1e300, 10**400])
-@pytest.mark.parametrize("name", ["expires_after", "jitter"])
+@pytest.mark.parametrize("name", ["expires_after", "window"])
 def test_a_duration_that_is_too_long_is_rejected_with_the_maximum(name, value):
     with pytest.raises(ConfigurationError, match=f"dynbeat_{name}.*at most 36525 days.*unset"):
         read(**{name: value})
 
 
 def test_a_delay_may_be_zero_and_a_hundred_years():
-    assert read(jitter=0.0, min_interval=timedelta(0)).jitter == timedelta(0)
+    assert read(window=0.0, min_interval=timedelta(0)).window == timedelta(0)
+    assert read(window="50 %").window == "50%"
     assert read(expires_after=timedelta(days=36_525)).expires_after == timedelta(days=36_525)
 
 

@@ -13,6 +13,7 @@ from celery_dynbeat.health.evaluation import Limits, NodeState
 from celery_dynbeat.insights.explain.causes import find_cause
 from celery_dynbeat.insights.explain.facts import Facts, NodeFact
 from celery_dynbeat.insights.explain.findings import Cause
+from celery_dynbeat.planning import ScheduleSpec
 from celery_dynbeat.planning.quiet_hours import quiet_of, resolved
 from celery_dynbeat.store.schedules import REFUSED_PREFIX
 from tests.support.applications import START
@@ -110,9 +111,13 @@ OUTAGE = ReportedOutage("queue", "celery", "2026-11-21T08:00:00+00:00", "(403) A
 OVERLAP = "overlap: the previous run had not ended"
 
 
+def spec(**fields):
+    return ScheduleSpec(Every(HOUR, anchor=START), **fields)
+
+
 def quiet(window):
     rule = QuietRule([QuietHours.from_text(window)])
-    return quiet_of(resolved([rule], timezone="UTC"))
+    return spec(quiet=quiet_of(resolved([rule], timezone="UTC")))
 
 
 NIGHT = quiet("08:30-10:00")
@@ -165,7 +170,7 @@ CASES = [
         ),
     ),
     (
-        {"quiet": NIGHT, "next_fire_at": START - MINUTE, "runs": [run()]},
+        {"spec": NIGHT, "next_fire_at": START - MINUTE, "runs": [run()]},
         Cause.QUIET_HOURS,
         (
             "It does not run now: its owner has quiet hours until 2026-11-21 10:00 UTC. The fire"
@@ -174,7 +179,7 @@ CASES = [
     ),
     (
         {
-            "quiet": EVENING,
+            "spec": EVENING,
             "runs": [
                 run(
                     ago=8 * HOUR,
@@ -187,6 +192,11 @@ CASES = [
         },
         Cause.RAN,
         "It ran 8 h ago as planned, 7 h late: its fire time was in quiet hours.",
+    ),
+    (
+        {"spec": spec(window="50%", key="k"), "next_fire_at": START, "runs": [run()]},
+        Cause.IN_WINDOW,
+        "The fire time now waits in its window until 2026-11-21 09:21:34 UTC.",
     ),
     (
         {"schedule": schedule(finished_at=START), "runs": [run("sent")], "beats": []},
@@ -448,16 +458,16 @@ CASES = [
         {
             "runs": [
                 run(
-                    created_at=START - 59 * MINUTE,
-                    sent_at=START - 59 * MINUTE,
-                    started_at=START - 59 * MINUTE,
+                    created_at=START - 58.5 * MINUTE,
+                    sent_at=START - 58.5 * MINUTE,
+                    started_at=START - 58.5 * MINUTE,
                     finished_at=START - 58 * MINUTE,
                 )
             ],
-            "default_jitter": 2 * MINUTE,
+            "spec": spec(window=2 * MINUTE, key="k"),
         },
         Cause.RAN,
-        "It ran 60 min ago as planned, 60 s late.",
+        "It ran 60 min ago as planned, 90 s late: its window delayed it by 86 s.",
     ),
     (
         {
@@ -590,9 +600,14 @@ CASES = [
         ),
     ),
     (
-        {"runs": [run(started_at=START - 50 * MINUTE)], "schedule": schedule(jitter=HOUR)},
+        {"runs": [run(started_at=START - 16.8 * MINUTE)], "spec": spec(window="100%", key="k")},
         Cause.RAN,
-        "It ran 60 min ago as planned, 10 min late.",
+        "It ran 60 min ago as planned, 43 min late: its window delayed it by 43 min.",
+    ),
+    (
+        {"runs": [run(started_at=START - 15 * MINUTE)], "spec": spec(window="100%", key="k")},
+        Cause.RAN_LATE,
+        "It ran 60 min ago, 45 min late: its message waited 45 min in the queue.",
     ),
     (
         {"runs": [run("skipped", ago=-HOUR, error="skipped by alice"), run()]},

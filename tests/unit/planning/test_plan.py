@@ -19,7 +19,6 @@ from celery_dynbeat.planning.plan import (
     first_fire,
     following,
     plan,
-    run_at,
     skip_missed,
 )
 
@@ -130,7 +129,7 @@ def test_the_first_fire_time_is_after_now_and_within_start_at_and_end_at(fields,
 class Columns:
     owner, name, trigger_kind, trigger_spec, timezone = "user:42", "digest", "every", "PT1M", "UTC"
     anchor_at = start_at = end_at = max_runs = catch_up = catch_up_window = None
-    overlap = max_run_time = jitter = quiet_hours = hash_name = None
+    overlap = max_run_time = window = quiet_hours = hash_name = None
     created_at = START
 
     def __init__(self, **values):
@@ -159,9 +158,9 @@ def test_a_row_without_policies_follows_the_settings():
         catch_up_window=timedelta(hours=1),
         overlap="skip",
         max_run_time=timedelta(minutes=5),
-        jitter=timedelta(seconds=9),
+        window=timedelta(seconds=9),
     )
-    policies = ("catch_up", "catch_up_window", "overlap", "max_run_time", "jitter")
+    policies = ("catch_up", "catch_up_window", "overlap", "max_run_time", "window")
 
     made = spec_from_row(Columns(), settings)
 
@@ -170,10 +169,17 @@ def test_a_row_without_policies_follows_the_settings():
     }
 
 
+def test_a_row_with_a_window_that_cannot_be_read_is_refused():
+    assert spec_from_row(Columns(window="50%"), Settings()).window == "50%"
+    for stored in ("nonsense", "0%", "-1"):
+        with pytest.raises(InvalidTriggerError, match="window = "):
+            spec_from_row(Columns(window=stored), Settings())
+
+
 def test_the_policies_of_a_row_override_the_settings():
     stated = {"catch_up": "none", "overlap": "buffer_one"}
-    seconds = {"catch_up_window": 90.0, "max_run_time": 60.0, "jitter": 0.0}
-    settings = Settings(catch_up="all", overlap="skip", jitter=timedelta(seconds=9))
+    seconds = {"catch_up_window": 90.0, "max_run_time": 60.0, "window": 0.0}
+    settings = Settings(catch_up="all", overlap="skip", window=timedelta(seconds=9))
 
     made = spec_from_row(Columns(**stated, **seconds), settings)
 
@@ -275,61 +281,6 @@ def test_passes_keep_min_interval_between_runs_and_count_the_other_fire_times(in
     distances = {later - earlier for earlier, later in pairwise(sent)}
     assert all(distance >= timedelta(seconds=interval) for distance in distances)
     assert len(sent) + skipped == (sent[-1] - START) // timedelta(minutes=1)
-
-
-@given(number=st.integers(0, 500_000), seconds=st.integers(1, 10_000), key=st.text())
-def test_jitter_delays_by_hash_and_never_past_the_next_fire_time(number, seconds, key):
-    spread = spec(jitter=timedelta(seconds=seconds), key=key)
-
-    delayed = run_at(spread, minute(number))
-
-    assert minute(number) <= delayed < minute(number) + timedelta(seconds=min(seconds, 60))
-    assert run_at(spread, minute(number)) == delayed
-
-
-def test_jitter_spreads_the_schedules_of_one_instant_evenly():
-    hour = spec(jitter=timedelta(seconds=10))
-    delays = [
-        (
-            run_at(
-                ScheduleSpec(trigger=hour.trigger, jitter=hour.jitter, key=f"user:{n}/x"), minute(1)
-            )
-        )
-        for n in range(5_000)
-    ]
-
-    in_each_second = [
-        sum(
-            minute(1) + timedelta(seconds=n) <= at < minute(1) + timedelta(seconds=n + 1)
-            for at in delays
-        )
-        for n in range(10)
-    ]
-
-    # 500 are expected in each second; the standard deviation is 21.
-    assert all(400 < count < 600 for count in in_each_second)
-
-
-@given(seconds=st.integers(60, 1_800), jitter=st.integers(1, 3_600), key=st.text(max_size=9))
-def test_passes_send_each_fire_time_once_at_its_delayed_instant(seconds, jitter, key):
-    spread = spec(jitter=timedelta(seconds=jitter), key=key, catch_up="all")
-    end = START + timedelta(seconds=seconds)
-    sent, fire_at = [], minute(1)
-    while (now := run_at(spread, fire_at)) <= end:
-        made = plan(spread, fire_at=fire_at, run_count=0, now=now, limit=9)
-        sent += made.send
-        fire_at = made.next_fire_at
-
-    assert sent == [minute(n) for n in range(1, 32) if run_at(spread, minute(n)) <= end]
-
-
-def test_a_fire_time_that_jitter_still_delays_does_not_replace_the_previous_one():
-    spread = spec(jitter=timedelta(seconds=59), key="user:42/digest")
-    between = (run_at(spread, minute(2)) - minute(2)) / 2 + minute(2)
-
-    made = plan(spread, fire_at=minute(1), run_count=0, now=between, limit=9)
-
-    assert made == Plan(send=(minute(1),), next_fire_at=minute(2))
 
 
 def test_missed_fire_times_are_counted_within_start_at_and_end_at():

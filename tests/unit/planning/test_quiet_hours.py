@@ -151,7 +151,7 @@ def test_the_night_before_a_quiet_day_ends_the_morning_after_it():
     alone = alone.with_days({"holidays": holiday})
     assert alone.end(at("15:00", 1)) == alone.end(at("14:59", 2)) == at("15:00", 2)
     assert alone.end(at("14:59", 1)) == at("14:59", 1)
-    assert alone.note(at("15:00", 1), jittered_at=at("15:00", 1)).startswith(
+    assert alone.note(at("15:00", 1), delayed_at=at("15:00", 1)).startswith(
         "on a quiet day of the calendar 'holidays': sent at 2026-11-26 00:00"
     )
 
@@ -335,12 +335,12 @@ def test_the_delay_of_a_window_does_not_count_as_late():
         assert late.skips[0].reason.startswith("missed")
 
 
-def test_jitter_into_a_window_and_the_window_do_not_count_as_late():
+def test_an_offset_that_ends_in_quiet_hours_does_not_count_as_late():
     for number in range(20):
         spec = ScheduleSpec(
             trigger=Cron("50 21 * * *"),
             key=str(number),
-            jitter=timedelta(minutes=30),
+            window=timedelta(minutes=30),
             quiet=quiet(NIGHT),
             catch_up="none",
         )
@@ -386,7 +386,7 @@ def test_the_windows_of_everybody_and_of_the_owner_apply_together():
 
 
 def test_all_fire_times_of_one_window_are_due_together_with_one_delay():
-    spec = every(30, quiet=quiet(NIGHT), jitter=20 * MINUTE, key="user:42")
+    spec = every(30, quiet=quiet(NIGHT), window=20 * MINUTE, key="user:42")
     instants = {run_at(spec, at("22:00") + number * 30 * MINUTE) for number in range(19)}
 
     (due,) = instants
@@ -397,7 +397,7 @@ def test_all_fire_times_of_one_window_are_due_together_with_one_delay():
 
 
 def test_a_delay_that_ends_in_a_window_ends_with_it():
-    spec = every(24 * 60, quiet=quiet("00:01-05:00"), jitter=HOUR, key="k")
+    spec = every(24 * 60, quiet=quiet("00:01-05:00"), window=HOUR, key="k")
 
     assert run_at(spec, START) == at("05:00")
 
@@ -406,11 +406,11 @@ def test_a_delay_that_ends_in_a_window_ends_with_it():
     windows=some_windows,
     catch_up=st.sampled_from(["latest", "all"]),
     interval=st.sampled_from([30, 45, 60, 240]),
-    jitter=st.sampled_from([0, 600]),
+    window=st.sampled_from([timedelta(0), 10 * MINUTE, "60%"]),
     downtime=st.sampled_from([0, 90, 3_000]),
 )
 def test_passes_send_or_record_each_fire_time_once_and_send_none_in_a_window(
-    windows, catch_up, interval, jitter, downtime
+    windows, catch_up, interval, window, downtime
 ):
     try:
         found = quiet_of(resolved([QuietRule(windows)], timezone="UTC"))
@@ -420,7 +420,7 @@ def test_passes_send_or_record_each_fire_time_once_and_send_none_in_a_window(
         interval,
         quiet=found,
         catch_up=catch_up,
-        jitter=timedelta(seconds=jitter),
+        window=window,
         min_interval=timedelta(seconds=1),
     )
     fire_at, now, sent, counted = START, START, [], 0
@@ -462,7 +462,7 @@ def specs(draw):
         overlap=draw(st.sampled_from(["allow", "skip", "buffer_one", "cancel_previous"])),
         max_runs=draw(st.none() | st.integers(1, 8)),
         min_interval=draw(st.sampled_from([0, 30])) * MINUTE,
-        jitter=draw(st.sampled_from([0, 10])) * MINUTE,
+        window=draw(st.sampled_from([timedelta(0), 10 * MINUTE, "60%"])),
     )
 
 
@@ -490,9 +490,9 @@ def passes(spec):
         fire_at = made.next_fire_at
 
 
-def test_the_note_says_that_the_delay_by_jitter_ends_in_a_window():
+def test_the_note_says_that_the_offset_ends_in_quiet_hours():
     spec = ScheduleSpec(
-        trigger=Cron("50 21 * * *"), key="k", jitter=30 * MINUTE, quiet=quiet("21:51-07:00")
+        trigger=Cron("50 21 * * *"), key="k", window=30 * MINUTE, quiet=quiet("21:51-07:00")
     )
 
     first = next(iter_planned(spec, at("21:50"), max_runs=None))
@@ -517,7 +517,7 @@ def test_planned_fire_times_have_the_runs_that_beat_sends(spec):
 @given(spec=specs(), minutes=st.integers(0, 2 * 24 * 60))
 def test_the_runs_that_wait_for_the_end_of_a_window_count_for_max_runs(spec, minutes):
     # With these two, runs that wait can also delay later ones.
-    spec = spec._replace(min_interval=timedelta(0), jitter=timedelta(0))
+    spec = spec._replace(min_interval=timedelta(0), window=timedelta(0))
     now = START + minutes * MINUTE
     sent = [(at, sent_at) for at, sent_at in passes(spec) if sent_at <= now]
     if spec.quiet.end(now) == now or len(sent) == spec.max_runs:

@@ -69,8 +69,8 @@ def test_passes_decide_each_other_fire_time_once(skipped, catch_up, overlap, ste
         assert fire_at not in skipped
 
 
-def test_a_skip_does_not_change_the_delay_by_jitter():
-    spec = ScheduleSpec(Every(60, anchor=START), key="k", jitter=timedelta(hours=1))
+def test_a_skip_does_not_change_the_offset_in_a_window():
+    spec = ScheduleSpec(Every(60, anchor=START), key="k", window=timedelta(hours=1))
     fire_at = START + MINUTE
 
     assert run_at(without(spec, {fire_at + MINUTE}), fire_at) == run_at(spec, fire_at)

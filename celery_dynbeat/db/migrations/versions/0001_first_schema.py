@@ -17,6 +17,7 @@ from celery_dynbeat.db.types import (
     RunId,
     RunInstant,
     UtcDateTime,
+    Window,
     utc_now,
 )
 
@@ -28,7 +29,7 @@ depends_on = None
 BIG_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 EMPTY_LIST = sa.text("('[]')")
 EMPTY_OBJECT = sa.text("('{}')")
-DURATIONS = ("catch_up_window", "expires_after", "finish_within", "jitter", "max_run_time")
+DURATIONS = ("catch_up_window", "expires_after", "finish_within", "max_run_time")
 WITH_PARTIAL_INDEXES = ("postgresql", "sqlite")
 MYSQL = ("mariadb", "mysql")
 
@@ -122,7 +123,7 @@ def _create_schedule() -> None:
         sa.Column("catch_up_window", sa.Double(), nullable=True),
         sa.Column("expires_after", sa.Double(), nullable=True),
         sa.Column("finish_within", sa.Double(), nullable=True),
-        sa.Column("jitter", sa.Double(), nullable=True),
+        sa.Column("window", Window(), nullable=True),
         sa.Column("max_run_time", sa.Double(), nullable=True),
         sa.Column("overlap", ExactText(16), nullable=True),
         sa.Column("on_lost", ExactText(16), nullable=True),

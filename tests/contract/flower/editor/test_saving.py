@@ -37,7 +37,7 @@ def test_a_form_creates_a_schedule_with_each_field(pages, mine):
         priority="5",
         description="two\r\nlines",
         tags="vip\r\n mail ",
-        jitter="1m",
+        window="1m",
         max_runs="9",
         start_at="2026-11-30T09:00",
         end_at="2027-01-01T00:00Z",
@@ -63,7 +63,7 @@ def test_a_form_creates_a_schedule_with_each_field(pages, mine):
     # A time without an offset is on the clock of the rule: nine o'clock in Seoul.
     assert info.start_at.isoformat() == "2026-11-30T00:00:00+00:00"
     assert info.end_at.isoformat() == "2027-01-01T00:00:00+00:00"
-    assert (info.jitter, info.max_runs) == (timedelta(minutes=1), 9)
+    assert (info.window, info.max_runs) == (timedelta(minutes=1), 9)
     assert (info.catch_up, info.catch_up_window) == ("none", timedelta(hours=1))
     assert (info.overlap, info.max_run_time) == ("skip", timedelta(minutes=5))
     assert (info.on_lost, info.expires_after) == ("rerun", timedelta(seconds=90))
@@ -120,7 +120,7 @@ def test_an_empty_policy_returns_to_the_default(pages, mine):
         ({"task": " "}, "task", "must not be empty"),
         ({"priority": "300"}, "priority", "from 0 to 255"),
         ({"priority": "1_0"}, "priority", "not a whole number"),
-        ({"jitter": "fast"}, "jitter", "is not a duration"),
+        ({"window": "fast"}, "window", "is not a duration"),
         ({"max_runs": "0"}, "max_runs", "at least 1"),
         ({"start_at": "soon"}, "start_at", "is not a time"),
         ({"start_at": "2030-01-01T00:00Z", "end_at": "2029-01-01T00:00Z"}, "end_at", "before"),
@@ -150,9 +150,9 @@ def test_an_invalid_field_is_named_and_nothing_is_written(
 
 @pytest.mark.usefixtures("digest")
 def test_each_invalid_field_has_its_error(pages):
-    answer = save(pages, open_form(pages, "digest"), args="{", jitter="x", rule="x", max_runs="-1")
+    answer = save(pages, open_form(pages, "digest"), args="{", window="x", rule="x", max_runs="-1")
 
-    assert sorted(form_in(answer).errors) == ["args", "jitter", "max_runs", "rule"]
+    assert sorted(form_in(answer).errors) == ["args", "max_runs", "rule", "window"]
 
 
 @pytest.mark.usefixtures("digest")

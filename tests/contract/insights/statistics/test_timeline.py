@@ -279,8 +279,8 @@ def test_a_held_schedule_runs_at_the_end_of_its_hold(dynbeat, beat, now, clock):
 
 
 @one_database
-def test_jitter_delays_a_tick_as_beat_does(dynbeat, mine, beat, clock):
-    mine.create("digest", task="t", trigger=Every(10 * MINUTE), jitter=300)
+def test_a_window_delays_a_tick_as_beat_does(dynbeat, mine, beat, clock):
+    mine.create("digest", task="t", trigger=Every(10 * MINUTE), window=300)
     planned = timeline(dynbeat.context, since=START, until=START + 2 * HOUR).rows[0].ticks
 
     ran = []

@@ -42,7 +42,7 @@ def test_any_texts_are_arguments_or_errors_of_fields(texts):
 
 
 def test_a_text_that_nobody_edited_is_not_parsed():
-    stored = {**EMPTY, "kind": "moon", "rule": "full", "jitter": "\x00"}
+    stored = {**EMPTY, "kind": "moon", "rule": "full", "window": "\x00"}
 
     assert parse(stored, stored=stored, by=SEOUL).changes == {}
     edited = parse({**stored, "task": "t"}, stored=stored, by=SEOUL)
@@ -60,7 +60,8 @@ def test_a_field_that_the_form_does_not_have_is_not_changed():
         ("kwargs", ' {"a": null} ', {"a": None}),
         ("tags", " a \n\nb,c", ["a", "b,c"]),
         ("priority", " 7 ", 7),
-        ("jitter", "1.5m", timedelta(seconds=90)),
+        ("window", "1.5m", timedelta(seconds=90)),
+        ("window", "50 %", "50%"),
         ("start_at", "2026-11-30T09:00", datetime(2026, 11, 30, tzinfo=UTC)),
         ("end_at", "2h", NOW + timedelta(hours=2)),
         ("overlap", "skip", "skip"),
