@@ -50,18 +50,28 @@ class _Unconfirmed(NamedTuple):
 
     ids: Sequence[str]
     attempt: int
+    queue: str | None
     sent_at: datetime
     overdue_at: datetime
 
 
 def _mark_sent(
-    session: Session, ids: Sequence[str], *, attempt: int, now: datetime, overdue_at: datetime
+    session: Session,
+    ids: Sequence[str],
+    *,
+    attempt: int,
+    queue: str | None,
+    now: datetime,
+    overdue_at: datetime,
 ) -> Sequence[_Unconfirmed]:
     """Mark runs as sent; return those that another transaction has locked."""
-    if runs.mark_sent(session, ids, attempt=attempt, now=now, overdue_at=overdue_at) == len(ids):
+    count = runs.mark_sent(
+        session, ids, attempt=attempt, queue=queue, now=now, overdue_at=overdue_at
+    )
+    if count == len(ids):
         return ()
     left = runs.unmarked(session, ids)
-    return [_Unconfirmed(left, attempt, now, overdue_at)] if left else ()
+    return [_Unconfirmed(left, attempt, queue, now, overdue_at)] if left else ()
 
 
 def _mark_unpublishable(
@@ -132,9 +142,15 @@ class Confirms:
         """Wait for the last confirm."""
         self._executor.close()
 
-    def start(self, outgoing: Sequence[OutgoingRun], published: PublishResult) -> None:
-        """Start to write how the runs were published."""
-        writes = self._writes(outgoing, published)
+    def start(
+        self,
+        outgoing: Sequence[OutgoingRun],
+        published: PublishResult,
+        *,
+        queue_of: Callable[[OutgoingRun], str | None],
+    ) -> None:
+        """Start to write how the runs were published, and to which queue."""
+        writes = self._writes(outgoing, published, queue_of)
 
         self._executor.submit(partial(self._execute, writes))
         if published.delayed or any(run.overlap != "allow" for run in outgoing):
@@ -156,7 +172,10 @@ class Confirms:
                 self._unconfirmed += [each for some in left for each in some]
 
     def _writes(
-        self, outgoing: Sequence[OutgoingRun], published: PublishResult
+        self,
+        outgoing: Sequence[OutgoingRun],
+        published: PublishResult,
+        queue_of: Callable[[OutgoingRun], str | None],
     ) -> Sequence[_Write]:
         """Return the statements that write how the runs were published.
 
@@ -169,18 +188,22 @@ class Confirms:
         for run_id in unsent:
             revoked[published.declined[run_id]].append(run_id)
         sent = {*published.sent, *published.declined} - {*unsent}
-        sent_alike: defaultdict[tuple[datetime, int], list[str]] = defaultdict(list)
+        sent_alike: defaultdict[tuple[datetime, int, str | None], list[str]] = defaultdict(list)
         for run in outgoing:
             if run.run_id in sent:
-                sent_alike[self._overdue_at(run, now), run.attempt].append(run.run_id)
+                key = self._overdue_at(run, now), run.attempt, queue_of(run)
+                sent_alike[key].append(run.run_id)
         refused = {run_id: str(error) for run_id, error in published.refused.items()}
         delayed: defaultdict[datetime, list[str]] = defaultdict(list)
         for run_id, retry_at in published.delayed.items():
             delayed[retry_at].append(run_id)
 
         writes = [
-            _Write(ids, partial(_mark_sent, attempt=attempt, now=now, overdue_at=overdue_at))
-            for (overdue_at, attempt), ids in sent_alike.items()
+            _Write(
+                ids,
+                partial(_mark_sent, attempt=attempt, queue=queue, now=now, overdue_at=overdue_at),
+            )
+            for (overdue_at, attempt, queue), ids in sent_alike.items()
         ]
         writes += [
             _Write([run_id], partial(_mark_unpublishable, now=now, error=error))
@@ -219,7 +242,11 @@ class Confirms:
             _Write(
                 each.ids,
                 partial(
-                    _mark_sent, attempt=each.attempt, now=each.sent_at, overdue_at=each.overdue_at
+                    _mark_sent,
+                    attempt=each.attempt,
+                    queue=each.queue,
+                    now=each.sent_at,
+                    overdue_at=each.overdue_at,
                 ),
             )
             for each in left

@@ -626,7 +626,7 @@ class Dispatcher:
             return taken.handled
         last_error = self._confirms.last_error()
         published = self._publish(outgoing)
-        self._confirms.start(outgoing, published)
+        self._confirms.start(outgoing, published, queue_of=self._publisher.queue_of)
         self._emit_published(outgoing, published, kind)
         if last_error is not None:
             raise last_error

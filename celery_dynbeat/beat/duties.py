@@ -6,12 +6,14 @@
 Only an outage of the database concerns all duties, so its error is raised, and the pass fails.
 """
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from celery_dynbeat.broker.outages import ERROR_LENGTH, Kind, ReportedOutage
+from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.errors import ConfigurationError, SchemaError
 from celery_dynbeat.db.engine import Database, reason_of
 from celery_dynbeat.telemetry import emit, events, has_listeners
@@ -95,3 +97,54 @@ class Duties:
             # A copy: another thread may run one of the duties.
             for name, each in list(self._failing.items())
         ]
+
+
+#: ``close`` waits this many seconds in total. Any beat can repeat what was running.
+CLOSE_TIMEOUT = 2.0
+
+
+class Repeated(NamedTuple):
+    """A duty that is repeated, with a pause of ``every``."""
+
+    name: str
+    work: Callable[[datetime], None]
+    every: timedelta
+
+
+class DutyThreads:
+    """Duties that each have a daemon thread, so that no pass of beat waits for them."""
+
+    def __init__(self, duties: Duties, clock: Clock, repeated: Sequence[Repeated]) -> None:
+        self._duties = duties
+        self._clock = clock
+        self._closing = threading.Event()
+        self._threads = [
+            threading.Thread(
+                target=self._repeat, args=(each,), name=f"dynbeat-{each.name}", daemon=True
+            )
+            for each in repeated
+        ]
+
+    def start(self) -> None:
+        """Start the threads."""
+        for each in self._threads:
+            each.start()
+
+    def close(self) -> None:
+        """Ask the threads to end, and wait for up to CLOSE_TIMEOUT. May be called twice."""
+        self._closing.set()
+        for each in self._threads:
+            if each.is_alive():
+                each.join(CLOSE_TIMEOUT / len(self._threads))
+
+    def _repeat(self, duty: Repeated) -> None:
+        pause = timedelta(0)
+        while not self._closing.wait(pause.total_seconds()):
+            pause = duty.every
+            try:
+                now = self._clock.now()
+                self._duties.run(duty.name, duty.work, now=now, default=None)
+                pause = max(duty.every, self._duties.wait(duty.name, now))
+            # The database is unreachable. The passes of beat report it.
+            except Exception:  # noqa: BLE001, S112
+                continue

@@ -29,7 +29,7 @@ rows in a separate transaction, followed by a pause. A batch therefore delays du
 briefly. If the database refuses to delete a row, the others are deleted, and the duty fails at the
 end of the scan. These rows stay, at any age:
 
-- runs that have not ended;
+- runs that have not ended, or that the rollup has not counted;
 - while the schedule is not finished, the run of its last fire time and newer ones: after the clock
   is set back, beat must find the fire times that already had their run.
 
@@ -135,9 +135,13 @@ def prunable_runs(
     database: Database, *, now: datetime, older_than: timedelta, after: str | None = None
 ) -> Prunable[str]:
     """Return the prunable runs among the next BATCH_SIZE runs after the id ``after``."""
+    from celery_dynbeat.store import rollups  # noqa: PLC0415 - see above
     from celery_dynbeat.store.runs import retention  # noqa: PLC0415 - see above
 
     limit = now - older_than
+    counted = database.read(rollups.counted_until)
+    if counted is not None:
+        limit = min(limit, counted)
     read = partial(
         retention.read_page,
         after=after or LOWEST_ID,

@@ -17,7 +17,8 @@ from celery_dynbeat import store
 from celery_dynbeat.beat.config_digest import digest_of, entries_digest_of
 from celery_dynbeat.beat.confirms import BackgroundExecutor, InlineExecutor
 from celery_dynbeat.beat.dispatcher import Dispatcher
-from celery_dynbeat.beat.duties import Duties
+from celery_dynbeat.beat.duties import Duties, DutyThreads, Repeated
+from celery_dynbeat.beat.rollup import COUNT, EVERY, RollupDuty
 from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.broker.refusals import error_summary
 from celery_dynbeat.common.errors import ConfigurationError
@@ -98,6 +99,11 @@ class BeatRuntime:
         self._listener.start()
         alerts_enabled = context.settings.alerts_enabled
         self._alerts = _start_alerts(context, node=self._name) if alerts_enabled else None
+        rollup = RollupDuty(database=context.database, retention=context.settings.history_retention)
+        self._rollup = DutyThreads(
+            self._duties, context.clock, [Repeated(COUNT, rollup.run, EVERY)]
+        )
+        self._rollup.start()
         self._is_frozen = False
         logger.info("beat started", extra={"event": Event.BEAT_STARTED})
 
@@ -209,6 +215,7 @@ class BeatRuntime:
         """Stop the listener, close the connections and deregister the node."""
         if self._alerts is not None:
             self._alerts.close()
+        self._rollup.close()
         self._listener.stop()
         self._publisher.close()
         self.dispatcher.close()

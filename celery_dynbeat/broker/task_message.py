@@ -108,6 +108,7 @@ class MessageSender:
         # A function of the application may depend on the arguments and on the clock.
         self._is_route_constant = all(type(route) is MapRoute for route in app.amqp.routes)
         self._options_by_task: dict[str, _SendOptions] = {}
+        self._queues_by_task: dict[str, str | None] = {}
         self._tasks: dict[str, _TaskInfo] = {}
         self._has_quorum_queues: bool | None = None
         #: The ids of runs that overridden methods have published, even if they raised afterwards.
@@ -369,6 +370,13 @@ class MessageSender:
         and the bindings of the broker choose the queues of an exchange. A queue that RabbitMQ
         delays is the queue that finally receives the message.
         """
+        if run.options or not self._is_route_constant:
+            return self._queue(run)
+        if run.task not in self._queues_by_task:
+            self._queues_by_task[run.task] = self._queue(run)
+        return self._queues_by_task[run.task]
+
+    def _queue(self, run: OutgoingRun) -> str | None:
         if self.is_overridden(run.task) or self._route_scope(run).kind != Kind.QUEUE:
             return None
         queue = self._resolve_options(run).routed.get("queue") or self._amqp.default_queue

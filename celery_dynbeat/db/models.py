@@ -207,6 +207,8 @@ class Run(Base):
     # When the sweep sends the run again, for its present attempt or for the retry of a failed
     # attempt. NULL after its start.
     overdue_at: Mapped[datetime | None] = mapped_column(RunInstant)
+    # The queue of the first message. NULL if the run was not sent, or the queue is not known.
+    queue: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
     sent_at: Mapped[datetime | None] = mapped_column(RunInstant)
     started_at: Mapped[datetime | None] = mapped_column(RunInstant)
     finished_at: Mapped[datetime | None] = mapped_column(RunInstant)
@@ -415,7 +417,8 @@ class Application(Base):
 class Lock(Base):
     """A row that processes lock, so that only one of them does a duty. They insert it.
 
-    Work that needs no transaction is done by the node ``leased_by`` until ``leased_until``.
+    Work that needs no transaction is done by the node ``leased_by`` until ``leased_until``. A duty
+    that works through the history has done everything before ``done_until``.
     """
 
     __tablename__ = "dynbeat_lock"
@@ -423,6 +426,7 @@ class Lock(Base):
     name: Mapped[str] = mapped_column(ExactText(32), primary_key=True)
     leased_by: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
     leased_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    done_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
 class Node(Base):

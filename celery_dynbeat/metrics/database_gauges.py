@@ -1,4 +1,4 @@
-"""The gauges about the whole installation, read from the database at a scrape.
+"""The metrics of the whole installation, read from the database at a scrape.
 
 One read serves all scrapes within MAX_AGE seconds. Each query reads a bounded number of rows. If
 the database does not answer within TIMEOUT seconds, the gauges are absent and
@@ -8,14 +8,21 @@ the database does not answer within TIMEOUT seconds, the gauges are absent and
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import accumulate
 
 from prometheus_client import Metric as Family
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+from prometheus_client.utils import INF, floatToGoString
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.common.buckets import RUN_TIME_BOUNDS, names_of
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.db.engine import reason_of
 from celery_dynbeat.db.models import NodeKind
@@ -23,8 +30,10 @@ from celery_dynbeat.health.evaluation import SHOWN_FOR, Limits, NodeState, missi
 from celery_dynbeat.metrics import definitions as metrics
 from celery_dynbeat.metrics.cached_call import CachedCall
 from celery_dynbeat.metrics.definitions import Metric
+from celery_dynbeat.metrics.label_values import MAX_VALUES, UNKNOWN
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import health
+from celery_dynbeat.store import health, rollups
+from celery_dynbeat.store.rollups import Figures
 from celery_dynbeat.store.schedules import late_work
 
 logger = logging.getLogger(__name__)
@@ -32,6 +41,10 @@ logger = logging.getLogger(__name__)
 #: Seconds. Prometheus gives a scrape ten seconds by default.
 TIMEOUT = 3.0
 MAX_AGE = 5.0
+#: The statuses of ended runs. "other" are revoked and expired ones, and those that their task
+#: skipped.
+ENDED_STATUSES = ("succeeded", "failed", "lost", "other")
+_BUCKETS = names_of(RUN_TIME_BOUNDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +52,7 @@ class _Reading:
     tables: health.Tables
     oldest_pending_at: datetime | None
     waiting_runs: int | None
+    totals: Sequence[tuple[str, Figures]]
     now: datetime
     duration: float
 
@@ -67,18 +81,23 @@ class DatabaseGauges:
             now = self._context.clock.now()
             nodes_since = now - max(SHOWN_FOR, self._context.settings.node_timeout)
 
-            def work(session: Session) -> tuple[health.Tables, datetime | None, int | None]:
-                tables = health.read(session, now=now, nodes_since=nodes_since)
-                waiting = self._waiting_runs(session)
-                return tables, late_work.unstarted_runs(session).oldest_at, waiting
+            def work(session: Session) -> _Reading:
+                return _Reading(
+                    tables=health.read(session, now=now, nodes_since=nodes_since),
+                    oldest_pending_at=late_work.unstarted_runs(session).oldest_at,
+                    waiting_runs=self._waiting_runs(session),
+                    totals=rollups.totals(session, limit=MAX_VALUES),
+                    now=now,
+                    duration=time.monotonic() - started,
+                )
 
-            tables, oldest_pending_at, waiting = self._context.database.read_in_transaction(work)
+            reading = self._context.database.read_in_transaction(work)
         # Drivers raise errors of many classes. The metric reports the failure.
         except Exception as error:  # noqa: BLE001
             self._log_failure(error)
             return None
         self._was_readable = True
-        return _Reading(tables, oldest_pending_at, waiting, now, time.monotonic() - started)
+        return reading
 
     def _waiting_runs(self, session: Session) -> int | None:
         if not self._context.settings.may_cap_runs:
@@ -111,12 +130,12 @@ class DatabaseGauges:
             yield gauge(metrics.WAITING_RUNS, reading.waiting_runs)
         yield gauge(metrics.QUARANTINED_SCHEDULES, tables.quarantined.count)
         yield gauge(metrics.FAILING_SCHEDULES, tables.failing.count)
-        yield gauge(metrics.LOST_RUNS, len(tables.lost_first))
         yield gauge(metrics.HOLDS, tables.holds.count)
         yield gauge(metrics.REQUESTS, tables.requests.count)
         yield gauges(metrics.BEATS, self._nodes(reading, NodeKind.BEAT))
         yield gauges(metrics.WORKERS, self._nodes(reading, NodeKind.WORKER))
         yield gauges(metrics.MISSING_NODES, self._missing(reading))
+        yield from _of_runs(reading.totals)
 
     def _nodes(self, reading: _Reading, kind: NodeKind) -> Mapping[str, float]:
         timeout = self._context.settings.node_timeout
@@ -133,6 +152,23 @@ class DatabaseGauges:
             kind: missing_nodes(nodes, kind, now=reading.now, limits=limits) for kind in NodeKind
         }
         return {str(kind): 0.0 if each is None else each.number for kind, each in found.items()}
+
+
+def _of_runs(totals: Sequence[tuple[str, Figures]]) -> Iterator[Family]:
+    ended = CounterMetricFamily(metrics.ENDED.name, metrics.ENDED.help, labels=metrics.ENDED.labels)
+    durations = HistogramMetricFamily(
+        metrics.RUN_DURATION.name, metrics.RUN_DURATION.help, labels=metrics.RUN_DURATION.labels
+    )
+    for name, figures in totals:
+        queue = name or UNKNOWN
+        for status in ENDED_STATUSES:
+            ended.add_metric((queue, status), getattr(figures, status))
+        numbers = accumulate(figures.run_times.get(each, 0) for each in _BUCKETS)
+        bounds = map(floatToGoString, (*metrics.RUN_DURATION.buckets, INF))
+        buckets = list(zip(bounds, numbers, strict=True))
+        durations.add_metric((queue,), buckets, figures.run_seconds)
+    yield ended
+    yield durations
 
 
 def _age(instant: datetime | None, now: datetime) -> float:

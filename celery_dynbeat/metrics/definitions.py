@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum, auto
 
+from celery_dynbeat.common.buckets import RUN_TIME_BOUNDS
+
 
 class Kind(StrEnum):
     """The type of a metric, as Prometheus names it."""
@@ -139,9 +141,6 @@ QUARANTINED_SCHEDULES = _gauge("dynbeat_quarantined_schedules", "Schedules in qu
 FAILING_SCHEDULES = _gauge(
     "dynbeat_failing_schedules", "Schedules whose last run failed or was lost", DATABASE
 )
-LOST_RUNS = _gauge(
-    "dynbeat_lost_runs", "Runs that were lost within the last hour, at most 5", DATABASE
-)
 HOLDS = _gauge("dynbeat_holds", "Holds in force", DATABASE)
 REQUESTS = _gauge("dynbeat_requests_in_progress", "Requests in progress", DATABASE)
 BEATS = _gauge("dynbeat_beats", "Beats by the state of their node", DATABASE, "status")
@@ -151,6 +150,15 @@ MISSING_NODES = _gauge(
 )
 WAITING_RUNS = _gauge(
     "dynbeat_waiting_runs", "Runs that wait for a place, at most 10,000", DATABASE
+)
+#: From the rollup.
+ENDED = _counter("dynbeat_runs_ended_total", "Runs that ended", DATABASE, "queue", "status")
+RUN_DURATION = _histogram(
+    "dynbeat_run_duration_seconds",
+    "Time from the start to the end of succeeded and failed runs",
+    DATABASE,
+    "queue",
+    buckets=RUN_TIME_BOUNDS,
 )
 SCRAPE_SUCCESS = _gauge(
     "dynbeat_database_scrape_success", "1 if the metrics of the database could be read", DATABASE

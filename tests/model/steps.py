@@ -172,7 +172,9 @@ class Steps:
     def confirm(self, plan: Plan, row: Row, attempt: int) -> Row:
         """Confirm the message that follows ``attempt``."""
         with self._loaded(plan, row) as session:
-            runs.mark_sent(session, [RUN_IDS[0]], attempt=attempt, now=NOW, overdue_at=NOW)
+            runs.mark_sent(
+                session, [RUN_IDS[0]], attempt=attempt, queue="q", now=NOW, overdue_at=NOW
+            )
             return self._read(session)
 
     # Steps of workers

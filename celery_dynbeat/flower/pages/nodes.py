@@ -62,7 +62,7 @@ class NodesPage(PageHandler):
             first_wrong_clock=next((each for each in nodes if each.clock_differs), None),
             now=found.now,
             holds=holds,
-            rate_line=_rate_line(last_hour.dispatched_by_minute),
+            rate_line=_rate_line(last_hour.sent_by_minute),
             lag_line=_lag_line(last_hour.lag_by_minute),
         )
 

@@ -64,7 +64,7 @@ def overview_items(
         ),
         Item(
             label="failed in the last hour",
-            value=str(found.failed_last_hour),
+            value=f"{found.failed_last_hour:,}",
             href=link("dynbeat_runs", status=[Status.FAILED, Status.LOST], since="1h"),
             chart=_counts_chart(found),
         ),

@@ -11,6 +11,7 @@ from celery_dynbeat.api import checks
 from celery_dynbeat.api.lists import queries
 from celery_dynbeat.api.lists.planned_ticks import follow
 from celery_dynbeat.api.results import Info
+from celery_dynbeat.insights.statistics.histogram import counts_by_end
 from celery_dynbeat.insights.statistics.timeline import check_window, past_window
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store.schedules import planned_runs, window_runs
@@ -78,7 +79,7 @@ def _past(
     now: datetime,
     limit: int,
 ) -> tuple[Sequence[Any], bool]:
-    window = past_window(session, matching, start, end, now=now)
+    window = past_window(session, matching, start, end, now=now, by_end=counts_by_end(matching))
     if window is None:
         return [], False
     rows = window_runs.counts_by_schedule(session, window, limit=limit + 1)

@@ -9,6 +9,8 @@ from typing import NamedTuple
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.api.results import Info
+from celery_dynbeat.insights.statistics.last_minutes import live_minutes
+from celery_dynbeat.store import rollups
 from celery_dynbeat.store.schedules import window_runs
 from celery_dynbeat.store.schedules.schedule_filters import ScheduleFilter
 from celery_dynbeat.store.schedules.window_runs import WindowCounts, span_of
@@ -40,6 +42,7 @@ class Bin(Info):
     """The runs from ``start_at`` to before ``end_at``.
 
     - ``past`` is the number of runs without skipped ones. ``failed`` of them failed or were lost.
+      Without a filter, these are the runs that ended in the bin.
     - ``planned`` is the number of upcoming runs. Due runs count in the bin of ``now``.
     - ``more`` means that the numbers of past runs are lower bounds.
     """
@@ -72,6 +75,8 @@ def count_past(
 ) -> Sequence[WindowCounts]:
     """Return the counts of the runs in each bin until ``now``."""
     past = [span for span in bins if span.start < now]
+    if counts_by_end(matching):
+        return [*_count_ended(session, past, now=now), *[WindowCounts()] * (len(bins) - len(past))]
     spans = [span_of(matching, start, min(end, now)) for start, end in past]
     counts = _count(
         lambda some, limit: window_runs.count_in_spans(
@@ -81,6 +86,28 @@ def count_past(
         _reads(matching, is_filtered=matching.task is not None),
     )
     return [*counts, *[WindowCounts()] * (len(bins) - len(past))]
+
+
+def counts_by_end(matching: ScheduleFilter) -> bool:
+    """Return whether the runs of all schedules match. Their counts come from the rollup."""
+    return matching.owner is None and matching.task is None and matching.tag is None
+
+
+def _count_ended(
+    session: Session, bins: Sequence[Span], *, now: datetime
+) -> Sequence[WindowCounts]:
+    newest, known_until = live_minutes(session, now=now)
+    counts = []
+    for span, (runs, failed) in zip(bins, rollups.count_spans(session, bins), strict=True):
+        live = [each for at, each in newest.items() if span.start <= at < span.end]
+        counts.append(
+            WindowCounts(
+                runs + sum(each.ended for each in live),
+                failed + sum(each.unsuccessful for each in live),
+                is_more=min(span.end, now) > known_until,
+            )
+        )
+    return counts
 
 
 def _reads(matching: ScheduleFilter, *, is_filtered: bool) -> Reads:

@@ -9,22 +9,21 @@ from sqlalchemy.orm import Session, undefer
 
 from celery_dynbeat.api.results import BoundedCount, RequestInfo
 from celery_dynbeat.api.results.base import Info
-from celery_dynbeat.common.run_ids import created_at
 from celery_dynbeat.db.models import Node, NodeKind
 from celery_dynbeat.health.evaluation import SHOWN_FOR
-from celery_dynbeat.insights.statistics.lag import lag_of, percentile
+from celery_dynbeat.insights.statistics.lag import lag_percentile
+from celery_dynbeat.insights.statistics.last_minutes import last_minutes
 from celery_dynbeat.insights.statistics.nodes import NodeStatus
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import health, places, requests
-from celery_dynbeat.store.runs import run_samples
+from celery_dynbeat.store.rollups import MINUTE, NOTHING
 from celery_dynbeat.store.schedules import late_work
 from celery_dynbeat.store.schedules.late_work import Late
 
 #: The maximum number of requests that are listed.
 MAX_LISTED = 100
-#: The time over which the dispatch rate is measured, and the runs of which it is measured.
-RATE_SPAN = timedelta(minutes=5)
-MAX_RATE_RUNS = 1_000
+#: The minutes of the lag and the rate, with the present one.
+RATE_MINUTES = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +32,9 @@ class Installation(Info):
 
     - ``beats`` and ``workers`` were seen within the last hour; at most 200 of each, the most
       recently seen first.
-    - ``lag_p50`` and ``lag_p99`` concern the runs that were recorded in the last five minutes, at
-      most the newest 1,000. Manual runs, backfills and reruns have no lag.
-    - ``dispatch_rate`` is the number of sent runs per second, of all beats, over the same runs. A
-      run does not say which beat sent it.
+    - ``lag_p50`` and ``lag_p99`` concern the runs that ended in the last five to six minutes.
+      Manual runs, backfills and reruns have no lag.
+    - ``dispatch_rate`` is the number of these runs that beat has sent, per second.
     - ``pending`` counts runs that no worker has started. ``resent`` counts the overdue ones among
       them, which beat sends again.
     - ``requests`` are those in progress, the oldest first; at most 100.
@@ -90,13 +88,11 @@ def _bounded(late: Late) -> BoundedCount:
 
 
 def _dispatch(session: Session, *, now: datetime) -> dict[str, Any]:
-    rows = run_samples.newest(session, since=now - RATE_SPAN, limit=MAX_RATE_RUNS)
-    lags = [(lag, 1) for lag in map(lag_of, rows) if lag is not None]
-    # Of very many runs, the newest ones cover a part of the span.
-    span = now - created_at(rows[-1].id) if len(rows) == MAX_RATE_RUNS else RATE_SPAN
-    sent = sum(row.sent_at is not None for row in rows)
+    minutes = last_minutes(session, now=now, count=RATE_MINUTES)
+    found = sum((each.figures for each in minutes), NOTHING)
+    length = min(now, minutes[-1].at + MINUTE) - minutes[0].at
     return {
-        "lag_p50": percentile(lags, 0.5),
-        "lag_p99": percentile(lags, 0.99),
-        "dispatch_rate": sent / max(span.total_seconds(), 0.001),
+        "lag_p50": lag_percentile(found, 0.5),
+        "lag_p99": lag_percentile(found, 0.99),
+        "dispatch_rate": found.sent / length.total_seconds(),
     }

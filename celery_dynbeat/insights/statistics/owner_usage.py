@@ -52,7 +52,7 @@ def owner_usage(
     found = context.read_many(session, lambda session: run_pages.newest(session, matching=matching))
     numbers = Counter(row.status for row in found.rows)
     skipped = sum(not was_started(row.status, row.attempt) for row in found.rows)
-    lags = [(lag, 1.0) for lag in map(lag_of, found.rows) if lag is not None]
+    lags = [lag for lag in map(lag_of, found.rows) if lag is not None]
 
     def counted(number: int) -> BoundedCount:
         return BoundedCount(count=number, exact=found.last is None)

@@ -5,6 +5,7 @@
 
 If no owner is given, a past run belongs to the window in which it was recorded. If an owner is
 given, it belongs to the window of its fire time. This differs for late runs, reruns and backfills.
+In a histogram without a filter, a run belongs to the bin in which it ended.
 """
 
 from collections.abc import Sequence
@@ -147,12 +148,15 @@ def past_window(
     until: datetime,
     *,
     now: datetime,
+    by_end: bool = False,
 ) -> RunWindow | None:
     """Return the window of the past runs, or None if it lies in the future."""
     end = min(until, now)
     if since >= end:
         return None
-    return window_runs.bounded_window(session, matching=matching, since=since, until=end)
+    return window_runs.bounded_window(
+        session, matching=matching, since=since, until=end, by_end=by_end
+    )
 
 
 def future_runs(

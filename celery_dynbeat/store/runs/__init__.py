@@ -36,7 +36,7 @@ from celery_dynbeat.common.states import (
     Status,
     Wait,
 )
-from celery_dynbeat.common.text import cut
+from celery_dynbeat.common.text import NAME_LENGTH, cut
 from celery_dynbeat.db import statements
 from celery_dynbeat.db.dialects import Capabilities, capabilities_of
 from celery_dynbeat.db.models import HOLDS, RUNS, Run, Schedule
@@ -111,20 +111,22 @@ def mark_sent(
     ids: Sequence[str],
     *,
     attempt: int,
+    queue: str | None,
     now: datetime,
     overdue_at: datetime,
 ) -> int:
     """Move runs to sent, because the broker has confirmed their messages after ``attempt``.
 
     A worker may be faster. A run that has started keeps its status, also if it already waits for
-    another attempt. ``sent_at`` keeps the first time, so that the lag does not change. Runs that
-    another transaction has locked do not change. Returns the number of rows.
+    another attempt. ``sent_at`` and ``queue`` keep the first value, so that the lag does not
+    change. Runs that another transaction has locked do not change. Returns the number of rows.
     """
     if not ids:
         return 0
     capabilities = capabilities_of(session.get_bind().dialect)
     parameter = statements.among_parameter(capabilities, ids)
     values = {**parameter, "after": attempt, "now": now, "again_at": overdue_at}
+    values["queue_name"] = None if queue is None else cut(queue, NAME_LENGTH)
     values |= {"first": min(ids), "last": max(ids)}
     return _execute_free(session, *_mark_sent(capabilities), values)
 
@@ -148,6 +150,7 @@ def _mark_sent(capabilities: Capabilities) -> tuple[Select[Any] | None, Update]:
         "overdue_at": case((unstarted, again_at), else_=run.overdue_at),
         "status": case((unstarted, Status.SENT), else_=run.status),
         "sent_at": func.coalesce(run.sent_at, bindparam("now", type_=UtcDateTime)),
+        "queue": func.coalesce(run.queue, bindparam("queue_name", type_=run.queue.type)),
     }
     return _free_update(capabilities, (bounds, statements.is_among(capabilities, run.id)), values)
 

@@ -2,6 +2,7 @@
 
     of all owners    by the time of their record, which their id begins with: primary key
     of one owner     by fire time: (owner, scheduled_for)
+    by end           as the rollup counts them: finished_at
 
 A run is recorded when its fire time has come. Rows that ``skip()`` wrote ahead of a fire time are
 left out where the time of the record counts.
@@ -35,6 +36,7 @@ from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.dialects import Capabilities, capabilities_of
 from celery_dynbeat.db.models import Run, Schedule
 from celery_dynbeat.db.statements import force_index, in_index_order
+from celery_dynbeat.store.rollups import select_by_end
 from celery_dynbeat.store.runs.run_filters import OWNER_INDEX, UNSUCCESSFUL
 from celery_dynbeat.store.runs.skips import is_by_call
 from celery_dynbeat.store.schedules.schedule_filters import ScheduleFilter
@@ -52,7 +54,13 @@ class RunWindow:
 
     matching: ScheduleFilter
     span: Span
+    by_end: bool = False
     is_cut: bool = False
+
+    @property
+    def key(self) -> Any:
+        """The column of the span."""
+        return Run.finished_at if self.by_end else _key(self.matching)
 
 
 class WindowCounts(NamedTuple):
@@ -65,11 +73,18 @@ class WindowCounts(NamedTuple):
 
 @in_index_order
 def bounded_window(
-    session: Session, *, matching: ScheduleFilter, since: datetime, until: datetime
+    session: Session,
+    *,
+    matching: ScheduleFilter,
+    since: datetime,
+    until: datetime,
+    by_end: bool = False,
 ) -> RunWindow:
     """Return the window of runs with its newest MAX_SCANNED or MAX_SCANNED_WITH_TAG rows."""
-    key, limit = _key(matching), MAX_SCANNED if matching.tag is None else MAX_SCANNED_WITH_TAG
-    window = RunWindow(matching=matching, span=span_of(matching, since, until))
+    limit = MAX_SCANNED if matching.tag is None else MAX_SCANNED_WITH_TAG
+    span = Span(since, until) if by_end else span_of(matching, since, until)
+    window = RunWindow(matching=matching, span=span, by_end=by_end)
+    key = window.key
     oldest = _in_window(window, key).order_by(key.desc()).offset(limit - 1).limit(1)
     start = session.scalar(oldest)
     if start is None:
@@ -94,6 +109,10 @@ def _key(matching: ScheduleFilter) -> Any:
 
 
 def _in_window(window: RunWindow, *columns: Any) -> Select[Any]:
+    if window.by_end:
+        start, end = window.span
+        ended: Select[Any] = select_by_end(*columns)
+        return ended.where(Run.finished_at >= start, Run.finished_at < end)
     of_owner = is_by_fire_time(window.matching)
     return _in_span(*window.span, *columns, of_owner=of_owner).params(owner=window.matching.owner)
 
@@ -136,7 +155,7 @@ def _read_of(session: Session, window: RunWindow, *columns: Any) -> Subquery:
     Without the limit, PostgreSQL reads the index by owner for a DISTINCT or GROUP BY.
     """
     matching = _in_window(window, *columns).where(*_matches(session, window.matching))
-    return matching.order_by(_key(window.matching).desc()).limit(MAX_SCANNED).subquery()
+    return matching.order_by(window.key.desc()).limit(MAX_SCANNED).subquery()
 
 
 @in_index_order
@@ -147,7 +166,7 @@ def runs_of(session: Session, window: RunWindow, *, limit: int) -> Sequence[Row[
         *(Run.scheduled_for, Run.nominal_at, Run.started_at, Run.finished_at),
     )
     statement = _in_window(window, *columns).where(*_matches(session, window.matching))
-    newest = statement.order_by(_key(window.matching).desc(), Run.id.desc()).limit(limit)
+    newest = statement.order_by(window.key.desc(), Run.id.desc()).limit(limit)
     return session.execute(newest).all()
 
 

@@ -18,10 +18,12 @@ from celery_dynbeat.insights.statistics.histogram import Reads
 from celery_dynbeat.insights.statistics.run_times import run_times
 from celery_dynbeat.insights.statistics.timeline import timeline
 from celery_dynbeat.insights.statistics.upcoming import next_fire_times
+from celery_dynbeat.store import rollups
 from celery_dynbeat.store.schedules import planned_runs, window_runs
 from tests.support.applications import START, application, execute
 from tests.support.executed_statements import record_statements
 from tests.support.number_rows import numbers
+from tests.support.rollup import count_runs
 
 ROWS = 20_000
 #: Each limit of a query.
@@ -41,6 +43,7 @@ LIMITS = [
     (window_runs, "MAX_SCANNED_WITH_TAG"),
     (planned_runs, "MAX_SCANNED"),
     (planned_runs, "MAX_COUNTED"),
+    (rollups, "MAX_LIVE_RUNS"),
 ]
 HOUR = timedelta(hours=1)
 #: An instant a number of seconds before the start.
@@ -74,6 +77,7 @@ def dynbeat(request):
     with application(request.getfixturevalue(f"{kind}_url")) as dynbeat:
         dynbeat.context.prepare()
         fill(dynbeat, kind)
+        count_runs(dynbeat, now=START)
         yield dynbeat
 
 

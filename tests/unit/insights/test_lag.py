@@ -1,33 +1,43 @@
-"""Percentiles of lags: the nearest rank, as if each value occurred as often as its weight."""
+"""Percentiles of lags: the nearest rank, or its bucket."""
 
 import math
+from bisect import bisect_left
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from celery_dynbeat.common.buckets import LAG_BOUNDS, names_of
 from celery_dynbeat.common.states import lag_of
-from celery_dynbeat.insights.statistics.lag import percentile
+from celery_dynbeat.insights.statistics.lag import lag_percentile, percentile
+from celery_dynbeat.store.rollups import Figures
 
 SECONDS = st.integers(0, 100).map(lambda number: timedelta(seconds=number))
-WEIGHTED = st.lists(st.tuples(SECONDS, st.integers(1, 9)), min_size=1)
 FRACTIONS = st.sampled_from([0.01, 0.5, 0.9, 0.99, 1.0])
+LAGS = st.lists(st.floats(0, 20_000), min_size=1)
 
 
-@given(WEIGHTED, FRACTIONS)
-def test_it_is_the_nearest_rank_of_the_repeated_values(weighted, fraction):
-    repeated = sorted(value for value, weight in weighted for _ in range(weight))
+@given(st.lists(SECONDS, min_size=1), FRACTIONS)
+def test_it_is_the_nearest_rank(values, fraction):
+    rank = math.ceil(round(fraction * len(values), 6))
 
-    rank = math.ceil(round(fraction * len(repeated), 6))
-    assert percentile(weighted, fraction) == repeated[rank - 1]
+    assert percentile(values, fraction) == sorted(values)[rank - 1]
 
 
-@given(WEIGHTED, FRACTIONS, st.sampled_from([0.1, 1 / 3, 7.0]))
-def test_only_the_ratio_of_the_weights_counts(weighted, fraction, factor):
-    scaled = [(value, weight * factor) for value, weight in weighted]
+@given(LAGS, FRACTIONS)
+def test_the_percentile_of_counted_lags_is_in_the_bucket_of_the_nearest_rank(lags, fraction):
+    names = names_of(LAG_BOUNDS)
+    counts = Counter(names[bisect_left(LAG_BOUNDS, lag)] for lag in lags)
+    rank = math.ceil(round(fraction * len(lags), 6))
+    nearest = bisect_left(LAG_BOUNDS, sorted(lags)[rank - 1])
 
-    assert percentile(scaled, fraction) == percentile(weighted, fraction)
+    found = lag_percentile(Figures(lags=counts, lag_max=max(lags)), fraction).total_seconds()
+
+    bounds = (0, *LAG_BOUNDS, math.inf)
+    assert bounds[nearest] - 1e-5 <= found <= bounds[nearest + 1] + 1e-5
+    assert found <= max(lags) + 1e-5
 
 
 @pytest.mark.parametrize(
@@ -46,3 +56,4 @@ def test_the_lag_counts_from_the_end_of_a_wait(ready, lag):
 
 def test_without_a_value_there_is_no_percentile():
     assert percentile([], 0.5) is None
+    assert lag_percentile(Figures(), 0.5) is None

@@ -45,6 +45,7 @@ def upgrade() -> None:
     _create_node()
     _create_alert()
     _create_lock()
+    _create_rollup()
     _create_calendar()
 
 
@@ -52,6 +53,7 @@ def downgrade() -> None:
     for name in (
         "schedule_calendar",
         "calendar",
+        "rollup",
         "lock",
         "alert",
         "node",
@@ -251,6 +253,7 @@ def _create_run() -> None:
         sa.Column("postponements", sa.Integer(), server_default="0", nullable=False),
         sa.Column("created_at", RunInstant(), server_default=utc_now(), nullable=False),
         sa.Column("overdue_at", RunInstant(), nullable=True),
+        sa.Column("queue", ExactText(255), nullable=True),
         sa.Column("sent_at", RunInstant(), nullable=True),
         sa.Column("started_at", RunInstant(), nullable=True),
         sa.Column("finished_at", RunInstant(), nullable=True),
@@ -290,6 +293,13 @@ def _create_run() -> None:
         ["id"],
         where="status IN ('failed', 'lost')",
         only_on=("postgresql",),
+    )
+    _create_index(
+        "ix_dynbeat_run_finished_at",
+        "dynbeat_run",
+        ["finished_at"],
+        where="finished_at IS NOT NULL",
+        only_on=("postgresql", "sqlite"),
     )
     _create_index(
         "ix_dynbeat_run_newest_unfinished",
@@ -505,6 +515,25 @@ def _create_lock() -> None:
         sa.Column("name", ExactText(32), primary_key=True),
         sa.Column("leased_by", ExactText(255), nullable=True),
         sa.Column("leased_until", UtcDateTime(), nullable=True),
+        sa.Column("done_until", UtcDateTime(), nullable=True),
+    )
+
+
+def _create_rollup() -> None:
+    _create_table(
+        "dynbeat_rollup",
+        sa.Column("minute", UtcDateTime(), primary_key=True),
+        sa.Column("queue", ExactText(255), primary_key=True),
+        sa.Column("sent", sa.BigInteger(), nullable=False),
+        sa.Column("succeeded", sa.BigInteger(), nullable=False),
+        sa.Column("failed", sa.BigInteger(), nullable=False),
+        sa.Column("lost", sa.BigInteger(), nullable=False),
+        sa.Column("other", sa.BigInteger(), nullable=False),
+        sa.Column("lag_seconds", sa.Double(), nullable=False),
+        sa.Column("lag_max", sa.Double(), nullable=False),
+        sa.Column("lags", Json("object"), nullable=False),
+        sa.Column("run_seconds", sa.Double(), nullable=False),
+        sa.Column("run_times", Json("object"), nullable=False),
     )
 
 

@@ -11,6 +11,7 @@ from celery_dynbeat.insights.statistics.installation import installation
 from celery_dynbeat.store import nodes
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START
+from tests.support.ended_runs import end_all
 from tests.support.suites import one_database
 
 MINUTE = timedelta(minutes=1)
@@ -92,12 +93,24 @@ def test_the_work_of_beat(dynbeat, mine, clock):
     found = installation(dynbeat.context)
 
     assert (found.pending.count, found.resent.count) == (1, 0)
-    assert (found.lag_p50, found.lag_p99) == (timedelta(seconds=3),) * 2
-    assert found.dispatch_rate == pytest.approx(1 / 300)
     [backfill] = found.requests
     assert backfill == mine.requests("n")[0]
     beat.run_until_idle()
     assert installation(dynbeat.context).requests == ()
+
+
+def test_the_lag_and_the_rate_come_from_the_ended_runs(dynbeat, mine, clock):
+    mine.create("n", task="t", trigger=MINUTELY)
+    clock.advance(10 * MINUTE + timedelta(seconds=3))
+    beat = ManualBeat(dynbeat)
+    beat.run_until_idle()
+    end_all(dynbeat, beat.publisher.sent, "succeeded")
+
+    found = installation(dynbeat.context)
+
+    # One lag of 3 s, in the bucket from 2.5 s on.
+    assert timedelta(seconds=2.5) < found.lag_p99 < timedelta(seconds=3)
+    assert found.dispatch_rate == pytest.approx(1 / 303)
 
 
 def test_a_rerun_is_listed_until_it_has_ended(dynbeat, mine, add_runs):

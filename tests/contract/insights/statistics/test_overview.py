@@ -2,21 +2,26 @@
 
 import math
 import random
+from bisect import bisect_left
 from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat.common.run_ids import created_at
+from celery_dynbeat.common.buckets import LAG_BOUNDS
 from celery_dynbeat.db.models import Hold, Run, Schedule
 from celery_dynbeat.insights.statistics import overview as module
 from celery_dynbeat.insights.statistics.overview import overview
+from celery_dynbeat.store import rollups
 from celery_dynbeat.store.schedules import late_work
 from tests.support.applications import MINUTELY, START, execute
+from tests.support.rollup import count_runs
 from tests.support.suites import one_database
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+MILLISECOND = timedelta(milliseconds=1)
 NOW = START + timedelta(hours=2, seconds=20)
 FIRST = NOW - 59 * MINUTE - 20 * SECOND
+UNFINISHED = {"running", "sent", "pending"}
 STATUSES = ("succeeded", "succeeded", "failed", "lost", "skipped", "running", "sent", "pending")
 
 
@@ -58,14 +63,17 @@ def change_state(dynbeat, chance, name):
 def random_runs(count, chance):
     for _ in range(count):
         created = START + chance.randint(0, 7_220_000) * timedelta(milliseconds=1)
-        late = chance.random() * 3 * SECOND
+        late = chance.randint(0, 300) * 5 * MILLISECOND
         status = chance.choice(STATUSES)
+        is_unsent = status in {"skipped", "pending"}
         yield {
             "created_at": created,
             "status": status,
             "origin": chance.choice(["schedule", "schedule", "manual", "backfill", "rerun"]),
             "scheduled_for": created - late,
-            "sent_at": None if status in {"skipped", "pending"} else created + late,
+            # No lag is the bound of a bucket.
+            "sent_at": None if is_unsent else created + late + MILLISECOND,
+            "finished_at": None if status in UNFINISHED else created + late,
             "overdue_at": created + 60 * MINUTE if status in {"sent", "pending"} else None,
         }
 
@@ -77,7 +85,7 @@ def burst(count, *, at, **fields):
         yield {"created_at": created, "scheduled_for": at, "sent_at": created, **fields}
 
 
-def expected(schedules, runs, holds, *, timeout, has_index):
+def expected(schedules, runs, holds, *, timeout):
     """Return what the oracle finds in all rows."""
     in_force = [hold.owner for hold in holds if hold.until_at is None or hold.until_at > NOW]
     is_held = None in in_force
@@ -91,9 +99,7 @@ def expected(schedules, runs, holds, *, timeout, has_index):
     resent = [run.overdue_at for run in runs if run.overdue_at and run.overdue_at <= NOW]
     pending = [run.created_at for run in runs if run.status in {"pending", "sent"}]
     minutes = [Minute(runs, FIRST + number * MINUTE) for number in range(60)]
-    weighted = sorted(pair for minute in minutes for pair in minute.weighted())
-    failed, is_all = failed_ids(runs, has_index=has_index)
-    failed |= {run.id for minute in minutes for run in minute.sample if is_failed(run)}
+    lags = sorted(lag for minute in minutes for lag in minute.lags())
     return {
         "due": (len(due), True),
         "overdue": (len(overdue) + len(resent), True),
@@ -105,28 +111,13 @@ def expected(schedules, runs, holds, *, timeout, has_index):
         "oldest_pending_at": min(pending, default=None),
         "quarantined": (sum(each.error is not None for each in schedules), True),
         "failing": (sum(each.failing_since is not None for each in schedules), True),
-        "failed_last_hour": (len(failed), is_all),
-        "lag_p50": percentile(weighted, 0.5),
-        "lag_p99": percentile(weighted, 0.99),
+        "failed_last_hour": sum(minute.failed() for minute in minutes),
+        "lag_p50": Near(lags, 0.5),
+        "lag_p99": Near(lags, 0.99),
         "lag_by_minute": [minute.lag() for minute in minutes],
-        "failed_by_minute": [
-            (minute.at, sum(minute.has(created_at(run_id)) for run_id in failed), is_all)
-            for minute in minutes
-        ],
-        "dispatched_by_minute": [minute.dispatched() for minute in minutes],
+        "failed_by_minute": [(minute.at, minute.failed()) for minute in minutes],
+        "sent_by_minute": [(minute.at, minute.sent()) for minute in minutes],
     }
-
-
-def is_failed(run):
-    return run.status in {"failed", "lost"}
-
-
-def failed_ids(runs, *, has_index):
-    searched = [run for run in runs if created_at(run.id) >= FIRST]
-    if has_index:
-        searched = [run for run in searched if is_failed(run)]
-    newest = sorted(searched, key=lambda run: run.id)[-module.MAX_FAILED_READ :]
-    return {run.id for run in newest if is_failed(run)}, len(newest) < module.MAX_FAILED_READ
 
 
 class Minute:
@@ -134,48 +125,45 @@ class Minute:
 
     def __init__(self, runs, at):
         self.at = at
-        self.runs = sorted(
-            (run for run in runs if self.has(created_at(run.id))), key=lambda run: run.id
-        )
-        half = at + 30 * SECOND
-        first = [run for run in self.runs if created_at(run.id) < half]
-        second = [run for run in self.runs if created_at(run.id) >= half]
-        self.sample = [*first[-module.SAMPLE :], *second[-module.SAMPLE :]]
+        ended = [run for run in runs if run.finished_at is not None and run.status != "skipped"]
+        self.runs = [run for run in ended if at <= run.finished_at < at + MINUTE]
 
-    def has(self, instant):
-        return self.at <= instant < self.at + MINUTE
-
-    def weighted(self):
-        weight = min(len(self.runs), module.MAX_COUNTED) / len(self.sample) if self.sample else 0
+    def lags(self):
         return [
-            (run.sent_at - run.scheduled_for, weight)
-            for run in self.sample
+            run.sent_at - run.scheduled_for
+            for run in self.runs
             if run.sent_at is not None and run.origin == "schedule"
         ]
 
     def lag(self):
-        lags = sorted((lag, 1) for lag, _ in self.weighted())
-        return (self.at, percentile(lags, 0.5), percentile(lags, 0.99), len(lags))
+        lags = sorted(self.lags())
+        return (self.at, Near(lags, 0.5), Near(lags, 0.99), len(lags))
 
-    def dispatched(self):
-        sent = sum(run.sent_at is not None for run in self.sample)
-        if len(self.sample) == len(self.runs):
-            return (self.at, sent, True)
-        return (
-            self.at,
-            round(sent * min(len(self.runs), module.MAX_COUNTED) / len(self.sample)),
-            False,
-        )
+    def failed(self):
+        return sum(run.status in {"failed", "lost"} for run in self.runs)
+
+    def sent(self):
+        return sum(run.sent_at is not None for run in self.runs)
 
 
-def percentile(ordered, fraction):
-    """Return the first value at which the sum of the weights reaches the fraction of all."""
-    total, reached = sum(weight for _, weight in ordered), 0
-    for value, weight in ordered:
-        reached += weight
-        if reached >= fraction * total or math.isclose(reached, fraction * total):
-            return value
-    return None
+class Near:
+    """Equal to each value in the bucket of a percentile of the lags; None without a lag."""
+
+    def __init__(self, lags, fraction):
+        self.lag = lags[max(math.ceil(fraction * len(lags)) - 1, 0)] if lags else None
+
+    def __eq__(self, other):
+        return bucket(self.lag) == bucket(other)
+
+    __hash__ = None
+
+    def __repr__(self):
+        return f"near {self.lag}"
+
+
+def bucket(lag):
+    # A value at the bound of a bucket is in it.
+    return None if lag is None else bisect_left(LAG_BOUNDS, round(lag / SECOND, 4))
 
 
 def plain(found):
@@ -206,7 +194,6 @@ def check(dynbeat, clock, all_rows):
             all_rows(Run),
             all_rows(Hold),
             timeout=dynbeat.context.settings.dispatch_timeout,
-            has_index=dynbeat.context.database.engine.dialect.name == "postgresql",
         )
         return found
 
@@ -217,7 +204,7 @@ def check(dynbeat, clock, all_rows):
 def test_an_empty_installation(check):
     found = check()
 
-    assert (found.due.count, found.overdue.count, found.failed_last_hour.count) == (0, 0, 0)
+    assert (found.due.count, found.overdue.count, found.failed_last_hour) == (0, 0, 0)
     assert (found.lag_p50, found.oldest_overdue_at, found.oldest_pending_at) == (None, None, None)
 
 
@@ -226,6 +213,7 @@ def test_random_rows(dynbeat, add_schedules, add_runs, check, seed, held):
     chance = random.Random(seed)  # noqa: S311 - repeatable
     add_schedules(60, chance)
     add_runs(random_runs(600, chance))
+    count_runs(dynbeat, now=NOW)
     if held == "an owner":
         dynbeat.schedules.for_owner("user:1").hold(reason="unpaid")
         execute(dynbeat, "INSERT INTO dynbeat_hold (until_at) VALUES ('2026-11-21 10:00:00')")
@@ -235,24 +223,31 @@ def test_random_rows(dynbeat, add_schedules, add_runs, check, seed, held):
     found = check()
 
     assert (found.due.count == 0) == (held == "everything")
-    assert found.failed_last_hour.count > 50
+    assert found.failed_last_hour > 50
     assert found.lag_p99 > found.lag_p50 > timedelta(0)
 
 
-def test_a_minute_with_many_runs_is_sampled(add_runs, check, monkeypatch):
-    monkeypatch.setattr(module, "MAX_FAILED_READ", 300)
-    chance = random.Random(3)  # noqa: S311 - repeatable
-    add_runs(random_runs(100, chance))
-    add_runs(burst(1_200, at=NOW - 10 * MINUTE - 5 * SECOND, status="failed"))
-    add_runs(burst(40, at=NOW - 5 * MINUTE, status="succeeded"))
-    add_runs(burst(10, at=NOW - 5 * MINUTE - 50 * SECOND, status="skipped"))
+def test_minutes_that_are_not_counted_are_read_from_the_runs(add_runs, check):
+    newest = NOW.replace(second=0)
+    add_runs(burst(20, at=newest - 3 * MINUTE, status="failed"))
+    add_runs(burst(10, at=newest, status="failed"))
 
-    found = check()
+    assert check().failed_last_hour == 30
 
-    assert not found.failed_last_hour.exact
-    busy = [each for each in found.dispatched_by_minute if not each.exact]
-    assert busy[0].count == module.MAX_COUNTED
-    assert found.lag_p99 >= timedelta(seconds=1)
+
+@one_database
+def test_with_too_many_runs_the_hour_ends_earlier(add_runs, dynbeat, clock, monkeypatch):
+    monkeypatch.setattr(rollups, "MAX_LIVE_RUNS", 10)
+    clock.advance(NOW - START)
+    newest = NOW.replace(second=0)
+    add_runs(burst(5, at=newest - 3 * MINUTE, status="failed"))
+    add_runs(burst(5, at=newest - 2 * MINUTE, status="failed"))
+    add_runs(burst(10, at=newest - MINUTE, status="failed"))
+
+    found = overview(dynbeat.context)
+
+    assert [each.at for each in found.failed_by_minute][-1] == newest - 2 * MINUTE
+    assert (len(found.failed_by_minute), found.failed_last_hour) == (60, 10)
 
 
 def test_more_rows_than_are_counted_are_a_lower_bound(

@@ -10,7 +10,7 @@ from celery_dynbeat.db.models import Run
 from celery_dynbeat.insights.statistics import installation, overview, state_counts, suggestions
 from celery_dynbeat.insights.statistics.banners import banners
 from celery_dynbeat.insights.statistics.recent_runs import recent_runs
-from celery_dynbeat.store import health
+from celery_dynbeat.store import health, rollups
 from celery_dynbeat.store.schedules import late_work, schedule_pages
 from tests.contract.store.test_list_rows import SCHEDULES
 from tests.contract.store.test_rows_read import instants
@@ -28,10 +28,9 @@ LIMITS = {
     (health, "MAX_COUNTED"),
     (health, "MAX_RUNS_READ"),
     (schedule_pages, "MAX_SCANNED"),
-    (overview, "MAX_FAILED_READ"),
     (overview, "MAX_SCHEDULES"),
     (state_counts, "MAX_UNCOVERED"),
-    (installation, "MAX_RATE_RUNS"),
+    (rollups, "MAX_LIVE_RUNS"),
 }
 PLANS = {"postgresql": "ANALYZE", "mariadb": "ANALYZE TABLE dynbeat_schedule, dynbeat_run"}
 
@@ -62,8 +61,6 @@ def dynbeat(request, monkeypatch):
     kind = request.param
     for module, name in LIMITS:
         monkeypatch.setattr(module, name, FEW)
-    monkeypatch.setattr(overview, "MAX_COUNTED", 20)
-    monkeypatch.setattr(overview, "SAMPLE", 5)
     with application(request.getfixturevalue(f"{kind}_url")) as dynbeat:
         dynbeat.context.prepare()
         sequence = numbers(kind, rows=ROWS)
