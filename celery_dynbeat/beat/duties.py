@@ -104,11 +104,12 @@ CLOSE_TIMEOUT = 2.0
 
 
 class Repeated(NamedTuple):
-    """A duty that is repeated, with a pause of ``every``."""
+    """A duty that is repeated, with a pause of ``every``. It first runs after ``delay``."""
 
     name: str
     work: Callable[[datetime], None]
     every: timedelta
+    delay: timedelta = timedelta(0)
 
 
 class DutyThreads:
@@ -138,7 +139,7 @@ class DutyThreads:
                 each.join(CLOSE_TIMEOUT / len(self._threads))
 
     def _repeat(self, duty: Repeated) -> None:
-        pause = timedelta(0)
+        pause = duty.delay
         while not self._closing.wait(pause.total_seconds()):
             pause = duty.every
             try:

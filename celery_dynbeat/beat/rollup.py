@@ -9,10 +9,6 @@ from functools import partial
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.store import rollups
 
-#: The name of a duty.
-COUNT = "count runs"
-EVERY = timedelta(seconds=15)
-
 
 class RollupDuty:
     """Counts the ended runs of each minute."""

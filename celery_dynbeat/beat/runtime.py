@@ -18,7 +18,6 @@ from celery_dynbeat.beat.config_digest import digest_of, entries_digest_of
 from celery_dynbeat.beat.confirms import BackgroundExecutor, InlineExecutor
 from celery_dynbeat.beat.dispatcher import Dispatcher
 from celery_dynbeat.beat.duties import Duties, DutyThreads, Repeated
-from celery_dynbeat.beat.rollup import COUNT, EVERY, RollupDuty
 from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.broker.refusals import error_summary
 from celery_dynbeat.common.errors import ConfigurationError
@@ -34,12 +33,14 @@ from celery_dynbeat.store.schedules import managed_rows
 if TYPE_CHECKING:
     from celery_dynbeat.beat.alerting import AlertDuties
     from celery_dynbeat.beat.config_sync import LeftOut
+    from celery_dynbeat.beat.rollup import RollupDuty
     from celery_dynbeat.notify import Listener
 
 logger = logging.getLogger(__name__)
 
-#: The name of a duty.
-SYNC = "write beat_schedule"
+#: The names of duties.
+SYNC, COUNT = "write beat_schedule", "count runs"
+COUNT_EVERY = timedelta(seconds=15)
 
 
 class BeatRuntime:
@@ -99,10 +100,9 @@ class BeatRuntime:
         self._listener.start()
         alerts_enabled = context.settings.alerts_enabled
         self._alerts = _start_alerts(context, node=self._name) if alerts_enabled else None
-        rollup = RollupDuty(database=context.database, retention=context.settings.history_retention)
-        self._rollup = DutyThreads(
-            self._duties, context.clock, [Repeated(COUNT, rollup.run, EVERY)]
-        )
+        self._rollup_duty: RollupDuty | None = None
+        count = Repeated(COUNT, self._count_runs, COUNT_EVERY, delay=COUNT_EVERY)
+        self._rollup = DutyThreads(self._duties, context.clock, [count])
         self._rollup.start()
         self._is_frozen = False
         logger.info("beat started", extra={"event": Event.BEAT_STARTED})
@@ -150,6 +150,17 @@ class BeatRuntime:
         self._has_compared = True
         # Now it is known whether entries are left.
         self._postpone_comparison()
+
+    def _count_runs(self, now: datetime) -> None:
+        # A late import: the duty runs after the first passes.
+        from celery_dynbeat.beat.rollup import RollupDuty  # noqa: PLC0415
+
+        if self._rollup_duty is None:
+            self._rollup_duty = RollupDuty(
+                database=self._context.database,
+                retention=self._context.settings.history_retention,
+            )
+        self._rollup_duty.run(now)
 
     def _postpone_comparison(self) -> None:
         interval = self._heartbeat.interval

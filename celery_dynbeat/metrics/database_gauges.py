@@ -130,6 +130,7 @@ class DatabaseGauges:
             yield gauge(metrics.WAITING_RUNS, reading.waiting_runs)
         yield gauge(metrics.QUARANTINED_SCHEDULES, tables.quarantined.count)
         yield gauge(metrics.FAILING_SCHEDULES, tables.failing.count)
+        yield gauge(metrics.LOST_RUNS, len(tables.lost_first))
         yield gauge(metrics.HOLDS, tables.holds.count)
         yield gauge(metrics.REQUESTS, tables.requests.count)
         yield gauges(metrics.BEATS, self._nodes(reading, NodeKind.BEAT))

@@ -141,6 +141,9 @@ QUARANTINED_SCHEDULES = _gauge("dynbeat_quarantined_schedules", "Schedules in qu
 FAILING_SCHEDULES = _gauge(
     "dynbeat_failing_schedules", "Schedules whose last run failed or was lost", DATABASE
 )
+LOST_RUNS = _gauge(
+    "dynbeat_lost_runs", "Runs that were lost within the last hour, at most 5", DATABASE
+)
 HOLDS = _gauge("dynbeat_holds", "Holds in force", DATABASE)
 REQUESTS = _gauge("dynbeat_requests_in_progress", "Requests in progress", DATABASE)
 BEATS = _gauge("dynbeat_beats", "Beats by the state of their node", DATABASE, "status")

@@ -28,6 +28,10 @@ HEALTHY = {
     "dynbeat_database_scrape_success": (1, 0),
     'dynbeat_clock_offset_seconds{instance="b1"}': (0.1, 0),
     "dynbeat_lost_runs": (0, 0),
+    'dynbeat_runs_ended_total{queue="q",status="succeeded",instance="b1"}': (0, 100),
+    'dynbeat_runs_ended_total{queue="q",status="succeeded",instance="b2"}': (0, 100),
+    'dynbeat_runs_ended_total{queue="q",status="failed",instance="b1"}': (0, 20),
+    'dynbeat_runs_ended_total{queue="q",status="failed",instance="b2"}': (0, 20),
     'dynbeat_lag_seconds_bucket{le="0.1"}': (0, 100),
     'dynbeat_lag_seconds_bucket{le="10"}': (0, 100),
     'dynbeat_lag_seconds_bucket{le="+Inf"}': (0, 100),
@@ -61,6 +65,10 @@ INCIDENTS = {
     "no worker": (
         {"dynbeat_oldest_pending_run_age_seconds": (0, 15)},
         {"DynbeatOldestPending"},
+    ),
+    "many runs fail": (
+        {'dynbeat_runs_ended_total{queue="q",status="failed",instance="b1"}': (0, 50)},
+        {"DynbeatFailureRate"},
     ),
     "a worker dies": ({"dynbeat_lost_runs": (1, 0)}, {"DynbeatRunsLost"}),
     "a damaged row": ({"dynbeat_quarantined_schedules": (1, 0)}, {"DynbeatQuarantined"}),

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import func, insert, select
 
 from celery_dynbeat import Every
-from celery_dynbeat.beat.maintenance import prune
+from celery_dynbeat.beat.maintenance import prune_runs
 from celery_dynbeat.beat.rollup import RollupDuty
 from celery_dynbeat.common.buckets import LAG_BOUNDS, RUN_TIME_BOUNDS, names_of
 from celery_dynbeat.common.run_ids import new_run_id
@@ -281,9 +281,8 @@ def test_a_prune_keeps_runs_that_are_not_counted(dynbeat, clock, add, count):
     clock.advance(90 * DAY)
 
     def pruned():
-        return dynbeat.context.database.run(
-            lambda session: prune(session, now=clock.now(), older_than=30 * DAY)
-        ).deleted
+        database = dynbeat.context.database
+        return prune_runs(database, now=clock.now(), older_than=30 * DAY).deleted
 
     assert pruned() == 0
     count()

@@ -18,6 +18,8 @@ from celery_dynbeat.metrics.definitions import Exporter, exported_by
 from celery_dynbeat.metrics.exporting import BeatMetrics
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, application, execute
+from tests.support.ended_runs import end_all
+from tests.support.rollup import count_runs
 from tests.support.suites import one_database
 
 MINUTE = timedelta(minutes=1)
@@ -145,8 +147,30 @@ def test_the_gauges_agree_with_the_tables(dynbeat, mine, clock):
     assert read["dynbeat_holds",] == 1
     assert read["dynbeat_beats", "working"] == 0
     only_if_used = {"dynbeat_waiting_runs"}
-    always = {metric.name for metric in exported_by(Exporter.FLOWER)} - only_if_used
+    of_runs = {"dynbeat_runs_ended_total", "dynbeat_run_duration_seconds"}
+    always = {metric.name for metric in exported_by(Exporter.FLOWER)} - only_if_used - of_runs
     assert {name for name, *_ in read} == always
+
+
+@one_database
+def test_the_ended_runs_are_counted_from_the_rollup(dynbeat, mine, clock):
+    beat = ManualBeat(dynbeat)
+    for status in ("succeeded", "succeeded", "failed"):
+        mine.create(f"n{clock.now():%M}", task="t", trigger=MINUTELY)
+        clock.advance(MINUTE)
+        beat.run_until_idle()
+        end_all(dynbeat, beat.publisher.sent, status)
+    ended = mine.runs().items
+    clock.advance(3 * MINUTE)
+    count_runs(dynbeat, now=clock.now())
+
+    read = collected(DatabaseGauges(dynbeat.context, timeout=30))
+
+    numbers = Counter(run.status for run in ended)
+    assert numbers["failed"] == 3
+    for status in ("succeeded", "failed", "lost", "other"):
+        assert read["dynbeat_runs_ended_total", "(unknown)", status] == numbers[status]
+    assert read["dynbeat_run_duration_seconds_count", "(unknown)"] == len(ended)
 
 
 @one_database
