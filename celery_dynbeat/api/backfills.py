@@ -14,7 +14,7 @@ from celery_dynbeat.common.settings import check_task_allowed
 from celery_dynbeat.common.states import Action, RequestKind
 from celery_dynbeat.common.text import MAX_REQUEST_BATCH
 from celery_dynbeat.db.models import Request, Schedule
-from celery_dynbeat.planning import spec_from_row, with_search_budget
+from celery_dynbeat.planning import spec_from_row, with_search_budget, with_skipped
 from celery_dynbeat.planning.backfill_planning import fire_times
 from celery_dynbeat.planning.plan import MICROSECOND
 from celery_dynbeat.process.context import Context, naming_schedule
@@ -101,7 +101,7 @@ def _new_backfill(
     until = max(since, min(until, now + MICROSECOND))
     calendars = schedules.calendars_of(session, [row])
     with naming_schedule(row):
-        whole = spec_from_row(row, context.settings, calendars)
+        whole = with_skipped(spec_from_row(row, context.settings, calendars))
         # A quarter of a budget is spare. The row is locked, so the search must end soon.
         spec = with_search_budget(whole, steps=4 * PLAN_STEPS)
         before = since - MICROSECOND

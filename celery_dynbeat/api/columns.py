@@ -53,7 +53,7 @@ class ScheduleColumns:
     next_fire_at: datetime | None = None
     next_run_at: datetime | None = None
     held_at: datetime | None = None
-    skipped_until: datetime | None = None
+    skips: dict[str, str] | None = None
     last_run_at: datetime | None = None
     failing_since: datetime | None = None
     finished_at: datetime | None = None

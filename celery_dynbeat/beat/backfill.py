@@ -39,7 +39,12 @@ from celery_dynbeat.common.settings import Settings, check_task_allowed
 from celery_dynbeat.common.states import was_started
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.db.statements import Row
-from celery_dynbeat.planning import ScheduleSpec, spec_from_row, with_search_budget
+from celery_dynbeat.planning import (
+    ScheduleSpec,
+    spec_from_row,
+    with_search_budget,
+    with_skipped,
+)
 from celery_dynbeat.planning.backfill_planning import (
     SkippedRemainder,
     fire_times,
@@ -48,7 +53,6 @@ from celery_dynbeat.planning.backfill_planning import (
 )
 from celery_dynbeat.planning.plan import MICROSECOND, Skip
 from celery_dynbeat.store import requests, runs
-from celery_dynbeat.store.runs import skips
 from celery_dynbeat.store.schedules import calendars_of, due, run_rows
 from celery_dynbeat.telemetry import emit_on_commit
 from celery_dynbeat.triggers import is_known
@@ -98,7 +102,9 @@ def _run_batch(
 ) -> Batch:
     run_rows.check_payload(schedule)
     check_task_allowed(settings, owner=schedule.owner, task=schedule.task)
-    whole = spec_from_row(schedule, settings, calendars_of(session, [schedule]))
+    calendars = calendars_of(session, [schedule])
+    # A backfill runs the fire times that skip() took out as well.
+    whole = with_skipped(spec_from_row(schedule, settings, calendars))
     # The row is locked, so a batch searches no longer than one plan of a claim.
     spec = with_search_budget(whole)
     unfinished = unfinished_runs(session, request, started_after=now - spec.max_run_time)
@@ -166,8 +172,7 @@ def _record(
     settings: Settings,
 ) -> Recorded:
     remainders = _remainders(session, schedule, spec, missing)
-    if schedule.skipped_until is not None:
-        skips.remove(session, schedule_id=schedule.id, instants=missing)
+    requests.remove_skipped_by_call(session, schedule_id=schedule.id, instants=missing)
     for run_id, remainder in remainders.items():
         requests.shrink_skipped(session, run_id=run_id, fire_count=remainder.newer)
     new = [
@@ -211,7 +216,13 @@ def _remainders(
         left = left[len(removed) :]
         if was_started(row.status, row.attempt):
             continue
-        by_call = _skipped_by_call(session, schedule, first=removed[0], last=row.scheduled_for)
+        by_call = requests.skipped_by_call(
+            session,
+            schedule_id=schedule.id,
+            first=removed[0],
+            last=row.scheduled_for,
+            limit=_MAX_EARLIER_SKIPS,
+        )
         # The anchor is set with the trigger. An imported schedule carries an earlier one.
         is_of_trigger = schedule.anchor_at is None or row.created_at > schedule.anchor_at
         try:
@@ -223,23 +234,6 @@ def _remainders(
         if remainder is not None:
             remainders[row.id] = remainder
     return remainders
-
-
-def _skipped_by_call(
-    session: Session, schedule: Row, *, first: datetime, last: datetime
-) -> Sequence[datetime]:
-    """Return the fire times that skip() removed. A backfill runs them like other skipped ones.
-
-    The result contains the fire times in [first, last], and some directly before ``first``.
-    """
-    if schedule.skipped_until is None:
-        return ()
-    earlier = skips.directly_before(
-        session, schedule_id=schedule.id, instant=first, limit=_MAX_EARLIER_SKIPS
-    )
-    if schedule.skipped_until < first:
-        return earlier
-    return [*earlier, *skips.in_span(session, schedule_id=schedule.id, first=first, last=last)]
 
 
 def _add_skipped(session: Session, schedule: Row, skip: Skip, now: datetime) -> None:

@@ -48,13 +48,14 @@ from celery_dynbeat.planning import (
     Calendars,
     ScheduleSpec,
     SpecColumns,
+    as_skips,
     calendar_names,
     calendars_behind,
     max_run_time,
     quiet_calendars,
+    skips_in,
     spec_from_row,
     with_search_budget,
-    without,
 )
 from celery_dynbeat.planning.plan import (
     MICROSECOND,
@@ -62,17 +63,18 @@ from celery_dynbeat.planning.plan import (
     Plan,
     blocked_fire,
     due_at,
-    first_fire,
+    first_planned,
     plan,
     run_at,
     skip_missed,
 )
-from celery_dynbeat.store.runs import skips, unfinished
+from celery_dynbeat.store.runs import unfinished
 from celery_dynbeat.store.schedules import calendars_of, due, run_rows
 from celery_dynbeat.store.schedules.due import DueSchedule
 from celery_dynbeat.store.schedules.run_rows import AddedRuns
 from celery_dynbeat.telemetry import emit, emit_on_commit, events, has_listeners
 from celery_dynbeat.triggers import KINDS
+from celery_dynbeat.triggers.wrappers import unwrapped
 
 #: The maximum number of fire times of one schedule that one pass sends with catch_up="all".
 CATCH_UP_BATCH = 100
@@ -87,8 +89,6 @@ _NO_HOLD = datetime.min.replace(tzinfo=UTC)
 
 #: Returns until when a new run is deferred because its queue is refused, or None to record it now.
 OutageDelay = Callable[[OutgoingRun], datetime | None]
-#: The fire times that ``skip()`` removed, by schedule id.
-_Skipped = Mapping[int, Sequence[datetime]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,6 @@ def _claim_rows(
         now=now,
         settings=settings,
         overlap=overlap,
-        skipped=skips.of_rows(session, rows, now=now),
         # Read after the rows are locked, so that a day counts as soon as put() has committed.
         calendars=calendars_of(session, rows),
         outage_delay=outage_delay,
@@ -378,7 +377,6 @@ def plan_rows(
     ``calendars`` are the calendars of the rows, if the caller has read them. The result has no
     decision about a schedule that the planning time does not reach.
     """
-    skipped = skips.of_rows(session, rows, now=min([now, *resumed_at.values()]))
     used = calendars_of(session, rows) if calendars is None else calendars
 
     def decide(row: DueSchedule) -> _Decision:
@@ -387,7 +385,6 @@ def plan_rows(
             now=now,
             since=resumed_at.get(row.id, now + MICROSECOND) - MICROSECOND,
             settings=settings,
-            skipped=skipped,
             calendars=used,
         )
 
@@ -409,7 +406,6 @@ def replan_rows(
     quarantine because of its calendars leaves it if it has a fire time, and is planned from
     ``now``. The result has no decision about a schedule that the planning time does not reach.
     """
-    skipped = skips.of_rows(session, rows, now=min([now, *since.values()]))
     calendars = calendars_of(session, rows)
 
     def decide(row: DueSchedule) -> _Decision:
@@ -418,7 +414,6 @@ def replan_rows(
             now=now,
             since=min(since[row.id], now),
             settings=settings,
-            skipped=skipped,
             calendars=calendars,
         )
 
@@ -464,18 +459,17 @@ def _decide_unplanned(
     now: datetime,
     since: datetime,
     settings: Settings,
-    skipped: _Skipped,
     calendars: Calendars,
 ) -> _Decision:
     """Decide the next run, with the first fire time after ``since``."""
     run_rows.check_payload(row)
     check_task_allowed(settings, owner=row.owner, task=row.task)
-    unlimited = spec_from_row(cast("SpecColumns", row), settings, calendars)
-    spec = without(with_search_budget(unlimited), skipped.get(row.id, ()))
+    spec = with_search_budget(spec_from_row(cast("SpecColumns", row), settings, calendars))
     missed = _missed_records(row, spec, since=since, now=now)
-    fire_at = first_fire(spec, now=since, last_run_at=row.last_run_at)
+    fire_at = first_planned(spec, now=since, last_run_at=row.last_run_at)
     change = _change(row, spec, Plan(next_fire_at=fire_at), now)
-    decision = _Decision(row.owner, {**change, "trigger_kind": unlimited.trigger.kind}, missed)
+    change["trigger_kind"] = unwrapped(spec.trigger).kind
+    decision = _Decision(row.owner, change, missed)
     return _unless_exhausted(decision, row, spec, now=now)
 
 
@@ -485,15 +479,13 @@ def _decide_again(
     now: datetime,
     since: datetime,
     settings: Settings,
-    skipped: _Skipped,
     calendars: Calendars,
 ) -> _Decision:
     """Decide the next run of a schedule that has one, or that its calendars have quarantined."""
     spec = with_search_budget(spec_from_row(cast("SpecColumns", row), settings, calendars))
-    spec = without(spec, skipped.get(row.id, ()))
     is_quarantined = row.next_run_at is None
     after = now if is_quarantined else since
-    fire_at = first_fire(spec, now=after, last_run_at=row.last_run_at)
+    fire_at = first_planned(spec, now=after, last_run_at=row.last_run_at)
     change = {**_change(row, spec, Plan(next_fire_at=fire_at), now), "error": None}
     if change["next_run_at"] is not None:
         # Not before now, because beat reads the index from its watermark on.
@@ -537,7 +529,7 @@ def _unless_exhausted(
 def _missed_records(
     row: DueSchedule, spec: ScheduleSpec, *, since: datetime, now: datetime
 ) -> Sequence[Mapping[str, Any]]:
-    """Return the record of the fire times that passed while the row was not in the index.
+    """Return the records of the fire times that passed while the row was not in the index.
 
     Such a row is in the index again because manual SQL put it there, or because its pause has
     ended. It still has its old next fire time.
@@ -545,8 +537,8 @@ def _missed_records(
     if row.next_fire_at is None:
         return ()
     reason = "missed: the schedule was paused or quarantined"
-    skip = skip_missed(spec, fire_at=row.next_fire_at, now=since, reason=reason)
-    return () if skip is None else (run_rows.skipped_row(row, skip, now=now),)
+    missed = skip_missed(spec, fire_at=row.next_fire_at, now=since, reason=reason)
+    return [run_rows.skipped_row(row, skip, now=now) for skip in missed]
 
 
 def warn_unsupported(
@@ -667,7 +659,6 @@ def _decide_due(
     settings: Settings,
     limit: int,
     overlap: _OverlapState,
-    skipped: _Skipped,
     calendars: Calendars,
     outage_delay: OutageDelay | None,
     late_since: datetime | None,
@@ -683,7 +674,6 @@ def _decide_due(
             late = _late_run(row, None, run_at(spec, fire_at), now=now, late_since=late_since)
             return _Decision(row.owner, {"id": row.id, "next_run_at": until}, late=late)
     check_task_allowed(settings, owner=row.owner, task=row.task)
-    spec = without(spec, skipped.get(row.id, ()))
     planned = plan(
         spec,
         fire_at=fire_at,
@@ -759,7 +749,7 @@ def _late_run(
 
 def _change(row: DueSchedule, spec: ScheduleSpec, planned: Plan, now: datetime) -> dict[str, Any]:
     fire_at, made = planned.next_fire_at, planned.runs
-    change = {
+    change: dict[str, Any] = {
         "id": row.id,
         "next_fire_at": fire_at,
         "next_run_at": None if fire_at is None else due_at(spec, fire_at, now=now),
@@ -768,6 +758,9 @@ def _change(row: DueSchedule, spec: ScheduleSpec, planned: Plan, now: datetime) 
     }
     if made:
         change["last_run_at"] = made[-1]
+    if planned.passed:
+        skipped = skips_in(row.skips)
+        change["skips"] = as_skips({at: skipped[at] for at in skipped.keys() - planned.passed})
     return change
 
 

@@ -34,8 +34,7 @@ from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.statements import Row
 from celery_dynbeat.planning import Calendars, quiet_calendars, spec_from_row
 from celery_dynbeat.planning.plan import due_at
-from celery_dynbeat.store import calendars
-from celery_dynbeat.store.runs import skips
+from celery_dynbeat.store import calendars, runs
 from celery_dynbeat.store.schedules import calendars_of, due
 from celery_dynbeat.telemetry import emit_on_commit, events, has_listeners
 from celery_dynbeat.triggers import is_known
@@ -94,7 +93,7 @@ def _plan(
     needing = [row for row in rows if _needs_plan(row, now)]
     # A fire time that passed after the edit, while no beat was running, is due. An edit of the
     # schedule plans it from that edit on. A claim can have decided later ones.
-    decided = skips.newest_decided(
+    decided = runs.newest_decided(
         session, [row.id for row in needing], after=calendar.updated_at, until=now
     )
     since = {

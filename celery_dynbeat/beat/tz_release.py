@@ -22,11 +22,9 @@ from celery_dynbeat.planning import (
     SpecColumns,
     spec_from_row,
     with_search_budget,
-    without,
 )
 from celery_dynbeat.planning.plan import MICROSECOND, due_at
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store.runs import skips
 from celery_dynbeat.store.schedules import calendars_of, due
 from celery_dynbeat.store.schedules.due import DueSchedule
 
@@ -50,12 +48,8 @@ def replan_batch(
     rows = due.lock_zoned(session, ids, now=now)
     locked = set(due.zoned_ids(session, ids, now=now)) - {row.id for row in rows}
     wanted = [row for row in rows if zone is None or _may_depend_on(row, zone)]
-    skipped = skips.of_rows(session, wanted, now=now)
     calendars, settings = calendars_of(session, wanted), context.settings.for_pass()
-    planned = (
-        _change(row, skipped.get(row.id, ()), calendars, now=now, settings=settings)
-        for row in wanted
-    )
+    planned = (_change(row, calendars, now=now, settings=settings) for row in wanted)
     changes = [change for change in planned if change is not None]
     due.advance(session, changes)
     earliest = min((each["next_run_at"] for each in changes if each["next_run_at"]), default=None)
@@ -71,7 +65,6 @@ def _may_depend_on(row: DueSchedule, zone: str) -> bool:
 
 def _change(
     row: DueSchedule,
-    skipped: Sequence[datetime],
     calendars: Calendars,
     *,
     now: datetime,
@@ -79,8 +72,7 @@ def _change(
 ) -> Mapping[str, Any] | None:
     """Return the changed columns of a row, or None if its next run does not change."""
     try:
-        whole = spec_from_row(cast("SpecColumns", row), settings, calendars)
-        spec = without(with_search_budget(whole), skipped)
+        spec = with_search_budget(spec_from_row(cast("SpecColumns", row), settings, calendars))
         before = cast("datetime", row.next_fire_at)
         fire_at = _moved(spec, before, last_run_at=row.last_run_at)
         # Not before now, because beat reads the index from its watermark on.

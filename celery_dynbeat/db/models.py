@@ -133,9 +133,8 @@ class Schedule(Base):
     next_run_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     # When beat found the due schedule held. next_run_at is then the end of the hold.
     held_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    # skip() has removed no fire time after this instant. The row of history of a skipped
-    # fire time exists before it passes.
-    skipped_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    # The fire times that skip() took out, with the reasons, until beat records that they passed.
+    skips: Mapped[dict[str, str] | None] = mapped_column(Json("object"))
     last_run_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     # When the first run of the current series of failed or lost runs ended. NULL means that the
     # last ended run succeeded.

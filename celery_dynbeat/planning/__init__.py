@@ -1,6 +1,6 @@
 """The specification of a schedule: its columns, with the settings as defaults."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
@@ -10,8 +10,8 @@ from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.common.window import as_share
 from celery_dynbeat.triggers import Trigger, parse_trigger
-from celery_dynbeat.triggers.base import PLAN_STEPS, SearchBudget
-from celery_dynbeat.triggers.wrappers import BudgetedTrigger, SkippingTrigger
+from celery_dynbeat.triggers.base import PLAN_STEPS, SearchBudget, utc
+from celery_dynbeat.triggers.wrappers import BudgetedTrigger, SkippingTrigger, nominal
 
 if TYPE_CHECKING:
     from celery_dynbeat.planning.quiet_hours import Quiet
@@ -36,6 +36,7 @@ class ScheduleSpec(NamedTuple):
     - A fire time that follows another by less than ``min_interval`` is not sent.
     - Nothing is sent in the ``quiet`` hours and on the quiet days of the owner.
     - ``calendars`` are the names of the calendars that the trigger uses.
+    - ``trigger`` yields no fire time that ``skip()`` took out.
     """
 
     trigger: Trigger
@@ -109,6 +110,7 @@ class SpecColumns(Protocol):
     max_run_time: float | None
     window: float | str | None
     quiet_hours: str | None
+    skips: dict[str, str] | None
     created_at: datetime
 
 
@@ -165,8 +167,8 @@ def spec_from_row(
 
     ``calendars`` has each calendar that the trigger and the quiet hours use. Without this argument,
     a trigger that uses a calendar cannot compute fire times. Raises InvalidTriggerError when the
-    trigger's text, its time zone, the quiet hours or the window are invalid, or a calendar is
-    missing.
+    trigger's text, its time zone, the quiet hours, the window or the skips are invalid, or a
+    calendar is missing.
     """
     key = key_for(columns)
     trigger = parse_trigger(columns.trigger_kind, columns.trigger_spec, timezone=columns.timezone)
@@ -175,7 +177,7 @@ def spec_from_row(
     placed = trigger.hashed_by(key).anchored_at(anchor)
     resolved = placed.resolved(calendars) if names and calendars is not None else placed
     return ScheduleSpec(
-        trigger=resolved,
+        trigger=SkippingTrigger(resolved, skips_in(columns.skips)) if columns.skips else resolved,
         key=key,
         start_at=columns.start_at,
         end_at=columns.end_at,
@@ -195,6 +197,28 @@ def spec_from_row(
         else _quiet(columns.quiet_hours, resolved, calendars),
         calendars=names,
     )
+
+
+def skips_in(column: Mapping[str, str] | None) -> Mapping[datetime, str]:
+    """Return the fire times in the column ``skips``, in their order, with the reasons.
+
+    Raises InvalidTriggerError if SQL wrote another value.
+    """
+    if not column:
+        return {}
+    try:
+        found = {utc(datetime.fromisoformat(at), field="skips"): column[at] for at in column}
+        if not all(isinstance(reason, str) for reason in found.values()):
+            raise TypeError(column)  # noqa: TRY301
+    except (ValueError, TypeError) as error:
+        message = f"skips = {shorten(column)}: is not what skip() writes"
+        raise InvalidTriggerError(message, field="skips") from error
+    return dict(sorted(found.items()))
+
+
+def as_skips(skipped: Mapping[datetime, str]) -> dict[str, str] | None:
+    """Return the value of the column ``skips``."""
+    return {at.isoformat(): skipped[at] for at in sorted(skipped)} or None
 
 
 def _quiet(text: str, trigger: Trigger, calendars: Calendars | None) -> "Quiet":
@@ -219,17 +243,19 @@ def with_search_budget(
     Several specs can share one ``budget``. A call that exceeds it raises InvalidTriggerError. A
     trigger whose calls have a constant cost is not changed.
     """
-    if not spec.trigger.needs_budget:
+    trigger = nominal(spec.trigger)
+    if not trigger.needs_budget:
         return spec
-    shared = SearchBudget(steps) if budget is None else budget
-    return spec._replace(trigger=BudgetedTrigger(spec.trigger, shared))
+    limited: Trigger = BudgetedTrigger(trigger, SearchBudget(steps) if budget is None else budget)
+    if isinstance(spec.trigger, SkippingTrigger):
+        limited = SkippingTrigger(limited, spec.trigger.skipped)
+    return spec._replace(trigger=limited)
 
 
-def without(spec: ScheduleSpec, skipped: Collection[datetime]) -> ScheduleSpec:
-    """Return ``spec`` without the fire times ``skipped``. Give ``spec`` a search budget first."""
-    if not skipped:
-        return spec
-    return spec._replace(trigger=SkippingTrigger(spec.trigger, skipped))
+def with_skipped(spec: ScheduleSpec) -> ScheduleSpec:
+    """Return ``spec`` with the fire times that ``skip()`` took out."""
+    trigger = nominal(spec.trigger)
+    return spec if trigger is spec.trigger else spec._replace(trigger=trigger)
 
 
 def max_run_time(seconds: float | None, settings: Settings) -> timedelta:

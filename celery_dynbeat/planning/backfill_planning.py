@@ -105,14 +105,14 @@ def remainder_of(
     """Return what a skipped row covers without ``removed``, or None if it does not cover them.
 
     ``removed`` are consecutive fire times up to the row's newest one. Between them the history has
-    only rows that ``skip()`` wrote. ``by_call`` are the fire times of these rows up to the row's
-    newest one, which the skipped row does not count. If ``is_of_trigger`` is false, the row was
-    written before the trigger changed.
+    only rows of fire times that ``skip()`` took out. ``by_call`` are the fire times of these rows
+    up to the row's newest one, which the skipped row does not count. If ``is_of_trigger`` is false,
+    the row was written before the trigger changed.
     """
     newest = row.scheduled_for
     if not is_of_trigger:
         return _without_newest(row) if removed[-1] == newest else None
-    trigger = SkippingTrigger(trigger, by_call) if by_call else trigger
+    trigger = SkippingTrigger(trigger, dict.fromkeys(by_call, "")) if by_call else trigger
     if trigger.next_after(newest - MICROSECOND) != newest:
         # The row was written for another trigger, so it covers no fire time of this trigger.
         return None

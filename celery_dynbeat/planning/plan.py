@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from celery_dynbeat.common.text import LATEST
 from celery_dynbeat.common.window import width
-from celery_dynbeat.planning import ScheduleSpec
+from celery_dynbeat.planning import ScheduleSpec, with_skipped
 from celery_dynbeat.triggers.base import hash_of
 from celery_dynbeat.triggers.wrappers import SkippingTrigger, nominal, unwrapped
 
@@ -96,6 +96,7 @@ class Plan(NamedTuple):
 
     The fire times in ``send`` become runs that are sent now. Those in ``buffered`` become runs that
     wait until the previous run has ended. ``replaces`` means that the previous runs are cancelled.
+    ``passed`` are the instants that ``skip()`` took out and that beat need not keep any more.
     ``next_fire_at=None`` means that the schedule has finished.
     """
 
@@ -103,6 +104,7 @@ class Plan(NamedTuple):
     buffered: _Instants = ()
     skips: tuple[Skip, ...] = ()
     replaces: bool = False
+    passed: _Instants = ()
     next_fire_at: datetime | None = None
 
     @property
@@ -144,6 +146,22 @@ def first_fire(
     if last_run_at is not None:
         after = max(after, min(last_run_at, now) + spec.min_interval - MICROSECOND)
     return next_fire(spec, after)
+
+
+def first_planned(
+    spec: ScheduleSpec, *, now: datetime, last_run_at: datetime | None = None
+) -> datetime | None:
+    """Return ``first_fire``, or a fire time that ``skip()`` took out if no other is left.
+
+    Beat records that fire time as skipped when it passes. The schedule finishes after it.
+    """
+    first = first_fire(spec, now=now, last_run_at=last_run_at)
+    return first or first_fire(with_skipped(spec), now=now, last_run_at=last_run_at)
+
+
+def next_planned(spec: ScheduleSpec, after: datetime) -> datetime | None:
+    """Return ``next_fire``, or a fire time that ``skip()`` took out if no other is left."""
+    return next_fire(spec, after) or next_fire(with_skipped(spec), after)
 
 
 def run_at(spec: ScheduleSpec, fire_at: datetime) -> datetime:
@@ -286,14 +304,15 @@ def _is_skipped(spec: ScheduleSpec, fire_at: datetime) -> bool:
 
 def skip_missed(
     spec: ScheduleSpec, *, fire_at: datetime, now: datetime, reason: str
-) -> Skip | None:
-    """Return the Skip for the fire times from ``fire_at`` to ``now``, or None if there are none.
+) -> tuple[Skip, ...]:
+    """Return the fire times from ``fire_at`` to ``now``, also those that ``skip()`` took out.
 
     It is for a schedule that was paused, quarantined or edited while they passed.
     """
     first = unskipped(spec, fire_at)
     until = now if spec.end_at is None else min(now, spec.end_at)
-    return None if first is None else _skip(spec, first, until, reason)
+    missed = None if first is None else _skip(spec, first, until, reason)
+    return (*filter(None, (missed,)), *_taken_out(spec, _passed(spec, before=None, now=now)))
 
 
 def plan(
@@ -314,8 +333,62 @@ def plan(
     of runs so far. ``unfinished`` runs count for overlap, and ``buffered`` of these are not sent.
     ``last_run_at`` is the fire time of the newest run.
     """
+    made = _plan(
+        spec,
+        fire_at=fire_at,
+        run_count=run_count,
+        now=now,
+        limit=limit,
+        unfinished=unfinished,
+        buffered=buffered,
+        last_run_at=last_run_at,
+    )
+    if not isinstance(spec.trigger, SkippingTrigger) or made.next_fire_at == fire_at:
+        return made
+    passed = _passed(spec, before=made.next_fire_at, now=now)
+    return made._replace(skips=made.skips + _taken_out(spec, passed), passed=passed)
+
+
+def _passed(spec: ScheduleSpec, *, before: datetime | None, now: datetime) -> _Instants:
+    """Return the instants of ``skip()`` up to ``now`` and before ``before``."""
+    if not isinstance(spec.trigger, SkippingTrigger):
+        return ()
+    return tuple(at for at in spec.trigger.skipped if at <= now and (before is None or at < before))
+
+
+def _taken_out(spec: ScheduleSpec, passed: _Instants) -> tuple[Skip, ...]:
+    """Return those of the instants that are fire times, with the reasons of ``skip()``."""
+    if not isinstance(spec.trigger, SkippingTrigger):
+        return ()
+    reasons = spec.trigger.skipped
+    return tuple(Skip(at, 1, reasons[at]) for at in passed if takes_out(spec, at))
+
+
+def takes_out(spec: ScheduleSpec, at: datetime) -> bool:
+    """Return whether ``at`` is a fire time of the schedule that ``skip()`` took out."""
+    is_in_span = (spec.start_at is None or spec.start_at <= at) and (
+        spec.end_at is None or at <= spec.end_at
+    )
+    trigger = spec.trigger
+    return isinstance(trigger, SkippingTrigger) and is_in_span and trigger.takes_out(at)
+
+
+def _plan(
+    spec: ScheduleSpec,
+    *,
+    fire_at: datetime,
+    run_count: int,
+    now: datetime,
+    limit: int,
+    unfinished: int,
+    buffered: int,
+    last_run_at: datetime | None,
+) -> Plan:
     first = unskipped(spec, fire_at)
-    if first is None or (first > fire_at and run_at(spec, first) > now):
+    if first is None:
+        # skip() took out all fire times that are left.
+        return Plan(next_fire_at=next_planned(spec, max(fire_at - MICROSECOND, now)))
+    if first > fire_at and run_at(spec, first) > now:
         return Plan(next_fire_at=first)
     fire_at = first
     until = _due_until(spec, fire_at, now)
@@ -335,7 +408,7 @@ def plan(
     exhausted = spec.max_runs is not None and run_count + made >= spec.max_runs
     if wanted:
         decided_until = max(decided_until, wanted[-1] + spec.min_interval - MICROSECOND)
-    near = too_near(spec, fire_at, wanted, last_run_at)
+    near = _too_near(spec, fire_at, wanted, last_run_at)
     return Plan(
         send=overlap.send,
         buffered=overlap.buffered,
@@ -350,20 +423,21 @@ def _until_end(
 ) -> datetime | None:
     """Return the first fire time after ``decided_until``. It is ``upcoming`` if that is later."""
     if upcoming is None or upcoming <= decided_until:
-        return next_fire(spec, decided_until)
-    return upcoming if spec.end_at is None or upcoming <= spec.end_at else None
+        return next_planned(spec, decided_until)
+    is_open = spec.end_at is None or upcoming <= spec.end_at
+    return upcoming if is_open else next_planned(spec, decided_until)
 
 
-def too_near(
+def _too_near(
     spec: ScheduleSpec, fire_at: datetime, wanted: Sequence[datetime], last_run_at: datetime | None
 ) -> Skip | None:
     """Return the Skip for the fire times that follow a run by less than ``min_interval``.
 
     The runs have the ``wanted`` fire times. If ``fire_at`` directly follows ``last_run_at``, that
     run counts as well. Fire times after the newest wanted one have not passed: the pass of the fire
-    time that follows it reports them, unless ``skip()`` removed that fire time.
+    time that follows it reports them.
     """
-    earlier = list(wanted if wanted and _precedes_skipped(spec, wanted[-1]) else wanted[:-1])
+    earlier = list(wanted[:-1])
     if last_run_at is not None:
         first = spec.trigger.next_after(last_run_at)
         # Usually no fire time lies between the two.
@@ -379,14 +453,6 @@ def too_near(
             near.append(_skip(spec, first, instant + spec.min_interval - MICROSECOND, TOO_NEAR))
     skips = [skip for skip in near if skip is not None]
     return Skip(skips[-1].newest, sum(skip.count for skip in skips), TOO_NEAR) if skips else None
-
-
-def _precedes_skipped(spec: ScheduleSpec, fire_at: datetime) -> bool:
-    """Return whether ``skip()`` removed the fire time that would follow ``fire_at``."""
-    trigger = spec.trigger
-    if not (spec.min_interval and isinstance(trigger, SkippingTrigger)):
-        return False
-    return following(spec._replace(trigger=trigger.trigger), fire_at) in trigger.skipped
 
 
 def _due_until(spec: ScheduleSpec, fire_at: datetime, now: datetime) -> datetime:

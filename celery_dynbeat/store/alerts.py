@@ -247,6 +247,7 @@ def silent(
         active = active.where(Schedule.id.in_(schedule_ids))
     found = active.subquery()
     # The newest one, because MySQL makes no range of an index from a column of another row.
+    error = func.coalesce(Run.error, "")
     passed_at = (
         force_index(select(Run.scheduled_for), Run, FIRE_TIME_INDEX)
         .where(
@@ -254,10 +255,11 @@ def silent(
             before > Run.scheduled_for,
             before > _SINCE,
             or_(Run.waited_for.is_(None), Run.ready_at.is_not(None)),
-            # skip() writes its row before the fire time.
-            Run.created_at >= Run.scheduled_for,
-            # A pause, a hold or a time without beat.
-            or_(Run.status != Status.SKIPPED, func.coalesce(Run.error, "").not_like("missed:%")),
+            # A pause, a hold, a time without beat, or skip().
+            or_(
+                Run.status != Status.SKIPPED,
+                and_(error.not_like("missed:%"), error.not_like("skipped by %")),
+            ),
         )
         .order_by(Run.scheduled_for.desc())
         .limit(1)

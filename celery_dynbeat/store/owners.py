@@ -234,7 +234,7 @@ _SELECT: Any = select(
     Schedule.next_fire_at,
     Schedule.next_run_at,
     Schedule.held_at,
-    Schedule.skipped_until,
+    Schedule.skips,
     Schedule.last_run_at,
     Schedule.finished_at,
     Schedule.error,

@@ -1,10 +1,11 @@
 """Queries on requests, which are stored backfills and reruns of many runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from itertools import takewhile
 from typing import Any
 
-from sqlalchemy import Row, delete, or_, select, update
+from sqlalchemy import ColumnElement, Row, and_, delete, or_, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.states import Status
@@ -14,7 +15,7 @@ from celery_dynbeat.db.models import REQUESTED_ORIGINS, REQUESTS, Request, Run
 from celery_dynbeat.db.statements import Row as NamedRow
 from celery_dynbeat.db.statements import force_index, in_index_order, in_parts, read
 from celery_dynbeat.store import runs
-from celery_dynbeat.store.runs import MAX_IN_LIST, execute_dml, skips
+from celery_dynbeat.store.runs import FIRE_TIME_INDEX, MAX_IN_LIST, execute_dml
 
 _NEXT_RUN_AT = REQUESTS.c.next_run_at
 
@@ -182,6 +183,42 @@ def fire_times_with_run(
     return set(session.scalars(statement))
 
 
+def _is_by_call() -> ColumnElement[bool]:
+    """Return the condition that the row is about a fire time that ``skip()`` took out."""
+    is_unstarted = and_(Run.status == Status.SKIPPED, Run.attempt == 0)
+    return and_(is_unstarted, Run.error.startswith("skipped by "))
+
+
+@in_index_order
+def skipped_by_call(
+    session: Session, *, schedule_id: int, first: datetime, last: datetime, limit: int
+) -> Sequence[datetime]:
+    """Return the fire times that ``skip()`` took out: those in [first, last] and directly before.
+
+    No other row of history lies between the last ones and ``first``, except manual runs and reruns.
+    At most ``limit`` of them are read.
+    """
+    columns: Any = select(Run.id, Run.scheduled_for, Run.origin, _is_by_call().label("is_by_call"))
+    found = force_index(columns, Run, FIRE_TIME_INDEX).where(Run.schedule_id == schedule_id)
+    newest = found.where(Run.scheduled_for < first).order_by(Run.scheduled_for.desc())
+    before = (
+        row for row in read(session, newest.limit(limit)) if row.origin not in REQUESTED_ORIGINS
+    )
+    earlier = takewhile(lambda row: row.is_by_call, before)
+    inside = found.where(Run.scheduled_for >= first, Run.scheduled_for <= last, _is_by_call())
+    return [row.scheduled_for for row in (*earlier, *read(session, inside))]
+
+
+@in_index_order
+def remove_skipped_by_call(
+    session: Session, *, schedule_id: int, instants: Collection[datetime]
+) -> None:
+    """Delete the rows of these fire times that ``skip()`` took out."""
+    if instants:
+        of_schedule = delete(Run).where(Run.schedule_id == schedule_id, _is_by_call())
+        execute_dml(session, of_schedule.where(Run.scheduled_for.in_(instants)))
+
+
 @in_index_order
 def first_run_from(session: Session, *, schedule_id: int, instant: datetime) -> Row[Any] | None:
     """Return the first history row, with the columns that say which fire times it represents.
@@ -192,7 +229,7 @@ def first_run_from(session: Session, *, schedule_id: int, instant: datetime) -> 
     rows of ``skip()`` come first.
     """
     statement: Any = (
-        select(*_FIRE_TIME_COLUMNS, skips.is_by_call().label("is_by_call"))
+        select(*_FIRE_TIME_COLUMNS, _is_by_call().label("is_by_call"))
         .where(
             Run.schedule_id == schedule_id,
             Run.scheduled_for >= instant,

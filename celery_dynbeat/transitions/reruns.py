@@ -19,6 +19,7 @@ from celery_dynbeat.planning import Calendars, spec_from_row, with_search_budget
 from celery_dynbeat.planning.plan import MICROSECOND
 from celery_dynbeat.store import reruns
 from celery_dynbeat.store.schedules import run_rows
+from celery_dynbeat.triggers.wrappers import nominal
 
 #: A row of ``dynbeat_run`` to insert.
 Record = Mapping[str, Any]
@@ -117,6 +118,6 @@ def is_fire_time(
         return False
     try:
         spec = with_search_budget(spec_from_row(schedule, settings, calendars))
-        return spec.trigger.next_after(instant - MICROSECOND) == instant
+        return nominal(spec.trigger).next_after(instant - MICROSECOND) == instant
     except (ArithmeticError, TypeError, ValueError):
         return False

@@ -1,6 +1,6 @@
 """Wrappers around the trigger of a schedule for planning: a budget, and skipped fire times."""
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
 from typing import ClassVar
@@ -112,18 +112,17 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class SkippingTrigger(Trigger):
-    """The fire times of ``trigger`` except those in ``skipped``. It is never stored.
+    """The fire times of ``trigger`` except those in ``skipped``, which has their reasons.
 
-    An instant in ``skipped`` that ``trigger`` does not yield has no effect. Each skipped fire time
-    can cost one more search, so the caller bounds their number.
+    It is never stored. An instant in ``skipped`` that ``trigger`` does not yield has no effect.
+    Each skipped fire time can cost one more search, so the caller bounds their number.
     """
 
     __slots__ = ("skipped", "trigger")
     kind: ClassVar[str] = "skipping"
 
-    def __init__(self, trigger: Trigger, skipped: Collection[datetime]) -> None:
-        self.trigger = trigger
-        self.skipped = frozenset(skipped)
+    def __init__(self, trigger: Trigger, skipped: Mapping[datetime, str]) -> None:
+        self.trigger, self.skipped = trigger, skipped
 
     @property
     def spec(self) -> str:
@@ -159,10 +158,12 @@ class SkippingTrigger(Trigger):
         after, until = utc(after, field="after"), utc(until, field="until")
         inside = sorted(at for at in self.skipped if after < at <= until)
         count = self.trigger.count_until(after=after, until=until, limit=limit + len(inside))
-        return min(max(count - sum(map(self._takes_out, inside)), 0), limit)
+        return min(max(count - sum(map(self.takes_out, inside)), 0), limit)
 
-    def _takes_out(self, skipped: datetime) -> bool:
+    def takes_out(self, skipped: datetime) -> bool:
         """Return whether the trigger yields ``skipped``; True if the budget is nearly spent."""
+        if skipped not in self.skipped:
+            return False
         if not self.trigger.has_spare_budget:
             return True
         return self.trigger.next_after(skipped - _MICROSECOND) == skipped

@@ -131,8 +131,8 @@ def test_a_reminder_is_paused_skipped_changed_and_deleted(alice):
 
     skipped = alice.post(f"{path}/skip-next").json()
     assert skipped["next"] > first
-    (run,) = alice.get(f"{path}/history").json()
-    assert (run["status"], run["error"]) == ("skipped", "skipped by alice")
+    # Beat writes it into the history when it decides about the next fire time.
+    assert alice.get(f"{path}/history").json() == []
     assert alice.post(f"{path}/pause").json()["state"] == "paused"
     assert alice.post(f"{path}/resume").json()["state"] == "active"
     body = {"name": "water", "text": "Tea", "rule": {"kind": "daily", "at": "08:00"}}

@@ -150,8 +150,6 @@ class Entry:
 
     def changed(self, since, rule):
         self.rules.append((since, rule))
-        kept = rule.fires(since, max(self.skipped, default=since))
-        self.skipped = {at for at in self.skipped if at <= since or at in kept}
 
     def expected(self, end):
         """Return the required and the optional fire times before ``end``."""
@@ -496,10 +494,6 @@ def verify_caps(runs, log):
         assert highest <= CAP, f"{owner} had {highest} runs at once"
 
 
-def is_skipped_by_call(run):
-    return run.status == Status.SKIPPED and run.created_at < run.finished_at
-
-
 def instants_written_with_backfills(runs):
     """Return the instants of the skipped rows that a backfill has moved from a fire time.
 
@@ -524,8 +518,7 @@ def verify_entry(entry, runs):
     now = datetime.now(UTC)
     if entry.deleted_at is not None:
         # A deletion does not record the fire times that it cut off. Other rows have no gaps.
-        of_beat = [run.scheduled_for for run in own if not is_skipped_by_call(run)]
-        end = min(entry.deleted_at, max(of_beat, default=entry.rules[0][0])) + timedelta.resolution
+        end = min(entry.deleted_at, max(recorded, default=entry.rules[0][0])) + timedelta.resolution
         last = entry.deleted_at
         late = [run.id for run in runs if run.created_at > last + TOLERANCE]
         assert not late, f"{entry}: rows after the deletion: {late}"
@@ -533,26 +526,22 @@ def verify_entry(entry, runs):
         last = end = entry.next_fire_at or now
     required, optional = entry.expected(end - timedelta.resolution)
     possible = required | optional | entry.expected(last)[1]
-    ahead = {at for at, run in recorded.items() if at >= end and is_skipped_by_call(run)}
-    if entry.deleted_at is not None:
-        assert not {at for at in ahead if at > last + TOLERANCE}, f"{entry}: skips of the future"
-    else:
-        assert ahead <= entry.skipped, f"{entry}: unexpected skips {sorted(ahead)}"
+    # Beat records them when it decides about a later fire time.
+    settled = max(recorded, default=entry.rules[0][0])
+    required -= {at for at in entry.skipped if at > settled}
     # A backfill may make the run of a fire time that beat has not processed yet.
     required -= {run.scheduled_for for run in runs if run.origin == Origin.BACKFILL}
-    past = recorded.keys() - ahead
-    unexpected = sorted(past - possible - instants_written_with_backfills(runs))
+    unexpected = sorted(recorded.keys() - possible - instants_written_with_backfills(runs))
     assert not unexpected, f"{entry}: not expected: {unexpected[:5]}"
-    count = sum(recorded[at].fire_count for at in past)
+    count = sum(run.fire_count for run in own)
     assert len(required) <= count <= len(possible), (
         f"{entry}: {len(required)} to {len(possible)} fire times before {end}, {count} in rows;"
-        f" without a row: {sorted(required - past)[:10]}"
+        f" without a row: {sorted(required - recorded.keys())[:10]}"
     )
     # A backfill runs the fire times that skip() took out, too.
-    for at in entry.skipped - {run.scheduled_for for run in runs if run.origin == Origin.BACKFILL}:
-        is_kept = entry.deleted_at is None or at < entry.deleted_at - TOLERANCE
+    for at in entry.skipped & required:
         is_skipped = at in recorded and recorded[at].status == Status.SKIPPED
-        assert not is_kept or is_skipped, f"{entry}: {at} was skipped"
+        assert is_skipped, f"{entry}: {at} was skipped"
     requested = Counter(run.origin for run in runs)
     for origin in (Origin.MANUAL, Origin.RERUN):
         assert requested[origin] == entry.requested[origin], f"{entry}: {origin} {requested}"

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
 from typing import Any
@@ -89,8 +89,8 @@ class ExpectedSchedule:
         return at + timedelta(microseconds=width // MICROSECOND * place // 2**64)
 
     def next_fire_time(self) -> datetime | None:
-        """Return the next fire time, None when the schedule has finished."""
-        return next(self.upcoming(self.after), None)
+        """Return the next fire time, skipped or not; None when the schedule has finished."""
+        return next(self.nominal_after(self.after), None) if self.remaining_runs > 0 else None
 
     def upcoming(self, instant: datetime) -> Iterator[datetime]:
         """Yield the fire times after ``instant`` that become runs if none is missed."""
@@ -113,24 +113,10 @@ class ExpectedSchedule:
         self.exempt = self.exempt or (newest is not None and newest > now)
         self.after = max(now, self.get("start_at", now + MICROSECOND) - MICROSECOND)
 
-    def has_settled_after(self, skipped: datetime) -> bool:
-        """Return whether a fire time after the ``skipped`` one is settled."""
-        settled = takewhile(lambda at: at <= self.after, self.nominal_after(skipped))
-        return any(at not in self.skipped for at in settled)
-
     def put_back(self, skipped: datetime) -> None:
         """Put a skipped fire time back after which none is settled."""
         self.skipped -= {skipped}
         self.after = min(self.after, skipped - MICROSECOND)
-
-    def without_invalid_skips(self, now: datetime) -> "ExpectedSchedule":
-        """Return the schedule without the skips after ``now`` that are no fire times of it."""
-        valid = frozenset(
-            at
-            for at in self.skipped
-            if at <= now or next(self.nominal_after(at - MICROSECOND), None) == at
-        )
-        return replace(self, skipped=valid)
 
     def decide(
         self, due: tuple[datetime, ...], *, now: datetime, busy: int, waiting: int

@@ -21,7 +21,6 @@ from celery_dynbeat.api.edit import audit
 from celery_dynbeat.common.states import Action
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import holds, owners, requests, runs, schedules
-from celery_dynbeat.store.runs import skips
 from celery_dynbeat.store.schedules import erasure
 
 BATCH_SIZE = 1_000
@@ -91,5 +90,4 @@ def _lock(context: Context, session: Session, *, owner: str) -> datetime:
 
 def _delete_schedules(session: Session, *, owner: str, now: datetime) -> int:
     runs.revoke_owner(session, owner=owner, now=now, reason=_REASON)
-    skips.remove_future_of_owner(session, owner=owner, now=now)
     return schedules.delete_of_owner(session, owner=owner)

@@ -8,7 +8,7 @@
   the worker refuses their messages.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -60,9 +60,9 @@ from celery_dynbeat.planning import (
 from celery_dynbeat.planning.plan import MICROSECOND, Skip
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import runs, schedules
-from celery_dynbeat.store.runs import skips
 from celery_dynbeat.store.schedules import run_rows
 from celery_dynbeat.triggers import Trigger
+from celery_dynbeat.triggers.wrappers import nominal
 
 #: Columns whose change moves the next fire time.
 _TIMING_COLUMNS = frozenset(
@@ -244,7 +244,7 @@ def change(
         start_at=values.get("start_at", row.start_at), end_at=values.get("end_at", row.end_at)
     )
     # This comes before the edit, because the old trigger defines the missed fire times.
-    missed = timing.missed_fire_times(context, session, row, now=now) if is_replanned else None
+    missed = timing.missed_fire_times(context, session, row, now=now) if is_replanned else ()
     is_moved = is_replanned and row.trigger_kind == "once"
     if resume:
         values |= {"enabled": True, "paused_reason": None, "paused_until": None}
@@ -365,14 +365,15 @@ def _apply(
         timing.replan(
             context, session, row, trigger=trigger, is_new_trigger=is_new_trigger, now=now
         )
-        skipping.drop_invalid(context, session, row, now=now)
+        skipping.check_cost(context, session, row, now=now)
     elif "window" in values:
         timing.apply_window(context, session, row, now=now)
 
 
-def _record_missed(session: Session, row: Schedule, skip: Skip | None, *, now: datetime) -> None:
-    if skip is not None:
-        runs.add(session, [run_rows.skipped_row(row, skip, now=now)])
+def _record_missed(
+    session: Session, row: Schedule, missed: Sequence[Skip], *, now: datetime
+) -> None:
+    runs.add(session, [run_rows.skipped_row(row, skip, now=now) for skip in missed])
 
 
 def pause_end(until: object, *, now: datetime, field: str = "until") -> datetime | None:
@@ -470,13 +471,8 @@ def rename(context: Context, session: Session, row: Schedule, *, name: str, now:
 
 
 def delete(context: Context, session: Session, row: Schedule, *, now: datetime) -> None:
-    """Delete a locked row and revoke all its runs that have not started.
-
-    The rows of future fire times that ``skip()`` removed are deleted from the history.
-    """
+    """Delete a locked row and revoke all its runs that have not started."""
     audit.deleted(context, session, [row], now=now)
-    if row.skipped_until is not None and row.skipped_until > now:
-        skips.remove_future(session, schedule_id=row.id, now=now)
     runs.revoke_unstarted(
         session,
         schedule_ids=[row.id],
@@ -544,7 +540,7 @@ def _is_fire_time(context: Context, session: Session, row: Schedule, instant: da
         return False
     calendars = schedules.calendars_of(session, [row])
     try:
-        trigger = spec_from_row(row, context.settings, calendars).trigger
+        trigger = nominal(spec_from_row(row, context.settings, calendars).trigger)
         return trigger.next_after(instant - MICROSECOND) == instant
     except InvalidTriggerError:
         return False

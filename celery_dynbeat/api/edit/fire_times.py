@@ -19,7 +19,7 @@ from celery_dynbeat.planning.plan import due_at, sends_all, unskipped
 from celery_dynbeat.planning.upcoming import PlannedFireTime, iter_planned, iter_sent, window_note
 from celery_dynbeat.process.context import Context, naming_schedule
 from celery_dynbeat.store import holds, schedules
-from celery_dynbeat.store.runs import skips
+from celery_dynbeat.triggers.wrappers import nominal
 
 
 class FireTimeCalls(OwnerCalls):
@@ -38,10 +38,12 @@ class FireTimeCalls(OwnerCalls):
         """Take one fire time out of the schedule. All others stay.
 
         ``fire_time`` is an aware datetime in the future that the trigger yields between
-        ``start_at`` and ``end_at``. The call writes a history row for it, a run with status
-        ``"skipped"`` that names ``actor`` and ``reason``. You can also skip a fire time of a paused
-        schedule, or one beyond ``max_runs``. A second call for the same fire time changes nothing.
-        A schedule has at most 100 skipped fire times in the future.
+        ``start_at`` and ``end_at``. When beat decides about a later fire time, it records this one
+        in the history, as a run with status ``"skipped"`` whose ``error`` names ``actor`` and
+        ``reason``. You can also skip a fire time of a paused schedule, or one beyond ``max_runs``.
+        A second call for the same fire time changes nothing. A schedule has at most 100 skipped
+        fire times in the future. If no other fire time is left, the schedule finishes at the last
+        skipped one. An edit keeps the skips; one that the new trigger does not yield has no effect.
 
         Raises ScheduleNotFoundError, StaleScheduleError, InvalidTriggerError and
         InvalidScheduleError. If ``fire_time`` is not a fire time, the error names the nearest ones.
@@ -73,10 +75,8 @@ class FireTimeCalls(OwnerCalls):
     ) -> ScheduleInfo:
         """Restore a fire time that ``skip`` removed, before it passes.
 
-        A schedule that finished because of the skip continues. Raises ScheduleNotFoundError,
-        StaleScheduleError, InvalidTriggerError, and InvalidScheduleError if ``fire_time`` has
-        passed or is not skipped. If the clock was set back, ``fire_time`` also counts as passed if
-        beat had already decided on a later fire time.
+        Raises ScheduleNotFoundError, StaleScheduleError, InvalidTriggerError, and
+        InvalidScheduleError if ``fire_time`` has passed or is not skipped.
 
         >>> _ = mine.skip("digest", datetime(2026, 1, 6, 9, tzinfo=UTC))
         >>> str(mine.unskip("digest", datetime(2026, 1, 6, 9, tzinfo=UTC)).next_run_at)
@@ -146,7 +146,7 @@ def _upcoming_of(
     """
     now = context.clock.now()
     with naming_schedule(row):
-        spec = timing.spec_without_skips(context, session, row, now=now)
+        spec = timing.spec_of(context, session, row)
         hold = _hold_of(session, row, now=now)
         if hold is not None and hold.until_at is None:
             stopped = islice(_stopped(spec, row, now=now), count)
@@ -198,13 +198,14 @@ def fire_times_of(
     """Return the next ``count`` fire times of a row, including fire times that skip() removed."""
     now = context.clock.now()
     upcoming = {each.at: each for each in _upcoming_of(context, session, row, count=count)}
-    skipped = skips.of_rows(session, [row], now=now).get(row.id, ())
     taken = _taken_by_calendars(context, session, row, [*upcoming], count=count, now=now)
-    first = sorted({*upcoming, *taken, *(at for at in skipped if at > now)})[:count]
-    reasons = skips.reasons(session, schedule_id=row.id, instants={*first}.intersection(skipped))
-    removed = {at: FireTime(at=at, is_skipped=True, reason=reasons[at]) for at in reasons}
+    with naming_schedule(row):
+        skipped = skipping.in_future(context, session, row, now=now)
+    removed = {
+        at: FireTime(at=at, is_skipped=True, reason=reason) for at, reason in skipped.items()
+    }
     found = {**taken, **upcoming, **removed}
-    return [found.get(at) or FireTime(at=at) for at in first]
+    return [found[at] for at in sorted(found)[:count]]
 
 
 def _taken_by_calendars(
@@ -227,7 +228,7 @@ def _taken_by_calendars(
     from celery_dynbeat.triggers.calendar_effects import effects_on  # noqa: PLC0415
 
     after = now if spec.start_at is None else max(now, spec.start_at)
-    effects = effects_on(spec.trigger, after=after, until=upcoming[-1], limit=count)
+    effects = effects_on(nominal(spec.trigger), after=after, until=upcoming[-1], limit=count)
     return {
         each.at: FireTime(
             at=each.at,

@@ -23,7 +23,13 @@ from celery_dynbeat.api.columns import ScheduleColumns
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError, OwnerLimitError
 from celery_dynbeat.common.settings import Settings, check_task_allowed
 from celery_dynbeat.common.text import format_seconds
-from celery_dynbeat.planning import Calendars, ScheduleSpec, spec_from_row, with_search_budget
+from celery_dynbeat.planning import (
+    Calendars,
+    ScheduleSpec,
+    spec_from_row,
+    with_search_budget,
+    with_skipped,
+)
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import owners
 from celery_dynbeat.triggers import Cron, Every, Once, Trigger
@@ -77,7 +83,7 @@ def check_trigger(
     has_min_interval = any_interval or _has_min_interval(trigger, minimum)
     if has_min_interval and not trigger.needs_budget:
         return
-    spec = spec_from_row(columns, context.settings, calendars)
+    spec = with_skipped(spec_from_row(columns, context.settings, calendars))
     after = now if spec.start_at is None else max(now, spec.start_at)
     if trigger.needs_budget:
         _check_cost(spec, given=trigger, after=after)

@@ -1,36 +1,40 @@
 """Skip single fire times of a schedule, and restore them.
 
-    skip      insert the row of history of the fire time; plan without it
-    unskip    delete that row; plan with the fire time again
-
-The row exists from the call on. Its unique key already keeps every beat from starting the fire
-time. ``skipped_until`` makes the plans read these rows: the next fire time, ``catch_up``,
-``overlap``, ``max_runs`` and the counts of missed fire times are then correct.
+The fire times are in the column ``skips`` of the row, with the reasons. Plans leave them out. Beat
+records them as skipped, and removes them from the column, when it decides about a later fire time.
+If no other fire time is left, the schedule is due at a skipped one, and finishes then.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.api import acting
-from celery_dynbeat.api.checks import TEXT_LENGTH, invalid
+from celery_dynbeat.api.checks import invalid
 from celery_dynbeat.api.columns import ScheduleRow
 from celery_dynbeat.api.edit import timing
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
+from celery_dynbeat.common.text import cut
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.planning import ScheduleSpec, spec_from_row, with_search_budget, without
-from celery_dynbeat.planning.plan import MICROSECOND, Skip, next_fire, too_near
+from celery_dynbeat.planning import (
+    ScheduleSpec,
+    as_skips,
+    skips_in,
+    with_search_budget,
+    with_skipped,
+)
+from celery_dynbeat.planning.plan import MICROSECOND, next_fire, next_planned, takes_out
 from celery_dynbeat.process.context import Context, naming_schedule
-from celery_dynbeat.store import runs, schedules
-from celery_dynbeat.store.runs import skips
-from celery_dynbeat.store.schedules import run_rows
+from celery_dynbeat.store import runs
 from celery_dynbeat.triggers.base import PLAN_STEPS
 
 #: Skipped fire times of a schedule that have not passed. Each can cost beat a search in each plan.
 MAX_SKIPPED = 100
 #: Skipped fire times that an error names.
 _MAX_NAMED = 3
+#: The characters of the reason of a skipped fire time, because the row is read in each claim.
+_REASON_LENGTH = 300
 
 
 def skip(
@@ -49,29 +53,17 @@ def skip(
         rule = f"the schedule finished at {row.finished_at} and has no more fire times"
         raise invalid("fire_time", fire_at, rule)
     _check_is_future(fire_at, now)
-    earlier = skips.of_rows(session, [row], now=now).get(row.id, ())
-    if fire_at in earlier:
-        return False
-    calendars = schedules.calendars_of(session, [row])
     with naming_schedule(row):
-        spec = spec_from_row(row, context.settings, calendars)
+        earlier = skips_in(row.skips)
+        if fire_at in earlier:
+            return False
+        spec = with_skipped(timing.spec_of(context, session, row))
         _check_is_fire_time(spec, fire_at, now=now)
     _check_number(spec, sorted({fire_at, *(at for at in earlier if at > now)}))
-    try:
-        with naming_schedule(row):
-            near = _leave_out(session, row, spec, fire_at, earlier, now=now)
-        record = run_rows.row_of_skip(row, fire_at, now=now, reason=_text())
-        added = runs.add(session, [record])
-    except Exception:
-        # A caller that catches the error and commits must not write half of the edit.
-        session.expire(row)
-        raise
-    if not added:
-        session.expire(row)
+    if runs.has_run(session, schedule_id=row.id, scheduled_for=fire_at):
         rule = "the schedule already has a run for this fire time; see runs()"
         raise invalid("fire_time", fire_at, rule)
-    if near is not None:
-        runs.add(session, [run_rows.skipped_row(row, near, now=now)])
+    _write(context, session, row, {**earlier, fire_at: _reason()}, fire_at, now=now)
     return True
 
 
@@ -83,53 +75,71 @@ def unskip(
     Raises InvalidScheduleError and InvalidTriggerError.
     """
     _check_is_future(fire_at, now)
-    skipped = skips.of_rows(session, [row], now=now).get(row.id, ())
+    with naming_schedule(row):
+        skipped = skips_in(row.skips)
     if fire_at not in skipped:
         raise _not_skipped(fire_at, skipped, now=now)
-    others = {*skipped} - {fire_at}
-    calendars = schedules.calendars_of(session, [row])
+    others = {at: reason for at, reason in skipped.items() if at != fire_at}
+    _write(context, session, row, others, fire_at, now=now)
+
+
+def _write(
+    context: Context,
+    session: Session,
+    row: Schedule,
+    skipped: Mapping[datetime, str],
+    changed_at: datetime,
+    *,
+    now: datetime,
+) -> None:
+    """Store ``skipped``, and set the next fire time if the change at ``changed_at`` moves it."""
+    next_at, was_skipped = row.next_fire_at, row.next_fire_at in skips_in(row.skips)
+    row.skips = as_skips(skipped)
+    is_earlier = next_at is not None and changed_at < next_at and changed_at not in skipped
+    if next_at is None or not (changed_at == next_at or was_skipped or is_earlier):
+        return
     try:
-        row.skipped_until = _skipped_until(row, others, now=now)
         with naming_schedule(row):
-            spec = without(spec_from_row(row, context.settings, calendars), others)
-            _check_was_not_passed(row, spec, fire_at)
-            if _is_next(row, spec, fire_at, now=now):
+            spec = timing.spec_of(context, session, row)
+            fire_at = next_planned(spec, min(changed_at, next_at) - MICROSECOND)
+            if not _is_too_near(row, spec, fire_at, now=now):
                 timing.move_to(session, row, spec, fire_at, now=now)
     except Exception:
+        # A caller that catches the error and commits must not write half of the edit.
         session.expire(row)
         raise
-    skips.remove(session, schedule_id=row.id, instants=[fire_at])
 
 
-def drop_invalid(context: Context, session: Session, row: ScheduleRow, *, now: datetime) -> None:
-    """Remove future skips at instants that are not fire times of a locked row after its edit.
+def _is_too_near(
+    row: Schedule, spec: ScheduleSpec, fire_at: datetime | None, *, now: datetime
+) -> bool:
+    """Return whether the fire time follows the last run by less than ``min_interval``."""
+    if fire_at is None or row.last_run_at is None:
+        return False
+    # After the clock was set back, the last run may be later.
+    return fire_at < min(row.last_run_at, now) + spec.min_interval
 
-    Raises InvalidScheduleError if the plans of the row are too costly with the remaining skips.
-    """
-    # The edit can still be refused. Its caller may commit, so the row must not be flushed.
-    with session.no_autoflush:
-        skipped = skips.of_rows(session, [row], now=now).get(row.id, ())
-    future = sorted(at for at in skipped if at > now)
+
+def in_future(
+    context: Context, session: Session, row: ScheduleRow, *, now: datetime
+) -> Mapping[datetime, str]:
+    """Return the skipped fire times after ``now`` that the trigger of the row yields."""
+    future = {at: reason for at, reason in skips_in(row.skips).items() if at > now}
+    if not future:
+        return {}
+    spec = with_search_budget(timing.spec_of(context, session, row))
+    return {at: reason for at, reason in future.items() if takes_out(spec, at)}
+
+
+def check_cost(context: Context, session: Session, row: ScheduleRow, *, now: datetime) -> None:
+    """Raise InvalidScheduleError if an edit made the plans without the skips too costly."""
+    future = [at for at in skips_in(row.skips) if at > now]
     if not future:
         return
-    with session.no_autoflush:
-        calendars = schedules.calendars_of(session, [row])
     with naming_schedule(row):
-        whole = spec_from_row(row, context.settings, calendars)
-        spec = with_search_budget(whole)
-        kept = [at for at in future if _is_fire_time(spec, at)]
-    _check_number(whole, kept)
-    skips.remove(session, schedule_id=row.id, instants={*future} - {*kept})
-    row.skipped_until = _skipped_until(row, {*skipped} - {*future} | {*kept}, now=now)
-
-
-def _skipped_until(row: ScheduleRow, skipped: Collection[datetime], *, now: datetime) -> datetime:
-    """Return the instant after which the row has no skipped fire time.
-
-    ``skipped`` does not contain those that have passed. They count again if the clock is set back.
-    """
-    passed = now if row.skipped_until is None else min(row.skipped_until, now)
-    return max(passed, *skipped) if skipped else passed
+        spec = with_skipped(timing.spec_of(context, session, row))
+        limited = with_search_budget(spec)
+        _check_number(spec, [at for at in future if _is_fire_time(limited, at)])
 
 
 def _check_is_future(fire_at: datetime, now: datetime) -> None:
@@ -179,75 +189,10 @@ def _check_number(spec: ScheduleSpec, skipped: Sequence[datetime]) -> None:
         raise invalid("fire_time", skipped[-1], rule) from error
 
 
-def _text() -> str:
+def _reason() -> str:
     by = acting.current_actor()
     text = f"skipped by {by.actor or 'a call'}"
-    return f"{text}: {by.reason}"[: 2 * TEXT_LENGTH] if by.reason else text
-
-
-def _leave_out(
-    session: Session,
-    row: Schedule,
-    spec: ScheduleSpec,
-    fire_at: datetime,
-    earlier: Collection[datetime],
-    *,
-    now: datetime,
-) -> Skip | None:
-    """Set ``skipped_until``, and the next fire time if it was ``fire_at``.
-
-    ``earlier`` are the other skipped fire times. Returns the fire times that are too near to the
-    last run, which the pass of ``fire_at`` would have recorded.
-    """
-    row.skipped_until = max(row.skipped_until or fire_at, fire_at)
-    if row.next_fire_at != fire_at:
-        return None
-    near = too_near(without(spec, earlier), fire_at, (), row.last_run_at)
-    after = without(spec, {*earlier, fire_at})
-    timing.move_to(session, row, after, next_fire(after, fire_at), now=now)
-    return near
-
-
-def _check_was_not_passed(row: Schedule, spec: ScheduleSpec, fire_at: datetime) -> None:
-    if _was_passed(row, spec, fire_at):
-        rule = "has passed: beat decided on a later one before the clock was set back"
-        raise invalid("fire_time", fire_at, rule)
-
-
-def _was_passed(row: Schedule, spec: ScheduleSpec, fire_at: datetime) -> bool:
-    """Return whether beat has decided on a fire time after ``fire_at``, which is in the future.
-
-    The clock was then set back. Beat decides on fire times in their order, so ``fire_at`` could
-    not run without those after it. ``spec`` yields ``fire_at``.
-    """
-    if timing.has_reached_max_runs(row):
-        return row.last_run_at is not None and row.last_run_at > fire_at
-    if row.next_fire_at is None and row.finished_at is None:
-        # Unplanned.
-        return False
-    if row.next_fire_at is not None and row.next_fire_at <= fire_at:
-        return False
-    if row.last_run_at is not None and _is_too_near(spec, fire_at, row.last_run_at):
-        return False
-    return next_fire(spec, fire_at) != row.next_fire_at
-
-
-def _is_too_near(spec: ScheduleSpec, fire_at: datetime, last_run_at: datetime) -> bool:
-    return last_run_at <= fire_at < last_run_at + spec.min_interval
-
-
-def _is_next(row: Schedule, spec: ScheduleSpec, fire_at: datetime, *, now: datetime) -> bool:
-    """Return whether ``fire_at``, which is not skipped any more, is now the next fire time."""
-    if row.next_fire_at is not None and row.next_fire_at <= fire_at:
-        return False
-    if row.next_fire_at is None and row.enabled and row.finished_at is None:
-        # The schedule is unplanned, so beat will plan it.
-        return False
-    if timing.has_reached_max_runs(row) or not _is_fire_time(spec, fire_at):
-        return False
-    # After the clock was set back, the last run may be later.
-    last_run_at = None if row.last_run_at is None else min(row.last_run_at, now)
-    return last_run_at is None or last_run_at + spec.min_interval <= fire_at
+    return cut(f"{text}: {by.reason}" if by.reason else text, _REASON_LENGTH)
 
 
 def _not_skipped(

@@ -24,14 +24,10 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.api.checks import invalid
 from celery_dynbeat.api.columns import ScheduleColumns, ScheduleRow
-from celery_dynbeat.api.edit import audit, owner_zone, quiet_hours, skipping, timing
+from celery_dynbeat.api.edit import audit, owner_zone, quiet_hours, timing
 from celery_dynbeat.api.edit.audit import Edit
 from celery_dynbeat.api.edit.named import OwnerCalls
-from celery_dynbeat.common.errors import (
-    InvalidScheduleError,
-    InvalidTriggerError,
-    UnusableCalendarError,
-)
+from celery_dynbeat.common.errors import InvalidTriggerError, UnusableCalendarError
 from celery_dynbeat.common.states import Action
 from celery_dynbeat.common.text import as_text
 from celery_dynbeat.db.statements import Row, format_error
@@ -50,7 +46,6 @@ _CHANGED = (
     "next_fire_at",
     "next_run_at",
     "held_at",
-    "skipped_until",
     "finished_at",
     "error",
     "version",
@@ -215,25 +210,23 @@ def _planned(
         missed = follow(context, session, row, timezone=timezone, now=now)
         row.version += 1
         row.updated_at = now
-        if missed is not None:
-            skipped.append(run_rows.skipped_row(row, missed, now=now))
+        skipped += [run_rows.skipped_row(row, skip, now=now) for skip in missed]
         rows.append(row)
     return _Batch(rows, moves, skipped, now)
 
 
 def follow(
     context: Context, session: Session, row: ScheduleRow, *, timezone: str, now: datetime
-) -> Skip | None:
+) -> Sequence[Skip]:
     """Move a row into ``timezone``, and return the fire times that it missed until ``now``.
 
     The caller sets the version of the row.
     """
     if timing.has_waiting_fire_time(row, now=now):
         row.timezone = timezone
-        _drop_invalid_skips(context, session, row, now=now)
-        return None
+        return ()
     # This comes before the change, because the old zone defines the missed fire times.
-    missed = None
+    missed: Sequence[Skip] = ()
     if row.finished_at is None and row.next_fire_at is not None and row.next_fire_at <= now:
         missed = timing.missed_fire_times(context, session, row, now=now)
     row.timezone = timezone
@@ -243,29 +236,15 @@ def follow(
     return missed
 
 
-def _drop_invalid_skips(
-    context: Context, session: Session, row: ScheduleRow, *, now: datetime
-) -> None:
-    if row.skipped_until is None:
-        return
-    try:
-        skipping.drop_invalid(context, session, row, now=now)
-    except (InvalidScheduleError, InvalidTriggerError):
-        # The claim of the waiting fire time quarantines the schedule.
-        return
-
-
 def _replan(context: Context, session: Session, row: ScheduleRow, *, now: datetime) -> None:
     is_quarantined = row.error is not None
     try:
-        if row.skipped_until is not None:
-            skipping.drop_invalid(context, session, row, now=now)
         timing.plan_from(context, session, row, now=now)
-    except (InvalidScheduleError, InvalidTriggerError) as error:
+    except InvalidTriggerError as error:
         if is_quarantined:
             return
         stored: Exception = error
-        if isinstance(error, InvalidTriggerError) and (names := calendars_behind(row, error)):
+        if names := calendars_behind(row, error):
             # The next edit of a calendar may end the quarantine.
             stored = UnusableCalendarError.from_trigger_error(names, error)
         row.error = format_error(stored)

@@ -1,5 +1,6 @@
 """The next fire time of a schedule after an edit, and the fire times that the edit skips."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy.orm import Session
@@ -19,7 +20,7 @@ from celery_dynbeat.planning import (
     Calendars,
     ScheduleSpec,
     spec_from_row,
-    without,
+    with_skipped,
 )
 from celery_dynbeat.planning.plan import (
     MICROSECOND,
@@ -27,11 +28,11 @@ from celery_dynbeat.planning.plan import (
     blocked_fire,
     due_at,
     first_fire,
+    first_planned,
     skip_missed,
 )
 from celery_dynbeat.process.context import Context, naming_schedule
 from celery_dynbeat.store import runs, schedules
-from celery_dynbeat.store.runs import skips
 from celery_dynbeat.telemetry import emit_on_commit, events
 from celery_dynbeat.triggers import Once, Trigger
 from celery_dynbeat.triggers.wrappers import nominal
@@ -72,7 +73,7 @@ def plan_continued(
     time is left.
     """
     spec = spec_from_row(row, context.settings, calendars)
-    fire_at = None if has_reached_max_runs(row) else first_fire(spec, now=after)
+    fire_at = None if has_reached_max_runs(row) else first_planned(spec, now=after)
     _set_next_fire(row, spec, fire_at, now=now)
     if fire_at is None:
         raise _never_fires(context, spec, row, trigger=trigger, now=max(after, now))
@@ -80,18 +81,12 @@ def plan_continued(
         row.next_run_at = None
 
 
-def spec_without_skips(
-    context: Context, session: Session, row: ScheduleRow, *, now: datetime
-) -> ScheduleSpec:
-    """Return the spec of a row without the fire times that skip() removed.
-
-    Raises InvalidTriggerError.
-    """
+def spec_of(context: Context, session: Session, row: ScheduleRow) -> ScheduleSpec:
+    """Return the spec of a row. Raises InvalidTriggerError."""
     # In the middle of an edit the row is incomplete and must not be flushed.
     with session.no_autoflush:
-        skipped = skips.of_rows(session, [row], now=now)
         calendars = schedules.calendars_of(session, [row])
-    return without(spec_from_row(row, context.settings, calendars), skipped.get(row.id, ()))
+    return spec_from_row(row, context.settings, calendars)
 
 
 def plan_from(context: Context, session: Session, row: ScheduleRow, *, now: datetime) -> None:
@@ -101,7 +96,7 @@ def plan_from(context: Context, session: Session, row: ScheduleRow, *, now: date
     which names the row, if its trigger cannot be read.
     """
     with naming_schedule(row):
-        spec = spec_without_skips(context, session, row, now=now)
+        spec = spec_of(context, session, row)
         since, fire_at = row.next_fire_at, _first_fire(row, spec, now=now)
         _set_next_fire(row, spec, fire_at, now=now)
         _quarantine_blocked(session, row, spec, since=since, now=now)
@@ -159,7 +154,7 @@ def replan(
     if trigger is None:
         plan_from(context, session, row, now=now)
     else:
-        spec = spec_without_skips(context, session, row, now=now)
+        spec = spec_of(context, session, row)
         fire_at = _first_fire(row, spec, now=now, is_new_trigger=is_new_trigger)
         if fire_at is not None and fire_at <= now:
             _check_has_no_run(session, row, fire_at, trigger=trigger)
@@ -212,16 +207,16 @@ def has_waiting_fire_time(row: ScheduleRow, *, now: datetime) -> bool:
 
 def missed_fire_times(
     context: Context, session: Session, row: ScheduleRow, *, now: datetime
-) -> Skip | None:
-    """Return the fire times of the row until ``now`` that beat did not send, or None."""
+) -> Sequence[Skip]:
+    """Return the fire times of the row until ``now`` that beat did not send."""
     if row.next_fire_at is None:
-        return None
+        return ()
     try:
-        spec = spec_without_skips(context, session, row, now=now)
+        spec = spec_of(context, session, row)
         return skip_missed(spec, fire_at=row.next_fire_at, now=now, reason=_missed_reason(row))
     except InvalidTriggerError:
         # The trigger is damaged or too costly to search. An edit must still be able to replace it.
-        return None
+        return ()
 
 
 def _never_fires(
@@ -247,9 +242,7 @@ def _never_fires(
 
 def _no_fire_reason(context: Context, spec: ScheduleSpec, row: ScheduleRow, now: datetime) -> str:
     """Return why the trigger has no fire time after ``now`` within the span of the row."""
-    skipping, spec = spec, spec._replace(trigger=nominal(spec.trigger))
-    if first_fire(skipping, now=now) is None and first_fire(spec, now=now) is not None:
-        return "skip() took out each fire time that is left; call unskip() for one of them first"
+    spec = with_skipped(spec)
     if row.start_at is not None and spec.trigger.next_after(row.start_at - MICROSECOND) is None:
         start = _shown(row, row.start_at)
         return f"all of its fire times are before start_at = {start}; choose an earlier one"
@@ -295,7 +288,7 @@ def _first_fire(
     if has_reached_max_runs(row):
         return None
     passed_at = _recently_passed(spec, now=now) if is_new_trigger else None
-    return passed_at or first_fire(spec, now=now, last_run_at=row.last_run_at)
+    return passed_at or first_planned(spec, now=now, last_run_at=row.last_run_at)
 
 
 def _check_has_no_run(

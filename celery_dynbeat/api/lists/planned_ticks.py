@@ -6,7 +6,7 @@ other schedules only the next run is counted, with one GROUP BY in the order of 
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -25,13 +25,11 @@ from celery_dynbeat.planning import (
     ScheduleSpec,
     spec_from_row,
     with_search_budget,
-    without,
 )
 from celery_dynbeat.planning.plan import MICROSECOND, earliest_due, next_fire, plan, run_at
 from celery_dynbeat.planning.upcoming import iter_planned, iter_upcoming
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import schedules
-from celery_dynbeat.store.runs import skips
 from celery_dynbeat.store.schedules import planned_runs
 from celery_dynbeat.store.schedules.planned_runs import PlannedRows
 from celery_dynbeat.store.schedules.schedule_filters import ScheduleFilter
@@ -72,7 +70,6 @@ def planned_ticks(
     Each is a fire time with its offset. The first one of a schedule is its ``next_run_at``, or
     ``now`` if that has passed.
     """
-    skipped = skips.of_rows(session, rows, now=now)
     calendars = schedules.calendars_of(session, rows)
     settings = context.settings.for_pass()
     # All triggers share it, so that one call takes at most as long as one costly search.
@@ -80,7 +77,7 @@ def planned_ticks(
 
     def ticks_of(row: Row) -> Iterator[tuple[datetime, Row]]:
         try:
-            spec = partial(_spec, settings, row, calendars, skipped.get(row.id, ()), budget)
+            spec = partial(_spec, settings, row, calendars, budget)
             for at in _ticks(row, spec, now=now, since=since, until=until):
                 if at >= until:
                     return
@@ -170,11 +167,10 @@ def _spec(
     settings: Settings,
     row: Row,
     calendars: Calendars,
-    skipped: Collection[datetime],
     budget: SearchBudget,
 ) -> ScheduleSpec:
     spec = spec_from_row(row, settings, calendars)
-    return without(with_search_budget(spec, budget=budget), skipped)
+    return with_search_budget(spec, budget=budget)
 
 
 def _ticks(
@@ -186,6 +182,9 @@ def _ticks(
     until: datetime,
 ) -> Iterator[datetime]:
     first_at = max(row.next_run_at, now)
+    if row.skips and row.next_fire_at is not None and row.next_fire_at.isoformat() in row.skips:
+        # skip() took out all fire times that are left.
+        return
     if row.quiet_hours is not None:
         yield from _quiet_ticks(row, make_spec(), first_at=first_at, since=since, until=until)
         return

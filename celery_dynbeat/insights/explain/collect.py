@@ -40,6 +40,7 @@ from celery_dynbeat.store import places, runs, schedules
 from celery_dynbeat.store.health import nodes_statement
 from celery_dynbeat.store.schedules import change_pages
 from celery_dynbeat.triggers import Trigger
+from celery_dynbeat.triggers.wrappers import SkippingTrigger
 
 #: For how long a node that ended is a fact.
 _NODES_SINCE = timedelta(days=1)
@@ -126,9 +127,14 @@ def _facts(
 def _plan(context: Context, session: Session, schedule: ScheduleInfo) -> Mapping[str, Any]:
     """Return the specification of the schedule, and its next fire time, which may wait."""
     row = schedules.get(session, owner=schedule.owner, name=schedule.name)
+    if row is None:
+        return {}
+    spec = _spec(context, session, row)
+    trigger = None if spec is None else spec.trigger
     return {
-        "spec": _spec(context, session, row),
-        "next_fire_at": None if row is None else row.next_fire_at,
+        "spec": spec,
+        "next_fire_at": row.next_fire_at,
+        "skips": trigger.skipped if isinstance(trigger, SkippingTrigger) else {},
     }
 
 
@@ -140,14 +146,12 @@ def spec_of_run(context: Context, run: RunInfo) -> ScheduleSpec | None:
 
     def work(session: Session) -> ScheduleSpec | None:
         row = schedules.get_id(session, owner=run.owner, schedule_id=schedule_id)
-        return _spec(context, session, row)
+        return None if row is None else _spec(context, session, row)
 
     return context.read(None, work)
 
 
-def _spec(context: Context, session: Session, row: Schedule | None) -> ScheduleSpec | None:
-    if row is None:
-        return None
+def _spec(context: Context, session: Session, row: Schedule) -> ScheduleSpec | None:
     try:
         calendars = schedules.calendars_of(session, [row])
         return with_search_budget(spec_from_row(row, context.settings, calendars))

@@ -1,7 +1,7 @@
 """The facts from which an explanation follows. Instants are aware and in UTC."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -51,12 +51,12 @@ class NodeFact:
 class Facts:
     """What is known about one schedule at ``now``, by the clock of the database.
 
-    ``runs`` are the newest, newest fire time first; a future one was skipped by a call.
-    ``unfinished`` are the oldest runs that have not ended, oldest first. ``queue`` is the queue of
-    its messages, or None if it is not known. ``refused_content`` is their content type if
-    ``accept_content`` of the application refuses it. ``default_overlap`` comes from
-    the settings. ``paused_by`` is the actor of the last pause, "" if it is not known.
-    ``spec`` is None if the row cannot be read.
+    ``runs`` are the newest, newest fire time first. ``skips`` are fire times that ``skip()`` took
+    out, with the reasons; those that have passed may have no run yet. ``unfinished`` are the oldest
+    runs that have not ended, oldest first. ``queue`` is the queue of its messages, or None if it is
+    not known. ``refused_content`` is their content type if ``accept_content`` of the application
+    refuses it. ``default_overlap`` comes from the settings. ``paused_by`` is the actor of the last
+    pause, "" if it is not known. ``spec`` is None if the row cannot be read.
     """
 
     now: datetime
@@ -67,6 +67,7 @@ class Facts:
     paused_by: str = ""
     paused_at: datetime | None = None
     runs: Sequence[RunInfo] = ()
+    skips: Mapping[datetime, str] = field(default_factory=dict)
     unfinished: Sequence[RunInfo] = ()
     # The limit for which the newest run waits.
     cap: Cap | None = None

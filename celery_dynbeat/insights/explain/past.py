@@ -2,7 +2,7 @@
 
 The first rule that applies decides:
 
-    not yet, created later, finished, a run or skip    the record of this fire time
+    not yet, a run or skip, created later, finished    the record of this fire time
     history deleted                                    retention has deleted the record
     paused, held                                       what was in force then, from the audit
     trigger changed, no fire time                      the trigger in force then
@@ -78,6 +78,9 @@ def _findings(facts: Facts, past: Past, present: Finding) -> Iterator[Finding]:
         yield Finding(PastCause.NOT_YET, f"{at} has not come yet. {present.sentence}", present.fix)
     if past.run is not None:
         yield _of_run(facts, past, past.run)
+    for skipped_at, reason in facts.skips.items():
+        if past.at <= skipped_at < past.at + WITHIN:
+            yield skipped_by_call(facts, skipped_at, reason)
     if schedule.created_at >= past.at + WITHIN:
         made = next((each for each in past.changes if each.action == Action.CREATE), None)
         created = f"{_by(made)} created the schedule at {_when(facts, schedule.created_at)}"
@@ -116,6 +119,13 @@ def _without_run(facts: Facts, past: Past, *, stopped: Sequence[Finding]) -> Ite
             sentence = f"It did not run at {at}: its {name} is {_when(facts, limit)}."
             yield Finding(PastCause.NO_FIRE_TIME, sentence)
     yield from _quiet(facts, past)
+
+
+def skipped_by_call(facts: Facts, at: datetime, reason: str) -> Finding:
+    """Return that ``skip()`` took out a fire time that has passed."""
+    return Finding(
+        Cause.SKIPPED, f"The fire time of {_when(facts, at)} was skipped: {first_line(reason)}."
+    )
 
 
 def _of_run(facts: Facts, past: Past, run: RunInfo) -> Finding:

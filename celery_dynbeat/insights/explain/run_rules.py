@@ -9,7 +9,12 @@ from celery_dynbeat.common.text import counted, format_distance, format_duration
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.insights.explain.facts import WAITING, Facts
 from celery_dynbeat.insights.explain.findings import Cause, Finding, age_text, story
-from celery_dynbeat.insights.explain.runs import delay_reason, planned_delay, start_delay
+from celery_dynbeat.insights.explain.runs import (
+    delay_reason,
+    first_line,
+    planned_delay,
+    start_delay,
+)
 
 _ORIGINS: Mapping[str, str] = {
     Origin.MANUAL: "manual run from",
@@ -63,6 +68,7 @@ def unfinished_rules(facts: Facts) -> Iterator[Finding]:
     """Yield the state of a run that has not ended, or the fact that there is no run."""
     newest = facts.newest
     if newest is None:
+        yield from _skipped_by_call(facts)
         yield _finished(facts) if facts.is_finished else _not_fired_yet(facts)
     elif newest.status == Status.PENDING:
         yield _pending(facts, newest)
@@ -78,6 +84,16 @@ def unfinished_rules(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def _skipped_by_call(facts: Facts) -> Iterator[Finding]:
+    """Yield that ``skip()`` took out the newest fire time, which has no run in the history yet."""
+    last = None if facts.newest is None else facts.newest.scheduled_for
+    for at in sorted(facts.skips, reverse=True):
+        if at <= facts.now and (last is None or at > last):
+            when = format_distance(at, now=facts.now)
+            sentence = f"The fire time {when} was skipped: {first_line(facts.skips[at])}."
+            yield Finding(Cause.SKIPPED, sentence)
+
+
 def _not_fired_yet(facts: Facts) -> Finding:
     at = facts.schedule.next_run_at
     if at is not None and facts.is_late:
@@ -91,7 +107,8 @@ def _not_fired_yet(facts: Facts) -> Finding:
             f"{late}.",
             "If beat has ended, start it: `celery -A your_app beat`. Otherwise read its log.",
         )
-    when = "" if at is None else f" It runs {format_distance(at, now=facts.now)}."
+    is_skipped = facts.next_fire_at in facts.skips
+    when = "" if at is None or is_skipped else f" It runs {format_distance(at, now=facts.now)}."
     return Finding(Cause.NOT_FIRED_YET, f"It has had no fire time yet.{when}")
 
 
@@ -207,6 +224,7 @@ def ended_rules(facts: Facts) -> Iterator[Finding]:
     """Yield how the newest run ended. The schedule has a run."""
     run = facts.newest
     assert run is not None  # noqa: S101 - unfinished_rules covers None
+    yield from _skipped_by_call(facts)
     if run.status in _ENDINGS:
         cause, fix = _ENDINGS[Status(run.status)]
         if (run.error or "").startswith("NotRegistered:"):

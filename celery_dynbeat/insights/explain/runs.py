@@ -120,7 +120,7 @@ def explain_run(run: RunInfo, *, now: datetime, spec: ScheduleSpec | None = None
     """Return what happened to the fire time of ``run``, as the rest of a sentence."""
     status = Status(run.status)
     if not was_started(status, run.attempt):
-        return _skipped(run, now)
+        return _skipped(run)
     if status is Status.PENDING:
         return _pending(run, now)
     if status is Status.SENT:
@@ -144,10 +144,9 @@ def _pending(run: RunInfo, now: datetime) -> str:
     return f"was recorded {_ago(run.created_at, now)} ago and is not published{again}"
 
 
-def _skipped(run: RunInfo, now: datetime) -> str:
-    verb = "will be" if run.scheduled_for > now else "was"
+def _skipped(run: RunInfo) -> str:
     others = f" with {run.fire_count - 1} before it" if run.fire_count > 1 else ""
-    return f"{verb} skipped{others}: {first_line(run.error)}"
+    return f"was skipped{others}: {first_line(run.error)}"
 
 
 def _ended(run: RunInfo, status: Status, spec: ScheduleSpec | None) -> str:

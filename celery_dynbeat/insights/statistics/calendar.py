@@ -79,7 +79,7 @@ def calendar(
         row = schedule_row(session, owner=owner, name=name)
         spans = [Span(day.start, day.end) for day in days]
         counts = count_of_schedule(session, schedule_id=row.id, spans=spans, limit=MAX_RUNS_PER_DAY)
-        spec = upcoming_spec(context, session, row, now=now)
+        spec = upcoming_spec(context, session, row)
         planned = _plan(spec, row, days, now=now)
         return [_shown(*each) for each in zip(days, counts, planned, strict=True)]
 

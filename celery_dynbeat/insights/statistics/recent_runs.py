@@ -49,9 +49,8 @@ def recent_runs(
 ) -> Mapping[int, Sequence[RecentRun]]:
     """Return the last ``limit`` runs of each schedule, oldest first.
 
-    The result has each id of ``schedule_ids``. Fire times in the future that ``skip`` removed are
-    left out. On PostgreSQL, one statement reads all runs. Elsewhere, it reads the runs of 50
-    schedules.
+    The result has each id of ``schedule_ids``. On PostgreSQL, one statement reads all runs.
+    Elsewhere, it reads the runs of 50 schedules.
     """
     check_limit("limit", limit)
     ids = sorted(set(schedule_ids))

@@ -1,15 +1,12 @@
 """The schedule that a figure is about, and the rule of its upcoming fire times."""
 
-from datetime import datetime
-
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.errors import InvalidTriggerError, ScheduleNotFoundError
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.planning import ScheduleSpec, spec_from_row, with_search_budget, without
+from celery_dynbeat.planning import ScheduleSpec, spec_from_row, with_search_budget
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import schedules
-from celery_dynbeat.store.runs import skips
 from celery_dynbeat.triggers.base import SEARCH_STEPS
 
 
@@ -21,18 +18,14 @@ def schedule_row(session: Session, *, owner: str, name: str) -> Schedule:
     return row
 
 
-def upcoming_spec(
-    context: Context, session: Session, row: Schedule, *, now: datetime
-) -> ScheduleSpec | None:
-    """Return the spec of a row without the fire times that skip() removed.
+def upcoming_spec(context: Context, session: Session, row: Schedule) -> ScheduleSpec | None:
+    """Return the spec of a row, whose searches share the budget of one search.
 
-    Its searches share the budget of one search. It is None if the trigger cannot be read.
+    It is None if the trigger cannot be read.
     """
     calendars = schedules.calendars_of(session, [row])
     try:
         whole = spec_from_row(row, context.settings, calendars)
-        spec = with_search_budget(whole, steps=SEARCH_STEPS)
+        return with_search_budget(whole, steps=SEARCH_STEPS)
     except InvalidTriggerError:
         return None
-    skipped = skips.of_rows(session, [row], now=now)
-    return without(spec, skipped.get(row.id, ()))

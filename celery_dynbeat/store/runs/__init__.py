@@ -39,7 +39,7 @@ from celery_dynbeat.common.states import (
 from celery_dynbeat.common.text import NAME_LENGTH, cut
 from celery_dynbeat.db import statements
 from celery_dynbeat.db.dialects import Capabilities, capabilities_of
-from celery_dynbeat.db.models import HOLDS, RUNS, Run, Schedule
+from celery_dynbeat.db.models import HOLDS, RUNS, Origin, Run, Schedule
 from celery_dynbeat.db.statements import RowLockedError, force_index, in_index_order, read
 from celery_dynbeat.db.types import UtcDateTime
 
@@ -81,6 +81,24 @@ def has_run(session: Session, *, schedule_id: int, scheduled_for: datetime) -> b
     """Return whether the schedule has a run or a skipped row for that fire time."""
     run = select(Run.id).where(Run.schedule_id == schedule_id, Run.scheduled_for == scheduled_for)
     return session.scalar(run.limit(1)) is not None
+
+
+@in_index_order
+def newest_decided(
+    session: Session, schedule_ids: Collection[int], *, after: datetime, until: datetime
+) -> Mapping[int, datetime]:
+    """Return the newest fire time in the span that a claim has decided, by schedule id.
+
+    A row of skipped fire times counts for all of them, with its newest one.
+    """
+    newest = select(Run.schedule_id, func.max(Run.scheduled_for)).where(
+        Run.schedule_id.in_(schedule_ids),
+        Run.scheduled_for > after,
+        Run.scheduled_for <= until,
+        Run.origin == Origin.SCHEDULE,
+    )
+    newest = force_index(newest, Run, FIRE_TIME_INDEX).group_by(Run.schedule_id)
+    return {row[0]: row[1] for row in session.execute(newest) if row[0] is not None}
 
 
 @in_index_order

@@ -442,9 +442,9 @@ def latest_outcomes(
 ) -> Sequence[Row]:
     """Return status, finished_at and error of the last succeeded, failed and lost runs.
 
-    The newest fire time up to ``until`` comes first. Rows after it are skips of the future. Manual
-    runs and runs of a backfill are left out. The query reads at most the newest ``limit`` +
-    UNTRIED_MARGIN rows of the schedule's history.
+    The newest fire time up to ``until`` comes first. Manual runs and runs of a backfill are left
+    out. The query reads at most the newest ``limit`` + UNTRIED_MARGIN rows of the schedule's
+    history.
     """
     newest = (
         select(Run.status, Run.finished_at, Run.error, Run.origin)

@@ -86,7 +86,7 @@ class DueSchedule(NamedTuple):
     retry: dict[str, Any] | None
     next_fire_at: datetime | None
     next_run_at: datetime | None
-    skipped_until: datetime | None
+    skips: dict[str, str] | None
     last_run_at: datetime | None
     created_at: datetime
     version: int

@@ -46,7 +46,7 @@ _COLUMNS = tuple(
             "catch_up",
         ),
         *("catch_up_window", "overlap", "max_run_time", "window", "created_at", "next_fire_at"),
-        *("next_run_at", "held_at", "skipped_until", "last_run_at", "options"),
+        *("next_run_at", "held_at", "skips", "last_run_at", "options"),
     )
 )
 
@@ -125,7 +125,8 @@ def _next_runs(
 
 
 def _is_once() -> ColumnElement[bool]:
-    return Schedule.trigger_kind == Once.kind
+    # Only the plan of a row with skips knows whether it runs.
+    return and_(Schedule.trigger_kind == Once.kind, Schedule.skips.is_(None))
 
 
 def _is_not_in(session: Session, found: PlannedRows) -> ColumnElement[bool]:

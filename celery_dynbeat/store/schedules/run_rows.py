@@ -164,15 +164,6 @@ def skipped_row(row: Any, skip: Skip, *, now: datetime) -> dict[str, Any]:
     }
 
 
-def row_of_skip(row: Any, fire_at: datetime, *, now: datetime, reason: str) -> dict[str, Any]:
-    """Return the row of a future fire time that ``skip()`` removes from the schedule in ``row``.
-
-    It ends at the fire time, so that it is not pruned before.
-    """
-    ended = {"finished_at": fire_at, "created_at": now}
-    return {**skipped_row(row, Skip(fire_at, 1, reason), now=now), **ended}
-
-
 class AddedRuns(NamedTuple):
     """The ids of the inserted rows, and of those that wait for a place."""
 

@@ -24,7 +24,6 @@ from sqlalchemy import (
     case,
     exists,
     func,
-    not_,
     or_,
     select,
     true,
@@ -38,7 +37,6 @@ from celery_dynbeat.db.models import Run, Schedule
 from celery_dynbeat.db.statements import force_index, in_index_order
 from celery_dynbeat.store.rollups import select_by_end
 from celery_dynbeat.store.runs.run_filters import OWNER_INDEX, UNSUCCESSFUL
-from celery_dynbeat.store.runs.skips import is_by_call
 from celery_dynbeat.store.schedules.schedule_filters import ScheduleFilter
 from celery_dynbeat.store.span_reads import Span, read_spans, within_span
 
@@ -124,7 +122,7 @@ def _in_span(start: Any, end: Any, *columns: Any, of_owner: bool) -> Select[Any]
         condition = (Run.owner == owner, Run.scheduled_for >= start, Run.scheduled_for < end)
         return force_index(statement, Run, OWNER_INDEX).where(*condition)
     statement = force_index(statement, Run, "PRIMARY")
-    return statement.where(Run.id >= start, Run.id < end, not_(is_by_call()))
+    return statement.where(Run.id >= start, Run.id < end)
 
 
 def _matches(session: Session, matching: ScheduleFilter) -> Sequence[ColumnElement[bool]]:

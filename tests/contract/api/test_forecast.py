@@ -170,6 +170,8 @@ def test_skipped_fire_times_are_left_out_and_an_overdue_schedule_runs_now(mine, 
     mine.create("n", task="t", trigger=timedelta(minutes=30))
     mine.create("due", task="t", trigger=Cron("15 9,11 * * *"))
     mine.skip("n", START + HOUR)
+    mine.create("once", task="t", trigger=Once(START + HOUR))
+    mine.skip("once", START + HOUR)
     clock.advance(20 * MINUTE)
 
     assert forecast() == [(0, "celery", 2), (1, "celery", 1), (2, "celery", 3)]

@@ -3,16 +3,13 @@
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, select
 
 from celery_dynbeat import AnyOf, Every, InvalidScheduleError, Once
-from celery_dynbeat.beat.maintenance import prune_runs
-from celery_dynbeat.common.states import Status
+from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.planning.plan import TOO_NEAR
-from celery_dynbeat.store.runs import unfinished
-from celery_dynbeat.testing import FrozenClock, ManualBeat
-from tests.support.applications import MINUTELY, START, application, execute, instants
-from tests.support.executed_statements import record_statements
+from celery_dynbeat.testing import ManualBeat
+from tests.support.applications import MINUTELY, START, execute, instants
 from tests.support.suites import one_database
 from tests.support.worker_stub import WorkerStub
 
@@ -110,22 +107,6 @@ def test_two_beats_pass_it_without_a_run(dynbeat, mine, clock):
         beats[1 - minute % 2].run_until_idle()
 
     assert kept(mine) == [(1, "sent", 1), (2, "skipped", 1), (3, "sent", 1), (4, "sent", 1)]
-
-
-def test_a_beat_that_ignores_skips_does_not_start_the_fire_time(dynbeat, mine, clock, beat, sent):
-    # As a beat of the previous version leaves it, and as it plans.
-    mine.create("n", task="t", trigger=MINUTELY, max_runs=2)
-    mine.skip("n", at(1)[0])
-    execute(
-        dynbeat,
-        "UPDATE dynbeat_schedule SET skipped_until = NULL, next_fire_at = :at, next_run_at = :at",
-        at=at(1)[0],
-    )
-    for _ in range(4):
-        clock.advance(MINUTE)
-        beat.run_until_idle()
-
-    assert [run.scheduled_for for run in sent] == at(2, 3)
 
 
 def test_a_row_whose_next_fire_time_is_skipped_moves_on(dynbeat, mine, clock, beat, sent):
@@ -226,97 +207,80 @@ def test_a_skip_that_was_run_by_a_backfill_divides_the_row_around_it(mine, clock
     ]
 
 
-def test_history_keeps_a_skip_until_it_has_passed(dynbeat, mine, clock, beat):
-    mine.create("n", task="t", trigger=Every(86_400, anchor=START))
-    when = START + timedelta(days=40)
-    mine.skip("n", when)
-    month = timedelta(days=30)
+def test_a_skip_moves_from_the_row_to_the_history_with_the_next_run(dynbeat, mine, clock, beat):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.skip("n", at(2)[0], reason="holiday", actor="alice")
+    mine.skip("n", at(4)[0])
+    pass_minutes(clock, beat, 2)
+    assert kept(mine) == [(1, "sent", 1)]
 
-    def prune():
-        now = clock.now()
-        return prune_runs(dynbeat.context.database, now=now, older_than=month).deleted
+    pass_minutes(clock, beat, 1)
 
-    clock.advance(timedelta(days=39))
-    assert prune() == 0
-    clock.advance(timedelta(days=2))
-    beat.run_until_idle()
-    assert prune() == 0
-    assert when in [run.scheduled_for for run in mine.runs()]
-    clock.advance(timedelta(days=31))
-    beat.run_until_idle()
-    prune()
-    assert when not in [run.scheduled_for for run in mine.runs()]
+    assert kept(mine) == [(1, "sent", 1), (2, "skipped", 1), (3, "sent", 1)]
+    assert mine.runs(limit=9).items[1].error == "skipped by alice: holiday"
+    assert stored(dynbeat) == [{at(4)[0].isoformat(): "skipped by a call"}]
+    pass_minutes(clock, beat, 2)
+    assert stored(dynbeat) == [None]
 
 
-def test_skips_do_not_hide_failures_in_a_row(dynbeat, mine, clock, beat, sent, monkeypatch):
-    monkeypatch.setattr(unfinished, "UNTRIED_MARGIN", 3)
-    worker = WorkerStub(dynbeat)
-    mine.create("n", task="t", trigger=MINUTELY, pause_after_failures=2)
-    for when in at(11, 12, 13, 14, 15, 16):
+def stored(dynbeat):
+    with dynbeat.context.database.engine.connect() as connection:
+        return list(connection.scalars(select(Schedule.skips)))
+
+
+def test_a_skip_that_an_edit_made_invalid_is_dropped_without_a_record(dynbeat, mine, clock, beat):
+    mine.create("n", task="t", trigger=MINUTELY)
+    for when in at(2, 3, 4):
         mine.skip("n", when)
-    for _ in range(2):
-        clock.advance(MINUTE)
-        beat.run_until_idle()
-        worker.heartbeat()
-        worker.start(sent[-1])
-        worker.finish(sent[-1], Status.FAILED)
-    clock.advance(MINUTE)
-    beat.run_until_idle()
+    mine.update("n", trigger=Every(120, anchor=START), start_at=at(3)[0])
+    pass_minutes(clock, beat, 6)
 
-    assert mine.get("n").paused_reason.startswith("2 failures in a row")
+    assert kept(mine) == [(4, "skipped", 1), (6, "sent", 1)]
+    assert stored(dynbeat) == [None]
 
 
-def test_only_a_batch_with_skips_reads_them_and_in_one_query(dynbeat, mine, clock, beat):
-    for number in range(5):
-        mine.create(f"n{number}", task="t", trigger=MINUTELY)
-    clock.advance(MINUTE)
-    beat.run_until_idle()
+def test_a_schedule_whose_last_fire_times_are_skipped_finishes_after_them(mine, clock, beat):
+    mine.create("n", task="t", trigger=MINUTELY, end_at=at(3)[0])
+    for when in at(1, 2, 3):
+        mine.skip("n", when)
+    pass_minutes(clock, beat, 2)
+    assert mine.get("n").finished_at is None
+    pass_minutes(clock, beat, 1)
 
-    assert queries_of_skips(dynbeat, clock, beat) == 0
-    mine.skip("n1", at(4)[0])
-    mine.skip("n2", at(9)[0])
-    assert queries_of_skips(dynbeat, clock, beat) == 1
-    clock.move_to(at(10)[0])
-    beat.run_until_idle()
-    assert queries_of_skips(dynbeat, clock, beat) == 0
+    assert kept(mine) == [(1, "skipped", 1), (2, "skipped", 1), (3, "skipped", 1)]
+    assert mine.get("n").finished_at == at(3)[0]
 
 
-def queries_of_skips(dynbeat, clock, beat):
-    """Return the number of queries of skipped fire times in the pass of the next minute."""
+def test_a_skip_that_passed_in_a_pause_is_recorded_by_the_resume(mine, clock, beat):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.skip("n", at(2)[0])
+    mine.pause("n")
+    pass_minutes(clock, beat, 3)
+    mine.resume("n")
+    assert kept(mine) == [(2, "skipped", 1), (3, "skipped", 2)]
+    pass_minutes(clock, beat, 1)
+
+    assert kept(mine) == [(2, "skipped", 1), (3, "skipped", 2), (4, "sent", 1)]
+
+
+def test_a_claim_with_skips_executes_the_statements_of_one_without(dynbeat, mine, clock, beat):
+    for name in ("a", "b"):
+        mine.create(name, task="t", trigger=MINUTELY)
+    pass_minutes(clock, beat, 1)
     statements = []
 
     def note(_connection, _cursor, statement, _values, _context, _many):
         statements.append(statement)
 
-    engine = dynbeat.context.database.engine
-    event.listen(engine, "before_cursor_execute", note)
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-    event.remove(engine, "before_cursor_execute", note)
-    return sum("created_at < dynbeat_run.finished_at" in each for each in statements)
+    event.listen(dynbeat.context.database.engine, "before_cursor_execute", note)
+    pass_minutes(clock, beat, 1)
+    without_skips = [*statements]
+    for name in ("a", "b"):
+        mine.skip(name, at(9)[0])
+    statements.clear()
+    pass_minutes(clock, beat, 1)
 
-
-@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
-def test_the_query_of_skips_reads_no_other_history(request, kind):
-    clock = FrozenClock(START)
-    with application(request.getfixturevalue(f"{kind}_url"), clock=clock) as dynbeat:
-        dynbeat.context.prepare()
-        if kind == "postgresql":
-            # Statistics of 302 rows would make a sequential scan the cheapest plan.
-            execute(dynbeat, "ALTER TABLE dynbeat_run SET (autovacuum_enabled = off)")
-        mine, beat = dynbeat.schedules.for_owner("user:42"), ManualBeat(dynbeat)
-        for name in ("a", "b"):
-            mine.create(name, task="t", trigger=MINUTELY, catch_up="all")
-        clock.advance(150 * MINUTE)
-        beat.run_until_idle()
-        for name in ("a", "b"):
-            mine.skip(name, at(153)[0])
-        clock.advance(MINUTE)
-        with record_statements(dynbeat.context.database.engine) as statements:
-            beat.run_until_idle()
-
-    (query,) = [each for each in statements if "created_at < dynbeat_run.finished_at" in each.sql]
-    assert query.rows <= 10
+    assert {*statements} <= {*without_skips}
 
 
 def pass_minutes(clock, beat, number):
@@ -325,65 +289,34 @@ def pass_minutes(clock, beat, number):
         beat.run_until_idle()
 
 
-def test_a_skip_that_beat_passed_cannot_be_put_back_behind_a_clock_set_back(mine, clock, beat):
+def test_a_recorded_skip_stays_skipped_when_the_clock_is_set_back(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.skip("n", at(2)[0])
     pass_minutes(clock, beat, 5)
     rows = kept(mine)
     clock.move_to(at(1)[0])
 
-    with pytest.raises(InvalidScheduleError, match="has passed: beat decided on a later one"):
+    with pytest.raises(InvalidScheduleError, match="is not skipped by a call"):
         mine.unskip("n", at(2)[0])
-
-    assert kept(mine) == rows
-    pass_minutes(clock, beat, 4)
-    assert kept(mine) == rows
-
-
-def test_a_skip_that_no_later_fire_time_follows_is_put_back_behind_a_clock_set_back(
-    mine, clock, beat, sent
-):
-    mine.create("n", task="t", trigger=MINUTELY)
-    mine.skip("n", at(2)[0])
-    clock.move_to(START + 2.5 * MINUTE)
-    beat.run_until_idle()
-    clock.move_to(START + 1.5 * MINUTE)
-
-    mine.unskip("n", at(2)[0])
-    clock.move_to(at(2)[0])
-    beat.run_until_idle()
-
-    assert [run.scheduled_for for run in sent] == at(1, 2)
-
-
-def test_an_edit_behind_a_clock_set_back_plans_with_the_skips_from_there(mine, clock, beat):
-    mine.create("n", task="t", trigger=MINUTELY)
-    for when in at(2, 9):
-        mine.skip("n", when)
-    pass_minutes(clock, beat, 5)
-    mine.unskip("n", at(9)[0])
-    clock.move_to(at(1)[0])
-
+    with pytest.raises(InvalidScheduleError, match="already has a run"):
+        mine.skip("n", at(2)[0])
     mine.update("n", max_runs=50)
-    assert instants(mine.upcoming("n", count=2)) == at(3, 4)
+    pass_minutes(clock, beat, 4)
 
-    mine.unskip("n", at(2)[0])
-    assert instants(mine.upcoming("n", count=2)) == at(2, 3)
-    assert mine.update("n", trigger=Every(420)).next_run_at == at(8)[0]
+    assert kept(mine) == rows
+    assert at(2)[0] not in [run.scheduled_for for run in sent]
 
 
-def test_an_edit_behind_a_clock_set_back_removes_the_skips_that_it_does_not_yield(
-    mine, clock, beat, sent
+@one_database
+@pytest.mark.parametrize("value", ['{"soon": "x"}', '{"2026-11-21T09:02:00": "x"}'])
+def test_skips_that_sql_made_unreadable_quarantine_only_their_schedule(
+    dynbeat, mine, clock, beat, sent, value
 ):
-    mine.create("n", task="t", trigger=MINUTELY)
-    for when in at(2, 9):
-        mine.skip("n", when)
-    pass_minutes(clock, beat, 5)
-    mine.unskip("n", at(9)[0])
-    clock.move_to(at(1)[0])
+    for name in ("a", "b"):
+        mine.create(name, task="t", trigger=MINUTELY)
+    execute(dynbeat, "UPDATE dynbeat_schedule SET skips = :value WHERE name = 'a'", value=value)
+    pass_minutes(clock, beat, 1)
 
-    mine.update("n", trigger=Every(420))
-    pass_minutes(clock, beat, 7)
-
-    assert 2 not in [minute for minute, *_ in kept(mine)]
-    assert [run.scheduled_for for run in sent] == at(1, 3, 4, 5, 8)
+    assert "is not what skip() writes" in mine.get("a").error
+    assert [run.name for run in sent] == ["b"]
+    assert mine.list().items[0].name == "a"

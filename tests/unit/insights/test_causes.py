@@ -265,6 +265,16 @@ CASES = [
     ),
     ({}, Cause.NOT_FIRED_YET, "It has had no fire time yet. It runs in 60 min."),
     (
+        {"next_fire_at": START + HOUR, "skips": {START + HOUR: "skipped by alice"}},
+        Cause.NOT_FIRED_YET,
+        "It has had no fire time yet.",
+    ),
+    (
+        {"skips": {START - MINUTE: "skipped by alice", START + HOUR: "skipped by bob"}},
+        Cause.SKIPPED,
+        "The fire time 60 s ago was skipped: skipped by alice.",
+    ),
+    (
         {"runs": [run("pending", ago=MINUTE)], "beats": [replace(BEAT, outages=[OUTAGE])]},
         Cause.NOT_PUBLISHED,
         (

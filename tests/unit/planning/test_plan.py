@@ -129,7 +129,7 @@ def test_the_first_fire_time_is_after_now_and_within_start_at_and_end_at(fields,
 class Columns:
     owner, name, trigger_kind, trigger_spec, timezone = "user:42", "digest", "every", "PT1M", "UTC"
     anchor_at = start_at = end_at = max_runs = catch_up = catch_up_window = None
-    overlap = max_run_time = window = quiet_hours = hash_name = None
+    overlap = max_run_time = window = quiet_hours = hash_name = skips = None
     created_at = START
 
     def __init__(self, **values):
@@ -286,11 +286,12 @@ def test_passes_keep_min_interval_between_runs_and_count_the_other_fire_times(in
 def test_missed_fire_times_are_counted_within_start_at_and_end_at():
     ended = spec(end_at=minute(3))
 
-    assert skip_missed(spec(), fire_at=minute(1), now=minute(5.5), reason="paused") == Skip(
-        minute(5), 5, "paused"
+    assert skip_missed(spec(), fire_at=minute(1), now=minute(5.5), reason="paused") == (
+        Skip(minute(5), 5, "paused"),
     )
-    assert skip_missed(ended, fire_at=minute(1), now=minute(5.5), reason="x").newest == minute(3)
-    assert skip_missed(spec(), fire_at=minute(1), now=minute(0.5), reason="paused") is None
+    [missed] = skip_missed(ended, fire_at=minute(1), now=minute(5.5), reason="x")
+    assert missed.newest == minute(3)
+    assert skip_missed(spec(), fire_at=minute(1), now=minute(0.5), reason="paused") == ()
 
 
 @given(

@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celery_dynbeat import AnyOf, Cron, Every, Once
-from celery_dynbeat.planning import ScheduleSpec, with_search_budget, without
+from celery_dynbeat.planning import ScheduleSpec, with_search_budget
 from celery_dynbeat.planning.plan import plan, run_at
 from celery_dynbeat.triggers.wrappers import SkippingTrigger
 
+REASON = "skipped by a call"
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 TRIGGERS = [
@@ -22,6 +23,12 @@ TRIGGERS = [
 INSTANTS = st.integers(-2, 60).map(lambda half: START + half * MINUTE / 2)
 
 
+def without(spec, skipped):
+    return spec._replace(
+        trigger=SkippingTrigger(spec.trigger, dict.fromkeys(sorted(skipped), REASON))
+    )
+
+
 @given(st.sampled_from(TRIGGERS), st.sets(INSTANTS), INSTANTS, INSTANTS, st.integers(1, 40))
 def test_searches_and_counts_agree_with_enumeration(trigger, skipped, after, until, limit):
     left = [
@@ -32,7 +39,7 @@ def test_searches_and_counts_agree_with_enumeration(trigger, skipped, after, unt
     ]
     inside = [at for at in left if after < at <= until]
     for tried in (trigger, with_search_budget(ScheduleSpec(trigger)).trigger):
-        skipping = SkippingTrigger(tried, skipped)
+        skipping = SkippingTrigger(tried, dict.fromkeys(skipped, ""))
 
         assert skipping.next_after(after) == min((at for at in left if at > after), default=None)
         assert skipping.latest_until(after=after, until=until) == max(inside, default=None)
@@ -53,6 +60,7 @@ def test_passes_decide_each_other_fire_time_once(skipped, catch_up, overlap, ste
     )
     spec = without(every, skipped)
     now, fire_at, made, runs, passed = START, spec.trigger.next_after(START), 0, [], 0
+    taken_out = []
     for step in steps:
         now += step * MINUTE
         if fire_at is None or fire_at > now:
@@ -60,13 +68,21 @@ def test_passes_decide_each_other_fire_time_once(skipped, catch_up, overlap, ste
         planned = plan(spec, fire_at=fire_at, run_count=made, now=now, limit=100)
         fire_at, made = planned.next_fire_at, made + len(planned.runs)
         runs += planned.runs
-        passed += sum(skip.count for skip in planned.skips)
+        by_call = [skip.newest for skip in planned.skips if skip.reason == REASON]
+        passed += sum(skip.count for skip in planned.skips) - len(by_call)
+        assert by_call == sorted(planned.passed)
+        taken_out += by_call
+        # As the claim writes it into the row.
+        spec = without(every, skipped.difference(taken_out))
 
     assert skipped.isdisjoint(runs)
+    assert len(taken_out) == len(set(taken_out))
     if fire_at is not None:
         due = (fire_at - START) // MINUTE - 1
         assert len(runs) + passed == due - sum(at < fire_at for at in skipped)
         assert fire_at not in skipped
+        # Those between the last decided fire time and ``now`` follow with the next one.
+        assert {at for at in skipped if at < fire_at and at <= now} >= set(taken_out)
 
 
 def test_a_skip_does_not_change_the_offset_in_a_window():

@@ -134,7 +134,7 @@ def _create_schedule() -> None:
         sa.Column("next_fire_at", UtcDateTime(), nullable=True),
         sa.Column("next_run_at", UtcDateTime(), nullable=True),
         sa.Column("held_at", UtcDateTime(), nullable=True),
-        sa.Column("skipped_until", UtcDateTime(), nullable=True),
+        sa.Column("skips", Json("object"), nullable=True),
         sa.Column("last_run_at", UtcDateTime(), nullable=True),
         sa.Column("failing_since", UtcDateTime(), nullable=True),
         sa.Column("finished_at", UtcDateTime(), nullable=True),

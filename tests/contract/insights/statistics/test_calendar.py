@@ -102,15 +102,6 @@ def test_planned_are_the_upcoming_fire_times_of_each_day(dynbeat, mine):
             assert all(day.planned_exact for day in days)
 
 
-def test_a_fire_time_that_was_skipped_by_a_call_counts_as_skipped(dynbeat, mine):
-    mine.create("digest", task="t", trigger=Cron("0 12 * * *", timezone="UTC"))
-    mine.skip("digest", START + timedelta(days=2, hours=3))
-
-    day = next(day for day in days_of(dynbeat, "UTC") if day.skipped)
-
-    assert (day.day, day.planned) == ((START + timedelta(days=2)).date(), 0)
-
-
 @one_database
 @pytest.mark.parametrize("trigger", [Every(60), Cron("*/2 8-20 * * mon-fri", timezone="UTC")])
 def test_many_fire_times_are_exact_at_first_and_lower_bounds_later(dynbeat, mine, trigger):

@@ -117,21 +117,6 @@ def test_the_runs_of_a_beat_have_lag_and_no_duration(dynbeat, mine, clock):
 
 
 @one_database
-def test_a_fire_time_skipped_in_advance_is_left_out(dynbeat, mine, clock):
-    schedule = mine.create("n", task="t", trigger=MINUTELY)
-    mine.skip("n", START + 60 * SECOND)
-    ids = [schedule.id]
-
-    before = recent_runs(dynbeat.context, schedule_ids=ids)
-    clock.advance(timedelta(seconds=60))
-
-    assert before == {schedule.id: []}
-    assert [run.status for run in recent_runs(dynbeat.context, schedule_ids=ids)[schedule.id]] == [
-        "skipped"
-    ]
-
-
-@one_database
 @pytest.mark.parametrize("limit", [0, 1_001, None])
 def test_an_invalid_limit_is_refused(dynbeat, limit):
     with pytest.raises(InvalidScheduleError):
