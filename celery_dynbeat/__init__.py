@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from celery_dynbeat.common import lazy_exports
 from celery_dynbeat.common.errors import (
+    BatchNotFoundError,
     CalendarInUseError,
     CalendarNotFoundError,
     ConfigurationError,
@@ -12,7 +13,6 @@ from celery_dynbeat.common.errors import (
     InvalidScheduleError,
     InvalidTriggerError,
     OwnerLimitError,
-    RequestNotFoundError,
     RunNotFoundError,
     ScheduleExistsError,
     ScheduleHeldError,
@@ -26,6 +26,8 @@ from celery_dynbeat.common.errors import (
 if TYPE_CHECKING:
     from celery_dynbeat.api import (
         AlertInfo,
+        BatchInfo,
+        BatchResult,
         BoundedCount,
         BulkFailure,
         BulkResult,
@@ -43,8 +45,6 @@ if TYPE_CHECKING:
         Preview,
         PreviewedFireTime,
         QuietHoursInfo,
-        RequestFilter,
-        RequestInfo,
         RunFilter,
         RunInfo,
         ScheduleFilter,
@@ -77,6 +77,9 @@ __version__ = "0.1.0"
 __all__ = [
     "AlertInfo",
     "AnyOf",
+    "BatchInfo",
+    "BatchNotFoundError",
+    "BatchResult",
     "BoundedCount",
     "BulkFailure",
     "BulkResult",
@@ -113,9 +116,6 @@ __all__ = [
     "QuietHours",
     "QuietHoursInfo",
     "RRule",
-    "RequestFilter",
-    "RequestInfo",
-    "RequestNotFoundError",
     "Retry",
     "RunFilter",
     "RunInfo",
@@ -139,7 +139,7 @@ __all__ = [
 
 _LAZY_EXPORTS = {
     "api": (
-        *("AlertInfo", "BoundedCount", "BulkFailure", "BulkResult"),
+        *("AlertInfo", "BatchInfo", "BatchResult", "BoundedCount", "BulkFailure", "BulkResult"),
         *(
             "CalendarInfo",
             "ChangeFilter",
@@ -150,7 +150,7 @@ _LAZY_EXPORTS = {
             "Page",
         ),
         *("Explanation", "ForecastInfo", "ForecastRow"),
-        *("Preview", "PreviewedFireTime", "QuietHoursInfo", "RequestFilter", "RequestInfo"),
+        *("Preview", "PreviewedFireTime", "QuietHoursInfo"),
         *(
             "LimitUsage",
             "RunFilter",

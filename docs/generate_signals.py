@@ -43,7 +43,8 @@ MEANINGS = {
     ),
     "SentRun.sent_before": "whether an earlier message of the run had already been sent",
     "RunsSent.kind": (
-        "why the batch was sent: `due`, `overdue` (sent again, or `run_now`), `backfill` or `rerun`"
+        "why the runs were sent: `due`, or `overdue` (sent again, or sent by the sweep: `run_now`,"
+        " backfills and reruns)"
     ),
     "RunsSent.claimed": "the number of runs in the batch",
     "RunsSent.sent": "the number of sent runs",

@@ -27,7 +27,7 @@ SETTLE_SECONDS = 5.0
 MIB = 2**20
 POLL = Settings().poll_interval.total_seconds()
 #: Only the query of a poll reads all three tables.
-POLLED_TABLES = ("dynbeat_schedule", "dynbeat_run", "dynbeat_request")
+POLLED_TABLES = ("dynbeat_schedule", "dynbeat_run")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from celery_dynbeat.api.edit.conversion import TaskLike, TriggerLike
     from celery_dynbeat.api.edit.fields import Changes, Fields, NewFields
     from celery_dynbeat.api.edit.new_rows import NewSchedule
-    from celery_dynbeat.api.filters import ChangeFilter, RequestFilter, RunFilter, ScheduleFilter
+    from celery_dynbeat.api.filters import ChangeFilter, RunFilter, ScheduleFilter
     from celery_dynbeat.api.owner import OwnerSchedules
     from celery_dynbeat.api.results import (
         AlertInfo,
+        BatchInfo,
+        BatchResult,
         BoundedCount,
         BulkFailure,
         BulkResult,
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
         Preview,
         PreviewedFireTime,
         QuietHoursInfo,
-        RequestInfo,
         RunInfo,
         ScheduleInfo,
         Usage,
@@ -154,6 +155,8 @@ def dynbeat_of(app: Celery) -> Dynbeat:
 
 __all__ = [
     "AlertInfo",
+    "BatchInfo",
+    "BatchResult",
     "BoundedCount",
     "BulkFailure",
     "BulkResult",
@@ -178,8 +181,6 @@ __all__ = [
     "Preview",
     "PreviewedFireTime",
     "QuietHoursInfo",
-    "RequestFilter",
-    "RequestInfo",
     "RunFilter",
     "RunInfo",
     "ScheduleFilter",
@@ -195,12 +196,12 @@ _LAZY_EXPORTS = {
     "calendars": ("Calendars",),
     "edit.conversion": ("TaskLike", "TriggerLike"),
     "edit.fields": ("Changes", "Fields", "NewFields"),
-    "filters": ("ChangeFilter", "RequestFilter", "RunFilter", "ScheduleFilter"),
+    "filters": ("ChangeFilter", "RunFilter", "ScheduleFilter"),
     "owner": ("OwnerSchedules",),
     "edit.new_rows": ("NewSchedule",),
     "schedules": ("Schedules",),
     "results": (
-        *("AlertInfo", "BoundedCount", "BulkFailure", "BulkResult"),
+        *("AlertInfo", "BatchInfo", "BatchResult", "BoundedCount", "BulkFailure", "BulkResult"),
         *(
             "CalendarInfo",
             "ChangeInfo",
@@ -212,7 +213,7 @@ _LAZY_EXPORTS = {
         ),
         *("ForecastInfo", "ForecastRow"),
         *("Preview", "PreviewedFireTime", "QuietHoursInfo"),
-        *("LimitUsage", "RequestInfo", "RunInfo", "ScheduleInfo", "Usage"),
+        *("LimitUsage", "RunInfo", "ScheduleInfo", "Usage"),
     ),
 }
 

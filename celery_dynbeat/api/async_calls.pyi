@@ -11,7 +11,6 @@ from celery_dynbeat.api.edit.new_rows import NewSchedule
 from celery_dynbeat.api.filters import (
     ChangeFilter,
     OwnerFilter,
-    RequestFilter,
     RunFilter,
     ScheduleFilter,
     StatusFilter,
@@ -19,6 +18,8 @@ from celery_dynbeat.api.filters import (
 from celery_dynbeat.api.owner import OwnerSchedules
 from celery_dynbeat.api.results import (
     AlertInfo,
+    BatchInfo,
+    BatchResult,
     BoundedCount,
     CalendarInfo,
     ChangeInfo,
@@ -26,7 +27,6 @@ from celery_dynbeat.api.results import (
     ForecastInfo,
     HoldInfo,
     Page,
-    RequestInfo,
     RunInfo,
     ScheduleInfo,
     Usage,
@@ -48,14 +48,6 @@ class AsyncSharedCalls:
         after: str | None = None,
         session: AnyAsyncSession | None = None,
     ) -> Page[AlertInfo]: ...
-    async def cancel_request(
-        self,
-        request_id: int,
-        *,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-    ) -> RequestInfo: ...
     async def cancel_run(
         self,
         run_id: str,
@@ -131,9 +123,9 @@ class AsyncSharedCalls:
         session: AnyAsyncSession | None = None,
         **matching: Unpack[OwnerFilter],
     ) -> ForecastInfo: ...
-    async def get_request(
-        self, request_id: int, *, session: AnyAsyncSession | None = None
-    ) -> RequestInfo: ...
+    async def get_batch(
+        self, batch_id: str, *, session: AnyAsyncSession | None = None
+    ) -> BatchInfo: ...
     async def get_run(self, run_id: str, *, session: AnyAsyncSession | None = None) -> RunInfo: ...
     async def hold(
         self,
@@ -174,15 +166,6 @@ class AsyncSharedCalls:
         reason: str | None = None,
         session: AnyAsyncSession | None = None,
     ) -> HoldInfo | None: ...
-    async def requests(
-        self,
-        name: str | None = None,
-        *,
-        limit: int = 100,
-        after: str | None = None,
-        session: AnyAsyncSession | None = None,
-        **matching: Unpack[RequestFilter],
-    ) -> Page[RequestInfo]: ...
     async def rerun(
         self,
         run_id: str,
@@ -201,12 +184,12 @@ class AsyncSharedCalls:
         status: StatusFilter = ...,
         name: str | None = None,
         task: str | None = None,
-        batch_size: int = 100,
+        per_minute: int = 100,
         now: bool = False,
         actor: str | None = None,
         reason: str | None = None,
         session: AnyAsyncSession | None = None,
-    ) -> RequestInfo: ...
+    ) -> BatchResult: ...
     async def resume_many(
         self,
         *,
@@ -252,12 +235,12 @@ class AsyncOwnerSchedules(AsyncSharedCalls):
         *,
         since: datetime,
         until: datetime,
-        batch_size: int = 100,
+        per_minute: int = 100,
         now: bool = False,
         actor: str | None = None,
         reason: str | None = None,
         session: AnyAsyncSession | None = None,
-    ) -> RequestInfo: ...
+    ) -> BatchResult: ...
     async def clear_quiet_hours(
         self,
         *,

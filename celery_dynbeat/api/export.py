@@ -26,12 +26,11 @@ Line = dict[str, Any]
 def lines(
     context: Context, calls: SharedCalls, *, owner: str, session: Session | None
 ) -> Iterator[Line]:
-    """Yield the lines: the owner, then its schedules, runs, changes, requests ..."""
+    """Yield the lines: the owner, then its schedules, runs, changes ..."""
     yield _header(context, owner=owner, session=session)
     yield from _of_pages("schedule", calls.list, session)
     yield from _of_pages("run", calls.runs, session)
     yield from _of_pages("change", calls.changes, session)
-    yield from _of_pages("request", calls.requests, session)
     yield from _of_pages("alert", partial(calls.alerts, only_open=False), session)
     # The pages of ``calls.holds`` would also contain the holds of everything.
     yield from _of_table(context, "hold", partial(holds.page_of_owner, owner=owner), session)

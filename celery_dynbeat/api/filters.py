@@ -48,6 +48,7 @@ class RunFilter(TypedDict, total=False):
     - ``status``: one status, or several.
     - ``task``: the exact name of a task.
     - ``origin``: the origin, such as ``"manual"``.
+    - ``batch_id``: the runs of this batch.
     - ``since``, ``until``: aware datetimes, with since <= fire time < until.
     """
 
@@ -55,6 +56,7 @@ class RunFilter(TypedDict, total=False):
     status: StatusFilter | None
     task: str | None
     origin: str | None
+    batch_id: str | None
     since: datetime | None
     until: datetime | None
 
@@ -73,14 +75,3 @@ class ChangeFilter(TypedDict, total=False):
     action: str | None
     since: datetime | None
     until: datetime | None
-
-
-class RequestFilter(TypedDict, total=False):
-    """The filter of requests. A key that is omitted or None matches any value.
-
-    - ``owner``: the requests of this owner. The calls of one owner accept only that owner.
-    - ``kind``: ``"backfill"`` or ``"rerun"``.
-    """
-
-    owner: str | None
-    kind: str | None

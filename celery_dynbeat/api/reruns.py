@@ -1,44 +1,41 @@
-"""Run one ended run again, or many in the background."""
+"""Run one ended run again, or many as a batch."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import NamedTuple
 
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.api import checks
+from celery_dynbeat.api.batches import check_pace, recorded
 from celery_dynbeat.api.calls import Calls
 from celery_dynbeat.api.edit import audit
 from celery_dynbeat.api.filters import OwnerFilter, StatusFilter
-from celery_dynbeat.api.requests import recorded
-from celery_dynbeat.api.results import RequestInfo, RunInfo
+from celery_dynbeat.api.results import BatchResult, RunInfo
 from celery_dynbeat.common.errors import (
     InvalidScheduleError,
     RunNotFoundError,
     ScheduleNotFoundError,
 )
-from celery_dynbeat.common.run_ids import new_run_id
-from celery_dynbeat.common.settings import check_task_allowed
+from celery_dynbeat.common.settings import Settings, check_task_allowed
 from celery_dynbeat.common.states import (
     RERUNNABLE,
     Action,
-    RequestKind,
+    Origin,
     Status,
-    Wait,
     can_rerun,
     was_started,
 )
-from celery_dynbeat.common.text import MAX_REQUEST_BATCH
-from celery_dynbeat.db.models import Request, Run, Schedule
-from celery_dynbeat.planning import max_run_time
+from celery_dynbeat.common.text import MAX_BATCH
+from celery_dynbeat.db.models import Run, Schedule
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import holds, requests, reruns, runs, schedules
-from celery_dynbeat.store.reruns import RerunFilter
-from celery_dynbeat.store.runs import unfinished
+from celery_dynbeat.store import reruns, runs, schedules
+from celery_dynbeat.store.reruns import Found, RerunFilter
+from celery_dynbeat.transitions.batches import Batch
 from celery_dynbeat.transitions.reruns import Record, add_reruns, is_fire_time, rerun_record
 
-#: Runs of one request.
-MAX_RUNS = 100_000
-#: Runs that the count of a request reads, and how many of them at a time.
+#: Runs that one call reads, and how many of them at a time.
 MAX_SEARCHED = 10_000_000
 SEARCHED_AT_ONCE = 10_000
 
@@ -55,13 +52,14 @@ class RerunCalls(Calls):
         reason: str | None = None,
         session: Session | None = None,
     ) -> RunInfo:
-        """Run an ended run again immediately, even if its schedule is paused.
+        """Run an ended run again, even if its schedule is paused.
 
         The new run has the origin ``"rerun"``, and its ``rerun_of`` is the id of the original run.
         The task receives the original fire time. The run uses the schedule's current task,
         arguments, options and policies. ``expires_after`` counts from this call. A beat sends the
-        run within milliseconds after the commit. If the owner is held, the run waits for the
-        release. In the quiet hours of the owner, it waits for their end, unless ``now`` is true.
+        run within milliseconds after the commit, unless it has to wait: for the end of a hold, for
+        the end of the owner's quiet hours unless ``now`` is true, for a place, or for another run
+        of the schedule if the overlap policy is not ``"allow"``.
         ``actor`` and ``reason`` are recorded in the audit; ``acting()`` sets their
         defaults.
 
@@ -69,7 +67,6 @@ class RerunCalls(Calls):
 
         - for a run that is unfinished or ``skipped``, or whose schedule was deleted;
         - if the original run has an unfinished rerun;
-        - if the overlap policy is not ``"allow"`` and the schedule has an unfinished run;
         - if dynbeat_allowed_tasks excludes the task;
         - in a MySQL transaction whose snapshot is older than a rerun of the same run.
         """
@@ -95,36 +92,39 @@ class RerunCalls(Calls):
         status: StatusFilter = (Status.FAILED, Status.LOST),
         name: str | None = None,
         task: str | None = None,
-        batch_size: int = 100,
+        per_minute: int = 100,
         now: bool = False,
         actor: str | None = None,
         reason: str | None = None,
         session: Session | None = None,
-    ) -> RequestInfo:
-        """Run ended runs with since <= fire time < until again, in the background.
+    ) -> BatchResult:
+        """Run ended runs with since <= fire time < until again, as a batch.
 
         - ``owner`` selects the runs of one owner. The calls of one owner accept only that owner. In
-          the calls across owners, None means all owners, and only these calls can see such a
-          request.
+          the calls across owners, None means all owners.
         - ``since`` and ``until`` are aware datetimes. If ``until`` is None, it is the current time.
         - ``status`` is one or several of ``failed``, ``lost``, ``revoked``, ``expired`` and
           ``succeeded``.
         - ``name`` selects runs of the schedules with this name, and ``task`` runs that had this
           task.
-        - At most ``batch_size`` (1 to 1,000) of the new runs are unfinished at any time.
+        - Beat sends ``per_minute`` of the new runs in a minute.
         - In the quiet hours of its owner, a run waits for their end, unless ``now`` is true.
 
-        Beat creates the new runs while no schedule is due. If runs of a schedule must not overlap,
-        beat creates one run at a time, and only while the schedule has no unfinished run. Runs that
-        have a rerun do not match, but their newest rerun can match. A second call therefore repeats
-        nothing. A run is excluded if its schedule is deleted or may not run its task. A paused
-        schedule runs its reruns.
+        The call records at most 10,000 runs. If more match, ``left_since`` of the result is the
+        ``since`` of the next call. Runs that have a rerun do not match, but their newest rerun can
+        match. A second call therefore repeats nothing. A run is excluded if its schedule is deleted
+        or may not run its task.
+
+        The new runs wait for the end of a hold and for a place. If runs of a schedule must not
+        overlap, beat sends one at a time, while no other run of the schedule is unfinished. A
+        paused schedule runs its reruns.
 
         ``actor`` and ``reason`` are recorded in the audit; ``acting()`` sets their defaults.
 
         Raises ScheduleNotFoundError if the owner has no schedule ``name``. Raises
-        InvalidScheduleError for an invalid argument, and if more than 100,000 runs match.
+        InvalidScheduleError for an invalid argument, and if the span has too many runs to search.
         """
+        check_pace(per_minute)
         checks.check_flag("now", now)
         requested_at = self._context.now(session)
         scope = self._in_scope(OwnerFilter, {"owner": owner})
@@ -137,22 +137,33 @@ class RerunCalls(Calls):
             task=task,
             now=requested_at,
         )
-        checks.check_integer("batch_size", batch_size, minimum=1, maximum=MAX_REQUEST_BATCH)
-
-        def search(session: Session) -> tuple[RerunFilter, int]:
-            found = _with_schedule(session, matching)
-            return found, _count(session, found)
-
         # Before the write: SQLite lets no other process write during a write.
-        found, total = self._context.read_many(session, search)
+        found = self._context.read_many(session, lambda session: _search(session, matching))
 
-        def work(session: Session) -> RequestInfo:
-            row = _new_row(found, total=total, batch_size=batch_size)
-            row.ignores_quiet_hours = now
-            requests.add(session, row)
-            if total:
-                self._context.notifier.notify(session)
-            return recorded(self._context, session, row, Action.RERUN_MANY, now=requested_at)
+        def work(session: Session) -> BatchResult:
+            result = _rerun_many(
+                self._context,
+                session,
+                matching,
+                found,
+                per_minute=per_minute,
+                at_once=now,
+            )
+            return recorded(
+                self._context,
+                session,
+                result,
+                owner=matching.owner,
+                name=name,
+                action=Action.RERUN_MANY,
+                at=requested_at,
+                since=matching.since,
+                until=matching.until,
+                statuses=list(matching.statuses),
+                task=task,
+                per_minute=per_minute,
+                now=now,
+            )
 
         return self._write(session, work, actor=actor, reason=reason)
 
@@ -208,21 +219,102 @@ def _with_schedule(session: Session, matching: RerunFilter) -> RerunFilter:
     return replace(matching, schedule_id=schedule_id)
 
 
-def _count(session: Session, matching: RerunFilter) -> int:
-    """Return the number of matching runs. Raises InvalidScheduleError if there are too many."""
-    total = searched = 0
-    after = matching.start()
+class _Search(NamedTuple):
+    """The first runs that match, in the order of the search, and where the others begin."""
+
+    runs: Sequence[Found]
+    left_since: datetime | None
+
+
+def _search(session: Session, matching: RerunFilter) -> _Search:
+    """Return the first MAX_BATCH runs that match.
+
+    Raises InvalidScheduleError if too many runs do not match.
+    """
+    matching = _with_schedule(session, matching)
+    found: list[Found] = []
+    searched, after = 0, matching.start()
     while True:
         last = reruns.last_position(session, matching, after=after, limit=SEARCHED_AT_ONCE)
-        total += reruns.count(session, matching, after=after, last=last)
-        searched += SEARCHED_AT_ONCE
-        if total > MAX_RUNS:
-            raise _too_many(matching, f"more than {MAX_RUNS:,} runs match")
+        limit = MAX_BATCH + 1 - len(found)
+        found += reruns.find(session, matching, after=after, last=last, limit=limit)
+        if len(found) > MAX_BATCH:
+            # A search of all owners has the order of the creation. The runs that have a rerun then
+            # do not match again.
+            at = matching.since if matching.owner is None else found[-1].position.at
+            return _Search(found[:-1], at)
         if last is None:
-            return total
+            return _Search(found, None)
+        searched += SEARCHED_AT_ONCE
         if searched >= MAX_SEARCHED:
             raise _too_many(matching, f"more than {MAX_SEARCHED:,} runs lie in this span")
         after = last
+
+
+def _rerun_many(
+    context: Context,
+    session: Session,
+    matching: RerunFilter,
+    found: _Search,
+    *,
+    per_minute: int,
+    at_once: bool,
+) -> BatchResult:
+    ids = {each.schedule_id for each in found.runs if each.schedule_id is not None}
+    rows = schedules.lock_ids(session, sorted(ids))
+    now = context.clock.now()
+    settings = context.settings.for_pass()
+    runnable = {row.id for row in rows.values() if _can_run(row, settings=settings)}
+    # Under the locks: another transaction may have run them again since the search.
+    run_ids = [each.position.run_id for each in found.runs]
+    newest = reruns.newest_by_ids(
+        session, run_ids, owner=matching.owner, statuses=matching.statuses
+    )
+    by_id = {row.id: row for row in newest if row.schedule_id in runnable}
+    chosen = [by_id[run_id] for run_id in run_ids if run_id in by_id]
+    if found.left_since is not None and not chosen:
+        raise _too_many(matching, f"none of the first {MAX_BATCH:,} runs can run again")
+    batch = Batch(
+        Origin.RERUN,
+        now=now,
+        ignores_quiet_hours=at_once,
+        per_minute=per_minute,
+        size=len(chosen),
+    )
+    records = [
+        rerun_record(batch, rows[run.schedule_id], run, after=run.scheduled_for) for run in chosen
+    ]
+    repeated = _insert(context, session, records, rows)
+    created = len(records) - len(repeated)
+    return BatchResult(
+        batch_id=batch.id if created else None,
+        created=created,
+        excluded=len(found.runs) - created,
+        left_since=found.left_since,
+    )
+
+
+def _can_run(row: Schedule, *, settings: Settings) -> bool:
+    try:
+        check_task_allowed(settings, owner=row.owner, task=row.task)
+    except ValueError:
+        return False
+    return True
+
+
+def _insert(
+    context: Context, session: Session, records: Sequence[Record], rows: Mapping[int, Schedule]
+) -> set[str]:
+    """Insert the reruns of locked schedules. Return the ids of those that were repeated before."""
+    settings = context.settings
+    schedules.touch(session, sorted({record["schedule_id"] for record in records}))
+    calendars = schedules.calendars_of(session, rows.values())
+
+    def is_reserved(record: Record) -> bool:
+        row, instant = rows[record["schedule_id"]], record["scheduled_for"]
+        return is_fire_time(row, instant, calendars=calendars, settings=settings)
+
+    return add_reruns(session, records, is_reserved=is_reserved, settings=settings)
 
 
 def _too_many(matching: RerunFilter, problem: str) -> InvalidScheduleError:
@@ -231,26 +323,6 @@ def _too_many(matching: RerunFilter, problem: str) -> InvalidScheduleError:
         " schedule with name= or an owner with for_owner()"
     )
     return checks.invalid("since", matching.since, rule)
-
-
-def _new_row(matching: RerunFilter, *, total: int, batch_size: int) -> Request:
-    start, now = matching.start(), matching.requested_at
-    return Request(
-        kind=RequestKind.RERUN,
-        owner=matching.owner,
-        name=matching.name,
-        task=matching.task,
-        statuses=list(matching.statuses),
-        since=matching.since,
-        until=matching.until,
-        batch_size=batch_size,
-        total=total,
-        after_at=start.at,
-        after_id=start.run_id,
-        next_run_at=now if total else None,
-        created_at=now,
-        finished_at=None if total else now,
-    )
 
 
 def _find_run(session: Session, *, owner: str | None, run_id: str) -> Run:
@@ -272,10 +344,20 @@ def _rerun(
     now = context.clock.now()
     _check_ended(run)
     check_task_allowed(context.settings, owner=row.owner, task=row.task)
-    schedules.touch(session, [row.id])
     newest = next(iter(reruns.newest_of_family(session, run)), run)
-    _check_may_overlap(context, session, row, newest, now=now)
-    run_id = _add(context, session, row, run, newest, now=now, at_once=at_once)
+    if newest.finished_at is None:
+        rule = f"its rerun {newest.id} is {newest.status}: wait until it ends"
+        raise checks.invalid("run_id", newest.rerun_of, rule)
+    batch = Batch(Origin.RERUN, now=now, ignores_quiet_hours=at_once)
+    after = max(newest.scheduled_for, run.scheduled_for)
+    record = rerun_record(batch, row, run, after=after)
+    if _insert(context, session, [record], {row.id: row}):
+        rule = (
+            "it was rerun after the snapshot of this transaction: repeat the transaction, or use"
+            " READ COMMITTED"
+        )
+        raise checks.invalid("run_id", run.id, rule)
+    run_id = str(record["id"])
     context.notifier.notify(session)
     made = runs.get(session, run_id=run_id)
     assert made is not None  # noqa: S101 - inserted above
@@ -299,53 +381,6 @@ def _lock_schedule(session: Session, run: Run, *, owner: str | None) -> Schedule
     return row
 
 
-def _add(
-    context: Context,
-    session: Session,
-    row: Schedule,
-    run: Run,
-    newest: Run,
-    *,
-    now: datetime,
-    at_once: bool,
-) -> str:
-    """Insert the rerun of ``run`` and return its id. ``newest`` is the last run of the family.
-
-    If ``at_once`` is true, it does not wait for the end of quiet hours.
-    """
-    waits_for = None
-    if holds.in_force(session, owner=row.owner, now=now):
-        waits_for = Wait.HOLD
-    elif not at_once and row.quiet_hours is not None:
-        waits_for = Wait.QUIET
-    record = rerun_record(
-        row,
-        run,
-        run_id=new_run_id(now),
-        after=max(newest.scheduled_for, run.scheduled_for),
-        created_at=now,
-        overdue_at=now,
-        # The sweep asks before it sends a run that waits.
-        waited_for=waits_for,
-        ignores_quiet_hours=at_once,
-    )
-
-    calendars = schedules.calendars_of(session, [row])
-
-    def is_reserved(record: Record) -> bool:
-        instant = record["scheduled_for"]
-        return is_fire_time(row, instant, calendars=calendars, settings=context.settings)
-
-    added = add_reruns(session, [record], is_reserved=is_reserved, settings=context.settings)
-    if added.repeated:
-        rule = (
-            "it was rerun after the snapshot of this transaction: repeat the transaction, or use"
-            " READ COMMITTED"
-        )
-        raise checks.invalid("run_id", run.id, rule)
-    return str(record["id"])
-
-
 def _check_ended(run: Run) -> None:
     if not was_started(run.status, run.attempt):
         rule = (
@@ -355,23 +390,3 @@ def _check_ended(run: Run) -> None:
         raise checks.invalid("run_id", run.id, rule)
     if not can_rerun(run.status, run.attempt):
         raise checks.invalid("run_id", run.id, f"the run is {run.status}: wait until it ends")
-
-
-def _check_may_overlap(
-    context: Context, session: Session, row: Schedule, newest: Run, *, now: datetime
-) -> None:
-    """Raise InvalidScheduleError if an unfinished run is in the way."""
-    if newest.finished_at is None:
-        rule = f"its rerun {newest.id} is {newest.status}: wait until it ends"
-        raise checks.invalid("run_id", newest.rerun_of, rule)
-    overlap = row.overlap or context.settings.overlap
-    if overlap == "allow":
-        return
-    counts_for = max_run_time(row.max_run_time, context.settings)
-    for other in unfinished.unfinished_runs(session, [row.id]):
-        if other.started_at is None or now - other.started_at < counts_for:
-            rule = (
-                f"schedule {row.name!r} has overlap = {overlap!r} and the unfinished run"
-                f" {other.id}: wait until it ends, or call rerun_many(), which waits"
-            )
-            raise checks.invalid("run_id", newest.rerun_of or newest.id, rule)

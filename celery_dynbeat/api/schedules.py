@@ -46,7 +46,7 @@ class Schedules(SharedCalls):
         The runs of these schedules that have not started are revoked. The history is kept until it
         is pruned.
 
-        If ``erase_history`` is true, the owner's runs, changes and requests are also deleted.
+        If ``erase_history`` is true, the owner's runs and changes are also deleted.
         Running tasks continue, but their rows are deleted. One change remains, which contains the
         owner's name, and the actor and the reason of this call. If you do not pass ``session``,
         each batch commits: first the schedules stop, and then the history is deleted. ``progress``

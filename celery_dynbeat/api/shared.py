@@ -1,5 +1,6 @@
 """The calls for one owner that also exist for all owners. Each is defined once for both."""
 
+from celery_dynbeat.api.batches import BatchCalls
 from celery_dynbeat.api.control.alerts import AlertCalls
 from celery_dynbeat.api.control.cancelling import CancelCalls
 from celery_dynbeat.api.control.holds import HoldCalls
@@ -10,7 +11,6 @@ from celery_dynbeat.api.lists.explaining import ExplainCalls
 from celery_dynbeat.api.lists.forecast_calls import ForecastCalls
 from celery_dynbeat.api.lists.history import RunCalls
 from celery_dynbeat.api.lists.schedules import ListCalls
-from celery_dynbeat.api.requests import RequestCalls
 from celery_dynbeat.api.reruns import RerunCalls
 from celery_dynbeat.api.usage import UsageCalls
 
@@ -21,7 +21,7 @@ class SharedCalls(
     HoldCalls,
     AlertCalls,
     CancelCalls,
-    RequestCalls,
+    BatchCalls,
     RerunCalls,
     ListCalls,
     RunCalls,

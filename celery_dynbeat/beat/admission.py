@@ -29,10 +29,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.beat.sweep import is_previous
-from celery_dynbeat.beat.waiting import is_requested, stopped
+from celery_dynbeat.beat.waiting import is_previous, is_requested, stopped
 from celery_dynbeat.common.owner_limits import Cap
 from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.common.states import BATCH_ORIGINS
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.store import places, runs
@@ -299,10 +299,11 @@ class _Queues:
 
         ``overlap`` delays no manual run, and no further attempt of a run.
         """
-        if (row.overlap or self._settings.overlap) not in {"skip", "buffer_one"}:
-            return False
-        asks = row.origin == Origin.SCHEDULE or row.request_id is not None
-        return asks and row.sent_at is None
+        overlap = row.overlap or self._settings.overlap
+        if row.origin in BATCH_ORIGINS:
+            return overlap != "allow" and row.sent_at is None
+        is_limiting = overlap in {"skip", "buffer_one"}
+        return is_limiting and row.origin == Origin.SCHEDULE and row.sent_at is None
 
     def _blocked(self, rows: Sequence[WaitingRun]) -> set[str]:
         """Return the ids of the runs whose schedule has another run that must end first."""

@@ -612,7 +612,7 @@ def _overlap_state(
     queued_at: dict[int, datetime] = {}
     for run in counting:
         replaces = (limiting[run.schedule_id].overlap or settings.overlap) == "cancel_previous"
-        if replaces and run.request_id is None and _waits(run):
+        if replaces and _waits(run):
             at = created_at(run.id)
             queued_at[run.schedule_id] = min(at, queued_at.get(run.schedule_id, at))
     return _OverlapState(count_of, buffered, queued_at)
@@ -635,7 +635,7 @@ def _without_locked_runs(
         for row in rows
         if row.id in overlap.unfinished and (row.overlap or settings.overlap) == "cancel_previous"
     ]
-    locked = unfinished.with_locked_runs(session, replacing)
+    locked = unfinished.with_locked_runs(session, replacing, except_batches=True)
     if not locked:
         return rows, ()
     free = [row for row in rows if row.id not in locked]
@@ -647,8 +647,7 @@ def _counts(run: Row, row: DueSchedule, *, now: datetime, settings: Settings) ->
     if (row.overlap or settings.overlap) == "cancel_previous":
         return True
     if run.started_at is None:
-        # The run of a request may wait for its place for long. Admission prevents the overlap.
-        return run.request_id is None or not _waits(run)
+        return True
     return bool(now - run.started_at < max_run_time(row.max_run_time, settings))
 
 

@@ -46,7 +46,7 @@ from celery_dynbeat.broker.publisher import PublishResult, RunPublisher
 from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.errors import DispatchError
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.common.states import RequestKind, lag_of
+from celery_dynbeat.common.states import lag_of
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.statements import RowLockedError
 from celery_dynbeat.planning.plan import OutgoingRun
@@ -160,7 +160,7 @@ def _no_failpoint(point: str) -> None:
 
 
 class _Taken(Protocol):
-    """Runs that a transaction took. ``handled`` is the number of rows or requests."""
+    """Runs that a transaction took. ``handled`` is the number of rows."""
 
     @property
     def handled(self) -> int: ...
@@ -173,7 +173,7 @@ T = TypeVar("T", bound=_Taken)
 R = TypeVar("R")
 #: The names of duties.
 END_PAUSES, PLAN, ADMIT = "end pauses", "plan schedules", "admit runs"
-REPLAN, REQUESTS = "replan schedules of calendars", "requests"
+REPLAN = "replan schedules of calendars"
 
 
 class _LazyAdmission:
@@ -414,22 +414,15 @@ class Dispatcher:
         if pending.has_deferred and not self._has_backlog:
             handled += self._maintenance.settle_recent(now)
         handled += self._maintenance.run_interval(now, has_broker=self._failure is None)
-        # Requests and pruning can wait. Fire times that are due come first.
+        # Pruning can wait. Fire times that are due come first.
         if not self._has_backlog:
-            handled += self._run_without_backlog(pending, now)
+            self._maintenance.prune(now)
         if self._failure is not None:
             raise self._failure
         if handled:
             return NOW
         self._confirms.result()
         return self._wait_after(pending, now)
-
-    def _run_without_backlog(self, pending: PendingWork, now: datetime) -> int:
-        handled = 0
-        if is_due(pending.request_at, now):
-            handled = self._attempt(partial(self._run_request, now), default=0)
-        self._maintenance.prune(now)
-        return handled
 
     def _attempt(self, step: Callable[[], R], *, default: R) -> R:
         """Do a step that needs the broker, unless one has failed in this pass.
@@ -467,11 +460,8 @@ class Dispatcher:
         def after_back_off(duty: str, at: datetime | None) -> datetime | None:
             return None if at is None else max(at, now + self.duties.wait(duty, now))
 
-        return replace(
-            pending,
-            request_at=after_back_off(REQUESTS, pending.request_at),
-            pause_ends_at=after_back_off(END_PAUSES, pending.pause_ends_at),
-        )
+        at = after_back_off(END_PAUSES, pending.pause_ends_at)
+        return replace(pending, pause_ends_at=at)
 
     def _end_pauses(self, now: datetime) -> int:
         # A late import: few schedules are paused until an instant.
@@ -567,33 +557,6 @@ class Dispatcher:
         if swept.has_waiting:
             self._admission.expect()
         return self._send(swept, BatchKind.OVERDUE)
-
-    def _run_request(self, now: datetime) -> int:
-        # A late import: few installations have backfills and reruns of many.
-        from celery_dynbeat.beat.requests import (  # noqa: PLC0415
-            REFUSED_PAUSE,
-            RequestedRuns,
-            run_due_request,
-        )
-        from celery_dynbeat.store.requests import postpone_oldest_due  # noqa: PLC0415
-
-        def take(now: datetime) -> RequestedRuns:
-            run = partial(run_due_request, now=now, settings=self._settings.for_pass())
-            try:
-                return self._take(run, BatchKind.RERUN)
-            except DBAPIError as error:
-                if self._database.capabilities.is_refusal(error):
-                    # Not the first one for ever: the others are next.
-                    until = now + REFUSED_PAUSE
-                    self._database.run(partial(postpone_oldest_due, now=now, until=until))
-                raise
-
-        requested = self.duties.run(REQUESTS, take, now=now, default=RequestedRuns(0))
-        if requested.handled:
-            # Its runs may need places. A locked request must not repeat the pass without a pause.
-            self._admission.expect()
-        is_rerun = requested.kind is RequestKind.RERUN
-        return self._send(requested, BatchKind.RERUN if is_rerun else BatchKind.BACKFILL)
 
     def _take(self, take: Callable[[Session], T], kind: BatchKind) -> T:
         """Take runs in a transaction."""

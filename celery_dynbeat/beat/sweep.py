@@ -4,6 +4,7 @@ A run is overdue in these states:
 
 - ``pending`` for longer than dynbeat_dispatch_timeout: beat died between commit and publish, the
   broker was unreachable, or its confirm was lost. A manual run is overdue when it is created.
+- ``pending`` and of a backfill or a rerun: overdue at its turn in its batch.
 - ``pending`` because its queue is refused or its router raises: overdue when the next try is due.
 - ``pending`` and buffered under ``overlap="buffer_one"``: the worker that ends the previous run
   makes it overdue at once. The sweep also checks it, because that worker may die.
@@ -22,6 +23,8 @@ Not every overdue run is published again:
   quarantined.
 - buffered, and the previous run has not ended: it stays ``pending``.
 - a retry or a run that waited, while its owner is held or in quiet hours: it waits (``waiting``).
+- of a backfill or a rerun whose schedule has an unfinished run, unless its runs may overlap: it
+  waits (``waiting``).
 - a run that waited without a place, if a limit applies to the runs of its owner: it waits for one.
 
 The sweep leases each run: it moves ``overdue_at`` to the future in the same transaction. So two
@@ -32,18 +35,23 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.beat.refused import Part, changing
-from celery_dynbeat.beat.waiting import asks, is_requested, without_waiting
+from celery_dynbeat.beat.waiting import (
+    asks,
+    is_previous,
+    is_requested,
+    without_blocked,
+    without_waiting,
+)
 from celery_dynbeat.common.errors import concerns_process
 from celery_dynbeat.common.settings import Settings, check_task_allowed
-from celery_dynbeat.common.states import WITHOUT_PLACE, Status, Wait
+from celery_dynbeat.common.states import WITHOUT_PLACE, Status
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.db.statements import Row, RowLockedError, format_error
-from celery_dynbeat.planning import max_run_time
 from celery_dynbeat.planning.plan import OutgoingRun
 from celery_dynbeat.store import runs
 from celery_dynbeat.store.runs import OverdueRun, unfinished
@@ -51,12 +59,8 @@ from celery_dynbeat.store.schedules import due, run_rows
 from celery_dynbeat.store.schedules.run_rows import expiry_of
 from celery_dynbeat.telemetry import emit_on_commit, events
 
-if TYPE_CHECKING:
-    from celery_dynbeat.store.places import WaitingRun
-
-
 #: A run that waits for a place has ``ready_at`` when it gets the place.
-_CHECKED = frozenset({Wait.PREVIOUS, *WITHOUT_PLACE})
+_CHECKED = frozenset(WITHOUT_PLACE)
 
 
 class Swept(NamedTuple):
@@ -112,21 +116,19 @@ def _take(
     active = _revoke_stopped(session, rows, now=now)
     active = _expire(session, active, now=now, settings=settings)
     active = without_waiting(session, active, now=now, settings=settings)
+    active = without_blocked(session, active, now=now, settings=settings)
     leased_until = now + settings.dispatch_timeout
     pending = _make_pending(session, active, now=now, leased_until=leased_until, settings=settings)
     has_waiting = len(pending) < len(active)
-    active = pending
+    buffered = _buffered(session, pending, now=now, settings=settings)
+    ready = {row.id for row in pending if _has_waited(row)} - buffered
+    active = [row._replace(ready_at=now) if row.id in ready else row for row in pending]
     live = _fail_unpublishable(session, active, leased, now=now, settings=settings)
-    buffered = _buffered(session, [each.row for each in live], now=now, settings=settings)
-    ready = {each.row.id for each in live if _has_waited(each.row)} - buffered
-    unleased = [each.row.id for each in live if each.row.id not in leased | ready]
-    runs.lease(session, unleased, overdue_at=leased_until)
-    runs.lease(session, sorted(ready - leased), overdue_at=leased_until, ready_at=now)
+    taken = {each.row.id for each in live} - leased
+    runs.lease(session, sorted(taken - ready), overdue_at=leased_until)
+    runs.lease(session, sorted(taken & ready), overdue_at=leased_until, ready_at=now)
     outgoing = [
-        each.run._replace(
-            retry_taken_at=now if each.row.id in leased else None,
-            ready_at=now if each.row.id in ready else each.run.ready_at,
-        )
+        each.run._replace(retry_taken_at=now if each.row.id in leased else None)
         for each in live
         if each.row.id not in buffered
     ]
@@ -297,22 +299,4 @@ def _is_blocked(row: OverdueRun, others: Iterable[Row], now: datetime, settings:
         # Of two runs that have not been sent, the older one goes first.
         and (other.sent_at is not None or other.scheduled_for < row.scheduled_for)
         for other in others
-    )
-
-
-def is_previous(
-    other: Row, row: "OverdueRun | WaitingRun", *, now: datetime, settings: Settings
-) -> bool:
-    """Return whether ``row`` must not overlap an unfinished run, which belongs to its schedule."""
-    counts_for = max_run_time(row.max_run_time, settings)
-    return (
-        other.schedule_id == row.schedule_id
-        and (other.started_at is None or now - other.started_at < counts_for)
-        # A run that waits for a place does not count, because it may be waiting for this run's
-        # place. A run that has had an attempt counts.
-        and (
-            other.status != Status.PENDING
-            or other.overdue_at is not None
-            or other.sent_at is not None
-        )
     )

@@ -1,27 +1,38 @@
 """Retries and runs that waited ask the same question as a new fire time before they are sent.
 
 A run that waits for a place asks before it gets the place, so a hold and quiet hours keep no place.
+
+A run of a backfill or a rerun also asks for the overlap policy of its schedule, unless that is
+"allow". It is sent when no other run of the schedule is unfinished, the oldest one first. The
+claim ignores a run that waits in a batch, so it blocks no fire time. The sweep asks under the lock
+of the schedule, so that the claim sends no run at the same time.
 """
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.common.states import KEPT_ORIGINS, Status, Wait
-from celery_dynbeat.planning import NO_CALENDARS, Calendars, quiet_calendars
+from celery_dynbeat.common.states import BATCH_ORIGINS, KEPT_ORIGINS, Status, Wait
+from celery_dynbeat.db.statements import Row
+from celery_dynbeat.planning import NO_CALENDARS, Calendars, max_run_time, quiet_calendars
 from celery_dynbeat.planning.waiting import Waiting, before_sending, next_check
 from celery_dynbeat.store import holds, runs
 from celery_dynbeat.store.places import WaitingRun
-from celery_dynbeat.store.runs import OverdueRun
+from celery_dynbeat.store.runs import OverdueRun, unfinished
+from celery_dynbeat.store.schedules import due
 from celery_dynbeat.store.schedules.run_rows import expiry_of
 
 if TYPE_CHECKING:
     from celery_dynbeat.planning.quiet_hours import Quiet
+
+#: Of the runs of a schedule that wait in batches, the sweep asks the first one about each second.
+#: It asks another one after this time, in case the first one has been cancelled.
+OTHERS_PAUSE = timedelta(minutes=5)
 
 
 def without_waiting(
@@ -46,6 +57,48 @@ def without_waiting(
         runs.postpone(session, ids, until=at, waited_for=reason)
     waiting_ids = {run_id for ids in groups.values() for run_id in ids}
     return [row for row in rows if row.id not in waiting_ids]
+
+
+def without_blocked(
+    session: Session, rows: Sequence[OverdueRun], *, now: datetime, settings: Settings
+) -> Sequence[OverdueRun]:
+    """Let the locked runs of batches wait that must not overlap others; return the other rows."""
+    asking: defaultdict[int, dict[str, OverdueRun]] = defaultdict(dict)
+    for row in rows:
+        waits_in_batch = row.origin in BATCH_ORIGINS and (row.sent_at, row.ready_at) == (None, None)
+        if waits_in_batch and asks(row) and (row.overlap or settings.overlap) != "allow":
+            asking[row.schedule_id][row.id] = row
+    if not asking:
+        return rows
+    locked = due.lock_free(session, sorted(asking))
+    others = unfinished.unfinished_runs(session, sorted(locked))
+    first = unfinished.first_in_batches(session, sorted(locked), now=now)
+    soon: list[str] = []
+    later: list[str] = []
+    for schedule_id, asked in asking.items():
+        of_schedule = [row for row in first if row.schedule_id == schedule_id]
+        has_queued = any(row.waited_for == Wait.PLACE for row in of_schedule)
+        # A fire time that waits for a place also comes first.
+        counts_for = max_run_time(next(iter(asked.values())).max_run_time, settings)
+        is_busy = any(
+            other.schedule_id == schedule_id
+            and (other.started_at is None or now - other.started_at < counts_for)
+            for other in others
+        )
+        waiting = sorted({*asked, *(row.id for row in of_schedule if row.waited_for != Wait.PLACE)})
+        if schedule_id in locked and not has_queued and not is_busy and waiting[0] in asked:
+            del asked[waiting.pop(0)]
+        soon += waiting[:1]
+        later += [run_id for run_id in asked if run_id not in waiting[:1]]
+    # The more schedules ask, the later each asks again. They must not take all of beat's time.
+    soon_at = now + timedelta(seconds=1 + len(asking) / 5)
+    asked_ids = {run_id for asked in asking.values() for run_id in asked}
+    again = [run_id for run_id in soon if run_id in asked_ids]
+    for ids, at in ((again, soon_at), (later, now + OTHERS_PAUSE)):
+        if ids:
+            runs.postpone(session, ids, until=at, waited_for=Wait.PREVIOUS)
+    unfinished.ask_at(session, [run_id for run_id in soon if run_id not in asked_ids], at=soon_at)
+    return [row for row in rows if row.id not in asked_ids]
 
 
 def stopped(session: Session, rows: Sequence[WaitingRun], *, now: datetime) -> Collection[str]:
@@ -113,8 +166,19 @@ def quiet_hours_of(text: str | None, calendars: Calendars) -> "Quiet | None":
         return None
 
 
-def is_quiet(text: str | None, calendars: Calendars, *, now: datetime) -> bool:
-    """Return whether ``now`` is in the quiet hours in the column of a schedule."""
+def is_previous(
+    other: Row, row: OverdueRun | WaitingRun, *, now: datetime, settings: Settings
+) -> bool:
+    """Return whether ``row`` must not overlap an unfinished run, which belongs to its schedule."""
+    counts_for = max_run_time(row.max_run_time, settings)
     return (
-        before_sending(now=now, held_until=None, quiet=quiet_hours_of(text, calendars)) is not None
+        other.schedule_id == row.schedule_id
+        and (other.started_at is None or now - other.started_at < counts_for)
+        # A run that waits for a place does not count, because it may be waiting for this run's
+        # place. A run that has had an attempt counts.
+        and (
+            other.status != Status.PENDING
+            or other.overdue_at is not None
+            or other.sent_at is not None
+        )
     )

@@ -55,10 +55,6 @@ class LazyGroup(DYMGroup):
             "backfill:backfill",
             "Run a schedule for its past fire times that have no run.",
         ),
-        "requests": (
-            "requests:requests",
-            "List backfills and reruns of many runs, newest first.",
-        ),
         "cancel": ("cancel:cancel", "Cancel runs that have not started or that wait for a retry."),
         "delete": (
             "delete:delete",

@@ -5,10 +5,9 @@ import click
 from celery_dynbeat.api.typed_text import TypedInstant
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
-from celery_dynbeat.cli.base.options import edit_options, name_argument, now_option
-from celery_dynbeat.cli.base.parameter_types import Instant, Number
-from celery_dynbeat.cli.waiting import end_request
-from celery_dynbeat.common.text import MAX_REQUEST_BATCH
+from celery_dynbeat.cli.base.options import edit_options, name_argument, now_option, pace_option
+from celery_dynbeat.cli.base.parameter_types import Instant
+from celery_dynbeat.cli.waiting import end_batch
 
 
 @command(
@@ -26,13 +25,7 @@ from celery_dynbeat.common.text import MAX_REQUEST_BATCH
     "--since", type=Instant(-1), required=True, help="The start of the span of fire times."
 )
 @click.option("--until", type=Instant(-1), help="Only fire times before this time. Default: now.")
-@click.option(
-    "--batch-size",
-    type=Number(least=1, most=MAX_REQUEST_BATCH),
-    default=100,
-    show_default=True,
-    help="The maximum number of unfinished runs at any time.",
-)
+@pace_option
 @now_option
 @edit_options
 @click.option("--wait", is_flag=True, help="Wait until all runs have ended.")
@@ -42,22 +35,23 @@ def backfill(
     name: str,
     since: TypedInstant,
     until: TypedInstant | None,
-    batch_size: int,
+    per_minute: int,
     now: bool,
     wait: bool,
 ) -> None:
     """Run a schedule for its past fire times that have no run.
 
-    Beat creates the runs while no schedule is due, starting with the oldest fire time. `dynbeat
-    requests` shows the progress.
+    Beat sends the runs at the given pace, starting with the oldest fire time. The command prints
+    the id of their batch: `dynbeat runs --batch ID` lists the runs, and `dynbeat cancel --batch ID`
+    cancels those that have not started. One call records at most 10,000 runs.
     """
     first = invocation.instant(since)
     assert first is not None  # noqa: S101 - --since is required
-    info = invocation.mine.backfill(
+    result = invocation.mine.backfill(
         name,
         since=first,
         until=invocation.instant(until) or invocation.now,
-        batch_size=batch_size,
+        per_minute=per_minute,
         now=now,
     )
-    end_request(invocation, info, wait=wait)
+    end_batch(invocation, result, wait=wait)

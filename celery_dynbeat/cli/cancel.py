@@ -39,6 +39,12 @@ from celery_dynbeat.common.text import MAX_CANCELLED, counted, described_owner
     help="Only runs with this origin.",
 )
 @click.option(
+    "--batch",
+    "batch_id",
+    type=RunId(),
+    help="Cancel the runs of this batch that match the other options.",
+)
+@click.option(
     "--since", type=Instant(-1), help="Only fire times since this time, such as 2h (ago)."
 )
 @click.option("--until", type=Instant(-1), help="Only fire times before this time.")
@@ -47,19 +53,24 @@ from celery_dynbeat.common.text import MAX_CANCELLED, counted, described_owner
     type=Number(least=1, most=MAX_CANCELLED),
     default=10_000,
     show_default=True,
-    help="With --all, the maximum number of runs to cancel.",
+    help="The maximum number of runs to cancel.",
 )
 @actor_options
 @yes_option
 def cancel(invocation: Invocation, *, run_ids: Sequence[str], is_all: bool, **filters: Any) -> None:
     """Cancel runs that have not started or that wait for a retry.
 
-    Pass the ids of runs, or --all. A worker drops the message of a cancelled run. The command does
-    not stop a running task; for this, use Celery's `revoke` with terminate. If you pass --all, the
-    command prints how many runs match and asks for confirmation.
+    Pass the ids of runs, --batch or --all. A worker drops the message of a cancelled run. The
+    command does not stop a running task; for this, use Celery's `revoke` with terminate. If you
+    pass --batch or --all, the command prints how many runs match and asks for confirmation.
     """
+    if filters["batch_id"] is not None:
+        is_all = True
+        if not invocation.owner_given:
+            # The id of a batch is unique.
+            invocation.owner = None
     if bool(run_ids) == is_all:
-        raise click.UsageError("give either RUN_ID or --all", invocation.context)
+        raise click.UsageError("give either RUN_ID, --batch or --all", invocation.context)
     if is_all:
         _cancel_all(invocation, **filters)
         return

@@ -6,15 +6,21 @@ from typing import Any
 
 import click
 
-from celery_dynbeat.api import RequestInfo
+from celery_dynbeat.api import BatchResult
 from celery_dynbeat.api.typed_text import TypedInstant
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
-from celery_dynbeat.cli.base.options import actor_options, now_option, owners_option, yes_option
-from celery_dynbeat.cli.base.parameter_types import Instant, Number, RunId
-from celery_dynbeat.cli.waiting import end_request, wait_for_run
+from celery_dynbeat.cli.base.options import (
+    actor_options,
+    now_option,
+    owners_option,
+    pace_option,
+    yes_option,
+)
+from celery_dynbeat.cli.base.parameter_types import Instant, RunId
+from celery_dynbeat.cli.waiting import end_batch, wait_for_run
 from celery_dynbeat.common.states import RERUNNABLE, Status
-from celery_dynbeat.common.text import MAX_REQUEST_BATCH, counted
+from celery_dynbeat.common.text import counted
 
 DEFAULT_STATUSES = (Status.FAILED.value, Status.LOST.value)
 
@@ -46,13 +52,7 @@ DEFAULT_STATUSES = (Status.FAILED.value, Status.LOST.value)
 )
 @click.option("--name", metavar="NAME", help="Only runs of schedules with this name.")
 @click.option("--task", metavar="TASK", help="Only runs of this task.")
-@click.option(
-    "--batch-size",
-    type=Number(least=1, most=MAX_REQUEST_BATCH),
-    default=100,
-    show_default=True,
-    help="The maximum number of unfinished new runs at any time.",
-)
+@pace_option
 @now_option
 @click.option("--wait", is_flag=True, help="Wait until the run, or all new runs, have ended.")
 @actor_options
@@ -70,8 +70,9 @@ def rerun(
 
     --since selects the failed and lost runs whose fire time is at or after the given time. The task
     receives the original fire time. RUN_ID can belong to a run of any owner. Before a rerun of many
-    runs, the command asks for confirmation. Beat creates these runs in the background while no
-    schedule is due, and `dynbeat requests` shows the progress.
+    runs, the command asks for confirmation. It prints the id of their batch: `dynbeat runs --batch
+    ID` lists the runs, and `dynbeat cancel --batch ID` cancels those that have not started. One
+    call records at most 10,000 runs.
     """
     if (run_id is None) == (since is None):
         raise click.UsageError("give either RUN_ID or --since", invocation.context)
@@ -97,7 +98,7 @@ def _rerun_many(
     status: Sequence[str],
     name: str | None,
     task: str | None,
-    batch_size: int,
+    per_minute: int,
     now: bool,
     wait: bool,
 ) -> None:
@@ -105,31 +106,32 @@ def _rerun_many(
     assert start is not None  # noqa: S101 - since is not None
     whose = "all owners" if invocation.owner is None else f"owner {invocation.owner!r}"
     which = (f" of schedule {name!r}" if name else "") + (f" of task {task!r}" if task else "")
-    request = partial(
+    rerun_many = partial(
         invocation.calls.rerun_many,
         since=start,
         until=invocation.instant(until),
         status=tuple(status),
         name=name,
         task=task,
-        batch_size=batch_size,
+        per_minute=per_minute,
         now=now,
     )
     if not invocation.yes:
-        count = _count(invocation, request)
+        found = _result(invocation, rerun_many)
+        count, least = found.created, "" if found.left_since is None else "at least "
         runs = counted(count, f"{' or '.join(status)} run")
-        found = f"{runs}{which} of {whose} since {invocation.time(start)}"
+        which = f"{least}{runs}{which} of {whose} since {invocation.time(start)}"
         if not count and invocation.can_ask:
-            invocation.output.done(f"nothing to run again: {found}", {"total": 0})
+            invocation.output.done(f"nothing to run again: {which}", {"created": 0})
             return
-        invocation.confirm(f"Run {found} again?")
-    end_request(invocation, request(), wait=wait)
+        invocation.confirm(f"Run {which} again?")
+    end_batch(invocation, rerun_many(), wait=wait)
 
 
-def _count(invocation: Invocation, request: Callable[..., RequestInfo]) -> int:
-    """Return the number of runs that the request would run again, without making it."""
+def _result(invocation: Invocation, rerun_many: Callable[..., BatchResult]) -> BatchResult:
+    """Return the result of the call without recording the runs."""
     from sqlalchemy.orm import Session  # noqa: PLC0415
 
-    # The end of the session rolls the request back.
+    # The end of the session rolls the call back.
     with Session(invocation.dynbeat.context.database.engine) as session:
-        return request(session=session).total
+        return rerun_many(session=session)

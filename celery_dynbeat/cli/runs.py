@@ -43,6 +43,7 @@ STATUSES = [each.value for each in Status]
     type=click.Choice([each.value for each in Origin]),
     help="Only runs with this origin.",
 )
+@click.option("--batch", "batch_id", type=RunId(), help="Only runs of this batch.")
 @click.option(
     "--since", type=Instant(-1), help="Only fire times since this time, such as 2h (ago)."
 )
@@ -64,6 +65,9 @@ def runs(
     If you pass NAME, the command lists the runs of one schedule. If you pass --all-owners, the run
     that was created last comes first.
     """
+    if filters["batch_id"] is not None and not invocation.owner_given:
+        # The id of a batch is unique.
+        invocation.owner = None
     if name is not None and invocation.owner is None:
         raise click.UsageError("NAME and --all-owners cannot be combined", invocation.context)
     filters |= {

@@ -123,7 +123,6 @@ def as_dict(report: "HealthReport", evaluation: "Evaluation") -> dict[str, Any]:
         "holds": tables and _holds(tables),
         "unserved": {"queues": _unserved(report, "queues"), "tasks": _unserved(report, "tasks")},
         "runs": tables and _runs(tables),
-        "requests": tables and asdict(tables.requests),
     }
 
 
@@ -269,7 +268,6 @@ def _table_lines(report: "HealthReport", tables: "Tables") -> Iterator[str]:
         *(f"{state} {count}" for state, count in tables.runs.items()),
         f"overdue {tables.overdue}" + (f" (since {_format_duration(since)})" if since else ""),
     )
-    yield _line("requests", f"{tables.requests} running")
 
 
 def _failing_lines(report: "HealthReport", tables: "Tables") -> Iterator[str]:

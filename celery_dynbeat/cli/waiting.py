@@ -1,23 +1,17 @@
-"""Wait until a run or the runs of a request have ended, for ``--wait``."""
+"""Wait until a run or the runs of a batch have ended, for ``--wait``."""
 
 import time
-from collections import Counter
-from collections.abc import Collection, Iterator
-from datetime import timedelta
+from collections.abc import Iterator
 
-from celery_dynbeat.api import Page, RequestInfo, RunInfo
+from celery_dynbeat.api import BatchResult, Page, RunInfo
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.pages import pages
 from celery_dynbeat.cli.base.progress import progress
-from celery_dynbeat.common.states import UNFINISHED, Status, was_started
-from celery_dynbeat.common.text import MAX_PAGE_SIZE
+from celery_dynbeat.common.states import Status, was_started
+from celery_dynbeat.common.text import MAX_PAGE_SIZE, counted
 
 #: Between two reads of a run.
 POLL_SECONDS = 0.5
-#: Polls without progress after which ``--wait`` prints what the runs wait for: 5 s.
-STALLED_POLLS = 10
-#: Owners that this text names.
-MAX_OWNERS = 3
 
 
 def wait_for_run(invocation: Invocation, run_id: str) -> None:
@@ -43,112 +37,49 @@ def _words(run: RunInfo) -> str:
     return f"run {run.id} of schedule {run.name!r} {run.status}{error}"
 
 
-def end_request(invocation: Invocation, info: RequestInfo, *, wait: bool) -> None:
-    """Print a new request. With ``wait``, wait for its runs, and exit with 1 if one has failed."""
-    if not wait:
-        invocation.output.done(request_words(info), info.to_dict())
+def end_batch(invocation: Invocation, result: BatchResult, *, wait: bool) -> None:
+    """Print a new batch. With ``wait``, wait for its runs, and exit with 1 if one has failed."""
+    batch_id = result.batch_id
+    if batch_id is None or not wait:
+        invocation.output.done(_batch_words(result), result.to_dict())
         return
-    info, ended, is_success = _wait_for_request(invocation, info)
-    counts = ", ".join(f"{number} {status}" for status, number in ended.most_common())
+    try:
+        with progress("runs ended") as advance:
+            while (info := invocation.calls.get_batch(batch_id)).unfinished:
+                advance(info.total - info.unfinished, info.total)
+                time.sleep(POLL_SECONDS)
+    except KeyboardInterrupt:
+        cancel = f"`dynbeat cancel --batch {batch_id}`"
+        invocation.output.note(f"batch {batch_id} continues; {cancel} ends it")
+        raise
+    counts = ", ".join(f"{number} {status}" for status, number in info.counts.items())
     invocation.output.done(
-        f"{request_words(info)}; of the new runs: {counts or 'none'}",
-        {**info.to_dict(), "ended": dict(ended)},
+        f"{_batch_words(result)}; of the runs: {counts}",
+        {**result.to_dict(), "ended": dict(info.counts)},
     )
+    is_success = all(map(_is_success, _unsuccessful(invocation, batch_id)))
     invocation.context.exit(0 if is_success else 1)
 
 
-def request_words(info: RequestInfo) -> str:
-    """Return the progress of a request in words."""
-    return (
-        f"{info.kind} {info.id}: {info.status}, {info.created} of {info.total} runs created,"
-        f" {info.excluded} excluded"
-    )
+def _batch_words(result: BatchResult) -> str:
+    """Return what the call has recorded, and what is left."""
+    words = f"recorded {counted(result.created, 'run')}, {result.excluded} excluded"
+    if result.batch_id is not None:
+        words = f"batch {result.batch_id}: {words}"
+    if result.left_since is not None:
+        # Exact, because it is the next --since.
+        words += f"; more are left: repeat with --since {result.left_since.isoformat()}"
+    return words
 
 
-def _wait_for_request(
-    invocation: Invocation, info: RequestInfo
-) -> tuple[RequestInfo, Counter[str], bool]:
-    """Return when all runs have ended, the numbers of their statuses, and whether none failed."""
-    stall = _Stall(invocation, info.id)
-    try:
-        with progress("runs created") as advance:
-            while info.status == "running":
-                advance(info.created + info.excluded, info.total)
-                stall.check(info.created + info.excluded)
-                time.sleep(POLL_SECONDS)
-                info = invocation.calls.get_request(info.id)
-        with progress("runs ended") as advance:
-            while unfinished := sum(1 for _ in _runs_of(invocation, info, status=UNFINISHED)):
-                advance(info.created - unfinished, info.created)
-                stall.check(info.total + info.created - unfinished)
-                time.sleep(POLL_SECONDS)
-    except KeyboardInterrupt:
-        cancel = f"`dynbeat requests {info.id} --cancel`"
-        invocation.output.note(f"{info.kind} {info.id} continues; {cancel} ends it")
-        raise
-    ended: Counter[str] = Counter()
-    is_success = True
-    for run in _runs_of(invocation, info):
-        ended[run.status] += 1
-        is_success = is_success and _is_success(run)
-    return info, ended, is_success
-
-
-class _Stall:
-    """Prints what the runs of a request wait for, if its progress has not moved for some time."""
-
-    def __init__(self, invocation: Invocation, request_id: int) -> None:
-        self._invocation, self._request_id = invocation, request_id
-        self._done, self._polls, self._printed = -1, 0, ""
-
-    def check(self, done: int) -> None:
-        """Note the progress after a poll."""
-        self._polls = self._polls + 1 if done == self._done else 0
-        self._done = done
-        if self._polls and self._polls % STALLED_POLLS == 0:
-            text = self._text()
-            if text and text != self._printed:
-                self._invocation.output.note(text)
-                self._printed = text
-
-    def _text(self) -> str:
-        """Return how many runs wait for a place, and the owners; empty if no run waits."""
-        # A late import: the help of the commands imports no SQLAlchemy.
-        from celery_dynbeat.api.usage import waiting_owners  # noqa: PLC0415
-
-        info = self._invocation.calls.get_request(self._request_id)
-        if not info.waiting:
-            return ""
-        pending = _runs_of(self._invocation, info, status=(Status.PENDING,))
-        owners = {run.owner for run in pending if run.is_waiting}
-        context = self._invocation.dynbeat.context
-        usage = [
-            f"owner {each.owner} has {each.running}"
-            f"{'' if each.max_running is None else f' of {each.max_running}'} running"
-            for each in waiting_owners(context, None, settings=context.settings.for_pass())
-            if each.owner in owners
-        ]
-        more = "; ..." if len(usage) > MAX_OWNERS else ""
-        shown = "; ".join(usage[:MAX_OWNERS])
-        return f"{info.waiting} of {info.total} wait for a place: {shown}{more}"
-
-
-def _runs_of(
-    invocation: Invocation, info: RequestInfo, *, status: Collection[str] | None = None
-) -> Iterator[RunInfo]:
-    """Yield the runs that the request has made."""
+def _unsuccessful(invocation: Invocation, batch_id: str) -> Iterator[RunInfo]:
+    """Yield the runs of an ended batch that have not succeeded."""
+    statuses = [each for each in Status if each != Status.SUCCEEDED]
 
     def fetch(cursor: str | None) -> Page[RunInfo]:
         return invocation.calls.runs(
-            # The origin of the runs is the kind of the request.
-            origin=info.kind,
-            status=status,
-            since=info.since,
-            # A rerun is some microseconds after its original.
-            until=info.until + timedelta(seconds=1),
-            limit=MAX_PAGE_SIZE,
-            after=cursor,
+            batch_id=batch_id, status=statuses, limit=MAX_PAGE_SIZE, after=cursor
         )
 
     for page in pages(fetch):
-        yield from (run for run in page.items if run.request_id == info.id)
+        yield from page.items

@@ -175,14 +175,17 @@ class RunNotFoundError(DynbeatError, LookupError):
         self.run_id = run_id
 
 
-class RequestNotFoundError(DynbeatError, LookupError):
-    """There is no request with this id, or it belongs to another owner."""
+class BatchNotFoundError(DynbeatError, LookupError):
+    """The history has no run of this batch, or none of the owner.
 
-    def __init__(self, *, owner: str | None, request_id: int) -> None:
-        whose = "there is" if owner is None else f"owner {owner!r} has"
-        super().__init__(f"{whose} no request {request_id}; requests() shows those that exist")
+    ``owner`` is None if the call was not limited to one owner.
+    """
+
+    def __init__(self, *, owner: str | None, batch_id: str) -> None:
+        whose = "the history" if owner is None else f"the history of {described_owner(owner)}"
+        super().__init__(f"{whose} has no run of batch {batch_id}; old runs are pruned")
         self.owner = owner
-        self.request_id = request_id
+        self.batch_id = batch_id
 
 
 class TransactionRolledBackError(DynbeatError):

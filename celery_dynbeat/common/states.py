@@ -42,12 +42,14 @@ class Wait(StrEnum):
     HOLD = "hold"
     QUIET = "quiet"
     PREVIOUS = "previous"
+    #: Its turn in its batch.
+    BATCH = "batch"
     #: Its task has postponed it.
     POSTPONED = "postponed"
 
 
-#: A pending run has no place while it waits for this.
-WITHOUT_PLACE = (Wait.HOLD, Wait.QUIET, Wait.POSTPONED)
+#: A pending run that the sweep asks again has no place while it waits for this.
+WITHOUT_PLACE = (Wait.HOLD, Wait.QUIET, Wait.PREVIOUS, Wait.BATCH, Wait.POSTPONED)
 
 
 class Origin(StrEnum):
@@ -59,17 +61,12 @@ class Origin(StrEnum):
     RERUN = "rerun"
 
 
-class RequestKind(StrEnum):
-    """The purpose of a stored request."""
-
-    BACKFILL = "backfill"
-    RERUN = "rerun"
-
-
 #: A caller requested such a run, and its instant is not a fire time.
 REQUESTED_ORIGINS = (Origin.MANUAL, Origin.RERUN)
 #: A caller requested such a run. Neither a pause nor a quarantine revokes it.
 KEPT_ORIGINS = (*REQUESTED_ORIGINS, Origin.BACKFILL)
+#: Such a run waits for the end of the other runs of its schedule, unless they may overlap.
+BATCH_ORIGINS = (Origin.BACKFILL, Origin.RERUN)
 #: The next attempt of such a run has not started. It can start, but a cancel still prevents it.
 UNSTARTED = (Status.PENDING, Status.SENT)
 #: Such a run can still change and has no ``finished_at``.
@@ -211,7 +208,6 @@ class Action(StrEnum):
     CANCEL = "cancel"
     RERUN = "rerun"
     RERUN_MANY = "rerun_many"
-    CANCEL_REQUEST = "cancel_request"
     HOLD = "hold"
     RELEASE = "release"
     SET_TIMEZONE = "set_timezone"

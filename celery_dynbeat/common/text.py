@@ -164,8 +164,8 @@ NAME_LENGTH = 255
 NOTE_LENGTH = 500
 #: The items of a page.
 MAX_PAGE_SIZE = 1_000
-#: The unfinished runs of a request.
-MAX_REQUEST_BATCH = 1_000
+#: The runs of a batch.
+MAX_BATCH = 10_000
 #: The runs that one call cancels.
 MAX_CANCELLED = 100_000
 #: Fire times lie in these years. There, conversion to a zone cannot leave the range of datetime.

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Index, and_, literal_column, not_
 
 from celery_dynbeat.db.alert_models import Alert
 from celery_dynbeat.db.calendar_models import ScheduleCalendar
-from celery_dynbeat.db.models import Base, Change, Hold, Request, Run, Schedule
+from celery_dynbeat.db.models import Base, Change, Hold, Run, Schedule
 from celery_dynbeat.db.rollup_models import Rollup as _Rollup  # noqa: F401 - METADATA has its table
 from celery_dynbeat.db.type_checks import type_checks
 from celery_dynbeat.db.types import MYSQL
@@ -109,15 +109,6 @@ _partial(
     where=and_(Run.running_key.is_not(None), Run.finished_at.is_(None)),
 )
 _partial("ix_dynbeat_run_retry_at", Run.retry_at, where=Run.retry_at.is_not(None))
-
-_partial(
-    "ix_dynbeat_request_next_run_at",
-    Request.next_run_at,
-    where=Request.next_run_at.is_not(None),
-)
-Index("ix_dynbeat_request_owner", Request.owner, Request.id)
-# The foreign key also uses this index.
-Index("ix_dynbeat_request_schedule", Request.schedule_id, Request.id)
 
 # The failed and lost runs of all owners, newest last. Only PostgreSQL can use it, see
 # Capabilities.has_partial_indexes; elsewhere a page scans the newest runs.

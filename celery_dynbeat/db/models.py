@@ -24,7 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from celery_dynbeat import db
-from celery_dynbeat.common.states import REQUESTED_ORIGINS, Origin, RequestKind, Status
+from celery_dynbeat.common.states import REQUESTED_ORIGINS, Origin, Status
 from celery_dynbeat.common.text import NAME_LENGTH, NOTE_LENGTH
 from celery_dynbeat.db import PREFIX, TableNames
 from celery_dynbeat.db.types import (
@@ -229,8 +229,8 @@ class Run(Base):
     # The attempt during which the broker delivered the run's message again. If this is the current
     # attempt and its worker loses it, the run is sent again, independent of on_lost.
     redelivered_attempt: Mapped[int | None]
-    # The request that made the run. It may be deleted: not a foreign key.
-    request_id: Mapped[int | None] = mapped_column(BigId)
+    # The batch that the run belongs to. The ids of its runs and its own id begin with one instant.
+    batch_id: Mapped[str | None] = mapped_column(RunId)
     # The run whose fire time a rerun runs again. It may be pruned: not a foreign key.
     rerun_of: Mapped[str | None] = mapped_column(RunId)
     # The fire time of that run, which the task receives. scheduled_for is unique for a schedule,
@@ -258,80 +258,6 @@ class Run(Base):
         CheckConstraint(
             "overdue_at IS NULL OR status IN ('pending', 'sent', 'retrying')",
             name="overdue_only_unstarted",
-        ),
-    )
-
-
-class Request(Base):
-    """A stored request: beat makes its runs in batches.
-
-    A backfill runs the fire times of a schedule that have no run, a rerun the ended runs that
-    match. Both concern ``since`` <= fire time < ``until``. ``owner``, ``name`` and ``task`` NULL
-    mean any; a backfill has owner and name. ``after_at`` and ``after_id`` are the last fire time
-    and run that beat has decided about. ``next_run_at`` is when beat makes the next batch; NULL
-    after the request has ended.
-    """
-
-    __tablename__ = "dynbeat_request"
-
-    id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
-    kind: Mapped[str] = mapped_column(ExactText(16))
-    owner: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
-    name: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
-    # The schedule of a backfill. If a rerun has a name, it finds its schedule by this name.
-    schedule_id: Mapped[int | None] = mapped_column(
-        BigId,
-        ForeignKey("dynbeat_schedule.id", ondelete="CASCADE"),
-    )
-    task: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
-    # A JSON array with the statuses of the runs that run again.
-    statuses: Mapped[list[str]] = mapped_column(
-        Json("array"), default=list, server_default=EMPTY_LIST
-    )
-    since: Mapped[datetime] = mapped_column(UtcDateTime)
-    until: Mapped[datetime] = mapped_column(UtcDateTime)
-    batch_size: Mapped[int]
-    # The numbers of fire times or runs: in total, with a new run, and excluded because they cannot
-    # run or do not have to run.
-    total: Mapped[int]
-    created: Mapped[int] = mapped_column(default=0, server_default="0")
-    excluded: Mapped[int] = mapped_column(default=0, server_default="0")
-    after_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    after_id: Mapped[str | None] = mapped_column(RunId)
-    # JSON arrays of ids: runs before the position that cannot run again yet, and the new runs that
-    # were unfinished when beat last made some.
-    waiting_ids: Mapped[list[str]] = mapped_column(
-        Json("array"), default=list, server_default=EMPTY_LIST
-    )
-    unfinished_ids: Mapped[list[str]] = mapped_column(
-        Json("array"), default=list, server_default=EMPTY_LIST
-    )
-    next_run_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
-    finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    # Whether its runs are made and sent in quiet hours.
-    ignores_quiet_hours: Mapped[bool] = mapped_column(default=False, server_default=false())
-    cancelled: Mapped[bool] = mapped_column(default=False, server_default=false())
-
-    __table_args__ = (
-        CheckConstraint(
-            "kind IN ({})".format(", ".join(f"'{kind}'" for kind in RequestKind)),
-            name="kind_known",
-        ),
-        CheckConstraint(
-            "kind <> 'backfill' OR (owner IS NOT NULL AND name IS NOT NULL)",
-            name="backfill_of_schedule",
-        ),
-        CheckConstraint("batch_size > 0", name="batch_size_positive"),
-        CheckConstraint(
-            "total BETWEEN 0 AND 1000000000 AND created BETWEEN 0 AND 1000000000"
-            " AND excluded BETWEEN 0 AND 1000000000",
-            name="numbers_in_range",
-        ),
-        CheckConstraint("kind <> 'rerun' OR after_id IS NOT NULL", name="rerun_has_position"),
-        CheckConstraint("since <= until", name="span_ordered"),
-        CheckConstraint(
-            "(next_run_at IS NULL) = (finished_at IS NOT NULL)", name="due_until_finished"
         ),
     )
 
@@ -482,8 +408,6 @@ __all__ = [
     "NodeKind",
     "Origin",
     "Owner",
-    "Request",
-    "RequestKind",
     "Run",
     "Schedule",
 ]
@@ -497,7 +421,6 @@ CHANGES = cast("Table", Change.__table__)
 HOLDS = cast("Table", Hold.__table__)
 LOCKS = cast("Table", Lock.__table__)
 OWNERS = cast("Table", Owner.__table__)
-REQUESTS = cast("Table", Request.__table__)
 
 
 def use_names(table_names: TableNames) -> None:

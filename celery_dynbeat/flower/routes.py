@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from tornado.web import RequestHandler, StaticFileHandler, url
 
 from celery_dynbeat.flower.actions.holds import HoldAction, ReleaseAction
-from celery_dynbeat.flower.actions.requests import CancelRequestAction
 from celery_dynbeat.flower.actions.runs import CancelAction, RerunAction
 from celery_dynbeat.flower.actions.saving import PreviewAction, SaveAction
 from celery_dynbeat.flower.actions.schedules import (
@@ -70,7 +69,6 @@ def routes() -> Sequence[url]:
         _route("skip_next", SkipNextAction),
         _route("unskip", UnskipAction),
         _route("release", ReleaseAction),
-        _route("cancel_request", CancelRequestAction),
         _route("new", NewPage),
         _route("edit", EditPage),
         _route("save", SaveAction),

@@ -132,7 +132,6 @@ class DatabaseGauges:
         yield gauge(metrics.FAILING_SCHEDULES, tables.failing.count)
         yield gauge(metrics.LOST_RUNS, len(tables.lost_first))
         yield gauge(metrics.HOLDS, tables.holds.count)
-        yield gauge(metrics.REQUESTS, tables.requests.count)
         yield gauges(metrics.BEATS, self._nodes(reading, NodeKind.BEAT))
         yield gauges(metrics.WORKERS, self._nodes(reading, NodeKind.WORKER))
         yield gauges(metrics.MISSING_NODES, self._missing(reading))

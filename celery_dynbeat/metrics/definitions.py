@@ -145,7 +145,6 @@ LOST_RUNS = _gauge(
     "dynbeat_lost_runs", "Runs that were lost within the last hour, at most 5", DATABASE
 )
 HOLDS = _gauge("dynbeat_holds", "Holds in force", DATABASE)
-REQUESTS = _gauge("dynbeat_requests_in_progress", "Requests in progress", DATABASE)
 BEATS = _gauge("dynbeat_beats", "Beats by the state of their node", DATABASE, "status")
 WORKERS = _gauge("dynbeat_workers", "Workers by the state of their node", DATABASE, "status")
 MISSING_NODES = _gauge(

@@ -12,7 +12,7 @@ because only the newest of its fire times is known.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from celery_dynbeat.planning import ScheduleSpec
 from celery_dynbeat.planning.plan import COUNT_LIMIT, MICROSECOND, Skip, following
@@ -47,13 +47,6 @@ class SkippedRemainder:
     older: Skip | None
 
 
-class Selection(NamedTuple):
-    """The fire times that a batch has ``done``. The ``missing`` ones have no run and get one."""
-
-    done: Sequence[datetime]
-    missing: Sequence[datetime]
-
-
 def fire_times(
     spec: ScheduleSpec, *, after: datetime, until: datetime, limit: int
 ) -> list[datetime]:
@@ -76,24 +69,6 @@ def fire_times(
     return found
 
 
-def select_missing(
-    window: Sequence[datetime], *, present: Collection[datetime], capacity: int
-) -> Selection:
-    """Select up to ``capacity`` fire times of ``window`` that have no run.
-
-    The selection ends before the first fire time that would exceed the capacity.
-    """
-    done: list[datetime] = []
-    missing: list[datetime] = []
-    for fire_at in window:
-        if fire_at not in present:
-            if len(missing) == capacity:
-                break
-            missing.append(fire_at)
-        done.append(fire_at)
-    return Selection(done, missing)
-
-
 def remainder_of(
     trigger: Trigger,
     row: SkippedRow,
@@ -110,6 +85,8 @@ def remainder_of(
     the row was written before the trigger changed.
     """
     newest = row.scheduled_for
+    if row.fire_count == 1:
+        return SkippedRemainder(0, None) if removed[-1] == newest else None
     if not is_of_trigger:
         return _without_newest(row) if removed[-1] == newest else None
     trigger = SkippingTrigger(trigger, dict.fromkeys(by_call, "")) if by_call else trigger

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import store
 from celery_dynbeat.common.states import UNFINISHED, Status
 from celery_dynbeat.db.dialects import Capabilities, capabilities_of
-from celery_dynbeat.db.models import Node, NodeKind, Request, Run, Schedule
+from celery_dynbeat.db.models import Node, NodeKind, Run, Schedule
 from celery_dynbeat.db.statements import force_index, in_index_order
 from celery_dynbeat.store import holds, places
 from celery_dynbeat.store.runs import UNFINISHED_INDEX, UNFINISHED_ORDER
@@ -79,7 +79,6 @@ class Tables:
     overdue: Count
     overdue_since: datetime | None
     runs: Mapping[str, Count]
-    requests: Count
     #: The application that the tables belong to.
     application: str | None
     #: The release of the tz database that the schedules were planned with, if known.
@@ -126,7 +125,6 @@ def read(session: Session, *, now: datetime, nodes_since: datetime) -> Tables:
         overdue=_counted(overdue),
         overdue_since=overdue[0] if overdue else None,
         runs=count_unfinished(session),
-        requests=_counted(session.scalars(requests_statement()).all()),
         application=store.application_name(session.connection()),
         tz_release=store.planned_tz_release(session.connection()),
         refused=_counted(refused),
@@ -261,16 +259,6 @@ def refused_statement() -> Select[Any]:
             Schedule.paused_reason.startswith(REFUSED_PREFIX, autoescape=True),
         )
         .order_by(Schedule.name)
-        .limit(MAX_COUNTED + 1)
-    )
-
-
-def requests_statement() -> Select[Any]:
-    """Return the SELECT of the unfinished requests."""
-    return (
-        select(Request.next_run_at)
-        .where(Request.next_run_at.is_not(None))
-        .order_by(Request.next_run_at)
         .limit(MAX_COUNTED + 1)
     )
 

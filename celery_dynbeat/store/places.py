@@ -5,7 +5,8 @@ it waits:
 
 - for a place: ``pending`` without ``overdue_at``, and ``waited_for`` is "place", or "previous" if
   it has to wait for another run of its schedule as well;
-- for the end of a hold or of quiet hours, or until an instant that its task has set;
+- for its turn in a batch, the end of a hold, of quiet hours or of the previous run, or until an
+  instant that its task has set;
 - for a retry that the sweep sends: ``retrying`` with ``overdue_at``. Celery sends its own retries
   without asking, so a run that waits for one of these keeps its place.
 
@@ -106,7 +107,6 @@ class WaitingRun(NamedTuple):
     scheduled_for: datetime
     sent_at: datetime | None
     origin: str
-    request_id: int | None
     schedule_id: int | None
     overlap: str | None
     max_run_time: float | None
@@ -127,7 +127,6 @@ _COLUMNS: tuple[Any, ...] = (
     Run.scheduled_for,
     Run.sent_at,
     Run.origin,
-    Run.request_id,
     Run.schedule_id,
     Schedule.overlap,
     Schedule.max_run_time,
@@ -178,11 +177,14 @@ def in_use(session: Session, keys: Collection[str]) -> Counter[str]:
 def expired(session: Session, *, now: datetime, default: float | None, limit: int) -> Sequence[str]:
     """Return waiting runs that have expired, at most ``limit``. It reads all waiting runs.
 
-    ``default`` is the ``expires_after`` of a schedule without its own, in seconds.
+    A run of a batch does not expire while it waits. ``default`` is the ``expires_after`` of a
+    schedule without its own, in seconds.
     """
     longest = func.coalesce(Schedule.expires_after, default)
     found = force_index(select(Run.id), Run, PLACE_INDEX)
-    found = found.join(Schedule, Schedule.id == Run.schedule_id).where(WAITS, UNSTARTED_RUN)
+    found = found.join(Schedule, Schedule.id == Run.schedule_id).where(
+        WAITS, UNSTARTED_RUN, Run.batch_id.is_(None)
+    )
     age = seconds_between(Run.created_at, literal(now, UtcDateTime()))
     return session.scalars(
         found.where(age >= longest).order_by(*_queue(session)).limit(limit)
@@ -205,7 +207,8 @@ def give(session: Session, run_ids: Sequence[str], *, now: datetime, counts: boo
     If ``counts`` is false, no limit applies to them any more. The wait of a first attempt is not
     recorded if it was shorter than a delay that counts as late.
     """
-    is_short = and_(Run.sent_at.is_(None), Run.created_at > now - MIN_LATE)
+    is_first = and_(Run.sent_at.is_(None), Run.batch_id.is_(None))
+    is_short = and_(is_first, Run.created_at > now - MIN_LATE)
     values: dict[str, Any] = {
         "overdue_at": now,
         "waited_for": case((is_short, null()), else_=Run.waited_for),
@@ -255,19 +258,6 @@ def count_waiting(session: Session, *, owner: str | None = None, key: str | None
         waiting = waiting.where(Run.owner == owner)
     counted = select(func.count()).select_from(waiting.limit(MAX_COUNTED).subquery())
     return session.scalar(counted) or 0
-
-
-@in_index_order
-def waiting_by_request(session: Session, request_ids: Collection[int]) -> Counter[int]:
-    """Return the number of waiting runs by request. At most MAX_COUNTED waiting runs are read."""
-    if not request_ids:
-        return Counter()
-    waiting = force_index(select(Run.request_id), Run, PLACE_INDEX).where(WAITS)
-    some = waiting.order_by(*_queue(session)).limit(MAX_COUNTED).subquery()
-    column = some.c.request_id
-    counted = select(column, func.count()).where(column.is_not(None)).group_by(column)
-    counts: Sequence[Any] = session.execute(counted).all()
-    return Counter({key: count for key, count in counts if key in request_ids})
 
 
 class WaitingOwner(NamedTuple):

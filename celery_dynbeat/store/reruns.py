@@ -1,6 +1,6 @@
 """The queries of a rerun on the history.
 
-The search of a request reads the history in the order of an index:
+The search reads the history in the order of an index:
 
     one schedule   (schedule_id, scheduled_for)
     one owner      (owner, scheduled_for, id)
@@ -45,6 +45,13 @@ _CANDIDATE_COLUMNS: tuple[Any, ...] = (
 )
 
 
+class Found(NamedTuple):
+    """A run that matches, and its schedule; None if that was deleted."""
+
+    position: "Position"
+    schedule_id: int | None
+
+
 class Position(NamedTuple):
     """A position of the search: the fire time and the id of a run."""
 
@@ -54,7 +61,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RerunFilter:
-    """The runs that a request names. ``owner``, ``name`` and ``task=None`` mean any.
+    """The runs that a rerun of many names. ``owner``, ``name`` and ``task=None`` mean any.
 
     ``schedule_id`` is the id of the schedule of this owner and name. Runs that began or ended after
     ``requested_at`` do not match.
@@ -95,19 +102,11 @@ def find(
     after: Position,
     last: Position | None,
     limit: int,
-) -> Sequence[Position]:
-    """Return the positions of up to ``limit`` matching runs after ``after`` up to ``last``."""
-    statement = _matching((Run.scheduled_for, Run.id), matching, after, last).limit(limit)
-    return [Position(*row) for row in session.execute(statement)]
-
-
-@in_index_order
-def count(
-    session: Session, matching: RerunFilter, *, after: Position, last: Position | None
-) -> int:
-    """Return the number of matching runs after ``after`` up to ``last``."""
-    found = _matching((Run.id,), matching, after, last).order_by(None).subquery()
-    return int(session.scalar(select(func.count()).select_from(found)) or 0)
+) -> Sequence[Found]:
+    """Return up to ``limit`` matching runs after ``after`` up to ``last``."""
+    columns = (Run.scheduled_for, Run.id, Run.schedule_id)
+    statement = _matching(columns, matching, after, last).limit(limit)
+    return [Found(Position(row[0], row[1]), row[2]) for row in session.execute(statement)]
 
 
 def _matching(

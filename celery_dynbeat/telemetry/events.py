@@ -62,13 +62,12 @@ class _Event:
 class BatchKind(StrEnum):
     """The reason why a batch of runs is sent.
 
-    ``OVERDUE`` runs are sent again, or come from ``run_now``.
+    ``OVERDUE`` runs are sent again, or sent by the sweep first: manual runs and
+    runs of batches.
     """
 
     DUE = "due"
     OVERDUE = "overdue"
-    BACKFILL = "backfill"
-    RERUN = "rerun"
 
 
 class SentRun(_Event):

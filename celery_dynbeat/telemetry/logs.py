@@ -237,8 +237,6 @@ RECORDS: Mapping[type, Record] = {
 BATCHES: Mapping[events.BatchKind, Event] = {
     events.BatchKind.DUE: Event.RUNS_DISPATCHED,
     events.BatchKind.OVERDUE: Event.RUNS_REPUBLISHED,
-    events.BatchKind.BACKFILL: Event.RUNS_BACKFILLED,
-    events.BatchKind.RERUN: Event.RUNS_RERUN,
 }
 
 

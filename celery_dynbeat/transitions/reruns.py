@@ -8,64 +8,29 @@ and ``rerun_of`` is the original run.
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.common.states import Status, Wait
-from celery_dynbeat.db.models import Origin
 from celery_dynbeat.planning import Calendars, spec_from_row, with_search_budget
 from celery_dynbeat.planning.plan import MICROSECOND
 from celery_dynbeat.store import reruns
 from celery_dynbeat.store.schedules import run_rows
+from celery_dynbeat.transitions.batches import Batch
 from celery_dynbeat.triggers.wrappers import nominal
 
 #: A row of ``dynbeat_run`` to insert.
 Record = Mapping[str, Any]
 
 
-def rerun_record(
-    schedule: Any,
-    original: Any,
-    *,
-    run_id: str,
-    after: datetime,
-    created_at: datetime,
-    overdue_at: datetime,
-    waited_for: Wait | None = None,
-    request_id: int | None = None,
-    ignores_quiet_hours: bool = False,
-) -> dict[str, Any]:
+def rerun_record(batch: Batch, schedule: Any, original: Any, *, after: datetime) -> dict[str, Any]:
     """Return the row of a rerun of ``original``, the first microsecond after ``after``."""
     return {
-        "id": run_id,
-        "schedule_id": schedule.id,
-        "owner": schedule.owner,
-        "name": schedule.name,
-        "task": schedule.task,
-        "scheduled_for": after + MICROSECOND,
-        "status": Status.PENDING,
-        "origin": Origin.RERUN,
-        "created_at": created_at,
-        "overdue_at": overdue_at,
-        "waited_for": waited_for,
-        "request_id": request_id,
-        "ignores_quiet_hours": ignores_quiet_hours,
+        **batch.row(schedule, after + MICROSECOND),
         "rerun_of": original.rerun_of or original.id,
         "nominal_at": original.nominal_at or original.scheduled_for,
     }
-
-
-class AddedReruns(NamedTuple):
-    """The ids of the rows that were not inserted, and of those that wait for a place.
-
-    A run of a row in ``repeated`` already has a newer rerun. Only a MySQL transaction whose
-    snapshot is older than that rerun gives such a row.
-    """
-
-    repeated: set[str]
-    waiting: set[str]
 
 
 def add_reruns(
@@ -74,16 +39,17 @@ def add_reruns(
     *,
     is_reserved: Callable[[Record], bool],
     settings: Settings,
-) -> AddedReruns:
+) -> set[str]:
     """Insert the rows, each at its ``scheduled_for`` or the next free microsecond.
 
-    The microsecond of a future fire time is reserved for the run of that fire time.
+    The microsecond of a future fire time is reserved for the run of that fire time. Return the ids
+    of the rows that were not inserted, because their run already has a newer rerun. Only a MySQL
+    transaction whose snapshot is older than that rerun gives such a row.
     """
-    left, repeated, waiting = records, set[str](), set[str]()
+    left, repeated = records, set[str]()
     while left:
         left = [_moved(each, is_reserved) for each in left]
-        added, new_waiting = run_rows.add_runs(session, left, settings=settings)
-        waiting |= new_waiting
+        added = run_rows.add_runs(session, left, settings=settings).ids
         taken = [each for each in left if each["id"] not in added]
         repeated |= {each["id"] for each in taken if _is_of_family(session, each)}
         left = [
@@ -91,7 +57,7 @@ def add_reruns(
             for each in taken
             if each["id"] not in repeated
         ]
-    return AddedReruns(repeated, waiting)
+    return repeated
 
 
 def _is_of_family(session: Session, record: Record) -> bool:

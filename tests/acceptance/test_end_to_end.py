@@ -156,15 +156,11 @@ def test_each_failed_run_of_a_repaired_task_runs_once_with_its_fire_time(repaire
     # The repaired task.
     mine.update("tick", task="probe.current", kwargs={"is_subtask": True})
 
-    request = mine.rerun_many(since=min(failed.values()))
+    batch = mine.rerun_many(since=min(failed.values()))
     again = mine.rerun_many(since=min(failed.values()))
-    assert request.total == len(failed)
-    wait_until(
-        lambda: all(mine.get_request(each.id).finished_at for each in (request, again)),
-        within=30,
-        message="the requests did not end",
-    )
-    wait_until(lambda: has_no_unfinished_run(repaired), within=20)
+    assert (batch.created, again.created) == (len(failed), 0)
+    wait_until(lambda: has_no_unfinished_run(repaired), within=30)
+    assert mine.get_batch(batch.batch_id).counts == {"succeeded": len(failed)}
 
     reruns = mine.runs("tick", origin="rerun", limit=100)
     assert {run.rerun_of: run.scheduled_for for run in reruns} == failed

@@ -70,7 +70,7 @@ def test_a_failed_run_is_accessible_and_runs_again(open_page, mine):
 
     press(page, "Rerun")
 
-    page.find(".db-message", text="Requested a rerun.")
+    page.find(".db-message", text="Recorded a rerun.")
     wait_until(lambda: list(mine.runs("bad", origin="rerun", status="failed")), within=15)
 
 

@@ -14,6 +14,9 @@ from tests.support.waiting import wait_until
 
 BATCH = 20
 PASS_POINTS = ["recorded", "committed", "message 10", "published"]
+SWEEP_POINTS = ["swept", "message 10", "published"]
+#: Runs of a batch per minute: BATCH of them each second.
+PACE = 60 * BATCH
 ONE_OR_THREE_BEATS = pytest.mark.parametrize("beats", [1, 3], ids=["one-beat", "three-beats"])
 
 
@@ -110,7 +113,7 @@ def assert_published_twice(fault_site, workload, *, point, twice):
 
 
 @ONE_OR_THREE_BEATS
-@pytest.mark.parametrize("point", PASS_POINTS)
+@pytest.mark.parametrize("point", SWEEP_POINTS)
 def test_a_beat_killed_in_a_batch_of_a_backfill_loses_and_duplicates_no_run(
     fault_site, workload, point, beats
 ):
@@ -124,11 +127,11 @@ def test_a_beat_killed_in_a_batch_of_a_backfill_loses_and_duplicates_no_run(
         replace(fault_site, beats)
 
     workload.verify(f"kill -9 of beat at {point!r} of a backfill, {beats} beat(s)")
-    (backfill,) = fault_site.mine.requests("past")
-    assert (backfill.created, backfill.finished_at is None) == (2 * BATCH, False)
+    (batch_id,) = {run.batch_id for run in fault_site.mine.runs("past", limit=99)}
+    assert fault_site.mine.get_batch(batch_id).counts == {"succeeded": 2 * BATCH}
 
 
-@pytest.mark.parametrize("point", PASS_POINTS)
+@pytest.mark.parametrize("point", SWEEP_POINTS)
 def test_a_beat_killed_in_a_batch_of_a_rerun_loses_and_duplicates_no_run(
     fault_site, workload, point
 ):
@@ -140,28 +143,27 @@ def test_a_beat_killed_in_a_batch_of_a_rerun_loses_and_duplicates_no_run(
     first.terminate()
     killed_beats = KilledBeats(fault_site, point)
     since = mine.runs("past", limit=99)[-1].scheduled_for
-    request = mine.rerun_many(since=since, status="succeeded", batch_size=BATCH)
+    batch = mine.rerun_many(since=since, status="succeeded", per_minute=PACE)
     killed_beats.start(1)
     killed_beats.wait_for_kills(1)
     fault_site.beat()
 
-    wait_until(lambda: mine.get_request(request.id).status == "finished", within=60)
     done = partial(mine.runs, "past", origin="rerun", status="succeeded", limit=99)
     wait_until(lambda: len(done()) == 2 * BATCH, within=60)
     originals = mine.runs("past", origin="backfill", limit=99)
     assert {run.rerun_of: run.scheduled_for for run in done()} == {
         run.id: run.scheduled_for for run in originals
     }
-    assert mine.get_request(request.id).created == 2 * BATCH
+    assert mine.get_batch(batch.batch_id).counts == {"succeeded": 2 * BATCH}
 
 
 def fill_back(fault_site, workload, number):
-    """Backfill old fire times in batches of BATCH; no other run is due."""
+    """Backfill old fire times, BATCH of them each second; no other run is due."""
     day = timedelta(days=1)
     first = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - 400 * day
     fault_site.mine.create("past", task="probe.record", trigger=Every(day, anchor=first))
     instants = [first + n * day for n in range(number)]
     workload.expected |= {("past", instant) for instant in instants}
     fault_site.mine.backfill(
-        "past", since=first, until=instants[-1] + timedelta(seconds=1), batch_size=BATCH
+        "past", since=first, until=instants[-1] + timedelta(seconds=1), per_minute=PACE
     )

@@ -253,7 +253,7 @@ def test_pending_runs_and_backfills_continue_after_a_step_back_when_the_clock_ha
     clocks.advance(MINUTE)
     with pytest.raises(CrashError):
         ManualBeat(stepping, failpoint=crash_after_commit).tick()
-    owned.backfill("past", since=START - 4 * MINUTE, until=START - MINUTE + SECOND, batch_size=1)
+    owned.backfill("past", since=START - 4 * MINUTE, until=START - MINUTE + SECOND, per_minute=1)
 
     clocks.step(-HOUR)
     clocks.advance(RESYNCED)

@@ -188,6 +188,7 @@ class Fuzzer:
             self.run_now: 2,
             self.backfill: 1,
             self.rerun: 2,
+            self.rerun_many: 1,
             self.set_timezone: 2,
             self.roll_back: 4,
         }
@@ -297,8 +298,15 @@ class Fuzzer:
 
     def backfill(self):
         entry, now = self.choose(), self.now()
-        self.mine.backfill(entry.name, since=now - 5 * SECOND, until=now - SECOND)
+        span = {"since": now - 5 * SECOND, "until": now - SECOND}
+        self.mine.backfill(entry.name, **span, per_minute=self.random.choice((60, 600)))
         entry.requested[Origin.BACKFILL] += 1
+
+    def rerun_many(self):
+        entry = self.choose()
+        since = self.now() - 5 * SECOND
+        made = self.mine.rerun_many(name=entry.name, since=since, per_minute=600)
+        entry.requested[Origin.RERUN] += made.created
 
     def rerun(self):
         entry = self.choose()
@@ -439,9 +447,6 @@ def settle(site, fuzzers):
     for fuzzer in fuzzers:
         for entry in fuzzer.existing():
             fuzzer.mine.pause(entry.name)
-            # A backfill of a paused schedule waits.
-            if entry.requested[Origin.BACKFILL]:
-                fuzzer.mine.cancel_request(fuzzer.mine.requests(entry.name)[0].id)
     wait_until(
         lambda: not site.count_runs(Run.finished_at.is_(None)),
         within=SETTLES_WITHIN,

@@ -161,8 +161,8 @@ CALLS = {
     "with_skipped": (lambda mine, value: mine.upcoming("n", with_skipped=value), [*ANY, 1, None]),
     "backfill since": (lambda mine, value: mine.backfill("n", since=value, until=START), ANY),
     "backfill until": (lambda mine, value: mine.backfill("n", since=START, until=value), ANY),
-    "batch": (
-        lambda mine, value: mine.backfill("n", since=START, until=START, batch_size=value),
+    "backfill pace": (
+        lambda mine, value: mine.backfill("n", since=START, until=START, per_minute=value),
         [*ANY, 0, 10**9],
     ),
     "changes of": (lambda mine, value: mine.changes(value), [*ANY, "\x00", "\ud800", "n "]),
@@ -238,16 +238,13 @@ CALLS = {
         lambda mine, value: mine.rerun_many(since=START, name=value),
         [*ANY, "\x00", "other"],
     ),
-    "rerun batch": (
-        lambda mine, value: mine.rerun_many(since=START, batch_size=value),
+    "rerun pace": (
+        lambda mine, value: mine.rerun_many(since=START, per_minute=value),
         [*ANY, 0, 10**9],
     ),
-    "request id": (lambda mine, value: mine.get_request(value), [*ANY, 0, -1, 2**63, 1, "1", True]),
-    "cancelled id": (lambda mine, value: mine.cancel_request(value), [*ANY, 0, -1, 2**63, 1, True]),
-    "request count": (lambda mine, value: mine.requests(limit=value), [*ANY, 0, 10**9]),
-    "requests of": (lambda mine, value: mine.requests(value), [*ANY, "\x00", "\ud800", "n "]),
-    "request kind": (lambda mine, value: mine.requests(kind=value), [*ANY, "", "manual"]),
-    "request page": (lambda mine, value: mine.requests(after=value), [*ANY, "", "x"]),
+    "batch": (lambda mine, value: mine.get_batch(value), [*ANY, "", "0" * 35, new_run_id(START)]),
+    "runs of batch": (lambda mine, value: mine.runs(batch_id=value), [*ANY, "", "0" * 35]),
+    "cancelled batch": (lambda mine, value: mine.cancel_runs(batch_id=value), [*ANY, "", "0" * 35]),
 }
 
 EXCLUDED = [date(2026, 1, 1) + timedelta(days=number) for number in range(100_000)]

@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import (
+    BatchNotFoundError,
     Every,
     InvalidScheduleError,
-    RequestNotFoundError,
     RunNotFoundError,
     ScheduleExistsError,
     ScheduleNotFoundError,
@@ -65,7 +65,6 @@ LISTS = {
     "export": lambda mine, theirs, **how: lines_about(mine, theirs.name, **how),
     "holds": lambda mine, _theirs, **how: mine.holds(**how),
     "changes": lambda mine, theirs, **how: mine.changes(theirs.name, **how),
-    "requests": lambda mine, theirs, **how: mine.requests(theirs.name, **how),
 }
 #: Calls for the run of another owner.
 RUNS = {
@@ -73,13 +72,8 @@ RUNS = {
     "rerun": lambda mine, theirs, **how: mine.rerun(theirs.run_id, **how),
     "cancel_run": lambda mine, theirs, **how: mine.cancel_run(theirs.run_id, **how),
 }
-#: Calls for a request.
-REQUESTS = {
-    "get_request": lambda mine, theirs, **how: mine.get_request(theirs, **how),
-    "cancel_request": lambda mine, theirs, **how: mine.cancel_request(theirs, **how),
-}
 #: Calls without a schedule of another owner. Tests of their own cover them.
-WITHOUT = {"rerun_many", "cancel_runs", "hold", "release", "holds", "alerts"}
+WITHOUT = {"rerun_many", "cancel_runs", "get_batch", "hold", "release", "holds", "alerts"}
 WITHOUT |= {"pause_many", "resume_many", "update_many", "delete_many"}
 #: Calls that create a schedule of the caller.
 CREATES = {
@@ -99,16 +93,14 @@ def public(kind):
 def test_each_call_of_an_owner_is_covered():
     own = {"preview", "timezone", "set_timezone"}
     own |= {"quiet_hours", "set_quiet_hours", "clear_quiet_hours"}
-    assert public(OwnerSchedules) == {
-        *(*MISSING, *LISTS, *RUNS, *REQUESTS, *CREATES, *WITHOUT, *own)
-    }
+    assert public(OwnerSchedules) == {*(*MISSING, *LISTS, *RUNS, *CREATES, *WITHOUT, *own)}
 
 
 def test_each_call_that_spans_owners_is_covered():
-    calls = {"for_owner", "create_many", "delete_owner", "list", "count", "changes", "requests"}
+    calls = {"for_owner", "create_many", "delete_owner", "list", "count", "changes"}
     calls |= {"usage", "forecast", "explain"}
     of_runs = {"runs", "count_runs"}
-    assert public(Schedules) == {*calls, *of_runs, *RUNS, *REQUESTS, *WITHOUT}
+    assert public(Schedules) == {*calls, *of_runs, *RUNS, *WITHOUT}
 
 
 def test_an_owner_uses_calendars_and_changes_none(dynbeat):
@@ -179,7 +171,7 @@ def theirs(dynbeat, beat, clock):
         name=NAME,
         cursor=other.list(limit=1).cursor,
         run_id=other.runs(NAME)[0].id,
-        request_id=other.requests(NAME)[0].id,
+        batch_id=other.runs(NAME, origin="backfill")[0].batch_id,
         version=other.get(NAME).version,
     )
 
@@ -197,7 +189,7 @@ def transaction(dynbeat, *, within):
 @pytest.mark.parametrize("within", [False, True], ids=["alone", "within a transaction"])
 def test_the_schedule_of_another_owner_is_not_found_and_does_not_change(dynbeat, theirs, within):
     before = everything(dynbeat)
-    names = [NAME, NAME.upper(), "da%", "d_ily", "%", theirs.run_id, str(theirs.request_id)]
+    names = [NAME, NAME.upper(), "da%", "d_ily", "%", theirs.run_id, theirs.batch_id]
 
     for call, owner in itertools.product(MISSING, ALIKE):
         mine = dynbeat.schedules.for_owner(owner)
@@ -260,7 +252,7 @@ def test_a_schedule_with_the_same_name_of_another_owner_is_separate(dynbeat, cal
         with transaction(dynbeat, within=bool(number % 2)) as how:
             CREATES[call](mine, **how)
         assert [schedule.owner for schedule in mine.list()] == [owner]
-        assert mine.runs(NAME) == mine.requests(NAME) == []
+        assert mine.runs(NAME) == []
 
     after = everything(dynbeat)
     assert before <= after
@@ -281,30 +273,30 @@ def test_a_hold_of_another_owner_is_neither_shown_nor_released(dynbeat):
     assert [each.reason for each in victim.holds()] == [held.reason]
 
 
-@pytest.mark.usefixtures("theirs")
-def test_a_request_of_another_owner_is_neither_found_nor_cancelled(dynbeat, clock):
-    clock.advance(timedelta(minutes=1))
+def test_a_batch_of_another_owner_is_neither_counted_listed_nor_cancelled(dynbeat, theirs):
     execute(dynbeat, "UPDATE dynbeat_run SET status = 'failed', overdue_at = NULL,"
                      " finished_at = scheduled_for WHERE status = 'sent'")  # fmt: skip
-    (backfill,) = dynbeat.schedules.for_owner(VICTIM).requests(NAME)
-    theirs = dynbeat.schedules.for_owner(VICTIM).rerun_many(since=START)
+    dynbeat.context.clock.advance(timedelta(minutes=1))
+    of_victim = dynbeat.schedules.for_owner(VICTIM).rerun_many(since=START, name=NAME)
     of_all = dynbeat.schedules.rerun_many(since=START)
     before = everything(dynbeat)
-    assert theirs.total > 0
+    assert of_victim.created > 0 < of_all.created
 
-    for owner, within in itertools.product(ALIKE, (False, True)):
+    batches = (theirs.batch_id, of_victim.batch_id, of_all.batch_id)
+    for owner, within, batch_id in itertools.product(ALIKE, (False, True), batches):
         mine = dynbeat.schedules.for_owner(owner)
         with transaction(dynbeat, within=within) as how:
-            assert list(mine.requests(**how)) == []
-            for call, request in itertools.product(REQUESTS.values(), (theirs, of_all, backfill)):
-                with pytest.raises(RequestNotFoundError) as caught:
-                    call(mine, request.id, **how)
-                assert (caught.value.owner, caught.value.request_id) == (owner, request.id)
+            assert list(mine.runs(batch_id=batch_id, **how)) == []
+            assert mine.count_runs(batch_id=batch_id, **how).count == 0
+            assert mine.cancel_runs(batch_id=batch_id, **how) == 0
+            with pytest.raises(BatchNotFoundError) as caught:
+                mine.get_batch(batch_id, **how)
+            assert (caught.value.owner, caught.value.batch_id) == (owner, batch_id)
     assert everything(dynbeat) == before
 
     for owner in ALIKE:
-        assert dynbeat.schedules.for_owner(owner).rerun_many(since=START).total == 0
-        assert dynbeat.schedules.rerun_many(owner=owner, since=START).total == 0
+        assert dynbeat.schedules.for_owner(owner).rerun_many(since=START).created == 0
+        assert dynbeat.schedules.rerun_many(owner=owner, since=START).created == 0
 
 
 def test_a_filter_of_another_owner_cancels_no_run(dynbeat, theirs):
@@ -431,18 +423,6 @@ def test_create_many_cannot_replace_the_schedule_of_another_owner(dynbeat):
     assert len(after - before) == 2 * len(ALIKE)
 
 
-def test_the_backfill_of_another_owner_is_not_found_beside_the_same_name(dynbeat, theirs):
-    for owner in ALIKE[:3]:
-        mine = dynbeat.schedules.for_owner(owner)
-        mine.create(NAME, task="t", trigger=MINUTELY)
-        before = everything(dynbeat)
-
-        with pytest.raises(RequestNotFoundError):
-            mine.cancel_request(theirs.request_id)
-
-        assert everything(dynbeat) == before
-
-
 @one_database
 @pytest.mark.usefixtures("theirs")
 def test_an_invalid_owner_is_rejected_before_any_query(dynbeat):
@@ -454,7 +434,6 @@ def test_an_invalid_owner_is_rejected_before_any_query(dynbeat):
         # None means all owners, which only the application may request.
         lambda owner: schedules.list(owner=owner if owner is not None else 0),
         lambda owner: schedules.runs(owner=owner if owner is not None else 0),
-        lambda owner: schedules.requests(owner=owner if owner is not None else 0),
         lambda owner: schedules.rerun_many(owner=owner if owner is not None else 0, since=START),
     ]
 
@@ -487,7 +466,7 @@ def test_an_owner_with_a_similar_name_is_not_deleted(dynbeat, beat, clock):
     for owner in ALIKE:
         mine = dynbeat.schedules.for_owner(owner)
         assert len(mine.list()) == 2
-        assert [backfill.status for backfill in mine.requests(NAME)] == ["running"]
+        assert mine.runs(NAME, origin="backfill")
         assert {run.status for run in mine.runs()} == {"sent", "pending", "skipped"}
 
 

@@ -14,7 +14,7 @@ from tests.support.combinations import FAULTS_VARIABLE
 ESSENTIAL = (
     "killed_in_a_pass_loses_and_duplicates_no_run[postgresql-redis-committed-one-beat]",
     "killed_in_a_pass_loses_and_duplicates_no_run[postgresql-redis-published-one-beat]",
-    "killed_in_a_batch_of_a_rerun_loses_and_duplicates_no_run[postgresql-redis-committed]",
+    "killed_in_a_batch_of_a_rerun_loses_and_duplicates_no_run[postgresql-redis-swept]",
     "after_a_kill_during_publish",
     "killed_in_a_sweep_loses_and_duplicates_no_run[postgresql-redis-one-beat]",
     "suspended_for_longer_than_all_timeouts_duplicates_no_run[postgresql-redis-committed]",

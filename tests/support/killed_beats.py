@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 from celery import Celery, signals
 
-from celery_dynbeat.beat import dispatcher, requests
+from celery_dynbeat.beat import dispatcher
 from celery_dynbeat.beat.scheduler import DatabaseScheduler
 from tests.support.processes import CeleryProcess
 from tests.support.sites import Site
@@ -36,9 +36,8 @@ class KillingScheduler(DatabaseScheduler):
         super().__init__(app, *args, lazy=lazy, **kwargs)
         if lazy:
             return
-        works = ((dispatcher, "claim"), (dispatcher, "take_overdue"), (requests, "run_due_request"))
-        for module, name in works:
-            setattr(module, name, self._counting_outgoing(getattr(module, name)))
+        for name in ("claim", "take_overdue"):
+            setattr(dispatcher, name, self._counting_outgoing(getattr(dispatcher, name)))
         signals.after_task_publish.connect(self._count, weak=False)
 
     def _counting_outgoing(self, work: Callable[..., Any]) -> Callable[..., Any]:

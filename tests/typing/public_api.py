@@ -14,6 +14,8 @@ from celery_dynbeat import (
     AlertInfo,
     AnyOf,
     AsyncDynbeat,
+    BatchInfo,
+    BatchResult,
     BoundedCount,
     BulkFailure,
     BulkResult,
@@ -34,7 +36,6 @@ from celery_dynbeat import (
     PreviewedFireTime,
     QuietHours,
     QuietHoursInfo,
-    RequestInfo,
     Retry,
     RRule,
     RunFilter,
@@ -127,15 +128,15 @@ assert_type(mine.resume("digest"), ScheduleInfo)
 assert_type(mine.run_now("digest"), RunInfo)
 assert_type(mine.rerun("01a1fd56-64e0-786c-ae7b-f20dde6af188"), RunInfo)
 again = mine.rerun_many(
-    since=clock.now(), until=None, status=["failed"], name="digest", batch_size=5
+    since=clock.now(), until=None, status=["failed"], name="digest", per_minute=5
 )
-assert_type(again, RequestInfo)
-assert_type(again.progress, float)
-assert_type(mine.requests(kind="rerun", limit=5), Page[RequestInfo])
-assert_type(mine.get_request(again.id), RequestInfo)
-assert_type(dynbeat.schedules.cancel_request(again.id, reason="r"), RequestInfo)
-assert_type(dynbeat.schedules.rerun_many(owner="ann", since=clock.now()), RequestInfo)
-assert_type(dynbeat.schedules.requests(owner="ann").cursor, str | None)
+assert_type(again, BatchResult)
+assert_type(again.batch_id, str | None)
+assert_type(again.left_since, datetime | None)
+assert_type(mine.get_batch("01a1fd56-64e0-786c-ae7b-f20dde6af188"), BatchInfo)
+assert_type(mine.get_batch("01a1fd56-64e0-786c-ae7b-f20dde6af188").counts, Mapping[str, int])
+assert_type(mine.cancel_runs(batch_id="01a1fd56-64e0-786c-ae7b-f20dde6af188"), int)
+assert_type(dynbeat.schedules.rerun_many(owner="ann", since=clock.now()), BatchResult)
 fire_times = mine.upcoming("digest", with_skipped=True)
 assert_type(fire_times, Sequence[FireTime])
 assert_type(mine.explain("n", at=None), Explanation)
@@ -162,12 +163,9 @@ assert_type(mine.changes("digest", actor="alice", since=clock.now(), limit=20), 
 assert_type(mine.changes()[0].before, Mapping[str, Any] | None)
 assert_type(dynbeat.schedules.changes(action="delete")[0], ChangeInfo)
 assert_type(mine.run_now("digest").lag, timedelta | None)
-past = mine.backfill("digest", since=clock.now(), until=clock.now(), batch_size=10)
-assert_type(past, RequestInfo)
-assert_type(past.progress, float)
-assert_type(mine.requests("digest")[0], RequestInfo)
-assert_type(mine.cancel_request(past.id, actor="ann"), RequestInfo)
-assert_type(mine.run_now("digest").request_id, int | None)
+past = mine.backfill("digest", since=clock.now(), until=clock.now(), per_minute=10)
+assert_type(past, BatchResult)
+assert_type(mine.run_now("digest").batch_id, str | None)
 assert_type(mine.set_timezone("Asia/Seoul"), int)
 assert_type(mine.set_timezone(None), int)
 assert_type(mine.timezone(), str)

@@ -169,7 +169,7 @@ RARE = {
 #: Own modules that a process imports only with a setting, or for what it does now and then.
 RARE_IN_BEAT = (
     *("celery_dynbeat.alerts", "celery_dynbeat.api.", "celery_dynbeat.store.alerts"),
-    *("celery_dynbeat.beat.config_sync", "celery_dynbeat.beat.requests", "celery_dynbeat.cli."),
+    *("celery_dynbeat.beat.config_sync", "celery_dynbeat.cli."),
     *("celery_dynbeat.metrics", "celery_dynbeat.planning.alerting", "celery_dynbeat.triggers.cron"),
     *("celery_dynbeat.triggers.rrule", "celery_dynbeat.db.alert_models"),
     *("celery_dynbeat.common.retry", "celery_dynbeat.db.django_databases"),

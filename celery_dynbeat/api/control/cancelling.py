@@ -1,8 +1,7 @@
 """Cancel one or many runs that have not started, or that wait for a retry.
 
 A cancelled run is ``revoked``, and the guard in the worker drops its message. Its schedule does not
-change: the fire time counts as run, also for ``max_runs``. A backfill or a request of
-``rerun_many`` continues with its next runs.
+change: the fire time counts as run, also for ``max_runs``.
 """
 
 from collections import defaultdict

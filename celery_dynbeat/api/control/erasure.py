@@ -2,9 +2,8 @@
 
 An erasure works in batches, so that no transaction is long:
 
-    1. stop      pause the schedules, end their requests and revoke the runs that have not started;
-                 record the erasure
-    2. history   delete runs, changes and requests, BATCH_SIZE rows in each transaction
+    1. stop      pause the schedules and revoke the runs that have not started; record the erasure
+    2. history   delete runs and changes, BATCH_SIZE rows in each transaction
     3. end       delete what was added meanwhile, then the holds, the schedules and the owner's row
 
 A process that dies in between leaves paused schedules. The same call completes the erasure. In the
@@ -20,16 +19,12 @@ from celery_dynbeat.api.calls import Progress
 from celery_dynbeat.api.edit import audit
 from celery_dynbeat.common.states import Action
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import holds, owners, requests, runs, schedules
+from celery_dynbeat.store import holds, owners, runs, schedules
 from celery_dynbeat.store.schedules import erasure
 
 BATCH_SIZE = 1_000
 _REASON = "the owner was deleted"
-_HISTORY = (
-    erasure.delete_runs,
-    erasure.delete_changes,
-    erasure.delete_requests,
-)
+_HISTORY = (erasure.delete_runs, erasure.delete_changes)
 
 
 def delete(context: Context, session: Session | None, *, owner: str) -> int:
@@ -66,7 +61,6 @@ def _erase_history(
 def _stop(context: Context, session: Session, *, owner: str) -> None:
     now = _lock(context, session, owner=owner)
     erasure.pause_all(session, owner=owner, reason=_REASON, now=now)
-    requests.end_of_owner(session, owner=owner, now=now)
     runs.revoke_owner(session, owner=owner, now=now, reason=_REASON)
     edit = audit.Edit(owner=owner, action=Action.ERASE)
     audit.record(context, session, [edit], now=context.clock.now())

@@ -65,8 +65,8 @@ class RunCalls(Calls):
         - ``name`` selects the runs of the schedules with this name. If the schedule exists, only
           its own runs are returned. The history of a deleted schedule can still be read under its
           name.
-        - The other filters are described in ``RunFilter``: owner, status, task, origin, since,
-          until.
+        - The other filters are described in ``RunFilter``: owner, status, task, origin,
+          batch_id, since, until.
         - ``after`` is the ``cursor`` of the previous page. ``limit`` is at most 1,000.
 
         The runs of one owner are ordered by fire time. The runs of all owners are ordered by their
@@ -114,6 +114,7 @@ def filter_of(
     origin: str | None = None,
     worker: str | None = None,
     text: str | None = None,
+    batch_id: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> run_filters.RunFilter:
@@ -131,6 +132,7 @@ def filter_of(
         origin=origin,
         worker=worker,
         text=text,
+        batch_id=None if batch_id is None else checks.check_run_id("batch_id", batch_id),
         since=checks.check_instant("since", since),
         until=checks.check_instant("until", until),
     )

@@ -7,6 +7,7 @@ from celery_dynbeat.common import lazy_exports
 if TYPE_CHECKING:
     from celery_dynbeat.api.results.alert import AlertInfo
     from celery_dynbeat.api.results.base import Info
+    from celery_dynbeat.api.results.batch import BatchInfo, BatchResult
     from celery_dynbeat.api.results.bulk import BulkFailure, BulkResult
     from celery_dynbeat.api.results.calendar import CalendarInfo
     from celery_dynbeat.api.results.change import ChangeInfo
@@ -23,13 +24,14 @@ if TYPE_CHECKING:
     from celery_dynbeat.api.results.hold import HoldInfo
     from celery_dynbeat.api.results.page import BoundedCount, Page
     from celery_dynbeat.api.results.quiet_hours import QuietHoursInfo
-    from celery_dynbeat.api.results.request import RequestInfo
     from celery_dynbeat.api.results.run import RunInfo
     from celery_dynbeat.api.results.schedule import ScheduleInfo
     from celery_dynbeat.api.results.usage import LimitUsage, Usage, WaitingOwner
 
 __all__ = [
     "AlertInfo",
+    "BatchInfo",
+    "BatchResult",
     "BoundedCount",
     "BulkFailure",
     "BulkResult",
@@ -46,7 +48,6 @@ __all__ = [
     "Preview",
     "PreviewedFireTime",
     "QuietHoursInfo",
-    "RequestInfo",
     "RunInfo",
     "ScheduleInfo",
     "Usage",
@@ -57,6 +58,7 @@ __all__ = [
 _LAZY_EXPORTS = {
     "alert": ("AlertInfo",),
     "base": ("Info",),
+    "batch": ("BatchInfo", "BatchResult"),
     "bulk": ("BulkFailure", "BulkResult"),
     "calendar": ("CalendarInfo",),
     "change": ("ChangeInfo",),
@@ -66,7 +68,6 @@ _LAZY_EXPORTS = {
     "hold": ("HoldInfo",),
     "page": ("BoundedCount", "Page"),
     "quiet_hours": ("QuietHoursInfo",),
-    "request": ("RequestInfo",),
     "run": ("RunInfo",),
     "schedule": ("ScheduleInfo",),
     "usage": ("LimitUsage", "Usage", "WaitingOwner"),

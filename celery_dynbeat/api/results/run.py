@@ -19,7 +19,7 @@ class RunInfo(Info):
     - ``id`` is the Celery task id.
     - A ``skipped`` run represents ``fire_count`` fire times, and ``scheduled_for`` is the newest.
     - ``schedule_id`` is None after the schedule has been deleted.
-    - ``request_id`` is the id of the request that created the run, or None for other runs.
+    - ``batch_id`` is the id of the batch that the run belongs to, or None for other runs.
     - ``rerun_of`` is the id of the run that a rerun repeats. The ``scheduled_for`` of a rerun is
       the fire time of that run.
     - ``earlier_errors`` has a text for each earlier attempt that failed or was lost, the oldest
@@ -27,7 +27,8 @@ class RunInfo(Info):
       first ones are kept.
     - ``note`` is the text that the task passed to ``note()``, or None.
     - ``waited_for`` is what the run waits or last waited for: ``place``, ``hold``, ``quiet``,
-      ``previous`` or, if its task has postponed it, ``postponed``. None means that it has not
+      ``previous``, ``batch`` for its turn in a batch or, if its task has postponed it,
+      ``postponed``. None means that it has not
       waited. ``ready_at`` is when it could be sent, or None if it did not wait or still waits.
     - ``retry_at`` is when the next attempt of a run is due that is ``retrying`` or that its task
       has postponed, or None for other runs.
@@ -44,7 +45,7 @@ class RunInfo(Info):
     fire_count: int
     status: str
     origin: str
-    request_id: int | None
+    batch_id: str | None
     rerun_of: str | None
     attempt: int
     retries: int

@@ -21,7 +21,6 @@ from celery_dynbeat.common.errors import (
     CalendarNotFoundError,
     ConfigurationError,
     DynbeatError,
-    RequestNotFoundError,
     RunNotFoundError,
     ScheduleExistsError,
     ScheduleHeldError,
@@ -140,11 +139,6 @@ def _no_run(error: RunNotFoundError) -> str:
     return f"{whose} no run {error.run_id}; `dynbeat runs` shows those that exist"
 
 
-def _no_request(error: RequestNotFoundError) -> str:
-    whose = "there is" if error.owner is None else f"{_owner(error.owner)} has"
-    return f"{whose} no request {error.request_id}; `dynbeat requests` shows those that exist"
-
-
 def _no_calendar(error: CalendarNotFoundError) -> str:
     return f"there is no calendar {error.name!r}; `dynbeat calendars list` shows those that exist"
 
@@ -162,7 +156,6 @@ _WORDS: Mapping[type[Exception], Callable[[Any], str]] = {
     ScheduleExistsError: _exists,
     ScheduleHeldError: _held,
     RunNotFoundError: _no_run,
-    RequestNotFoundError: _no_request,
     CalendarNotFoundError: _no_calendar,
     CalendarInUseError: _calendar_in_use,
 }

@@ -8,7 +8,7 @@ import click
 from celery_dynbeat.api import Dynbeat, dynbeat_of
 from celery_dynbeat.cli.base.invocation import shell_user
 from celery_dynbeat.cli.base.parameter_types import Number
-from celery_dynbeat.common.text import MAX_PAGE_SIZE
+from celery_dynbeat.common.text import MAX_BATCH, MAX_PAGE_SIZE
 
 #: The maximum number of names that a shell offers.
 MAX_COMPLETED = 100
@@ -112,6 +112,13 @@ reason_option = click.option(
 actor_options = combined(actor_option, reason_option)
 edit_options = combined(owner_option, actor_options)
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+pace_option = click.option(
+    "--per-minute",
+    type=Number(least=1, most=MAX_BATCH),
+    default=100,
+    show_default=True,
+    help="The number of runs that beat sends in a minute.",
+)
 now_option = click.option(
     "--now", is_flag=True, help="Do not wait for the end of the quiet hours of the owner."
 )

@@ -1,7 +1,7 @@
 """Rerun or cancel the runs that a form selects, or all that match its filter.
 
 run=ID ...    the selected runs
-?all=yes      all runs of the filter in the fields owner, name, task, status, since and until
+?all=yes      all runs of the filter in the fields, such as owner, batch and status
 """
 
 from collections.abc import Callable, Sequence
@@ -99,7 +99,7 @@ class RerunAction(RunsAction):
     """Run ended runs again."""
 
     verb = "Rerun"
-    done_one, done_many = "Requested a rerun.", "Requested {} of {} reruns."
+    done_one, done_many = "Recorded a rerun.", "Recorded {} of {} reruns."
     _DETAILS = ("The tasks receive the original fire times.",)
 
     def confirmation(self) -> Confirmation | None:
@@ -122,14 +122,14 @@ class RerunAction(RunsAction):
         return self.question(f"all matching {statuses} runs", details=details)
 
     def act(self) -> Message:
-        """Request the reruns."""
+        """Record the reruns."""
         if not self.is_all:
             return self.each(partial(self.schedules.rerun, now=self._has("now")))
         matching = self._rerunnable()
         assert matching.since is not None  # noqa: S101 - _rerunnable() checks it
         owner = matching.owner
         calls = self.schedules if owner is None else self.for_owner(owner)
-        info = calls.rerun_many(
+        result = calls.rerun_many(
             since=matching.since,
             until=matching.until,
             status=matching.rerun_statuses,
@@ -137,9 +137,8 @@ class RerunAction(RunsAction):
             task=matching.task,
             now=self._has("now"),
         )
-        return Message(
-            f"Reruns of {info.total:,} runs are requested. The Beats page shows the progress."
-        )
+        more = "" if result.left_since is None else " More runs match: repeat the rerun."
+        return Message(f"Recorded {counted(result.created, 'rerun')}.{more}")
 
     def _rerunnable(self) -> RunFilter:
         matching = self.matching()

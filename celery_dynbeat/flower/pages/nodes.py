@@ -1,4 +1,4 @@
-"""The page "Beats and workers": nodes, holds, requests in progress."""
+"""The page "Beats and workers": nodes and holds."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ _PARTS: Mapping[str, str] = {
 
 
 class NodesPage(PageHandler):
-    """The beats and workers, and the requests that beat works on."""
+    """The beats and workers, and the holds."""
 
     tab = "nodes"
 

@@ -1,6 +1,6 @@
 """The filter of the page "Runs", from its URL or from a form. PURE.
 
-?owner=&name=&task=&origin=&worker=&text=&status=failed&status=lost&since=24h
+?owner=&name=&task=&origin=&batch=&worker=&text=&status=failed&status=lost&since=24h
 ?since=2026-11-22T09:00&until=...     without an offset in the zone of the page
 """
 
@@ -18,7 +18,7 @@ from celery_dynbeat.flower.base.instants import given_instant
 #: The quick choices of the page: durations back from now.
 SPANS = ("1h", "24h", "7d")
 #: Keys of the search box.
-KEYS = ("name", "owner", "task", "origin", "worker", "text")
+KEYS = ("name", "owner", "task", "origin", "batch", "worker", "text")
 #: Keys that the bulk actions do not have.
 _ONLY_OF_LISTS = ("worker", "text")
 #: Statuses that cancel_runs() cancels.
@@ -38,6 +38,7 @@ class RunFilter:
     name: str | None
     task: str | None
     origin: str | None
+    batch: str | None
     worker: str | None
     text: str | None
     statuses: Sequence[str]
@@ -56,6 +57,7 @@ class RunFilter:
             **({} if self.name is None else {"name": self.name}),
             "task": self.task,
             "origin": self.origin,
+            "batch_id": self.batch,
             "status": self.statuses or None,
             "since": self.since,
             "until": self.until,
@@ -68,8 +70,8 @@ class RunFilter:
             return f"A rerun of all runs cannot filter by {self._only_of_lists}."
         if self.since is None:
             return "Choose a period, for example 24 h."
-        if self.origin is not None:
-            return "A rerun of all runs cannot filter by origin."
+        if self.origin is not None or self.batch is not None:
+            return "A rerun of all runs cannot filter by origin or batch."
         if not self.rerun_statuses:
             return "Only ended runs can be rerun."
         return None
@@ -126,6 +128,7 @@ def run_filter(
         name=name,
         task=argument("task") or None,
         origin=argument("origin") or None,
+        batch=argument("batch") or None,
         worker=argument("worker") or None,
         text=argument("text") or None,
         statuses=[_status(each) for each in dict.fromkeys(statuses) if each],

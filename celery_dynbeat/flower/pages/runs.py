@@ -7,8 +7,8 @@ from typing import Any
 
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.lists import history
-from celery_dynbeat.api.results import BoundedCount, Page, RunInfo
-from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.api.results import BatchInfo, BoundedCount, Page, RunInfo
+from celery_dynbeat.common.errors import BatchNotFoundError, InvalidScheduleError
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.flower.base.chips import Filter
@@ -47,6 +47,7 @@ class RunsPage(PageHandler):
     chip_filters = (
         *(Filter(name="status"), Filter(name="owner", dependent="name", can_be_empty=True)),
         *(Filter(name="name"), Filter(name="task"), Filter(name="origin")),
+        Filter(name="batch"),
         *(Filter(name="worker"), Filter(name="text")),
         *(Filter(name="since", is_time=True), Filter(name="until", is_time=True)),
     )
@@ -124,14 +125,17 @@ class RunsPage(PageHandler):
             zone=self.zone.common,
             now=now,
         )
-        runs, total = await asyncio.gather(
-            self.call(lambda: self._page(matching)), self.call(lambda: self._total(matching))
+        runs, total, batch = await asyncio.gather(
+            self.call(lambda: self._page(matching)),
+            self.call(lambda: self._total(matching)),
+            self.call(lambda: self._batch(matching)),
         )
         return {
             "runs": runs,
             "groups": None,
             "now": now,
             "total": total,
+            "batch": batch,
             "matching": matching,
             "text": search_text(matching.search),
             "error": "",
@@ -159,6 +163,14 @@ class RunsPage(PageHandler):
         place, found = self.place, _stored_filter(matching)
         context = self.dynbeat.context
         return history.page(context, None, matching=found, limit=place.size, after=place.after)
+
+    def _batch(self, matching: RunFilter) -> BatchInfo | None:
+        if matching.batch is None:
+            return None
+        try:
+            return self.calls_of(matching.owner).get_batch(matching.batch)
+        except BatchNotFoundError:
+            return None
 
     def _total(self, matching: RunFilter) -> BoundedCount:
         return history.count(self.dynbeat.context, None, matching=_stored_filter(matching))

@@ -27,6 +27,7 @@ class Cause(StrEnum):
     NOT_PUBLISHED = "not_published"
     WAITS_FOR_PREVIOUS = "waits_for_previous"
     WAITS_FOR_PLACE = "waits_for_place"
+    WAITS_FOR_TURN = "waits_for_turn"
     POSTPONED = "postponed"
     NO_WORKER = "no_worker"
     NO_WORKER_FOR_QUEUE = "no_worker_for_queue"

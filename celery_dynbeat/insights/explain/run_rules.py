@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from celery_dynbeat.api import RunInfo
-from celery_dynbeat.common.states import Status, Wait, was_started
+from celery_dynbeat.common.states import BATCH_ORIGINS, Status, Wait, was_started
 from celery_dynbeat.common.text import counted, format_distance, format_duration
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.insights.explain.facts import WAITING, Facts
@@ -26,6 +26,7 @@ _WAITS: Mapping[str, Cause] = {
     Wait.HOLD: Cause.HELD,
     Wait.QUIET: Cause.QUIET_HOURS,
     Wait.PREVIOUS: Cause.WAITS_FOR_PREVIOUS,
+    Wait.BATCH: Cause.WAITS_FOR_TURN,
     Wait.POSTPONED: Cause.POSTPONED,
 }
 #: A command that shows the error and the traceback of a run, and one that runs it again.
@@ -115,13 +116,13 @@ def _not_fired_yet(facts: Facts) -> Finding:
 def _previous(facts: Facts, run: RunInfo) -> Sequence[RunInfo]:
     """Return the runs for whose end a pending run waits because of ``overlap``.
 
-    Manual runs and reruns do not wait. A run of a backfill waits if it needs a place.
+    Manual runs do not wait.
     """
     others = [each for each in facts.unfinished if each.id != run.id]
     if run.waited_for == Wait.PREVIOUS and run.is_waiting:
         return others
-    needs_place = run.origin == Origin.BACKFILL and facts.cap is not None
-    if needs_place and facts.overlap in {"skip", "buffer_one"}:
+    needs_place = run.origin in BATCH_ORIGINS and run.waited_for == Wait.PLACE
+    if needs_place and facts.overlap != "allow":
         return [each for each in others if each.status != Status.PENDING]
     return ()
 
@@ -136,7 +137,8 @@ def _pending(facts: Facts, run: RunInfo) -> Finding:
             f" {_blocker(facts, others[0])}.",
             "It starts when the previous run has ended.",
         )
-    if facts.cap is not None:
+    has_turn = run.waited_for != Wait.BATCH or not run.is_waiting
+    if facts.cap is not None and has_turn:
         limit, key = facts.cap
         shared = "" if key == limit.owner else f" with the key {key!r}"
         return Finding(

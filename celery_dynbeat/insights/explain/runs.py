@@ -40,6 +40,7 @@ _WAITS: Mapping[str, str] = {
     Wait.HOLD: "for the end of a hold",
     Wait.QUIET: "for the end of quiet hours",
     Wait.PREVIOUS: "for the previous run",
+    Wait.BATCH: "for its turn in its batch",
     Wait.POSTPONED: "because its task postponed it",
 }
 

@@ -1,4 +1,4 @@
-"""The beats and workers, and the requests of beat."""
+"""The beats and workers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session, undefer
 
-from celery_dynbeat.api.results import BoundedCount, RequestInfo
+from celery_dynbeat.api.results import BoundedCount
 from celery_dynbeat.api.results.base import Info
 from celery_dynbeat.db.models import Node, NodeKind
 from celery_dynbeat.health.evaluation import SHOWN_FOR
@@ -15,13 +15,11 @@ from celery_dynbeat.insights.statistics.lag import lag_percentile
 from celery_dynbeat.insights.statistics.last_minutes import last_minutes
 from celery_dynbeat.insights.statistics.nodes import NodeStatus
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import health, places, requests
+from celery_dynbeat.store import health
 from celery_dynbeat.store.rollups import MINUTE, NOTHING
 from celery_dynbeat.store.schedules import late_work
 from celery_dynbeat.store.schedules.late_work import Late
 
-#: The maximum number of requests that are listed.
-MAX_LISTED = 100
 #: The minutes of the lag and the rate, with the present one.
 RATE_MINUTES = 6
 
@@ -37,7 +35,6 @@ class Installation(Info):
     - ``dispatch_rate`` is the number of these runs that beat has sent, per second.
     - ``pending`` counts runs that no worker has started. ``resent`` counts the overdue ones among
       them, which beat sends again.
-    - ``requests`` are those in progress, the oldest first; at most 100.
     """
 
     now: datetime
@@ -48,11 +45,10 @@ class Installation(Info):
     dispatch_rate: float
     pending: BoundedCount
     resent: BoundedCount
-    requests: Sequence[RequestInfo]
 
 
 def installation(context: Context, *, session: Session | None = None) -> Installation:
-    """Return the beats and workers, and the requests of beat."""
+    """Return the beats and workers."""
     return context.read_many(session, lambda session: _installation(context, session))
 
 
@@ -65,14 +61,7 @@ def _installation(context: Context, session: Session) -> Installation:
         **_dispatch(session, now=now),
         pending=_bounded(late_work.unstarted_runs(session)),
         resent=_bounded(late_work.overdue_runs(session, now=now)),
-        requests=_requests(session),
     )
-
-
-def _requests(session: Session) -> Sequence[RequestInfo]:
-    rows = requests.unfinished(session, limit=MAX_LISTED)
-    waiting = places.waiting_by_request(session, {row.id for row in rows})
-    return tuple(RequestInfo.of(row, waiting=waiting[row.id]) for row in rows)
 
 
 def _nodes(

@@ -27,6 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.states import (
+    BATCH_ORIGINS,
     CONFIRM,
     EXPIRE,
     GIVE_UP,
@@ -58,6 +59,15 @@ WAITS = and_(
     Run.status == Status.PENDING,
     Run.overdue_at.is_(None),
     Run.waited_for.in_((Wait.PLACE, Wait.PREVIOUS)),
+)
+#: A run of a backfill or a rerun that waits before its first sending. It blocks no other run of its
+#: schedule, and none replaces it.
+WAITS_IN_BATCH = and_(
+    Run.origin.in_(BATCH_ORIGINS),
+    Run.status == Status.PENDING,
+    Run.sent_at.is_(None),
+    Run.waited_for.is_not(None),
+    Run.ready_at.is_(None),
 )
 #: A run without an attempt that counts. An attempt does not count if its task postponed the run.
 UNSTARTED_RUN = and_(Run.started_at.is_(None), Run.earlier_errors.is_(None))
@@ -215,6 +225,7 @@ class OverdueRun(NamedTuple):
     nominal_at: datetime | None
     created_at: datetime
     origin: str
+    batch_id: str | None
     status: str
     sent_at: datetime | None
     waited_for: str | None
@@ -265,6 +276,7 @@ def lock_overdue(
             Run.nominal_at,
             Run.created_at,
             Run.origin,
+            Run.batch_id,
             Run.status,
             Run.sent_at,
             Run.waited_for,
@@ -428,23 +440,29 @@ def lock_orphans(
     return [row for row in session.execute(first) if row.schedule_id is None]
 
 
-def is_unfinished_of(session: Session, schedule_ids: Sequence[int]) -> ColumnElement[bool]:
+def is_unfinished_of(
+    session: Session, schedule_ids: Sequence[int], *conditions: ColumnElement[bool]
+) -> ColumnElement[bool]:
     """Return the condition that a run is an unfinished run of one of the schedules.
 
     The schedules must be locked. The statement must also have a condition on the status, and it
     must force UNFINISHED_INDEX for MySQL and MariaDB.
     """
     if not capabilities_of(session.get_bind(Run).dialect).has_lateral:
-        return and_(Run.finished_at.is_(None), Run.schedule_id.in_(schedule_ids))
+        of_schedules = (Run.finished_at.is_(None), Run.schedule_id.in_(schedule_ids))
+        return and_(*of_schedules, *conditions)
     # These are two statements, because the planner may run a subquery of the UPDATE once per row.
     # The ids are the only condition here: with another one, PostgreSQL may parse the ids again for
     # each row.
-    ids = session.scalars(newest_unfinished((Run.id,), schedule_ids)).all()
+    ids = session.scalars(newest_unfinished((Run.id,), schedule_ids, *conditions)).all()
     return Run.id == statements.any_element_of(Run.id, ids)
 
 
 def newest_unfinished(
-    columns: Sequence[Any], schedule_ids: Sequence[int], *, limit: int | None = None
+    columns: Sequence[Any],
+    schedule_ids: Sequence[int],
+    *conditions: ColumnElement[bool],
+    limit: int | None = None,
 ) -> Select[Any]:
     """Return a SELECT of up to ``limit`` unfinished runs of each schedule, with LATERAL.
 
@@ -453,7 +471,7 @@ def newest_unfinished(
     """
 
     def newest(schedule_id: Any) -> Select[Any]:
-        unfinished = (Run.finished_at.is_(None), Run.schedule_id == schedule_id)
+        unfinished = (Run.finished_at.is_(None), Run.schedule_id == schedule_id, *conditions)
         return select(*columns).where(*unfinished).order_by(*NEWEST_UNFINISHED).limit(limit)
 
     return statements.lateral_for_each(Schedule.id, schedule_ids, newest)
@@ -475,16 +493,18 @@ def revoke_unstarted(
     now: datetime,
     reason: str,
     keep_requested: bool = False,
+    keep_batches: bool = False,
     except_ids: Sequence[str] = (),
 ) -> int:
     """Revoke the pending, sent and retrying runs of the schedules, and return their number.
 
-    The schedules must be locked. Runs in ``except_ids`` stay unchanged. With ``keep_requested``,
-    the runs that a caller requested stay unchanged.
+    The schedules must be locked. Unchanged are runs in ``except_ids``, with ``keep_requested`` the
+    runs that a caller requested, and with ``keep_batches`` the runs that wait in batches.
     """
+    kept = (~WAITS_IN_BATCH,) if keep_batches else ()
     statement = (
         update(Run)
-        .where(is_unfinished_of(session, schedule_ids), Run.status.in_(REVOKE.sources))
+        .where(is_unfinished_of(session, schedule_ids, *kept), Run.status.in_(REVOKE.sources))
         .values(
             status=Status.REVOKED, finished_at=now, overdue_at=None, retry_at=None, error=reason
         )

@@ -4,6 +4,7 @@
     of a schedule              fire time                unique (schedule_id, scheduled_for)
     of an owner                fire time, id            (owner, scheduled_for)
     of all owners              id                       primary key; an id begins with a time
+    of a batch                 id                       primary key, one millisecond
     failed runs of all owners  id                       partial index, on PostgreSQL
     unfinished runs            schedule, id             (finished_at, schedule_id, id)
 
@@ -11,7 +12,7 @@ The index serves some conditions of a filter. The other ones are applied to the 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypeAlias
@@ -19,7 +20,7 @@ from typing import Any, TypeAlias
 from sqlalchemy import ColumnElement, bindparam
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from celery_dynbeat.common.run_ids import first_run_id
+from celery_dynbeat.common.run_ids import created_at, first_run_id
 from celery_dynbeat.common.states import UNFINISHED, Status
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Run
@@ -31,6 +32,8 @@ UNSUCCESSFUL = (Status.FAILED, Status.LOST)
 OWNER_INDEX = "ix_dynbeat_run_owner_scheduled_for"
 #: The id of a run begins with the time of the beat that created it. Clocks of beats differ.
 _MAX_CLOCK_SKEW = timedelta(minutes=1)
+#: Ids that begin with the same time were made within it.
+_TICK = timedelta(milliseconds=1)
 
 
 class RunOrder(StrEnum):
@@ -67,18 +70,22 @@ class RunFilter:
     origin: str | None = None
     worker: str | None = None
     text: str | None = None
+    batch_id: str | None = None
     since: datetime | None = None
     until: datetime | None = None
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether only unfinished runs match."""
-        return bool(self.statuses) and set(self.statuses) <= set(UNFINISHED)
+        """Whether only unfinished runs match. Those of a batch are read from its history."""
+        return (
+            self.batch_id is None and bool(self.statuses) and set(self.statuses) <= set(UNFINISHED)
+        )
 
     @property
     def order(self) -> RunOrder:
         """The order of the pages of this history."""
-        return RunOrder.RUN_ID if self.owner is None else RunOrder.FIRE_TIME
+        is_by_id = self.owner is None or self.batch_id is not None
+        return RunOrder.RUN_ID if is_by_id else RunOrder.FIRE_TIME
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +106,8 @@ class Scan:
 
 def history_scan(session: Session, matching: RunFilter) -> Scan:
     """Return how to read the history that ``matching`` names, in its order."""
+    if matching.batch_id is not None:
+        return batch_scan(matching, batch_id=matching.batch_id)
     if matching.owner is None:
         return _scan_of_all(session, matching)
     filters = [*_others(matching), *_with_status(matching)]
@@ -113,6 +122,18 @@ def history_scan(session: Session, matching: RunFilter) -> Scan:
     served.append(Run.owner == matching.owner)
     columns, filters = (Run.scheduled_for, Run.id), [*_of_name(matching), *filters]
     return Scan(OWNER_INDEX, RunOrder.FIRE_TIME, columns, served, filters)
+
+
+def batch_scan(matching: RunFilter, *, batch_id: str) -> Scan:
+    """Return how to read the runs of a batch, whose ids begin with the instant of its own id."""
+    at = created_at(batch_id)
+    served = [Run.id >= first_run_id(at), Run.id < first_run_id(at + _TICK)]
+    matching = replace(matching, batch_id=batch_id)
+    filters = [*_in_span(matching), *_with_status(matching)]
+    if matching.owner is not None:
+        filters.append(Run.owner == matching.owner)
+    filters += [*_of_name(matching), *_others(matching)]
+    return Scan("PRIMARY", RunOrder.RUN_ID, (Run.id,), served, filters)
 
 
 def _scan_of_all(session: Session, matching: RunFilter) -> Scan:
@@ -150,14 +171,18 @@ def unfinished_scan(matching: RunFilter, *, has_schedule: bool = True) -> Scan:
 
 
 def _of_name(matching: RunFilter) -> Sequence[ColumnElement[bool]]:
-    is_known = matching.name is None or matching.schedule_id is not None
-    return [] if is_known else [Run.name == matching.name]
+    if matching.name is None:
+        return []
+    if matching.schedule_id is None:
+        return [Run.name == matching.name]
+    return [] if matching.batch_id is None else [Run.schedule_id == matching.schedule_id]
 
 
 def _others(matching: RunFilter) -> Sequence[ColumnElement[bool]]:
     return [
         *([] if matching.task is None else [Run.task == matching.task]),
         *([] if matching.origin is None else [Run.origin == matching.origin]),
+        *([] if matching.batch_id is None else [Run.batch_id == matching.batch_id]),
         *([] if matching.worker is None else [Run.worker == matching.worker]),
         *([] if matching.text is None else [has_text(Run.owner, Run.name, text=matching.text)]),
     ]

@@ -9,7 +9,7 @@ MAX_SCANNED of them are read and sorted here. If there are more, a page of all o
 of that index, by schedule; a page of one owner reads the history of the owner.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -24,6 +24,7 @@ from celery_dynbeat.store.runs.run_filters import (
     RunFilter,
     RunOrder,
     Scan,
+    batch_scan,
     history_scan,
     unfinished_scan,
 )
@@ -96,8 +97,12 @@ def unfinished_keys(
 ) -> RunRows:
     """Return id, scheduled_for and schedule_id of up to ``limit`` unfinished runs that match.
 
-    They are ordered by schedule, and newest first in each. Runs of deleted schedules come last.
+    They are ordered by schedule, and newest first in each. Runs of deleted schedules come last. The
+    filter of a batch has a status.
     """
+    if matching.batch_id is not None:
+        scan = batch_scan(matching, batch_id=matching.batch_id)
+        return _scanned_page(session, scan, after=after, limit=limit, columns=_KEY_COLUMNS)
     rows: Sequence[Any] = ()
     # 0 means that the runs with a schedule are in the previous pages.
     if after is None or after.key[0]:
@@ -249,3 +254,12 @@ def _count(session: Session, scan: Scan) -> tuple[int, bool]:
     few = read.where(*scan.served).limit(MAX_SCANNED + 1).subquery()
     number, found = session.execute(select(func.count(), func.sum(few.c.is_match))).one()
     return int(found or 0), number > MAX_SCANNED
+
+
+@in_index_order
+def count_batch(session: Session, *, batch_id: str, owner: str | None) -> Mapping[str, int]:
+    """Return the number of runs of a batch by status. ``owner=None`` means all owners."""
+    scan = batch_scan(RunFilter(owner=owner), batch_id=batch_id)
+    counted = force_index(select(Run.status, func.count()), Run, scan.index)
+    counted = counted.where(*scan.served, *scan.filters).group_by(Run.status)
+    return {row[0]: row[1] for row in session.execute(counted.order_by(Run.status))}

@@ -7,13 +7,14 @@ consecutive failures, past the unfinished runs.
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Select, and_, case, func, literal, or_, select, update
 from sqlalchemy.orm import Session
 from sqlalchemy.orm import join as orm_join
 
-from celery_dynbeat.common.states import LOSE, RERUN, RESEND_RETRY, Status
+from celery_dynbeat.common.states import LOSE, RERUN, RESEND_RETRY, Status, Wait
 from celery_dynbeat.db import statements
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Node, NodeKind, Origin, Run, Schedule
@@ -24,6 +25,7 @@ from celery_dynbeat.store.runs import (
     NEWEST_UNFINISHED,
     UNFINISHED_INDEX,
     UNFINISHED_ORDER,
+    WAITS_IN_BATCH,
     error_line,
     execute_dml,
     is_unfinished_of,
@@ -46,7 +48,6 @@ _OVERLAP_COLUMNS: tuple[Any, ...] = (
     Run.started_at,
     Run.status,
     Run.overdue_at,
-    Run.request_id,
 )
 #: Unfinished runs of one schedule that the overlap policy reads.
 MAX_UNFINISHED = 100
@@ -58,9 +59,10 @@ MAX_RELEASED = 10
 def unfinished_runs(session: Session, schedule_ids: Sequence[int]) -> Sequence[Row]:
     """Return the unfinished runs of the schedules, in any order and without locks.
 
-    A schedule with more than MAX_UNFINISHED contributes MAX_UNFINISHED: first the runs that a
-    worker executes, then the runs of its fire times, then the newest ones. Many manual runs
-    therefore hide neither the run for which a buffered run waits, nor the buffered run.
+    Runs that wait in batches are left out. A schedule with more than MAX_UNFINISHED contributes
+    MAX_UNFINISHED: first the runs that a worker executes, then the runs of its fire times, then the
+    newest ones. Many manual runs therefore hide neither the run for which a buffered run waits, nor
+    the buffered run.
     """
     found = _newest_runs(session, schedule_ids)
     count_of = Counter(run.schedule_id for run in found)
@@ -69,7 +71,7 @@ def unfinished_runs(session: Session, schedule_ids: Sequence[int]) -> Sequence[R
         return found
     runs = [run for run in found if run.schedule_id not in crowded]
     for schedule_id in crowded:
-        unended = (Run.finished_at.is_(None), Run.schedule_id == schedule_id)
+        unended = (Run.finished_at.is_(None), Run.schedule_id == schedule_id, ~WAITS_IN_BATCH)
         statement = force_index(select(*_OVERLAP_COLUMNS), Run, UNFINISHED_INDEX).where(*unended)
         first = case((Run.status == Status.RUNNING, 0), (Run.origin == Origin.SCHEDULE, 1), else_=2)
         runs += read(session, statement.order_by(first, Run.id.desc()).limit(MAX_UNFINISHED))
@@ -80,7 +82,8 @@ def _newest_runs(session: Session, schedule_ids: Sequence[int]) -> Sequence[Row]
     """Return the unfinished runs of the schedules, at least the newest MAX_UNFINISHED of each."""
     parts = list(statements.in_parts(schedule_ids, MAX_IN_LIST))
     if capabilities_of(session.get_bind(Run).dialect).has_lateral:
-        each = (newest_unfinished(_OVERLAP_COLUMNS, part, limit=MAX_UNFINISHED) for part in parts)
+        newest = partial(newest_unfinished, _OVERLAP_COLUMNS, limit=MAX_UNFINISHED)
+        each = (newest(part, ~WAITS_IN_BATCH) for part in parts)
         return [row for query in each for row in read(session, query)]
     runs: list[Row] = []
     while parts:
@@ -97,7 +100,7 @@ def _newest_runs(session: Session, schedule_ids: Sequence[int]) -> Sequence[Row]
 
 
 def _unfinished(schedule_ids: Sequence[int], *, limit: int) -> Select[Any]:
-    unended = (Run.finished_at.is_(None), Run.schedule_id.in_(schedule_ids))
+    unended = (Run.finished_at.is_(None), Run.schedule_id.in_(schedule_ids), ~WAITS_IN_BATCH)
     statement = (
         force_index(select(*_OVERLAP_COLUMNS), Run, UNFINISHED_INDEX).where(*unended).limit(limit)
     )
@@ -107,15 +110,19 @@ def _unfinished(schedule_ids: Sequence[int], *, limit: int) -> Select[Any]:
 
 
 @in_index_order
-def with_locked_runs(session: Session, schedule_ids: Sequence[int]) -> set[int | None]:
+def with_locked_runs(
+    session: Session, schedule_ids: Sequence[int], *, except_batches: bool = False
+) -> set[int | None]:
     """Return which of the schedules have an unfinished run that another transaction has locked.
 
-    The other unfinished runs of the schedules are locked for this transaction.
+    The other unfinished runs of the schedules are locked for this transaction. With
+    ``except_batches``, the runs that wait in batches are left out.
     """
     if not schedule_ids:
         return set()
     unfinished = force_index(select(Run.id, Run.schedule_id), Run, UNFINISHED_INDEX)
-    found = session.execute(unfinished.where(is_unfinished_of(session, schedule_ids)))
+    left_out = (~WAITS_IN_BATCH,) if except_batches else ()
+    found = session.execute(unfinished.where(is_unfinished_of(session, schedule_ids, *left_out)))
     schedule_of = {row.id: row.schedule_id for row in found}
     locked = schedule_of.keys() - set(lock_free(session, list(schedule_of)))
     return {schedule_of[run_id] for run_id in locked}
@@ -127,15 +134,23 @@ def cancel_replaced(
 ) -> list[str]:
     """Cancel the unfinished runs of the schedules except those in ``by``, which replace them.
 
-    Unstarted runs are revoked. Running runs are marked as cancelled, so that no message starts them
-    again. Returns the ids of the newly marked runs, so that beat can ask their workers to terminate
-    them.
+    Unstarted runs are revoked, except those that wait in batches. Running runs are marked as
+    cancelled, so that no message starts them again. Returns the ids of the newly marked runs, so
+    that beat can ask their workers to terminate them.
     """
     if not schedule_ids:
         return []
-    revoke_unstarted(session, schedule_ids=schedule_ids, now=now, reason=REPLACED, except_ids=by)
+    revoke_unstarted(
+        session,
+        schedule_ids=schedule_ids,
+        now=now,
+        reason=REPLACED,
+        keep_batches=True,
+        except_ids=by,
+    )
     # This also finds a run that a worker started just before the revocation.
-    running = (is_unfinished_of(session, schedule_ids), Run.status == Status.RUNNING)
+    others = is_unfinished_of(session, schedule_ids, ~WAITS_IN_BATCH)
+    running = (others, Run.status == Status.RUNNING)
     mark = update(Run).where(*running, Run.cancelled_at.is_(None)).values(cancelled_at=now)
     execute_dml(session, force_index(mark, Run.__table__, UNFINISHED_INDEX))
     marked = force_index(select(Run.id), Run, UNFINISHED_INDEX)
@@ -225,6 +240,46 @@ def make_all_buffered_overdue(
     )
     made = statement.values(overdue_at=now)
     return execute_dml(session, force_index(made, Run.__table__, UNFINISHED_INDEX))
+
+
+#: The runs of a schedule that beat considers before it sends one of them: one that waits for a
+#: place, the next one, and the one after that.
+_FIRST = 3
+
+
+@in_index_order
+def first_in_batches(
+    session: Session, schedule_ids: Sequence[int], *, now: datetime
+) -> Sequence[Row]:
+    """Return the first runs of each schedule that wait in batches, the oldest first.
+
+    Their turn has come, and neither a hold nor quiet hours stop them. The rows have ``id``,
+    ``schedule_id`` and ``waited_for``.
+    """
+    has_turn = or_(
+        Run.waited_for.in_((Wait.PLACE, Wait.PREVIOUS)),
+        and_(Run.waited_for == Wait.BATCH, Run.overdue_at <= now),
+    )
+
+    def first(schedule_id: Any) -> Select[Any]:
+        columns: Any = select(Run.id, Run.schedule_id, Run.waited_for)
+        waiting = (Run.finished_at.is_(None), Run.schedule_id == schedule_id)
+        found = force_index(columns, Run, UNFINISHED_INDEX).where(
+            *waiting, WAITS_IN_BATCH, has_turn
+        )
+        ordered: Select[Any] = found.order_by(*UNFINISHED_ORDER, Run.id).limit(_FIRST)
+        return ordered
+
+    if capabilities_of(session.get_bind(Run).dialect).has_lateral:
+        return read(session, statements.lateral_for_each(Schedule.id, schedule_ids, first))
+    return [row for key in schedule_ids for row in read(session, first(key))]
+
+
+def ask_at(session: Session, run_ids: Sequence[str], *, at: datetime) -> None:
+    """Let the sweep ask waiting runs at ``at``, unless another transaction has locked them."""
+    if run_ids:
+        later = (Run.id.in_(run_ids), Run.status == Status.PENDING, Run.overdue_at > at)
+        update_free(session, *later, values={"overdue_at": at})
 
 
 #: Additional rows between the last outcomes: skipped, revoked, manual and unfinished runs.

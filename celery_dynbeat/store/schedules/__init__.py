@@ -19,7 +19,7 @@ from celery_dynbeat.common.errors import ScheduleExistsError
 from celery_dynbeat.db import statements
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.engine import savepoint
-from celery_dynbeat.db.models import SCHEDULES, Request, Run, Schedule
+from celery_dynbeat.db.models import SCHEDULES, Run, Schedule
 from celery_dynbeat.db.statements import RowLockedError, in_index_order
 from celery_dynbeat.store.runs import detach_from_schedule, execute_dml, unfinished
 
@@ -188,6 +188,17 @@ def lock_id(session: Session, *, schedule_id: int, waits: bool = True) -> Schedu
 
 
 @in_index_order
+def lock_ids(session: Session, ids: Sequence[int]) -> Mapping[int, Schedule]:
+    """Return the schedules with these ids, locked for this transaction, by id. Waits for beats."""
+    rows: dict[int, Schedule] = {}
+    for part in statements.in_parts(sorted(ids), _IDS):
+        locked = select(Schedule).where(Schedule.id.in_(part)).order_by(Schedule.id)
+        locked = locked.with_for_update().execution_options(populate_existing=True)
+        rows |= {row.id: row for row in session.scalars(locked)}
+    return rows
+
+
+@in_index_order
 def locked_names(session: Session, *, owner: str, names: Iterable[str]) -> set[str]:
     """Return the names of schedules that another transaction has locked, or that have a locked run.
 
@@ -237,8 +248,6 @@ def rename(session: Session, row: Schedule, *, name: str) -> None:
         if lock(session, owner=owner, name=name) is None:
             raise
         raise ScheduleExistsError(owner=owner, name=name) from error
-    requests = update(Request).where(Request.schedule_id == schedule_id).values(name=name)
-    execute_dml(session, requests)
     # A late import: most processes that rename a schedule have no alerts.
     from celery_dynbeat.db.alert_models import Alert  # noqa: PLC0415
 
@@ -247,11 +256,10 @@ def rename(session: Session, row: Schedule, *, name: str) -> None:
 
 
 def delete_one(session: Session, *, schedule_id: int) -> None:
-    """Delete one schedule and its backfills. Its history stays, with ``schedule_id`` NULL."""
+    """Delete one schedule. Its history stays, with ``schedule_id`` NULL."""
     # The foreign keys do the same, except on SQLite with an application's engine that leaves them
     # off. SQLite reuses the id for the next schedule, which must not get this history.
     detach_from_schedule(session, Run.schedule_id == schedule_id)
-    session.execute(delete(Request).where(Request.schedule_id == schedule_id))
     _delete_alerts(session, [schedule_id])
     session.execute(delete(Schedule).where(Schedule.id == schedule_id))
 
@@ -262,10 +270,6 @@ def delete_of_owner(session: Session, *, owner: str) -> int:
     schedule_ids = select(Schedule.id).where(Schedule.owner == owner)
     # By the owner, which has an index: with a subquery MariaDB reads the whole history.
     detach_from_schedule(session, Run.owner == owner)
-    session.execute(
-        delete(Request).where(Request.schedule_id.in_(schedule_ids)),
-        execution_options={"synchronize_session": False},
-    )
     _delete_alerts(session, schedule_ids)
     result = session.execute(delete(Schedule).where(Schedule.owner == owner))
     return int(result.rowcount)  # type: ignore[attr-defined]

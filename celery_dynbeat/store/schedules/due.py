@@ -35,7 +35,7 @@ from celery_dynbeat.db.models import SCHEDULES, Schedule
 from celery_dynbeat.db.statements import Row as NamedRow
 from celery_dynbeat.db.statements import force_index, in_index_order, is_one_of, read
 from celery_dynbeat.db.types import RunInstant, UtcDateTime
-from celery_dynbeat.store import holds, requests, runs
+from celery_dynbeat.store import holds, runs
 from celery_dynbeat.store.runs import execute_dml
 from celery_dynbeat.store.schedules import check_deleted, failing
 from celery_dynbeat.triggers import KINDS
@@ -286,9 +286,10 @@ def named(session: Session, schedule_ids: Collection[int]) -> Sequence[NamedRow]
 
 
 @in_index_order
-def existing_ids(session: Session, schedule_ids: Collection[int]) -> Sequence[int]:
-    """Return which of the ids belong to a schedule, whether it is locked or not."""
-    return session.scalars(_by_ids(schedule_ids, _COLUMNS.id)).all()
+def lock_free(session: Session, schedule_ids: Collection[int]) -> set[int]:
+    """Lock the schedules that no other transaction has locked, and return their ids."""
+    locked = _by_ids(schedule_ids, _COLUMNS.id).order_by(_COLUMNS.id)
+    return set(session.scalars(locked.with_for_update(skip_locked=True)))
 
 
 @in_index_order
@@ -468,7 +469,7 @@ NO_WATERMARK = Watermark()
 class PendingWork:
     """The earliest instant of each kind of work, or None if there is none.
 
-    During a hold of everything, ``next_run_at`` and ``request_at`` are not before its end, and
+    During a hold of everything, ``next_run_at`` is not before its end, and
     ``is_held`` is true. The next query may start at ``watermark``. ``has_deferred`` is true if
     schedules of ended runs must be corrected (``store.failing``). Beat resumes the first paused
     schedule at ``pause_ends_at``.
@@ -477,7 +478,6 @@ class PendingWork:
     next_run_at: datetime | None
     overdue_at: datetime | None
     unplanned: bool
-    request_at: datetime | None
     watermark: Watermark = NO_WATERMARK
     is_held: bool = False
     has_deferred: bool = False
@@ -485,7 +485,7 @@ class PendingWork:
 
     def earliest(self) -> datetime | None:
         """Return the earliest instant at which beat has work, or None."""
-        instants = (self.next_run_at, self.overdue_at, self.request_at, self.pause_ends_at)
+        instants = (self.next_run_at, self.overdue_at, self.pause_ends_at)
         return min((at for at in instants if at is not None), default=None)
 
 
@@ -509,7 +509,7 @@ def read_pending(
     else:
         statement = _pending_statement(has_watermark)
     row = session.execute(statement, parameters).one()
-    next_run_at, overdue_at, unplanned, request_at, *others = row
+    next_run_at, overdue_at, unplanned, *others = row
     held_until, has_no_end, deferred_id, pause_ends_at = others
     reached = NO_WATERMARK
     # A run that reads as overdue since EARLIEST may be stored with an earlier instant (RunInstant).
@@ -520,7 +520,6 @@ def read_pending(
         next_run_at=_not_before(held_until, next_run_at),
         overdue_at=overdue_at,
         unplanned=unplanned is not None,
-        request_at=_not_before(held_until, request_at),
         watermark=reached,
         is_held=held_until is not None,
         has_deferred=deferred_id is not None,
@@ -578,7 +577,6 @@ def _new_pending_statement(
             RunInstant,
         ),
         first_unplanned_id(except_ids=except_ids),
-        type_coerce(requests.earliest_next_run_at(), UtcDateTime),
         type_coerce(holds.end_of_everything(now), UtcDateTime),
         holds.everything_is_held_without_end(),
         failing.first_deferred_id(now=now, since=bindparam("recent", type_=UtcDateTime)),

@@ -14,10 +14,8 @@ from celery_dynbeat.common.states import Action
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import (
     CHANGES,
-    REQUESTS,
     RUNS,
     Change,
-    Request,
     Run,
     Schedule,
 )
@@ -58,12 +56,6 @@ def delete_changes(session: Session, *, owner: str, limit: int) -> int:
     ids = ids.where(Change.owner == owner, Change.action != Action.ERASE)
     ids = ids.order_by(Change.changed_at, Change.id).limit(limit)
     return _delete(session, CHANGES, session.scalars(ids).all())
-
-
-def delete_requests(session: Session, *, owner: str, limit: int) -> int:
-    """Delete up to ``limit`` requests of an owner; return their number."""
-    ids = select(Request.id).where(Request.owner == owner).limit(limit)
-    return _delete(session, REQUESTS, session.scalars(ids).all())
 
 
 def _delete(session: Session, table: Table, ids: Sequence[Any]) -> int:

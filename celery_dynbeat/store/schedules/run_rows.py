@@ -79,11 +79,12 @@ def expiry_of(row: OverdueRun, *, settings: Settings) -> datetime | None:
     """Return when a recorded run expires, or None if it never does.
 
     A run with an attempt that counts has started in time. The attempt of a run that its task has
-    postponed does not count.
+    postponed does not count. A run of a batch expires only after it could be sent.
     """
-    if not row.is_unstarted:
+    since = row.created_at if row.batch_id is None else row.ready_at
+    if not row.is_unstarted or since is None:
         return None
-    return expires_at(row.expires_after, created_at=row.created_at, settings=settings)
+    return expires_at(row.expires_after, created_at=since, settings=settings)
 
 
 def _outgoing(
@@ -164,6 +165,10 @@ def skipped_row(row: Any, skip: Skip, *, now: datetime) -> dict[str, Any]:
     }
 
 
+def _needs_place(record: Mapping[str, Any]) -> bool:
+    return record["status"] == Status.PENDING and record.get("waited_for") != Wait.BATCH
+
+
 class AddedRuns(NamedTuple):
     """The ids of the inserted rows, and of those that wait for a place."""
 
@@ -177,19 +182,18 @@ def add_runs(
     """Insert rows of history. A fire time that already has a row keeps it.
 
     A run of an owner with a limit on its runs waits for a place: it is ``pending`` without
-    ``overdue_at``, so no sweep sends it before beat admits it (``beat.admission``). All pending
-    runs are inserted here: a fire time, ``run_now()``, a rerun and a backfill need a place alike.
+    ``overdue_at``, so no sweep sends it before beat admits it (``beat.admission``). A run of a
+    backfill or a rerun waits for its turn first. The sweep then lets it wait for a place.
     """
     if not settings.may_cap_runs:
         return AddedRuns(runs.add(session, records))
     of_pass = settings.for_pass()
-    owners = {each["owner"] for each in records if each["status"] == Status.PENDING}
+    pending = [each for each in records if _needs_place(each)]
+    owners = {each["owner"] for each in pending}
     keys = {owner: cap.key for owner in owners if (cap := of_pass.cap_of(owner)) is not None}
     if not keys:
         return AddedRuns(runs.add(session, records))
-    waiting = {
-        each["id"] for each in records if each["status"] == Status.PENDING and each["owner"] in keys
-    }
+    waiting = {each["id"] for each in pending if each["owner"] in keys}
     added = runs.add(
         session,
         [

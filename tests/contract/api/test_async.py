@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from celery_dynbeat import (
     AsyncDynbeat,
+    BatchNotFoundError,
     CalendarInUseError,
     Dynbeat,
     InvalidScheduleError,
@@ -170,8 +171,8 @@ async def call_each_of_owner(call):
     assert await call("clear_quiet_hours") == 1
     run = await call("run_now", "a")
     await call("cancel_run", run.id)
-    backfill = await call("backfill", "a", since=PAST, until=START, now=True)
-    assert (backfill.kind, backfill.now) == ("backfill", True)
+    batch = await call("backfill", "a", since=PAST, until=START, now=True)
+    assert (batch.batch_id is not None, batch.created > 0) == (True, True)
     assert (await call("get", "a")).name == "a"
     call.called.add("export")
     records = [line["record"] async for line in call.calls.export()]
@@ -181,18 +182,16 @@ async def call_each_of_owner(call):
 
 async def call_each_of_both(call, run_id):
     assert (await call("get_run", run_id)).id == run_id
-    assert [each.id for each in await call("runs")] == [run_id]
-    assert (await call("count_runs")).count == 1
-    assert await call("cancel_runs") == 0
+    assert [each.id for each in await call("runs", origin="manual")] == [run_id]
+    assert (await call("count_runs", origin="manual")).count == 1
+    assert await call("cancel_runs", origin="manual") == 0
     with pytest.raises(InvalidScheduleError):
         await call("cancel_run", run_id)
     with pytest.raises(InvalidScheduleError):
         await call("rerun", "no run id")
-    request = await call("rerun_many", since=PAST, until=PAST, now=True)
-    assert request.now
-    assert request.id in {each.id for each in await call("requests")}
-    assert await call("get_request", request.id) == request
-    assert (await call("cancel_request", request.id)).id == request.id
+    assert (await call("rerun_many", since=PAST, until=PAST, now=True)).created == 0
+    with pytest.raises(BatchNotFoundError):
+        await call("get_batch", run_id)
     await call("hold", reason="r")
     assert len(await call("holds")) == 1
     assert (await call("release")).reason == "r"

@@ -187,12 +187,12 @@ def test_run_now_and_backfills_are_changes(mine, clock):
     clock.advance(600)
     run = mine.run_now("n")
     backfill = mine.backfill("n", since=START, until=clock.now() + timedelta(seconds=1))
-    mine.cancel_request(backfill.id, actor="alice", reason="too many")
+    mine.cancel_runs(batch_id=backfill.batch_id, actor="alice", reason="too many")
 
     cancelled, requested, started, _ = mine.changes("n")
     assert (started.action, started.after) == ("run_now", {"run_id": run.id})
-    assert (requested.action, cancelled.action) == ("backfill", "cancel_request")
-    assert requested.after["request_id"] == backfill.id
+    assert (requested.action, cancelled.action) == ("backfill", "cancel")
+    assert requested.after["batch_id"] == backfill.batch_id
     assert (cancelled.actor, cancelled.reason) == ("alice", "too many")
 
 
@@ -215,13 +215,12 @@ def test_a_hold_and_its_release_are_changes_of_the_owner(dynbeat, mine):
 def test_reruns_are_changes(dynbeat, mine, clock):
     create(mine)
     with dynbeat.acting(actor="alice", reason="incident 7"):
-        request = mine.rerun_many(since=clock.now(), name="n", reason="incident 8")
-    mine.cancel_request(request.id)
+        result = mine.rerun_many(since=clock.now(), name="n", reason="incident 8")
     dynbeat.schedules.rerun_many(since=clock.now())
 
-    cancelled, requested, _ = mine.changes("n")
-    assert (requested.action, cancelled.action) == ("rerun_many", "cancel_request")
-    assert requested.after["request_id"] == request.id
+    requested, _ = mine.changes("n")
+    assert requested.action == "rerun_many"
+    assert (requested.after["created"], result.created) == (0, 0)
     assert (requested.actor, requested.reason) == ("alice", "incident 8")
     assert dynbeat.schedules.changes()[0].owner is None
 

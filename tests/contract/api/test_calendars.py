@@ -330,9 +330,9 @@ def test_a_forecast_and_a_backfill_use_the_days(calendars, mine, clock):
     assert sum(row.runs for row in forecast.rows) == 1
     clock.advance(timedelta(days=3))
 
-    request = mine.backfill("n", since=START, until=START + timedelta(days=3))
+    result = mine.backfill("n", since=START, until=START + timedelta(days=3))
 
-    assert request.total == 2
+    assert result.created == 2
 
 
 # Only PostgreSQL lets another transaction delete the row of the conflict.

@@ -150,45 +150,6 @@ def test_a_run_that_must_wait_for_another_one_stays_buffered(mine, clock, beat, 
 
 
 @one_database
-def test_a_backfill_continues_after_the_cancel_of_its_runs(mine, clock, beat, sent):
-    mine.create("n", task="t", trigger=MINUTELY, start_at=START - 4 * MINUTE)
-    backfill = mine.backfill("n", since=START - 4 * MINUTE, until=START + SECOND, batch_size=2)
-    beat.run_until_idle()
-    assert len(sent) == 2
-
-    assert mine.cancel_runs(origin="backfill") == 2
-
-    for _ in range(4):
-        clock.advance(10 * SECOND)
-        beat.run_until_idle()
-        mine.cancel_runs()
-    assert len(sent) == 5
-    assert mine.requests("n")[0].status == "finished"
-    assert mine.requests("n")[0].id == backfill.id
-
-
-@one_database
-def test_a_request_of_reruns_continues_after_the_cancel_of_its_runs(
-    dynbeat, mine, clock, beat, run
-):
-    start(dynbeat, run.id)
-    end(dynbeat, run.id, "failed")
-    clock.advance(SECOND)
-    request = mine.rerun_many(since=START)
-    beat.run_until_idle()
-    (rerun,) = mine.runs(origin="rerun")
-
-    mine.cancel_run(rerun.id)
-    clock.advance(10 * SECOND)
-    beat.run_until_idle()
-
-    assert mine.get_request(request.id).status == "finished"
-    assert mine.runs(origin="rerun") == [mine.get_run(rerun.id)]
-    # A cancelled rerun can run again.
-    assert mine.rerun(rerun.id).rerun_of == run.id
-
-
-@one_database
 def test_a_running_run_is_refused_with_the_call_that_ends_it(dynbeat, mine, run):
     start(dynbeat, run.id)
 

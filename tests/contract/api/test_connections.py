@@ -133,7 +133,9 @@ class Seeds:
             "owner": lambda: owner,
             "prefix": lambda: "",
             "reason": lambda: "r",
-            "request_id": lambda: mine.rerun_many(since=now - HOUR).id,
+            "batch_id": lambda: (
+                mine.backfill("n", since=made.created_at - HOUR, until=now).batch_id
+            ),
             "run_id": lambda: mine.run_now("n").id,
             "schedule_ids": lambda: [made.id],
             "since": lambda: now - HOUR,

@@ -9,11 +9,10 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import InvalidScheduleError
 from celery_dynbeat.api import export
 from celery_dynbeat.api.control import erasure
-from celery_dynbeat.beat.maintenance import LOWEST_ID
 from celery_dynbeat.common.alert_kinds import WORDS, AlertKind
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.alert_models import Alert
-from celery_dynbeat.db.models import Change, Hold, Owner, Request, Run, Schedule
+from celery_dynbeat.db.models import Change, Hold, Owner, Run, Schedule
 from tests.security.lookalikes import everything
 from tests.support.applications import MINUTELY, START
 from tests.support.suites import one_database
@@ -59,9 +58,6 @@ def filled(dynbeat, mine, clock, beat):
     mine.backfill("a", since=START, until=clock.now())
     mine.hold(reason=f"asked by {SECRET}")
     with Session(dynbeat.context.database.engine) as session, session.begin():
-        limits = {"since": START, "until": START, "batch_size": 1, "total": 0, "finished_at": START}
-        limits |= {"after_at": START, "after_id": LOWEST_ID}
-        session.add(Request(kind="rerun", owner=mine.owner, statuses=["failed"], **limits))
         session.add(Owner(owner=mine.owner, timezone="Asia/Seoul"))
         # More than a batch.
         for kind in WORDS:
@@ -87,7 +83,7 @@ def test_only_the_record_of_the_erasure_is_left(dynbeat, filled, session, within
     session.commit()
 
     assert number == 2
-    for table in (Schedule, Run, Request, Hold, Owner, Alert):
+    for table in (Schedule, Run, Hold, Owner, Alert):
         assert count(dynbeat, table) == 0
     (change,) = filled.changes()
     assert (change.action, change.actor, change.reason) == ("erase", "admin", "request 7")
@@ -209,10 +205,9 @@ def test_an_export_has_each_row_of_the_owner_once(dynbeat, filled, session, monk
         "run": runs,
         "change": changes,
         "alert": len(WORDS),
-        "request": 2,
         "hold": 1,
     }
-    owned = ["request", "alert", "hold"]
+    owned = ["alert", "hold"]
     assert list(numbers) == ["owner", "schedule", "run", "change", *owned]
     assert lines[0]["timezone"] == "Asia/Seoul"
     schedule = next(line for line in lines if line["record"] == "schedule")

@@ -215,20 +215,6 @@ def test_a_second_rerun_is_refused_while_the_first_is_unfinished(mine, failed):
 
 
 @one_database
-@pytest.mark.parametrize("overlap", ["skip", "buffer_one", "cancel_previous"])
-def test_an_unfinished_run_refuses_a_rerun_that_must_not_overlap(
-    dynbeat, mine, beat, sent, failed, overlap
-):
-    mine.update("n", overlap=overlap)
-    live = mine.run_now("n")
-    assert live.id in refusal(mine, failed.id)
-
-    beat.tick()
-    end_all(dynbeat, sent, "succeeded")
-    assert mine.rerun(failed.id).origin == "rerun"
-
-
-@one_database
 def test_a_task_that_is_not_allowed_is_refused(database_url, clock, failed):
     with application(database_url, clock=clock, allowed_tasks=["reports.*"]) as dynbeat:
         mine = dynbeat.schedules.for_owner("user:42")

@@ -1,32 +1,30 @@
-"""Backfills: which past fire times become runs, in what order, and how many at a time."""
+"""Backfills: which past fire times become runs, in what order, and at what pace."""
 
 import threading
 from collections import Counter
 from datetime import datetime, timedelta
 
 import pytest
-from sqlalchemy import create_engine
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import Session
+from sqlalchemy import select
 
 from celery_dynbeat import (
     AnyOf,
+    BatchNotFoundError,
     Cron,
     Every,
     InvalidScheduleError,
     Once,
-    RequestNotFoundError,
     ScheduleNotFoundError,
     Solar,
 )
 from celery_dynbeat.common.states import Status
+from celery_dynbeat.db.models import Run
 from celery_dynbeat.store import schedules
 from celery_dynbeat.store.runs import attempts
 from celery_dynbeat.telemetry import subscribe, unsubscribe
 from celery_dynbeat.telemetry.events import FireTimesSkipped
 from celery_dynbeat.testing import ManualBeat
-from celery_dynbeat.triggers.base import LOOKUP_STEPS, PLAN_STEPS
-from tests.support.applications import MINUTELY, START, application, execute
+from tests.support.applications import MINUTELY, START, application
 from tests.support.ended_runs import end_all
 from tests.support.suites import one_database
 
@@ -81,57 +79,151 @@ def finish(dynbeat, clock, sent):
     return lambda: end_runs(dynbeat, clock, sent)
 
 
-@pytest.fixture
-def next_batch(beat, clock):
-    """Make passes after the poll interval, when each backfill is due again."""
-
-    def passes():
-        clock.advance(5 * SECOND)
-        beat.run_until_idle()
-
-    return passes
-
-
-def test_a_backfill_runs_oldest_first_in_batches_that_wait_for_their_end(
-    mine, beat, sent, next_batch, finish
+def test_a_backfill_is_a_batch_of_runs_that_beat_sends_at_a_pace_oldest_first(
+    mine, clock, beat, sent
 ):
     mine.create("n", task="t", trigger=HOURLY)
-    backfill = mine.backfill("n", since=at(-9), until=at(-5) + SECOND, batch_size=2)
-    assert (backfill.status, backfill.total, backfill.progress) == ("running", 5, 0.0)
+    result = mine.backfill("n", since=at(-9), until=at(-5) + SECOND, per_minute=120)
+    assert (result.created, result.excluded, result.left_since) == (5, 0, None)
+    assert mine.get_batch(result.batch_id).counts == {"pending": 5}
 
-    beat.run_until_idle()
-    assert hours(sent) == [-9, -8]
-    next_batch()
-    assert len(sent) == 2, "nothing is made while as many as a batch are unfinished"
-    finish()
-    next_batch()
-    assert hours(sent) == [-9, -8, -7, -6]
-    finish()
-    next_batch()
+    by_second = []
+    for _ in range(3):
+        beat.run_until_idle()
+        by_second.append(len(sent))
+        clock.advance(SECOND)
 
-    (ended,) = mine.requests("n")
+    assert by_second == [2, 4, 5]
     assert hours(sent) == [-9, -8, -7, -6, -5]
     assert kept(mine)[-1] == (-5, "sent", "backfill", 1)
-    assert (ended.status, ended.created, ended.excluded, ended.progress) == ("finished", 5, 0, 1.0)
+    info = mine.get_batch(result.batch_id)
+    assert (info.counts, info.total, info.unfinished) == ({"sent": 5}, 5, 5)
+    assert {run.batch_id for run in mine.runs("n")} == {result.batch_id}
     assert mine.get("n").run_count == 0
 
 
-def test_new_runs_are_made_as_runs_of_the_batch_end(dynbeat, mine, clock, beat, sent, next_batch):
+def test_beat_sleeps_until_the_next_turn(mine, beat):
     mine.create("n", task="t", trigger=HOURLY)
-    mine.backfill("n", since=at(-9), until=at(-1) + SECOND, batch_size=3)
+    mine.backfill("n", since=at(-3), until=at(0), per_minute=20)
     beat.run_until_idle()
 
-    end_runs(dynbeat, clock, sent[:1])
-    next_batch()
+    assert beat.tick() == 3 * SECOND
 
-    assert hours(sent) == [-9, -8, -7, -6]
+
+def test_a_batch_is_listed_counted_and_cancelled_by_its_id(dynbeat, mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=HOURLY)
+    manual = mine.run_now("n")
+    batch = mine.backfill("n", since=at(-9), until=at(0), per_minute=60)
+    other = mine.backfill("n", since=at(-12), until=at(-9), per_minute=1)
+    clock.advance(SECOND)
+    beat.run_until_idle()
+    end_runs(dynbeat, clock, [run for run in sent if run.scheduled_for == at(-9)])
+
+    for calls in (mine, dynbeat.schedules):
+        assert len(calls.runs(batch_id=batch.batch_id)) == 9
+        assert calls.count_runs(batch_id=batch.batch_id, status="pending").count == 7
+        pages = []
+        cursor = None
+        while not pages or cursor is not None:
+            page = calls.runs(batch_id=batch.batch_id, limit=4, after=cursor)
+            pages += page.items
+            cursor = page.cursor
+        assert [run.scheduled_for for run in pages] == [at(hour) for hour in range(-1, -10, -1)]
+
+    assert mine.cancel_runs(batch_id=batch.batch_id) == 8
+    assert mine.cancel_runs(batch_id=batch.batch_id) == 0
+    assert mine.get_batch(batch.batch_id).counts == {"revoked": 8, "succeeded": 1}
+    assert mine.get_batch(other.batch_id).unfinished == 3
+    assert mine.get_run(manual.id).status == "sent"
+
+
+def test_only_the_owner_sees_counts_and_cancels_a_batch(dynbeat, mine):
+    mine.create("n", task="t", trigger=HOURLY)
+    batch = mine.backfill("n", since=at(-2), until=at(0))
+    other = dynbeat.schedules.for_owner("user:43")
+    other.create("n", task="t", trigger=HOURLY)
+
+    with pytest.raises(BatchNotFoundError, match=batch.batch_id):
+        other.get_batch(batch.batch_id)
+    assert other.runs(batch_id=batch.batch_id) == []
+    assert other.cancel_runs(batch_id=batch.batch_id) == 0
+    assert mine.get_batch(batch.batch_id).counts == {"pending": 2}
+    assert dynbeat.schedules.get_batch(batch.batch_id).counts == {"pending": 2}
+
+
+def test_a_delete_revokes_the_runs_of_a_batch(mine, clock, beat, sent):
+    for name in ("n", "m"):
+        mine.create(name, task="t", trigger=HOURLY)
+    batch = mine.backfill("n", since=at(-2), until=at(0), per_minute=1)
+    mine.delete("n")
+
+    clock.advance(5 * MINUTE)
+    beat.run_until_idle()
+
+    assert sent == []
+    assert mine.get_batch(batch.batch_id).counts == {"revoked": 2}
+
+
+def test_an_edit_applies_to_the_runs_that_wait(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=HOURLY)
+    mine.backfill("n", since=at(-3), until=at(0), per_minute=1)
+    beat.run_until_idle()
+
+    mine.update("n", trigger=Cron("* * * * *", timezone="UTC"), task="other")
+    clock.advance(2 * MINUTE)
+    beat.run_until_idle()
+
+    backfilled = [run for run in sent if run.origin == "backfill"]
+    assert hours(backfilled) == [-3, -2, -1]
+    assert [run.task for run in backfilled] == ["t", "other", "other"]
+
+
+def test_runs_that_wait_for_their_turn_take_no_place(limited, clock):
+    dynbeat = limited(max_running_per_owner=2)
+    mine, beat = dynbeat.schedules.for_owner("user:42"), ManualBeat(dynbeat)
+    mine.create("n", task="t", trigger=HOURLY)
+    mine.backfill("n", since=at(-5), until=at(0), per_minute=1)
+    beat.run_until_idle()
+    mine.run_now("n")
+    beat.run_until_idle()
+
+    assert [run.origin for run in beat.publisher.sent] == ["backfill", "manual"]
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    assert len(beat.publisher.sent) == 2
+    assert {run.waited_for for run in mine.runs(status="pending")} == {"place", "batch"}
+    end_all(dynbeat, beat.publisher.sent, "succeeded")
+    clock.advance(SECOND)
+    beat.run_until_idle()
+
+    assert hours(beat.publisher.sent)[2:] == [-4]
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_runs_of_a_batch_wait_for_holds_and_quiet_hours(mine, clock, beat, sent, at_once):
+    mine.create("n", task="t", trigger=HOURLY)
+    mine.set_quiet_hours([f"{START:%H:%M}-{START + 2 * HOUR:%H:%M}"])
+    mine.hold()
+    mine.backfill("n", since=at(-1), until=at(0), now=at_once)
+    beat.run_until_idle()
+    (run,) = mine.runs("n", origin="backfill")
+    assert (run.status, run.waited_for) == ("pending", "hold")
+
+    mine.release()
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    assert len(sent) == at_once
+    clock.move_to(START + 2 * HOUR)
+    beat.run_until_idle()
+
+    assert {run.scheduled_for for run in sent if run.origin == "backfill"} == {at(-1)}
 
 
 def test_a_run_that_never_ends_delays_a_backfill_by_max_run_time_at_most(
     dynbeat, mine, clock, beat, sent
 ):
-    mine.create("n", task="t", trigger=Cron("0 0 1 1 *"), max_run_time=60)
-    mine.backfill("n", since=START - timedelta(days=800), until=START + SECOND, batch_size=1)
+    mine.create("n", task="t", trigger=Cron("0 0 1 1 *"), overlap="skip", max_run_time=60)
+    mine.backfill("n", since=START - timedelta(days=800), until=START + SECOND, per_minute=6_000)
     beat.run_until_idle()
 
     def start(session):
@@ -157,89 +249,46 @@ def test_fire_times_that_have_a_run_get_no_other_run(mine, clock, beat, sent):
         clock.advance(HOUR)
         beat.run_until_idle()
     before = mine.runs("n")
-    mine.backfill("n", since=at(-1), until=at(2) + SECOND)
+    result = mine.backfill("n", since=at(-1), until=at(2) + SECOND)
     beat.run_until_idle()
 
-    (ended,) = mine.requests("n")
-    assert (ended.total, ended.created, ended.excluded, ended.status) == (4, 2, 2, "finished")
+    assert (result.created, result.excluded, result.left_since) == (2, 2, None)
     assert hours(sent[-2:]) == [-1, 0]
     assert mine.runs("n", origin="schedule") == before
 
 
-def test_a_backfill_ends_at_once_if_all_fire_times_have_runs(mine, clock, beat, sent):
-    mine.create("n", task="t", trigger=HOURLY, catch_up="all")
-    clock.advance(7 * HOUR)
-    beat.run_until_idle()
-
-    mine.backfill("n", since=at(1), until=at(7) + SECOND, batch_size=2)
-    beat.run_until_idle()
-
-    (ended,) = mine.requests("n")
-    assert (ended.excluded, ended.status, len(sent)) == (7, "finished", 7)
-
-
 def test_due_schedules_are_sent_before_backfills(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=HOURLY)
-    mine.create("manual", task="t", trigger=HOURLY)
     mine.backfill("n", since=at(-2), until=at(0) + SECOND)
-    mine.run_now("manual")
     clock.advance(HOUR)
 
     beat.run_until_idle()
 
-    assert Counter(run.name for run in sent[:3]) == {"n": 1, "manual": 2}
-    assert hours(run for run in sent if run.name == "n") == [1, -2, -1, 0]
-
-
-def test_backfills_wait_while_more_is_due_than_fits_into_a_batch(database_url, clock):
-    with application(database_url, clock=clock, batch_size=2) as dynbeat:
-        mine, beat = dynbeat.schedules.for_owner("o"), ManualBeat(dynbeat)
-        mine.create("n", task="t", trigger=HOURLY)
-        for name in "abc":
-            mine.create(name, task="t", trigger=HOURLY)
-        mine.backfill("n", since=at(0), until=at(0) + SECOND)
-        clock.advance(HOUR)
-
-        beat.tick()
-        beat.tick()
-        assert hours(beat.publisher.sent) == [1] * 4
-        beat.run_until_idle()
-
-        assert hours(beat.publisher.sent) == [1] * 4 + [0]
-
-
-def test_a_steady_load_does_not_stop_a_backfill(mine, clock, beat, sent):
-    mine.create("n", task="t", trigger=HOURLY)
-    mine.create("steady", task="t", trigger=Every(1))
-    mine.backfill("n", since=at(0), until=at(0) + SECOND)
-
-    for _ in range(3):
-        clock.advance(SECOND)
-        beat.tick()
-
-    assert at(0) in [run.scheduled_for for run in sent if run.name == "n"]
+    assert hours(sent) == [1, -2, -1, 0]
 
 
 def test_a_backfill_leaves_undecided_fire_times_to_the_claim(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=HOURLY, window=HOUR)
     undecided = mine.get("n").next_run_at
     clock.move_to(undecided - SECOND)
-    mine.backfill("n", since=at(0), until=clock.now() + SECOND)
+    result = mine.backfill("n", since=at(0), until=clock.now() + SECOND)
+    assert (result.created, result.left_since) == (1, None)
+    none = mine.backfill("n", since=at(1), until=clock.now() + SECOND)
+    assert (none.batch_id, none.created, none.excluded) == (None, 0, 0)
 
     beat.run_until_idle()
     assert hours(sent) == [0]
-    assert mine.requests("n")[0].status == "running"
     clock.move_to(undecided + SECOND)
     beat.run_until_idle()
 
     assert [run[:3] for run in kept(mine)] == [(0, "sent", "backfill"), (1, "sent", "schedule")]
-    assert mine.requests("n")[0].status == "finished"
 
 
 def test_a_backfill_runs_fire_times_that_beat_recorded_as_skipped(mine, clock, beat):
     mine.create("n", task="t", trigger=HOURLY)
     clock.advance(4 * HOUR)
-    mine.backfill("n", since=at(1), until=at(4) + SECOND)
+    beat.run_until_idle()
+    mine.backfill("n", since=at(1), until=at(4) + SECOND, per_minute=6_000)
 
     beat.run_until_idle()
 
@@ -264,20 +313,15 @@ def test_a_backfill_runs_fire_times_that_beat_recorded_as_skipped(mine, clock, b
         (-2, 0, [(9, 9)]),
     ],
 )
-@pytest.mark.parametrize("batch_size", [2, 100])
-def test_a_skipped_row_keeps_the_fire_times_that_were_not_run(
-    mine, clock, beat, next_batch, finish, first, last, left, batch_size
-):
+def test_a_skipped_row_keeps_the_fire_times_that_were_not_run(mine, clock, beat, first, last, left):
     mine.create("n", task="t", trigger=HOURLY)
     clock.advance(10 * HOUR)
     beat.run_until_idle()
     (skipped,) = mine.runs("n", status="skipped")
     assert (skipped.scheduled_for, skipped.fire_count) == (at(9), 9)
 
-    mine.backfill("n", since=at(first), until=at(last) + SECOND, batch_size=batch_size)
-    while mine.requests("n")[0].status == "running":
-        next_batch()
-        finish()
+    mine.backfill("n", since=at(first), until=at(last) + SECOND)
+    beat.run_until_idle()
 
     after = kept(mine)
     rows = [(hour, count) for hour, status, _, count in after if status == "skipped"]
@@ -294,7 +338,7 @@ def test_a_backfill_removes_fire_times_from_each_skipped_row_that_covers_them(mi
         clock.advance(4 * HOUR)
         beat.run_until_idle()
 
-    mine.backfill("n", since=at(3), until=at(10) + SECOND)
+    mine.backfill("n", since=at(3), until=at(10) + SECOND, per_minute=6_000)
     beat.run_until_idle()
 
     after = kept(mine)
@@ -396,59 +440,11 @@ def test_the_rest_of_a_count_is_at_a_fire_time_that_skip_did_not_take_out(mine, 
     assert rows == [(1, 1), (3, 1), (4, 1)], "the run is not counted as skipped"
 
 
-def test_cancelling_a_backfill_revokes_its_unstarted_runs(
-    dynbeat, mine, clock, beat, sent, next_batch
-):
-    mine.create("n", task="t", trigger=HOURLY)
-    manual = mine.run_now("n")
-    mine.backfill("n", since=at(-9), until=at(-1) + SECOND, batch_size=3)
-    beat.run_until_idle()
-    end_runs(dynbeat, clock, [run for run in sent if run.scheduled_for == at(-9)])
-
-    cancelled = mine.cancel_request(mine.requests("n")[0].id)
-    next_batch()
-
-    assert (cancelled.status, cancelled.created, cancelled.progress) == ("cancelled", 3, 3 / 9)
-    assert cancelled.finished_at == START
-    assert mine.requests("n") == [cancelled]
-    assert [row[:2] for row in kept(mine)] == [
-        (-9, "succeeded"),
-        (-8, "revoked"),
-        (-7, "revoked"),
-        (0, "sent"),
-    ]
-    assert mine.runs("n", origin="manual")[0].id == manual.id
-    assert len(sent) == 4
-
-
-def test_cancelling_an_ended_backfill_revokes_its_unstarted_runs(mine, beat):
-    mine.create("n", task="t", trigger=HOURLY)
-    ended = mine.backfill("n", since=at(-3), until=at(-1) + SECOND)
-    beat.run_until_idle()
-
-    called_back = mine.cancel_request(ended.id)
-    again = mine.cancel_request(mine.requests("n")[0].id)
-
-    assert (called_back.status, called_back.created) == ("cancelled", 3)
-    assert again == called_back
-    assert {run.status for run in mine.runs("n")} == {"revoked"}
-
-
-def test_cancelling_a_backfill_does_not_change_ended_runs(mine, beat, finish):
-    mine.create("n", task="t", trigger=HOURLY)
-    mine.backfill("n", since=at(-3), until=at(-1) + SECOND)
-    beat.run_until_idle()
-    finish()
-
-    assert mine.cancel_request(mine.requests("n")[0].id).status == "finished"
-    assert {run.status for run in mine.runs("n")} == {"succeeded"}
-
-
 class CrashError(BaseException):
     """Beat crashes at this point."""
 
 
-@pytest.mark.parametrize("point", ["recorded", "committed", "published"])
+@pytest.mark.parametrize("point", ["swept", "published"])
 def test_the_next_beat_continues_a_batch_after_a_crash(dynbeat, mine, clock, beat, sent, point):
     def failpoint(passed):
         if passed == point:
@@ -461,7 +457,7 @@ def test_the_next_beat_continues_a_batch_after_a_crash(dynbeat, mine, clock, bea
         crashing.tick()
 
     beat.run_until_idle()
-    assert len(sent) == (3 if point == "recorded" else 0)
+    assert sent == []
     clock.advance(30 * SECOND)
     beat.run_until_idle()
 
@@ -470,10 +466,11 @@ def test_the_next_beat_continues_a_batch_after_a_crash(dynbeat, mine, clock, bea
     assert [row[1] for row in kept(mine)] == ["sent"] * 3
 
 
-def test_several_beats_make_each_run_once(database_url, mine, clock):
+def test_several_beats_send_each_run_once(database_url, mine, clock):
     for number in range(20):
         mine.create(f"n{number}", task="t", trigger=HOURLY)
-        mine.backfill(f"n{number}", since=at(-50), until=at(-1) + SECOND, batch_size=50)
+        mine.backfill(f"n{number}", since=at(-50), until=at(-1) + SECOND, per_minute=6_000)
+    clock.advance(SECOND)
     sent, failures = [], []
 
     def run(beat):
@@ -500,66 +497,117 @@ def test_several_beats_make_each_run_once(database_url, mine, clock):
     assert set(fires.values()) == {1}
 
 
-def test_a_backfill_waits_for_an_edit_that_locks_its_schedule_and_the_others_continue(
+def test_a_run_that_must_not_overlap_waits_for_an_edit_that_locks_its_schedule(
     dynbeat, mine, clock, beat, sent
 ):
     database = dynbeat.context.database
     if database.capabilities.embedded:
         pytest.skip("one transaction at a time writes here")
-    mine.create("n", task="t", trigger=HOURLY)
+    mine.create("n", task="t", trigger=HOURLY, overlap="skip")
     mine.create("free", task="t", trigger=HOURLY)
     for name in ("n", "free"):
-        mine.backfill(name, since=at(-2), until=at(0))
+        mine.backfill(name, since=at(-2), until=at(-1), per_minute=6_000)
 
     with database._session() as holder:
         schedules.lock(holder, owner="user:42", name="n")
         beat.run_until_idle()
-        assert [run.name for run in sent] == ["free", "free"]
-        assert beat.tick() == SECOND
+        sent_first = {run.name for run in sent}
         holder.rollback()
-    clock.advance(SECOND)
+    clock.advance(2 * SECOND)
     beat.run_until_idle()
 
-    assert [run.name for run in sent[2:]] == ["n", "n"]
+    assert sent_first == {"free"}
+    assert sorted(run.name for run in sent) == ["free", "n"]
 
 
 @pytest.mark.parametrize("overlap", ["skip", "buffer_one", "cancel_previous"])
 def test_an_overlap_policy_limits_a_backfill_to_one_run_at_a_time(
-    mine, beat, sent, next_batch, finish, overlap
+    mine, clock, beat, sent, finish, overlap
 ):
     mine.create("n", task="t", trigger=HOURLY, overlap=overlap)
     mine.run_now("n")
-    mine.backfill("n", since=at(-2), until=at(-1) + SECOND)
-
     beat.run_until_idle()
-    assert [run.scheduled_for for run in sent] == [START], "a manual run is a run too"
-    for count in (1, 2):
-        finish()
-        next_batch()
-        next_batch()
-        assert len(sent) == 1 + count
+    mine.backfill("n", since=at(-4), until=at(-1) + SECOND, per_minute=6_000)
 
-    assert hours(sent) == [0, -2, -1]
+    for count in range(1, 6):
+        for _ in range(5):
+            clock.advance(2 * SECOND)
+            beat.run_until_idle()
+            assert len(sent) == count
+        finish()
+
+    assert hours(sent) == [0, -4, -3, -2, -1], "a manual run is a run too"
+
+
+@pytest.mark.parametrize("overlap", ["skip", "buffer_one", "cancel_previous"])
+def test_a_batch_that_waits_neither_stops_a_fire_time_nor_is_replaced_by_it(
+    mine, clock, beat, sent, finish, overlap
+):
+    mine.create("n", task="t", trigger=HOURLY, overlap=overlap)
+    batch = mine.backfill("n", since=at(-3), until=at(0), per_minute=1)
+    beat.run_until_idle()
+    finish()
+    clock.move_to(at(1))
+    beat.run_until_idle()
+    counts = mine.get_batch(batch.batch_id).counts
+
+    fired = [run.scheduled_for for run in sent if run.origin == "schedule"]
+    assert (fired, counts) == ([at(1)], {"pending": 2, "succeeded": 1})
+
+
+def test_ten_waiting_runs_of_a_schedule_are_not_asked_each_second(dynbeat, mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=HOURLY, overlap="skip")
+    batch = mine.backfill("n", since=at(-10), until=at(0), per_minute=6_000)
+    beat.run_until_idle()
+    for _ in range(3):
+        clock.advance(2 * SECOND)
+        beat.run_until_idle()
+
+    with dynbeat.context.database._session() as session:
+        waiting = session.scalars(select(Run.overdue_at).where(Run.waited_for == "previous"))
+        delays = [each - clock.now() for each in waiting if each is not None]
+
+    assert len(sent) == 1
+    assert len(delays) == 9
+    assert sum(delay <= 2 * SECOND for delay in delays) == 1
+    assert mine.get_batch(batch.batch_id).counts == {"pending": 9, "sent": 1}
+
+
+def test_the_next_run_is_asked_when_the_first_was_cancelled(mine, clock, beat, sent, finish):
+    mine.create("n", task="t", trigger=HOURLY, overlap="skip")
+    mine.backfill("n", since=at(-3), until=at(0), per_minute=6_000)
+    beat.run_until_idle()
+    clock.advance(2 * SECOND)
+    beat.run_until_idle()
+    (second,) = mine.runs("n", since=at(-2), until=at(-1))
+    mine.cancel_run(second.id)
+    finish()
+
+    clock.advance(6 * MINUTE)
+    beat.run_until_idle()
+    clock.advance(2 * SECOND)
+    beat.run_until_idle()
+
+    assert hours(sent) == [-3, -1]
 
 
 def test_the_backfill_of_a_paused_schedule_runs(mine, beat, sent):
     mine.create("n", task="t", trigger=HOURLY)
     mine.pause("n")
-    mine.backfill("n", since=at(-2), until=at(-1) + SECOND)
+    mine.backfill("n", since=at(-2), until=at(-1) + SECOND, per_minute=6_000)
 
     beat.run_until_idle()
 
     assert hours(sent) == [-2, -1]
 
 
-def test_a_pause_does_not_revoke_the_runs_of_a_backfill(mine, clock, beat, next_batch):
+def test_a_pause_does_not_revoke_the_runs_of_a_backfill(mine, clock, beat):
     mine.create("n", task="t", trigger=HOURLY)
-    mine.backfill("n", since=at(-4), until=at(-1) + SECOND, batch_size=2)
+    mine.backfill("n", since=at(-4), until=at(-1) + SECOND, per_minute=1)
     beat.run_until_idle()
 
     mine.pause("n")
-    next_batch()
-    clock.advance(5 * SECOND)
+    clock.advance(3 * MINUTE)
     beat.run_until_idle()
 
     assert {row[1] for row in kept(mine)} == {"sent"}
@@ -589,7 +637,7 @@ def test_a_backfill_can_run_the_fire_times_of_a_pause(mine, clock, beat):
     clock.advance(3 * HOUR)
     mine.resume("n")
 
-    mine.backfill("n", since=at(1), until=at(3) + SECOND)
+    mine.backfill("n", since=at(1), until=at(3) + SECOND, per_minute=6_000)
     beat.run_until_idle()
 
     assert kept(mine) == [(hour, "sent", "backfill", 1) for hour in (1, 2, 3)]
@@ -612,121 +660,15 @@ def test_start_at_and_end_at_bound_a_backfill(mine, clock, beat, sent):
     clock.advance(2 * HOUR)
     beat.run_until_idle()
 
-    assert mine.backfill("n", since=at(-9), until=at(2) + SECOND).total == 5
+    assert mine.backfill("n", since=at(-9), until=at(2) + SECOND, per_minute=6_000).created == 4
     beat.run_until_idle()
 
     assert sorted(hours(sent)) == [-3, -2, -1, 0, 1]
 
 
-def test_an_edit_applies_at_once_and_makes_a_backfill_no_larger(
-    mine, beat, sent, next_batch, finish
-):
-    mine.create("n", task="t", trigger=HOURLY)
-    mine.backfill("n", since=at(-9), until=at(-1) + SECOND, batch_size=2)
-    beat.run_until_idle()
-
-    mine.update("n", trigger=Cron("* * * * *", timezone="UTC"), task="other")
-    while mine.requests("n")[0].status == "running":
-        finish()
-        next_batch()
-
-    assert len(sent) == 9
-    assert {run.task for run in sent[2:]} == {"other"}
-    assert hours(sent[2:4]) == [-8 + 1 / 60, -8 + 2 / 60]
-
-
-def test_the_schedule_of_a_backfill_with_an_invalid_trigger_is_quarantined(
-    dynbeat, mine, clock, beat, sent
-):
-    for name in ("broken", "fine"):
-        mine.create(name, task="t", trigger=HOURLY)
-        mine.backfill(name, since=at(-2), until=at(-1) + SECOND)
-    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'x' WHERE name = 'broken'")
-
-    beat.run_until_idle()
-    assert "InvalidTriggerError" in (mine.get("broken").error or "")
-    assert [run.name for run in sent] == ["fine", "fine"]
-    mine.update("broken", trigger=HOURLY)
-    clock.advance(5 * SECOND)
-    beat.run_until_idle()
-
-    assert [run.name for run in sent[2:]] == ["broken", "broken"]
-
-
-def test_deleting_a_schedule_deletes_its_backfills(dynbeat, mine, clock, beat, sent):
-    mine.create("n", task="t", trigger=HOURLY)
-    mine.backfill("n", since=at(-2), until=at(-1) + SECOND)
-    mine.create("m", task="t", trigger=HOURLY)
-    mine.backfill("m", since=at(-2), until=at(-1) + SECOND)
-
-    mine.delete("n")
-    dynbeat.schedules.delete_owner("user:42")
-    clock.advance(SECOND)
-
-    assert beat.tick() == timedelta(seconds=5)
-    assert sent == []
-    assert execute(dynbeat, "DELETE FROM dynbeat_request") == 0
-
-
-def test_a_backfill_whose_schedule_was_deleted_by_sql_is_cancelled(dynbeat, mine, beat, sent):
-    if not dynbeat.context.database.capabilities.embedded:
-        pytest.skip("this database follows the foreign key")
-    mine.create("n", task="t", trigger=HOURLY)
-    mine.backfill("n", since=at(-2), until=at(-1) + SECOND)
-    with dynbeat.context.database.engine.connect() as connection:
-        connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
-        connection.exec_driver_sql("DELETE FROM dynbeat_schedule")
-        connection.commit()
-        connection.exec_driver_sql("PRAGMA foreign_keys = ON")
-
-    beat.run_until_idle()
-
-    assert sent == []
-    assert beat.tick() == timedelta(seconds=5)
-    assert [each.status for each in dynbeat.schedules.requests()] == ["cancelled"]
-
-
-def test_an_idle_beat_sleeps_until_the_next_batch(mine, beat):
-    mine.create("n", task="t", trigger=HOURLY)
-    beat.run_until_idle()
-    assert beat.tick() == timedelta(seconds=5)
-
-    mine.backfill("n", since=at(-9), until=at(-1) + SECOND, batch_size=1)
-    beat.run_until_idle()
-
-    assert beat.tick() == SECOND
-
-
-def test_a_backfill_without_capacity_is_due_again_after_the_poll_interval(mine, clock, beat):
-    mine.create("n", task="t", trigger=HOURLY)
-    mine.backfill("n", since=at(-9), until=at(-1) + SECOND, batch_size=1)
-    beat.run_until_idle()
-    clock.advance(SECOND)
-
-    beat.run_until_idle()
-
-    assert beat.tick() == timedelta(seconds=5)
-
-
-def test_an_owner_sees_and_cancels_only_its_own_backfills(dynbeat, mine):
-    mine.create("n", task="t", trigger=HOURLY)
-    backfill = mine.backfill("n", since=at(-2), until=at(-1) + SECOND)
-    other = dynbeat.schedules.for_owner("user:43")
-    other.create("n", task="t", trigger=HOURLY)
-
-    assert other.requests("n") == []
-    for call in (other.get_request, other.cancel_request):
-        with pytest.raises(RequestNotFoundError, match=rf"no request {backfill.id}"):
-            call(backfill.id)
-    assert (backfill.owner, backfill.name) == ("user:42", "n")
-    assert mine.requests("n") == [backfill]
-
-
 def test_an_unknown_schedule_raises_schedule_not_found(mine):
     with pytest.raises(ScheduleNotFoundError):
         mine.backfill("n", since=at(-1), until=at(0))
-
-    assert mine.requests("n") == []
 
 
 @one_database
@@ -739,9 +681,8 @@ def test_an_unknown_schedule_raises_schedule_not_found(mine):
         ({"until": datetime(2026, 11, 21)}, "until", "must be an aware datetime"),  # noqa: DTZ001
         ({"since": at(-0.7), "until": at(-0.6)}, "since", "no fire time"),
         ({"since": at(-0.7), "until": at(0)}, "since", "no fire time"),
-        ({"since": START - timedelta(days=500)}, "since", "more than 10000 fire times"),
-        ({"batch_size": 0}, "batch_size", "from 1 to 1000"),
-        ({"batch_size": 1001}, "batch_size", "from 1 to 1000"),
+        ({"per_minute": 0}, "per_minute", "from 1 to 10000"),
+        ({"per_minute": 10_001}, "per_minute", "from 1 to 10000"),
     ],
 )
 def test_an_invalid_span_is_rejected(mine, given, field, reason):
@@ -751,7 +692,7 @@ def test_an_invalid_span_is_rejected(mine, given, field, reason):
         mine.backfill("n", **{"since": at(-1), "until": at(0), **given})
 
     assert caught.value.field == field
-    assert mine.requests("n") == []
+    assert mine.runs("n") == []
 
 
 def test_an_interval_has_no_fire_times_before_its_anchor(mine):
@@ -760,63 +701,26 @@ def test_an_interval_has_no_fire_times_before_its_anchor(mine):
 
     with pytest.raises(InvalidScheduleError, match="counts from 2026-11-21"):
         mine.backfill("n", since=at(-1), until=at(0) - SECOND)
-    assert mine.backfill("anchored", since=at(-1), until=at(0) + SECOND).total == 61
+    assert mine.backfill("anchored", since=at(-1), until=at(0) + SECOND).created == 61
 
 
 def test_an_end_slightly_in_the_future_counts_as_now(mine, clock):
     mine.create("n", task="t", trigger=HOURLY)
     clock.advance(-SECOND)
 
-    assert mine.backfill("n", since=at(-1), until=START + SECOND).total == 1
-
-
-def test_a_second_backfill_waits_for_the_end_of_the_first(mine, beat):
-    mine.create("n", task="t", trigger=HOURLY)
-    first = mine.backfill("n", since=at(-3), until=at(-2) + SECOND)
-
-    with pytest.raises(InvalidScheduleError, match=f"running backfill {first.id}"):
-        mine.backfill("n", since=at(-1), until=at(0) + SECOND)
-    beat.run_until_idle()
-    second = mine.backfill("n", since=at(-1), until=at(0) + SECOND)
-
-    assert [each.id for each in mine.requests("n")] == [second.id, first.id]
-    assert [each.id for each in mine.requests("n", limit=1)] == [second.id]
-
-
-@pytest.mark.parametrize(
-    ("server", "refusal", "reason"),
-    [
-        ("mariadb", InvalidScheduleError, "running backfill"),
-        ("postgresql", DBAPIError, "could not serialize access"),
-    ],
-)
-def test_a_second_backfill_is_refused_in_a_transaction_with_an_old_snapshot(
-    request, clock, server, refusal, reason
-):
-    url = request.getfixturevalue(f"{server}_url")
-    engine = create_engine(url, isolation_level="REPEATABLE READ")
-    with application(url, engine=engine, clock=clock) as dynbeat:
-        mine = dynbeat.schedules.for_owner("user:42")
-        mine.create("n", task="t", trigger=HOURLY)
-        with Session(engine) as session:
-            mine.list(session=session)
-            mine.backfill("n", since=at(-3), until=at(-2) + SECOND)
-
-            with pytest.raises(refusal, match=reason):
-                mine.backfill("n", since=at(-1), until=at(0) + SECOND, session=session)
-    engine.dispose()
+    assert mine.backfill("n", since=at(-1), until=START + SECOND).created == 1
 
 
 def test_a_backfill_rolls_back_with_the_transaction_of_the_caller(dynbeat, mine, beat, sent):
     mine.create("n", task="t", trigger=HOURLY)
     with dynbeat.context.database._session() as session:
         mine.backfill("n", since=at(-1), until=at(0) + SECOND, session=session)
-        assert len(mine.requests("n", session=session)) == 1
+        assert len(mine.runs("n", session=session)) == 2
         session.rollback()
 
     beat.run_until_idle()
 
-    assert (mine.requests("n"), sent) == ([], [])
+    assert (mine.runs("n"), sent) == ([], [])
 
 
 def test_a_backfill_does_not_run_a_task_that_is_no_longer_allowed(database_url, mine, clock):
@@ -845,44 +749,50 @@ def test_the_history_can_be_filtered_by_origin(mine):
         mine.runs("n", origin="x")
 
 
-def test_expires_after_of_a_backfill_run_counts_from_its_creation(mine, clock, beat, sent):
+def test_expires_after_of_a_run_counts_from_the_moment_when_it_could_be_sent(
+    mine, clock, beat, sent
+):
     mine.create("n", task="t", trigger=HOURLY, expires_after=10)
-    mine.backfill("n", since=at(-2), until=at(-2) + SECOND)
-    clock.advance(5 * SECOND)
+    mine.backfill("n", since=at(-2), until=at(0), per_minute=1)
+    beat.run_until_idle()
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    assert [run.expires_at for run in sent] == [START + 10 * SECOND, clock.now() + 10 * SECOND]
 
+    clock.advance(30 * SECOND)
     beat.run_until_idle()
 
-    assert sent[0].expires_at == clock.now() + 10 * SECOND
+    assert {run.status for run in mine.runs("n")} <= {"sent", "expired"}
 
 
-def test_a_batch_ends_when_its_search_has_taken_a_quarter_of_a_plan(sqlite_url, clock):
-    """The row is locked meanwhile. Each fire time takes one lookup, so 900 fit."""
-    with application(sqlite_url, clock=clock) as dynbeat:
-        mine, beat = dynbeat.schedules.for_owner("user:1"), ManualBeat(dynbeat)
-        mine.create("n", task="t", trigger=AnyOf(Cron("* * * * *"), Cron("* * * * * 30")))
-        mine.backfill("n", since=START - 9 * HOUR, until=START - MINUTE + SECOND, batch_size=1000)
-
-        beat.tick()
-        first = mine.requests("n")[0].created
-        mine.cancel_request(mine.requests("n")[0].id)
-
-    limit = PLAN_STEPS // 4 // LOOKUP_STEPS
-    assert first == pytest.approx(limit, abs=2)
-
-
-def test_a_span_that_is_too_costly_to_search_is_refused_with_a_shorter_one(sqlite_url, clock):
+def test_a_span_that_is_too_costly_to_search_is_recorded_in_several_calls(sqlite_url, clock):
+    """The row is locked meanwhile."""
     with application(sqlite_url, clock=clock) as dynbeat:
         mine = dynbeat.schedules.for_owner("user:1")
         mine.create("n", task="t", trigger=Solar("sunrise", latitude=37.5, longitude=127))
+        since, created, calls = START - 3660 * DAY, 0, 0
+        while since is not None:
+            result = mine.backfill("n", since=since, until=START + SECOND)
+            since, created, calls = result.left_since, created + result.created, calls + 1
 
-        with pytest.raises(InvalidScheduleError, match="split the span, for example") as refusal:
-            mine.backfill("n", since=START - 3660 * DAY, until=START + SECOND)
-
-        assert refusal.value.field == "since"
-        assert mine.backfill("n", since=START - 365 * DAY, until=START + SECOND).total == 365
+    assert (created, calls > 1) == (3660, True)
 
 
-def test_the_rest_of_skipped_fire_times_is_reported_once(mine, clock, beat, next_batch):
+def test_a_call_records_at_most_ten_thousand_runs(sqlite_url, clock):
+    with application(sqlite_url, clock=clock) as dynbeat:
+        mine = dynbeat.schedules.for_owner("user:1")
+        mine.create("n", task="t", trigger=HOURLY)
+
+        first = mine.backfill("n", since=at(-10_001), until=at(0))
+        second = mine.backfill("n", since=first.left_since, until=at(0))
+
+        assert (first.created, first.left_since) == (10_000, at(-1))
+        assert (second.created, second.left_since) == (1, None)
+        assert mine.get_batch(first.batch_id).counts == {"pending": 10_000}
+        assert mine.get_batch(second.batch_id).total == 1
+
+
+def test_the_rest_of_skipped_fire_times_is_reported_once(mine, clock, beat):
     reported = []
 
     def note(event):
@@ -895,7 +805,7 @@ def test_the_rest_of_skipped_fire_times_is_reported_once(mine, clock, beat, next
         beat.run_until_idle()
         skipped = sum(reported)
         mine.backfill("n", since=at(5), until=at(6))
-        next_batch()
+        beat.run_until_idle()
     finally:
         unsubscribe(note, FireTimesSkipped)
 
@@ -906,13 +816,13 @@ def test_the_rest_of_skipped_fire_times_is_reported_once(mine, clock, beat, next
 
 def test_the_cancellation_of_a_backfill_releases_the_run_behind_it(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=HOURLY, overlap="buffer_one")
-    request = mine.backfill("n", since=at(-3), until=at(-1))
+    batch = mine.backfill("n", since=at(-3), until=at(-1))
     beat.run_until_idle()
     clock.advance(HOUR)
     beat.run_until_idle()
     assert {run.origin for run in sent} == {"backfill"}
 
-    mine.cancel_request(request.id)
+    mine.cancel_runs(batch_id=batch.batch_id)
     beat.run_until_idle()
 
     assert sent[-1].origin == "schedule"

@@ -363,7 +363,7 @@ def test_backfills_wait_for_the_release(mine, scope, clock, beat, sent):
     assert sent == []
 
     scope.release()
-    clock.advance(timedelta(seconds=10))
+    clock.advance(MINUTE)
     beat.run_until_idle()
 
     assert minutes_of(sent) == [-3, -2]

@@ -5,7 +5,6 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import Cron
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.worker.outcome_recorder import Outcome
 from tests.support.applications import MINUTELY, execute
@@ -120,27 +119,6 @@ def test_unpublishable(dynbeat, mine, beat, fields):
 
     found = fields("run_unpublishable", "owner", "schedule", "run_id", "attempt")
     assert found == ("user:42", "digest", run.id, 1)
-
-
-def test_cancelled_backfill(dynbeat, mine, clock, beat, fields):
-    mine.create("digest", task="t", trigger=Cron("* * * * *"))
-    start = clock.now() - timedelta(hours=2)
-    mine.backfill("digest", since=start, until=start + timedelta(hours=1))
-    execute(dynbeat, "UPDATE dynbeat_request SET waiting_ids = '[7]'")
-    beat.run_until_idle()
-
-    assert fields("request_cancelled", "owner", "schedule") == ("user:42", "digest")
-
-
-def test_cancelled_rerun(dynbeat, mine, clock, beat, begun, fields):
-    worker, run = begun
-    worker.finish(run, Status.FAILED)
-    since = clock.now() - timedelta(days=1)
-    mine.rerun_many(status=("failed",), since=since, until=clock.now(), name="digest")
-    execute(dynbeat, "UPDATE dynbeat_request SET statuses = '[7]'")
-    beat.run_until_idle()
-
-    assert fields("request_cancelled", "owner", "schedule") == ("user:42", "digest")
 
 
 def test_the_attempt_of_an_outcome_of_an_unstarted_message_follows_the_one_that_it_names(clock):

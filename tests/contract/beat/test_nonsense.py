@@ -12,7 +12,6 @@ from click.testing import CliRunner
 from sqlalchemy import bindparam, text
 from sqlalchemy.exc import DBAPIError
 
-from celery_dynbeat import Cron
 from celery_dynbeat.alerts.checks import ScheduleCheck
 from celery_dynbeat.beat.claim import claim
 from celery_dynbeat.beat.dispatcher import LOCKED_PAUSE
@@ -22,11 +21,10 @@ from celery_dynbeat.common.text import EARLIEST
 from celery_dynbeat.db.indexes import METADATA
 from celery_dynbeat.db.types import Json, UtcDateTime
 from celery_dynbeat.triggers import KINDS
-from tests.support.applications import MINUTELY, START, application, execute
+from tests.support.applications import MINUTELY, application, execute
 from tests.support.flower_pages import flower_pages
 
 GOOD = 1_000
-NO_ID = "00000000-0000-0000-0000-000000000000"
 #: JSON that the databases accept and Python cannot read.
 TOO_LONG = "[" + "1" * 5_000 + "]"
 TEXTS = ("", "nonsense", "x" * 300, "\t☃")
@@ -148,21 +146,10 @@ def damage_runs(dynbeat):
 
 
 def damage_others(dynbeat, clock):
-    """Damage holds, requests, alerts, nodes and the rest, one row for each nonsense."""
+    """Damage holds, alerts, nodes and the rest, one row for each nonsense."""
     now = clock.now()
     rows = {
         "dynbeat_hold": {"owner": "held"},
-        "dynbeat_request": {
-            "kind": "rerun",
-            "since": now,
-            "until": now,
-            "batch_size": 5,
-            "total": 1,
-            "after_at": now,
-            "after_id": NO_ID,
-            "next_run_at": now,
-            "statuses": ["failed"],
-        },
         "dynbeat_alert": {
             "owner": "good",
             "name": "n0",
@@ -213,7 +200,7 @@ COMMANDS = (
 
 def check_readers(dynbeat):
     """Each list, command and page answers."""
-    for listed in ("list", "runs", "requests", "changes", "alerts", "holds"):
+    for listed in ("list", "runs", "changes", "alerts", "holds"):
         call, page = getattr(dynbeat.schedules, listed), None
         for _ in range(20):
             page = call(limit=1_000, **({"after": page.cursor} if page is not None else {}))
@@ -302,39 +289,6 @@ def test_the_sweep_fails_the_run_of_an_unreadable_schedule_and_sends_the_others(
     (failed,) = mine.runs(status="failed")
     assert (failed.name, "args" in failed.error) == ("bad", True)
     assert "args" in mine.get("bad").error
-
-
-def test_the_backfill_of_an_unreadable_schedule_waits_and_the_others_continue(
-    dynbeat, mine, clock, beat, sent
-):
-    for name in ("bad", "good"):
-        mine.create(name, task="t", trigger=Cron("* * * * *", timezone="UTC"))
-        clock.advance(timedelta(seconds=1))
-        mine.backfill(name, since=START - timedelta(minutes=3), until=START + timedelta(seconds=1))
-    too_long(dynbeat, "bad")
-
-    run_until_idle(beat)
-
-    assert {run.name for run in sent} == {"good"}
-    assert "args" in mine.get("bad").error
-    mine.update("bad", args=[1])
-    clock.advance(timedelta(seconds=10))
-    run_until_idle(beat)
-    assert {run.name for run in sent} == {"bad", "good"}
-
-
-def test_a_request_with_unreadable_ids_is_cancelled(dynbeat, mine, clock, beat, sent):
-    for name in ("bad", "good"):
-        mine.create(name, task="t", trigger=Cron("* * * * *", timezone="UTC"))
-        mine.backfill(name, since=START - timedelta(minutes=3), until=START + timedelta(seconds=1))
-        clock.advance(timedelta(seconds=1))
-    ids = f"UPDATE dynbeat_request SET waiting_ids = '{TOO_LONG}' WHERE name = 'bad'"
-    execute(dynbeat, ids)
-
-    run_until_idle(beat)
-
-    assert {run.name for run in sent} == {"good"}
-    assert [each.status for each in mine.requests("bad")] == ["cancelled"]
 
 
 def test_an_update_repairs_an_unreadable_row(dynbeat, mine, clock, beat, sent):

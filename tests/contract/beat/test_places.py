@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import and_, create_engine, or_, select
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import Cron, Once
+from celery_dynbeat import Once
 from celery_dynbeat.api.usage import usage_of
 from celery_dynbeat.beat import maintenance
 from celery_dynbeat.beat.admission import admit_waiting
@@ -272,50 +272,6 @@ def test_a_buffered_run_does_not_wait_for_a_run_that_waits_for_its_place(limited
         beat.run_until_idle()
 
     assert len(beat.publisher.sent) == 2
-
-
-def test_the_batches_of_a_backfill_include_runs_that_wait(limited, clock):
-    dynbeat = limited(max_running_per_owner=2)
-    mine = dynbeat.schedules.for_owner(OWNER)
-    mine.create("n", task="t", trigger=Cron("* * * * *"))
-    beat = ManualBeat(dynbeat)
-    beat.run_until_idle()
-    hour_ago = START - timedelta(hours=1)
-    request = mine.backfill("n", since=hour_ago, until=START, batch_size=5)
-    beat.run_until_idle()
-
-    found = mine.get_request(request.id)
-    assert (found.total, found.created, found.excluded) == (60, 5, 0)
-    assert statuses(dynbeat) == {"sent": 2, "pending": 3}
-    mine.cancel_request(request.id)
-    clock.advance(10 * SECOND)
-    beat.run_until_idle()
-    assert statuses(dynbeat) == {"revoked": 5}
-
-
-def test_the_batches_of_a_rerun_include_runs_that_wait(limited, clock):
-    dynbeat = limited()
-    create(dynbeat, 20)
-    clock.move_to(DUE)
-    beat = ManualBeat(dynbeat)
-    beat.run_until_idle()
-    for run in beat.publisher.sent:
-        start(dynbeat, run.run_id)
-        end(dynbeat, run.run_id, "failed")
-    clock.advance(SECOND)
-    dynbeat = limited(max_running_per_owner=2)
-    beat = ManualBeat(dynbeat)
-    mine = dynbeat.schedules.for_owner(OWNER)
-    request = mine.rerun_many(since=START, batch_size=5)
-    for _ in range(10):
-        clock.advance(SECOND)
-        beat.run_until_idle()
-
-    found = mine.get_request(request.id)
-    assert (found.total, found.created, found.excluded) == (20, 5, 0)
-    assert statuses(dynbeat, origin="rerun") == {"sent": 2, "pending": 3}
-    mine.cancel_request(request.id)
-    assert statuses(dynbeat, origin="rerun") == {"revoked": 5}
 
 
 SECOND_ATTEMPT = attempts.AttemptStart(run_id="", expected_attempt=1, retries=0, worker="w2", pid=2)
@@ -793,7 +749,7 @@ def test_schedules_with_cancel_previous_take_turns(limited, clock):
     assert min(counts[f"n{number}"] for number in range(4)) > len(started) / 6
 
 
-def test_a_run_that_replaces_a_run_of_a_backfill_goes_to_the_end_of_the_line(limited, clock):
+def test_a_fire_time_does_not_replace_a_run_of_a_backfill_that_waits_for_a_place(limited, clock):
     dynbeat = limited(max_running_per_owner=1)
     mine = dynbeat.schedules.for_owner(OWNER)
     mine.create("a", task="t", trigger="* * * * *", overlap="cancel_previous")
@@ -810,8 +766,8 @@ def test_a_run_that_replaces_a_run_of_a_backfill_goes_to_the_end_of_the_line(lim
     clock.advance(SECOND)
     beat.run_until_idle()
 
-    assert statuses(dynbeat, origin="backfill") == {"revoked": 1}
-    assert names(beat) == ["other", "other"]
+    assert statuses(dynbeat, origin="backfill") == {"pending": 4, "sent": 1}
+    assert names(beat) == ["other", "a"]
 
 
 def test_a_buffered_run_takes_no_place_before_the_previous_run_has_ended(limited, clock):
@@ -882,7 +838,7 @@ def test_a_fire_time_is_not_skipped_while_a_backfill_waits_for_a_place(limited, 
     clock.move_to(DUE)
     beat.run_until_idle()
 
-    assert statuses(dynbeat, name="a", origin="backfill") == {"pending": 1}
+    assert statuses(dynbeat, name="a", origin="backfill") == {"pending": 3}
     assert statuses(dynbeat, name="a", origin="schedule") == {"pending": 1}
 
 
@@ -901,7 +857,7 @@ def test_a_backfill_that_waited_for_a_place_does_not_overlap_a_fire_time(limited
     clock.move_to(DUE)
     node.heartbeat()
     beat.run_until_idle()
-    assert statuses(dynbeat, name="a") == {"pending": 2}
+    assert statuses(dynbeat, name="a") == {"pending": 4}
     for run in beat.publisher.sent:
         start(dynbeat, run.run_id)
     end_running(dynbeat)

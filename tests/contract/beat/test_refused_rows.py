@@ -194,16 +194,15 @@ def test_a_refused_row_stops_no_planning_after_a_change_of_its_calendar(dynbeat,
     assert dynbeat.calendars.get("days").waiting_schedules.count == 1
 
 
-def test_a_refused_request_stops_no_other(dynbeat, mine, clock, beat, sent):
+def test_a_refused_batch_stops_no_other(dynbeat, mine, clock, beat, sent):
     other = dynbeat.schedules.for_owner("other")
     for each in (mine, other):
         each.create("n", task="t", trigger=Every(3600))
     clock.advance(timedelta(hours=2))
     beat.run_until_idle()
-    refuse(dynbeat, action="INSERT", table="dynbeat_run", when=f"NEW.owner = '{mine.owner}'")
     for each in (mine, other):
-        each.rerun_many(since=clock.now() - timedelta(hours=9), status=["succeeded"])
         each.backfill("n", since=clock.now() - timedelta(hours=9), until=clock.now())
+    refuse(dynbeat, action="UPDATE", table="dynbeat_run", when=f"OLD.owner = '{mine.owner}'")
 
     for _ in range(3):
         clock.advance(timedelta(seconds=10))

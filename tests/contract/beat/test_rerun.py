@@ -1,19 +1,17 @@
-"""rerun_many(): which ended runs run again, in what order, and how many at a time."""
+"""rerun_many(): which ended runs run again, in what order, and at what pace."""
 
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import event
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import (
+    BatchNotFoundError,
     Every,
     InvalidScheduleError,
-    RequestNotFoundError,
     ScheduleNotFoundError,
 )
-from celery_dynbeat.api import reruns as client_module
-from celery_dynbeat.beat import rerun as rerun_module
+from celery_dynbeat.api import reruns
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.ended_runs import end_all, start
@@ -49,7 +47,7 @@ class History:
         end_all(self._dynbeat, self._beat.publisher.sent if sent is None else sent, status)
 
     def pass_time(self, seconds=5):
-        """Make passes after the poll interval, when each request is due again."""
+        """Make passes after the poll interval, when each waiting run is asked again."""
         self._clock.advance(seconds * SECOND)
         self._beat.run_until_idle()
 
@@ -63,8 +61,11 @@ def hours(sent):
     return [(run.scheduled_for - START) / HOUR for run in sent]
 
 
-def test_a_request_can_name_a_task(dynbeat, mine, beat, sent, history):
-    """The schedule had another task before: the task of each run decides."""
+#: All turns of a test come within a second.
+FAST = 6_000
+
+
+def test_the_task_of_each_run_decides_not_that_of_its_schedule(dynbeat, mine, beat, sent, history):
     history.add("a", hours=2)
     mine.update("a", task="u")
     again = [mine.rerun(run.id) for run in mine.runs("a")]
@@ -73,71 +74,44 @@ def test_a_request_can_name_a_task(dynbeat, mine, beat, sent, history):
     sent.clear()
     history.pass_time()
 
-    request = mine.rerun_many(since=START, task="u")
-    assert (request.task, request.total) == ("u", 2)
-    assert mine.rerun_many(since=START, task="t").total == 0
+    assert mine.rerun_many(since=START, task="u", per_minute=FAST).created == 2
+    assert mine.rerun_many(since=START, task="t").created == 0
     history.pass_time()
 
     assert {mine.get_run(run.run_id).rerun_of for run in sent} == {run.rerun_of for run in again}
-    ended = mine.get_request(request.id)
-    assert (ended.status, ended.created, ended.excluded) == ("finished", 2, 0)
 
 
-def test_each_failed_run_runs_again_with_its_fire_time(mine, beat, sent, history):
+def test_each_failed_run_runs_again_with_its_fire_time_at_a_pace(mine, clock, beat, sent, history):
     history.add()
-    request = mine.rerun_many(since=START)
-    assert (request.status, request.total, request.progress) == ("running", 3, 0.0)
-    assert (request.owner, request.name) == ("user:42", None)
-    assert request.statuses == ("failed", "lost")
+    result = mine.rerun_many(since=START, per_minute=60)
+    assert (result.created, result.excluded, result.left_since) == (3, 0, None)
 
-    beat.run_until_idle()
+    for number in (1, 2, 3):
+        beat.run_until_idle()
+        assert hours(sent) == [1, 2, 3][:number]
+        clock.advance(SECOND)
 
-    assert hours(sent) == [1, 2, 3]
-    history.pass_time()
-    ended = mine.get_request(request.id)
-    assert (ended.status, ended.created, ended.excluded, ended.progress) == ("finished", 3, 0, 1.0)
     reruns = mine.runs("n", origin="rerun")
     assert [run.status for run in reruns] == ["sent"] * 3
     assert {run.rerun_of for run in reruns} == {run.id for run in mine.runs("n", status="failed")}
+    assert {run.batch_id for run in reruns} == {result.batch_id}
+    assert mine.get_batch(result.batch_id).counts == {"sent": 3}
 
 
-def test_at_most_a_batch_of_reruns_is_unfinished(mine, beat, sent, history):
-    history.add(hours=5)
-    request = mine.rerun_many(since=START, batch_size=2)
-    beat.run_until_idle()
-    assert hours(sent) == [1, 2]
-    history.pass_time()
-    assert hours(sent) == [1, 2], "nothing is made while as many as a batch are unfinished"
-
-    history.end("succeeded", sent[:1])
-    history.pass_time()
-    assert hours(sent) == [1, 2, 3]
-    assert mine.get_request(request.id).progress == pytest.approx(0.6)
-    for _ in range(2):
-        history.end("succeeded")
-        history.pass_time()
-
-    assert hours(sent) == [1, 2, 3, 4, 5]
-    assert mine.get_request(request.id).status == "finished"
-
-
-def test_a_second_request_repeats_nothing(mine, beat, sent, history):
+def test_a_second_call_repeats_nothing(mine, beat, sent, history):
     history.add()
-    mine.rerun_many(since=START)
+    mine.rerun_many(since=START, per_minute=FAST)
     again = mine.rerun_many(since=START)
     beat.run_until_idle()
-    history.pass_time()
 
-    assert sorted(hours(sent)) == [1, 2, 3]
-    assert mine.get_request(again.id).excluded == 3
-    third = mine.rerun_many(since=START)
-    assert (third.total, third.status, third.progress) == (0, "finished", 1.0)
+    assert (again.batch_id, again.created, again.excluded) == (None, 0, 0)
+    assert hours(sent) == [1, 2, 3]
 
 
 def test_of_a_family_only_the_newest_failed_rerun_runs_again(mine, beat, sent, history):
     history.add(hours=1)
     for number in range(3):
-        assert mine.rerun_many(since=START).total == 1
+        assert mine.rerun_many(since=START).created == 1
         beat.run_until_idle()
         history.end("failed")
         history.pass_time()
@@ -146,19 +120,9 @@ def test_of_a_family_only_the_newest_failed_rerun_runs_again(mine, beat, sent, h
     beat.run_until_idle()
     history.end("succeeded")
     history.pass_time()
-    assert mine.rerun_many(since=START).total == 0
+    assert mine.rerun_many(since=START).created == 0
     (original,) = {run.rerun_of for run in mine.runs("n", origin="rerun")}
     assert original == mine.runs("n", origin="schedule")[0].id
-
-
-def test_a_rerun_that_fails_during_its_request_does_not_run_again(mine, clock, beat, sent, history):
-    history.add(hours=2)
-    mine.rerun_many(since=START, batch_size=1)
-    for _ in range(4):
-        beat.run_until_idle()
-        history.end("failed")
-        clock.advance(5 * SECOND)
-    assert hours(sent) == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -180,30 +144,29 @@ def test_the_filters_select_the_runs(dynbeat, beat, sent, history, which, expect
     history.add("fine", hours=1, status="succeeded")
     calls = dynbeat.schedules if owner is None else dynbeat.schedules.for_owner(owner)
 
-    assert calls.rerun_many(**which).total == len(expected)
+    assert calls.rerun_many(**which, per_minute=FAST).created == len(expected)
     beat.run_until_idle()
 
     assert sorted(hours(sent)) == expected
 
 
-def test_a_request_of_an_owner_reruns_no_run_of_another(dynbeat, mine, beat, sent, history):
+def test_a_call_of_an_owner_reruns_no_run_of_another(dynbeat, mine, history):
     history.add()
     history.add(owner="user:7")
-    request = mine.rerun_many(since=START)
-    everything = dynbeat.schedules.rerun_many(since=START)
-
-    assert (request.total, everything.total) == (3, 6)
+    batch = mine.rerun_many(since=START)
+    others = dynbeat.schedules.rerun_many(since=START)
     theirs = dynbeat.schedules.for_owner("user:7")
-    assert list(theirs.requests()) == []
-    for calls in (theirs.get_request, theirs.cancel_request):
-        with pytest.raises(RequestNotFoundError):
-            calls(request.id)
-        with pytest.raises(RequestNotFoundError):
-            calls(everything.id)
-    assert [each.id for each in dynbeat.schedules.requests()] == [everything.id, request.id]
-    dynbeat.schedules.cancel_request(everything.id)
-    beat.run_until_idle()
-    assert {run.owner for run in sent} == {"user:42"}
+
+    assert (batch.created, others.created) == (3, 3)
+    with pytest.raises(BatchNotFoundError):
+        theirs.get_batch(batch.batch_id)
+    # Of a batch of all owners, each owner sees its own runs.
+    with pytest.raises(BatchNotFoundError):
+        mine.get_batch(others.batch_id)
+    assert theirs.get_batch(others.batch_id).counts == {"pending": 3}
+    assert mine.cancel_runs(batch_id=others.batch_id) == 0
+    assert dynbeat.schedules.cancel_runs(batch_id=others.batch_id) == 3
+    assert mine.get_batch(batch.batch_id).counts == {"pending": 3}
 
 
 def test_due_schedules_are_sent_before_reruns(mine, clock, beat, sent, history):
@@ -217,29 +180,11 @@ def test_due_schedules_are_sent_before_reruns(mine, clock, beat, sent, history):
     assert [run.name for run in sent] == ["live", "n", "n", "n"]
 
 
-def test_reruns_wait_while_more_is_due_than_fits_into_a_batch(database_url, clock):
-    with application(database_url, clock=clock, batch_size=2) as dynbeat:
-        beat = ManualBeat(dynbeat)
-        history = History(dynbeat, clock, beat)
-        history.add()
-        mine = dynbeat.schedules.for_owner("user:42")
-        for name in "abcd":
-            mine.create(name, task="t", trigger=MINUTELY)
-        mine.rerun_many(since=START)
-        clock.advance(MINUTE)
-
-        beat.tick()
-        beat.tick()
-        assert {run.name for run in beat.publisher.sent} == set("abcd")
-        beat.run_until_idle()
-        assert len(beat.publisher.sent) == 7
-
-
 @pytest.mark.parametrize("overlap", ["skip", "buffer_one", "cancel_previous"])
-def test_reruns_that_must_not_overlap_are_made_one_at_a_time(mine, beat, sent, history, overlap):
+def test_reruns_that_must_not_overlap_are_sent_one_at_a_time(mine, beat, sent, history, overlap):
     history.add(overlap=overlap)
     history.add("parallel")
-    mine.rerun_many(since=START)
+    mine.rerun_many(since=START, per_minute=FAST)
     beat.run_until_idle()
 
     for made in range(1, 4):
@@ -247,36 +192,26 @@ def test_reruns_that_must_not_overlap_are_made_one_at_a_time(mine, beat, sent, h
         history.end("succeeded")
         history.pass_time()
     assert hours(run for run in sent if run.name == "parallel") == [4, 5, 6]
-    assert [request.status for request in mine.requests()] == ["finished"]
 
 
-def test_a_rerun_that_must_not_overlap_waits_for_a_live_run(mine, beat, sent, history):
+@pytest.mark.parametrize("many", [False, True])
+def test_a_rerun_that_must_not_overlap_waits_for_a_live_run(mine, beat, sent, history, many):
     history.add(overlap="skip", hours=1)
+    (failed,) = mine.runs("n")
     live = mine.run_now("n")
     beat.run_until_idle()
-    request = mine.rerun_many(since=START)
+    if many:
+        mine.rerun_many(since=START)
+    else:
+        mine.rerun(failed.id)
     history.pass_time()
     assert [run.run_id for run in sent] == [live.id]
+    assert mine.runs("n", status="pending")[0].waited_for == "previous"
 
     history.end("succeeded")
     history.pass_time()
 
     assert hours(sent[1:]) == [1]
-    assert mine.get_request(request.id).status == "finished"
-
-
-def test_a_run_that_never_ends_delays_a_request_by_max_run_time_at_most(
-    dynbeat, mine, clock, beat, sent, history
-):
-    history.add(hours=2)
-    mine.rerun_many(since=START, batch_size=1)
-    beat.run_until_idle()
-    start(dynbeat, sent[0].run_id)
-    history.pass_time()
-    assert len(sent) == 1
-    clock.advance(HOUR)
-    beat.run_until_idle()
-    assert hours(sent) == [1, 2]
 
 
 def test_runs_that_cannot_run_again_are_excluded(dynbeat, mine, beat, sent, history):
@@ -289,89 +224,45 @@ def test_runs_that_cannot_run_again_are_excluded(dynbeat, mine, beat, sent, hist
         "UPDATE dynbeat_schedule SET error = 'x', next_run_at = NULL WHERE name = :n",
         n="quarantined",
     )
-    request = mine.rerun_many(since=START)
+    result = mine.rerun_many(since=START, per_minute=FAST)
     beat.run_until_idle()
-    history.pass_time()
 
     assert {run.name for run in sent} == {"fine", "paused", "quarantined"}
-    ended = mine.get_request(request.id)
-    assert (ended.total, ended.created, ended.excluded, ended.status) == (4, 3, 1, "finished")
+    assert (result.created, result.excluded) == (3, 1)
 
 
-def test_runs_whose_task_is_not_allowed_are_excluded(database_url, clock, mine, history):
+def test_runs_whose_task_is_not_allowed_are_excluded(database_url, clock, history):
     history.add()
     with application(database_url, clock=clock, allowed_tasks=["x.*"]) as strict:
-        request = mine.rerun_many(since=START)
-        ManualBeat(strict).run_until_idle()
-        assert mine.get_request(request.id).excluded == 3
+        result = strict.schedules.for_owner("user:42").rerun_many(since=START)
+        assert (result.batch_id, result.created, result.excluded) == (None, 0, 3)
 
 
-def test_a_run_that_changed_after_the_request_is_excluded(mine, beat, sent, history):
-    history.add()
-    request = mine.rerun_many(since=START, batch_size=1)
-    beat.run_until_idle()
-    newest = mine.runs("n", origin="schedule")[0]
-    mine.rerun(newest.id)
-    for _ in range(4):
-        history.end("succeeded")
-        history.pass_time()
-
-    assert sorted(hours(sent)) == [1, 2, 3]
-    assert mine.get_request(request.id).status == "finished"
-
-
-def test_a_cancel_stops_the_request_and_revokes_its_unstarted_runs(
-    dynbeat, mine, beat, sent, history
-):
+def test_a_cancel_revokes_the_runs_that_have_not_started(dynbeat, mine, beat, sent, history):
     history.add(hours=4)
-    request = mine.rerun_many(since=START, batch_size=2)
+    batch = mine.rerun_many(since=START, per_minute=120)
     beat.run_until_idle()
     start(dynbeat, sent[0].run_id)
     other = mine.run_now("n")
 
-    cancelled = mine.cancel_request(request.id)
+    assert mine.cancel_runs(batch_id=batch.batch_id) == 3
     history.pass_time()
 
-    assert (cancelled.status, cancelled.created, cancelled.progress) == ("cancelled", 2, 0.5)
-    assert cancelled.finished_at is not None
-    assert [run.status for run in reversed(mine.runs("n", origin="rerun"))] == [
-        "running",
-        "revoked",
-    ]
-    assert {run.id: run.status for run in mine.runs("n")}[other.id] == "sent"
-    assert mine.cancel_request(request.id) == cancelled
+    assert mine.get_batch(batch.batch_id).counts == {"revoked": 3, "running": 1}
+    assert mine.get_run(other.id).status == "sent"
 
 
-def test_a_cancel_after_the_last_batch_revokes_what_has_not_started(mine, beat, history):
-    history.add()
-    request = mine.rerun_many(since=START)
-    beat.run_until_idle()
-    history.pass_time()
-    assert mine.get_request(request.id).status == "finished"
-
-    assert mine.cancel_request(request.id).status == "cancelled"
-    assert {run.status for run in mine.runs("n", origin="rerun")} == {"revoked"}
+def test_an_unknown_batch_is_not_found(mine, history):
+    history.add(hours=1)
+    with pytest.raises(BatchNotFoundError):
+        mine.get_batch(mine.runs("n")[0].id)
+    with pytest.raises(InvalidScheduleError, match="batch_id"):
+        mine.get_batch("x")
 
 
-def test_a_cancel_after_all_runs_ended_changes_nothing(mine, beat, history):
-    history.add()
-    request = mine.rerun_many(since=START)
-    beat.run_until_idle()
-    history.end("succeeded")
-    history.pass_time()
-    assert mine.cancel_request(request.id).status == "finished"
-
-
-def test_an_unknown_request_is_not_found(mine):
-    for call in (mine.get_request, mine.cancel_request):
-        with pytest.raises(RequestNotFoundError):
-            call(99)
-
-
-@pytest.mark.parametrize("point", ["recorded", "committed", "published"])
-@pytest.mark.parametrize("batch_size", [2, 10])
+@pytest.mark.parametrize("point", ["swept", "published"])
 def test_a_crash_of_beat_loses_and_repeats_no_rerun(
-    dynbeat, mine, clock, beat, sent, history, point, batch_size
+    dynbeat, mine, clock, beat, sent, history, point
 ):
     history.add(hours=4)
 
@@ -379,7 +270,7 @@ def test_a_crash_of_beat_loses_and_repeats_no_rerun(
         if reached == point:
             raise KeyboardInterrupt
 
-    request = mine.rerun_many(since=START, batch_size=batch_size)
+    batch = mine.rerun_many(since=START, per_minute=120)
     dying = ManualBeat(dynbeat, failpoint=crash)
     with pytest.raises(KeyboardInterrupt):
         dying.tick()
@@ -390,15 +281,14 @@ def test_a_crash_of_beat_loses_and_repeats_no_rerun(
 
     reruns = mine.runs("n", origin="rerun")
     assert [(run.scheduled_for - START) / HOUR for run in reversed(reruns)] == [1, 2, 3, 4]
-    assert {run.status for run in reruns} == {"succeeded"}
-    assert mine.get_request(request.id).created == 4
+    assert mine.get_batch(batch.batch_id).counts == {"succeeded": 4}
 
 
-def test_two_beats_make_each_rerun_once(dynbeat, mine, clock, beat, history):
-    history.add(hours=6)
+def test_two_beats_send_each_rerun_once(dynbeat, mine, clock, beat, history):
+    history.add(hours=6, overlap="skip")
     other = ManualBeat(dynbeat)
-    mine.rerun_many(since=START, batch_size=2)
-    dynbeat.schedules.rerun_many(since=START, batch_size=3)
+    mine.rerun_many(since=START, until=at(4), per_minute=FAST)
+    dynbeat.schedules.rerun_many(since=START, per_minute=FAST)
     for _ in range(12):
         beat.tick()
         other.tick()
@@ -410,62 +300,51 @@ def test_two_beats_make_each_rerun_once(dynbeat, mine, clock, beat, history):
     assert sorted(hours(made)) == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_schedule_that_another_transaction_has_locked_is_not_lost(
-    dynbeat, mine, beat, sent, history
-):
-    if dynbeat.context.database.capabilities.embedded:
-        pytest.skip("SQLite has no row locks")
-    history.add()
-    history.add("free", hours=1)
-    request = mine.rerun_many(since=START)
-    with Session(dynbeat.context.database.engine) as session:
-        mine.pause("n", session=session)
-        beat.run_until_idle()
-        assert [run.name for run in sent] == ["free"]
-        session.rollback()
-    history.pass_time()
-
-    assert [run.name for run in sent] == ["free", "n", "n", "n"]
-    assert mine.get_request(request.id).excluded == 0
-
-
-def test_runs_that_wait_are_bounded_and_none_is_lost(mine, sent, history, monkeypatch):
-    monkeypatch.setattr(rerun_module, "MAX_WAITING", 2)
-    history.add(overlap="skip", hours=6)
-    mine.rerun_many(since=START)
-    for _ in range(8):
-        history.pass_time()
-        history.end("succeeded")
-    assert hours(sent) == [1, 2, 3, 4, 5, 6]
-    assert mine.requests()[0].created == 6
-
-
 def test_a_search_continues_over_runs_that_do_not_match(
     dynbeat, mine, beat, sent, history, monkeypatch
 ):
-    monkeypatch.setattr(rerun_module, "SEARCHED_PER_BATCH", 3)
-    monkeypatch.setattr(client_module, "SEARCHED_AT_ONCE", 3)
+    monkeypatch.setattr(reruns, "SEARCHED_AT_ONCE", 3)
     history.add("fine", status="succeeded", hours=10)
     history.add(hours=2)
-    for calls in (mine, dynbeat.schedules):
-        assert calls.rerun_many(since=START).total == 2
+    history.add("of_all", hours=2)
+    assert mine.rerun_many(since=START, name="n", per_minute=FAST).created == 2
+    assert dynbeat.schedules.rerun_many(since=START, per_minute=FAST).created == 2
     beat.run_until_idle()
-    assert hours(sent) == [11, 12]
+    assert sorted(hours(sent)) == [11, 12, 13, 14]
 
 
-def test_a_request_for_too_many_runs_is_refused(mine, history, monkeypatch):
+@pytest.mark.parametrize("of_owner", [True, False])
+def test_what_is_left_is_for_the_next_call(
+    dynbeat, mine, beat, sent, history, monkeypatch, of_owner
+):
+    history.add(hours=5)
+    monkeypatch.setattr(reruns, "MAX_BATCH", 2)
+    calls = mine if of_owner else dynbeat.schedules
+    created, since = [], START
+    while since is not None:
+        result = calls.rerun_many(since=since, per_minute=FAST)
+        created.append(result.created)
+        since = result.left_since
+    beat.run_until_idle()
+
+    assert created == [2, 2, 1]
+    assert sorted(hours(sent)) == [1, 2, 3, 4, 5]
+
+
+def test_a_call_of_which_no_run_can_run_is_refused_if_more_are_left(
+    dynbeat, mine, history, monkeypatch
+):
     history.add()
-    monkeypatch.setattr(client_module, "MAX_RUNS", 2)
-    with pytest.raises(InvalidScheduleError, match="split the span") as raised:
-        mine.rerun_many(since=START)
-    assert raised.value.field == "since"
-    assert list(mine.requests()) == []
+    mine.delete("n")
+    monkeypatch.setattr(reruns, "MAX_BATCH", 2)
+    with pytest.raises(InvalidScheduleError, match="none of the first 2 runs"):
+        dynbeat.schedules.rerun_many(since=START)
 
 
-def test_a_request_for_too_long_a_history_is_refused(mine, history, monkeypatch):
+def test_a_call_for_too_long_a_history_is_refused(mine, history, monkeypatch):
     history.add()
-    monkeypatch.setattr(client_module, "SEARCHED_AT_ONCE", 1)
-    monkeypatch.setattr(client_module, "MAX_SEARCHED", 2)
+    monkeypatch.setattr(reruns, "SEARCHED_AT_ONCE", 1)
+    monkeypatch.setattr(reruns, "MAX_SEARCHED", 2)
     with pytest.raises(InvalidScheduleError, match="more than 2 runs lie in this span"):
         mine.rerun_many(since=START)
 
@@ -482,8 +361,8 @@ def test_a_request_for_too_long_a_history_is_refused(mine, history, monkeypatch)
         ({"since": START, "status": ["failed", "running"]}, "status"),
         ({"since": START, "status": []}, "status"),
         ({"since": START, "status": [["failed"]]}, "status"),
-        ({"since": START, "batch_size": 0}, "batch_size"),
-        ({"since": START, "batch_size": 1001}, "batch_size"),
+        ({"since": START, "per_minute": 0}, "per_minute"),
+        ({"since": START, "per_minute": 10_001}, "per_minute"),
         ({"since": START, "name": ""}, "name"),
     ],
 )
@@ -498,63 +377,36 @@ def test_an_unknown_schedule_is_not_found(mine):
         mine.rerun_many(since=START, name="n")
 
 
-def test_a_request_joins_the_transaction_of_the_caller(dynbeat, mine, history):
+def test_a_call_joins_the_transaction_of_the_caller(dynbeat, mine, history):
     history.add()
     with Session(dynbeat.context.database.engine) as session:
-        request = mine.rerun_many(since=START, session=session)
-        assert mine.get_request(request.id, session=session) == request
+        result = mine.rerun_many(since=START, session=session)
+        assert mine.get_batch(result.batch_id, session=session).counts == {"pending": 3}
         session.rollback()
-    assert list(mine.requests()) == []
+    assert mine.runs("n", origin="rerun") == []
 
 
-@pytest.mark.parametrize(
-    ("column", "value"),
-    [
-        ("statuses", '["x"]'),
-        ("statuses", f"[{'1' * 5_000}]"),
-        ("waiting_ids", "[7]"),
-        ("unfinished_ids", "[1.5]"),
-    ],
-)
-def test_a_request_that_cannot_be_read_is_cancelled(
-    dynbeat, mine, clock, beat, sent, history, column, value
-):
+def test_a_hold_of_everything_or_of_the_owner_stops_a_batch(dynbeat, mine, sent, history):
     history.add()
-    request = mine.rerun_many(since=START)
-    execute(dynbeat, f"UPDATE dynbeat_request SET {column} = '{value}'")
-    mine.create("live", task="t", trigger=MINUTELY)
-    clock.advance(MINUTE)
-    beat.run_until_idle()
-
-    assert [run.name for run in sent] == ["live"]
-    assert request.status == "running"
-    row = execute(dynbeat, "UPDATE dynbeat_request SET created = 0 WHERE cancelled")
-    assert row == 1
-
-
-def test_a_hold_of_everything_or_of_the_owner_stops_a_request(dynbeat, mine, sent, history):
-    history.add()
-    request = mine.rerun_many(since=START)
+    mine.rerun_many(since=START, per_minute=FAST)
     for calls in (dynbeat.schedules, mine):
         calls.hold(reason="x")
         history.pass_time()
         assert sent == []
         calls.release()
-    history.pass_time()
+    history.pass_time(60)
     assert hours(sent) == [1, 2, 3]
-    history.pass_time()
-    assert mine.get_request(request.id).status == "finished"
 
 
-def test_the_runs_of_a_held_owner_wait_in_a_request_for_all_owners(dynbeat, mine, sent, history):
+def test_the_runs_of_a_held_owner_wait_in_a_batch_of_all_owners(dynbeat, mine, sent, history):
     history.add(hours=2)
     history.add(owner="user:7", hours=1)
-    dynbeat.schedules.rerun_many(since=START)
+    dynbeat.schedules.rerun_many(since=START, per_minute=FAST)
     mine.hold(reason="x")
     history.pass_time()
     assert [run.owner for run in sent] == ["user:7"]
     mine.release()
-    history.pass_time()
+    history.pass_time(60)
     assert hours(sent[1:]) == [1, 2]
 
 
@@ -568,32 +420,23 @@ def test_a_single_rerun_waits_for_the_release(mine, beat, sent, history):
     assert list(sent) == []
 
 
-def test_a_rerun_that_is_committed_during_a_batch_is_not_made_again(
-    dynbeat, mine, beat, sent, history
+def test_a_rerun_that_is_committed_after_the_search_is_not_made_again(
+    dynbeat, mine, beat, sent, history, monkeypatch
 ):
-    engine = dynbeat.context.database.engine
-    if dynbeat.context.database.capabilities.embedded:
-        pytest.skip("the write lock of SQLite keeps the call and the batch apart")
     history.add(hours=2)
     failed = mine.runs("n", status="failed")[0]
-    request = mine.rerun_many(since=START)
-    made = []
+    search = reruns._search
 
-    def rerun_before_the_lock(_connection, _cursor, statement, *_rest):
-        locks_schedules = "FROM dynbeat_schedule" in statement and "SKIP LOCKED" in statement
-        if locks_schedules and "WHERE dynbeat_schedule.id IN" in statement and not made:
-            made.append(None)
-            made[0] = mine.rerun(failed.id)
+    def search_and_rerun(session, matching):
+        found = search(session, matching)
+        assert mine.rerun(failed.id, session=session).rerun_of == failed.id
+        return found
 
-    event.listen(engine, "before_cursor_execute", rerun_before_the_lock)
-    try:
-        beat.tick()
-    finally:
-        event.remove(engine, "before_cursor_execute", rerun_before_the_lock)
+    with Session(dynbeat.context.database.engine) as session:
+        monkeypatch.setattr(reruns, "_search", search_and_rerun)
+        result = mine.rerun_many(since=START, session=session)
+        session.commit()
     beat.run_until_idle()
-    history.pass_time()
 
-    assert made[0] is not None
+    assert (result.created, result.excluded) == (1, 1)
     assert sorted(hours(sent)) == [1, 2]
-    ended = mine.get_request(request.id)
-    assert (ended.status, ended.created, ended.excluded) == ("finished", 1, 1)

@@ -164,7 +164,8 @@ def test_a_backfill_runs_a_past_skipped_fire_time(mine, clock, beat):
     beat.run_until_idle()
     assert kept(mine) == [(3, "skipped", 1), (4, "skipped", 3), (5, "sent", 1)]
 
-    mine.backfill("n", since=at(1)[0], until=at(5)[0] + timedelta(seconds=1))
+    span = {"since": at(1)[0], "until": at(5)[0] + timedelta(seconds=1)}
+    mine.backfill("n", **span, per_minute=6_000)
     beat.run_until_idle()
 
     assert kept(mine) == [(minute, "sent", 1) for minute in range(1, 6)]

@@ -194,13 +194,14 @@ class OfRerun:
         site.create()
         site.pass_to(DUE)
         (run,) = site.of_n()
+        self.failed_id = run.run_id
         site.others.add(run.run_id)
         site.worker.start(run)
         site.worker.finish(run, Status.FAILED)
 
     def arrive(self, site):
         site.clock.move_to(READY)
-        site.mine.rerun(next(iter(site.others)), now=self.now)
+        site.mine.rerun(self.failed_id, now=self.now)
         site.pass_to(READY)
 
 
@@ -363,11 +364,11 @@ TABLE = {
     ),
     OfRerun: (
         *("waits", "sent", "sent", "sent", "waits", "waits", None),
-        *("refused", "refused", "refused", "waits"),
+        *("waits", "waits", "waits", "waits"),
     ),
     RerunNow: (
         *("waits", "sent", "sent", "sent", "sent", "sent", None),
-        *("refused", "refused", "refused", "waits"),
+        *("waits", "waits", "waits", "waits"),
     ),
     OfManyReruns: (
         *("waits", "sent", "sent", "sent", "waits", "waits", None),

@@ -1,25 +1,21 @@
-"""rerun, backfill and requests: one run, many runs, their requests, and --wait."""
+"""rerun and backfill: one run, many runs, their batches, and --wait."""
 
 import json
 import threading
 from datetime import timedelta
-from types import SimpleNamespace
 
 import pytest
-from celery.bin.base import CLIContext
-from click.testing import CliRunner
 
 from celery_dynbeat import Cron
-from celery_dynbeat.cli import dynbeat as group
-from celery_dynbeat.cli import waiting
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.testing import ManualBeat
-from tests.support.applications import MINUTELY, application, execute
+from tests.support.applications import MINUTELY, execute
 from tests.support.suites import each_database
 from tests.support.waiting import wait_until
 
 NO_RUN = "01a203ec-f449-7a5a-aa02-b03ca0cb18fc"
 OWNER = ("--owner", "user:42")
+#: All turns of a batch come within a second.
+FAST = ("--per-minute", "6000")
 
 
 @pytest.fixture
@@ -83,30 +79,54 @@ def test_a_given_owner_sees_its_own_runs_only(refused, shown, failed):
 
 
 @each_database
-def test_many_runs_are_run_again_after_a_confirmation(shown, as_json, refused, mine, failed):
+def test_a_batch_is_listed_and_cancelled_by_its_id(shown, as_json, refused, mine, failed):
     status, error = refused("rerun", "--since", "1h", *OWNER)
-    assert (status, [*mine.requests()]) == (2, [])
+    assert (status, [*mine.runs(origin="rerun")]) == (2, [])
     assert "--yes" in error
 
     (text,) = shown("rerun", "--since", "1h", *OWNER, "--yes")
 
-    (info,) = mine.requests()
-    assert text == f"rerun {info.id}: running, 0 of {len(failed)} runs created, 0 excluded"
-    assert as_json("requests", *OWNER) == [info.to_dict()]
-    assert as_json("requests", str(info.id)) == [info.to_dict()]
-    (line,) = shown("requests", "--kind", "rerun", *OWNER)
-    assert line.split("\t")[:4] == [str(info.id), "rerun", "user:42", ""]
-    assert shown("requests", "--kind", "backfill", "--all-owners") == []
-    (text,) = shown("requests", str(info.id), "--cancel", "--reason", "wrong span")
-    assert text.startswith(f"cancelled rerun {info.id}: cancelled")
-    assert mine.changes("", action="cancel_request")[0].reason == "wrong span"
+    runs = mine.runs(origin="rerun")
+    batch_id = runs[0].batch_id
+    assert text == f"batch {batch_id}: recorded {len(failed)} runs, 0 excluded"
+    assert as_json("runs", "--batch", batch_id) == [run.to_dict() for run in runs]
+    assert as_json("runs", "--batch", batch_id, "--owner", "user:7") == []
+    assert refused("cancel", "--batch", batch_id)[0] == 2
+    arguments = ("--batch", batch_id, "--yes", "--reason", "wrong span")
+    assert shown("cancel", *arguments, "--owner", "user:7") == ["cancelled 0 runs"]
+    assert shown("cancel", *arguments) == [f"cancelled {len(failed)} runs"]
+    assert mine.get_batch(batch_id).counts == {"revoked": len(failed)}
+    assert mine.changes("n", action="cancel")[0].reason == "wrong span"
+
+
+def test_what_is_left_names_the_next_call(shown, mine, monkeypatch):
+    monkeypatch.setattr("celery_dynbeat.api.backfills.MAX_BATCH", 2)
+    mine.create("n", task="t", trigger=Cron("* * * * *", timezone="UTC"))
+
+    (text,) = shown("backfill", "n", *OWNER, "--since", "3m")
+    words = text.partition("; more are left: repeat with --since ")
+    (rest,) = shown("backfill", "n", *OWNER, "--since", words[2])
+
+    assert words[0].endswith(": recorded 2 runs, 0 excluded")
+    assert rest.endswith(": recorded 1 run, 0 excluded")
+    assert len({run.scheduled_for for run in mine.runs("n")}) == 3
 
 
 @each_database
 def test_a_backfill_can_be_waited_for(dynbeat, mine, beat, command):
     mine.create("n", task="t", trigger=Cron("* * * * *", timezone="UTC"))
     results = []
-    arguments = ("backfill", "n", *OWNER, "--since", "3m", "--wait", "--json")
+    arguments = (
+        "backfill",
+        "n",
+        *OWNER,
+        "--since",
+        "3m",
+        "--per-minute",
+        "6000",
+        "--wait",
+        "--json",
+    )
     waiting = threading.Thread(target=lambda: results.append(command(*arguments)))
     waiting.start()
 
@@ -120,43 +140,8 @@ def test_a_backfill_can_be_waited_for(dynbeat, mine, beat, command):
 
     (result,) = results
     shown = json.loads(result.stdout)
-    assert (shown["kind"], shown["status"], shown["ended"]) == (
-        "backfill",
-        "finished",
-        {"succeeded": shown["total"]},
-    )
-    assert {run.request_id for run in mine.runs("n", origin="backfill")} == {shown["id"]}
-
-
-def test_a_wait_without_progress_says_what_the_runs_wait_for(database_url, clock, monkeypatch):
-    with application(database_url, clock=clock, max_running_per_owner=1) as dynbeat:
-        dynbeat.context.prepare()
-        mine, beat, polls = dynbeat.schedules.for_owner("user:42"), ManualBeat(dynbeat), []
-        minutely = Cron("* * * * *", timezone="UTC")
-        mine.create("n", task="t", trigger=minutely, overlap="allow")
-
-        def work(seconds):
-            polls.append(seconds)
-            clock.advance(timedelta(seconds=seconds))
-            beat.run_until_idle()
-            if len(polls) > 2 * waiting.STALLED_POLLS:
-                end(dynbeat, status="succeeded", origin="backfill")
-
-        # The work of others takes place between the polls.
-        monkeypatch.setattr(waiting, "time", SimpleNamespace(sleep=work))
-        arguments = ("backfill", "n", *OWNER, "--since", "3m", "--wait")
-        context = CLIContext(app=dynbeat.app, no_color=True, workdir=None)
-        result = CliRunner().invoke(group, arguments, obj=context)
-
-    assert result.exit_code == 0, result.output
-    assert result.stderr == "2 of 3 wait for a place: owner user:42 has 1 of 1 running\n"
-
-
-def test_requests_of_all_owners_are_listed_without_an_owner(as_json, dynbeat, mine, failed):
-    mine.rerun_many(since=failed[-1].scheduled_for)
-    dynbeat.schedules.rerun_many(since=failed[-1].scheduled_for, status=["lost", "failed"])
-
-    assert [each["owner"] for each in as_json("requests")] == [None, "user:42"]
+    assert shown["ended"] == {"succeeded": shown["created"]}
+    assert {run.batch_id for run in mine.runs("n", origin="backfill")} == {shown["batch_id"]}
 
 
 def test_a_backfill_from_the_shell_has_the_span_of_its_options(shown, mine, refused):
@@ -164,9 +149,9 @@ def test_a_backfill_from_the_shell_has_the_span_of_its_options(shown, mine, refu
 
     (text,) = shown("backfill", "n", *OWNER, "--since", "10m", "--until", "5m")
 
-    (info,) = mine.requests("n")
-    assert text == f"backfill {info.id}: running, 0 of 5 runs created, 0 excluded"
-    assert info.until - info.since == timedelta(minutes=5)
+    runs = mine.runs("n", origin="backfill")
+    assert text == f"batch {runs[0].batch_id}: recorded 5 runs, 0 excluded"
+    assert runs[0].scheduled_for - runs[-1].scheduled_for == timedelta(minutes=4)
     assert refused("backfill", "n", *OWNER)[0] == 2
     assert refused("backfill", "nope", *OWNER, "--since", "1h")[0] == 1
 
@@ -178,9 +163,9 @@ def test_the_question_says_how_many_runs_run_again(refused, command, mine, faile
 
     assert status == 1
     assert f"Run {len(failed)} failed or lost runs of owner 'user:42' since" in question
-    assert mine.requests() == []
+    assert mine.runs(origin="rerun") == []
     assert command("rerun", "--since", "1h", *OWNER, input="y\n").exit_code == 0
-    assert [each.total for each in mine.requests()] == [len(failed)]
+    assert len(mine.runs(origin="rerun")) == len(failed)
 
 
 @pytest.mark.usefixtures("failed")
@@ -191,7 +176,7 @@ def test_nothing_to_run_again_needs_no_answer(command, mine, monkeypatch):
 
     assert result.exit_code == 0
     assert "nothing to run again: 0 lost runs of owner 'user:42' since" in result.stdout
-    assert mine.requests() == []
+    assert mine.runs(origin="rerun") == []
 
 
 @pytest.mark.parametrize(
@@ -207,21 +192,6 @@ def test_nothing_to_run_again_needs_no_answer(command, mine, monkeypatch):
 )
 def test_a_refusal_is_clear(refused, arguments, status, words):
     exit_status, error = refused("rerun", *arguments)
-
-    assert exit_status == status
-    assert words in error
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "words"),
-    [
-        (("99",), 1, "there is no request 99; `dynbeat requests` shows those that exist"),
-        (("99", "--cancel", *OWNER), 1, "owner 'user:42' has no request 99;"),
-        (("--cancel",), 2, "--cancel needs REQUEST_ID"),
-    ],
-)
-def test_a_refusal_of_requests_is_clear(refused, arguments, status, words):
-    exit_status, error = refused("requests", *arguments)
 
     assert exit_status == status
     assert words in error
@@ -255,7 +225,7 @@ def test_run_waits_too(dynbeat, command, mine):
 
 def test_many_runs_can_be_waited_for(dynbeat, beat, command, failed):
     results = []
-    arguments = ("rerun", "--since", "1h", *OWNER, "--yes", "--wait")
+    arguments = ("rerun", "--since", "1h", *OWNER, "--yes", *FAST, "--wait")
     waiting = threading.Thread(target=lambda: results.append(command(*arguments)))
     waiting.start()
 
@@ -270,9 +240,8 @@ def test_many_runs_can_be_waited_for(dynbeat, beat, command, failed):
     (result,) = results
     assert result.exit_code == 0
     number = len(failed)
-    assert result.stdout == (
-        f"rerun 1: finished, {number} of {number} runs created, 0 excluded;"
-        f" of the new runs: {number} succeeded\n"
+    assert result.stdout.endswith(
+        f": recorded {number} runs, 0 excluded; of the runs: {number} succeeded\n"
     )
 
 
@@ -280,7 +249,17 @@ def test_a_wait_for_many_runs_ends_with_the_last_of_them_and_counts_failures(
     dynbeat, mine, beat, command, failed
 ):
     results = []
-    arguments = ("rerun", "--since", "1h", *OWNER, "--yes", "--wait", "--json")
+    arguments = (
+        "rerun",
+        "--since",
+        "1h",
+        *OWNER,
+        "--yes",
+        "--per-minute",
+        "6000",
+        "--wait",
+        "--json",
+    )
     waiting = threading.Thread(target=lambda: results.append(command(*arguments)))
     waiting.start()
 
@@ -303,33 +282,3 @@ def test_a_wait_for_many_runs_ends_with_the_last_of_them_and_counts_failures(
     (result,) = results
     assert result.exit_code == 1
     assert json.loads(result.stdout)["ended"] == {"succeeded": len(failed) - 1, "failed": 1}
-
-
-def test_a_wait_counts_only_the_runs_of_its_own_request(dynbeat, mine, beat, command, failed):
-    results = []
-    arguments = ("rerun", "--since", "1h", *OWNER, "--yes", "--wait", "--json")
-    waiting = threading.Thread(target=lambda: results.append(command(*arguments)))
-    waiting.start()
-
-    def is_made():
-        beat.run_until_idle()
-        requests = list(mine.requests())
-        return requests and requests[0].status == "finished"
-
-    wait_until(is_made, within=30)
-    first = mine.runs("n", origin="rerun").items[0].id
-    ended = "UPDATE dynbeat_run SET status = :status, overdue_at = NULL, finished_at = created_at"
-    execute(dynbeat, f"{ended} WHERE id = :id", status="failed", id=first)
-    # At the same instant, and not of the request.
-    other = mine.rerun(first).id
-    execute(
-        dynbeat,
-        f"{ended} WHERE origin = 'rerun' AND finished_at IS NULL AND id <> :id",
-        status="succeeded",
-        id=other,
-    )
-    waiting.join(timeout=30)
-
-    (result,) = results
-    assert json.loads(result.stdout)["ended"] == {"succeeded": len(failed) - 1, "failed": 1}
-    assert (mine.get_run(other).status, mine.get_run(other).request_id) == ("pending", None)

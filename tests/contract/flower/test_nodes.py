@@ -121,34 +121,6 @@ def test_a_release_ends_the_hold_of_one_scope(dynbeat, pages):
     assert "user:1 was not held." in pages.get(PAGE).text
 
 
-def test_a_backfill_is_cancelled_after_a_confirmation(mine, pages):
-    mine.create("n", task="t", trigger=MINUTELY)
-    mine.backfill("n", since=START - HOUR, until=START + timedelta(seconds=1))
-    [backfill] = mine.requests("n")
-    form = {"id": str(backfill.id), "next": PAGE}
-
-    asked = pages.post("/dynbeat/cancel_request", form).text
-    assert "Cancel the backfill of n?" in asked
-    assert "1 of 1 are left." in asked
-    assert mine.requests("n")[0].status == "running"
-    pages.post("/dynbeat/cancel_request", {**form, "confirmed": "yes"})
-
-    assert mine.requests("n")[0].status == "cancelled"
-
-
-@pytest.mark.parametrize("number", ["", "x", "-1", "9" * 5_000, "١"])  # noqa: RUF001
-def test_an_id_that_is_no_number_is_a_bad_request(pages, number):
-    form = {"confirmed": "yes", "id": number}
-
-    assert pages.post("/dynbeat/cancel_request", form).status == 400
-
-
-def test_an_unknown_request_is_not_found(pages):
-    answer = pages.post("/dynbeat/cancel_request", {"confirmed": "yes", "id": "77"})
-
-    assert answer.status == 404
-
-
 def test_the_health_has_problems_with_their_fixes(pages):
     text = pages.get("/dynbeat/health").text
 
@@ -160,14 +132,6 @@ def test_nothing_can_be_changed_in_read_only_mode(dynbeat, serve):
     dynbeat.schedules.hold(reason="x")
 
     assert "<form" not in serve().get(PAGE).text
-
-
-def test_a_backfill_without_fire_times_does_not_hide_the_page(dynbeat, mine, pages):
-    mine.create("n", task="t", trigger=MINUTELY)
-    mine.backfill("n", since=START - HOUR, until=START + timedelta(seconds=1))
-    execute(dynbeat, "UPDATE dynbeat_request SET total = 0")
-
-    assert "Backfill of" in pages.get(PAGE).text
 
 
 @pytest.mark.parametrize("prefix", ["", "monitor"])

@@ -1,12 +1,14 @@
 """The pages of runs: filters, pages, bulk actions, and one run."""
 
 import json
+import re
 from datetime import timedelta
 from html import unescape
 
 import pytest
 
 from celery_dynbeat import Once
+from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, execute
 
@@ -172,7 +174,7 @@ def test_selected_runs_run_again_after_a_question(made, mine, pages):
     pages.post("/dynbeat/rerun_runs", {**form, "confirmed": "yes"})
 
     assert {run.rerun_of for run in mine.runs(origin="rerun")} == set(ids)
-    assert "Requested 2 of 2 reruns." in pages.get(PAGE).text
+    assert "Recorded 2 of 2 reruns." in pages.get(PAGE).text
 
 
 @pytest.mark.parametrize("given", [{}, {"now": "yes"}])
@@ -196,7 +198,7 @@ def test_what_did_not_succeed_is_named(made, mine, pages):
     pages.post("/dynbeat/rerun_runs", {"run": ids, "confirmed": "yes", "next": PAGE})
 
     text = pages.get(PAGE).text
-    assert "Requested 1 of 2 reruns." in text
+    assert "Recorded 1 of 2 reruns." in text
     assert ids[1] in text.partition("db-message")[2].partition("</div>")[0]
     assert len(mine.runs(origin="rerun")) == 1
 
@@ -212,8 +214,42 @@ def test_all_failed_runs_of_a_filter_run_again_with_their_number(made, dynbeat, 
     assert '<input type="hidden" name="all" value="yes">' in asked
     pages.post("/dynbeat/rerun_runs", {**form, "confirmed": "yes"})
 
-    [rerun] = dynbeat.schedules.requests()
-    assert (rerun.owner, rerun.total) == (mine.owner, 3)
+    assert {run.owner for run in dynbeat.schedules.runs(origin="rerun")} == {mine.owner}
+    assert len(mine.runs(origin="rerun")) == 3
+
+
+def test_a_batch_shows_its_counts_and_can_be_cancelled(dynbeat, mine, pages):
+    mine.create("n", task="t", trigger="* * * * *")
+    minute = timedelta(minutes=1)
+    batch = mine.backfill("n", since=START - 3 * minute, until=START)
+    other = mine.backfill("n", since=START - 5 * minute, until=START - 3 * minute)
+    mine.cancel_run(mine.runs(batch_id=batch.batch_id)[0].id)
+    page = f"{PAGE}?batch={batch.batch_id}"
+
+    run = mine.runs(batch_id=batch.batch_id, status="pending")[0]
+    link = f'href="/dynbeat/runs?batch={batch.batch_id}"'
+    assert link in pages.get(f"/dynbeat/run/{run.id}").text
+    text = pages.get(page).text
+    counts = text.partition("Batch of 3 runs:")[2].partition("</p>")[0]
+    words = re.sub("<[^>]*>", " ", counts).split()
+    assert words == ["pending", "2", "revoked", "1"]
+    assert "All 3 matching runs" in text
+    form = {"batch": batch.batch_id, "all": "yes", "next": page}
+    assert "Cancel 2 matching runs?" in pages.post("/dynbeat/cancel_runs", form).text
+    pages.post("/dynbeat/cancel_runs", {**form, "confirmed": "yes"})
+
+    assert mine.get_batch(batch.batch_id).counts == {"revoked": 3}
+    assert mine.get_batch(other.batch_id).counts == {"pending": 2}
+    assert dynbeat.schedules.changes()[0].action == "cancel"
+
+
+@pytest.mark.parametrize(("batch", "status"), [("x", 400), (new_run_id(START), 200)])
+def test_an_unknown_batch_has_no_runs(made, pages, batch, status):
+    made(1, "failed")
+
+    answer = pages.get(f"{PAGE}?batch={batch}")
+
+    assert (answer.status, "Batch of" in answer.text) == (status, False)
 
 
 def test_all_runs_need_a_time(made, dynbeat, pages):
@@ -222,7 +258,7 @@ def test_all_runs_need_a_time(made, dynbeat, pages):
     pages.post("/dynbeat/rerun_runs", {"all": "yes", "confirmed": "yes", "next": PAGE})
 
     assert "Choose a period, for example 24 h." in pages.get(PAGE).text
-    assert list(dynbeat.schedules.requests()) == []
+    assert list(dynbeat.schedules.runs(origin="rerun")) == []
 
 
 def test_waiting_runs_of_a_filter_are_cancelled(made, mine, pages):

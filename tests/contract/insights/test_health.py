@@ -391,30 +391,6 @@ def test_a_schedule_with_an_unsupported_trigger_is_named_and_not_late(dynbeat, m
     assert report["schedules"]["unsupported_trigger"] == named
 
 
-@one_database
-@pytest.mark.usefixtures("working_nodes")
-def test_a_running_rerun_is_counted(dynbeat, mine, clock):
-    mine.create("n", task="t", trigger=MINUTELY)
-    run = mine.run_now("n")
-    execute(
-        dynbeat,
-        "UPDATE dynbeat_run SET status = 'failed', overdue_at = NULL, finished_at = created_at",
-    )
-    clock.advance(timedelta(seconds=1))
-
-    assert mine.rerun_many(since=run.created_at).total == 1
-
-    assert status_json(dynbeat)["requests"] == {"count": 1, "more": False}
-
-
-@one_database
-def test_a_running_backfill_is_counted(dynbeat, mine):
-    mine.create("n", task="t", trigger=Cron("*/10 * * * *"))
-    mine.backfill("n", since=START - timedelta(hours=2), until=START - timedelta(hours=1) + SECOND)
-
-    assert status_json(dynbeat)["requests"] == {"count": 1, "more": False}
-
-
 @pytest.mark.usefixtures("working_nodes")
 def test_failing_schedules_are_a_warning_with_the_last_error(dynbeat, mine, beat, sent, clock):
     mine.create("n", task="t", trigger=MINUTELY)

@@ -77,7 +77,6 @@ def test_no_query_reads_more_rows_than_it_counts(full_tables):
     statements = {
         "due": health.due_times_statement(now=now),
         "overdue": health.overdue_statement(now=now),
-        "requests": health.requests_statement(),
         "holds": holds_of_owners_statement(now=now, limit=MAX_COUNTED + 1),
         "hold of everything": hold_of_everything_statement(now=now),
         "next due": nodes.due_statement(with_arguments=True),

@@ -4,14 +4,14 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat.beat import rerun as rerun_module
-from celery_dynbeat.testing import FrozenClock, ManualBeat
+from celery_dynbeat.api import reruns
+from celery_dynbeat.testing import FrozenClock
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.executed_statements import record_statements
 from tests.support.number_rows import numbers
 
 ROWS = 30_000
-#: Rows of history that one batch searches here.
+#: Rows of history that a search reads at once here.
 SEARCHED = 200
 SECONDS = {
     "postgresql": "TIMESTAMPTZ '{start}Z' + n * INTERVAL '1 second'",
@@ -62,27 +62,33 @@ def long_history(request, kind):
 
 
 @pytest.mark.parametrize("scope", ["everything", "owner", "schedule"])
-def test_a_batch_reads_a_bounded_part_of_the_history(long_history, monkeypatch, scope):
-    monkeypatch.setattr(rerun_module, "SEARCHED_PER_BATCH", SEARCHED)
-    dynbeat, clock = long_history
+def test_a_search_reads_the_history_once_in_bounded_parts(long_history, monkeypatch, scope):
+    monkeypatch.setattr(reruns, "SEARCHED_AT_ONCE", SEARCHED)
+    dynbeat, _ = long_history
     mine = dynbeat.schedules.for_owner("user:42")
     calls = dynbeat.schedules if scope == "everything" else mine
-    request = calls.rerun_many(since=START, **({"name": "n"} if scope == "schedule" else {}))
-    assert request.total == (6 if scope == "everything" else 3)
-    beat = ManualBeat(dynbeat)
-    # Maintenance and the first batch.
-    beat.tick()
+    given = {"name": "n"} if scope == "schedule" else {}
+    since = START + timedelta(seconds=ROWS - 10 * SEARCHED)
 
     with record_statements(dynbeat.context.database.engine) as statements:
-        beat.tick()
-        clock.advance(timedelta(seconds=2))
-        beat.tick()
+        result = calls.rerun_many(since=since, **given)
 
-    searches = [each for each in statements if "dynbeat_run" in each.sql]
-    assert searches
-    assert max(each.rows for each in statements) <= 3 * SEARCHED
-    # The position, the matching runs, and their schedules.
-    assert sum(each.rows for each in statements) <= 8 * SEARCHED
+    assert result.created == 1
+    assert max(each.rows for each in statements) <= 2 * SEARCHED
+    # Each part is read twice: for its end, and for the runs that match.
+    assert sum(each.rows for each in statements) <= 3 * 10 * SEARCHED
+
+
+def test_the_reruns_of_a_search_read_their_runs_by_id(long_history):
+    dynbeat, _ = long_history
+    mine = dynbeat.schedules.for_owner("user:42")
+    assert dynbeat.schedules.rerun_many(since=START).created == 6
+
+    with record_statements(dynbeat.context.database.engine) as statements:
+        found = mine.rerun_many(since=START, until=START + timedelta(seconds=SEARCHED))
+
+    assert found.created == 0
+    assert sum(each.rows for each in statements) <= 3 * SEARCHED
 
 
 def test_a_single_rerun_reads_few_rows(long_history):

@@ -29,7 +29,7 @@ ROWS, DUE = 10_000, 20
 #: A statement may read some rows for each row that it needs, but never the whole table.
 FEW = 10 * DUE
 DAY = timedelta(days=1)
-TABLES = ("dynbeat_schedule", "dynbeat_run", "dynbeat_request", "dynbeat_node")
+TABLES = ("dynbeat_schedule", "dynbeat_run", "dynbeat_node")
 SCHEDULES = """
     INSERT INTO dynbeat_schedule (owner, name, task, trigger_kind, trigger_spec, next_fire_at,
         next_run_at, finished_at, enabled, overlap, created_at)
@@ -228,10 +228,12 @@ def passes_and_runs(dynbeat):
     for run in beat.publisher.sent[:DUE]:
         worker.finish(run, Status.FAILED)
     theirs = dynbeat.schedules.for_owner("user:1")
-    theirs.backfill("n1", since=START - 30 * timedelta(hours=1), until=START + timedelta(seconds=1))
+    span = {"since": START - 30 * timedelta(hours=1), "until": START + timedelta(seconds=1)}
+    batch = theirs.backfill("n1", **span)
     clock.advance(timedelta(minutes=2))
     beat.run_until_idle()
-    theirs.cancel_request(theirs.requests("n1")[0].id)
+    theirs.get_batch(batch.batch_id)
+    theirs.cancel_runs(batch_id=batch.batch_id)
     assert len([run for run in beat.publisher.sent if run.name == "n1"]) > 10
 
 
@@ -258,7 +260,6 @@ def calls_of_the_api(dynbeat):
     assert len(crowd.runs(limit=DUE)) == len(crowd.runs(limit=DUE, since=START - DAY)) == DUE
     assert crowd.runs("n6", limit=DUE)
     theirs.runs(limit=DUE)
-    theirs.requests("n1")
     for schedules, name in ((crowd, "n6"), (theirs, "n1")):
         schedules.pause(name)
         schedules.resume(name)

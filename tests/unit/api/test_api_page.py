@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from celery_dynbeat import (
+    BatchInfo,
+    BatchResult,
     BulkFailure,
     BulkResult,
     CalendarInfo,
@@ -17,7 +19,6 @@ from celery_dynbeat import (
     ForecastRow,
     HoldInfo,
     PreviewedFireTime,
-    RequestInfo,
     RunInfo,
     ScheduleInfo,
 )
@@ -42,7 +43,7 @@ def test_the_page_has_each_call(kind):
     [
         *(Explanation, ScheduleInfo, RunInfo, ChangeInfo, FireTime, CalendarInfo),
         *(ForecastInfo, ForecastRow),
-        *(HoldInfo, RequestInfo, PreviewedFireTime, BulkResult, BulkFailure),
+        *(HoldInfo, BatchInfo, BatchResult, PreviewedFireTime, BulkResult, BulkFailure),
     ],
 )
 def test_the_page_has_each_attribute(kind):

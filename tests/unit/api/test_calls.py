@@ -8,7 +8,7 @@ from celery_dynbeat.api import Calendars, OwnerSchedules, Schedules
 
 READS = {
     *("alerts", "changes", "count", "count_runs", "export"),
-    *("for_owner", "get", "get_request", "get_run", "holds", "list", "preview", "requests", "runs"),
+    *("for_owner", "get", "get_batch", "get_run", "holds", "list", "preview", "runs"),
     *("explain", "forecast", "quiet_hours", "timezone", "upcoming", "usage"),
 }
 CALLS = [

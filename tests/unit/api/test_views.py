@@ -6,29 +6,11 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 from celery_dynbeat import Every
-from celery_dynbeat.api.results import Info, Page, RequestInfo, RunInfo
+from celery_dynbeat.api.results import BatchInfo, Info, Page, RunInfo
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
-BACKFILL = RequestInfo(
-    id=1,
-    kind="backfill",
-    owner="",
-    name="n",
-    task=None,
-    statuses=(),
-    since=NOON,
-    until=NOON,
-    batch_size=100,
-    now=False,
-    total=4,
-    created=1,
-    excluded=0,
-    waiting=0,
-    status="running",
-    created_at=NOON,
-    finished_at=None,
-)
+BATCH = BatchInfo(id="b", created_at=NOON, counts={"pending": 3, "failed": 1})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +36,7 @@ def run_info(**instants):
         fire_count=1,
         status="sent",
         origin="schedule",
-        request_id=None,
+        batch_id=None,
         rerun_of=None,
         attempt=0,
         retries=0,
@@ -89,9 +71,9 @@ def test_values_inside_collections_are_converted():
 
 
 def test_the_keys_are_the_attributes_in_their_order():
-    names = [each.name for each in fields(BACKFILL)]
-    assert list(BACKFILL.to_dict()) == [*names, "progress"]
-    assert BACKFILL.to_dict()["progress"] == 0.25
+    names = [each.name for each in fields(BATCH)]
+    assert list(BATCH.to_dict()) == [*names, "total", "unfinished"]
+    assert (BATCH.to_dict()["total"], BATCH.to_dict()["unfinished"]) == (4, 3)
 
 
 def test_a_page_is_its_items_and_cursor():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from celery_dynbeat import Cron
 from celery_dynbeat.planning import ScheduleSpec
-from celery_dynbeat.planning.backfill_planning import fire_times, remainder_of, select_missing
+from celery_dynbeat.planning.backfill_planning import fire_times, remainder_of
 from celery_dynbeat.planning.plan import Skip
 
 HOURLY = Cron("0 * * * *", timezone="UTC")
@@ -95,11 +95,3 @@ def test_fire_times_are_within_the_span_and_within_start_at_and_end_at():
     within = fire_times(spec, after=START, until=START + 2 * HOUR, limit=100)
     assert within == [START + HOUR], "neither the first instant nor the last one counts"
     assert fire_times(spec, after=START, until=START + 9 * HOUR, limit=1) == [START + HOUR]
-
-
-def test_the_selection_ends_before_the_first_fire_time_beyond_the_capacity():
-    window = [START + number * HOUR for number in range(5)]
-
-    selection = select_missing(window, present={window[1], window[3]}, capacity=2)
-
-    assert selection == (window[:4], [window[0], window[2]])

@@ -102,7 +102,7 @@ def test_the_runs_of_a_large_or_unlogged_batch_are_not_built(caplog, level, coun
         pytest.fail("a listener read the runs")
 
     batch = events.RunsSent(
-        runs=events.SentRuns(build), kind=events.BatchKind.RERUN, claimed=count, sent=count
+        runs=events.SentRuns(build), kind=events.BatchKind.OVERDUE, claimed=count, sent=count
     )
     with caplog.at_level(level):
         write_batch(batch)

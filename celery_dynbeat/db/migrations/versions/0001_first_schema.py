@@ -37,7 +37,6 @@ MYSQL = ("mariadb", "mysql")
 def upgrade() -> None:
     _create_schedule()
     _create_run()
-    _create_request()
     _create_hold()
     _create_change()
     _create_owner()
@@ -266,7 +265,7 @@ def _create_run() -> None:
         sa.Column("worker", ExactText(255), nullable=True),
         sa.Column("worker_pid", sa.Integer(), nullable=True),
         sa.Column("redelivered_attempt", sa.Integer(), nullable=True),
-        sa.Column("request_id", BIG_ID, nullable=True),
+        sa.Column("batch_id", RunId(), nullable=True),
         sa.Column("rerun_of", RunId(), nullable=True),
         sa.Column("nominal_at", RunInstant(), nullable=True),
         sa.Column("error", LongText(), nullable=True),
@@ -329,63 +328,6 @@ def _create_run() -> None:
         ["worker", "finished_at"],
         where="worker IS NOT NULL AND finished_at IS NULL",
     )
-
-
-def _create_request() -> None:
-    _create_table(
-        "dynbeat_request",
-        sa.Column("id", BIG_ID, primary_key=True, autoincrement=True),
-        sa.Column("kind", ExactText(16), nullable=False),
-        sa.Column("owner", ExactText(255), nullable=True),
-        sa.Column("name", ExactText(255), nullable=True),
-        sa.Column(
-            "schedule_id",
-            BIG_ID,
-            sa.ForeignKey("dynbeat_schedule.id", ondelete="CASCADE"),
-            nullable=True,
-        ),
-        sa.Column("task", ExactText(255), nullable=True),
-        sa.Column("statuses", Json("array"), server_default=EMPTY_LIST, nullable=False),
-        sa.Column("since", UtcDateTime(), nullable=False),
-        sa.Column("until", UtcDateTime(), nullable=False),
-        sa.Column("batch_size", sa.Integer(), nullable=False),
-        sa.Column("total", sa.Integer(), nullable=False),
-        sa.Column("created", sa.Integer(), server_default="0", nullable=False),
-        sa.Column("excluded", sa.Integer(), server_default="0", nullable=False),
-        sa.Column("after_at", UtcDateTime(), nullable=False),
-        sa.Column("after_id", RunId(), nullable=True),
-        sa.Column("waiting_ids", Json("array"), server_default=EMPTY_LIST, nullable=False),
-        sa.Column("unfinished_ids", Json("array"), server_default=EMPTY_LIST, nullable=False),
-        sa.Column("next_run_at", UtcDateTime(), nullable=True),
-        sa.Column("created_at", UtcDateTime(), server_default=utc_now(), nullable=False),
-        sa.Column("finished_at", UtcDateTime(), nullable=True),
-        sa.Column("ignores_quiet_hours", sa.Boolean(), server_default=sa.false(), nullable=False),
-        sa.Column("cancelled", sa.Boolean(), server_default=sa.false(), nullable=False),
-        sa.CheckConstraint("kind IN ('backfill', 'rerun')", name="kind_known"),
-        sa.CheckConstraint(
-            "kind <> 'backfill' OR (owner IS NOT NULL AND name IS NOT NULL)",
-            name="backfill_of_schedule",
-        ),
-        sa.CheckConstraint("batch_size > 0", name="batch_size_positive"),
-        sa.CheckConstraint(
-            "total BETWEEN 0 AND 1000000000 AND created BETWEEN 0 AND 1000000000"
-            " AND excluded BETWEEN 0 AND 1000000000",
-            name="numbers_in_range",
-        ),
-        sa.CheckConstraint("kind <> 'rerun' OR after_id IS NOT NULL", name="rerun_has_position"),
-        sa.CheckConstraint("since <= until", name="span_ordered"),
-        sa.CheckConstraint(
-            "(next_run_at IS NULL) = (finished_at IS NOT NULL)", name="due_until_finished"
-        ),
-    )
-    _create_index(
-        "ix_dynbeat_request_next_run_at",
-        "dynbeat_request",
-        ["next_run_at"],
-        where="next_run_at IS NOT NULL",
-    )
-    _create_index("ix_dynbeat_request_owner", "dynbeat_request", ["owner", "id"])
-    _create_index("ix_dynbeat_request_schedule", "dynbeat_request", ["schedule_id", "id"])
 
 
 def _create_hold() -> None:

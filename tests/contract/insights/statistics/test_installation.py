@@ -86,17 +86,12 @@ def test_the_work_of_beat(dynbeat, mine, clock):
     clock.advance(10 * MINUTE + timedelta(seconds=3))
     beat = ManualBeat(dynbeat)
     beat.run_until_idle()
-    mine.backfill("n", since=START, until=START + 5 * MINUTE + timedelta(seconds=1))
     mine.create("paused", task="t", trigger=MINUTELY)
     mine.pause("paused")
 
     found = installation(dynbeat.context)
 
     assert (found.pending.count, found.resent.count) == (1, 0)
-    [backfill] = found.requests
-    assert backfill == mine.requests("n")[0]
-    beat.run_until_idle()
-    assert installation(dynbeat.context).requests == ()
 
 
 def test_the_lag_and_the_rate_come_from_the_ended_runs(dynbeat, mine, clock):
@@ -111,16 +106,6 @@ def test_the_lag_and_the_rate_come_from_the_ended_runs(dynbeat, mine, clock):
     # One lag of 3 s, in the bucket from 2.5 s on.
     assert timedelta(seconds=2.5) < found.lag_p99 < timedelta(seconds=3)
     assert found.dispatch_rate == pytest.approx(1 / 303)
-
-
-def test_a_rerun_is_listed_until_it_has_ended(dynbeat, mine, add_runs):
-    schedule = mine.create("n", task="t", trigger=MINUTELY)
-    add_runs([{"schedule_id": schedule.id, "status": "failed", "created_at": START - MINUTE}])
-    requested = mine.rerun_many(since=START - 5 * MINUTE)
-
-    assert installation(dynbeat.context).requests == (requested,)
-    mine.cancel_request(requested.id)
-    assert installation(dynbeat.context).requests == ()
 
 
 @one_database
