@@ -100,16 +100,6 @@ def skipped_directly_before(
     return [row.scheduled_for for row in takewhile(lambda row: row.is_by_call, fire_times)]
 
 
-@in_index_order
-def remove_skipped_by_call(
-    session: Session, *, schedule_id: int, instants: Sequence[datetime]
-) -> None:
-    """Delete the rows of these fire times that ``skip()`` took out."""
-    for part in in_parts(instants, MAX_IN_LIST):
-        of_schedule = delete(Run).where(Run.schedule_id == schedule_id, _is_by_call())
-        execute_dml(session, of_schedule.where(Run.scheduled_for.in_(part)))
-
-
 def shrink_skipped(session: Session, counts: Mapping[str, int]) -> None:
     """Set ``fire_count`` of skipped rows, by id; delete the rows whose number is 0."""
     is_skipped = (Run.status == Status.SKIPPED, Run.attempt == 0)

@@ -36,7 +36,6 @@ def add_backfill(
     They leave the skipped rows that cover them. ``trigger`` has a search budget.
     """
     remainders = _remainders(session, schedule, missing, trigger=trigger) if missing else {}
-    backfills.remove_skipped_by_call(session, schedule_id=schedule.id, instants=missing)
     backfills.shrink_skipped(session, {key: each.newer for key, each in remainders.items()})
     records = [batch.row(schedule, at) for at in missing]
     added = run_rows.add_runs(session, records, settings=settings)
@@ -62,10 +61,14 @@ def _remainders(
             session, schedule_id=schedule.id, instant=first, limit=_MAX_EARLIER_SKIPS
         )
     )
+    removed_at = set(missing)
     remainders: dict[str, SkippedRemainder] = {}
     start = 0
     for row in rows:
         if row.is_by_call:
+            # Such a row is about its own fire time only.
+            if row.scheduled_for in removed_at:
+                remainders[row.id] = SkippedRemainder(0, None)
             continue
         end = start
         while end < len(missing) and missing[end] <= row.scheduled_for:
