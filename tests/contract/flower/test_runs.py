@@ -243,7 +243,9 @@ def test_a_batch_shows_its_counts_and_can_be_cancelled(dynbeat, mine, pages):
     assert dynbeat.schedules.changes()[0].action == "cancel"
 
 
-@pytest.mark.parametrize(("batch", "status"), [("x", 400), (new_run_id(START), 200)])
+@pytest.mark.parametrize(
+    ("batch", "status"), [("x", 400), pytest.param(new_run_id(START), 200, id="unknown")]
+)
 def test_an_unknown_batch_has_no_runs(made, pages, batch, status):
     made(1, "failed")
 
