@@ -396,7 +396,7 @@ class OwnerSchedules(
 
         The ``record`` key names the kind of a dict. The first dict is ``"owner"``, with the time of
         the export. The others follow in this order: ``"schedule"``, ``"run"``, ``"change"``,
-        ``"request"``, ``"alert"``, ``"hold"``. Their fields are the same as in ``to_dict``, and
+        ``"alert"``, ``"hold"``. Their fields are the same as in ``to_dict``, and
         include the arguments of tasks.
 
         At most 500 rows are in memory at a time. Each batch is read separately, so if you do not

@@ -371,7 +371,7 @@ def test_a_hold_a_time_zone_and_quiet_hours_change_no_other_owner(dynbeat):
     assert victim.quiet_hours() == []
 
 
-@pytest.mark.parametrize("call", ["list", "runs", "changes", "requests"])
+@pytest.mark.parametrize("call", ["list", "runs", "changes"])
 @pytest.mark.usefixtures("theirs")
 def test_a_cursor_of_another_owner_pages_only_through_own_rows(dynbeat, call):
     other = getattr(dynbeat.schedules.for_owner(VICTIM), call)(limit=1).cursor

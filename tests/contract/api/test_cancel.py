@@ -175,12 +175,14 @@ def test_a_run_that_has_ended_is_refused(dynbeat, mine, run, status):
 
 
 @one_database
-def test_a_skipped_fire_time_is_refused(mine):
+def test_a_skipped_fire_time_is_refused(mine, clock, beat):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.skip("n", instants(mine.upcoming("n"))[0])
+    clock.advance(timedelta(minutes=2))
+    beat.run_until_idle()
 
     with pytest.raises(InvalidScheduleError, match="skipped"):
-        mine.cancel_run(mine.runs("n")[0].id)
+        mine.cancel_run(mine.runs("n", status="skipped")[0].id)
 
 
 @one_database

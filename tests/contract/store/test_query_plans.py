@@ -99,7 +99,7 @@ def test_the_query_of_pending_work_reads_the_starts_of_indexes(crowded, kind):
 
 
 def is_empty_table(node):
-    # There are no runs, requests and holds here: reading and sorting these tables costs nothing.
+    # There are no runs and holds here: reading and sorting these tables costs nothing.
     of = " ".join(node.get("Sort Key", []))
     table = str(node.get("Relation Name", node.get("table_name", of)))
-    return any(name in table for name in ("run", "request", "hold"))
+    return any(name in table for name in ("run", "hold"))

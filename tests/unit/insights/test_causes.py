@@ -297,7 +297,10 @@ CASES = [
     ),
     (
         {
-            "runs": [run("pending", ago=MINUTE, origin="backfill"), run("running", ago=2 * MINUTE)],
+            "runs": [
+                run("pending", ago=MINUTE, origin="backfill", waited_for="place"),
+                run("running", ago=2 * MINUTE),
+            ],
             "schedule": schedule(overlap="skip"),
             "cap": Cap(Limit(5, "user:42", "dynbeat_max_running_per_owner"), "user:42"),
         },
@@ -317,6 +320,11 @@ CASES = [
             "The run from 60 s ago has waited for 60 s for a place: owner 'user:42' may have 5"
             " unfinished runs (dynbeat_max_running_per_owner)."
         ),
+    ),
+    (
+        {"runs": [run("pending", origin="backfill", waited_for="batch")]},
+        Cause.WAITS_FOR_TURN,
+        "The run from 60 min ago waits for its turn in its batch, and was recorded 60 min ago.",
     ),
     (
         {"runs": [run("pending", waited_for="postponed", retry_at=START + HOUR, attempt=1)]},

@@ -60,7 +60,6 @@ def downgrade() -> None:
         "owner",
         "change",
         "hold",
-        "request",
         "run",
         "schedule",
     ):
