@@ -14,7 +14,7 @@ from celery_dynbeat.cli.waiting import end_batch
     "backfill",
     examples=(
         "backfill digest --owner user:42 --since 6h",
-        "backfill digest --since 2026-11-22T00:00Z --until 2026-11-22T06:00Z --wait",
+        "backfill digest --since 2026-11-23T00:00Z --until 2026-11-23T06:00Z --wait",
     ),
     exit_statuses="0: success. 1: something was not found or was refused, the database reported "
     "an error, or, with --wait, a run did not succeed. 2: the command line is "

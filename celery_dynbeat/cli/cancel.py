@@ -9,7 +9,7 @@ from celery_dynbeat.api import BoundedCount
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import actor_options, owners_option, yes_option
-from celery_dynbeat.cli.base.parameter_types import Instant, Number, RunId
+from celery_dynbeat.cli.base.parameter_types import BatchId, Instant, Number, RunId
 from celery_dynbeat.common.states import REVOKE, Origin
 from celery_dynbeat.common.text import MAX_CANCELLED, counted, described_owner
 
@@ -18,6 +18,7 @@ from celery_dynbeat.common.text import MAX_CANCELLED, counted, described_owner
     "cancel",
     examples=(
         "cancel 01a203ec-f449-7a5a-aa02-b03ca0cb18fc",
+        "cancel --batch 01a203ec-f449-7a5a-aa02-b03ca0cb18fc --owner user:42",
         "cancel --all --name digest --owner user:42 --reason 'wrong template'",
         "cancel --all --all-owners --task mail.send --since 2h --yes",
     ),
@@ -41,7 +42,7 @@ from celery_dynbeat.common.text import MAX_CANCELLED, counted, described_owner
 @click.option(
     "--batch",
     "batch_id",
-    type=RunId(),
+    type=BatchId(),
     help="Cancel the runs of this batch that match the other options.",
 )
 @click.option(

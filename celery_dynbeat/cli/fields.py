@@ -99,8 +99,8 @@ field_options = combined(
     click.option(
         "--window",
         type=Window(),
-        help="The span after a fire time in which the schedule has its offset, such as 10m or 50%"
-        " of the interval.",
+        help="The span after a fire time in which the schedule has its offset, such as 10m, or"
+        " 50% (of the interval).",
     ),
     click.option(
         "--expires-after",

@@ -10,7 +10,7 @@ from celery_dynbeat.api.typed_text import TypedInstant
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import complete_names, owners_option, page_options
-from celery_dynbeat.cli.base.parameter_types import Instant, RunId
+from celery_dynbeat.cli.base.parameter_types import BatchId, Instant, RunId
 from celery_dynbeat.cli.schedule_columns import RUNS
 from celery_dynbeat.common.states import Origin, Status
 
@@ -25,7 +25,7 @@ STATUSES = [each.value for each in Status]
     columns=RUNS,
     examples=(
         "runs --status failed --status lost --since 1d --all-owners",
-        "runs --owner org:7/ --status failed --since 1d --all",
+        "runs --batch 01a203ec-f449-7a5a-aa02-b03ca0cb18fc --status failed",
         "runs digest --owner user:42 --all --json",
     ),
 )
@@ -43,7 +43,7 @@ STATUSES = [each.value for each in Status]
     type=click.Choice([each.value for each in Origin]),
     help="Only runs with this origin.",
 )
-@click.option("--batch", "batch_id", type=RunId(), help="Only runs of this batch.")
+@click.option("--batch", "batch_id", type=BatchId(), help="Only runs of this batch.")
 @click.option(
     "--since", type=Instant(-1), help="Only fire times since this time, such as 2h (ago)."
 )

@@ -33,5 +33,5 @@ class LabelValues:
 
 def skip_reason(reason: str) -> str:
     """Return the label for the stored reason of a skipped fire time."""
-    first = reason.partition(":")[0]
+    first = reason.replace(":", " ").partition(" ")[0]
     return first if first in SKIP_REASONS else OTHER

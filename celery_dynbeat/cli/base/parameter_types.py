@@ -114,6 +114,19 @@ class RunId(_Type):
         raise ValueError(f"{shorten(text)} is not the id of a run; `dynbeat runs` shows the ids")
 
 
+class BatchId(_Type):
+    """The id of a batch of runs."""
+
+    name = "BATCH_ID"
+
+    def parse(self, text: str) -> str:
+        """Return the id. Raises ValueError."""
+        if is_run_id(text):
+            return text
+        rule = "is not the id of a batch; `dynbeat backfill` and `rerun` print it"
+        raise ValueError(f"{shorten(text)} {rule}")
+
+
 class Number(_Type):
     """A number between two bounds; ``whole`` refuses fractions."""
 

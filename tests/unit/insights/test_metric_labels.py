@@ -35,7 +35,8 @@ def test_an_empty_value_is_unknown(empty):
     [
         ("overlap: the previous run had not ended", "overlap"),
         ("missed: a newer fire time was sent instead", "missed"),
-        ("skipped: by alice", "skipped"),
+        ("skipped by alice: holiday", "skipped"),
+        ("skipped by a call", "skipped"),
         ("text of an older version", OTHER),
     ],
 )
