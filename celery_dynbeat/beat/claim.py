@@ -42,6 +42,7 @@ from celery_dynbeat.common.errors import (
 from celery_dynbeat.common.run_ids import created_at, new_run_id
 from celery_dynbeat.common.settings import Settings, check_task_allowed
 from celery_dynbeat.common.states import MIN_LATE, Status, Wait
+from celery_dynbeat.common.text import MAX_COUNT
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.db.statements import Row
 from celery_dynbeat.planning import (
@@ -752,7 +753,7 @@ def _change(row: DueSchedule, spec: ScheduleSpec, planned: Plan, now: datetime) 
         "id": row.id,
         "next_fire_at": fire_at,
         "next_run_at": None if fire_at is None else due_at(spec, fire_at, now=now),
-        "run_count": row.run_count + len(made),
+        "run_count": min(row.run_count + len(made), MAX_COUNT),
         "finished_at": now if fire_at is None else None,
     }
     if made:

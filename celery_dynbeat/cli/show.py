@@ -14,6 +14,7 @@ from celery_dynbeat.cli.base.parameter_types import Number
 from celery_dynbeat.cli.holds import described
 from celery_dynbeat.cli.quiet_hours import described as described_quiet_hours
 from celery_dynbeat.cli.schedule_columns import RUNS
+from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.ping_urls import masked
 
 if TYPE_CHECKING:
@@ -72,7 +73,13 @@ def show(invocation: Invocation, *, name: str, count: int) -> None:
 
 
 def _quiet_hours(mine: "OwnerSchedules") -> str:
-    return "; ".join(described_quiet_hours(each, owner=mine.owner) for each in mine.quiet_hours())
+    try:
+        return "; ".join(
+            described_quiet_hours(each, owner=mine.owner) for each in mine.quiet_hours()
+        )
+    except InvalidScheduleError as error:
+        # SQL by hand. The schedule itself can be shown.
+        return str(error)
 
 
 def _values(

@@ -162,6 +162,8 @@ def format_distance(instant: datetime, *, now: datetime) -> str:
 NAME_LENGTH = 255
 #: The maximum number of characters of a task's note about its run.
 NOTE_LENGTH = 500
+#: The highest number that the databases store. Manual SQL can write it.
+MAX_COUNT = 2**63 - 1
 #: The items of a page.
 MAX_PAGE_SIZE = 1_000
 #: The runs of a batch.

@@ -156,6 +156,7 @@ class Schedule(Base):
 
     __table_args__ = (
         UniqueConstraint("owner", "name"),
+        CheckConstraint("name <> ''", name="name_given"),
         # A timedelta of NaN or of more seconds cannot be read.
         *(
             CheckConstraint(f"{name} >= 0 AND {name} < 1e10", name=f"{name}_in_range")

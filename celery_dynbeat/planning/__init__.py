@@ -187,7 +187,7 @@ def spec_from_row(
         grace=settings.dispatch_timeout,
         overlap=columns.overlap or settings.overlap,
         max_run_time=max_run_time(columns.max_run_time, settings),
-        window=_window(columns.window, settings),
+        window=settings.window if columns.window is None else stored_window(columns.window),
         # A one-off that is moved does not fire too often.
         min_interval=(
             timedelta(0) if trigger.kind == "once" else settings.min_interval_of(columns.owner)
@@ -263,9 +263,10 @@ def max_run_time(seconds: float | None, settings: Settings) -> timedelta:
     return _duration(seconds, settings.max_run_time)
 
 
-def _window(stored: float | str | None, settings: Settings) -> timedelta | str:
+def stored_window(stored: float | str) -> timedelta | str:
+    """Return the window in a row. Raises InvalidTriggerError if SQL wrote another text."""
     if not isinstance(stored, str):
-        return _duration(stored, settings.window)
+        return timedelta(seconds=stored)
     try:
         return as_share(stored)
     except ValueError as error:

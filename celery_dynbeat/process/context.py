@@ -280,9 +280,10 @@ def naming_schedule(row: "SpecColumns") -> Iterator[None]:
     try:
         yield
     except InvalidTriggerError as error:
+        part = "window" if error.field == "window" else "trigger"
         msg = (
             f"schedule {row.name!r} of owner {row.owner!r} cannot be planned: {error}; give it"
-            " another trigger with update(), or delete() it"
+            f" another {part} with update(), or delete() it"
         )
         raise InvalidTriggerError(msg, field=error.field) from error
 

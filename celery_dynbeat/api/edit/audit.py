@@ -20,12 +20,13 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.api.acting import current_actor
-from celery_dynbeat.api.checks import TEXT_LENGTH
+from celery_dynbeat.api.checks import TEXT_LENGTH, check_json
 from celery_dynbeat.api.columns import ScheduleRow, is_same
 from celery_dynbeat.api.results.base import as_json
-from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.common.ping_urls import masked
 from celery_dynbeat.common.states import Action
+from celery_dynbeat.common.text import shorten
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import schedules
 from celery_dynbeat.store.schedules import changes
@@ -107,7 +108,7 @@ def recording(
     after = _columns(row)
     if after["version"] != before["version"]:
         changed = {name for name in before if not is_same(before[name], after[name])}
-        old, new = _values(before, changed), _values(after, changed)
+        old, new = _readable(_values(before, changed)), _values(after, changed)
         if row.name != name:
             old, new = {"name": name, **old}, {"name": row.name, **new}
         edits = [
@@ -137,7 +138,7 @@ def deleted(
 ) -> None:
     """Write the deletion of rows. Call it before their DELETE."""
     edits = (
-        Edit(owner=row.owner, name=row.name, action=Action.DELETE, old=_set_values(row))
+        Edit(owner=row.owner, name=row.name, action=Action.DELETE, old=_readable(_set_values(row)))
         for row in rows
     )
     record(context, session, edits, now=now)
@@ -177,6 +178,21 @@ def _value(name: str, value: Any) -> Any:
     if name == "ping_url" and value is not None:
         return masked(value)
     return as_json(value)
+
+
+def _readable(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``values`` with text for each value that no JSON column stores, such as NaN.
+
+    Only manual SQL writes such values. An edit must still be able to replace or delete them.
+    """
+    return {name: _json_or_text(name, value) for name, value in values.items()}
+
+
+def _json_or_text(name: str, value: Any) -> Any:
+    try:
+        return check_json(name, value)
+    except InvalidScheduleError:
+        return shorten(value)
 
 
 def _trigger(kind: str, spec: str, timezone: str | None) -> dict[str, str | None]:

@@ -9,7 +9,7 @@ from celery_dynbeat.api.results.base import Info
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.retry import Retry, stored_retry
 from celery_dynbeat.common.states import State
-from celery_dynbeat.planning import key_for
+from celery_dynbeat.planning import key_for, stored_window
 from celery_dynbeat.triggers import Trigger, parse_trigger
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class ScheduleInfo(Info):
                 "spec": row.trigger_spec,
                 "timezone": row.timezone,
             },
-            "error": row.error or trigger_error,
+            "error": row.error or trigger_error or _window_error(row),
             # The column has the end of the hold.
             "next_run_at": None if is_held or row.held_at is not None else row.next_run_at,
             "is_held": is_held or row.held_at is not None,
@@ -140,6 +140,14 @@ def _trigger(row: "ScheduleRow") -> tuple[Trigger | None, str | None]:
         return trigger.bound_to(key_for(row)), None
     except InvalidTriggerError as error:
         return None, f"{type(error).__name__}: {error}"
+
+
+def _window_error(row: "ScheduleRow") -> str | None:
+    try:
+        stored_window(row.window or 0)
+    except InvalidTriggerError as error:
+        return f"{type(error).__name__}: {error}"
+    return None
 
 
 def _given_trigger(row: "ScheduleRow", trigger: Trigger) -> Trigger:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from celery_dynbeat.api import OwnerSchedules, Usage
 from celery_dynbeat.api.edit.limits import allowed_tasks_of, min_interval_of
 from celery_dynbeat.api.usage import usage_of
+from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.text import format_duration
 from celery_dynbeat.flower.base.page import PageHandler
@@ -85,10 +86,15 @@ class OwnerPage(PageHandler):
 
 
 def quiet_hours_of(mine: OwnerSchedules) -> Sequence[str]:
-    """Return texts about the quiet hours of the owner."""
-    zone = mine.timezone()
+    """Return texts about the quiet hours of the owner, or the text of the error."""
+    try:
+        found = mine.quiet_hours()
+        zone = mine.timezone()
+    except InvalidScheduleError as error:
+        # SQL by hand. The other parts of the page can be shown.
+        return [str(error)]
     texts = []
-    for each in mine.quiet_hours():
+    for each in found:
         whose = " (everybody)" if each.owner is None else ""
         texts.append(f"{each} on the clock of {zone}{whose}")
     return texts

@@ -26,18 +26,18 @@ def row_rules(facts: Facts) -> Iterator[Finding]:
 
 
 def _waits_unread(facts: Facts) -> bool:
-    """Return whether the error comes only from reading the trigger here and now.
+    """Return whether the error comes only from reading the row here and now.
 
     Beat leaves a schedule whose kind of trigger it does not know to a newer beat.
     """
-    return facts.schedule.trigger is None and facts.schedule.next_run_at is not None
+    return facts.schedule.next_run_at is not None
 
 
 def _unreadable(facts: Facts) -> Finding:
     return Finding(
         Cause.TRIGGER_UNREADABLE,
-        f"This version cannot read its trigger: {first_line(facts.schedule.error)}.",
-        "Upgrade all beats if a newer version wrote it, or give it another trigger with update.",
+        f"This version cannot read its trigger or window: {first_line(facts.schedule.error)}.",
+        "Upgrade all beats if a newer version wrote it, or give it another one with update.",
     )
 
 

@@ -1,6 +1,7 @@
 """Each edit writes one change, in its own transaction."""
 
 import json
+import math
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -10,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat import Cron, Every, InvalidScheduleError, ScheduleExistsError
 from celery_dynbeat.beat.config_sync import sync
-from tests.support.applications import MINUTELY, START
+from tests.support.applications import MINUTELY, START, execute
 from tests.support.suites import one_database
 
 
@@ -388,6 +389,28 @@ def test_the_longest_texts_are_stored(dynbeat, mine):
 def test_a_change_is_ready_for_json(mine):
     create(mine, end_at=START + timedelta(days=1))
     assert json.loads(json.dumps(newest(mine).to_dict()))["after"]["end_at"].startswith("2026")
+
+
+def test_a_row_with_values_that_json_lacks_can_be_repaired_and_deleted(dynbeat, mine):
+    create(mine)
+    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'broken', args = '[1e400]'")
+    mine.delete("n")
+
+    before = newest(mine).before
+    assert before["trigger"]["spec"] == "broken"
+    assert math.isfinite(json.loads(json.dumps(before))["version"])
+
+
+@pytest.mark.parametrize("column", ["args", "kwargs", "options"])
+def test_an_owner_with_numbers_that_json_lacks_can_be_corrected_and_deleted(dynbeat, mine, column):
+    create(mine)
+    create(mine, "m")
+    value = "[1e400]" if column == "args" else '{"priority": 1e400}'
+    execute(dynbeat, f"UPDATE dynbeat_schedule SET {column} = :value", value=value)
+
+    mine.update("n", **{column: [] if column == "args" else {}})
+    assert isinstance(newest(mine).before[column], str)
+    assert dynbeat.schedules.delete_owner("user:42") == 2
 
 
 @one_database

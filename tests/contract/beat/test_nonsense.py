@@ -303,13 +303,24 @@ def test_an_update_repairs_an_unreadable_row(dynbeat, mine, clock, beat, sent):
     assert [run.args for run in sent] == [[1]]
 
 
+def test_the_highest_run_count_stops_no_schedule(dynbeat, mine, clock, beat, sent):
+    for name in ("a", "bad"):
+        mine.create(name, task="t", trigger=MINUTELY)
+    execute(dynbeat, f"UPDATE dynbeat_schedule SET run_count = {2**63 - 1} WHERE name = 'bad'")
+
+    clock.advance(timedelta(minutes=1))
+    run_until_idle(beat)
+
+    assert sorted(run.name for run in sent) == ["a", "bad"]
+
+
 @pytest.mark.parametrize(
     ("column", "value"),
     [
         *(("args", value) for value in ("'{}'", "'7'", "'x'")),
         *(("max_run_time", value) for value in ("-1", "1e300", "'NaN'")),
         *(("end_at", value) for value in ("'infinity'", "'full moon'", "'0000-00-00'", "7")),
-        *(("overlap", "'sometimes'"), ("enabled", "7")),
+        *(("overlap", "'sometimes'"), ("enabled", "7"), ("name", "''")),
     ],
 )
 def test_the_tables_refuse_nonsense(dynbeat, mine, column, value):

@@ -293,6 +293,18 @@ def test_show_reads_a_schedule_with_a_damaged_trigger(dynbeat, shown, mine):
     assert "\x07" not in lines["error"]
 
 
+def test_show_names_the_error_of_damaged_quiet_hours(shown, dynbeat, mine):
+    mine.set_timezone("UTC")
+    mine.create("n", task="t", trigger=MINUTELY)
+    damaged = "UPDATE dynbeat_owner SET quiet_hours = :value"
+    execute(dynbeat, damaged, value='{"windows": "x"}')
+
+    lines = dict(line.split("\t", 1) for line in shown("show", "n", *OWNER))
+
+    assert lines["task"] == "t"
+    assert lines["quiet_hours"].endswith("is not what set_quiet_hours() writes; set it again")
+
+
 def test_pause_until_an_instant(shown, mine):
     mine.create("n", task="t", trigger=MINUTELY)
 

@@ -78,6 +78,18 @@ def test_a_rule_that_follows_no_clock_shows_no_time_zone(mine, pages):
     assert "none: the rule follows no clock" in pages.get(url()).text
 
 
+def test_the_pages_show_the_error_of_damaged_quiet_hours(dynbeat, mine, pages):
+    mine.set_timezone("UTC")
+    mine.create("n", task="t", trigger=DAILY)
+    damaged = "UPDATE dynbeat_owner SET quiet_hours = :value"
+    execute(dynbeat, damaged, value='{"windows": "x"}')
+
+    for path in (url(), "/dynbeat/owner?owner=user%3A42"):
+        text = unescape(pages.get(path).text)
+        shown = text.partition("<dt>Quiet hours</dt><dd>")[2].partition("</dd>")[0]
+        assert shown.endswith("is not what set_quiet_hours() writes; set it again")
+
+
 def test_the_page_shows_the_end_of_a_pause(mine, pages):
     mine.create("n", task="t", trigger=MINUTELY)
     assert "Paused until" not in pages.get(url()).text

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import Cron, Every, ScheduleNotFoundError
+from celery_dynbeat import Cron, Every, InvalidTriggerError, ScheduleNotFoundError
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.insights.explain.collect import explain
 from celery_dynbeat.store import nodes
@@ -152,6 +152,22 @@ def test_a_damaged_row_has_no_next_fire_times(dynbeat, mine, clock, beat, why):
     beat.run_until_idle()
 
     assert (why().cause, why().next) == ("quarantined", [])
+
+
+@pytest.mark.parametrize("window", ["abc", "NaN"])
+def test_a_damaged_window_is_named_until_an_update_replaces_it(dynbeat, mine, why, window):
+    mine.create("n", task="t", trigger=MINUTELY, window=60)
+    column = dynbeat.context.database.engine.dialect.identifier_preparer.quote("window")
+    execute(dynbeat, f"UPDATE dynbeat_schedule SET {column} = '{window}'")
+
+    found = why()
+
+    assert (found.cause, found.next) == ("trigger_unreadable", [])
+    assert f"window = '{window}'" in found.sentence
+    with pytest.raises(InvalidTriggerError, match=r"another window with update\(\)"):
+        mine.upcoming("n")
+    mine.update("n", window=5)
+    assert len(why(count=2).next) == 2
 
 
 @one_database

@@ -125,7 +125,11 @@ EVENING = quiet("00:00-08:00")
 
 CASES = [
     (
-        {"schedule": schedule(error="InvalidTriggerError: minute '99'\ntraceback")},
+        {
+            "schedule": schedule(
+                error="InvalidTriggerError: minute '99'\ntraceback", next_run_at=None
+            )
+        },
         Cause.QUARANTINED,
         "It does not run: it is quarantined, because InvalidTriggerError: minute '99'.",
     ),
@@ -389,7 +393,7 @@ CASES = [
             )
         },
         Cause.TRIGGER_UNREADABLE,
-        "This version cannot read its trigger: InvalidTriggerError: unknown kind.",
+        "This version cannot read its trigger or window: InvalidTriggerError: unknown kind.",
     ),
     (
         {
@@ -658,7 +662,7 @@ def test_each_cause_has_a_case():
 
 def test_what_stops_every_fire_time_comes_before_what_concerns_one_run():
     everything = {
-        "schedule": schedule(enabled=False, error="damaged"),
+        "schedule": schedule(enabled=False, error="damaged", next_run_at=None),
         "holds": [HOLD],
         "beats": [],
         "runs": [run("failed", error="x")],

@@ -147,6 +147,7 @@ def _create_schedule() -> None:
         sa.Column("created_at", UtcDateTime(), server_default=utc_now(), nullable=False),
         sa.Column("updated_at", UtcDateTime(), server_default=utc_now(), nullable=False),
         sa.UniqueConstraint("owner", "name"),
+        sa.CheckConstraint("name <> ''", name="name_given"),
         *(
             sa.CheckConstraint(f"{name} >= 0 AND {name} < 1e10", name=f"{name}_in_range")
             for name in DURATIONS
