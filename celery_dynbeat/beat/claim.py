@@ -53,7 +53,6 @@ from celery_dynbeat.planning import (
     calendar_names,
     calendars_behind,
     max_run_time,
-    quiet_calendars,
     skips_in,
     spec_from_row,
     with_search_budget,
@@ -493,8 +492,8 @@ def _decide_again(
         change["next_run_at"] = max(change["next_run_at"], now)
     missed = _missed_records(row, spec, since=now, now=now) if is_quarantined else ()
     is_change = is_quarantined or fire_at is None or fire_at != row.next_fire_at
-    if quiet_calendars(row.quiet_hours) and not row.was_held:
-        # A quiet day moves only the instant at which the schedule is due.
+    if not row.was_held:
+        # A quiet day, or a window, moves only the instant at which the schedule is due.
         is_change = is_change or change["next_run_at"] != row.next_run_at
     decision = _Decision(row.owner, change, missed, is_change=is_change)
     return _unless_exhausted(decision, row, spec, now=now)

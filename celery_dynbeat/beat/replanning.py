@@ -13,9 +13,10 @@ that once in an interval, because this reads the links of each calendar.
 
 Only the link changes if the next plan uses the present days anyway: the schedule is paused or
 unplanned, or its next fire time has passed. The next fire time of a due or held schedule has
-passed. If it waits for the end of a quiet day, its schedule is due when the present days allow it.
-Only the link of a finished schedule changes. A schedule in quarantine stays there, unless its
-calendars were the reason. If it is also paused, its error is removed, because the resume plans it.
+passed. If it waits for the end of a quiet day or in its window, its schedule is due when the
+present days allow it. Only the link of a finished schedule changes. A schedule in quarantine stays
+there, unless its calendars were the reason. If it is also paused, its error is removed, because the
+resume plans it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +33,7 @@ from celery_dynbeat.common.errors import InvalidTriggerError, UnusableCalendarEr
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.statements import Row
-from celery_dynbeat.planning import Calendars, quiet_calendars, spec_from_row
+from celery_dynbeat.planning import Calendars, spec_from_row
 from celery_dynbeat.planning.plan import due_at
 from celery_dynbeat.store import calendars, runs
 from celery_dynbeat.store.schedules import calendars_of, due
@@ -109,23 +110,23 @@ def _plan(
         decisions = replan_rows(session, needing, now=now, settings=settings, since=since)
     write_plans(session, [each for each in decisions if each.is_change], now=now, settings=settings)
     due.advance(session, [{"id": row.id, "error": None} for row in rows if _waits_for_resume(row)])
-    waiting = [row for row in rows if _waits_for_quiet_end(row, now)]
+    waiting = [row for row in rows if _waits_for_days(row, now)]
     due.advance(session, _due_again(waiting, days, now=now, settings=settings))
     unreached = {row.id for row in needing} - {each.change["id"] for each in decisions}
     return [row.id for row in rows if row.id not in unreached]
 
 
-def _waits_for_quiet_end(row: Row, now: datetime) -> bool:
-    """Return whether a fire time of the row has passed, and may wait for a quiet day."""
+def _waits_for_days(row: Row, now: datetime) -> bool:
+    """Return whether a fire time of the row has passed, and waits in quiet hours or its window."""
     if row.next_run_at is None or row.next_fire_at is None or row.was_held:
         return False
-    return bool(quiet_calendars(row.quiet_hours)) and row.next_fire_at <= now < row.next_run_at
+    return bool(row.next_fire_at <= now < row.next_run_at)
 
 
 def _due_again(
     rows: Sequence[Row], days: Calendars, *, now: datetime, settings: Settings
 ) -> Sequence[Mapping[str, Any]]:
-    """Return when the rows are due with the present quiet days."""
+    """Return when the rows are due with the present days."""
     changes = []
     for row in rows:
         try:

@@ -44,10 +44,10 @@ class PlannedFireTime(NamedTuple):
 
 
 def window_note(
-    spec: ScheduleSpec, fire_at: datetime, run_at: datetime, *, timezone: str
+    window: object, fire_at: datetime, run_at: datetime, *, timezone: str
 ) -> str | None:
     """Return a note if the run of ``fire_at`` is sent later, at ``run_at``, because of a window."""
-    if not spec.window or run_at <= fire_at:
+    if not window or run_at <= fire_at:
         return None
     return f"in its window: sent at {describe_instant(run_at, timezone)}"
 

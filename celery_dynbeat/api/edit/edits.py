@@ -1,8 +1,7 @@
 """The edits of one schedule. Each edit runs in the caller's transaction.
 
 - A new trigger, span or max_runs, and a resume, set the next fire time from now. No edit fires
-  retroactively. A new max_runs keeps a fire time that waits for a release, for the end of quiet
-  hours or for a beat.
+  retroactively. A new span or max_runs that allows a fire time that waits keeps it.
 - A new window changes the offset of the next run. Other edits do not move the next run.
 - A pause, a delete and the move of a one-off revoke the runs that have not started. The guard in
   the worker refuses their messages.
@@ -68,8 +67,12 @@ from celery_dynbeat.triggers.wrappers import nominal
 _TIMING_COLUMNS = frozenset(
     {"trigger_spec", "trigger_kind", "timezone", "start_at", "end_at", "max_runs"}
 )
+#: Those that may allow a fire time that waits.
+_LIMITS = frozenset({"start_at", "end_at", "max_runs"})
 #: Columns that a task of this process checks.
 _ARGUMENT_COLUMNS = frozenset({"task", "args", "kwargs"})
+#: Columns that change the offset of a fire time. An interval counts from ``start_at``.
+_OFFSET_COLUMNS = frozenset({"window", "start_at"})
 #: Fields that only a new schedule accepts.
 _PAUSE_FIELDS = frozenset({"enabled", "paused_reason", "paused_until"})
 
@@ -267,12 +270,18 @@ def change(
 def _moves_next_fire(row: Schedule, values: Mapping[str, Any], *, now: datetime) -> bool:
     """Return whether changed columns of a row move its next fire time.
 
-    A new ``max_runs`` that leaves a run keeps a fire time that waits.
+    A new span or ``max_runs`` that allows a fire time that waits keeps it.
     """
     moving = _TIMING_COLUMNS & values.keys()
-    if moving == {"max_runs"} and timing.has_waiting_fire_time(row, now=now):
-        return values["max_runs"] is not None and row.run_count >= values["max_runs"]
-    return bool(moving)
+    fire_at = row.next_fire_at
+    if fire_at is None or moving - _LIMITS or not timing.has_waiting_fire_time(row, now=now):
+        return bool(moving)
+    start_at, end_at, max_runs = (values.get(each) for each in ("start_at", "end_at", "max_runs"))
+    return (
+        (start_at is not None and fire_at < start_at)
+        or (end_at is not None and end_at < fire_at)
+        or (max_runs is not None and max_runs <= row.run_count)
+    )
 
 
 def check_changes(context: Context, given: Mapping[str, Any]) -> None:
@@ -366,7 +375,7 @@ def _apply(
             context, session, row, trigger=trigger, is_new_trigger=is_new_trigger, now=now
         )
         skipping.check_cost(context, session, row, now=now)
-    elif "window" in values:
+    elif not _OFFSET_COLUMNS.isdisjoint(values):
         timing.apply_window(context, session, row, now=now)
 
 

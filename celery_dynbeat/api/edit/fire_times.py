@@ -157,17 +157,19 @@ def _upcoming_of(
 
             timed = TimedHold(hold.until_at, _described(hold))
             spec = spec._replace(quiet=held(spec.quiet, timed))
-        return [
-            _sent(spec, each, timezone=row.timezone, now=now)
-            for each in islice(iter_sent(spec, row), count)
-        ]
+        return [_sent(spec, each, row, now=now) for each in islice(iter_sent(spec, row), count)]
 
 
 def _sent(
-    spec: ScheduleSpec, planned: PlannedFireTime, *, timezone: str, now: datetime
+    spec: ScheduleSpec, planned: PlannedFireTime, row: Schedule, *, now: datetime
 ) -> FireTime:
-    at = max(due_at(spec, planned.at, now=now), now)
-    note = planned.wait_note or window_note(spec, planned.at, at, timezone=timezone)
+    due, window = due_at(spec, planned.at, now=now), spec.window
+    if planned.at == row.next_fire_at and row.held_at is None and spec.quiet is None:
+        # Beat planned it, maybe with another dynbeat_window.
+        due = row.next_run_at or due
+        window = due - planned.at
+    at = max(due, now)
+    note = planned.wait_note or window_note(window, planned.at, at, timezone=row.timezone)
     return FireTime(at=planned.at, run_at=at, wait_note=note)
 
 

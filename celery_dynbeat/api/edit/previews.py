@@ -168,7 +168,7 @@ def _shown(
     zone, shown, previous = load_zone(timezone), [], None
     for planned, at in found:
         clock_note = note_on(spec.trigger, planned.at, previous=previous, timezone=timezone)
-        wait_note = planned.wait_note or window_note(spec, planned.at, at, timezone=timezone)
+        wait_note = planned.wait_note or window_note(spec.window, planned.at, at, timezone=timezone)
         shown.append(
             PreviewedFireTime(
                 at=planned.at,

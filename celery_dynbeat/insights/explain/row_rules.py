@@ -11,7 +11,7 @@ from celery_dynbeat.health.evaluation import NodeState
 from celery_dynbeat.health.stopped_work import release_command
 from celery_dynbeat.insights.explain.facts import Facts
 from celery_dynbeat.insights.explain.findings import Cause, Finding, age_text, story
-from celery_dynbeat.insights.explain.runs import effective_at, first_line
+from celery_dynbeat.insights.explain.runs import first_line
 from celery_dynbeat.store.schedules import REFUSED_PREFIX
 from celery_dynbeat.triggers.zones import describe_instant
 
@@ -122,11 +122,8 @@ def quiet_rules(facts: Facts) -> Iterator[Finding]:
 
 def window_rules(facts: Facts) -> Iterator[Finding]:
     """Yield the window in which a fire time waits."""
-    fire_at, spec = facts.next_fire_at, facts.spec
-    if spec is None or not spec.window or fire_at is None or facts.schedule.next_run_at is None:
-        return
-    sent_at = effective_at(spec, fire_at)
-    if fire_at <= facts.now < sent_at:
+    fire_at, sent_at = facts.next_fire_at, facts.schedule.next_run_at
+    if fire_at is not None and sent_at is not None and fire_at <= facts.now < sent_at:
         yield Finding(
             Cause.IN_WINDOW,
             f"The fire time {format_distance(fire_at, now=facts.now)} waits in its window until"

@@ -1,6 +1,6 @@
 """A schedule has one offset in its window: through edits, downtime and the other policies."""
 
-from datetime import timedelta
+from datetime import date, timedelta
 
 import pytest
 
@@ -12,7 +12,8 @@ from tests.support.applications import START, application, execute
 from tests.support.suites import one_database
 from tests.support.worker_stub import WorkerStub
 
-MINUTE, HOUR, MICROSECOND = timedelta(minutes=1), timedelta(hours=1), timedelta(microseconds=1)
+MICROSECOND, MINUTE = timedelta(microseconds=1), timedelta(minutes=1)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 HOURLY = Cron("0 * * * *", timezone="UTC")
 #: The offset of the schedule "n" of "user:42" in a window of an hour. It never changes.
 OFFSET = timedelta(seconds=1636, microseconds=504861)
@@ -227,3 +228,89 @@ def test_many_short_intervals_with_a_window_are_sent_in_order(mine, pass_to, sen
 
     assert [run.scheduled_for for run in sent] == [START + n * MINUTE for n in range(1, 5)]
     assert {run.status for run in mine.runs()} == {Status.SENT}
+
+
+def test_a_fire_time_that_waits_survives_an_edit_of_its_calendar(dynbeat, mine, pass_to):
+    dynbeat.calendars.put("h", dates=[date(2026, 11, day) for day in (22, 23, 24)])
+    daily = Cron("0 12 * * *", timezone="UTC").excluding(calendar="h")
+    mine.create("n", task="t", trigger=daily, window="100%")
+    place, noon = OFFSET / HOUR, START + 3 * HOUR
+    assert mine.get("n").next_run_at - noon > DAY
+
+    pass_to(noon + HOUR)
+    dynbeat.calendars.put("h", dates=[date(2030, 1, 1)])
+    pass_to(noon + HOUR)
+
+    assert abs(mine.get("n").next_run_at - (noon + DAY * place)) < MINUTE / 1000
+    for day in range(3):
+        pass_to(noon + day * DAY + DAY * place + MINUTE)
+    assert kept(mine) == [(hour, "sent", 1) for hour in (3, 27, 51)]
+
+
+@pytest.mark.parametrize("window", ["100%", 3 * DAY])
+def test_an_edit_of_its_calendar_changes_the_window_of_the_next_fire_time(
+    dynbeat, mine, pass_to, window
+):
+    dynbeat.calendars.put("h", dates=[date(2026, 11, 22)])
+    daily = Cron("0 12 * * *", timezone="UTC").excluding(calendar="h")
+    mine.create("n", task="t", trigger=daily, window=window)
+    first = START + 3 * HOUR
+    assert abs(mine.get("n").next_run_at - (first + 2 * DAY * (OFFSET / HOUR))) < MINUTE / 1000
+
+    dynbeat.calendars.put("h", dates=[date(2030, 1, 1)])
+    pass_to(START + MINUTE)
+
+    assert abs(mine.get("n").next_run_at - (first + DAY * (OFFSET / HOUR))) < MINUTE / 1000
+
+
+@pytest.mark.parametrize(
+    ("span", "rows"),
+    [
+        ({"start_at": START}, [(1, "sent", 1)]),
+        ({"start_at": START + HOUR, "end_at": START + HOUR}, [(1, "sent", 1)]),
+        ({"end_at": START + 9 * HOUR, "max_runs": 5}, [(1, "sent", 1)]),
+        ({"start_at": START + 1.5 * HOUR}, [(1, "skipped", 1)]),
+        ({"end_at": START + HOUR - MICROSECOND}, [(1, "skipped", 1)]),
+    ],
+)
+def test_a_new_span_keeps_a_fire_time_that_waits_in_it(mine, pass_to, span, rows):
+    mine.create("n", task="t", trigger=HOURLY, window=HOUR)
+    pass_to(START + HOUR + MINUTE)
+
+    mine.update("n", **span)
+    pass_to(at(1))
+
+    assert kept(mine) == rows
+
+
+def test_a_new_start_of_an_interval_keeps_a_fire_time_that_waits(mine, pass_to):
+    mine.create("n", task="t", trigger=Every(HOUR), window="100%")
+    pass_to(START + HOUR + MINUTE)
+
+    # The next fire time is now 10:10.
+    moved = mine.update("n", start_at=START + MINUTE * 10)
+    due = START + HOUR + 10 * MINUTE * (OFFSET / HOUR)
+    assert abs(moved.next_run_at - due) < MINUTE / 1000
+    pass_to(due + MINUTE)
+
+    assert kept(mine) == [(1, "sent", 1)]
+    assert mine.upcoming("n", count=1)[0].at == START + HOUR + 10 * MINUTE
+
+
+@pytest.mark.parametrize(("old", "new"), [(0, HOUR), (HOUR, 0), ("100%", "10%")])
+def test_a_new_setting_applies_from_the_next_plan_on(database_url, clock, old, new):
+    with application(database_url, clock=clock, window=old) as dynbeat:
+        dynbeat.schedules.for_owner("user:42").create("n", task="t", trigger=HOURLY)
+    due = at(1) if old else START + HOUR
+
+    with application(database_url, clock=clock, window=new) as dynbeat:
+        mine = dynbeat.schedules.for_owner("user:42")
+        (first,) = mine.upcoming("n", count=1)
+        clock.move_to(START + HOUR + MICROSECOND)
+        found = mine.explain("n")
+        ManualBeat(dynbeat).run_until_idle()
+
+        assert first.run_at == due
+        assert (first.wait_note is not None) == (due > first.at)
+        assert (found.cause == "in_window") == (due > first.at)
+        assert kept(mine) == ([] if old else [(1, "sent", 1)])

@@ -198,9 +198,13 @@ CASES = [
         "It ran 8 h ago as planned, 7 h late: its fire time was in quiet hours.",
     ),
     (
-        {"spec": spec(window="50%", key="k"), "next_fire_at": START, "runs": [run()]},
+        {
+            "schedule": schedule(next_run_at=START + 20 * MINUTE),
+            "next_fire_at": START,
+            "runs": [run()],
+        },
         Cause.IN_WINDOW,
-        "The fire time now waits in its window until 2026-11-21 09:21:34 UTC.",
+        "The fire time now waits in its window until 2026-11-21 09:20 UTC.",
     ),
     (
         {"schedule": schedule(finished_at=START), "runs": [run("sent")], "beats": []},
