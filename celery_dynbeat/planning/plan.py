@@ -288,6 +288,8 @@ def blocked_fire(
         decided = max(decided or last, last + spec.min_interval - MICROSECOND, last)
     after, until = max(after, decided or after), spec.end_at or LATEST
     for effect in effects_on(unwrapped(trigger), after=after, until=until, limit=COUNT_LIMIT):
+        if _is_skipped(spec, effect.at):
+            continue
         moved_to = effect.moved_to
         if moved_to is None:
             return effect.at

@@ -321,3 +321,18 @@ def test_skips_that_sql_made_unreadable_quarantine_only_their_schedule(
     assert "is not what skip() writes" in mine.get("a").error
     assert [run.name for run in sent] == ["b"]
     assert mine.list().items[0].name == "a"
+
+
+@one_database
+def test_a_skipped_one_off_on_a_day_that_its_calendar_takes_finishes(dynbeat, mine, clock, beat):
+    dynbeat.calendars.put("c", dates=[START.date() - timedelta(days=9)])
+    mine.create("n", task="t", trigger=Once(START + 5 * MINUTE).excluding(calendar="c"))
+    mine.skip("n", START + 5 * MINUTE)
+    dynbeat.calendars.put("c", dates=[START.date()])
+
+    clock.advance(10 * MINUTE)
+    beat.run_until_idle()
+
+    info = mine.get("n")
+    assert info.error is None
+    assert info.finished_at is not None
