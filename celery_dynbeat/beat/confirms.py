@@ -17,7 +17,7 @@ caller learns of an error at its next call of ``submit``, ``check`` or ``result`
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from datetime import datetime, timedelta
 from functools import partial
@@ -50,7 +50,7 @@ class _Unconfirmed(NamedTuple):
 
     ids: Sequence[str]
     attempt: int
-    queue: str | None
+    queues: Mapping[str, str | None]
     sent_at: datetime
     overdue_at: datetime
 
@@ -60,18 +60,18 @@ def _mark_sent(
     ids: Sequence[str],
     *,
     attempt: int,
-    queue: str | None,
+    queues: Mapping[str, str | None],
     now: datetime,
     overdue_at: datetime,
 ) -> Sequence[_Unconfirmed]:
     """Mark runs as sent; return those that another transaction has locked."""
     count = runs.mark_sent(
-        session, ids, attempt=attempt, queue=queue, now=now, overdue_at=overdue_at
+        session, ids, attempt=attempt, queues=queues, now=now, overdue_at=overdue_at
     )
     if count == len(ids):
         return ()
     left = runs.unmarked(session, ids)
-    return [_Unconfirmed(left, attempt, queue, now, overdue_at)] if left else ()
+    return [_Unconfirmed(left, attempt, queues, now, overdue_at)] if left else ()
 
 
 def _mark_unpublishable(
@@ -142,15 +142,9 @@ class Confirms:
         """Wait for the last confirm."""
         self._executor.close()
 
-    def start(
-        self,
-        outgoing: Sequence[OutgoingRun],
-        published: PublishResult,
-        *,
-        queue_of: Callable[[OutgoingRun], str | None],
-    ) -> None:
+    def start(self, outgoing: Sequence[OutgoingRun], published: PublishResult) -> None:
         """Start to write how the runs were published, and to which queue."""
-        writes = self._writes(outgoing, published, queue_of)
+        writes = self._writes(outgoing, published)
 
         self._executor.submit(partial(self._execute, writes))
         if published.delayed or any(run.overlap != "allow" for run in outgoing):
@@ -172,10 +166,7 @@ class Confirms:
                 self._unconfirmed += [each for some in left for each in some]
 
     def _writes(
-        self,
-        outgoing: Sequence[OutgoingRun],
-        published: PublishResult,
-        queue_of: Callable[[OutgoingRun], str | None],
+        self, outgoing: Sequence[OutgoingRun], published: PublishResult
     ) -> Sequence[_Write]:
         """Return the statements that write how the runs were published.
 
@@ -188,11 +179,10 @@ class Confirms:
         for run_id in unsent:
             revoked[published.declined[run_id]].append(run_id)
         sent = {*published.sent, *published.declined} - {*unsent}
-        sent_alike: defaultdict[tuple[datetime, int, str | None], list[str]] = defaultdict(list)
+        sent_alike: defaultdict[tuple[datetime, int], list[str]] = defaultdict(list)
         for run in outgoing:
             if run.run_id in sent:
-                key = self._overdue_at(run, now), run.attempt, queue_of(run)
-                sent_alike[key].append(run.run_id)
+                sent_alike[self._overdue_at(run, now), run.attempt].append(run.run_id)
         refused = {run_id: str(error) for run_id, error in published.refused.items()}
         delayed: defaultdict[datetime, list[str]] = defaultdict(list)
         for run_id, retry_at in published.delayed.items():
@@ -201,9 +191,15 @@ class Confirms:
         writes = [
             _Write(
                 ids,
-                partial(_mark_sent, attempt=attempt, queue=queue, now=now, overdue_at=overdue_at),
+                partial(
+                    _mark_sent,
+                    attempt=attempt,
+                    queues=published.queues,
+                    now=now,
+                    overdue_at=overdue_at,
+                ),
             )
-            for (overdue_at, attempt, queue), ids in sent_alike.items()
+            for (overdue_at, attempt), ids in sent_alike.items()
         ]
         writes += [
             _Write([run_id], partial(_mark_unpublishable, now=now, error=error))
@@ -244,7 +240,7 @@ class Confirms:
                 partial(
                     _mark_sent,
                     attempt=each.attempt,
-                    queue=each.queue,
+                    queues=each.queues,
                     now=each.sent_at,
                     overdue_at=each.overdue_at,
                 ),

@@ -589,7 +589,7 @@ class Dispatcher:
             return taken.handled
         last_error = self._confirms.last_error()
         published = self._publish(outgoing)
-        self._confirms.start(outgoing, published, queue_of=self._publisher.queue_of)
+        self._confirms.start(outgoing, published)
         self._emit_published(outgoing, published, kind)
         if last_error is not None:
             raise last_error
@@ -638,7 +638,7 @@ class Dispatcher:
     ) -> None:
         # If all runs are delayed, the start of the outage is reported.
         if has_listeners(events.RunsSent) and len(published.delayed) < len(outgoing):
-            runs = partial(self._sent_runs, outgoing, published.sent, self._clock.now())
+            runs = partial(_sent_runs, outgoing, published, self._clock.now())
             event = events.RunsSent(
                 runs=events.SentRuns(runs),
                 kind=kind,
@@ -655,26 +655,27 @@ class Dispatcher:
                 if is_refused or run.run_id in published.delayed:
                     emit(_publish_failed(run, permanent=is_refused))
 
-    def _sent_runs(
-        self, outgoing: Sequence[OutgoingRun], sent: Sequence[str], now: datetime
-    ) -> Sequence[events.SentRun]:
-        ids = set(sent)
-        return [
-            events.SentRun(
-                run_id=run.run_id,
-                owner=run.owner,
-                schedule=run.name,
-                task=run.task,
-                attempt=run.attempt + 1,
-                queue=self._publisher.queue_of(run),
-                scheduled_for=run.scheduled_for,
-                lag=lag_of(sent_at=now, due_at=run.scheduled_for, ready_at=run.ready_at),
-                origin=run.origin,
-                sent_before=run.unstarted_since is not None or run.attempt > 0,
-            )
-            for run in outgoing
-            if run.run_id in ids
-        ]
+
+def _sent_runs(
+    outgoing: Sequence[OutgoingRun], published: PublishResult, now: datetime
+) -> Sequence[events.SentRun]:
+    ids = set(published.sent)
+    return [
+        events.SentRun(
+            run_id=run.run_id,
+            owner=run.owner,
+            schedule=run.name,
+            task=run.task,
+            attempt=run.attempt + 1,
+            queue=published.queues.get(run.run_id),
+            scheduled_for=run.scheduled_for,
+            lag=lag_of(sent_at=now, due_at=run.scheduled_for, ready_at=run.ready_at),
+            origin=run.origin,
+            sent_before=run.unstarted_since is not None or run.attempt > 0,
+        )
+        for run in outgoing
+        if run.run_id in ids
+    ]
 
 
 def _declined(run: OutgoingRun, reason: str) -> events.RunDeclined:

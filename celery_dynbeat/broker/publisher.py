@@ -58,7 +58,8 @@ class PublishResult:
     The broker accepted the runs in ``sent``. The runs in ``refused`` can never be sent; the value
     is the error. The runs in ``delayed`` must not be tried before the given instant. An overridden
     method did not send the runs in ``declined``; the value is the reason. The broker may have
-    accepted the runs in ``unknown``, and the runs in no field.
+    accepted the runs in ``unknown``, and the runs in no field. ``queues`` has the
+    queue to which a run was sent; None if Celery's routes do not name one.
     """
 
     sent: list[str] = field(default_factory=list)
@@ -66,6 +67,7 @@ class PublishResult:
     delayed: dict[str, datetime] = field(default_factory=dict)
     declined: dict[str, str] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
+    queues: dict[str, str | None] = field(default_factory=dict)
 
     def __len__(self) -> int:
         decided = (self.sent, self.refused, self.delayed, self.declined, self.unknown)
@@ -83,6 +85,7 @@ class PublishResult:
         self.delayed |= part.delayed
         self.declined |= part.declined
         self.unknown |= part.unknown
+        self.queues |= part.queues
 
 
 class RunPublisher(Protocol):
@@ -96,9 +99,6 @@ class RunPublisher(Protocol):
 
         Raises an error of the transport when the broker is unreachable.
         """
-
-    def queue_of(self, run: OutgoingRun) -> str | None:
-        """Return the queue to which ``run`` goes; None if Celery's routes do not name one."""
 
     def outage_delay(self) -> Callable[[OutgoingRun], datetime | None] | None:
         """Return a function that delays new runs whose queue is out of order, or None.
@@ -172,13 +172,6 @@ class Publisher:
         if self.outages:
             self._record_others_accepted(batch, result)
         return result
-
-    def queue_of(self, run: OutgoingRun) -> str | None:
-        """Return the queue to which ``run`` goes; None if Celery's routes do not name one."""
-        try:
-            return self._sender.queue(run)
-        except RoutingError:
-            return None
 
     def outage_delay(self) -> Callable[[OutgoingRun], datetime | None] | None:
         """Return a function that delays new runs with an outage, or None without outages.
@@ -427,6 +420,7 @@ class Publisher:
         except Exception as error:  # noqa: BLE001
             refusal = refusals.from_exception(run, error, self._sender)
         else:
+            result.queues[run.run_id] = self._sender.queue(run)
             return True
         if run.unstarted_since and refusals.is_from_override(run, refusal, self._sender):
             # The queue may hold its message, which may be why the method raises.

@@ -108,6 +108,7 @@ class MessageSender:
         # A function of the application may depend on the arguments and on the clock.
         self._is_route_constant = all(type(route) is MapRoute for route in app.amqp.routes)
         self._options_by_task: dict[str, _SendOptions] = {}
+        self._last_route: tuple[OutgoingRun, _SendOptions] | None = None
         self._queues_by_task: dict[str, str | None] = {}
         self._tasks: dict[str, _TaskInfo] = {}
         self._has_quorum_queues: bool | None = None
@@ -329,7 +330,10 @@ class MessageSender:
 
     def _resolve_options(self, run: OutgoingRun) -> _SendOptions:
         if run.options or not self._is_route_constant:
-            return self._route(run)
+            # A router is asked only once for a run: it may name another queue the next time.
+            if self._last_route is None or self._last_route[0] is not run:
+                self._last_route = run, self._route(run)
+            return self._last_route[1]
         if run.task not in self._options_by_task:
             self._options_by_task[run.task] = self._route(run)
         return self._options_by_task[run.task]

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from sqlalchemy import Row, and_, case, delete, func, or_, select, update
+from sqlalchemy import Row, and_, bindparam, case, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.buckets import LAG_BOUNDS, RUN_TIME_BOUNDS, names_of
@@ -268,11 +268,16 @@ def _values(figures: Figures) -> dict[str, Any]:
 
 
 def _add_to_totals(session: Session, new: Mapping[str, Figures]) -> None:
-    found = {queue: figures for queue, figures in totals(session) if queue in new}
+    old = select(Rollup).where(Rollup.minute == TOTALS, Rollup.queue.in_(new))
+    found = {row.queue: _of(row) for row in session.scalars(old)} if new else {}
     _insert(session, TOTALS, {queue: each for queue, each in new.items() if queue not in found})
-    for queue, figures in found.items():
-        is_total = and_(ROLLUPS.c.minute == TOTALS, ROLLUPS.c.queue == queue)
-        session.execute(update(ROLLUPS).where(is_total).values(_values(figures + new[queue])))
+    rows = [
+        {"of_queue": queue, **_values(figures + new[queue])} for queue, figures in found.items()
+    ]
+    if rows:
+        is_total = and_(ROLLUPS.c.minute == TOTALS, ROLLUPS.c.queue == bindparam("of_queue"))
+        # One call of the driver for all rows.
+        session.connection().execute(update(ROLLUPS).where(is_total), rows)
 
 
 def totals(session: Session, *, limit: int | None = None) -> Sequence[tuple[str, Figures]]:

@@ -32,9 +32,6 @@ class RecordingPublisher:
         self.sent += batch
         return PublishResult(sent=[run.run_id for run in batch])
 
-    def queue_of(self, run: OutgoingRun) -> None:
-        """Return None, because no run has a queue."""
-
     def outage_delay(self) -> None:
         """Return None, because no run is held back."""
 

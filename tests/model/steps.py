@@ -173,7 +173,7 @@ class Steps:
         """Confirm the message that follows ``attempt``."""
         with self._loaded(plan, row) as session:
             runs.mark_sent(
-                session, [RUN_IDS[0]], attempt=attempt, queue="q", now=NOW, overdue_at=NOW
+                session, [RUN_IDS[0]], attempt=attempt, queues={}, now=NOW, overdue_at=NOW
             )
             return self._read(session)
 

@@ -4,6 +4,7 @@ Every transition of a run is a conditional UPDATE whose row count is checked. Th
 listed in ``common.states``. The transitions that a worker makes are in ``store.runs.attempts``.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from functools import cache
@@ -20,6 +21,7 @@ from sqlalchemy import (
     case,
     cast,
     func,
+    literal,
     literal_column,
     select,
     update,
@@ -139,7 +141,7 @@ def mark_sent(
     ids: Sequence[str],
     *,
     attempt: int,
-    queue: str | None,
+    queues: Mapping[str, str | None],
     now: datetime,
     overdue_at: datetime,
 ) -> int:
@@ -147,16 +149,38 @@ def mark_sent(
 
     A worker may be faster. A run that has started keeps its status, also if it already waits for
     another attempt. ``sent_at`` and ``queue`` keep the first value, so that the lag does not
-    change. Runs that another transaction has locked do not change. Returns the number of rows.
+    change. ``queues`` has the queues by run id. Runs that another transaction has locked do not
+    change. Returns the number of rows.
     """
     if not ids:
         return 0
     capabilities = capabilities_of(session.get_bind().dialect)
     parameter = statements.among_parameter(capabilities, ids)
     values = {**parameter, "after": attempt, "now": now, "again_at": overdue_at}
-    values["queue_name"] = None if queue is None else cut(queue, NAME_LENGTH)
     values |= {"first": min(ids), "last": max(ids)}
-    return _execute_free(session, *_mark_sent(capabilities), values)
+    ids_by_queue: defaultdict[str | None, list[str]] = defaultdict(list)
+    for run_id in ids:
+        ids_by_queue[_stored_queue(queues.get(run_id))].append(run_id)
+    if len(ids_by_queue) == 1:
+        (values["queue_name"],) = ids_by_queue
+        return _execute_free(session, *_mark_sent(capabilities), values)
+    whens = [
+        (_is_one_of_ids(capabilities, each), literal(queue, RUNS.c.queue.type))
+        for queue, each in ids_by_queue.items()
+        if queue is not None
+    ]
+    return _execute_free(session, *_mark_sent_to(capabilities, case(*whens)), values)
+
+
+def _stored_queue(queue: str | None) -> str | None:
+    # For MariaDB, names that differ only in spaces at the end are equal in the key of the rollup.
+    return None if queue is None else cut(queue, NAME_LENGTH).rstrip(" ")
+
+
+def _is_one_of_ids(capabilities: Capabilities, ids: Sequence[str]) -> ColumnElement[bool]:
+    if capabilities.has_lateral:
+        return RUNS.c.id == statements.any_element_of(RUNS.c.id, ids)
+    return RUNS.c.id.in_(ids)
 
 
 def unmarked(session: Session, ids: Sequence[str]) -> Sequence[str]:
@@ -166,6 +190,12 @@ def unmarked(session: Session, ids: Sequence[str]) -> Sequence[str]:
 
 @cache
 def _mark_sent(capabilities: Capabilities) -> tuple[Select[Any] | None, Update]:
+    return _mark_sent_to(capabilities, bindparam("queue_name", type_=RUNS.c.queue.type))
+
+
+def _mark_sent_to(
+    capabilities: Capabilities, queue: ColumnElement[Any]
+) -> tuple[Select[Any] | None, Update]:
     run = RUNS.c
     unstarted = and_(
         statements.is_one_of(run.status, CONFIRM.sources), run.attempt == bindparam("after")
@@ -178,7 +208,7 @@ def _mark_sent(capabilities: Capabilities) -> tuple[Select[Any] | None, Update]:
         "overdue_at": case((unstarted, again_at), else_=run.overdue_at),
         "status": case((unstarted, Status.SENT), else_=run.status),
         "sent_at": func.coalesce(run.sent_at, bindparam("now", type_=UtcDateTime)),
-        "queue": func.coalesce(run.queue, bindparam("queue_name", type_=run.queue.type)),
+        "queue": func.coalesce(run.queue, queue),
     }
     return _free_update(capabilities, (bounds, statements.is_among(capabilities, run.id)), values)
 

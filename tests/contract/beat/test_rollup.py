@@ -3,11 +3,12 @@
 import random
 import threading
 from collections import defaultdict
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 
 import pytest
-from sqlalchemy import func, insert, select
+from sqlalchemy import event, func, insert, select
 
 from celery_dynbeat import Every
 from celery_dynbeat.beat.maintenance import prune_runs
@@ -325,8 +326,8 @@ def test_a_run_has_the_queue_to_which_it_was_sent(dynbeat, mine, clock, all_queu
     mine.create("long", task="t", trigger=Every(60))
     clock.advance(MINUTE)
     beat = ManualBeat(dynbeat)
-    queues = {"default": "celery", "mail": "mail", "long": "q" * 300}
-    beat.publisher.queue_of = lambda run: queues[run.name]
+    queues = {"default": "celery", "mail": "mail ", "long": "q" * 300}
+    name_queues(beat.publisher, lambda run: queues[run.name])
     beat.run_until_idle()
 
     found = all_queues()
@@ -334,6 +335,60 @@ def test_a_run_has_the_queue_to_which_it_was_sent(dynbeat, mine, clock, all_queu
     assert (found["default"], found["mail"]) == ("celery", "mail")
     assert found["long"].startswith("qqq")
     assert len(found["long"]) == NAME_LENGTH
+
+
+def name_queues(publisher, queue_of):
+    """Let a publisher return the queues of its runs."""
+    publish = publisher.publish
+
+    def published(batch):
+        result = publish(batch)
+        result.queues = {run.run_id: queue_of(run) for run in batch}
+        return result
+
+    publisher.publish = published
+
+
+def test_one_statement_stores_many_queues(dynbeat, mine, clock, all_queues):
+    queues = {f"n{number}": f"q{number}" if number else None for number in range(20)}
+    for name in queues:
+        mine.create(name, task="t", trigger=Every(60))
+    clock.advance(MINUTE)
+    beat = ManualBeat(dynbeat)
+    name_queues(beat.publisher, lambda run: queues[run.name])
+    with counting(dynbeat) as statements:
+        beat.run_until_idle()
+
+    assert sum("UPDATE dynbeat_run " in each for each in statements) == 1
+    assert all_queues() == queues
+
+
+def test_the_sums_of_many_queues_are_written_at_once(dynbeat, add, table, count):
+    old = [run(START, queue=f"q{number}") for number in range(20)]
+    add(*old)
+    count()
+    add(*(run(START + 5 * MINUTE, queue=f"q{number}") for number in range(5)))
+    with counting(dynbeat) as statements:
+        for _ in range(3):
+            count()
+
+    assert sum("UPDATE dynbeat_rollup " in each for each in statements) == 1
+    sums = [row["succeeded"] for (minute, _), row in table().items() if minute == rollups.TOTALS]
+    assert sorted(sums) == [1] * 15 + [2] * 5
+
+
+@contextmanager
+def counting(dynbeat):
+    """Give the list that grows with the statements."""
+    statements = []
+
+    def append(_connection, _cursor, statement, *_others):
+        statements.append(statement.replace("`", ""))
+
+    engine = dynbeat.context.database.engine
+    event.listen(engine, "before_cursor_execute", append)
+    yield statements
+    event.remove(engine, "before_cursor_execute", append)
 
 
 @pytest.fixture

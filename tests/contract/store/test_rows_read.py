@@ -189,7 +189,7 @@ def test_a_confirm_with_a_plan_for_an_empty_history_reads_no_history_later(postg
 
 def confirm(session):
     batch = [new_run_id(START) for _ in range(DUE)]
-    runs.mark_sent(session, batch, attempt=0, queue="q", now=START, overdue_at=START + DAY)
+    runs.mark_sent(session, batch, attempt=0, queues={}, now=START, overdue_at=START + DAY)
 
 
 def kept_plans(session):

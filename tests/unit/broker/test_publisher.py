@@ -9,7 +9,10 @@ from celery_dynbeat import DispatchError
 from celery_dynbeat.broker import connection, is_reserved, run_headers
 from celery_dynbeat.broker import publisher as publisher_module
 from celery_dynbeat.broker.publisher import Publisher
+from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.planning.plan import OutgoingRun
+
+NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
 
 
 def test_terminate_raises_on_a_broker_without_broadcasts():
@@ -48,7 +51,7 @@ def outgoing(**options):
         args=[],
         kwargs={},
         options=options,
-        scheduled_for=datetime(2026, 11, 21, 9, tzinfo=UTC),
+        scheduled_for=NOW,
     )
 
 
@@ -68,3 +71,27 @@ def test_every_header_of_a_celery_message_is_reserved():
     message = app.amqp.as_task_v2("id", "t")
 
     assert [key for key in message.headers if not is_reserved(key)] == []
+
+
+def test_a_router_is_asked_once_for_a_run_and_its_queue_is_returned():
+    app = Celery(broker="memory://", set_as_current=False)
+    calls = []
+
+    def in_turn(*_args, **_more):
+        calls.append(f"q{len(calls)}")
+        return {"queue": calls[-1]}
+
+    app.conf.task_routes = [in_turn]
+    publisher = Publisher(app)
+    publisher.connect()
+    batch = [outgoing()._replace(run_id=new_run_id(NOW)) for _ in range(3)]
+
+    published = publisher.publish(batch)
+
+    assert calls == ["q0", "q1", "q2"]
+    assert published.sent == [run.run_id for run in batch]
+    assert list(published.queues.values()) == calls
+    with app.connection_for_read() as connection:
+        sent = [connection.default_channel.basic_get(queue, no_ack=True) for queue in calls]
+    assert [message.headers["id"] for message in sent] == list(published.queues)
+    publisher.close()
