@@ -2,12 +2,13 @@
 
 Beat counts each minute once, in the order of time, and in one transaction: its rows, the sums of
 all minutes, and the end of the counted minutes in ``dynbeat_lock``. A crash undoes all of it, and
-the lock on that row keeps two beats apart. A minute is counted SETTLED_AFTER its end, so an end
+the lock on that row keeps two beats apart. After the clock was set back, minutes are counted again,
+and the sums grow by what is new. A minute is counted SETTLED_AFTER its end, so an end
 that is committed later by at most this time is counted too. Newer minutes are read from the runs.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -83,6 +84,21 @@ class Figures:
             lags=Counter(self.lags) + Counter(other.lags),
             run_seconds=self.run_seconds + other.run_seconds,
             run_times=Counter(self.run_times) + Counter(other.run_times),
+        )
+
+    def __sub__(self, other: "Figures") -> "Figures":
+        """Return the increase of each sum, which is never negative."""
+        return Figures(
+            sent=max(self.sent - other.sent, 0),
+            succeeded=max(self.succeeded - other.succeeded, 0),
+            failed=max(self.failed - other.failed, 0),
+            lost=max(self.lost - other.lost, 0),
+            other=max(self.other - other.other, 0),
+            lag_seconds=max(self.lag_seconds - other.lag_seconds, 0.0),
+            lag_max=self.lag_max,
+            lags=Counter(self.lags) - Counter(other.lags),
+            run_seconds=max(self.run_seconds - other.run_seconds, 0.0),
+            run_times=Counter(self.run_times) - Counter(other.run_times),
         )
 
 
@@ -214,11 +230,8 @@ def count_minutes(session: Session, *, now: datetime, retention: timedelta) -> b
     until = floor(now - SETTLED_AFTER)
     if not _lock(session):
         return False
-    at = counted_until(session) or floor(now - retention)
-    if at > until + SETTLED_AFTER + MINUTE:
-        # The clock was set back. These minutes have runs with old and with new instants.
-        at = until
-        session.execute(delete(ROLLUPS).where(ROLLUPS.c.minute >= at))
+    # If the clock was set back, minutes are counted again: runs with new instants end in them.
+    at = min(counted_until(session) or floor(now - retention), until)
     totals: dict[str, Figures] = {}
     rows = 0
     for _ in range(MAX_MINUTES):
@@ -226,9 +239,10 @@ def count_minutes(session: Session, *, now: datetime, retention: timedelta) -> b
         if minute is None:
             break
         counted = count(session, since=minute, until=minute + MINUTE)
-        _insert(session, minute, counted.by_queue)
+        before = _replace(session, minute, counted.by_queue)
         for queue, figures in counted.by_queue.items():
-            totals[queue] = totals.get(queue, NOTHING) + figures
+            more = figures - before.get(queue, NOTHING)
+            totals[queue] = totals.get(queue, NOTHING) + more
         rows, at = rows + counted.total().ended, minute + MINUTE
     has_more = _next_minute(session, since=at, until=until) is not None
     _add_to_totals(session, totals)
@@ -254,6 +268,23 @@ def _next_minute(session: Session, *, since: datetime, until: datetime) -> datet
     return None if found is None else floor(found)
 
 
+def _replace(
+    session: Session, minute: datetime, by_queue: Mapping[str, Figures]
+) -> Mapping[str, Figures]:
+    """Store the figures of a minute, and return those that were stored before."""
+    before = _stored(session, minute, by_queue)
+    if before:
+        old = and_(ROLLUPS.c.minute == minute, ROLLUPS.c.queue.in_(before))
+        session.execute(delete(ROLLUPS).where(old))
+    _insert(session, minute, by_queue)
+    return before
+
+
+def _stored(session: Session, minute: datetime, queues: Collection[str]) -> Mapping[str, Figures]:
+    stored = select(ROLLUPS).where(ROLLUPS.c.minute == minute, ROLLUPS.c.queue.in_(queues))
+    return {row.queue: _of(row) for row in session.execute(stored)} if queues else {}
+
+
 def _insert(session: Session, minute: datetime, by_queue: Mapping[str, Figures]) -> None:
     rows = [
         {"minute": minute, "queue": queue, **_values(figures)}
@@ -268,8 +299,7 @@ def _values(figures: Figures) -> dict[str, Any]:
 
 
 def _add_to_totals(session: Session, new: Mapping[str, Figures]) -> None:
-    old = select(Rollup).where(Rollup.minute == TOTALS, Rollup.queue.in_(new))
-    found = {row.queue: _of(row) for row in session.scalars(old)} if new else {}
+    found = _stored(session, TOTALS, new)
     _insert(session, TOTALS, {queue: each for queue, each in new.items() if queue not in found})
     rows = [
         {"of_queue": queue, **_values(figures + new[queue])} for queue, figures in found.items()
@@ -294,7 +324,7 @@ def by_minute(session: Session, *, since: datetime, until: datetime) -> Mapping[
     return found
 
 
-def _of(row: Rollup) -> Figures:
+def _of(row: Any) -> Figures:
     return Figures(**{name: getattr(row, name) for name in Figures.__dataclass_fields__})
 
 
@@ -304,6 +334,9 @@ def _in_span(since: Any, until: Any) -> Sequence[Any]:
 
 def count_spans(session: Session, spans: Sequence[Span]) -> Sequence[tuple[int, int]]:
     """Return the number of ended runs, and of failed or lost ones, in each span of minutes."""
+    # If the clock was set back, there are rows of minutes that are not counted again yet.
+    counted = counted_until(session) or TOTALS
+    spans = [Span(min(each.start, counted), min(each.end, counted)) for each in spans]
     rows = read_spans(session, _sums_of_span, spans, key=Rollup.minute, values={})
     found = {row.number: (int(row.ended or 0), int(row.unsuccessful or 0)) for row in rows}
     return [found.get(number, (0, 0)) for number in range(len(spans))]

@@ -19,6 +19,7 @@ from celery_dynbeat.common.text import NAME_LENGTH
 from celery_dynbeat.db.models import Run
 from celery_dynbeat.db.rollup_models import Rollup
 from celery_dynbeat.store import rollups
+from celery_dynbeat.store.span_reads import Span
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START, execute
 
@@ -272,8 +273,33 @@ def test_it_continues_after_the_clock_is_set_back(add, table, duty):
 
     counting.run(back + 5 * MINUTE)
 
-    assert {minute for minute, _ in table()} == {rollups.TOTALS, START, back}
+    assert {minute for minute, _ in table()} == {rollups.TOTALS, START, back, START + DAY}
     assert table()[rollups.TOTALS, "celery"]["succeeded"] == 3
+    counting.run(START + DAY + 5 * MINUTE)
+    assert table()[rollups.TOTALS, "celery"]["succeeded"] == 3
+
+
+def test_a_small_step_back_of_the_clock_loses_no_end_and_counts_none_twice(
+    dynbeat, add, table, duty
+):
+    counting = duty()
+    counting.run(START)
+    before = START + 7 * MINUTE + SECOND
+    add(run(before))
+    counting.run(START + 10 * MINUTE)
+    back = START + 10 * MINUTE - 175 * SECOND
+    counting.run(back)
+    add(run(back))
+    read = dynbeat.context.database.read
+    spans = [Span(START, START + DAY)]
+
+    # The pages read these minutes from the runs until they are counted again.
+    assert read(partial(rollups.count_spans, spans=spans)) == [(0, 0)]
+    for number in range(20):
+        counting.run(back + number * MINUTE)
+
+    assert table() == expected([run(before), run(back)])
+    assert read(partial(rollups.count_spans, spans=spans)) == [(2, 0)]
 
 
 def test_a_prune_keeps_runs_that_are_not_counted(dynbeat, clock, add, count):
