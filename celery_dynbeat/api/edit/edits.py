@@ -242,6 +242,9 @@ def change(
     )
     if not values and row.error is None and not resume:
         return
+    if trigger is not None and trigger.kind == "once" and "trigger_spec" in values:
+        # The caller names the instant: it has priority over an earlier skip.
+        values["skips"] = None
     is_replanned = _moves_next_fire(row, values, now=now) or row.error is not None or resume
     check_span(
         start_at=values.get("start_at", row.start_at), end_at=values.get("end_at", row.end_at)

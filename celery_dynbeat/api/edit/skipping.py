@@ -29,7 +29,8 @@ from celery_dynbeat.process.context import Context, naming_schedule
 from celery_dynbeat.store import runs
 from celery_dynbeat.triggers.base import PLAN_STEPS
 
-#: Skipped fire times of a schedule that have not passed. Each can cost beat a search in each plan.
+#: Skipped fire times in a row. Each can cost beat a search in each plan. Those of a paused schedule
+#: stay until the resume.
 MAX_SKIPPED = 100
 #: Skipped fire times that an error names.
 _MAX_NAMED = 3
@@ -59,7 +60,13 @@ def skip(
             return False
         spec = with_skipped(timing.spec_of(context, session, row))
         _check_is_fire_time(spec, fire_at, now=now)
-    _check_number(spec, sorted({fire_at, *(at for at in earlier if at > now)}))
+    if len(earlier) >= MAX_SKIPPED:
+        # An edit may have left some that are no fire times any more.
+        limited = with_search_budget(spec)
+        earlier = {
+            at: reason for at, reason in earlier.items() if at <= now or _is_fire_time(limited, at)
+        }
+    _check_number(spec, sorted({fire_at, *earlier}))
     if runs.has_run(session, schedule_id=row.id, scheduled_for=fire_at):
         rule = "the schedule already has a run for this fire time; see runs()"
         raise invalid("fire_time", fire_at, rule)
@@ -173,8 +180,8 @@ def _check_number(spec: ScheduleSpec, skipped: Sequence[datetime]) -> None:
     """Raise InvalidScheduleError if plans without ``skipped``, in order, are too costly."""
     if len(skipped) > MAX_SKIPPED:
         rule = (
-            f"the schedule has {MAX_SKIPPED} skipped fire times in the future, the limit: unskip()"
-            " some, pause() the schedule, or exclude days with trigger.excluding()"
+            f"the schedule has {MAX_SKIPPED} skipped fire times, the limit: unskip() some,"
+            " resume() the schedule if it is paused, or exclude days with trigger.excluding()"
         )
         raise invalid("fire_time", skipped[-1], rule)
     if not spec.trigger.needs_budget:

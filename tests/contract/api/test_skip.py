@@ -224,15 +224,51 @@ def test_skips_that_an_edited_trigger_does_not_yield_have_no_effect(mine):
 
 @one_database
 @pytest.mark.usefixtures("made")
-def test_the_number_of_skips_in_the_future_is_bounded(mine, clock, monkeypatch):
+def test_the_number_of_skips_is_bounded(mine, clock, beat, monkeypatch):
     monkeypatch.setattr(skipping, "MAX_SKIPPED", 3)
     for minute in at(1, 2, 3):
         mine.skip("n", minute)
 
     with pytest.raises(InvalidScheduleError, match="the limit"):
         mine.skip("n", at(4)[0])
-    clock.advance(MINUTE)
-    mine.skip("n", at(4)[0])
+    clock.advance(4 * MINUTE)
+    beat.run_until_idle()
+    mine.skip("n", at(5)[0])
+
+
+@one_database
+def test_the_skips_of_a_paused_schedule_are_bounded(mine, clock, monkeypatch):
+    monkeypatch.setattr(skipping, "MAX_SKIPPED", 3)
+    mine.create("n", task="t", trigger=MINUTELY, enabled=False)
+    for minute in at(1, 2, 3):
+        mine.skip("n", minute)
+    clock.advance(3 * MINUTE)
+
+    with pytest.raises(InvalidScheduleError, match="the limit"):
+        mine.skip("n", at(4)[0])
+
+
+@one_database
+def test_skips_that_are_no_fire_times_any_more_do_not_count(mine, monkeypatch):
+    monkeypatch.setattr(skipping, "MAX_SKIPPED", 3)
+    mine.create("n", task="t", trigger=MINUTELY)
+    for minute in at(1, 2, 3):
+        mine.skip("n", minute)
+    mine.update("n", trigger=Every(7_201, anchor=START))
+
+    mine.skip("n", instants(mine.upcoming("n", count=1))[0])
+
+
+@one_database
+def test_a_new_one_off_runs_at_an_instant_that_was_skipped_before(mine, clock, beat, sent):
+    mine.create("once", task="t", trigger=Once(START + MINUTE / 2))
+    mine.skip("once", START + MINUTE / 2)
+    mine.update("once", trigger=Once(START + 9 * MINUTE))
+    mine.update("once", trigger=Once(START + MINUTE / 2))
+    clock.advance(MINUTE / 2)
+    beat.run_until_idle()
+
+    assert [run.name for run in sent] == ["once"]
 
 
 @one_database
