@@ -134,7 +134,7 @@ OLDEST_OVERDUE = _gauge(
 UNFINISHED_RUNS = _gauge("dynbeat_unfinished_runs", "Runs that have not ended", DATABASE, "status")
 OLDEST_PENDING = _gauge(
     "dynbeat_oldest_pending_run_age_seconds",
-    "Age of the oldest run that no worker has started",
+    "How long the oldest run that no worker has started could have been sent",
     DATABASE,
 )
 QUARANTINED_SCHEDULES = _gauge("dynbeat_quarantined_schedules", "Schedules in quarantine", DATABASE)

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import and_, case, func, select
+from sqlalchemy import and_, case, func, not_, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run, Schedule
 from celery_dynbeat.db.statements import force_index, in_index_order
+from celery_dynbeat.store import runs
 from celery_dynbeat.store.schedules.schedule_filters import (
     ScheduleFilter,
     in_state,
@@ -65,12 +66,14 @@ def overdue_runs(session: Session, *, now: datetime) -> Late:
 
 @in_index_order
 def unstarted_runs(session: Session) -> Late:
-    """Return the runs that no worker has started.
+    """Return the runs that no worker has started, without those that wait in a batch.
 
-    ``oldest_at`` is the earliest created_at of the MAX_READ runs that are overdue next.
+    ``oldest_at`` is the earliest instant since which one of the MAX_READ runs that are overdue next
+    could be sent.
     """
     # A run that has not started is in the index of overdue runs. So is one that waits for a retry.
-    return _unstarted(session, Run.created_at, Run.status != Status.RETRYING)
+    since = func.coalesce(Run.ready_at, Run.created_at)
+    return _unstarted(session, since, Run.status != Status.RETRYING, not_(runs.WAITS_IN_BATCH))
 
 
 def _unstarted(session: Session, instant: Any, *conditions: Any) -> Late:

@@ -11,13 +11,13 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from celery_dynbeat import signals
+from celery_dynbeat import Every, signals
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.metrics.database_gauges import DatabaseGauges
 from celery_dynbeat.metrics.definitions import Exporter, exported_by
 from celery_dynbeat.metrics.exporting import BeatMetrics
 from celery_dynbeat.testing import ManualBeat
-from tests.support.applications import MINUTELY, application, execute
+from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.ended_runs import end_all
 from tests.support.rollup import count_runs
 from tests.support.suites import one_database
@@ -122,6 +122,30 @@ def test_a_run_that_is_sent_again_is_not_dispatched_again(dynbeat, mine, clock, 
     after = scrape(port)
     assert after["dynbeat_runs_dispatched_total", queue, "t"] == 2
     assert after["dynbeat_runs_resent_total",] == 1
+
+
+def test_a_run_that_waits_in_a_batch_is_not_pending_for_a_worker(dynbeat, mine, clock):
+    beat = ManualBeat(dynbeat)
+    mine.create("n", task="t", trigger=Every(60, anchor=START - timedelta(hours=1)))
+    mine.backfill("n", since=START - timedelta(minutes=5), until=START, per_minute=1)
+    clock.advance(timedelta(seconds=45))
+
+    assert (
+        collected(DatabaseGauges(dynbeat.context, timeout=30))[
+            "dynbeat_oldest_pending_run_age_seconds",
+        ]
+        == 0
+    )
+    # The last turn of five comes after four minutes.
+    clock.advance(timedelta(minutes=4))
+    beat.run_until_idle()
+    clock.advance(timedelta(seconds=20))
+    assert (
+        collected(DatabaseGauges(dynbeat.context, timeout=30))[
+            "dynbeat_oldest_pending_run_age_seconds",
+        ]
+        == 20
+    )
 
 
 def test_the_gauges_agree_with_the_tables(dynbeat, mine, clock):
