@@ -47,7 +47,8 @@ class BackfillCalls(OwnerCalls):
         of the result is the ``since`` of the next call. Fire times that beat has not decided about
         are left to beat.
 
-        Beat sends ``per_minute`` of these runs in a minute. If runs of the schedule must not
+        Beat sends ``per_minute`` of these runs in a minute; those that were delayed by a hold, by
+        quiet hours or by an outage follow together. If runs of the schedule must not
         overlap, it sends one at a time, while no other run of the schedule is unfinished. The runs
         do not count against ``max_runs``, and a pause of the schedule does not stop them. They wait
         for the end of a hold and for a place. In the quiet hours of the owner they wait for their
@@ -136,6 +137,7 @@ def _record(
         left_since = instants.pop()
     elif not spec.trigger.has_spare_budget:
         left_since = instants[-1] + MICROSECOND
+        left_since = left_since if left_since < until else None
     if row.next_fire_at is not None and row.finished_at is None:
         # The claim decides about the others, also if they have passed.
         left_since = None if left_since is None or left_since >= row.next_fire_at else left_since

@@ -13,6 +13,8 @@ from itertools import count
 from uuid import UUID
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: The end of the year 9998, in milliseconds: what is added to it is still a datetime.
+_LAST = (datetime(9999, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
 #: The digits of the counter, and the random digits after it.
 _COUNTED, _RANDOM = 6, 12
 #: The ids whose random digits are read from the system at once.
@@ -45,8 +47,11 @@ def first_run_id(created_at: datetime) -> str:
 
 
 def created_at(run_id: str) -> datetime:
-    """Return the instant at which a run was created, to the millisecond."""
-    return _EPOCH + timedelta(milliseconds=UUID(run_id).int >> 80)
+    """Return the instant at which a run was created, to the millisecond.
+
+    The result for an id of a later year than 9998, which no run has, is the end of that year.
+    """
+    return _EPOCH + timedelta(milliseconds=min(UUID(run_id).int >> 80, _LAST))
 
 
 # All runs of a batch are created at one instant.

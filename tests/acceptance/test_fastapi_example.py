@@ -380,6 +380,7 @@ def test_the_documentation_of_the_api_matches_its_answers(alice):
     made, listed = create(alice).json(), alice.get("/api/reminders").json()
     shown = alice.post("/api/preview", json={"rule": HOURLY}).json()
     alice.post("/api/reminders/water/skip-next")
+    alice.post("/api/reminders/water/run")
     runs = alice.get("/api/reminders/water/history").json()
 
     assert set(made) == set(models["ShownSchedule"]["properties"])

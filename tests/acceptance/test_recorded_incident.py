@@ -20,12 +20,14 @@ INTERVAL = timedelta(seconds=RECORDED["interval"])
 #: The alerts that fire at the end of each phase.
 FIRING = {
     "healthy": (),
-    "failing": ("DynbeatQuarantined", "DynbeatAlertDropped"),
+    "failing": ("DynbeatQuarantined", "DynbeatAlertDropped", "DynbeatFailureRate"),
     "worker killed": (
+        "DynbeatFailureRate",
         "DynbeatQuarantined",
         "DynbeatAlertDropped",
     ),
     "broker away": (
+        "DynbeatFailureRate",
         "DynbeatQuarantined",
         "DynbeatAlertDropped",
         "DynbeatNoProgress",

@@ -255,6 +255,7 @@ def test_prune_deletes_old_runs_and_prints_their_number(redis_site):
         "older_than_days": 30.0,
         "changes_deleted": 0,
         "changes_older_than_days": 90.0,
+        "refused": None,
     }
     assert redis_site.all_runs() == []
 

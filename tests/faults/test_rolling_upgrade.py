@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import inspect
 
-from celery_dynbeat import Cron, triggers
+from celery_dynbeat import triggers
 from celery_dynbeat.db import schema
 from celery_dynbeat.store.schedules import due
 from celery_dynbeat.testing import ManualBeat
@@ -166,25 +166,6 @@ def test_a_row_of_an_unknown_kind_can_be_read_paused_repaired_and_deleted(
     clock.advance(MINUTE)
     beat.run_until_idle()
     assert [run.name for run in beat.publisher.sent] == ["next-2"]
-
-
-@one_database
-def test_a_backfill_of_an_unknown_kind_waits_for_the_next_versions_beat(
-    dynbeat, mine, clock, beat, next_version
-):
-    mine.create("next", task="t", trigger=Cron("* * * * *"))
-    mine.backfill("next", since=START - 3 * MINUTE, until=START - MINUTE + SECOND)
-    execute(dynbeat, TO_THE_NEXT_KIND)
-    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'R/2026-11-21T00:00:00Z/PT1M'")
-    before = rows(dynbeat)
-
-    beat.run_until_idle()
-    assert (beat.publisher.sent, rows(dynbeat)) == ([], before)
-
-    next_version()
-    clock.advance(10 * SECOND)
-    beat.run_until_idle()
-    assert len(beat.publisher.sent) == 3
 
 
 def test_this_version_works_on_the_tables_of_the_next_version(dynbeat, database_url, clock):

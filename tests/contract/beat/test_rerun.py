@@ -252,6 +252,13 @@ def test_a_cancel_revokes_the_runs_that_have_not_started(dynbeat, mine, beat, se
     assert mine.get_run(other.id).status == "sent"
 
 
+@pytest.mark.parametrize("batch_id", ["ffffffff-ffff-7fff-bfff-ffffffffffff"])
+def test_an_id_of_a_far_instant_is_not_found(mine, batch_id):
+    with pytest.raises(BatchNotFoundError):
+        mine.get_batch(batch_id)
+    assert list(mine.runs(batch_id=batch_id)) == []
+
+
 def test_an_unknown_batch_is_not_found(mine, history):
     history.add(hours=1)
     with pytest.raises(BatchNotFoundError):
