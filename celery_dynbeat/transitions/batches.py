@@ -17,7 +17,7 @@ from celery_dynbeat.common.states import Origin, Status, Wait
 class Batch:
     """Makes the rows of a batch created at ``now``, at most ``per_minute`` of them due per minute.
 
-    A batch of one run that nobody counts has no ``id``.
+    Without ``per_minute``, which is the case of a single run, the batch has no ``id``.
     """
 
     def __init__(

@@ -125,7 +125,7 @@ def history_scan(session: Session, matching: RunFilter) -> Scan:
 
 
 def batch_scan(matching: RunFilter, *, batch_id: str) -> Scan:
-    """Return how to read the runs of a batch, whose ids begin with the instant of its own id."""
+    """Return how to read the runs of a batch, whose ids begin with the same instant as its id."""
     at = created_at(batch_id)
     served = [Run.id >= first_run_id(at), Run.id < first_run_id(at + _TICK)]
     matching = replace(matching, batch_id=batch_id)
