@@ -10,7 +10,7 @@ from celery_dynbeat.flower.templates import show
 
 #: A command of ``celery dynbeat`` -> the button or the page that does the same.
 _IN_THE_PAGES: Mapping[str, str] = {
-    "errors": "the page of errors",
+    "errors": "the page Runs",
     "list": "the page Schedules",
     "quiet-hours": "the page of the owner",
     "release": "the button Release",
