@@ -17,7 +17,6 @@ from rich.console import Console
 from benchmarks.bench import Bench, Part
 from benchmarks.figures import Figure, Results, results_table
 from benchmarks.parts import NAMES, ON_ALL_SERVICES, select_parts
-from benchmarks.results_page import render_page
 from benchmarks.services import COMBINATIONS, Services
 
 RESULTS = Path("docs/benchmarks")
@@ -25,7 +24,7 @@ TABLE_WIDTH = 180
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the selected parts and print their figures; with ``--out`` write page, JSON and plots."""
+    """Run the selected parts and print their figures; with ``--out`` write JSON and plots."""
     options = _arguments(arguments)
     console = Console()
     if not console.is_terminal:
@@ -71,7 +70,6 @@ def _write_results(measured: Results, out: Path | None) -> None:
     file = out / "results.json"
     results = measured.merged_into(Results.read(file), parts=NAMES)
     results.write(file)
-    (out / "README.md").write_text(render_page(results.figures))
     # Matplotlib takes a second to import, and only this extra needs it.
     from benchmarks.plots import draw  # noqa: PLC0415
 

@@ -20,6 +20,8 @@ from typing import Any
 from sphinx.application import Sphinx
 
 DOCS = Path(__file__).resolve().parent
+#: For contributors, in the repository only.
+DECISIONS = DOCS / "decisions.md"
 ROOT = DOCS.parent
 REPOSITORY = os.environ.get("SITE_REPOSITORY", "").rstrip("/")
 
@@ -29,7 +31,7 @@ copyright = author  # noqa: A001 - Sphinx reads this name
 release = os.environ.get("SITE_VERSION") or version_of("celery-dynbeat")
 version = release
 root_doc = "index"
-exclude_patterns = ["README.md", "*_template.md"]
+exclude_patterns = ["README.md", "decisions.md", "*_template.md"]
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 # The anchors that GitHub makes of headings.
@@ -81,9 +83,6 @@ INCLUDE = re.compile(r"^<!-- site: include (\S+) -->\n?", re.MULTILINE)
 FENCE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
-#: A page that no other page lists is an error. On GitHub the list would be shown as code.
-DECISIONS = "\n```{toctree}\n:hidden:\n:glob:\n\n0*\n```\n"
-
 
 def adapted(text: str, *, folder: Path, page_folder: Path) -> str:
     """Return the Markdown ``text`` of a file in ``folder`` as it is built in ``page_folder``."""
@@ -111,7 +110,7 @@ def _link(match: re.Match[str], *, folder: Path, page_folder: Path) -> str:
         target = DOCS / "index.md"
     if target == ROOT / "CHANGELOG.md":
         target = DOCS / "changelog.md"
-    if target.is_relative_to(DOCS) and target.suffix != ".py":
+    if target.is_relative_to(DOCS) and target.suffix != ".py" and target != DECISIONS:
         here = posixpath.relpath(target, page_folder)
         return f"{image}[{text}]({here}{hash_sign}{anchor})"
     if not target.exists():
@@ -130,8 +129,6 @@ def adapt(app: Sphinx, docname: str, source: list[str]) -> None:
     """Adapt the text of a page to the site."""
     folder = (Path(app.srcdir) / docname).parent
     source[0] = adapted(source[0], folder=folder, page_folder=folder)
-    if docname == "decisions/README":
-        source[0] += DECISIONS
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

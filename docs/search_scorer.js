@@ -14,8 +14,6 @@ const DYNBEAT_FOLDERS = [
   ["reference/commands", -10],
   ["reference/columns", -6],
   ["reference/", 1],
-  ["decisions/", -12],
-  ["benchmarks/", -12],
   ["changelog", -12],
   ["index", -12],
 ];
