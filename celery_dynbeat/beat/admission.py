@@ -10,7 +10,8 @@ first run's owner applies until that run has its place.
 
 Passed over are runs that others have locked, runs that a hold or quiet hours stop, runs of owners
 whose limits cannot be read, and, with overlap="skip" or "buffer_one", runs of a schedule that has
-another run with a place.
+another run with a place. A run of a batch also waits for a run of its schedule that gets a place in
+the same pass, unless their runs may overlap.
 
 Only one beat admits at a time: it locks a row. After a crash before the commit, the runs wait as
 before. After a crash that follows the commit, the sweep of any beat sends them.
@@ -233,22 +234,38 @@ class _Queues:
                 # are more free places than were read.
                 more = places.oldest(self._session, key=key, limit=MAX_PASSED_OVER)
                 ready |= self._lock_ready({key: self._keyed(more)})
-        unlimited: list[str] = []
-        limited: list[str] = []
+        unlimited: list[WaitingRun] = []
+        limited: list[WaitingRun] = []
         for key, of_key in ready.items():
             given = used[key]
             for row in of_key:
                 cap = self._caps.get(row.owner)
                 if cap is None:
-                    unlimited.append(row.id)
+                    unlimited.append(row)
                 elif given < min(cap.limit.value, used[key] + MAX_RUNS):
-                    limited.append(row.id)
+                    limited.append(row)
                     given += 1
                 else:
                     break
-        places.give(self._session, limited, now=self._now, counts=True)
-        places.give(self._session, unlimited, now=self._now, counts=False)
-        return len(limited) + len(unlimited)
+        late = self._late([*limited, *unlimited])
+        for rows, counts in ((limited, True), (unlimited, False)):
+            ids = [row.id for row in rows if row.id not in late]
+            places.give(self._session, ids, now=self._now, counts=counts)
+        return len(limited) + len(unlimited) - len(late)
+
+    def _late(self, rows: Sequence[WaitingRun]) -> set[str]:
+        """Return the ids of the runs of batches whose schedule has another run among ``rows``.
+
+        The other run does not wait for a run of a batch, so the run of the batch waits for it.
+        """
+        count_of = Counter(row.schedule_id for row in rows)
+        return {
+            row.id
+            for row in rows
+            if row.origin in BATCH_ORIGINS
+            and self._is_exclusive(row)
+            and count_of[row.schedule_id] > 1
+        }
 
     def _keyed(self, rows: Sequence[WaitingRun]) -> list[WaitingRun]:
         """Return the runs whose owner has a known limit with their key, or no limit."""
