@@ -181,6 +181,7 @@ class AsyncSharedCalls:
         owner: str | None = None,
         since: datetime,
         until: datetime | None = None,
+        ended_before: datetime | None = None,
         status: StatusFilter = ...,
         name: str | None = None,
         task: str | None = None,

@@ -89,6 +89,7 @@ class RerunCalls(Calls):
         owner: str | None = None,
         since: datetime,
         until: datetime | None = None,
+        ended_before: datetime | None = None,
         status: StatusFilter = (Status.FAILED, Status.LOST),
         name: str | None = None,
         task: str | None = None,
@@ -103,6 +104,8 @@ class RerunCalls(Calls):
         - ``owner`` selects the runs of one owner. The calls of one owner accept only that owner. In
           the calls across owners, None means all owners.
         - ``since`` and ``until`` are aware datetimes. If ``until`` is None, it is the current time.
+        - ``ended_before`` selects the runs that ended before this instant, by default before the
+          call.
         - ``status`` is one or several of ``failed``, ``lost``, ``revoked``, ``expired`` and
           ``succeeded``.
         - ``name`` selects runs of the schedules with this name, and ``task`` runs that had this
@@ -110,10 +113,12 @@ class RerunCalls(Calls):
         - Beat sends ``per_minute`` of the new runs in a minute.
         - In the quiet hours of its owner, a run waits for their end, unless ``now`` is true.
 
+        Runs that have a rerun do not match, but their newest rerun can match. A run whose schedule
+        is deleted does not match. A run is excluded if its schedule may not run its task.
+
         The call records at most 10,000 runs. If more match, ``left_since`` of the result is the
-        ``since`` of the next call. Runs that have a rerun do not match, but their newest rerun can
-        match. A second call therefore repeats nothing. A run is excluded if its schedule is deleted
-        or may not run its task.
+        ``since`` of the next call. Pass the instant of the first call as ``ended_before`` to all of
+        them. Then no call repeats a rerun that has failed meanwhile, and the calls come to an end.
 
         The new runs wait for the end of a hold and for a place. If runs of a schedule must not
         overlap, beat sends one at a time, while no other run of the schedule is unfinished. A
@@ -132,6 +137,7 @@ class RerunCalls(Calls):
             owner=scope["owner"],
             since=since,
             until=until,
+            ended_before=ended_before,
             status=status,
             name=name,
             task=task,
@@ -159,6 +165,7 @@ class RerunCalls(Calls):
                 at=requested_at,
                 since=matching.since,
                 until=matching.until,
+                ended_before=matching.ended_before,
                 statuses=list(matching.statuses),
                 task=task,
                 per_minute=per_minute,
@@ -173,6 +180,7 @@ def _filter(
     owner: str | None,
     since: datetime,
     until: datetime | None,
+    ended_before: datetime | None,
     status: StatusFilter,
     name: str | None,
     task: str | None,
@@ -192,7 +200,7 @@ def _filter(
         statuses=_check_statuses(status),
         since=since,
         until=min(until, now),
-        requested_at=now,
+        ended_before=min(checks.check_instant("ended_before", ended_before) or now, now),
     )
 
 
@@ -260,7 +268,7 @@ def _rerun_many(
     per_minute: int,
     at_once: bool,
 ) -> BatchResult:
-    ids = {each.schedule_id for each in found.runs if each.schedule_id is not None}
+    ids = {each.schedule_id for each in found.runs}
     rows = schedules.lock_ids(session, sorted(ids))
     now = context.clock.now()
     settings = context.settings.for_pass()

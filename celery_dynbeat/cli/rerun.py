@@ -43,6 +43,9 @@ DEFAULT_STATUSES = (Status.FAILED.value, Status.LOST.value)
 )
 @click.option("--until", type=Instant(-1), help="Only fire times before this time. Default: now.")
 @click.option(
+    "--ended-before", type=Instant(-1), help="Only runs that ended before this time. Default: now."
+)
+@click.option(
     "--status",
     type=click.Choice([each.value for each in RERUNNABLE]),
     multiple=True,
@@ -95,6 +98,7 @@ def _rerun_many(
     since: TypedInstant,
     *,
     until: TypedInstant | None,
+    ended_before: TypedInstant | None,
     status: Sequence[str],
     name: str | None,
     task: str | None,
@@ -104,12 +108,14 @@ def _rerun_many(
 ) -> None:
     start = invocation.instant(since)
     assert start is not None  # noqa: S101 - since is not None
+    ended = invocation.instant(ended_before) or invocation.now
     whose = "all owners" if invocation.owner is None else f"owner {invocation.owner!r}"
     which = (f" of schedule {name!r}" if name else "") + (f" of task {task!r}" if task else "")
     rerun_many = partial(
         invocation.calls.rerun_many,
         since=start,
         until=invocation.instant(until),
+        ended_before=ended,
         status=tuple(status),
         name=name,
         task=task,
@@ -125,7 +131,9 @@ def _rerun_many(
             invocation.output.done(f"nothing to run again: {which}", {"created": 0})
             return
         invocation.confirm(f"Run {which} again?")
-    end_batch(invocation, rerun_many(), wait=wait)
+    # A repeated command with this option repeats no rerun that has failed meanwhile.
+    repeat = f" --ended-before {ended.isoformat()}"
+    end_batch(invocation, rerun_many(), wait=wait, repeat=repeat)
 
 
 def _result(invocation: Invocation, rerun_many: Callable[..., BatchResult]) -> BatchResult:

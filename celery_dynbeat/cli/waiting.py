@@ -37,11 +37,14 @@ def _words(run: RunInfo) -> str:
     return f"run {run.id} of schedule {run.name!r} {run.status}{error}"
 
 
-def end_batch(invocation: Invocation, result: BatchResult, *, wait: bool) -> None:
-    """Print a new batch. With ``wait``, wait for its runs, and exit with 1 if one has failed."""
-    batch_id = result.batch_id
+def end_batch(invocation: Invocation, result: BatchResult, *, wait: bool, repeat: str = "") -> None:
+    """Print a new batch. With ``wait``, wait for its runs, and exit with 1 if one has failed.
+
+    ``repeat`` has further options of the command for what is left.
+    """
+    batch_id, words = result.batch_id, _batch_words(result, repeat=repeat)
     if batch_id is None or not wait:
-        invocation.output.done(_batch_words(result), result.to_dict())
+        invocation.output.done(words, result.to_dict())
         return
     try:
         with progress("runs ended") as advance:
@@ -54,21 +57,21 @@ def end_batch(invocation: Invocation, result: BatchResult, *, wait: bool) -> Non
         raise
     counts = ", ".join(f"{number} {status}" for status, number in info.counts.items())
     invocation.output.done(
-        f"{_batch_words(result)}; of the runs: {counts}",
+        f"{words}; of the runs: {counts}",
         {**result.to_dict(), "ended": dict(info.counts)},
     )
     is_success = all(map(_is_success, _unsuccessful(invocation, batch_id)))
     invocation.context.exit(0 if is_success else 1)
 
 
-def _batch_words(result: BatchResult) -> str:
+def _batch_words(result: BatchResult, *, repeat: str) -> str:
     """Return what the call has recorded, and what is left."""
     words = f"recorded {counted(result.created, 'run')}, {result.excluded} excluded"
     if result.batch_id is not None:
         words = f"batch {result.batch_id}: {words}"
     if result.left_since is not None:
         # Exact, because it is the next --since.
-        words += f"; more are left: repeat with --since {result.left_since.isoformat()}"
+        words += f"; more are left: repeat with --since {result.left_since.isoformat()}{repeat}"
     return words
 
 

@@ -46,10 +46,10 @@ _CANDIDATE_COLUMNS: tuple[Any, ...] = (
 
 
 class Found(NamedTuple):
-    """A run that matches, and its schedule; None if that was deleted."""
+    """A run that matches, and its schedule."""
 
     position: "Position"
-    schedule_id: int | None
+    schedule_id: int
 
 
 class Position(NamedTuple):
@@ -63,8 +63,8 @@ class Position(NamedTuple):
 class RerunFilter:
     """The runs that a rerun of many names. ``owner``, ``name`` and ``task=None`` mean any.
 
-    ``schedule_id`` is the id of the schedule of this owner and name. Runs that began or ended after
-    ``requested_at`` do not match.
+    ``schedule_id`` is the id of the schedule of this owner and name. Runs that were recorded or
+    ended at ``ended_before`` or later do not match.
     """
 
     owner: str | None
@@ -74,7 +74,7 @@ class RerunFilter:
     statuses: Sequence[str]
     since: datetime
     until: datetime
-    requested_at: datetime
+    ended_before: datetime
 
     def start(self) -> Position:
         """Return the position before the first run."""
@@ -114,8 +114,11 @@ def _matching(
 ) -> Select[Any]:
     statement = _search(columns, matching, after).where(
         Run.status.in_(matching.statuses),
-        Run.created_at <= matching.requested_at,
-        Run.finished_at <= matching.requested_at,
+        # The clocks of two workers differ, so a run may end before it was recorded.
+        Run.created_at < matching.ended_before,
+        Run.finished_at < matching.ended_before,
+        # A run of a deleted schedule cannot run again, and many of them would hide the others.
+        Run.schedule_id.is_not(None),
         Run.scheduled_for >= matching.since,
         Run.scheduled_for < matching.until,
         ~_has_newer(),
@@ -135,7 +138,7 @@ def _search(columns: Sequence[Any], matching: RerunFilter, after: Position) -> S
     """Return the SELECT of all runs of the search, matching or not, in the order of an index."""
     statement = select(*columns)
     if matching.owner is None:
-        end = first_run_id(matching.requested_at + CLOCK_MARGIN)
+        end = first_run_id(matching.ended_before + CLOCK_MARGIN)
         statement = force_index(statement, Run, "PRIMARY")
         return statement.where(Run.id > after.run_id, Run.id < end).order_by(Run.id)
     at = Run.scheduled_for

@@ -230,6 +230,7 @@ CALLS = {
         [*ANY, START.replace(tzinfo=None), None],
     ),
     "rerun until": (lambda mine, value: mine.rerun_many(since=START, until=value), ANY),
+    "rerun ended": (lambda mine, value: mine.rerun_many(since=START, ended_before=value), ANY),
     "rerun status": (
         lambda mine, value: mine.rerun_many(since=START, status=value),
         [*ANY, "", "sent", "skipped", ()],

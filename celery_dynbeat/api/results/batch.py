@@ -16,7 +16,7 @@ class BatchResult(Info):
     - ``batch_id`` is the id of the batch, or None if no run was recorded.
     - ``created`` is the number of its runs, at most 10,000.
     - ``excluded`` is the number of fire times that already had a run, or of runs that cannot run
-      again: their schedule is deleted or may not run its task, or they have a newer rerun.
+      again: their schedule may not run its task, or they have a newer rerun.
     - ``left_since`` is the ``since`` of the next call for what is left, or None if nothing is left.
     """
 

@@ -214,7 +214,7 @@ def test_a_rerun_that_must_not_overlap_waits_for_a_live_run(mine, beat, sent, hi
     assert hours(sent[1:]) == [1]
 
 
-def test_runs_that_cannot_run_again_are_excluded(dynbeat, mine, beat, sent, history):
+def test_runs_of_deleted_schedules_do_not_match(dynbeat, mine, beat, sent, history):
     for name in ("deleted", "paused", "quarantined", "fine"):
         history.add(name, hours=1)
     mine.delete("deleted")
@@ -228,7 +228,7 @@ def test_runs_that_cannot_run_again_are_excluded(dynbeat, mine, beat, sent, hist
     beat.run_until_idle()
 
     assert {run.name for run in sent} == {"fine", "paused", "quarantined"}
-    assert (result.created, result.excluded) == (3, 1)
+    assert (result.created, result.excluded) == (3, 0)
 
 
 def test_runs_whose_task_is_not_allowed_are_excluded(database_url, clock, history):
@@ -338,14 +338,52 @@ def test_what_is_left_is_for_the_next_call(
     assert sorted(hours(sent)) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("of_owner", [True, False])
+def test_repeated_calls_end_although_the_reruns_fail(
+    dynbeat, mine, clock, beat, history, monkeypatch, of_owner
+):
+    history.add(hours=5)
+    monkeypatch.setattr(reruns, "MAX_BATCH", 2)
+    calls = mine if of_owner else dynbeat.schedules
+    first, created, since = clock.now(), [], START
+    while since is not None and len(created) < 10:
+        result = calls.rerun_many(since=since, ended_before=first, per_minute=FAST)
+        created.append(result.created)
+        since = result.left_since
+        beat.run_until_idle()
+        history.end("failed")
+        history.pass_time()
+
+    assert created == [2, 2, 1]
+    assert calls.rerun_many(since=START).created == 2, "the reruns match without ended_before"
+
+
+def test_an_instant_in_the_future_means_now(mine, clock, history):
+    history.add(hours=1)
+    assert mine.rerun_many(since=START, ended_before=clock.now() + HOUR).created == 1
+
+
+def test_many_runs_of_deleted_schedules_hide_no_others(dynbeat, mine, history, monkeypatch):
+    history.add("deleted")
+    mine.delete("deleted")
+    history.add(hours=1)
+    monkeypatch.setattr(reruns, "MAX_BATCH", 2)
+
+    result = dynbeat.schedules.rerun_many(since=START)
+
+    assert (result.created, result.excluded, result.left_since) == (1, 0, None)
+
+
 def test_a_call_of_which_no_run_can_run_is_refused_if_more_are_left(
-    dynbeat, mine, history, monkeypatch
+    database_url, clock, history, monkeypatch
 ):
     history.add()
-    mine.delete("n")
     monkeypatch.setattr(reruns, "MAX_BATCH", 2)
-    with pytest.raises(InvalidScheduleError, match="none of the first 2 runs"):
-        dynbeat.schedules.rerun_many(since=START)
+    with (
+        application(database_url, clock=clock, allowed_tasks=["x.*"]) as strict,
+        pytest.raises(InvalidScheduleError, match="none of the first 2 runs"),
+    ):
+        strict.schedules.rerun_many(since=START)
 
 
 def test_a_call_for_too_long_a_history_is_refused(mine, history, monkeypatch):
@@ -364,6 +402,7 @@ def test_a_call_for_too_long_a_history_is_refused(mine, history, monkeypatch):
         ({"since": START + HOUR}, "since"),
         ({"since": START, "until": START - HOUR}, "since"),
         ({"since": START, "until": "x"}, "until"),
+        ({"since": START, "ended_before": START.replace(tzinfo=None)}, "ended_before"),
         ({"since": START, "status": "skipped"}, "status"),
         ({"since": START, "status": ["failed", "running"]}, "status"),
         ({"since": START, "status": []}, "status"),

@@ -112,6 +112,21 @@ def test_what_is_left_names_the_next_call(shown, mine, monkeypatch):
     assert len({run.scheduled_for for run in mine.runs("n")}) == 3
 
 
+def test_what_is_left_of_a_rerun_is_without_reruns_that_failed_meanwhile(
+    shown, mine, failed, dynbeat, monkeypatch
+):
+    monkeypatch.setattr("celery_dynbeat.api.reruns.MAX_BATCH", 2)
+    repeated, count, since = [], 0, ("--since", "1h")
+    while since and count < 10:
+        (text,) = shown("rerun", *since, "--all-owners", *FAST, "--yes")
+        repeated.append(text.partition(" recorded ")[2].partition(",")[0])
+        end(dynbeat, status="failed", origin="rerun")
+        since, count = tuple(text.partition("; more are left: repeat with ")[2].split()), count + 1
+
+    assert repeated == ["2 runs", "1 run"]
+    assert len(mine.runs(origin="rerun")) == len(failed)
+
+
 @each_database
 def test_a_backfill_can_be_waited_for(dynbeat, mine, beat, command):
     mine.create("n", task="t", trigger=Cron("* * * * *", timezone="UTC"))
