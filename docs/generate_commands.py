@@ -27,7 +27,9 @@ def _rows(context: click.Context) -> Iterator[str]:
     yield "| command | what it does | its options |"
     yield "|---|---|---|"
     for path, command in _commands(context):
-        names = [max(each.opts, key=len) for each in command.params if isinstance(each, click.Option)]
+        names = [
+            max(each.opts, key=len) for each in command.params if isinstance(each, click.Option)
+        ]
         options = " ".join(f"`{name}`" for name in names if name not in COMMON)
         yield f"| `{path}` | {command.get_short_help_str(limit=200)} | {options} |"
 
