@@ -1,4 +1,4 @@
-"""Run the incident of docs/how-to/operate.md, and write what its commands print into the page.
+"""Run the incident of docs/how-to/troubleshooting.md, and write what its commands print into the page.
 
     python examples/incident/record.py            # write the page
     python examples/incident/record.py --check    # fail if the page is stale
@@ -31,7 +31,7 @@ sys.path.append(str(HERE.parent))
 
 from programs import Program, exit_on_sigterm  # noqa: E402
 
-PAGE = HERE.parents[1] / "docs" / "how-to" / "operate.md"
+PAGE = HERE.parents[1] / "docs" / "how-to" / "troubleshooting.md"
 #: "dumb": without colours and progress bars.
 TERMINAL = {"TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "100", "LINES": "50"}
 #: Until each schedule has its trouble: the second fire time of ``load`` is skipped.

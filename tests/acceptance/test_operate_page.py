@@ -1,4 +1,4 @@
-"""docs/how-to/operate.md: the commands of the incident print what the page shows."""
+"""docs/how-to/troubleshooting.md: the commands of the incident print what the page shows."""
 
 import subprocess
 import sys

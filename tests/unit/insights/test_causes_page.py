@@ -1,4 +1,4 @@
-"""docs/how-to/explain.md describes each cause of ``explain``, and no other."""
+"""docs/how-to/troubleshooting.md describes each cause of ``explain``, and no other."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from celery_dynbeat.insights.explain.findings import Cause
 from celery_dynbeat.insights.explain.past import PastCause
 
-PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "explain.md"
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "troubleshooting.md"
 
 
 def test_the_page_has_one_row_for_each_cause():
