@@ -108,7 +108,7 @@ MEANINGS = {
     "older_than": "the minimum age of the rows that are deleted",
     "HistoryPruned.table": "the table: `run` or `change`",
     "HistoryPruned.count": "the number of deleted rows",
-    "kind": "the [kind](alerts.md) of the alert",
+    "kind": "the [kind](../how-to/monitor.md#alerts) of the alert",
     "opened_at": "when the alert opened",
     "AlertOpened.run_id": "the id of the run that the alert is about, or None if there is none",
     "AlertRecovered.run_id": "the id of the run that the alert is about, or None if there is none",

@@ -550,7 +550,7 @@ class HistoryPruned(_Event):
 class AlertOpened(_Event):
     """An alert opened. If it is about the installation, ``schedule_id`` is 0 and names are empty.
 
-    ``kind`` is one of the kinds in docs/reference/alerts.md. ``run_id`` is the run that the alert
+    ``kind`` is one of the kinds in docs/how-to/monitor.md. ``run_id`` is the run that the alert
     is about, if any.
     """
 

@@ -1,4 +1,4 @@
-"""Run the incident of docs/how-to/troubleshooting.md, and write what its commands print into the page.
+"""Run the incident of docs/how-to/troubleshooting.md, and write the outputs into the page.
 
     python examples/incident/record.py            # write the page
     python examples/incident/record.py --check    # fail if the page is stale

@@ -1,4 +1,4 @@
-"""The recipe of docs/how-to/sentry.md sends one check-in per run of each monitored schedule."""
+"""The recipe of docs/how-to/monitor.md sends one check-in per run of each monitored schedule."""
 
 import json
 import subprocess

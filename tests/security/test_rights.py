@@ -15,7 +15,7 @@ from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.databases import administration, new_name
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "database-rights.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "database.md"
 
 
 def blocks():
@@ -25,7 +25,7 @@ def blocks():
 
 @pytest.fixture(params=["postgresql", "mariadb"])
 def bounded_account(request):
-    """Return an account with only the rights that docs/how-to/database-rights.md names."""
+    """Return an account with only the rights that docs/how-to/database.md names."""
     url = request.getfixturevalue(f"{request.param}_url")
     with application(url) as owner:
         owner.context.prepare()

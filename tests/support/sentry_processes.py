@@ -1,4 +1,4 @@
-"""Set Sentry up in beat, in a worker and in each pool process, as docs/how-to/sentry.md shows.
+"""Set Sentry up in beat, in a worker and in each pool process, as docs/how-to/monitor.md shows.
 
 Each check-in is one line of JSON in the file that ``check_in_file`` of the configuration names.
 """

@@ -1,4 +1,4 @@
-"""Set OpenTelemetry up in beat and in each process of a worker, as docs/how-to/traces.md shows.
+"""Set OpenTelemetry up in beat and in each process of a worker, as docs/how-to/monitor.md shows.
 
 Each ended span is one line of JSON in the file that ``trace_file`` of the configuration names.
 """

@@ -9,15 +9,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import quote
 
-import pytest
-
 from celery_dynbeat import signals
 from celery_dynbeat.telemetry import emit
 from celery_dynbeat.telemetry.events import AlertOpened
 
 DOCS = Path(__file__).parents[3] / "docs"
-ALERTS = DOCS / "reference" / "alerts.md"
-PAGES = [ALERTS, DOCS / "how-to" / "monitor.md"]
+ALERTS = DOCS / "how-to" / "monitor.md"
 #: A URL in quotes. An f-string has placeholders.
 URL = re.compile(r'(?<!f)"((?:mailtos|slack|pagerduty)://[^"]+)"')
 # Another process, as in beat: the plug-ins of Apprise import deprecated modules of Python.
@@ -40,9 +37,8 @@ def services_of(*urls):
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_each_url_has_a_service(page):
-    urls = URL.findall(page.read_text())
+def test_each_url_has_a_service():
+    urls = URL.findall(ALERTS.read_text())
 
     assert urls
     assert [each for each in services_of(*urls) if isinstance(each, str)] == []
@@ -95,7 +91,7 @@ def test_a_quoted_address_cannot_add_an_option():
 
 
 def test_the_recipe_tells_the_owner_with_a_quoted_address():
-    section = ALERTS.read_text().partition("\n## Tell an owner\n")[2].partition("\n## ")[0]
+    section = ALERTS.read_text().partition("\n### Tell an owner\n")[2].partition("\n### ")[0]
     (recipe,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     sent, address = [], "a&smtp=evil.example@b.example"
     called = SimpleNamespace(task=lambda task: SimpleNamespace(delay=task))
