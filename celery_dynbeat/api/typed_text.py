@@ -13,10 +13,8 @@ from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.common.window import as_share
 from celery_dynbeat.triggers.iso8601 import parse_duration as parse_iso_duration
+from celery_dynbeat.triggers.iso8601 import short_duration
 
-_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d|w)?", re.ASCII)
-_MAX_SECONDS = 1e10
 _SHOWN_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60))
 
 
@@ -42,12 +40,10 @@ class TypedInstant:
 
 def parse_duration(text: str) -> timedelta:
     """Return the duration of ``90``, ``5m``, ``1.5h`` or ``PT5M``. Raises ValueError."""
-    match = _DURATION.fullmatch(text.strip())
-    if match:
-        seconds = float(match[1]) * _UNITS[match[2] or "s"]
-        if seconds <= _MAX_SECONDS:
-            return timedelta(seconds=seconds)
-    elif text.strip()[:1].upper() == "P":
+    for written in (text, f"{text}s"):
+        if (short := short_duration(written)) is not None:
+            return short
+    if text.strip()[:1].upper() == "P":
         parsed = parse_iso_duration(text)
         if isinstance(parsed, timedelta):
             return parsed

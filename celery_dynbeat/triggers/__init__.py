@@ -2,18 +2,19 @@
 
 Triggers are values, which compare by content and can be converted to text.
 
-This module reads them from text and from JSON. The classes are imported at their first use.
+This module reads them from rows and from JSON, and ``text`` reads them from text. The classes are
+imported at their first use.
 """
 
 import difflib
-import re
+import json
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from celery_dynbeat.common import lazy_exports
 from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.common.text import BYTE_ORDER_MARK, shorten
+from celery_dynbeat.common.text import shorten
 from celery_dynbeat.triggers.base import (
     KINDS,
     MAX_SPEC_LENGTH,
@@ -68,23 +69,10 @@ if not TYPE_CHECKING:
 
 
 _KEYS = ("kind", "spec", "timezone")
-#: The beginnings of texts that are not cron expressions.
-_BEGINNINGS = (
-    ("every", re.compile(r"\s*(P|R\d*/)", re.IGNORECASE)),
-    ("once", re.compile(r"\s*\d{4}-\d", re.ASCII)),
-    (
-        "rrule",
-        re.compile(r"\s*(RRULE|DTSTART|RDATE|EXDATE|EXRULE|[A-Z;=,+\d-]*FREQ=)", re.IGNORECASE),
-    ),
-)
-#: The kind is selected by this number of characters.
-_BEGINNING_LENGTH = 200
 
 
 def parse_trigger(kind: str, spec: str, *, timezone: str | None = None) -> Trigger:
-    """Return the trigger of a database row.
-
-    This is the inverse of ``Trigger.kind`` and ``Trigger.spec``.
+    """Return the trigger of a database row: the inverse of ``kind``, ``spec`` and ``timezone``.
 
     Case and spaces may differ, because people also write rows manually. Only rules of the wall
     clock use ``timezone``.
@@ -97,31 +85,6 @@ def parse_trigger(kind: str, spec: str, *, timezone: str | None = None) -> Trigg
 def trigger_from_json(data: Mapping[str, object]) -> Trigger:
     """See ``Trigger.from_json``."""
     return _parse_whole(*_texts(data))
-
-
-def trigger_from_text(text: str) -> Trigger:
-    """See ``Trigger.from_text``."""
-    text = require_text(text, field="trigger", example="0 9 * * mon-fri")
-    text = text.removeprefix(BYTE_ORDER_MARK)
-    kind = kind_of(text)
-    try:
-        return _parse_whole(kind, text, None)
-    except InvalidTriggerError as error:
-        # There is an error in a field, or a name such as @daily, so the text is meant as a cron
-        # expression.
-        if kind != "cron" or error.field is not None or text.lstrip().startswith("@"):
-            raise
-        message = (
-            f"{error}; or write a duration ('PT5M'), an instant ('2026-11-21T09:00:00Z') or a"
-            " recurrence rule ('FREQ=WEEKLY;BYDAY=MO')"
-        )
-        raise InvalidTriggerError(message, field=error.field) from error
-
-
-def kind_of(text: str) -> str:
-    """Return the kind that the first characters of ``text`` select, as ``trigger_from_text``."""
-    beginning = text[:_BEGINNING_LENGTH]
-    return next((kind for kind, pattern in _BEGINNINGS if pattern.match(beginning)), "cron")
 
 
 def _texts(data: object) -> tuple[str, str, str | None]:
@@ -137,7 +100,17 @@ def _texts(data: object) -> tuple[str, str, str | None]:
             message = f"unknown key {shorten(key)} in trigger; known are {', '.join(_KEYS)}"
             field = key if isinstance(key, str) and len(key) <= MAX_SPEC_LENGTH else shorten(key)
             raise InvalidTriggerError(message, field=field)
-    return _required(data.get("kind"), data.get("spec"), data.get("timezone"))
+    return _required(data.get("kind"), _spec_text(data.get("spec")), data.get("timezone"))
+
+
+def _spec_text(spec: object) -> object:
+    """Return the spec of a combination as the text of a row, any other value as it is."""
+    if not isinstance(spec, list | dict):
+        return spec
+    try:
+        return json.dumps(spec, ensure_ascii=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidTriggerError(f"spec {shorten(spec)} is not JSON", field="spec") from error
 
 
 def _required(kind: object, spec: object, timezone: object) -> tuple[str, str, str | None]:
@@ -151,16 +124,17 @@ def _required(kind: object, spec: object, timezone: object) -> tuple[str, str, s
 @lru_cache(maxsize=8192)
 def _parse_whole(kind: str, spec: str, timezone: str | None) -> Trigger:
     # Parts are not checked one by one, because all searches of the check share one budget.
-    return _parse(kind, spec, timezone).checked()
+    return parse_unchecked(kind, spec, timezone).checked()
 
 
 def parse_part(data: Mapping[str, object]) -> Trigger:
     """Return a part of a combined trigger from its JSON, not checked for having fire times."""
-    return _parse(*_texts(data))
+    return parse_unchecked(*_texts(data))
 
 
 @lru_cache(maxsize=8192)
-def _parse(kind: str, spec: str, timezone: str | None) -> Trigger:
+def parse_unchecked(kind: str, spec: str, timezone: str | None) -> Trigger:
+    """Return ``parse_trigger``, not checked for having fire times."""
     name = kind.strip().lower()
     if name not in KINDS:
         near = difflib.get_close_matches(name[:40], KINDS, n=1)

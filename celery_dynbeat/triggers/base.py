@@ -53,11 +53,6 @@ def load_class(kind: str) -> Any:
         raise ImportError(f"the class of {kind!r} triggers cannot be loaded: {error}") from error
 
 
-def load_parser(name: str) -> Any:
-    """Return the function ``name`` of the package, which imports this module."""
-    return getattr(import_module(_PACKAGE), name)
-
-
 def hash_of(seed: str) -> int:
     """Return the hash of ``seed``, from 0 to 2**64 - 1: equal on every machine, and for ever."""
     digest = hashlib.blake2b(seed.encode(errors="surrogatepass"), digest_size=8).digest()
@@ -69,6 +64,8 @@ MAX_SPEC_LENGTH = 255
 MAX_RRULE_LENGTH = 4_000
 #: Room for a year of dates and some triggers.
 MAX_COMPOSITE_LENGTH = 8_000
+#: No text of a trigger is longer. The JSON of a combination is longer than its text.
+MAX_TEXT_LENGTH = 8_500
 #: The longest interval and the longest delay: 100 years.
 MAX_INTERVAL = timedelta(days=36525)
 
@@ -248,20 +245,34 @@ class Trigger(ABC):
     @property
     @abstractmethod
     def spec(self) -> str:
-        """Return the rule as text without its zone. ``parse_trigger`` reads it back."""
+        """Return the rule as the column ``trigger_spec`` has it. ``parse_trigger`` reads it back.
+
+        It has no zone of its own. A part of a combination that names none follows the row's zone.
+        """
+
+    def to_text(self) -> str:
+        """Return the rule with its zone on one line. ``from_text`` reads it back.
+
+        >>> Cron("0 9 * * mon-fri", timezone="Asia/Seoul").to_text()
+        'CRON_TZ=Asia/Seoul 0 9 * * mon-fri'
+        """
+        return self.spec if self.timezone is None else f"TZ={self.timezone} {self.spec}"
+
+    def __str__(self) -> str:
+        return self.to_text()
 
     @classmethod
-    def from_text(cls, text: str) -> Self:
-        """Return the trigger that a text describes. The first characters select its kind.
+    def from_text(cls, text: str, *, timezone: str | None = None) -> Self:
+        """Return the trigger of a text such as ``0 9 * * mon-fri``, ``PT5M`` or ``@daily``.
 
-        The text is a cron expression (``0 9 * * mon-fri``, ``@daily``), an ISO 8601 duration
-        (``PT5M``, ``P1D``, ``R/2026-01-31T09:00:00Z/P1M``), an instant (``2026-11-21T09:00:00Z``),
-        or the lines of a recurrence rule (``FREQ=WEEKLY;BYDAY=MO``).
+        ``timezone`` is the zone of an instant without an offset. Without ``timezone``, such an
+        instant is refused. It does not become the zone of any other rule.
 
         ``Trigger.from_text`` accepts triggers of any kind. ``Cron.from_text`` accepts only a
         ``Cron``. Raises ``InvalidTriggerError``.
         """
-        return cls._checked_kind(load_parser("trigger_from_text")(text), text)
+        module = import_module(f"{_PACKAGE}.text")
+        return cls._checked_kind(module.trigger_from_text(text, timezone=timezone), text)
 
     @classmethod
     def from_json(cls, data: Mapping[str, object]) -> Self:
@@ -269,7 +280,8 @@ class Trigger(ABC):
 
         Raises ``InvalidTriggerError``, also for a missing or unknown key.
         """
-        return cls._checked_kind(load_parser("trigger_from_json")(data), data)
+        trigger = import_module(_PACKAGE).trigger_from_json(data)
+        return cls._checked_kind(trigger, data)
 
     @classmethod
     def _checked_kind(cls, trigger: "Trigger", given: object) -> Self:
@@ -436,13 +448,8 @@ class Trigger(ABC):
         """Whether a part of the rule follows a wall clock and names no zone."""
         return False
 
-    @property
-    def row_spec(self) -> str:
-        """Return ``spec`` for a row whose zone counts for the parts with ``needs_zone``."""
-        return self.spec
-
-    def to_json(self) -> dict[str, str | None]:
-        """Return a dict for JSON, which ``from_json`` can read."""
+    def to_json(self) -> dict[str, Any]:
+        """Return a dict for JSON, which ``from_json`` can read: ``trigger.schema.json``."""
         return {"kind": self.kind, "spec": self.spec, "timezone": self.timezone}
 
     def in_zone(self, name: str) -> "Trigger":  # noqa: ARG002 - only wall clocks have zones

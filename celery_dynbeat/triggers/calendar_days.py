@@ -26,6 +26,11 @@ def check_name(name: object) -> str:
     raise InvalidTriggerError(f"calendar {shorten(name)}: the name {rule}", field="calendar")
 
 
+def written_name(name: str) -> str:
+    """Return the name in the text of a trigger: in quotes if it is a word of the text."""
+    return f'"{name}"' if name in {"or", "except"} else name
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class CalendarDays:
     """The days of one version of a calendar.

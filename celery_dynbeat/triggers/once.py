@@ -64,11 +64,7 @@ class Once(Trigger):
         del timezone
         if not spec.lstrip().upper().startswith("P"):
             return cls(parse_instant(spec, field="at"))
-        delay = parse_duration(spec)
-        if isinstance(delay, timedelta):
-            return cls.after(delay)
-        message = f"{shorten(spec)} is calendar time; a delay is elapsed time, such as PT24H"
-        raise InvalidTriggerError(message, field="at")
+        return cls.after(parse_delay(spec))
 
     def __repr__(self) -> str:
         return f"Once({self._at!r})" if self.delay is None else f"Once.after({self.delay!r})"
@@ -91,6 +87,10 @@ class Once(Trigger):
     def spec(self) -> str:
         """Return the instant in ISO 8601 and UTC, or the delay while there is one: ``PT40H``."""
         return format_instant(self.at) if self.delay is None else format_duration(self.delay)
+
+    def to_text(self) -> str:
+        """Return the instant, or the delay as ``in PT40H``."""
+        return self.spec if self.delay is None else f"in {self.spec}"
 
     def next_after(self, instant: datetime) -> datetime | None:
         """Return the fire time if it lies after ``instant``."""
@@ -145,6 +145,15 @@ class Once(Trigger):
             return instant + self.delay if self.delay is not None else self._at
         except OverflowError:
             return None
+
+
+def parse_delay(text: str) -> timedelta:
+    """Return the delay of ``PT40H`` or ``40h``. Raises ``InvalidTriggerError``."""
+    delay = parse_duration(text)
+    if isinstance(delay, timedelta):
+        return delay
+    message = f"{shorten(text)} is calendar time; a delay is elapsed time, such as PT24H"
+    raise InvalidTriggerError(message, field="at")
 
 
 def _valid_delay(delay: object) -> timedelta:

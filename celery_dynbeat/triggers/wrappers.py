@@ -94,7 +94,7 @@ def too_many_steps(
         " triggers, exclude fewer days, choose rules that fire more often, or make several"
         " schedules"
     )
-    return InvalidTriggerError(f"{trigger.kind} {shorten(trigger.spec)}: {rule}", field="spec")
+    return InvalidTriggerError(f"{shorten(str(trigger))}: {rule}", field="spec")
 
 
 def check_preparation(trigger: Trigger, steps: int) -> None:
@@ -105,7 +105,7 @@ def check_preparation(trigger: Trigger, steps: int) -> None:
             f" prepare, but the limit is {PREPARATION_STEPS}: set UNTIL instead of COUNT, combine"
             " fewer rules, or make several schedules"
         )
-        raise InvalidTriggerError(f"{trigger.kind} {shorten(trigger.spec)}: {rule}", field="spec")
+        raise InvalidTriggerError(f"{shorten(str(trigger))}: {rule}", field="spec")
 
 
 _MICROSECOND = timedelta(microseconds=1)

@@ -50,7 +50,7 @@ def next_version(monkeypatch):
 
     def clear_caches():
         for cached in (
-            triggers._parse,
+            triggers.parse_unchecked,
             triggers._parse_whole,
             due._lock_due_statement,
             due._pending_statement,

@@ -580,7 +580,7 @@ def trigger_columns(trigger: Trigger, *, timezone: str, now: datetime) -> dict[s
     """Return the columns of a trigger; ``timezone`` is the zone of its parts that name none."""
     return {
         "trigger_kind": trigger.kind,
-        "trigger_spec": trigger.row_spec,
+        "trigger_spec": trigger.spec,
         "timezone": timezone if trigger.needs_zone else trigger.timezone or "UTC",
         "inherits_timezone": trigger.needs_zone,
         # An interval without its own anchor counts from here, unless start_at is set.

@@ -8,9 +8,10 @@ from zoneinfo import ZoneInfo
 from celery_dynbeat.api.typed_text import parse_duration, parse_instant
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import load_json, shorten
-from celery_dynbeat.triggers import Every, Once, Trigger, kind_of, parse_trigger
+from celery_dynbeat.triggers import Every, Once, Trigger, parse_trigger
 from celery_dynbeat.triggers.base import MAX_COMPOSITE_LENGTH
 from celery_dynbeat.triggers.solar import EVENTS
+from celery_dynbeat.triggers.text import kind_of
 from celery_dynbeat.triggers.zones import load_zone
 
 _SIMPLE_DURATION = re.compile(r"\d+(\.\d+)?\s*(s|m|min|h|d|w)", re.ASCII)

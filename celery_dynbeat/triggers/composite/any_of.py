@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice, pairwise
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
@@ -23,11 +23,10 @@ from celery_dynbeat.triggers.composite.base import (
     part_json,
     phrase_of,
     rebuilt,
-    row_part_json,
 )
-from celery_dynbeat.triggers.composite.parts import distinct, dump, load, read_parts
+from celery_dynbeat.triggers.composite.parts import distinct, load, read_parts
 
-_MIN_TRIGGERS, _MAX_TRIGGERS = 2, 20
+_MIN_TRIGGERS, MAX_TRIGGERS = 2, 20
 # The fire times of one part that are compared at least.
 _MIN_SAMPLE = 20
 _EXAMPLE = '[{"kind":"cron","spec":"0 9 * * mon-fri"},{"kind":"every","spec":"P1M"}]'
@@ -56,10 +55,10 @@ class AnyOf(Composite):
         _check(parts)
         different = _flat(parts)
         count = sum(map(_leaves, different))
-        if len(different) < _MIN_TRIGGERS or count > _MAX_TRIGGERS:
+        if len(different) < _MIN_TRIGGERS or count > MAX_TRIGGERS:
             message = (
                 f"AnyOf has {count} different triggers; it must have {_MIN_TRIGGERS} to "
-                f"{_MAX_TRIGGERS}: use a single trigger without AnyOf, and split more triggers "
+                f"{MAX_TRIGGERS}: use a single trigger without AnyOf, and split more triggers "
                 "into several schedules"
             )
             raise InvalidTriggerError(message, field="triggers")
@@ -86,14 +85,13 @@ class AnyOf(Composite):
         return self.triggers
 
     @property
-    def spec(self) -> str:
-        """Return the triggers as a JSON list."""
-        return dump([part_json(trigger) for trigger in self.triggers])
+    def json_spec(self) -> list[Any]:
+        """Return the JSON of the triggers."""
+        return [*map(part_json, self.triggers)]
 
-    @property
-    def row_spec(self) -> str:
-        """Return the triggers as a JSON list. Those without a zone have no key for it."""
-        return dump([row_part_json(trigger) for trigger in self.triggers])
+    def to_text(self) -> str:
+        """Return the texts of the triggers with ``or`` between them."""
+        return " or ".join(map(str, self.triggers))
 
     def cursor(self, budget: SearchBudget) -> Cursor:
         """Return a cursor over the fire times of all triggers."""

@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
@@ -41,6 +41,28 @@ class Composite(Trigger):
 
     max_spec_length: ClassVar[int] = MAX_COMPOSITE_LENGTH
     needs_budget: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def json_spec(self) -> Any:
+        """Return the list or the object that ``spec`` has as JSON text."""
+
+    @abstractmethod
+    def to_text(self) -> str:
+        """Return the text of the trigger. ``from_text`` reads it back."""
+
+    @property
+    def spec(self) -> str:
+        """Return the JSON of the parts. A part that names no zone has no key for it."""
+        return json.dumps(self.json_spec, ensure_ascii=False, separators=(",", ":"))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a dict for JSON. ``spec`` is the list or the object itself.
+
+        ``timezone`` is None if it would count for a part that names none.
+        """
+        timezone = None if self.needs_zone else self.timezone
+        return {"kind": self.kind, "spec": self.json_spec, "timezone": timezone}
 
     @property
     @abstractmethod
@@ -135,7 +157,7 @@ class Composite(Trigger):
         """Raise ``InvalidTriggerError`` if there is no fire time at all."""
         if self.cursor(budget).next_after(CHECKED_FROM) is None:
             rule = "it has no fire time left; exclude fewer days, or leave it out"
-            message = f"{self.kind} {shorten(self.spec)}: {self.first_excluded_day(budget)}{rule}"
+            message = f"{shorten(str(self))}: {self.first_excluded_day(budget)}{rule}"
             raise InvalidTriggerError(message, field="excluded")
 
     def anchored_at(self, instant: datetime) -> Trigger:
@@ -178,26 +200,19 @@ class Composite(Trigger):
         check_preparation(self, self.preparation_steps)
 
 
-def part_json(part: Trigger) -> dict[str, object]:
-    """Return a part for the JSON of a spec. A zone that is null means no zone, not the row's."""
-    data: dict[str, object] = {**part.to_json()}
-    if isinstance(part, Composite):
-        data["spec"] = json.loads(part.spec)
-    return data
+def part_json(part: Trigger) -> dict[str, Any]:
+    """Return ``to_json`` of a part, without a zone that it does not name."""
+    return {key: value for key, value in part.to_json().items() if value is not None}
 
 
-def row_part_json(part: Trigger) -> dict[str, object]:
-    """Return a part for the JSON of a row.
+def part_text(part: Trigger) -> str:
+    """Return the text of a part, in parentheses if it has several parts itself."""
+    return f"({part})" if part.kind == "any_of" else str(part)
 
-    If the key ``timezone`` is missing, it follows the zone of the row.
-    """
-    data: dict[str, object] = {**part.to_json()}
-    if isinstance(part, Composite):
-        data["spec"] = json.loads(part.row_spec)
-    if part.needs_zone:
-        # A combination that names its own zone has it in its spec.
-        del data["timezone"]
-    return data
+
+def days_zone(trigger: Trigger, part: Trigger) -> str:
+    """Return `` in Asia/Seoul`` if the days of ``trigger`` are not in the zone of ``part``."""
+    return "" if trigger.timezone in {None, part.timezone} else f" in {trigger.timezone}"
 
 
 def phrase_of(part: Trigger, timezone: str | None) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from functools import lru_cache
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.common.errors import InvalidTriggerError, UnresolvedCalendarError
@@ -31,24 +31,19 @@ from celery_dynbeat.triggers.composite.any_of import AnyOf
 from celery_dynbeat.triggers.composite.base import (
     CHECKED_FROM,
     Composite,
+    days_zone,
     part_json,
+    part_text,
     phrase_of,
     rebuilt,
-    row_part_json,
 )
-from celery_dynbeat.triggers.composite.parts import (
-    distinct,
-    dump,
-    load,
-    read_part,
-    read_parts,
-)
+from celery_dynbeat.triggers.composite.parts import distinct, load, read_part, read_parts
 from celery_dynbeat.triggers.zones import day_around, load_zone, zone_name
 
 if TYPE_CHECKING:
     from celery_dynbeat.triggers.calendar_days import CalendarDays
 
-_MAX_DATES, _MAX_TRIGGERS, _MAX_LISTED = 366, 10, 5
+MAX_DATES, MAX_TRIGGERS, _MAX_LISTED = 366, 10, 5
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _KEYS = ("trigger", "dates", "triggers", "calendars", "timezone")
 _EXAMPLE = '{"trigger":{"kind":"cron","spec":"0 9 * * *"},"dates":["2026-12-25"]}'
@@ -189,25 +184,38 @@ class Excluding(Composite):
         return rebuilt(self, trigger=self.trigger.resolved(calendars), days=days)
 
     @property
-    def spec(self) -> str:
-        """Return the trigger, the dates and the excluded triggers as a JSON object."""
-        return dump(self._data(part_json))
+    def json_spec(self) -> dict[str, Any]:
+        """Return the trigger, the dates, the excluded triggers and the calendars.
+
+        If only the days have a zone, it is their ``timezone``. Otherwise, the row has it.
+        """
+        data: dict[str, Any] = {"trigger": part_json(self.trigger)}
+        if self.dates:
+            data["dates"] = [day.isoformat() for day in self.dates]
+        if self.triggers:
+            data["triggers"] = [*map(part_json, self.triggers)]
+        if self.calendars:
+            data["calendars"] = [*self.calendars]
+        if self.needs_zone and self.timezone is not None:
+            data["timezone"] = self.timezone
+        return data
+
+    def to_text(self) -> str:
+        """Return the text of the trigger, ``except``, and the exclusions with commas."""
+        # A late import: few triggers name calendars.
+        from celery_dynbeat.triggers.calendar_days import written_name  # noqa: PLC0415
+
+        what = [
+            *map(date.isoformat, self.dates),
+            *(f"calendar {written_name(name)}" for name in self.calendars),
+            *(f"({trigger})" for trigger in self.triggers),
+        ]
+        return f"{part_text(self.trigger)} except {', '.join(what)}{days_zone(self, self.trigger)}"
 
     @property
     def needs_zone(self) -> bool:
         """Whether its days or any part need a zone."""
         return self.timezone is None or any(part.needs_zone for part in self.parts)
-
-    @property
-    def row_spec(self) -> str:
-        """Return the JSON object of ``spec`` without the zones that the row gives.
-
-        If only the days have a zone, the object has it as ``timezone``.
-        """
-        data = self._data(row_part_json)
-        if self.needs_zone and self.timezone is not None:
-            data["timezone"] = self.timezone
-        return dump(data)
 
     def cursor(self, budget: SearchBudget) -> Cursor:
         """Return a cursor over the fire times on days that are not excluded."""
@@ -259,16 +267,6 @@ class Excluding(Composite):
         trigger, *excluded = changed
         return rebuilt(self, trigger=trigger, triggers=distinct(excluded))
 
-    def _data(self, to_json: Callable[[Trigger], dict[str, object]]) -> dict[str, object]:
-        data: dict[str, object] = {"trigger": to_json(self.trigger)}
-        if self.dates:
-            data["dates"] = [day.isoformat() for day in self.dates]
-        if self.triggers:
-            data["triggers"] = [to_json(trigger) for trigger in self.triggers]
-        if self.calendars:
-            data["calendars"] = [*self.calendars]
-        return data
-
     def _describe_dates(self) -> str:
         words = ", ".join(day.isoformat() for day in self.dates)
         if len(self.dates) > _MAX_LISTED:
@@ -279,15 +277,17 @@ class Excluding(Composite):
 def _read_dates(texts: object) -> list[date]:
     if not isinstance(texts, list):
         raise _refusal(texts, "the dates must be a list of texts such as 2026-12-25")
-    days = []
-    for text in texts:
-        if not isinstance(text, str) or not _DATE.fullmatch(text):
-            raise _refusal(text, "a date must be text such as 2026-12-25")
-        try:
-            days.append(date.fromisoformat(text))
-        except ValueError as error:
-            raise _refusal(text, "this day does not exist; write one such as 2026-12-25") from error
-    return days
+    return [*map(read_date, texts)]
+
+
+def read_date(text: object) -> date:
+    """Return the date of ``2026-12-25``. Raises ``InvalidTriggerError``."""
+    if not isinstance(text, str) or not _DATE.fullmatch(text):
+        raise _refusal(text, "a date must be text such as 2026-12-25")
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise _refusal(text, "this day does not exist; write one such as 2026-12-25") from error
 
 
 def _check_types(trigger: object, what: Iterable[object]) -> None:
@@ -328,10 +328,10 @@ def _split_exclusions(
         raise _refusal(bad, "an excluded trigger cannot have exclusions; give plain triggers")
     dates = tuple(sorted({day for day in exclusions if not isinstance(day, Trigger)}))
     different = distinct(trigger if zone is None else trigger.in_zone(zone) for trigger in triggers)
-    if len(dates) > _MAX_DATES:
-        raise _refusal(f"{len(dates)} dates", f"at most {_MAX_DATES}; use a Cron for the rest")
-    if len(different) > _MAX_TRIGGERS:
-        raise _refusal(f"{len(different)} triggers", f"at most {_MAX_TRIGGERS}; join them in one")
+    if len(dates) > MAX_DATES:
+        raise _refusal(f"{len(dates)} dates", f"at most {MAX_DATES}; use a Cron for the rest")
+    if len(different) > MAX_TRIGGERS:
+        raise _refusal(f"{len(different)} triggers", f"at most {MAX_TRIGGERS}; join them in one")
     return dates, different
 
 

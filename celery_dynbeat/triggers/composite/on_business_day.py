@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 from itertools import islice, pairwise
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.common.errors import InvalidTriggerError, UnresolvedCalendarError
@@ -29,17 +29,23 @@ from celery_dynbeat.triggers.base import (
     iter_fire_times,
     utc,
 )
-from celery_dynbeat.triggers.calendar_days import CalendarDays, check_name, days_of
+from celery_dynbeat.triggers.calendar_days import (
+    CalendarDays,
+    check_name,
+    days_of,
+    written_name,
+)
 from celery_dynbeat.triggers.composite.any_of import AnyOf
 from celery_dynbeat.triggers.composite.base import (
     CHECKED_FROM,
     Composite,
+    days_zone,
     part_json,
+    part_text,
     phrase_of,
     rebuilt,
-    row_part_json,
 )
-from celery_dynbeat.triggers.composite.parts import dump, load, read_part
+from celery_dynbeat.triggers.composite.parts import load, read_part
 from celery_dynbeat.triggers.zones import (
     LocalDay,
     day_around,
@@ -158,25 +164,29 @@ class OnBusinessDay(Composite):
         return (self.trigger,)
 
     @property
-    def spec(self) -> str:
-        """Return the trigger, the direction and the name of the calendar as a JSON object."""
-        return dump(self._data(part_json))
+    def json_spec(self) -> dict[str, Any]:
+        """Return the trigger, the direction and the name of the calendar.
+
+        If only the days have a zone, it is their ``timezone``. Otherwise, the row has it.
+        """
+        data = {
+            "trigger": part_json(self.trigger),
+            "direction": self.direction,
+            "calendar": self.calendar,
+        }
+        if self.needs_zone and self.timezone is not None:
+            data["timezone"] = self.timezone
+        return data
+
+    def to_text(self) -> str:
+        """Return the text of the trigger and its business days."""
+        days = f"on the {self.direction} business day of {written_name(self.calendar)}"
+        return f"{part_text(self.trigger)} {days}{days_zone(self, self.trigger)}"
 
     @property
     def needs_zone(self) -> bool:
         """Whether its days or the trigger need a zone."""
         return self.timezone is None or self.trigger.needs_zone
-
-    @property
-    def row_spec(self) -> str:
-        """Return the JSON object of ``spec`` without the zones that the row gives.
-
-        If only the days have a zone, the object has it as ``timezone``.
-        """
-        data = self._data(row_part_json)
-        if self.needs_zone and self.timezone is not None:
-            data["timezone"] = self.timezone
-        return dump(data)
 
     @property
     def has_excluded_days(self) -> bool:
@@ -252,13 +262,6 @@ class OnBusinessDay(Composite):
         """Return this trigger with its part changed."""
         trigger = change(self.trigger)
         return self if trigger == self.trigger else rebuilt(self, trigger=trigger)
-
-    def _data(self, to_json: Callable[[Trigger], dict[str, object]]) -> dict[str, object]:
-        return {
-            "trigger": to_json(self.trigger),
-            "direction": self.direction,
-            "calendar": self.calendar,
-        }
 
 
 def _check_trigger(trigger: object) -> None:
@@ -415,7 +418,7 @@ def _check_count(rule: OnBusinessDay, day: LocalDay, count: int) -> None:
     most = max(MAX_PER_DAY, math.ceil((day.end - day.start) / _HOUR))
     if count > most:
         message = (
-            f"{rule.trigger.kind} {shorten(rule.trigger.spec)} fires more than {MAX_PER_DAY} times"
+            f"{shorten(rule.trigger.to_text())} fires more than {MAX_PER_DAY} times"
             f" on {day.date}: only triggers that fire less often can move to business days"
         )
         raise InvalidTriggerError(message, field="trigger")

@@ -1,10 +1,5 @@
-"""The parts of a combined trigger as JSON text.
+"""The parts of a combined trigger as JSON. Each part is its ``to_json`` without a missing zone."""
 
-Each part is written as its ``to_json``. If a part combines other triggers, its spec is nested JSON
-instead of a quoted string, so that people can read and write it.
-"""
-
-import json
 from collections.abc import Iterable
 
 from celery_dynbeat.common.errors import InvalidTriggerError
@@ -22,11 +17,6 @@ _MAX_NESTING = 3 * MAX_DEPTH + 1
 def distinct(triggers: Iterable[Trigger]) -> tuple[Trigger, ...]:
     """Return the different triggers, in an order that does not depend on theirs."""
     return tuple(sorted(set(triggers), key=_order))
-
-
-def dump(value: object) -> str:
-    """Return compact JSON that is not restricted to ASCII."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def load(spec: str, *, example: str) -> object:
@@ -54,9 +44,13 @@ def read_parts(value: object, *, timezone: str | None) -> tuple[Trigger, ...]:
     if not isinstance(value, list):
         message = f"{shorten(value)} must be a list of triggers in JSON"
         raise InvalidTriggerError(message, field="spec")
+    return prepared(read_part(item, timezone=timezone) for item in value)
+
+
+def prepared(triggers: Iterable[Trigger]) -> tuple[Trigger, ...]:
+    """Return ``triggers``. Stop at the first one at which preparing them takes too many steps."""
     parts, steps = list[Trigger](), 0
-    for item in value:
-        part = read_part(item, timezone=timezone)
+    for part in triggers:
         steps += part.preparation_steps
         check_preparation(part, steps)
         parts.append(part)
@@ -68,9 +62,7 @@ def read_part(value: object, *, timezone: str | None) -> Trigger:
     if not isinstance(value, dict):
         message = f"{shorten(value)} must be a trigger, with the keys kind, spec and timezone"
         raise InvalidTriggerError(message, field="spec")
-    spec = value.get("spec")
-    text = dump(spec) if isinstance(spec, list | dict) else spec
-    return parse_part({"timezone": timezone, **value, "spec": text})
+    return parse_part({"timezone": timezone, **value})
 
 
 def _nesting(value: object) -> int:

@@ -90,6 +90,13 @@ class Cron(Trigger):
         """Return the expression, followed by the word ``day_and`` when ``day_or`` is False."""
         return self.expression if self.day_or else f"{self.expression} {_DAY_AND}"
 
+    def to_text(self) -> str:
+        """Return the expression with its zone as cronie, robfig/cron and Kubernetes write it.
+
+        The values of an ``H`` are not in it, because they belong to a schedule.
+        """
+        return self.spec if self.timezone is None else f"CRON_TZ={self.timezone} {self.spec}"
+
     def next_after(self, instant: datetime) -> datetime | None:
         """Return the first fire time strictly after ``instant``, in the years 1900 to 9900."""
         if self._resolved is not None:

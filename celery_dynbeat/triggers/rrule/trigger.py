@@ -86,6 +86,12 @@ class RRule(Trigger):
         """Return the text in its normal form: upper case, DTSTART first, with its zone."""
         return self.text
 
+    def to_text(self) -> str:
+        """Return the lines with blanks between them. A zone without DTSTART comes first."""
+        text = " ".join(self.text.split("\n"))
+        names_zone = self.timezone is None or text.startswith("DTSTART")
+        return text if names_zone else f"TZ={self.timezone} {text}"
+
     def next_after(self, instant: datetime) -> datetime | None:
         """Return the first fire time strictly after ``instant``, in the years 1900 to 9899."""
         return self.next_within(instant, unlimited_budget())

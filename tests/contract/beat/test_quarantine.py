@@ -183,7 +183,7 @@ def test_a_trigger_that_this_process_cannot_import_does_not_quarantine_the_sched
 ):
     mine.create("n", task="t", trigger=RRule("FREQ=MINUTELY"))
     clock.advance(timedelta(minutes=1))
-    for cached in (triggers._parse, triggers._parse_whole):
+    for cached in (triggers.parse_unchecked, triggers._parse_whole):
         cached.cache_clear()
     with monkeypatch.context() as replaced:
         # As during an upgrade that replaces the files of a running beat.

@@ -42,7 +42,7 @@ TRIGGERS = LEAVES | EXCLUDING | ANY_OF | st.builds(excluded, PLAIN, NAMED)
 def test_the_text_of_a_row_gives_the_trigger_in_the_zone_of_the_row(trigger, zone):
     column = zone if trigger.needs_zone else trigger.timezone
 
-    assert parse_trigger(trigger.kind, trigger.row_spec, timezone=column) == trigger.in_zone(zone)
+    assert parse_trigger(trigger.kind, trigger.spec, timezone=column) == trigger.in_zone(zone)
 
 
 @given(TRIGGERS)
@@ -54,7 +54,7 @@ def test_a_trigger_needs_a_zone_if_a_zone_changes_it(trigger):
 def test_a_trigger_that_needs_no_zone_has_its_plain_text_in_a_row(trigger):
     zoned = trigger.in_zone("Asia/Kathmandu")
 
-    assert (zoned.needs_zone, zoned.row_spec) == (False, zoned.spec)
+    assert (zoned.needs_zone, zoned.spec) == (False, zoned.spec)
 
 
 def test_sun_events_need_no_zone():
