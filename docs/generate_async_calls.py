@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 from celery_dynbeat.api.calendars import Calendars
+from celery_dynbeat.api.calls import Calls
 from celery_dynbeat.api.owner import OwnerSchedules
 from celery_dynbeat.api.schedules import Schedules
 from celery_dynbeat.api.shared import SharedCalls
@@ -23,19 +24,29 @@ OWN_IMPORTS = {
     "AnyAsyncSession": "celery_dynbeat.process.async_context",
     "AsyncContext": "celery_dynbeat.process.async_context",
     "OwnerSchedules": "celery_dynbeat.api.owner",
+    "Self": "typing",
 }
 HEAD = "# `make docs` writes this stub from the synchronous calls."
 _OWNER = """owner: str
 def __init__(self, context: AsyncContext, calls: OwnerSchedules) -> None: ..."""
-_ALL = """def __init__(self, context: AsyncContext) -> None: ...
-def for_owner(self, owner: str) -> AsyncOwnerSchedules: ..."""
+_BINDING = """(
+    self,{}
+    *,
+    session: AnyAsyncSession | None = None,
+    actor: str | None = None,
+    reason: str | None = None,
+) -> {}: ..."""
+_BASE = "def bound" + _BINDING.format("", "Self")
+_ALL = f"""def __init__(self, context: AsyncContext) -> None: ...
+def for_owner{_BINDING.format(" owner: str,", "AsyncOwnerSchedules")}"""
 _CALENDARS = "def __init__(self, context: AsyncContext) -> None: ..."
 #: The classes, with the synchronous one, and what the stub has in addition to its calls.
 CLASSES = {
-    "AsyncSharedCalls": (SharedCalls, ""),
+    "_AsyncCalls": (Calls, _BASE),
+    "AsyncSharedCalls(_AsyncCalls)": (SharedCalls, ""),
     "AsyncOwnerSchedules(AsyncSharedCalls)": (OwnerSchedules, _OWNER),
     "AsyncSchedules(AsyncSharedCalls)": (Schedules, _ALL),
-    "AsyncCalendars": (Calendars, _CALENDARS),
+    "AsyncCalendars(_AsyncCalls)": (Calendars, _CALENDARS),
 }
 
 
@@ -58,7 +69,7 @@ def _class(head: str, kind: type, added: str, imports: dict[str, str]) -> str:
 def _calls(kind: type) -> list[str]:
     shared = dir(SharedCalls) if issubclass(kind, SharedCalls) and kind is not SharedCalls else ()
     names = [name for name, _ in inspect.getmembers(kind) if not name.startswith("_")]
-    return [name for name in names if name not in {*shared, "for_owner"}]
+    return [name for name in names if name not in {*shared, "for_owner", "bound"}]
 
 
 def _call(kind: type, name: str, imports: dict[str, str]) -> str:
@@ -75,9 +86,6 @@ def _call(kind: type, name: str, imports: dict[str, str]) -> str:
     ]
     for used in sorted(set(_names(function))):
         _import(used, sys.modules[owner.__module__], imports)
-    for argument in arguments.kwonlyargs:
-        if argument.arg == "session":
-            argument.annotation = ast.parse("AnyAsyncSession | None", mode="eval").body
     returns = ast.unparse(function.returns or ast.Constant(None))
     start = "async def"
     if "Iterator[" in returns:
@@ -100,7 +108,7 @@ def _names(function: ast.FunctionDef) -> Iterator[str]:
         parts.append(function.returns)
     for part in parts:
         for node in ast.walk(part):
-            if isinstance(node, ast.Name) and node.id not in {"Session", "Iterator"}:
+            if isinstance(node, ast.Name) and node.id != "Iterator":
                 yield node.id
 
 

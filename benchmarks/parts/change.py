@@ -105,7 +105,7 @@ class _Editor:
         self._number += 1
         due_at = context.clock.now() + LEAD
         with Session(context.database.engine) as session:
-            self._mine.update(name, trigger=Once(due_at), session=session)
+            self._mine.bound(session=session).update(name, trigger=Once(due_at))
             time.sleep(max(0.0, (due_at - context.clock.now()).total_seconds()))
             started_at = time.perf_counter()
             session.commit()

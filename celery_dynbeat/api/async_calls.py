@@ -6,15 +6,16 @@ docstrings and signatures. ``async_calls.pyi`` has their types; `make docs` writ
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
+from copy import copy
 from functools import wraps
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, Self, TypeVar, get_args, get_origin
 
 from celery_dynbeat.api.calendars import Calendars
 from celery_dynbeat.api.calls import Calls
 from celery_dynbeat.api.owner import OwnerSchedules
 from celery_dynbeat.api.schedules import Schedules
 from celery_dynbeat.api.shared import SharedCalls
-from celery_dynbeat.process.async_context import AsyncContext
+from celery_dynbeat.process.async_context import AnyAsyncSession, AsyncContext
 
 C = TypeVar("C", bound=type)
 
@@ -40,20 +41,17 @@ def _awaited(call: Callable[..., Any]) -> Callable[..., Any]:
     returns = signature.return_annotation
 
     @wraps(call)
-    async def awaited(self: "_AsyncCalls", *args: Any, session: Any = None, **given: Any) -> Any:
-        work = self._bound(call, args, given)
-        return await self._context.call(session, work)
+    async def awaited(self: "_AsyncCalls", *args: Any, **given: Any) -> Any:
+        return await self._context.call(self._session, self._work(call, args, given))
 
     @wraps(call)
-    def iterated(self: "_AsyncCalls", *args: Any, session: Any = None, **given: Any) -> Any:
-        return self._context.iterate(session, self._bound(call, args, given))
+    def iterated(self: "_AsyncCalls", *args: Any, **given: Any) -> Any:
+        return self._context.iterate(self._session, self._work(call, args, given))
 
     made: Any = awaited
     if get_origin(returns) is Iterator:
         made, returns = iterated, AsyncIterator[get_args(returns)]  # type: ignore[misc]
-    session = signature.parameters["session"].replace(annotation="AsyncSession | None")
-    parameters = {**signature.parameters, "session": session}.values()
-    made.__signature__ = signature.replace(parameters=[*parameters], return_annotation=returns)
+    made.__signature__ = signature.replace(return_annotation=returns)
     made.__module__ = __name__
     return made  # type: ignore[no-any-return]
 
@@ -61,9 +59,26 @@ def _awaited(call: Callable[..., Any]) -> Callable[..., Any]:
 class _AsyncCalls:
     def __init__(self, context: AsyncContext, calls: Calls) -> None:
         self._context, self._calls = context, calls
+        self._session: AnyAsyncSession | None = None
 
-    def _bound(self, call: Callable[..., Any], args: Any, given: Any) -> Callable[[Any], Any]:
-        return lambda session: call(self._calls, *args, session=session, **given)
+    def bound(
+        self,
+        *,
+        session: AnyAsyncSession | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> Self:
+        """Return the same calls in a transaction, and in the name of an actor. It is not awaited.
+
+        ``session`` is an ``AsyncSession``. The rest is as in ``Schedules.bound``.
+        """
+        calls = copy(self)
+        bound = self._calls.bound(actor=actor, reason=reason)
+        vars(calls).update(_calls=bound, _session=session or self._session)
+        return calls
+
+    def _work(self, call: Callable[..., Any], args: Any, given: Any) -> Callable[[Any], Any]:
+        return lambda session: call(self._calls.bound(session=session), *args, **given)
 
 
 @_awaiting(SharedCalls)
@@ -73,7 +88,7 @@ class AsyncSharedCalls(_AsyncCalls):
 
 @_awaiting(OwnerSchedules)
 class AsyncOwnerSchedules(AsyncSharedCalls):
-    """The calls of ``OwnerSchedules``, awaited. ``session`` is an ``AsyncSession``."""
+    """The calls of ``OwnerSchedules``, awaited."""
 
     def __init__(self, context: AsyncContext, calls: OwnerSchedules) -> None:
         super().__init__(context, calls)
@@ -82,21 +97,32 @@ class AsyncOwnerSchedules(AsyncSharedCalls):
 
 @_awaiting(Schedules)
 class AsyncSchedules(AsyncSharedCalls):
-    """The calls of ``Schedules``, awaited. ``session`` is an ``AsyncSession``."""
+    """The calls of ``Schedules``, awaited."""
 
     _calls: Schedules
 
     def __init__(self, context: AsyncContext) -> None:
         super().__init__(context, Schedules(context))
 
-    def for_owner(self, owner: str) -> AsyncOwnerSchedules:
-        """Return the schedules of ``owner``, like ``Schedules.for_owner``. It is not awaited."""
-        return AsyncOwnerSchedules(self._context, self._calls.for_owner(owner))
+    def for_owner(
+        self,
+        owner: str,
+        *,
+        session: AnyAsyncSession | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> AsyncOwnerSchedules:
+        """Return the schedules of ``owner``, like ``Schedules.for_owner``. It is not awaited.
+
+        ``session`` is an ``AsyncSession``.
+        """
+        calls = AsyncOwnerSchedules(self._context, self._calls.for_owner(owner))
+        return calls.bound(session=session or self._session, actor=actor, reason=reason)
 
 
 @_awaiting(Calendars)
 class AsyncCalendars(_AsyncCalls):
-    """The calls of ``Calendars``, awaited. ``session`` is an ``AsyncSession``."""
+    """The calls of ``Calendars``, awaited."""
 
     def __init__(self, context: AsyncContext) -> None:
         super().__init__(context, Calendars(context))

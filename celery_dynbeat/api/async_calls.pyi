@@ -1,7 +1,7 @@
 # `make docs` writes this stub from the synchronous calls.
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.api.calls import Progress
@@ -39,32 +39,22 @@ from celery_dynbeat.common.quiet_rule import QuietHours
 from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.process.async_context import AnyAsyncSession, AsyncContext
 
-class AsyncSharedCalls:
+class _AsyncCalls:
+    def bound(
+        self,
+        *,
+        session: AnyAsyncSession | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> Self: ...
+
+class AsyncSharedCalls(_AsyncCalls):
     async def alerts(
-        self,
-        *,
-        only_open: bool = True,
-        limit: int = 100,
-        after: str | None = None,
-        session: AnyAsyncSession | None = None,
+        self, *, only_open: bool = True, limit: int = 100, after: str | None = None
     ) -> Page[AlertInfo]: ...
-    async def cancel_run(
-        self,
-        run_id: str,
-        *,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-    ) -> RunInfo: ...
+    async def cancel_run(self, run_id: str) -> RunInfo: ...
     async def cancel_runs(
-        self,
-        name: str | None = None,
-        *,
-        limit: int = 10000,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-        **matching: Unpack[RunFilter],
+        self, name: str | None = None, *, limit: int = 10000, **matching: Unpack[RunFilter]
     ) -> int: ...
     async def changes(
         self,
@@ -72,36 +62,19 @@ class AsyncSharedCalls:
         *,
         limit: int = 100,
         after: str | None = None,
-        session: AnyAsyncSession | None = None,
         **matching: Unpack[ChangeFilter],
     ) -> Page[ChangeInfo]: ...
-    async def count(
-        self, *, session: AnyAsyncSession | None = None, **matching: Unpack[ScheduleFilter]
-    ) -> BoundedCount: ...
+    async def count(self, **matching: Unpack[ScheduleFilter]) -> BoundedCount: ...
     async def count_runs(
-        self,
-        name: str | None = None,
-        *,
-        session: AnyAsyncSession | None = None,
-        **matching: Unpack[RunFilter],
+        self, name: str | None = None, **matching: Unpack[RunFilter]
     ) -> BoundedCount: ...
-    async def create_many(
-        self,
-        many: Iterable[NewSchedule],
-        *,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-    ) -> Sequence[ScheduleInfo]: ...
+    async def create_many(self, many: Iterable[NewSchedule]) -> Sequence[ScheduleInfo]: ...
     async def delete_many(
         self,
         *,
         expected: int | None = None,
         everything: bool = False,
         progress: Progress | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
         **matching: Unpack[ScheduleFilter],
     ) -> BulkResult: ...
     async def explain(
@@ -110,7 +83,6 @@ class AsyncSharedCalls:
         *,
         at: datetime | None = None,
         count: int = 5,
-        session: AnyAsyncSession | None = None,
         **matching: Unpack[OwnerFilter],
     ) -> Explanation: ...
     async def forecast(
@@ -120,31 +92,20 @@ class AsyncSharedCalls:
         until: datetime | None = None,
         per: str = "minute",
         queue: str | None = None,
-        session: AnyAsyncSession | None = None,
         **matching: Unpack[OwnerFilter],
     ) -> ForecastInfo: ...
-    async def get_batch(
-        self, batch_id: str, *, session: AnyAsyncSession | None = None
-    ) -> BatchInfo: ...
-    async def get_run(self, run_id: str, *, session: AnyAsyncSession | None = None) -> RunInfo: ...
+    async def get_batch(self, batch_id: str) -> BatchInfo: ...
+    async def get_run(self, run_id: str) -> RunInfo: ...
     async def hold(
-        self,
-        *,
-        until: datetime | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
+        self, *, until: datetime | None = None, reason: str | None = None
     ) -> HoldInfo: ...
-    async def holds(
-        self, *, limit: int = 100, after: str | None = None, session: AnyAsyncSession | None = None
-    ) -> Page[HoldInfo]: ...
+    async def holds(self, *, limit: int = 100, after: str | None = None) -> Page[HoldInfo]: ...
     async def list(
         self,
         *,
         order: str | None = None,
         limit: int = 100,
         after: str | None = None,
-        session: AnyAsyncSession | None = None,
         **matching: Unpack[ScheduleFilter],
     ) -> Page[ScheduleInfo]: ...
     async def pause_many(
@@ -154,27 +115,11 @@ class AsyncSharedCalls:
         expected: int | None = None,
         everything: bool = False,
         progress: Progress | None = None,
-        actor: str | None = None,
         reason: str | None = None,
-        session: AnyAsyncSession | None = None,
         **matching: Unpack[ScheduleFilter],
     ) -> BulkResult: ...
-    async def release(
-        self,
-        *,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-    ) -> HoldInfo | None: ...
-    async def rerun(
-        self,
-        run_id: str,
-        *,
-        now: bool = False,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-    ) -> RunInfo: ...
+    async def release(self) -> HoldInfo | None: ...
+    async def rerun(self, run_id: str, *, now: bool = False) -> RunInfo: ...
     async def rerun_many(
         self,
         *,
@@ -187,9 +132,6 @@ class AsyncSharedCalls:
         task: str | None = None,
         per_minute: int = 100,
         now: bool = False,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
     ) -> BatchResult: ...
     async def resume_many(
         self,
@@ -197,9 +139,6 @@ class AsyncSharedCalls:
         expected: int | None = None,
         everything: bool = False,
         progress: Progress | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
         **matching: Unpack[ScheduleFilter],
     ) -> BulkResult: ...
     async def runs(
@@ -208,7 +147,6 @@ class AsyncSharedCalls:
         *,
         limit: int = 100,
         after: str | None = None,
-        session: AnyAsyncSession | None = None,
         **matching: Unpack[RunFilter],
     ) -> Page[RunInfo]: ...
     async def update_many(
@@ -218,14 +156,9 @@ class AsyncSharedCalls:
         expected: int | None = None,
         everything: bool = False,
         progress: Progress | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
         **matching: Unpack[ScheduleFilter],
     ) -> BulkResult: ...
-    async def usage(
-        self, owner: str | None = None, *, session: AnyAsyncSession | None = None
-    ) -> Usage: ...
+    async def usage(self, owner: str | None = None) -> Usage: ...
 
 class AsyncOwnerSchedules(AsyncSharedCalls):
     owner: str
@@ -238,50 +171,21 @@ class AsyncOwnerSchedules(AsyncSharedCalls):
         until: datetime,
         per_minute: int = 100,
         now: bool = False,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
     ) -> BatchResult: ...
-    async def clear_quiet_hours(
-        self,
-        *,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-    ) -> int: ...
+    async def clear_quiet_hours(self) -> int: ...
     async def create(
-        self,
-        name: str,
-        *,
-        task: TaskLike,
-        trigger: TriggerLike,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-        **given: Unpack[NewFields],
+        self, name: str, *, task: TaskLike, trigger: TriggerLike, **given: Unpack[NewFields]
     ) -> ScheduleInfo: ...
-    async def delete(
-        self,
-        name: str,
-        *,
-        expected_version: int | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-    ) -> None: ...
-    def export(
-        self, *, session: AnyAsyncSession | None = None
-    ) -> AsyncIterator[dict[str, Any]]: ...
-    async def get(self, name: str, *, session: AnyAsyncSession | None = None) -> ScheduleInfo: ...
+    async def delete(self, name: str, *, expected_version: int | None = None) -> None: ...
+    def export(self) -> AsyncIterator[dict[str, Any]]: ...
+    async def get(self, name: str) -> ScheduleInfo: ...
     async def pause(
         self,
         name: str,
         *,
         until: datetime | timedelta | None = None,
         expected_version: int | None = None,
-        actor: str | None = None,
         reason: str | None = None,
-        session: AnyAsyncSession | None = None,
     ) -> ScheduleInfo: ...
     async def preview(
         self,
@@ -296,134 +200,58 @@ class AsyncOwnerSchedules(AsyncSharedCalls):
         catch_up: str | None = None,
         overlap: str | None = None,
         retry: Retry | Mapping[str, Any] | None = None,
-        session: AnyAsyncSession | None = None,
     ) -> Preview: ...
-    async def quiet_hours(
-        self, *, session: AnyAsyncSession | None = None
-    ) -> Sequence[QuietHoursInfo]: ...
+    async def quiet_hours(self) -> Sequence[QuietHoursInfo]: ...
     async def rename(
-        self,
-        name: str,
-        new_name: str,
-        *,
-        expected_version: int | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
+        self, name: str, new_name: str, *, expected_version: int | None = None
     ) -> ScheduleInfo: ...
-    async def resume(
-        self,
-        name: str,
-        *,
-        expected_version: int | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-    ) -> ScheduleInfo: ...
-    async def run_now(
-        self,
-        name: str,
-        *,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-    ) -> RunInfo: ...
+    async def resume(self, name: str, *, expected_version: int | None = None) -> ScheduleInfo: ...
+    async def run_now(self, name: str) -> RunInfo: ...
     async def set_quiet_hours(
-        self,
-        windows: Iterable[QuietHours | str] = (),
-        *,
-        calendar: str | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
+        self, windows: Iterable[QuietHours | str] = (), *, calendar: str | None = None
     ) -> int: ...
-    async def set_timezone(
-        self,
-        zone: str | ZoneInfo | None,
-        *,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-    ) -> int: ...
+    async def set_timezone(self, zone: str | ZoneInfo | None) -> int: ...
     async def skip(
         self,
         name: str,
         fire_time: datetime,
         *,
         expected_version: int | None = None,
-        actor: str | None = None,
         reason: str | None = None,
-        session: AnyAsyncSession | None = None,
     ) -> ScheduleInfo: ...
-    async def timezone(self, *, session: AnyAsyncSession | None = None) -> str: ...
+    async def timezone(self) -> str: ...
     async def unskip(
-        self,
-        name: str,
-        fire_time: datetime,
-        *,
-        expected_version: int | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
+        self, name: str, fire_time: datetime, *, expected_version: int | None = None
     ) -> ScheduleInfo: ...
     async def upcoming(
-        self,
-        name: str,
-        *,
-        count: int = 5,
-        with_skipped: bool = False,
-        session: AnyAsyncSession | None = None,
+        self, name: str, *, count: int = 5, with_skipped: bool = False
     ) -> Sequence[FireTime]: ...
     async def update(
-        self,
-        name: str,
-        *,
-        expected_version: int | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-        **changes: Unpack[Changes],
+        self, name: str, *, expected_version: int | None = None, **changes: Unpack[Changes]
     ) -> ScheduleInfo: ...
     async def upsert(
-        self,
-        name: str,
-        *,
-        task: TaskLike,
-        trigger: TriggerLike,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-        **given: Unpack[Fields],
+        self, name: str, *, task: TaskLike, trigger: TriggerLike, **given: Unpack[Fields]
     ) -> ScheduleInfo: ...
 
 class AsyncSchedules(AsyncSharedCalls):
     def __init__(self, context: AsyncContext) -> None: ...
-    def for_owner(self, owner: str) -> AsyncOwnerSchedules: ...
-    async def delete_owner(
+    def for_owner(
         self,
         owner: str,
         *,
-        erase_history: bool = False,
-        progress: Progress | None = None,
+        session: AnyAsyncSession | None = None,
         actor: str | None = None,
         reason: str | None = None,
-        session: AnyAsyncSession | None = None,
+    ) -> AsyncOwnerSchedules: ...
+    async def delete_owner(
+        self, owner: str, *, erase_history: bool = False, progress: Progress | None = None
     ) -> int: ...
 
-class AsyncCalendars:
+class AsyncCalendars(_AsyncCalls):
     def __init__(self, context: AsyncContext) -> None: ...
-    async def delete(
-        self,
-        name: str,
-        *,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
-    ) -> None: ...
-    async def get(self, name: str, *, session: AnyAsyncSession | None = None) -> CalendarInfo: ...
-    async def list(
-        self, *, limit: int = 100, after: str | None = None, session: AnyAsyncSession | None = None
-    ) -> Page[CalendarInfo]: ...
+    async def delete(self, name: str) -> None: ...
+    async def get(self, name: str) -> CalendarInfo: ...
+    async def list(self, *, limit: int = 100, after: str | None = None) -> Page[CalendarInfo]: ...
     async def put(
         self,
         name: str,
@@ -431,7 +259,4 @@ class AsyncCalendars:
         dates: Mapping[date, str] | Iterable[date],
         weekend: Iterable[str] | None = None,
         allow_empty: bool = False,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: AnyAsyncSession | None = None,
     ) -> CalendarInfo: ...

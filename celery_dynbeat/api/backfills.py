@@ -36,9 +36,6 @@ class BackfillCalls(OwnerCalls):
         until: datetime,
         per_minute: int = 100,
         now: bool = False,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: Session | None = None,
     ) -> BatchResult:
         """Run the past fire times of a schedule that have no run: since <= fire time < until.
 
@@ -101,7 +98,7 @@ class BackfillCalls(OwnerCalls):
                 now=now,
             )
 
-        return self._write(session, work, actor=actor, reason=reason)
+        return self._write(work)
 
 
 def _check_span(since: datetime, until: datetime, *, now: datetime) -> None:

@@ -21,7 +21,7 @@ from celery_dynbeat.store.runs import run_pages
 class BatchCalls(Calls):
     """The call for batches. The calls of one owner see the runs of that owner only."""
 
-    def get_batch(self, batch_id: str, *, session: Session | None = None) -> BatchInfo:
+    def get_batch(self, batch_id: str) -> BatchInfo:
         """Return the number of runs of a batch by status.
 
         ``runs(batch_id=...)`` lists the runs, and ``cancel_runs(batch_id=...)`` cancels those that
@@ -44,7 +44,7 @@ class BatchCalls(Calls):
                 raise BatchNotFoundError(owner=self._owner, batch_id=batch_id)
             return BatchInfo(id=batch_id, created_at=created_at(batch_id), counts=counts)
 
-        return self._context.read(session, work)
+        return self._read(work)
 
 
 def check_pace(per_minute: object) -> None:

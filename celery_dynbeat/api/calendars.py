@@ -52,9 +52,7 @@ class Calendars(Calls):
     ``trigger.on_business_day("next", calendar="holidays-de")`` moves fire times to business days.
     ``set_quiet_hours(calendar="holidays-de")`` makes its dates quiet days of an owner.
 
-    Every call accepts ``session=``. A call with a session joins its transaction. Every change
-    accepts ``actor=`` and ``reason=`` for the audit. The defaults are the values from
-    ``Dynbeat.acting``.
+    ``bound`` returns the same calls in a transaction, or in the name of an actor.
     """
 
     def __init__(self, context: Context) -> None:
@@ -67,9 +65,6 @@ class Calendars(Calls):
         dates: Mapping[date, str] | Iterable[date],
         weekend: Iterable[str] | None = None,
         allow_empty: bool = False,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: Session | None = None,
     ) -> CalendarInfo:
         """Create the calendar, or replace its days. An equal definition changes nothing.
 
@@ -113,9 +108,9 @@ class Calendars(Calls):
             now = self._context.clock.now()
             return _info(session, _put(self._context, session, name, values, now=now))
 
-        return self._write(session, work, actor=actor, reason=reason)
+        return self._write(work)
 
-    def get(self, name: str, *, session: Session | None = None) -> CalendarInfo:
+    def get(self, name: str) -> CalendarInfo:
         """Return the calendar, and the number of schedules that use it.
 
         Raises CalendarNotFoundError.
@@ -128,14 +123,13 @@ class Calendars(Calls):
                 raise CalendarNotFoundError(name=name)
             return _info(session, row)
 
-        return self._context.read_many(session, work)
+        return self._read_many(work)
 
     def list(
         self,
         *,
         limit: int = PAGE_SIZE,
         after: str | None = None,
-        session: Session | None = None,
     ) -> Page[CalendarInfo]:
         """Return one page of up to ``limit`` calendars, by name, without numbers of schedules.
 
@@ -151,15 +145,11 @@ class Calendars(Calls):
             rows = calendars.page(session, after=key, limit=limit + 1)
             return page_of(rows, limit=limit, order=_BY_NAME, info=_listed, key=_key)
 
-        return self._context.read_many(session, work)
+        return self._read_many(work)
 
     def delete(
         self,
         name: str,
-        *,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: Session | None = None,
     ) -> None:
         """Delete the calendar.
 
@@ -183,7 +173,7 @@ class Calendars(Calls):
                 raise CalendarInUseError(name=name, schedules=1, is_exact=False) from None
             _record(self._context, session, Action.DELETE_CALENDAR, old=values)
 
-        self._write(session, work, actor=actor, reason=reason)
+        self._write(work)
 
 
 def _put(

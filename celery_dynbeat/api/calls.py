@@ -1,7 +1,10 @@
 """The common parts of all calls of the API: their scope, filters and audit."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager
+from copy import copy
+from datetime import datetime
+from typing import Any, Self, TypeVar
 
 from sqlalchemy.orm import Session
 
@@ -16,27 +19,58 @@ Progress = Callable[[int], object]
 
 
 class Calls:
-    """Calls on the rows of one owner, or of all owners. Each is defined once."""
+    """Calls on the rows of one owner, or of all owners. Each is defined once.
+
+    They are bound to a session, an actor and a reason, or to None of each.
+    """
 
     def __init__(self, context: Context, owner: str | None) -> None:
         self._context = context
         #: None means all owners.
         self._owner = owner
+        self._session: Session | None = None
+        self._actor: str | None = None
+        self._reason: str | None = None
 
-    def _write(
+    def bound(
         self,
-        session: Session | None,
-        work: Callable[[Session], T],
         *,
-        actor: str | None,
-        reason: str | None,
-    ) -> T:
-        """Do ``work`` in the caller's transaction or in a new one, in the name of ``actor``.
+        session: Session | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> Self:
+        """Return the same calls in a transaction, and in the name of an actor.
 
-        None takes the actor and the reason of ``acting()``.
+        - Calls with a ``session`` join its transaction and do not commit. A rollback by the caller
+          undoes them. Beat is notified when the caller commits.
+        - ``actor`` and ``reason`` are recorded in the audit of each change. ``actor`` has at most
+          255 characters, such as the name of a user. ``reason`` has at most 1,024.
+
+        An argument that is None keeps what these calls are bound to. Without an actor or a reason,
+        the calls take those of ``Dynbeat.acting``.
         """
-        with acting_as(actor=actor, reason=reason):
-            return self._context.write(session, work)
+        calls = copy(self)
+        given = {"_session": session, "_actor": actor, "_reason": reason}
+        vars(calls).update({name: value for name, value in given.items() if value is not None})
+        return calls
+
+    def _acting(self, reason: str | None = None) -> AbstractContextManager[None]:
+        """Do the edits of a block in the name of the actor. ``reason`` replaces the bound one."""
+        return acting_as(actor=self._actor, reason=self._reason if reason is None else reason)
+
+    def _write(self, work: Callable[[Session], T], *, reason: str | None = None) -> T:
+        """Do ``work`` in the bound transaction or in a new one, in the name of the actor."""
+        with self._acting(reason):
+            return self._context.write(self._session, work)
+
+    def _read(self, work: Callable[[Session], T]) -> T:
+        return self._context.read(self._session, work)
+
+    def _read_many(self, work: Callable[[Session], T]) -> T:
+        return self._context.read_many(self._session, work)
+
+    def _now(self) -> datetime:
+        return self._context.now(self._session)
 
     def _in_scope(self, kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the filter with each key of the TypedDict ``kind``, within the scope.

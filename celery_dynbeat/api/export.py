@@ -28,10 +28,10 @@ def lines(
 ) -> Iterator[Line]:
     """Yield the lines: the owner, then its schedules, runs, changes ..."""
     yield _header(context, owner=owner, session=session)
-    yield from _of_pages("schedule", calls.list, session)
-    yield from _of_pages("run", calls.runs, session)
-    yield from _of_pages("change", calls.changes, session)
-    yield from _of_pages("alert", partial(calls.alerts, only_open=False), session)
+    yield from _of_pages("schedule", calls.list)
+    yield from _of_pages("run", calls.runs)
+    yield from _of_pages("change", calls.changes)
+    yield from _of_pages("alert", partial(calls.alerts, only_open=False))
     # The pages of ``calls.holds`` would also contain the holds of everything.
     yield from _of_table(context, "hold", partial(holds.page_of_owner, owner=owner), session)
 
@@ -49,12 +49,10 @@ def _header(context: Context, *, owner: str, session: Session | None) -> Line:
     }
 
 
-def _of_pages(
-    record: str, read: Callable[..., Page[Any]], session: Session | None
-) -> Iterator[Line]:
+def _of_pages(record: str, read: Callable[..., Page[Any]]) -> Iterator[Line]:
     after: str | None = None
     while True:
-        page = read(limit=BATCH_SIZE, after=after, session=session)
+        page = read(limit=BATCH_SIZE, after=after)
         for item in page:
             yield {"record": record, **item.to_dict()}
         after = page.cursor

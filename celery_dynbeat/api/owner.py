@@ -69,11 +69,8 @@ class OwnerSchedules(
 ):
     """The schedules of one owner. No call reads or changes the rows of another owner.
 
-    Every call accepts ``session=``. A call with a session joins its transaction and does not
-    commit. A rollback by the caller undoes the call. Beat is notified when the caller commits.
-
-    Every change accepts ``actor=`` and ``reason=`` for the audit. The defaults are the values from
-    ``Dynbeat.acting``.
+    Calls that are bound to a ``session`` join its transaction and do not commit, and calls that are
+    bound to an ``actor`` and a ``reason`` record them in the audit: see ``bound``.
 
     Each call raises InvalidScheduleError for an invalid argument, whose name is the error's
     ``field``. Each call that plans fire times raises InvalidTriggerError if the stored trigger is
@@ -87,9 +84,6 @@ class OwnerSchedules(
         *,
         task: TaskLike,
         trigger: TriggerLike,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: Session | None = None,
         **given: Unpack[NewFields],
     ) -> ScheduleInfo:
         """Create a schedule that runs ``task`` at each fire time of ``trigger``.
@@ -119,7 +113,7 @@ class OwnerSchedules(
             )
             return self._insert(session, name, task, trigger, given, clock=clock)
 
-        return self._write(session, work, actor=actor, reason=reason)
+        return self._write(work)
 
     @rejecting_rename
     def update(
@@ -127,9 +121,6 @@ class OwnerSchedules(
         name: str,
         *,
         expected_version: int | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: Session | None = None,
         **changes: Unpack[Changes],
     ) -> ScheduleInfo:
         """Change the given fields. All other fields keep their values.
@@ -163,7 +154,7 @@ class OwnerSchedules(
                 edits.change(self._context, session, row, changes, now=now, timezone=timezone)
             return ScheduleInfo.of(row)
 
-        return self._write(session, work, actor=actor, reason=reason)
+        return self._write(work)
 
     @naming_other_fields
     def upsert(
@@ -172,9 +163,6 @@ class OwnerSchedules(
         *,
         task: TaskLike,
         trigger: TriggerLike,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: Session | None = None,
         **given: Unpack[Fields],
     ) -> ScheduleInfo:
         """Create the schedule, or update the schedule with this name.
@@ -209,7 +197,7 @@ class OwnerSchedules(
                 edits.change(self._context, session, row, changes, now=now, timezone=clock.timezone)
             return ScheduleInfo.of(row)
 
-        return self._write(session, work, actor=actor, reason=reason)
+        return self._write(work)
 
     def pause(
         self,
@@ -217,9 +205,7 @@ class OwnerSchedules(
         *,
         until: datetime | timedelta | None = None,
         expected_version: int | None = None,
-        actor: str | None = None,
         reason: str | None = None,
-        session: Session | None = None,
     ) -> ScheduleInfo:
         """Stop the schedule until ``resume``, and revoke its runs that have not started.
 
@@ -244,16 +230,13 @@ class OwnerSchedules(
                 edits.pause(self._context, session, row, reason=why, now=now, until=end)
             return ScheduleInfo.of(row)
 
-        return self._write(session, work, actor=actor, reason=reason)
+        return self._write(work, reason=reason)
 
     def resume(
         self,
         name: str,
         *,
         expected_version: int | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: Session | None = None,
     ) -> ScheduleInfo:
         """Start the schedule again, at its next fire time after the current time.
 
@@ -273,16 +256,13 @@ class OwnerSchedules(
                 edits.resume(self._context, session, row, now=now)
             return ScheduleInfo.of(row)
 
-        return self._write(session, work, actor=actor, reason=reason)
+        return self._write(work)
 
     def delete(
         self,
         name: str,
         *,
         expected_version: int | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: Session | None = None,
     ) -> None:
         """Delete the schedule, and revoke its runs that have not started.
 
@@ -298,7 +278,7 @@ class OwnerSchedules(
             row = self._lock(session, name, expected_version)
             edits.delete(self._context, session, row, now=self._context.clock.now())
 
-        self._write(session, work, actor=actor, reason=reason)
+        self._write(work)
 
     def rename(
         self,
@@ -306,9 +286,6 @@ class OwnerSchedules(
         new_name: str,
         *,
         expected_version: int | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: Session | None = None,
     ) -> ScheduleInfo:
         """Give the schedule another name. It keeps its id, its history and its next fire time.
 
@@ -337,9 +314,9 @@ class OwnerSchedules(
                 edits.rename(self._context, session, row, name=new_name, now=now)
             return ScheduleInfo.of(row)
 
-        return self._write(session, work, actor=actor, reason=reason)
+        return self._write(work)
 
-    def get(self, name: str, *, session: Session | None = None) -> ScheduleInfo:
+    def get(self, name: str) -> ScheduleInfo:
         """Return the schedule. Raises ScheduleNotFoundError.
 
         >>> str(mine.get("digest").next_run_at)
@@ -351,15 +328,11 @@ class OwnerSchedules(
             held = holds.held_of(session, [self.owner], now=self._context.clock.now())
             return ScheduleInfo.of(row, is_held=bool(held))
 
-        return self._context.read(session, work)
+        return self._read(work)
 
     def run_now(
         self,
         name: str,
-        *,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: Session | None = None,
     ) -> RunInfo:
         """Run the schedule once now, even if it is paused. Its fire times do not change.
 
@@ -389,9 +362,9 @@ class OwnerSchedules(
             audit.record(self._context, session, [edit], now=now)
             return run
 
-        return self._write(session, work, actor=actor, reason=reason)
+        return self._write(work)
 
-    def export(self, *, session: Session | None = None) -> Iterator[dict[str, Any]]:
+    def export(self) -> Iterator[dict[str, Any]]:
         """Return an iterator over all data of the owner, with one dict per line of JSON.
 
         The ``record`` key names the kind of a dict. The first dict is ``"owner"``, with the time of
@@ -400,10 +373,10 @@ class OwnerSchedules(
         include the arguments of tasks.
 
         At most 500 rows are in memory at a time. Each batch is read separately, so if you do not
-        pass ``session``, a later batch can contain an edit that an earlier batch does not. For a
-        snapshot, pass a session that uses REPEATABLE READ.
+        bind a session, a later batch can contain an edit that an earlier batch does not. For a
+        snapshot, bind a session that uses REPEATABLE READ.
         """
-        return export.lines(self._context, self, owner=self.owner, session=session)
+        return export.lines(self._context, self, owner=self.owner, session=self._session)
 
     def _insert(
         self,

@@ -48,9 +48,6 @@ class RerunCalls(Calls):
         run_id: str,
         *,
         now: bool = False,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: Session | None = None,
     ) -> RunInfo:
         """Run an ended run again, even if its schedule is paused.
 
@@ -81,7 +78,7 @@ class RerunCalls(Calls):
             audit.record(self._context, session, [edit], now=new.created_at)
             return new
 
-        return self._write(session, work, actor=actor, reason=reason)
+        return self._write(work)
 
     def rerun_many(
         self,
@@ -95,9 +92,6 @@ class RerunCalls(Calls):
         task: str | None = None,
         per_minute: int = 100,
         now: bool = False,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: Session | None = None,
     ) -> BatchResult:
         """Run ended runs with since <= fire time < until again, as a batch.
 
@@ -131,7 +125,7 @@ class RerunCalls(Calls):
         """
         check_pace(per_minute)
         checks.check_flag("now", now)
-        requested_at = self._context.now(session)
+        requested_at = self._now()
         scope = self._in_scope(OwnerFilter, {"owner": owner})
         matching = _filter(
             owner=scope["owner"],
@@ -144,7 +138,7 @@ class RerunCalls(Calls):
             now=requested_at,
         )
         # Before the write: SQLite lets no other process write during a write.
-        found = self._context.read_many(session, lambda session: _search(session, matching))
+        found = self._read_many(lambda session: _search(session, matching))
 
         def work(session: Session) -> BatchResult:
             result = _rerun_many(
@@ -172,7 +166,7 @@ class RerunCalls(Calls):
                 now=now,
             )
 
-        return self._write(session, work, actor=actor, reason=reason)
+        return self._write(work)
 
 
 def _filter(

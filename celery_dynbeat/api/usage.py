@@ -19,7 +19,7 @@ from celery_dynbeat.store import owners, places
 class UsageCalls(Calls):
     """The calls for the limits of owners."""
 
-    def usage(self, owner: str | None = None, *, session: Session | None = None) -> Usage:
+    def usage(self, owner: str | None = None) -> Usage:
         """Return how many schedules and runs an owner has, and the limits on them.
 
         ``owner`` is needed only for the calls of all owners.
@@ -35,7 +35,7 @@ class UsageCalls(Calls):
         name = self._in_scope(OwnerFilter, {"owner": owner})["owner"]
         if name is None:
             raise invalid("owner", owner, "must be the name of an owner")
-        return usage_of(self._context, session, name)
+        return usage_of(self._context, self._session, name)
 
 
 def usage_of(

@@ -59,8 +59,8 @@ def _show_only(invocation: Invocation, name: str, fields: Mapping[str, Any]) -> 
     from sqlalchemy.orm import Session  # noqa: PLC0415 - the database
 
     with Session(invocation.dynbeat.context.database.engine) as session:
-        info = invocation.mine.create(name, **fields, session=session)
-        fire_times = invocation.mine.upcoming(name, session=session)
+        mine = invocation.mine.bound(session=session)
+        info, fire_times = mine.create(name, **fields), mine.upcoming(name)
     text = f"{invocation.label(name)} can be added"
     shown = [
         ", ".join(filter(None, (invocation.time(each.at), each.wait_note))) for each in fire_times

@@ -112,7 +112,7 @@ def _rerun_many(
     whose = "all owners" if invocation.owner is None else f"owner {invocation.owner!r}"
     which = (f" of schedule {name!r}" if name else "") + (f" of task {task!r}" if task else "")
     rerun_many = partial(
-        invocation.calls.rerun_many,
+        type(invocation.calls).rerun_many,
         since=start,
         until=invocation.instant(until),
         ended_before=ended,
@@ -133,7 +133,7 @@ def _rerun_many(
         invocation.confirm(f"Run {which} again?")
     # A repeated command with this option repeats no rerun that has failed meanwhile.
     repeat = f" --ended-before {ended.isoformat()}"
-    end_batch(invocation, rerun_many(), wait=wait, repeat=repeat)
+    end_batch(invocation, rerun_many(invocation.calls), wait=wait, repeat=repeat)
 
 
 def _result(invocation: Invocation, rerun_many: Callable[..., BatchResult]) -> BatchResult:
@@ -142,4 +142,4 @@ def _result(invocation: Invocation, rerun_many: Callable[..., BatchResult]) -> B
 
     # The end of the session rolls the call back.
     with Session(invocation.dynbeat.context.database.engine) as session:
-        return rerun_many(session=session)
+        return rerun_many(invocation.calls.bound(session=session))

@@ -241,8 +241,8 @@ class ScheduleAdmin(ReadOnlyAdmin):
         using = router.db_for_write(Schedule)
         for owner, name in rows:
             try:
-                schedules = _dynbeat().schedules.for_owner(owner)
-                call(schedules, name, session=current_session(using))
+                schedules = _dynbeat().schedules.for_owner(owner, session=current_session(using))
+                call(schedules, name)
             except DynbeatError as error:
                 yield str(error)
 

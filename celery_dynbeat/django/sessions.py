@@ -54,15 +54,15 @@ def current_session(using: str = DEFAULT_DB_ALIAS) -> Session | None:
 
 @contextmanager
 def session(using: str = DEFAULT_DB_ALIAS) -> Iterator[Session]:
-    """Yield ``current_session(using)``, for a call with ``session=``.
+    """Yield ``current_session(using)``, for ``bound(session=...)``.
 
     Raises ConfigurationError outside atomic().
     """
     current = current_session(using)
     if current is None:
         raise ConfigurationError(
-            "session() joins a transaction: call it inside transaction.atomic(); without one, omit"
-            " session= from the call"
+            "session() joins a transaction: call it inside transaction.atomic(); without one, leave"
+            " session= out"
         )
     yield current
     # ORM code of the block itself may not have flushed.

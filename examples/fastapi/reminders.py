@@ -52,11 +52,11 @@ async def listed(user: User, session: Transaction) -> list[dict[str, Any]]:
     """Return the user's reminders with their schedules."""
     rows = await session.scalars(select(Reminder).where(Reminder.user == user))
     texts = {row.name: (row.kind, row.text) for row in rows}
-    mine = dynbeat.schedules.for_owner(owner_of(user))
-    timezone = await mine.timezone(session=session)
+    mine = dynbeat.schedules.for_owner(owner_of(user), session=session)
+    timezone = await mine.timezone()
     return [
         {**_shown(schedule, timezone), "kind": kind, "text": text}
-        for schedule in await mine.list(session=session)
+        for schedule in await mine.list()
         for kind, text in [texts.get(schedule.name, ("", ""))]
     ]
 
@@ -79,18 +79,14 @@ def preview(user: User, body: PreviewedRule) -> Preview:
 )
 async def create(user: User, body: NewReminder, session: Transaction) -> dict[str, Any]:
     """Create a reminder and its schedule, both or neither."""
-    mine = dynbeat.schedules.for_owner(owner_of(user))
-    trigger = body.rule.trigger(ZoneInfo(await mine.timezone(session=session)))
+    mine = dynbeat.schedules.for_owner(owner_of(user), session=session)
+    trigger = body.rule.trigger(ZoneInfo(await mine.timezone()))
     made = await mine.create(
-        body.name,
-        task=TASKS[body.kind],
-        kwargs={"user": user, "text": body.text},
-        trigger=trigger,
-        session=session,
+        body.name, task=TASKS[body.kind], kwargs={"user": user, "text": body.text}, trigger=trigger
     )
     # After the schedule: an owner has a name once, and the error of the API says so.
     session.add(Reminder(user=user, name=body.name, kind=body.kind, text=body.text))
-    return _shown(made, await mine.timezone(session=session))
+    return _shown(made, await mine.timezone())
 
 
 @router.put(
@@ -101,18 +97,14 @@ async def create(user: User, body: NewReminder, session: Transaction) -> dict[st
 )
 async def change(user: User, name: str, body: NewReminder, session: Transaction) -> dict[str, Any]:
     """Change the text and the rule of a reminder. Its name stays."""
-    mine = dynbeat.schedules.for_owner(owner_of(user))
-    trigger = body.rule.trigger(ZoneInfo(await mine.timezone(session=session)))
+    mine = dynbeat.schedules.for_owner(owner_of(user), session=session)
+    trigger = body.rule.trigger(ZoneInfo(await mine.timezone()))
     changed = await mine.update(
-        name,
-        task=TASKS[body.kind],
-        kwargs={"user": user, "text": body.text},
-        trigger=trigger,
-        session=session,
+        name, task=TASKS[body.kind], kwargs={"user": user, "text": body.text}, trigger=trigger
     )
     row = update(Reminder).where(Reminder.user == user, Reminder.name == name)
     await session.execute(row.values(kind=body.kind, text=body.text))
-    return _shown(changed, await mine.timezone(session=session))
+    return _shown(changed, await mine.timezone())
 
 
 @router.post(
@@ -128,26 +120,24 @@ async def act(
     session: Transaction,
 ) -> dict[str, Any]:
     """Pause or resume a reminder, leave out its next fire time, or run it now."""
-    mine = dynbeat.schedules.for_owner(owner_of(user))
-    with dynbeat.acting(actor=user):
-        if action == "pause":
-            await mine.pause(name, session=session)
-        elif action == "resume":
-            await mine.resume(name, session=session)
-        elif action == "run":
-            manual_runs.count(user)
-            await mine.run_now(name, session=session)
-        else:
-            for fire_time in await mine.upcoming(name, count=1, session=session):
-                await mine.skip(name, fire_time.at, session=session)
-        schedule = await mine.get(name, session=session)
-        return _shown(schedule, await mine.timezone(session=session))
+    mine = dynbeat.schedules.for_owner(owner_of(user), session=session, actor=user)
+    if action == "pause":
+        await mine.pause(name)
+    elif action == "resume":
+        await mine.resume(name)
+    elif action == "run":
+        manual_runs.count(user)
+        await mine.run_now(name)
+    else:
+        for fire_time in await mine.upcoming(name, count=1):
+            await mine.skip(name, fire_time.at)
+    return _shown(await mine.get(name), await mine.timezone())
 
 
 @router.delete("/reminders/{name}", status_code=204, responses=_refusals(403, 404, 422), **writes)
 async def remove(user: User, name: str, session: Transaction) -> None:
     """Delete a reminder and its schedule."""
-    await dynbeat.schedules.for_owner(owner_of(user)).delete(name, session=session)
+    await dynbeat.schedules.for_owner(owner_of(user), session=session).delete(name)
     await session.execute(delete(Reminder).where(Reminder.user == user, Reminder.name == name))
 
 
@@ -156,15 +146,15 @@ async def remove(user: User, name: str, session: Transaction) -> None:
 )
 async def history(user: User, name: str, session: Transaction) -> Sequence[RunInfo]:
     """Return the last runs of a reminder, the newest first."""
-    mine = dynbeat.schedules.for_owner(owner_of(user))
+    mine = dynbeat.schedules.for_owner(owner_of(user), session=session)
     # Raises an error without the schedule. runs() alone has no runs for an unknown name.
-    await mine.get(name, session=session)
-    return await mine.runs(name, limit=20, session=session)
+    await mine.get(name)
+    return await mine.runs(name, limit=20)
 
 
 @router.put("/timezone", responses=_refusals(400, 403, 422), **writes)
 async def choose_zone(user: User, body: ChosenZone, session: Transaction) -> ChosenZone:
     """Choose the time zone of all rules of the user. Their next fire times move at once."""
-    mine = dynbeat.schedules.for_owner(owner_of(user))
-    await mine.set_timezone(body.timezone, session=session)
+    mine = dynbeat.schedules.for_owner(owner_of(user), session=session)
+    await mine.set_timezone(body.timezone)
     return body

@@ -80,7 +80,9 @@ def test_beat_is_notified_when_the_callers_transaction_commits(notified):
     engine = notified.dynbeat.context.database.engine
     with Session(engine) as session, session.begin():
         with session.begin_nested():
-            notified.mine.create("joined", task="probe.record", trigger=soon(), session=session)
+            notified.mine.bound(session=session).create(
+                "joined", task="probe.record", trigger=soon()
+            )
         assert not notified.runs("joined")
 
     notified.wait_for_run("joined", "sent", within=SENT_WITHIN)
@@ -89,7 +91,7 @@ def test_beat_is_notified_when_the_callers_transaction_commits(notified):
 def test_a_transaction_that_rolls_back_leaves_no_schedule(notified):
     engine = notified.dynbeat.context.database.engine
     with Session(engine) as session:
-        notified.mine.create("undone", task="probe.record", trigger=soon(), session=session)
+        notified.mine.bound(session=session).create("undone", task="probe.record", trigger=soon())
         session.rollback()
     notified.mine.create("witness", task="probe.record", trigger=soon())
 
@@ -129,7 +131,7 @@ def test_a_released_savepoint_sends_no_notification_before_the_commit(counted):
     made, counter = counted
     with Session(made.dynbeat.context.database.engine) as session:
         with session.begin_nested():
-            made.mine.create("inner", task="probe.record", trigger=soon(), session=session)
+            made.mine.bound(session=session).create("inner", task="probe.record", trigger=soon())
         # A notification of the savepoint would arrive before that of this commit.
         made.mine.create("witness", task="probe.record", trigger=soon())
         wait_until(lambda: counter.count, within=5)
@@ -142,7 +144,7 @@ def test_a_released_savepoint_sends_no_notification_before_the_commit(counted):
 def test_a_rollback_sends_no_notification(counted):
     made, counter = counted
     with Session(made.dynbeat.context.database.engine) as session:
-        made.mine.create("undone", task="probe.record", trigger=soon(), session=session)
+        made.mine.bound(session=session).create("undone", task="probe.record", trigger=soon())
         session.rollback()
         session.execute(text("SELECT 1"))
         session.commit()

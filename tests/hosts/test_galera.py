@@ -128,8 +128,8 @@ def test_a_limit_is_exceeded_through_two_servers(two):
 
     # On one server, the second call waits for the end of the first transaction.
     with Session(engines[0]) as one, Session(engines[1]) as other:
-        first.create("b", task="t", trigger=HOURLY, session=one)
-        second.create("c", task="t", trigger=HOURLY, session=other)
+        first.bound(session=one).create("b", task="t", trigger=HOURLY)
+        second.bound(session=other).create("c", task="t", trigger=HOURLY)
         one.commit()
         other.commit()
 

@@ -181,7 +181,7 @@ def joined(project: Project, probe: str) -> dict[str, Any]:
         made = project.create("kept")
         found["during"] = len(project.notifications)
     with transaction.atomic(), session() as explicit:
-        read = project.mine.update("kept", description="new", session=explicit)
+        read = project.mine.bound(session=explicit).update("kept", description="new")
         found["read"] = [read.args, read.tags, read.next_run_at == made.next_run_at]
         found["is_aware"] = read.next_run_at is not None and read.next_run_at.tzinfo is not None
     found["description"] = project.mine.get("kept").description

@@ -61,7 +61,7 @@ def results(dynbeat: Dynbeat) -> Iterator[Any]:
         yield each.name, [(run.status, run.origin) for run in mine.runs(each.name)]
     yield len(mine.changes()), len(list(mine.export()))
     with Session(dynbeat.context.database.engine) as session, session.begin():
-        mine.create("rolled-back", task="ok", trigger=Every(60), session=session)
+        mine.bound(session=session).create("rolled-back", task="ok", trigger=Every(60))
         session.rollback()
     yield asyncio.run(async_results(dynbeat))
     mine.delete("n0")

@@ -123,7 +123,7 @@ assert_type(made.trigger, Trigger | None)
 assert_type(made.next_run_at, datetime | None)
 assert_type(mine.update("digest", trigger=Every(300), expected_version=3), ScheduleInfo)
 assert_type(mine.upsert("x", task="t", trigger=Once.after(timedelta(minutes=5))), ScheduleInfo)
-assert_type(mine.pause("digest", reason="on holiday", actor="alice"), ScheduleInfo)
+assert_type(mine.bound(actor="alice").pause("digest", reason="on holiday"), ScheduleInfo)
 assert_type(mine.resume("digest"), ScheduleInfo)
 assert_type(mine.run_now("digest"), RunInfo)
 assert_type(mine.rerun("01a1fd56-64e0-786c-ae7b-f20dde6af188"), RunInfo)
@@ -186,7 +186,7 @@ mine.delete("digest")
 many: list[NewSchedule] = [{"name": "n", "task": "t", "trigger": Every(5), "tags": ["a"]}]
 many.append({"name": "m", "task": send, "trigger": "PT5M", "enabled": False})
 assert_type(dynbeat.schedules.create_many(many), Sequence[ScheduleInfo])
-assert_type(mine.create_many(many, actor="alice", reason="ticket 12"), Sequence[ScheduleInfo])
+assert_type(mine.bound(actor="alice", reason="ticket 12").create_many(many), Sequence[ScheduleInfo])
 assert_type(mine.pause_many(tag="x", expected=2, reason="ticket 12"), BulkResult)
 assert_type(dynbeat.schedules.resume_many(state="paused").failures, Sequence[BulkFailure])
 assert_type(mine.update_many({"queue": "slow", "window": 5}, everything=True), BulkResult)
@@ -197,7 +197,7 @@ assert_type(mine.export(), Iterator[dict[str, Any]])
 with dynbeat.acting(actor="alice@example.com", reason="ticket 12") as nothing:
     assert_type(nothing, None)
 with Session() as session:
-    mine.create("joined", task="t", trigger=Every(5), session=session)
+    mine.bound(session=session).create("joined", task="t", trigger=Every(5))
 
 beat = ManualBeat(dynbeat)
 assert_type(beat, ManualBeat[RecordingPublisher])
@@ -237,7 +237,7 @@ assert_type(mine.hold(reason="ticket 12", until=clock.now()), HoldInfo)
 assert_type(mine.holds(), Page[HoldInfo])
 assert_type(mine.alerts(only_open=False), Page[AlertInfo])
 assert_type(dynbeat.schedules.alerts(limit=10, after="x"), Page[AlertInfo])
-assert_type(mine.release(actor="bob"), HoldInfo | None)
+assert_type(mine.bound(actor="bob").release(), HoldInfo | None)
 with dynbeat.acting(actor="alice"):
     assert_type(dynbeat.schedules.hold(reason="incident"), HoldInfo)
 assert_type(dynbeat.schedules.holds(limit=10, after="x"), Page[HoldInfo])
@@ -269,8 +269,10 @@ async def awaited() -> None:
     async for line in own.export():
         assert_type(line, dict[str, Any])
     async with AsyncSession(create_async_engine("sqlite+aiosqlite://")) as async_session:
-        new = await own.create("n", task="t", trigger="@daily", queue="q", session=async_session)
+        new = await own.bound(session=async_session).create(
+            "n", task="t", trigger="@daily", queue="q"
+        )
         assert_type(new, ScheduleInfo)
-        await own.create("n", task="t", trigger="@daily", session=Session())  # type: ignore[arg-type]
+        await own.bound(session=Session()).create("n", task="t", trigger="@daily")  # type: ignore[arg-type]
         await own.create("n", task="t", trigger="@daily", quue="q")  # type: ignore[call-arg]
     await made_async.dispose()

@@ -1,7 +1,5 @@
 """List alerts. Beat opens and ends them, and sends messages."""
 
-from sqlalchemy.orm import Session
-
 from celery_dynbeat.api.calls import Calls
 from celery_dynbeat.api.checks import check_limit
 from celery_dynbeat.api.results import AlertInfo, Page, cursors
@@ -21,7 +19,6 @@ class AlertCalls(Calls):
         only_open: bool = True,
         limit: int = PAGE_SIZE,
         after: str | None = None,
-        session: Session | None = None,
     ) -> Page[AlertInfo]:
         """Return one page of up to ``limit`` alerts, in the order of their ids.
 
@@ -30,8 +27,7 @@ class AlertCalls(Calls):
         """
         check_limit("limit", limit)
         key = cursors.decode_id(after, order=_OLDEST)
-        rows = self._context.read_many(
-            session,
+        rows = self._read_many(
             lambda session: alerts.page(
                 session, owner=self._owner, only_open=only_open, after=key, limit=limit + 1
             ),

@@ -13,7 +13,6 @@ from typing import Any, Unpack
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.api import checks
-from celery_dynbeat.api.acting import acting_as
 from celery_dynbeat.api.calls import Calls
 from celery_dynbeat.api.edit import audit
 from celery_dynbeat.api.filters import RunFilter, StatusFilter
@@ -39,10 +38,6 @@ class CancelCalls(Calls):
     def cancel_run(
         self,
         run_id: str,
-        *,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: Session | None = None,
     ) -> RunInfo:
         """Cancel a run that has not started or waits for a retry, and return it as ``revoked``.
 
@@ -72,16 +67,13 @@ class CancelCalls(Calls):
             audit.record(self._context, session, [edit], now=now)
             return RunInfo.of(run)
 
-        return self._write(session, work, actor=actor, reason=reason)
+        return self._write(work)
 
     def cancel_runs(
         self,
         name: str | None = None,
         *,
         limit: int = 10_000,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: Session | None = None,
         **matching: Unpack[RunFilter],
     ) -> int:
         """Cancel the matching runs that have not started or wait for a retry; return their number.
@@ -93,7 +85,7 @@ class CancelCalls(Calls):
         - ``limit`` is the largest number of runs to cancel, up to 100,000. If the call returns this
           number, more runs may match. In that case, repeat the call.
 
-        If you do not pass ``session``, each batch of 500 runs commits. If the call fails, repeat
+        Without a ``session``, each batch of 500 runs commits. If the call fails, repeat
         it. Runs that beat records or a worker starts during the call may not be cancelled. Raises
         InvalidScheduleError.
 
@@ -103,8 +95,8 @@ class CancelCalls(Calls):
         """
         checks.check_integer("limit", limit, minimum=1, maximum=MAX_CANCELLED)
         found = filter_of(name=name, **self._in_scope(RunFilter, matching))
-        with acting_as(actor=actor, reason=reason):
-            return _cancel_all(self._context, session, matching=found, limit=limit)
+        with self._acting():
+            return _cancel_all(self._context, self._session, matching=found, limit=limit)
 
 
 def filter_of(

@@ -38,9 +38,7 @@ class HoldCalls(Calls):
         self,
         *,
         until: datetime | None = None,
-        actor: str | None = None,
         reason: str | None = None,
-        session: Session | None = None,
     ) -> HoldInfo:
         """Stop the schedules of the owner, or of all owners, until ``release`` or ``until``.
 
@@ -57,7 +55,7 @@ class HoldCalls(Calls):
         The cost does not depend on the number of schedules. A batch that beat has claimed before
         the commit is still sent. Raises InvalidScheduleError.
 
-        >>> mine.hold(actor="alice", reason="ticket 12").reason
+        >>> mine.bound(actor="alice").hold(reason="ticket 12").reason
         'ticket 12'
         >>> [hold.actor for hold in mine.holds()]
         ['alice']
@@ -70,37 +68,30 @@ class HoldCalls(Calls):
                 raise checks.invalid("until", until, f"must be later than now, {now}, or None")
             return _hold(self._context, session, owner=self._owner, until=until)
 
-        return self._write(session, work, actor=actor, reason=reason)
+        return self._write(work, reason=reason)
 
-    def release(
-        self,
-        *,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: Session | None = None,
-    ) -> HoldInfo | None:
+    def release(self) -> HoldInfo | None:
         """End the hold of the owner, or of everything. Return it, or None if there is none.
 
         It does not matter which actor made the hold. Releasing an owner does not end the hold of
         everything, and releasing everything does not end the hold of an owner. Raises
         InvalidScheduleError.
 
-        >>> _ = mine.hold(actor="alice")
-        >>> mine.release(actor="bob").actor
+        >>> _ = mine.bound(actor="alice").hold()
+        >>> mine.bound(actor="bob").release().actor
         'alice'
         """
 
         def work(session: Session) -> HoldInfo | None:
             return _release(self._context, session, owner=self._owner)
 
-        return self._write(session, work, actor=actor, reason=reason)
+        return self._write(work)
 
     def holds(
         self,
         *,
         limit: int = PAGE_SIZE,
         after: str | None = None,
-        session: Session | None = None,
     ) -> Page[HoldInfo]:
         """Return one page of up to ``limit`` holds in force, the oldest first.
 
@@ -110,7 +101,7 @@ class HoldCalls(Calls):
         """
         check_limit("limit", limit)
         key = cursors.decode_id(after, order=_OLDEST)
-        now = self._context.now(session)
+        now = self._now()
 
         def work(session: Session) -> Page[HoldInfo]:
             if self._owner is None:
@@ -122,7 +113,7 @@ class HoldCalls(Calls):
             cursor = None if is_last else cursors.encode(_OLDEST, (rows[limit - 1].id,))
             return Page(_counted(session, rows[:limit]), cursor)
 
-        return self._context.read_many(session, work)
+        return self._read_many(work)
 
 
 def _counted(session: Session, rows: Sequence[Hold]) -> tuple[HoldInfo, ...]:

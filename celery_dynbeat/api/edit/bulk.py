@@ -19,7 +19,7 @@ from typing import Any, Unpack
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.api import checks
-from celery_dynbeat.api.acting import acting_as, current_actor
+from celery_dynbeat.api.acting import current_actor
 from celery_dynbeat.api.calls import Calls, Progress
 from celery_dynbeat.api.edit import audit, edits, owner_zone
 from celery_dynbeat.api.edit.fields import Changes
@@ -53,9 +53,7 @@ class BulkCalls(Calls):
         expected: int | None = None,
         everything: bool = False,
         progress: Progress | None = None,
-        actor: str | None = None,
         reason: str | None = None,
-        session: Session | None = None,
         **matching: Unpack[ScheduleFilter],
     ) -> BulkResult:
         """Pause each matching schedule, like ``pause()``, and return the numbers of schedules.
@@ -82,7 +80,7 @@ class BulkCalls(Calls):
         1
         """
         # One instant for all batches.
-        end = edits.pause_end(until, now=self._context.now(session))
+        end = edits.pause_end(until, now=self._now())
 
         def edit(session: Session, row: Schedule, now: datetime, _timezone: str) -> bool:
             if not row.enabled:
@@ -93,8 +91,8 @@ class BulkCalls(Calls):
             return True
 
         work = _Work(edit, everything, expected, progress)
-        with acting_as(actor=actor, reason=reason):
-            return self._edit_all(session, work, matching)
+        with self._acting(reason):
+            return self._edit_all(work, matching)
 
     def resume_many(
         self,
@@ -102,9 +100,6 @@ class BulkCalls(Calls):
         expected: int | None = None,
         everything: bool = False,
         progress: Progress | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: Session | None = None,
         **matching: Unpack[ScheduleFilter],
     ) -> BulkResult:
         """Resume each matching schedule, like ``resume()``, and return the numbers of schedules.
@@ -125,8 +120,8 @@ class BulkCalls(Calls):
             return row.version != version
 
         work = _Work(edit, everything, expected, progress, notifies=True)
-        with acting_as(actor=actor, reason=reason):
-            return self._edit_all(session, work, matching)
+        with self._acting():
+            return self._edit_all(work, matching)
 
     def update_many(
         self,
@@ -135,9 +130,6 @@ class BulkCalls(Calls):
         expected: int | None = None,
         everything: bool = False,
         progress: Progress | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: Session | None = None,
         **matching: Unpack[ScheduleFilter],
     ) -> BulkResult:
         """Change the fields in ``changes`` for each matching schedule, like ``update()``.
@@ -165,8 +157,8 @@ class BulkCalls(Calls):
             return row.version != version
 
         work = _Work(edit, everything, expected, progress, notifies=True, trigger=trigger)
-        with acting_as(actor=actor, reason=reason):
-            return self._edit_all(session, work, matching)
+        with self._acting():
+            return self._edit_all(work, matching)
 
     def delete_many(
         self,
@@ -174,9 +166,6 @@ class BulkCalls(Calls):
         expected: int | None = None,
         everything: bool = False,
         progress: Progress | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: Session | None = None,
         **matching: Unpack[ScheduleFilter],
     ) -> BulkResult:
         """Delete each matching schedule, like ``delete()``, and return the numbers of schedules.
@@ -192,12 +181,10 @@ class BulkCalls(Calls):
             return True
 
         work = _Work(edit, everything, expected, progress)
-        with acting_as(actor=actor, reason=reason):
-            return self._edit_all(session, work, matching)
+        with self._acting():
+            return self._edit_all(work, matching)
 
-    def _edit_all(
-        self, session: Session | None, work: "_Work", given: Mapping[str, Any]
-    ) -> BulkResult:
+    def _edit_all(self, work: "_Work", given: Mapping[str, Any]) -> BulkResult:
         in_scope = self._in_scope(ScheduleFilter, given)
         expected = work.expected
         _check_selection(given, everything=work.everything)
@@ -205,14 +192,14 @@ class BulkCalls(Calls):
             checks.check_integer("expected", expected, minimum=0, maximum=MAX_EXPECTED)
         if work.progress is not None and not callable(work.progress):
             raise checks.invalid("progress", work.progress, _PROGRESS_RULE)
-        matching = queries.filter_of(self._context, **in_scope, session=session)
-        batches = _batches(self._context, session, matching)
+        matching = queries.filter_of(self._context, **in_scope, session=self._session)
+        batches = _batches(self._context, self._session, matching)
         if expected is not None:
             batches = iter(_checked(batches, expected))
         result = BulkResult()
         for keys in batches:
             batch = partial(_edit_batch, self._context, work, matching, keys)
-            result = result.plus(self._context.write(session, batch))
+            result = result.plus(self._context.write(self._session, batch))
             if work.progress is not None:
                 work.progress(result.matched)
         return result

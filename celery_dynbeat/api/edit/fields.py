@@ -310,6 +310,10 @@ _HINTS = {
     "countdown": "use the trigger Once.after(delay), or options={'countdown': seconds}",
     "schedule": "use trigger",
     "name": "rename() changes a name",
+    **{
+        each: f"bind the calls to it: for_owner(owner, {each}=...), or bound({each}=...)"
+        for each in ("session", "actor", "reason")
+    },
 }
 
 

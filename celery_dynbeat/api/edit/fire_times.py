@@ -31,9 +31,7 @@ class FireTimeCalls(OwnerCalls):
         fire_time: datetime,
         *,
         expected_version: int | None = None,
-        actor: str | None = None,
         reason: str | None = None,
-        session: Session | None = None,
     ) -> ScheduleInfo:
         """Take one fire time out of the schedule. All others stay.
 
@@ -62,7 +60,7 @@ class FireTimeCalls(OwnerCalls):
                 self._record_fire_time(session, row, fire_at, Action.SKIP, now=now)
             return ScheduleInfo.of(row)
 
-        return self._write(session, work, actor=actor, reason=reason)
+        return self._write(work, reason=reason)
 
     def unskip(
         self,
@@ -70,9 +68,6 @@ class FireTimeCalls(OwnerCalls):
         fire_time: datetime,
         *,
         expected_version: int | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: Session | None = None,
     ) -> ScheduleInfo:
         """Restore a fire time that ``skip`` removed, before it passes.
 
@@ -92,7 +87,7 @@ class FireTimeCalls(OwnerCalls):
             self._record_fire_time(session, row, fire_at, Action.UNSKIP, now=now)
             return ScheduleInfo.of(row)
 
-        return self._write(session, work, actor=actor, reason=reason)
+        return self._write(work)
 
     def upcoming(
         self,
@@ -100,7 +95,6 @@ class FireTimeCalls(OwnerCalls):
         *,
         count: int = 5,
         with_skipped: bool = False,
-        session: Session | None = None,
     ) -> Sequence[FireTime]:
         """Return the next ``count`` fire times at which a run is sent, waiting ones first.
 
@@ -127,7 +121,7 @@ class FireTimeCalls(OwnerCalls):
                 return fire_times_of(self._context, session, row, count=count)
             return _upcoming_of(self._context, session, row, count=count)
 
-        return self._context.read_many(session, work)
+        return self._read_many(work)
 
     def _record_fire_time(
         self, session: Session, row: Schedule, fire_at: datetime, action: Action, *, now: datetime

@@ -46,10 +46,6 @@ class CreateManyCalls(Calls):
     def create_many(
         self,
         many: Iterable[NewSchedule],
-        *,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: Session | None = None,
     ) -> Sequence[ScheduleInfo]:
         """Create either all schedules or none, and return them in the same order.
 
@@ -63,10 +59,10 @@ class CreateManyCalls(Calls):
         """
         if not isinstance(many, Iterable):
             raise checks.invalid("many", many, "must be an iterable of mappings")
-        batch = NewRows(self._context, many, session, owner=self._owner)
-        if session is None:
+        batch = NewRows(self._context, many, self._session, owner=self._owner)
+        if self._session is None:
             # Planned before the transaction, so that it holds its locks for a shorter time.
-            batch.plan(*self._context.read(None, batch.read))
+            batch.plan(*self._read(batch.read))
 
         def work(session: Session) -> Sequence[ScheduleInfo]:
             clocks, calendars = batch.lock_clocks(session), batch.read_calendars(session)
@@ -85,7 +81,7 @@ class CreateManyCalls(Calls):
             self._context.notify_beat(session, next_run_at=earliest, now=batch.now)
             return CreatedSchedules(rows)
 
-        return self._write(session, work, actor=actor, reason=reason)
+        return self._write(work)
 
 
 _KEYS = frozenset({"owner", "name", "task", "trigger"})

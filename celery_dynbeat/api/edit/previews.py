@@ -52,7 +52,6 @@ class PreviewCalls(OwnerCalls):
         catch_up: str | None = None,
         overlap: str | None = None,
         retry: Retry | Mapping[str, Any] | None = None,
-        session: Session | None = None,
     ) -> Preview:
         """Return when a schedule with these arguments would fire. Nothing is written.
 
@@ -91,8 +90,8 @@ class PreviewCalls(OwnerCalls):
             clock = owner_zone.read(self._context, session, self.owner)
             return clock, used_calendars.read(session, given)
 
-        clock, calendars = self._context.read(session, work)
-        now = self._context.now(session)
+        clock, calendars = self._read(work)
+        now = self._now()
         row = edits.planned_row(
             self._context,
             owner=self.owner,

@@ -46,7 +46,7 @@ class QuietHoursCalls(Calls):
         assert self._owner is not None  # noqa: S101 - no calls of all owners
         return self._owner
 
-    def quiet_hours(self, *, session: Session | None = None) -> Sequence[QuietHoursInfo]:
+    def quiet_hours(self) -> Sequence[QuietHoursInfo]:
         """Return the quiet hours that apply, those of the owner last.
 
         ``dynbeat_quiet_hours`` has None as its owner.
@@ -59,7 +59,7 @@ class QuietHoursCalls(Calls):
         def work(session: Session) -> Mapping[str, owners.OwnerValues]:
             return owners.values_of(session, [owner])
 
-        found = self._context.read(session, work).get(owner)
+        found = self._read(work).get(owner)
         stored = None if found is None else found.quiet_hours
         rules = {
             None: self._context.settings.quiet_hours,
@@ -76,9 +76,6 @@ class QuietHoursCalls(Calls):
         windows: Iterable[QuietHours | str] = (),
         *,
         calendar: str | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: Session | None = None,
     ) -> int:
         """Send no run of the owner at these times.
 
@@ -112,15 +109,9 @@ class QuietHoursCalls(Calls):
         def work(session: Session) -> int:
             return _change(self._context, session, owner=self._whose, rule=rule)
 
-        return self._write(session, work, actor=actor, reason=reason)
+        return self._write(work)
 
-    def clear_quiet_hours(
-        self,
-        *,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: Session | None = None,
-    ) -> int:
+    def clear_quiet_hours(self) -> int:
         """Remove the quiet hours of the owner. Return how many schedules changed.
 
         Fire times that wait for the end of a window are due at once.
@@ -132,7 +123,7 @@ class QuietHoursCalls(Calls):
         def work(session: Session) -> int:
             return _change(self._context, session, owner=self._whose, rule=None)
 
-        return self._write(session, work, actor=actor, reason=reason)
+        return self._write(work)
 
 
 def _checked(windows: object, calendar: object) -> QuietRule:

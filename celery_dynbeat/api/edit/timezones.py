@@ -56,7 +56,7 @@ _CHANGED = (
 class TimezoneCalls(OwnerCalls):
     """The calls of OwnerSchedules for the owner's time zone."""
 
-    def timezone(self, *, session: Session | None = None) -> str:
+    def timezone(self) -> str:
         """Return the name of the zone that triggers without a zone follow.
 
         This is the zone from ``set_timezone``, or else ``dynbeat_timezone``.
@@ -70,15 +70,11 @@ class TimezoneCalls(OwnerCalls):
             own = owners.values_of(session, [self.owner]).get(self.owner)
             return owner_zone.timezone_of(self._context, own)
 
-        return self._context.read(session, work)
+        return self._read(work)
 
     def set_timezone(
         self,
         zone: str | ZoneInfo | None,
-        *,
-        actor: str | None = None,
-        reason: str | None = None,
-        session: Session | None = None,
     ) -> int:
         """Set the zone of the owner's triggers without a zone. Return how many schedules changed.
 
@@ -99,7 +95,7 @@ class TimezoneCalls(OwnerCalls):
         def work(session: Session) -> int:
             return _change(self._context, session, owner=self.owner, zone=zone)
 
-        return self._write(session, work, actor=actor, reason=reason)
+        return self._write(work)
 
 
 class _Move(NamedTuple):

@@ -2,8 +2,6 @@
 
 from typing import Any, Unpack
 
-from sqlalchemy.orm import Session
-
 from celery_dynbeat.api.calls import Calls
 from celery_dynbeat.api.checks import (
     check_choice,
@@ -30,7 +28,6 @@ class ChangeCalls(Calls):
         *,
         limit: int = PAGE_SIZE,
         after: str | None = None,
-        session: Session | None = None,
         **matching: Unpack[ChangeFilter],
     ) -> Page[ChangeInfo]:
         """Return one page of up to ``limit`` edits that match, newest first.
@@ -45,15 +42,14 @@ class ChangeCalls(Calls):
 
         Raises InvalidScheduleError.
 
-        >>> _ = mine.update("digest", window=5, actor="alice", reason="too many at nine")
+        >>> _ = mine.bound(actor="alice", reason="too many at nine").update("digest", window=5)
         >>> [(change.action, change.actor) for change in mine.changes("digest")]
         [('update', 'alice'), ('create', '')]
         """
         check_limit("limit", limit)
         found = _filter_of(name, **self._in_scope(ChangeFilter, matching))
         key = None if after is None else cursors.decode(after, order=NEWEST, parts=_KEY)
-        rows = self._context.read_many(
-            session,
+        rows = self._read_many(
             lambda session: change_pages.page(session, matching=found, after=key, limit=limit + 1),
         )
         return page_of(rows, limit=limit, order=NEWEST, info=ChangeInfo.of, key=_key)

@@ -4,7 +4,6 @@ from datetime import datetime
 from typing import Unpack
 
 from kombu.utils.imports import symbol_by_name
-from sqlalchemy.orm import Session
 
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.calls import Calls
@@ -24,7 +23,6 @@ class ExplainCalls(Calls):
         *,
         at: datetime | None = None,
         count: int = 5,
-        session: Session | None = None,
         **matching: Unpack[OwnerFilter],
     ) -> Explanation:
         """Return why the schedule ran or did not run, as ``dynbeat explain`` prints it.
@@ -53,6 +51,6 @@ class ExplainCalls(Calls):
             at=checks.check_instant("at", at),
             run_count=count,
             count=count,
-            session=session,
+            session=self._session,
         )
         return explanation

@@ -3,8 +3,6 @@
 from datetime import datetime, timedelta
 from typing import Unpack
 
-from sqlalchemy.orm import Session
-
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.calls import Calls
 from celery_dynbeat.api.filters import OwnerFilter
@@ -21,7 +19,6 @@ class ForecastCalls(Calls):
         until: datetime | None = None,
         per: str = "minute",
         queue: str | None = None,
-        session: Session | None = None,
         **matching: Unpack[OwnerFilter],
     ) -> ForecastInfo:
         """Return how many runs become due in each minute or hour, by queue, including recurrences.
@@ -47,7 +44,7 @@ class ForecastCalls(Calls):
         checks.check_one_of("per", per, "minute", "hour")
         if queue is not None:
             checks.check_name("queue", queue)
-        now = self._context.now(session)
+        now = self._now()
         first = max(checks.check_instant("since", since) or now, now)
         last = checks.check_instant("until", until) or first + timedelta(hours=1)
         # A late import: few callers forecast, and a forecast needs much of beat.
@@ -60,5 +57,5 @@ class ForecastCalls(Calls):
             queue=queue,
             owner=given["owner"],
             now=now,
-            session=session,
+            session=self._session,
         )

@@ -32,7 +32,7 @@ _PARTS = {
 class RunCalls(Calls):
     """The calls that read the history of runs."""
 
-    def get_run(self, run_id: str, *, session: Session | None = None) -> RunInfo:
+    def get_run(self, run_id: str) -> RunInfo:
         """Return the run with this id, which is also its Celery task id.
 
         Raises RunNotFoundError, also for a run whose owner is outside the scope of the calls.
@@ -49,7 +49,7 @@ class RunCalls(Calls):
                 raise RunNotFoundError(owner=self._owner, run_id=run_id)
             return RunInfo.of(run)
 
-        return self._context.read(session, work)
+        return self._read(work)
 
     def runs(
         self,
@@ -57,7 +57,6 @@ class RunCalls(Calls):
         *,
         limit: int = PAGE_SIZE,
         after: str | None = None,
-        session: Session | None = None,
         **matching: Unpack[RunFilter],
     ) -> Page[RunInfo]:
         """Return one page of up to ``limit`` runs that match, the newest first.
@@ -86,13 +85,11 @@ class RunCalls(Calls):
         """
         check_limit("limit", limit)
         found = filter_of(name=name, **self._in_scope(RunFilter, matching))
-        return page(self._context, session, matching=found, limit=limit, after=after)
+        return page(self._context, self._session, matching=found, limit=limit, after=after)
 
     def count_runs(
         self,
         name: str | None = None,
-        *,
-        session: Session | None = None,
         **matching: Unpack[RunFilter],
     ) -> BoundedCount:
         """Return the number of matching runs, up to 10,000. As text, it can be ``"10,000+"``.
@@ -102,7 +99,7 @@ class RunCalls(Calls):
         lower bound. Raises InvalidScheduleError.
         """
         found = filter_of(name=name, **self._in_scope(RunFilter, matching))
-        return count(self._context, session, matching=found)
+        return count(self._context, self._session, matching=found)
 
 
 def filter_of(

@@ -2,8 +2,6 @@
 
 from typing import Unpack
 
-from sqlalchemy.orm import Session
-
 from celery_dynbeat.api.calls import Calls
 from celery_dynbeat.api.filters import ScheduleFilter
 from celery_dynbeat.api.lists import queries
@@ -20,7 +18,6 @@ class ListCalls(Calls):
         order: str | None = None,
         limit: int = PAGE_SIZE,
         after: str | None = None,
-        session: Session | None = None,
         **matching: Unpack[ScheduleFilter],
     ) -> Page[ScheduleInfo]:
         """Return one page of up to ``limit`` schedules that match.
@@ -43,16 +40,14 @@ class ListCalls(Calls):
         given = self._in_scope(ScheduleFilter, matching)
         return queries.page(
             self._context,
-            session,
-            matching=queries.filter_of(self._context, **given, session=session),
+            self._session,
+            matching=queries.filter_of(self._context, **given, session=self._session),
             order=order,
             limit=limit,
             after=after,
         )
 
-    def count(
-        self, *, session: Session | None = None, **matching: Unpack[ScheduleFilter]
-    ) -> BoundedCount:
+    def count(self, **matching: Unpack[ScheduleFilter]) -> BoundedCount:
         """Return the number of matching schedules, up to 10,000. As text, it can be ``"10,000+"``.
 
         The filters are the same as in ``list()``. At most 10,001 schedules are read. If you filter
@@ -63,5 +58,5 @@ class ListCalls(Calls):
         '1'
         """
         given = self._in_scope(ScheduleFilter, matching)
-        found = queries.filter_of(self._context, **given, session=session)
-        return queries.count(self._context, session, matching=found)
+        found = queries.filter_of(self._context, **given, session=self._session)
+        return queries.count(self._context, self._session, matching=found)

@@ -106,7 +106,9 @@ def apply(
         edits = _apply_all(dynbeat, session, found, tag=tag)
         names = {(each.owner, each.name) for each in found}
         for owner in prune_owners:
-            edits += _prune(dynbeat.schedules.for_owner(owner), session, keep=names, tag=tag)
+            edits += _prune(
+                dynbeat.schedules.for_owner(owner, session=session), keep=names, tag=tag
+            )
         _check_confirmed(edits, may_delete)
         if dry_run:
             raise _DryRun(edits)
@@ -136,10 +138,8 @@ def _apply_all(
     for each in found:
         try:
             pause = _pause_of(dynbeat, session, each.given)
-            mine = dynbeat.schedules.for_owner(each.owner)
-            edits.append(
-                _apply_one(mine, session, each, tag, pause, now=dynbeat.context.now(session))
-            )
+            mine = dynbeat.schedules.for_owner(each.owner, session=session)
+            edits.append(_apply_one(mine, each, tag, pause, now=dynbeat.context.now(session)))
         except (InvalidScheduleError, InvalidTriggerError) as error:
             errors.append(each.error(str(error), _field_in_file(each, error.field)))
         except OwnerLimitError as error:
@@ -161,7 +161,6 @@ def _field_in_file(each: Declaration, field: str | None) -> str | None:
 
 def _apply_one(
     mine: "OwnerSchedules",
-    session: "Session",
     each: Declaration,
     tag: str | None,
     pause: Mapping[str, Any],
@@ -172,15 +171,15 @@ def _apply_one(
     if tag is not None:
         given["tags"] = sorted({*given["tags"], tag})
     try:
-        before = mine.get(each.name, session=session)
+        before = mine.get(each.name)
     except ScheduleNotFoundError:
-        after = mine.create(each.name, session=session, **given, **pause)
+        after = mine.create(each.name, **given, **pause)
         return Edit("create", each.owner, each.name, {}, _shown(after))
     if before.managed_by:
         message = "it follows an entry of beat_schedule; change it there, or choose another name"
         raise InvalidScheduleError(message, field="name")
-    after = mine.update(each.name, session=session, **given)
-    after = _set_pause(mine, session, after, pause, now=now)
+    after = mine.update(each.name, **given)
+    after = _set_pause(mine, after, pause, now=now)
     action = "keep" if after.version == before.version else "update"
     return Edit(action, each.owner, each.name, _shown(before), _shown(after))
 
@@ -196,7 +195,6 @@ def _pause_of(dynbeat: Dynbeat, session: "Session", given: Mapping[str, Any]) ->
 
 def _set_pause(
     mine: "OwnerSchedules",
-    session: "Session",
     info: ScheduleInfo,
     given: Mapping[str, Any],
     *,
@@ -207,7 +205,7 @@ def _set_pause(
         message = f"enabled = {enabled!r}: must be true or false"
         raise InvalidScheduleError(message, field="enabled")
     if enabled:
-        return info if info.enabled else mine.resume(info.name, session=session)
+        return info if info.enabled else mine.resume(info.name)
     reason = given.get("paused_reason", info.paused_reason or "")
     # A file that says only ``enabled: false`` does not change the end.
     until = given.get("paused_until", info.paused_until)
@@ -216,27 +214,23 @@ def _set_pause(
     if until is not None and "paused_until" not in given and until <= now:
         # Beat has not ended the previous pause yet. The file asks for a pause without an end.
         until = None
-    return mine.pause(info.name, reason=reason, until=until, session=session)
+    return mine.pause(info.name, reason=reason, until=until)
 
 
-def _prune(
-    mine: "OwnerSchedules", session: "Session", *, keep: set[tuple[str, str]], tag: str | None
-) -> list[Edit]:
+def _prune(mine: "OwnerSchedules", *, keep: set[tuple[str, str]], tag: str | None) -> list[Edit]:
     edits = []
-    for info in _all_of(mine, session, tag=tag):
+    for info in _all_of(mine, tag=tag):
         if (info.owner, info.name) in keep or info.managed_by:
             continue
-        mine.delete(info.name, session=session)
+        mine.delete(info.name)
         before = {"task": info.task} if info.trigger is None else _shown(info)
         edits.append(Edit("delete", info.owner, info.name, before, {}))
     return edits
 
 
-def _all_of(
-    mine: "OwnerSchedules", session: "Session", *, tag: str | None
-) -> Sequence[ScheduleInfo]:
+def _all_of(mine: "OwnerSchedules", *, tag: str | None) -> Sequence[ScheduleInfo]:
     def fetch(after: str | None) -> Page[ScheduleInfo]:
-        return mine.list(tag=tag, limit=MAX_PAGE_SIZE, after=after, session=session)
+        return mine.list(tag=tag, limit=MAX_PAGE_SIZE, after=after)
 
     return [info for page in pages(fetch) for info in page]
 

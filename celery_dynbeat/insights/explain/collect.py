@@ -66,16 +66,16 @@ def explain(
     ``at`` asks about the fire time in the minute that begins with it. ``run_count`` and ``count``
     are the numbers of runs and fire times. Raises ScheduleNotFoundError.
     """
-    mine = OwnerSchedules(context, owner)
 
     def work(session: Session) -> Explanation:
+        mine = OwnerSchedules(context, owner).bound(session=session)
         facts = _facts(context, mine, session, name=name, run_count=run_count)
         found = find_cause(facts)
         if at is not None:
             found = find_past_cause(facts, _past(context, mine, session, facts, at=at), found)
         changes: Sequence[ChangeInfo] = ()
         if any(map(is_of_stop, facts.runs)):
-            changes = _changes(mine, session, facts.schedule)
+            changes = _changes(session, mine, facts.schedule)
         explained = [
             ExplainedRun(run=run, text=story(facts, run) + stopped_by(facts, changes, run))
             for run in facts.runs
@@ -101,17 +101,17 @@ def explain(
 def _facts(
     context: Context, mine: OwnerSchedules, session: Session, *, name: str, run_count: int
 ) -> Facts:
-    schedule, now = mine.get(name, session=session), context.clock.now()
+    schedule, now = mine.get(name), context.clock.now()
     limits = Limits.of(context.settings)
     nodes = _nodes(session, now=now, limits=limits)
-    newest = mine.runs(name, limit=run_count, session=session)
+    newest = mine.runs(name, limit=run_count)
     return Facts(
         cap=_cap(context, session, newest),
         now=now,
         schedule=schedule,
         is_overdue=_is_overdue(schedule, now=now, limits=limits),
         limits=limits,
-        holds=mine.holds(session=session),
+        holds=mine.holds(),
         runs=newest,
         unfinished=_unfinished(session, schedule),
         queue=_queue(context, schedule, now=now),
@@ -120,7 +120,7 @@ def _facts(
         workers=nodes[NodeKind.WORKER],
         default_overlap=context.settings.overlap,
         **_plan(context, session, schedule),
-        **_last_pause(mine, session, schedule),
+        **_last_pause(mine, schedule),
     )
 
 
@@ -233,16 +233,12 @@ def _unfinished(session: Session, schedule: ScheduleInfo) -> Sequence[RunInfo]:
     return [RunInfo.of(row) for row in rows]
 
 
-def _last_pause(
-    mine: OwnerSchedules, session: Session, schedule: ScheduleInfo
-) -> Mapping[str, Any]:
+def _last_pause(mine: OwnerSchedules, schedule: ScheduleInfo) -> Mapping[str, Any]:
     """Return who paused the schedule, and when, if the audit has it."""
     if schedule.enabled:
         return {}
     # An earlier schedule may have had the name, and manual SQL can pause without an audit.
-    changes = mine.changes(
-        schedule.name, since=schedule.created_at, limit=_MAX_CHANGES, session=session
-    )
+    changes = mine.changes(schedule.name, since=schedule.created_at, limit=_MAX_CHANGES)
     last = next((each for each in changes if each.action in _PAUSING), None)
     if last is None or last.action != Action.PAUSE:
         return {}
@@ -253,7 +249,7 @@ def _past(
     context: Context, mine: OwnerSchedules, session: Session, facts: Facts, *, at: datetime
 ) -> Past:
     """Read the facts about ``at``: its run, the audit, and the trigger in force."""
-    schedule, changes = facts.schedule, _changes(mine, session, facts.schedule)
+    schedule, changes = facts.schedule, _changes(session, mine, facts.schedule)
     edit = next(
         (
             each
@@ -276,12 +272,12 @@ def _past(
 
 
 def _changes(
-    mine: OwnerSchedules, session: Session, schedule: ScheduleInfo
+    session: Session, mine: OwnerSchedules, schedule: ScheduleInfo
 ) -> Sequence[ChangeInfo]:
     """Return the edits of the schedule, of its owner and of everything, newest first."""
     found = [
-        *mine.changes(schedule.name, limit=_MAX_CHANGES, session=session),
-        *mine.changes("", limit=_MAX_CHANGES, session=session),
+        *mine.changes(schedule.name, limit=_MAX_CHANGES),
+        *mine.changes("", limit=_MAX_CHANGES),
         *map(ChangeInfo.of, change_pages.of_everything(session, limit=_MAX_CHANGES)),
     ]
     return sorted(found, key=lambda each: (each.changed_at, each.id), reverse=True)

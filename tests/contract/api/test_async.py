@@ -63,10 +63,12 @@ def test_a_call_joins_the_transaction_of_the_callers_session(database_url):
         async with async_application(database_url) as dynbeat, async_engine(database_url) as engine:
             mine = dynbeat.schedules.for_owner("user:42")
             async with AsyncSession(engine) as session:
-                await mine.create("rolled-back", task="t", trigger=MINUTELY, session=session)
-                assert [each.name for each in await mine.list(session=session)] == ["rolled-back"]
+                await mine.bound(session=session).create("rolled-back", task="t", trigger=MINUTELY)
+                assert [each.name for each in await mine.bound(session=session).list()] == [
+                    "rolled-back"
+                ]
                 await session.rollback()
-                await mine.create("kept", task="t", trigger=MINUTELY, session=session)
+                await mine.bound(session=session).create("kept", task="t", trigger=MINUTELY)
                 await session.commit()
 
             assert [each.name for each in await mine.list()] == ["kept"]
@@ -82,7 +84,7 @@ def test_a_scoped_session_is_joined(sqlite_url):
             scoped = async_scoped_session(
                 async_sessionmaker(engine), scopefunc=asyncio.current_task
             )
-            await mine.create("n", task="t", trigger=MINUTELY, session=scoped)
+            await mine.bound(session=scoped).create("n", task="t", trigger=MINUTELY)
             await scoped.rollback()
             await scoped.remove()
 
@@ -95,7 +97,7 @@ def test_a_synchronous_session_is_refused(sqlite_url):
     async def main():
         async with async_application(sqlite_url) as dynbeat:
             with Session() as session, pytest.raises(InvalidScheduleError) as error:
-                await dynbeat.schedules.for_owner("u").list(session=session)
+                await dynbeat.schedules.for_owner("u", session=session).list()
 
             assert error.value.field == "session"
 
@@ -309,7 +311,7 @@ def test_a_cancelled_call_leaves_the_callers_session_to_the_caller(database_url)
 
                 async def edit():
                     async with AsyncSession(engine) as session, session.begin():
-                        await mine.pause("n", session=session)
+                        await mine.bound(session=session).pause("n")
 
                 call = asyncio.create_task(edit())
                 await asyncio.wait({call}, timeout=0.2)

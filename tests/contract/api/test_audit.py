@@ -118,30 +118,31 @@ def test_a_pause_takes_the_reason_of_its_block(dynbeat, mine):
 
 
 @one_database
-def test_each_change_names_the_actor_and_the_reason_of_its_call(dynbeat, mine):
+def test_each_change_names_the_actor_and_the_reason_of_its_scope(dynbeat):
     by = {"actor": "ann", "reason": "ticket 12"}
-    create(mine, **by)
-    mine.create_many([{"name": "m", "task": "t", "trigger": MINUTELY}], **by)
-    mine.upsert("m", task="u", trigger=MINUTELY, **by)
-    mine.update("n", tags=["red"], **by)
-    mine.pause("n", **by)
-    mine.resume("n", **by)
+    mine = dynbeat.schedules.for_owner("user:42", **by)
+    create(mine)
+    mine.create_many([{"name": "m", "task": "t", "trigger": MINUTELY}])
+    mine.upsert("m", task="u", trigger=MINUTELY)
+    mine.update("n", tags=["red"])
+    mine.pause("n")
+    mine.resume("n")
     fire_time = mine.upcoming("n")[0].at
-    mine.skip("n", fire_time, **by)
-    mine.unskip("n", fire_time, **by)
-    mine.set_timezone("Asia/Seoul", **by)
-    mine.cancel_run(mine.run_now("n", **by).id, **by)
-    mine.run_now("n", **by)
-    mine.cancel_runs(**by)
-    mine.hold(**by)
-    mine.release(**by)
-    mine.pause_many(everything=True, **by)
-    mine.resume_many(everything=True, **by)
-    mine.update_many({"tags": ["x"]}, everything=True, **by)
-    mine.delete_many(tag="y", **by)
-    mine.rename("n", "o", **by)
-    mine.delete("o", **by)
-    dynbeat.schedules.delete_owner(mine.owner, **by)
+    mine.skip("n", fire_time)
+    mine.unskip("n", fire_time)
+    mine.set_timezone("Asia/Seoul")
+    mine.cancel_run(mine.run_now("n").id)
+    mine.run_now("n")
+    mine.cancel_runs()
+    mine.hold()
+    mine.release()
+    mine.pause_many(everything=True)
+    mine.resume_many(everything=True)
+    mine.update_many({"tags": ["x"]}, everything=True)
+    mine.delete_many(tag="y")
+    mine.rename("n", "o")
+    mine.delete("o")
+    dynbeat.schedules.bound(**by).delete_owner(mine.owner)
 
     changes = mine.changes()
     assert {(each.actor, each.reason) for each in changes} == {("ann", "ticket 12")}
@@ -154,9 +155,9 @@ def test_each_change_names_the_actor_and_the_reason_of_its_call(dynbeat, mine):
 @one_database
 def test_a_call_names_one_of_both_and_its_block_the_other(dynbeat, mine):
     with dynbeat.acting(actor="bob", reason="ticket 12"):
-        create(mine, actor="ann")
+        create(mine.bound(actor="ann"))
         mine.pause("n", reason="unpaid")
-        mine.resume("n", actor="", reason="")
+        mine.bound(actor="", reason="").resume("n")
 
     found = [(each.actor, each.reason) for each in mine.changes()]
     assert found == [("", ""), ("bob", "unpaid"), ("ann", "ticket 12")]
@@ -188,7 +189,7 @@ def test_run_now_and_backfills_are_changes(mine, clock):
     clock.advance(600)
     run = mine.run_now("n")
     backfill = mine.backfill("n", since=START, until=clock.now() + timedelta(seconds=1))
-    mine.cancel_runs(batch_id=backfill.batch_id, actor="alice", reason="too many")
+    mine.bound(actor="alice", reason="too many").cancel_runs(batch_id=backfill.batch_id)
 
     cancelled, requested, started, _ = mine.changes("n")
     assert (started.action, started.after) == ("run_now", {"run_id": run.id})
@@ -216,7 +217,7 @@ def test_a_hold_and_its_release_are_changes_of_the_owner(dynbeat, mine):
 def test_reruns_are_changes(dynbeat, mine, clock):
     create(mine)
     with dynbeat.acting(actor="alice", reason="incident 7"):
-        result = mine.rerun_many(since=clock.now(), name="n", reason="incident 8")
+        result = mine.bound(reason="incident 8").rerun_many(since=clock.now(), name="n")
     dynbeat.schedules.rerun_many(since=clock.now())
 
     requested, _ = mine.changes("n")
@@ -228,9 +229,9 @@ def test_reruns_are_changes(dynbeat, mine, clock):
 
 def test_a_rollback_by_the_caller_removes_the_change(mine, session):
     create(mine, "kept")
-    create(mine, "rolled back", session=session)
-    mine.pause("kept", session=session)
-    assert len(mine.changes(session=session)) == 3
+    create(mine.bound(session=session), "rolled back")
+    mine.bound(session=session).pause("kept")
+    assert len(mine.bound(session=session).changes()) == 3
     session.rollback()
 
     assert actions(mine.changes()) == ["create"]
@@ -272,7 +273,7 @@ def test_delete_owner_writes_one_change_for_each_schedule(dynbeat, mine, session
     dynbeat.schedules.create_many(
         {"owner": "user:42", "name": f"n{i}", "task": "t", "trigger": MINUTELY} for i in range(600)
     )
-    dynbeat.schedules.delete_owner("user:42", session=session if within else None)
+    dynbeat.schedules.bound(session=session if within else None).delete_owner("user:42")
     session.commit()
 
     page = mine.changes(action="delete", limit=1_000)

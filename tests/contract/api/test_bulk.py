@@ -69,7 +69,7 @@ def test_a_pause_of_many_pauses_each_as_pause_does(dynbeat, mine, clock, beat):
     paused = {each.name: each.paused_reason for each in mine.list(state="paused")}
     assert paused == {"a": "mail is down", "c": "on holiday", "e": "mail is down"}
     assert {run.name for run in mine.runs() if run.status == "revoked"} == {"a", "c", "e"}
-    changes = [(each.name, each.actor) for each in mine.changes(action="pause", actor="ann")]
+    changes = [(each.name, each.actor) for each in mine.changes(actor="ann", action="pause")]
     assert sorted(changes) == [("a", "ann"), ("e", "ann")]
     assert names(dynbeat.schedules.for_owner("user:7"), state="paused") == []
 
@@ -282,9 +282,9 @@ def test_a_schedule_that_fails_is_not_changed_in_part(dynbeat, mine):
     before = [mine.get("a"), mine.get("c")]
 
     for session in (None, Session(dynbeat.context.database.engine)):
-        how = {"name_prefix": "a", "session": session}
-        assert mine.update_many({"trigger": Cron("0 0 1 1 *"), "window": 5}, **how).failed == 1
-        assert mine.resume_many(**{**how, "name_prefix": "c"}).failed == 1
+        bound, costly = mine.bound(session=session), {"trigger": Cron("0 0 1 1 *"), "window": 5}
+        assert bound.update_many(costly, name_prefix="a").failed == 1
+        assert bound.resume_many(name_prefix="c").failed == 1
         if session is not None:
             session.commit()
             session.close()
@@ -332,8 +332,8 @@ def test_a_rollback_of_the_caller_undoes_all(dynbeat, mine, call):
     before = list(mine.list())
 
     with Session(dynbeat.context.database.engine) as session:
-        assert call(mine, tag="x", session=session).matched == 3
-        assert list(mine.list(session=session)) != before or call is CALLS["resume_many"]
+        assert call(mine.bound(session=session), tag="x").matched == 3
+        assert list(mine.bound(session=session).list()) != before or call is CALLS["resume_many"]
         session.rollback()
 
     assert list(mine.list()) == before

@@ -38,7 +38,7 @@ def days_of(fire_times) -> list[date]:
 
 
 def test_put_creates_a_calendar_that_is_in_force(calendars, dynbeat):
-    made = calendars.put(NAME, dates=[MONDAY, SUNDAY, MONDAY], actor="alice")
+    made = calendars.bound(actor="alice").put(NAME, dates=[MONDAY, SUNDAY, MONDAY])
 
     assert (made.name, [*made.dates], made.version) == (NAME, [SUNDAY, MONDAY], 1)
     assert (made.created_at, made.updated_at, made.in_force_at) == (START, START, START)
@@ -51,10 +51,10 @@ def test_put_creates_a_calendar_that_is_in_force(calendars, dynbeat):
 
 
 def test_an_equal_definition_changes_nothing(calendars, clock, dynbeat):
-    made = calendars.put(NAME, dates=[MONDAY], actor="alice")
+    made = calendars.bound(actor="alice").put(NAME, dates=[MONDAY])
     clock.advance(timedelta(hours=1))
 
-    assert calendars.put(NAME, dates=[MONDAY], actor="bob") == made
+    assert calendars.bound(actor="bob").put(NAME, dates=[MONDAY]) == made
     assert len(dynbeat.schedules.changes()) == 1
     changed = calendars.put(NAME, dates=[MONDAY], weekend=["fri"])
     assert (changed.version, changed.weekend) == (2, ("fri",))
@@ -261,7 +261,7 @@ def test_the_rollback_of_the_caller_undoes_each_call(calendars, dynbeat, mine):
     with Session(dynbeat.context.database.engine) as session:
         calendars.put(NAME, dates=[TUESDAY], session=session)
         calendars.put("other", dates=[TUESDAY], session=session)
-        mine.update("n", trigger=DAILY.excluding(calendar="other"), session=session)
+        mine.bound(session=session).update("n", trigger=DAILY.excluding(calendar="other"))
         session.rollback()
 
     found = calendars.get(NAME)

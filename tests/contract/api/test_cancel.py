@@ -211,8 +211,8 @@ def test_a_cancel_writes_one_change(dynbeat, mine, run):
 
 def test_the_rollback_of_the_caller_undoes_a_cancel(dynbeat, mine, run):
     with Session(dynbeat.context.database.engine) as session:
-        assert mine.cancel_run(run.id, session=session).status == "revoked"
-        assert mine.cancel_runs(session=session) == 0
+        assert mine.bound(session=session).cancel_run(run.id).status == "revoked"
+        assert mine.bound(session=session).cancel_runs() == 0
         session.rollback()
 
     assert mine.get_run(run.id) == run
@@ -399,9 +399,9 @@ def test_a_worker_waits_for_an_open_cancel_and_does_not_start_the_run(dynbeat, m
 
     with Session(dynbeat.context.database.engine) as session:
         if many:
-            assert mine.cancel_runs(session=session) == 1
+            assert mine.bound(session=session).cancel_runs() == 1
         else:
-            mine.cancel_run(run.id, session=session)
+            mine.bound(session=session).cancel_run(run.id)
         other.start()
         other.join(0.5)
         assert other.is_alive()

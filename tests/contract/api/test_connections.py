@@ -196,17 +196,17 @@ def calls():
     """Yield each public call, with the class that has it; None for a function."""
     for kind in KINDS:
         for name, call in inspect.getmembers(kind, inspect.isfunction):
-            if not name.startswith("_") and name != "for_owner":
+            if not name.startswith("_") and name not in {"bound", "for_owner"}:
                 yield kind, call
     yield from ((None, function) for function in STATISTICS)
 
 
-def bound(kind, call, dynbeat, owner):
+def bound(kind, call, dynbeat, owner, session=None):
     if kind is None:
-        return partial(call, dynbeat.context)
+        return partial(call, dynbeat.context, session=session)
     if kind is Calendars:
-        return getattr(dynbeat.calendars, call.__name__)
-    schedules = dynbeat.schedules
+        return getattr(dynbeat.calendars.bound(session=session), call.__name__)
+    schedules = dynbeat.schedules.bound(session=session)
     scopes = {
         OwnerSchedules: lambda: schedules.for_owner(owner),
         Schedules: lambda: schedules,
@@ -255,7 +255,7 @@ def test_each_call_that_joins_a_session_needs_no_other_connection(server_url, se
 
             with Session(engine) as session, session.begin():
                 session.connection()
-                result = bound(kind, call, dynbeat, owner)(**given, session=session)
+                result = bound(kind, call, dynbeat, owner, session)(**given)
                 if call.__name__ == "export":
                     assert list(result)
 
@@ -272,16 +272,16 @@ def test_each_asynchronous_call_of_a_session_uses_its_connection(server_url, see
                     continue
                 owner, given = await asyncio.to_thread(seeds.arguments, call)
                 made_cold(dynbeat)
-                call_async = bound(kind, call, dynbeat, owner)
                 own = dynbeat.context.database.engine
                 async with AsyncSession(engine) as session, session.begin():
                     await session.connection()
+                    call_async = bound(kind, call, dynbeat, owner, session)
                     # The only connection of the pool is taken, so that another use of it fails.
                     with own.connect():
                         if call.__name__ == "export":
-                            assert [line async for line in call_async(**given, session=session)]
+                            assert [line async for line in call_async(**given)]
                         else:
-                            await call_async(**given, session=session)
+                            await call_async(**given)
 
     asyncio.run(main())
 

@@ -94,12 +94,16 @@ def test_delete_owner_deletes_the_schedules_and_revokes_unstarted_runs(dynbeat, 
 
 
 CHANGES = {
-    "create": lambda mine, session: mine.create("m", task="t", trigger=MINUTELY, session=session),
-    "update": lambda mine, session: mine.update("n", task="u", session=session),
-    "upsert": lambda mine, session: mine.upsert("n", task="u", trigger=MINUTELY, session=session),
-    "pause": lambda mine, session: mine.pause("n", session=session),
-    "delete": lambda mine, session: mine.delete("n", session=session),
-    "run_now": lambda mine, session: mine.run_now("n", session=session),
+    "create": lambda mine, session: mine.bound(session=session).create(
+        "m", task="t", trigger=MINUTELY
+    ),
+    "update": lambda mine, session: mine.bound(session=session).update("n", task="u"),
+    "upsert": lambda mine, session: mine.bound(session=session).upsert(
+        "n", task="u", trigger=MINUTELY
+    ),
+    "pause": lambda mine, session: mine.bound(session=session).pause("n"),
+    "delete": lambda mine, session: mine.bound(session=session).delete("n"),
+    "run_now": lambda mine, session: mine.bound(session=session).run_now("n"),
 }
 
 
@@ -135,19 +139,19 @@ def test_an_existing_name_leaves_the_callers_transaction_usable(dynbeat, mine):
 
     with Session(dynbeat.context.database.engine) as session, session.begin():
         with pytest.raises(ScheduleExistsError):
-            mine.create("n", task="t", trigger=MINUTELY, session=session)
-        mine.create("m", task="t", trigger=MINUTELY, session=session)
+            mine.bound(session=session).create("n", task="t", trigger=MINUTELY)
+        mine.bound(session=session).create("m", task="t", trigger=MINUTELY)
 
     assert [schedule.name for schedule in mine.list()] == ["m", "n"]
 
 
 def test_a_query_sees_the_changes_of_its_own_transaction(dynbeat, mine):
     with Session(dynbeat.context.database.engine) as session:
-        mine.create("n", task="t", trigger=MINUTELY, session=session)
+        mine.bound(session=session).create("n", task="t", trigger=MINUTELY)
 
-        assert mine.get("n", session=session).name == "n"
-        assert len(mine.list(session=session)) == 1
-        assert len(mine.upcoming("n", session=session)) == 5
+        assert mine.bound(session=session).get("n").name == "n"
+        assert len(mine.bound(session=session).list()) == 1
+        assert len(mine.bound(session=session).upcoming("n")) == 5
         session.rollback()
 
     with pytest.raises(ScheduleNotFoundError):
@@ -214,9 +218,9 @@ def test_a_deadlock_that_takes_the_savepoint_away_is_repeated(crowded):
 def test_a_deadlock_in_the_callers_transaction_says_that_all_of_it_is_rolled_back(crowded):
     engine = crowded.context.database.engine
     with deadlock_of(engine), Session(engine) as session:
-        crowded.schedules.for_owner("u").pause("x", session=session)
+        crowded.schedules.for_owner("u", session=session).pause("x")
         with pytest.raises(TransactionRolledBackError, match="run the transaction again") as caught:
-            crowded.schedules.create_many(PAIR, session=session)
+            crowded.schedules.bound(session=session).create_many(PAIR)
         session.rollback()
 
     assert "1213" in str(caught.value.__cause__)

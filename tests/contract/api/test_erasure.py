@@ -74,11 +74,8 @@ def count(dynbeat, table):
 def test_only_the_record_of_the_erasure_is_left(dynbeat, filled, session, within):
     deleted = []
     with dynbeat.acting(actor="admin", reason="request 7"):
-        number = dynbeat.schedules.delete_owner(
-            filled.owner,
-            erase_history=True,
-            progress=deleted.append,
-            session=session if within else None,
+        number = dynbeat.schedules.bound(session=session if within else None).delete_owner(
+            filled.owner, erase_history=True, progress=deleted.append
         )
     session.commit()
 
@@ -95,7 +92,7 @@ def test_only_the_record_of_the_erasure_is_left(dynbeat, filled, session, within
 
 def test_a_rollback_by_the_caller_keeps_everything(dynbeat, filled, session):
     before = everything(dynbeat)
-    dynbeat.schedules.delete_owner(filled.owner, erase_history=True, session=session)
+    dynbeat.schedules.bound(session=session).delete_owner(filled.owner, erase_history=True)
     session.rollback()
 
     assert everything(dynbeat) == before
@@ -212,7 +209,7 @@ def test_an_export_has_each_row_of_the_owner_once(dynbeat, filled, session, monk
     assert lines[0]["timezone"] == "Asia/Seoul"
     schedule = next(line for line in lines if line["record"] == "schedule")
     assert {"record": "schedule", **filled.get("a").to_dict()} == schedule
-    assert [*filled.export(session=session)][1:] == lines[1:]
+    assert [*filled.bound(session=session).export()][1:] == lines[1:]
 
 
 def test_an_export_reads_in_batches(mine, clock, beat, monkeypatch):

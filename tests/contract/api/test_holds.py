@@ -41,10 +41,10 @@ def test_a_hold_returns_its_row_and_holds_lists_it(dynbeat, mine):
 @pytest.mark.parametrize("scope", ["owner", "everything"])
 def test_a_second_hold_replaces_the_reason_the_end_and_the_actor(dynbeat, mine, clock, scope):
     calls = mine if scope == "owner" else dynbeat.schedules
-    calls.hold(reason="a", actor="alice")
+    calls.bound(actor="alice").hold(reason="a")
     clock.advance(HOUR)
 
-    second = calls.hold(reason="b", actor="bob", until=START + 2 * HOUR)
+    second = calls.bound(actor="bob").hold(reason="b", until=START + 2 * HOUR)
 
     assert (second.actor, second.reason, second.until_at) == ("bob", "b", START + 2 * HOUR)
     assert second.created_at == START
@@ -73,9 +73,9 @@ def test_two_first_calls_at_the_same_time_make_one_hold(dynbeat, mine, scope):
 
 @one_database
 def test_any_actor_releases_a_hold(mine):
-    made = mine.hold(reason="a", actor="alice")
+    made = mine.bound(actor="alice").hold(reason="a")
 
-    assert mine.release(actor="bob") == made
+    assert mine.bound(actor="bob").release() == made
 
     assert mine.holds() == []
     assert [change.actor for change in mine.changes(action="release")] == ["bob"]
@@ -231,14 +231,14 @@ def test_an_invalid_argument_is_named(dynbeat, call, field):
 
 def test_a_hold_and_a_release_join_the_callers_transaction(dynbeat, mine):
     with dynbeat.context.database._session() as session:
-        mine.hold(reason="r", session=session)
-        assert len(mine.holds(session=session)) == 1
+        mine.bound(session=session).hold(reason="r")
+        assert len(mine.bound(session=session).holds()) == 1
         session.rollback()
     assert mine.holds() == []
 
     made = mine.hold(reason="r")
     with dynbeat.context.database._session() as session:
-        assert mine.release(session=session) == made
+        assert mine.bound(session=session).release() == made
         session.rollback()
     assert without_counts(mine.holds()) == [made]
 

@@ -105,8 +105,8 @@ def test_a_schedule_can_be_created_paused(dynbeat, mine, clock, beat, sent, call
         ("update", {"enabled": False}, "enabled", "call pause\\(\\) or resume"),
         ("update", {"name": "other"}, "name", "does not rename a schedule; call rename"),
         ("update", {"expected_version": "1"}, "expected_version", "read as .version"),
-        ("update", {"session": "x"}, "session", "must be a sqlalchemy.orm.Session"),
-        ("update", {"session": AsyncSession()}, "session", "await session.run_sync"),
+        ("update", {"session": "x"}, "session", r"for_owner\(owner, session=...\)"),
+        ("create", {"actor": "ann"}, "actor", r"for_owner\(owner, actor=...\)"),
         ("update", {"priority": 300}, "priority", "from 0 to 255 .*Redis 0 to 9"),
         ("update", {"queue": 5}, "queue", "must be a string"),
         ("update", {"options": {"priority": 300}}, "options['priority']", "from 0 to 255"),
@@ -155,6 +155,18 @@ def test_update_accepts_the_name_as_a_keyword(mine):
     assert mine.update(name="n", task="u").task == "u"
 
 
+@pytest.mark.parametrize(
+    ("session", "reason"),
+    [("x", "must be a sqlalchemy.orm.Session"), (AsyncSession(), "await session.run_sync")],
+)
+def test_only_a_session_can_be_bound(dynbeat, session, reason):
+    mine = dynbeat.schedules.for_owner("user:42", session=session)
+
+    with pytest.raises(InvalidScheduleError, match=reason) as refusal:
+        mine.get("n")
+    assert refusal.value.field == "session"
+
+
 def test_a_scoped_session_is_accepted(sqlite_url, clock):
     engine = create_engine(sqlite_url)
     with application(sqlite_url, clock=clock, engine=engine) as dynbeat:
@@ -162,9 +174,9 @@ def test_a_scoped_session_is_accepted(sqlite_url, clock):
         mine = dynbeat.schedules.for_owner("user:42")
         session = scoped_session(sessionmaker(engine))
 
-        mine.create("kept", task="t", trigger=MINUTELY, session=session)
+        mine.bound(session=session).create("kept", task="t", trigger=MINUTELY)
         session.commit()
-        mine.create("undone", task="t", trigger=MINUTELY, session=session)
+        mine.bound(session=session).create("undone", task="t", trigger=MINUTELY)
         session.rollback()
         session.remove()
 

@@ -52,7 +52,7 @@ def test_create_many_locks_all_owners_in_one_order_also_those_that_need_no_zone(
     with Session(dynbeat.context.database.engine) as holder:
         for owner in "ab":
             mine = dynbeat.schedules.for_owner(owner)
-            mine.create("first", task="t", trigger=MINUTELY, session=holder)
+            mine.bound(session=holder).create("first", task="t", trigger=MINUTELY)
             if owner == "a":
                 both.start()
                 both.join(1)

@@ -65,7 +65,7 @@ def test_beat_sleeps_at_most_until_the_end(mine, beat):
 @one_database
 @pytest.mark.usefixtures("made")
 def test_the_audit_names_beat_as_the_actor_of_the_resume(mine, clock, beat):
-    mine.pause("n", until=END, actor="alice", reason="why")
+    mine.bound(actor="alice").pause("n", until=END, reason="why")
     clock.advance(3 * MINUTE)
     beat.run_until_idle()
 

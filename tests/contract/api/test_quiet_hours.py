@@ -86,7 +86,7 @@ def test_an_edit_of_the_windows_plans_the_schedules_again_in_its_transaction(
     before = {row.name: row.next_run_at for row in mine.list()}
 
     with Session(dynbeat.context.database.engine) as session:
-        assert mine.set_quiet_hours(DAY, session=session) == 3
+        assert mine.bound(session=session).set_quiet_hours(DAY) == 3
         session.rollback()
     assert {row.name: row.next_run_at for row in mine.list()} == before
 
@@ -365,12 +365,12 @@ def test_upcoming_has_the_times_at_which_a_run_is_sent_and_the_waiting_one_first
 def test_upcoming_names_the_hold_for_which_a_fire_time_waits(mine, clock, beat):
     mine.set_quiet_hours(DAY)
     mine.create("n", task="t", trigger=Once(START + MINUTE))
-    mine.hold(actor="alice", reason="ticket 12", until=START + HOUR)
+    mine.bound(actor="alice").hold(reason="ticket 12", until=START + HOUR)
     clock.advance(2 * MINUTE)
     beat.run_until_idle()
 
     (timed,) = mine.upcoming("n")
-    mine.hold(actor="alice")
+    mine.bound(actor="alice").hold()
     (endless,) = mine.upcoming("n")
 
     assert (timed.at, timed.run_at) == (START + MINUTE, NOON)
@@ -426,7 +426,7 @@ def test_a_forecast_counts_the_runs_at_the_end_of_a_window(dynbeat, mine):
 @one_database
 def test_the_calls_show_audit_and_export_the_windows(mine):
     mine.set_quiet_hours([QuietHours("22:00", "07:00", days="mon-fri"), "sat,sun 00:00-00:00"])
-    mine.set_quiet_hours(DAY, actor="alice", reason="asked")
+    mine.bound(actor="alice", reason="asked").set_quiet_hours(DAY)
 
     (own,) = mine.quiet_hours()
     assert own.to_dict() == {"owner": "user:42", "windows": DAY, "calendar": None}
@@ -560,7 +560,7 @@ def test_a_schedule_that_is_created_during_a_change_gets_the_windows(request, ki
         thread = threading.Thread(target=change)
         thread.start()
         with Session(dynbeat.context.database.engine) as session:
-            mine.create("n", task="t", trigger=Cron("0 10 * * *"), session=session)
+            mine.bound(session=session).create("n", task="t", trigger=Cron("0 10 * * *"))
             created.set()
             assert not changed.wait(0.3)
             session.commit()
@@ -628,7 +628,7 @@ def test_a_change_in_a_session_with_an_older_snapshot_writes_its_windows(mine, o
     mine.set_quiet_hours(["22:00-07:00"])
     mine.set_quiet_hours(["23:00-07:00"])
 
-    mine.set_quiet_hours(["22:00-07:00"], session=older)
+    mine.bound(session=older).set_quiet_hours(["22:00-07:00"])
     older.commit()
 
     assert [str(window) for window in mine.quiet_hours()[0].windows] == ["22:00-07:00"]

@@ -142,7 +142,7 @@ def test_a_taken_name_is_refused_and_nothing_changes(dynbeat, mine):
 
     with Session(dynbeat.context.database.engine) as session:
         with pytest.raises(ScheduleExistsError) as raised:
-            mine.rename("a", "b", session=session)
+            mine.bound(session=session).rename("a", "b")
         assert (raised.value.owner, raised.value.name) == ("user:42", "b")
         session.commit()
 
@@ -208,7 +208,7 @@ def test_a_schedule_of_beat_schedule_keeps_its_name(dynbeat):
 @one_database
 def test_the_change_is_found_under_both_names(mine):
     mine.create("old", task="t", trigger="H H * * *")
-    mine.rename("old", "new", actor="ann", reason="why")
+    mine.bound(actor="ann", reason="why").rename("old", "new")
 
     for name in ("old", "new"):
         change = mine.changes(name)[0]

@@ -163,7 +163,7 @@ def test_a_delete_revokes_a_rerun(mine, failed):
 
 def test_a_rerun_after_the_rollback_of_the_caller_does_not_exist(dynbeat, mine, failed):
     with Session(dynbeat.context.database.engine) as session:
-        mine.rerun(failed.id, session=session)
+        mine.bound(session=session).rerun(failed.id)
         session.rollback()
     assert mine.runs("n", origin="rerun") == []
 
@@ -253,10 +253,10 @@ def test_a_transaction_with_an_old_snapshot_makes_no_second_rerun(dynbeat, mine,
         pytest.skip("SQLite refuses a write with an old snapshot")
     engine = database.engine.execution_options(isolation_level="REPEATABLE READ")
     with Session(engine) as session:
-        mine.get("n", session=session)
+        mine.bound(session=session).get("n")
         mine.rerun(failed.id)
         with pytest.raises((InvalidScheduleError, OperationalError)):
-            mine.rerun(failed.id, session=session)
+            mine.bound(session=session).rerun(failed.id)
         session.commit()
 
     assert len(mine.runs("n", origin="rerun")) == 1

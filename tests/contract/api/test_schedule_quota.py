@@ -91,10 +91,10 @@ def test_a_rejection_leaves_the_callers_transaction_usable_and_unchanged(limited
 
     with Session(dynbeat.context.database.engine) as session, session.begin():
         with pytest.raises(OwnerLimitError):
-            mine.create("b", task="t", trigger=MINUTELY, session=session)
+            mine.bound(session=session).create("b", task="t", trigger=MINUTELY)
         for wrong in ({"task": "u"}, {"trigger": Every(59)}):
             with pytest.raises(InvalidScheduleError):
-                mine.update("a", description="changed", session=session, **wrong)
+                mine.bound(session=session).update("a", description="changed", **wrong)
 
     assert list(mine.list()) == [before]
 
@@ -112,7 +112,7 @@ def test_a_create_waits_for_the_uncommitted_create_of_the_same_owner(limited, en
 
     second = threading.Thread(target=create_second)
     with Session(dynbeat.context.database.engine) as holder:
-        mine.create("first", task="t", trigger=MINUTELY, session=holder)
+        mine.bound(session=holder).create("first", task="t", trigger=MINUTELY)
         second.start()
         second.join(1)
         assert second.is_alive()
@@ -132,7 +132,7 @@ def test_an_uncommitted_create_does_not_delay_the_owners_runs(request, clock, ki
         clock.advance(timedelta(minutes=1))
 
         with Session(dynbeat.context.database.engine) as holder:
-            mine.create("new", task="t", trigger=MINUTELY, session=holder)
+            mine.bound(session=holder).create("new", task="t", trigger=MINUTELY)
             beat.run_until_idle()
             holder.rollback()
 
@@ -175,12 +175,12 @@ def test_an_old_snapshot_does_not_hide_the_schedules_of_other_transactions(reque
         dynbeat.context.prepare()
 
         with Session(engine) as session:
-            mine.list(session=session)
+            mine.bound(session=session).list()
             mine.create("first", task="t", trigger=MINUTELY)
 
             # PostgreSQL aborts a transaction that would have to read past its snapshot.
             with pytest.raises((OwnerLimitError, DBAPIError)):
-                mine.create("second", task="t", trigger=MINUTELY, session=session)
+                mine.bound(session=session).create("second", task="t", trigger=MINUTELY)
 
         assert names(dynbeat) == ["first"]
     engine.dispose()

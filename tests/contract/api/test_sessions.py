@@ -36,7 +36,7 @@ def test_the_first_call_of_a_process_may_follow_a_write_in_the_same_transaction(
 
         with Session(engine) as session, session.begin():
             session.execute(text("INSERT INTO customer VALUES ('ann')"))
-            mine.create("welcome", task="t", trigger=MINUTELY, session=session)
+            mine.bound(session=session).create("welcome", task="t", trigger=MINUTELY)
 
         assert mine.get("welcome").task == "t"
         with Session(engine) as session:
@@ -49,7 +49,7 @@ def test_missing_tables_are_an_error_within_a_transaction_and_are_not_created(en
         mine = dynbeat.schedules.for_owner("user:42")
 
         with Session(engine) as session, pytest.raises(SchemaError, match="schema upgrade"):
-            mine.create("welcome", task="t", trigger=MINUTELY, session=session)
+            mine.bound(session=session).create("welcome", task="t", trigger=MINUTELY)
 
 
 def test_an_engine_with_a_single_connection_keeps_the_callers_transaction():
@@ -62,7 +62,7 @@ def test_an_engine_with_a_single_connection_keeps_the_callers_transaction():
     with application("sqlite://", engine=engine) as dynbeat, Session(engine) as session:
         session.execute(text("INSERT INTO customer VALUES ('ann')"))
 
-        dynbeat.schedules.for_owner("u").create("n", task="t", trigger=MINUTELY, session=session)
+        dynbeat.schedules.for_owner("u", session=session).create("n", task="t", trigger=MINUTELY)
 
         session.commit()
         assert customers(session) == 1
@@ -77,11 +77,11 @@ def test_an_existing_name_is_reported_from_an_old_snapshot_too(mariadb_url):
         mine = dynbeat.schedules.for_owner("user:42")
         dynbeat.context.prepare()
         with Session(engine) as session:
-            mine.list(session=session)
+            mine.bound(session=session).list()
             mine.create("n", task="t", trigger=MINUTELY)
 
             with pytest.raises(ScheduleExistsError):
-                mine.create("n", task="t", trigger=MINUTELY, session=session)
+                mine.bound(session=session).create("n", task="t", trigger=MINUTELY)
     engine.dispose()
 
 
@@ -97,7 +97,7 @@ def test_a_rejected_edit_changes_nothing_in_the_callers_transaction(dynbeat, min
 
     with Session(dynbeat.context.database.engine) as session:
         with pytest.raises(InvalidScheduleError, match="never fire"):
-            mine.update("n", trigger=Once(START), args=[1], session=session)
+            mine.bound(session=session).update("n", trigger=Once(START), args=[1])
         session.commit()
 
     assert mine.get("n") == before

@@ -297,7 +297,7 @@ def test_an_edit_that_is_refused_because_of_skips_is_not_written_in_part(dynbeat
 
     with Session(dynbeat.context.database.engine) as session:
         with pytest.raises(InvalidScheduleError, match="too many skipped fire times"):
-            mine.update("n", trigger=costly, session=session)
+            mine.bound(session=session).update("n", trigger=costly)
         session.commit()
 
     assert mine.get("n") == before
@@ -316,8 +316,8 @@ def test_another_owner_cannot_skip(dynbeat, mine):
 @pytest.mark.usefixtures("made")
 def test_a_rollback_of_the_caller_undoes_a_skip(dynbeat, mine):
     with Session(dynbeat.context.database.engine) as session:
-        mine.skip("n", at(1)[0], session=session)
-        assert instants(mine.upcoming("n", count=1, session=session)) == at(2)
+        mine.bound(session=session).skip("n", at(1)[0])
+        assert instants(mine.bound(session=session).upcoming("n", count=1)) == at(2)
         session.rollback()
 
     assert instants(mine.upcoming("n", count=1)) == at(1)

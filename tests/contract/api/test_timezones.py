@@ -223,11 +223,11 @@ def test_the_change_joins_the_callers_transaction(dynbeat, mine):
     before = mine.create("a", task="t", trigger=NINE)
 
     with Session(dynbeat.context.database.engine) as session:
-        mine.update("a", description="joined", session=session)
-        mine.set_timezone(SEOUL, session=session)
-        assert mine.timezone(session=session) == SEOUL
-        assert mine.get("a", session=session).timezone == SEOUL
-        assert mine.update("a", tags=["x"], session=session).version == before.version + 3
+        mine.bound(session=session).update("a", description="joined")
+        mine.bound(session=session).set_timezone(SEOUL)
+        assert mine.bound(session=session).timezone() == SEOUL
+        assert mine.bound(session=session).get("a").timezone == SEOUL
+        assert mine.bound(session=session).update("a", tags=["x"]).version == before.version + 3
         session.rollback()
 
     assert (mine.timezone(), mine.get("a")) == ("UTC", before)
@@ -290,7 +290,7 @@ def test_the_change_waits_for_a_create_in_the_old_zone_and_moves_its_schedule(dy
     other = threading.Thread(target=lambda: changed.append(mine.set_timezone(SEOUL)))
 
     with Session(dynbeat.context.database.engine) as holder:
-        mine.create("second", task="t", trigger=NINE, session=holder)
+        mine.bound(session=holder).create("second", task="t", trigger=NINE)
         other.start()
         other.join(1)
         assert other.is_alive()
@@ -315,7 +315,7 @@ def test_a_create_waits_for_a_change_and_uses_the_new_zone(dynbeat, mine, name):
     other = threading.Thread(target=call)
 
     with Session(dynbeat.context.database.engine) as holder:
-        mine.set_timezone(SEOUL, session=holder)
+        mine.bound(session=holder).set_timezone(SEOUL)
         other.start()
         other.join(1)
         assert other.is_alive()
@@ -333,7 +333,7 @@ def test_creates_of_one_owner_do_not_wait_for_each_other(dynbeat, mine):
         pytest.skip("SQLite has one writer")
 
     with Session(dynbeat.context.database.engine) as holder:
-        mine.create("second", task="t", trigger=NINE, session=holder)
+        mine.bound(session=holder).create("second", task="t", trigger=NINE)
         mine.create("third", task="t", trigger=NINE)
         holder.commit()
 
@@ -423,10 +423,10 @@ def test_a_change_with_quiet_hours_locks_schedules_in_the_order_of_their_names(d
     engine = create_engine(dynbeat.context.database.engine.url, isolation_level="READ COMMITTED")
 
     with Session(engine) as session:
-        mine.update("a", description="x", session=session)
+        mine.bound(session=session).update("a", description="x")
         other.start()
         wait_for_lock_wait(dynbeat.context.database.engine)
-        mine.update("b", description="x", session=session)
+        mine.bound(session=session).update("b", description="x")
         session.commit()
     other.join()
     engine.dispose()

@@ -714,8 +714,8 @@ def test_an_end_slightly_in_the_future_counts_as_now(mine, clock):
 def test_a_backfill_rolls_back_with_the_transaction_of_the_caller(dynbeat, mine, beat, sent):
     mine.create("n", task="t", trigger=HOURLY)
     with dynbeat.context.database._session() as session:
-        mine.backfill("n", since=at(-1), until=at(0) + SECOND, session=session)
-        assert len(mine.runs("n", session=session)) == 2
+        mine.bound(session=session).backfill("n", since=at(-1), until=at(0) + SECOND)
+        assert len(mine.bound(session=session).runs("n")) == 2
         session.rollback()
 
     beat.run_until_idle()

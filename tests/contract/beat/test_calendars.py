@@ -103,7 +103,7 @@ def test_a_locked_schedule_is_planned_later_and_delays_no_other(
 
     with Session(dynbeat.context.database.engine) as session:
         for name in ("n0", "n1"):
-            mine.update(name, description="locked", session=session)
+            mine.bound(session=session).update(name, description="locked")
         for _ in range(6):
             beat.tick()
         assert calendars.get(NAME).waiting_schedules.count == 2
@@ -609,7 +609,7 @@ def test_an_edit_of_a_calendar_does_not_block_new_schedules(calendars, dynbeat, 
         # It would wait for this transaction.
         with Session(dynbeat.context.database.engine) as other:
             other.execute(text("SET LOCAL lock_timeout = '1s'"))
-            mine.create("n", task="t", trigger=USING, session=other)
+            mine.bound(session=other).create("n", task="t", trigger=USING)
             other.commit()
         session.commit()
 
@@ -770,7 +770,7 @@ def test_locked_schedules_of_many_calendars_do_not_delay_the_other_calendars(
 
     with Session(dynbeat.context.database.engine) as session:
         for name in ("a", "b"):
-            mine.update(name, description="locked", session=session)
+            mine.bound(session=session).update(name, description="locked")
         clock.advance(timedelta(minutes=1))
         beat.run_until_idle()
         assert {name for name in names if calendars.get(name).in_force_at} == {"c", "d"}

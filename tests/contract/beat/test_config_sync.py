@@ -627,9 +627,11 @@ def test_a_second_try_does_not_wait_for_an_application(dynbeat, own, held):
     holding = create_engine(engine.url, isolation_level="READ COMMITTED")
     with failing_waits(engine) as waits, Session(holding) as holder:
         if held == "owner":
-            own.set_timezone("Europe/Berlin", session=holder)
+            own.bound(session=holder).set_timezone("Europe/Berlin")
         else:
-            dynbeat.calendars.put("holidays", dates=[START.date()], weekend=[], session=holder)
+            dynbeat.calendars.bound(session=holder).put(
+                "holidays", dates=[START.date()], weekend=[]
+            )
         left = config_sync.sync(dynbeat.context, only=left, waits=False)
         holder.rollback()
     holding.dispose()

@@ -301,13 +301,13 @@ def call_api(session, dynbeat):
     """Make changes of all kinds in the caller's transaction."""
     mine = dynbeat.schedules.for_owner(HELD)
     for name in ("due", "lost", "recovers", "parked"):
-        mine.pause(name, session=session)
+        mine.bound(session=session).pause(name)
     for name in ("replaced", "failed", "dropped"):
-        mine.delete(name, session=session)
+        mine.bound(session=session).delete(name)
     for name in ("timed", "unplanned", "filled"):
-        mine.update(name, kwargs={"a": 1}, session=session)
-        mine.run_now(name, session=session)
-    mine.hold(session=session, reason="r")
+        mine.bound(session=session).update(name, kwargs={"a": 1})
+        mine.bound(session=session).run_now(name)
+    mine.bound(session=session).hold(reason="r")
 
 
 TABLES = Base.metadata.tables

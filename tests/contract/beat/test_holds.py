@@ -203,7 +203,7 @@ def test_recorded_runs_are_sent_during_a_hold(mine, scope, clock, beat, sent):
 
 def test_run_now_is_refused_during_a_hold_and_names_the_hold(mine, scope, clock):
     mine.create("n", task="t", trigger=MINUTELY)
-    made = scope.hold(reason="ticket 12", actor="ann", until=clock.now() + MINUTE)
+    made = scope.bound(actor="ann").hold(reason="ticket 12", until=clock.now() + MINUTE)
 
     with pytest.raises(ScheduleHeldError, match=r"is held by 'ann' until .*ticket 12") as refused:
         mine.run_now("n")
@@ -385,7 +385,7 @@ def test_beat_sleeps_during_a_hold_of_everything(dynbeat, mine, clock, beat):
 def test_a_rolled_back_hold_holds_nothing(dynbeat, mine, scope, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY)
     with dynbeat.context.database._session() as session:
-        scope.hold(reason="r", session=session)
+        scope.bound(session=session).hold(reason="r")
         session.rollback()
 
     pass_minutes(beat, clock, 1)
@@ -456,7 +456,7 @@ def test_a_claim_does_not_wait_for_an_open_release(dynbeat, mine, clock, beat, s
     clock.advance(MINUTE)
 
     with transaction(dynbeat) as session:
-        mine.release(session=session)
+        mine.bound(session=session).release()
         beat.run_until_idle()
         assert [run.owner for run in sent] == ["user:43"]
         session.commit()
@@ -494,7 +494,7 @@ def test_a_claim_that_sees_a_released_hold_processes_the_row(dynbeat, mine, cloc
 
     with transaction(dynbeat) as session:
         locked = due.lock_due(session, now=clock.now(), limit=1)
-        mine.release(session=session)
+        mine.bound(session=session).release()
         rows, held = hold_rows(session, locked, now=clock.now(), poll_interval=interval)
 
     assert locked[0].may_be_held
@@ -566,10 +566,10 @@ def test_a_release_with_an_old_snapshot_takes_effect_with_the_next_maintenance(
     mine.hold(reason="r")
     engine = database.engine.execution_options(isolation_level="REPEATABLE READ")
     with Session(engine) as session:
-        mine.get("n", session=session)
+        mine.bound(session=session).get("n")
         pass_minutes(beat, clock, 1)
         assert execute(dynbeat, COUNT_PARKED) == 1
-        mine.release(session=session)
+        mine.bound(session=session).release()
         session.commit()
 
     settings = dynbeat.context.settings

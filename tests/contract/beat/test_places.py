@@ -952,7 +952,7 @@ def test_a_claim_that_replaces_waiting_runs_does_not_wait_for_new_places(limited
         dynbeat.schedules.for_owner("c").create(
             "n", task="t", trigger=Once(DUE + timedelta(days=1))
         )
-        dynbeat.schedules.for_owner("c").run_now("n", session=holder)
+        dynbeat.schedules.for_owner("c", session=holder).run_now("n")
         holder.flush()
         clock.move_to(DUE + timedelta(minutes=1))
         beat.tick()

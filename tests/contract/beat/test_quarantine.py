@@ -80,7 +80,7 @@ def test_a_resume_that_fails_for_a_costly_trigger_names_the_row_and_writes_nothi
 
     with Session(dynbeat.context.database.engine) as session:
         with pytest.raises(InvalidTriggerError, match=r"'bad' of owner '.*' cannot be planned"):
-            mine.resume("bad", session=session)
+            mine.bound(session=session).resume("bad")
         session.commit()
 
     assert not mine.get("bad").enabled

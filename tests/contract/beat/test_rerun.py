@@ -426,8 +426,8 @@ def test_an_unknown_schedule_is_not_found(mine):
 def test_a_call_joins_the_transaction_of_the_caller(dynbeat, mine, history):
     history.add()
     with Session(dynbeat.context.database.engine) as session:
-        result = mine.rerun_many(since=START, session=session)
-        assert mine.get_batch(result.batch_id, session=session).counts == {"pending": 3}
+        result = mine.bound(session=session).rerun_many(since=START)
+        assert mine.bound(session=session).get_batch(result.batch_id).counts == {"pending": 3}
         session.rollback()
     assert mine.runs("n", origin="rerun") == []
 
@@ -475,12 +475,12 @@ def test_a_rerun_that_is_committed_after_the_search_is_not_made_again(
 
     def search_and_rerun(session, matching):
         found = search(session, matching)
-        assert mine.rerun(failed.id, session=session).rerun_of == failed.id
+        assert mine.bound(session=session).rerun(failed.id).rerun_of == failed.id
         return found
 
     with Session(dynbeat.context.database.engine) as session:
         monkeypatch.setattr(reruns, "_search", search_and_rerun)
-        result = mine.rerun_many(since=START, session=session)
+        result = mine.bound(session=session).rerun_many(since=START)
         session.commit()
     beat.run_until_idle()
 

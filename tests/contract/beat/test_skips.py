@@ -210,7 +210,7 @@ def test_a_skip_that_was_run_by_a_backfill_divides_the_row_around_it(mine, clock
 
 def test_a_skip_moves_from_the_row_to_the_history_with_the_next_run(dynbeat, mine, clock, beat):
     mine.create("n", task="t", trigger=MINUTELY)
-    mine.skip("n", at(2)[0], reason="holiday", actor="alice")
+    mine.bound(actor="alice").skip("n", at(2)[0], reason="holiday")
     mine.skip("n", at(4)[0])
     pass_minutes(clock, beat, 2)
     assert kept(mine) == [(1, "sent", 1)]

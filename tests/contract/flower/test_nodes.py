@@ -111,7 +111,7 @@ def test_the_page_counts_what_each_hold_holds(dynbeat, mine, pages):
 
 def test_a_release_ends_the_hold_of_one_scope(dynbeat, pages):
     dynbeat.schedules.hold(reason="all")
-    dynbeat.schedules.for_owner("user:1").hold(reason="one", actor="bob")
+    dynbeat.schedules.for_owner("user:1", actor="bob").hold(reason="one")
 
     pages.post("/dynbeat/release", {"owner": "user:1"})
 

@@ -43,30 +43,30 @@ class World(NamedTuple):
 def paused(world):
     world.mine.create("report", task="t", trigger=REPORT)
     world.until(NINE - HOUR)
-    world.mine.pause("report", actor="alice", reason="holiday")
+    world.mine.bound(actor="alice").pause("report", reason="holiday")
     world.until(NINE + HOUR)
-    world.mine.resume("report", actor="bob")
+    world.mine.bound(actor="bob").resume("report")
 
 
 def paused_without_a_resume(world):
     world.mine.create("report", task="t", trigger=REPORT)
-    world.mine.pause("report", actor="alice", reason="holiday")
+    world.mine.bound(actor="alice").pause("report", reason="holiday")
 
 
 def held(world):
     world.mine.create("report", task="t", trigger=REPORT, catch_up="none")
     world.until(NINE - HOUR)
-    world.mine.hold(actor="alice", reason="migration")
+    world.mine.bound(actor="alice").hold(reason="migration")
     world.until(NINE + HOUR)
-    world.mine.release(actor="alice")
+    world.mine.bound(actor="alice").release()
 
 
 def everything_held(world):
     world.mine.create("report", task="t", trigger=REPORT, catch_up="none")
     world.until(NINE - HOUR)
-    world.dynbeat.schedules.hold(actor="alice", reason="migration")
+    world.dynbeat.schedules.bound(actor="alice").hold(reason="migration")
     world.until(NINE + HOUR)
-    world.dynbeat.schedules.release(actor="bob")
+    world.dynbeat.schedules.bound(actor="bob").release()
 
 
 def in_a_calendar(world):
@@ -76,23 +76,23 @@ def in_a_calendar(world):
 
 def skipped(world):
     world.mine.create("report", task="t", trigger=REPORT)
-    world.mine.skip("report", NINE, actor="alice", reason="no data")
+    world.mine.bound(actor="alice").skip("report", NINE, reason="no data")
 
 
 def edited(world):
     world.mine.create("report", task="t", trigger=Cron("0 18 * * *"))
     world.until(NINE + HOUR)
-    world.mine.update("report", trigger=REPORT, actor="alice", reason="earlier")
+    world.mine.bound(actor="alice", reason="earlier").update("report", trigger=REPORT)
 
 
 def created(world):
     world.until(NINE + HOUR)
-    world.mine.create("report", task="t", trigger=REPORT, actor="alice")
+    world.mine.bound(actor="alice").create("report", task="t", trigger=REPORT)
 
 
 def quiet(world):
     world.mine.create("report", task="t", trigger=REPORT)
-    world.mine.set_quiet_hours(["08:00-11:00"], actor="alice", reason="sleep")
+    world.mine.bound(actor="alice", reason="sleep").set_quiet_hours(["08:00-11:00"])
     world.until(NINE + HOUR)
 
 
@@ -169,7 +169,7 @@ def test_a_beat_that_was_down_is_named(dynbeat, mine, clock, until):
 def test_a_run_that_a_pause_skipped_or_revoked_says_who_paused(dynbeat, mine, until):
     paused(World(dynbeat, mine, until))
     until(NINE + 25 * HOUR)
-    mine.pause("report", actor="carol")
+    mine.bound(actor="carol").pause("report")
     until(NINE + 26 * HOUR)
     mine.resume("report")
 

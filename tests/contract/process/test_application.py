@@ -185,8 +185,8 @@ def test_a_process_of_another_application_works_and_warns_once(database_url, cap
         for name in ("a", "b"):
             if in_session:
                 web.context.database.run(
-                    lambda session, name=name: mine.create(
-                        name, task="t", trigger=MINUTELY, session=session
+                    lambda session, name=name: mine.bound(session=session).create(
+                        name, task="t", trigger=MINUTELY
                     )
                 )
             else:

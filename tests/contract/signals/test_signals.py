@@ -175,7 +175,7 @@ def test_a_lost_run_is_reported(dynbeat, mine, clock, beat, received):
 
 def test_holds_are_reported_after_the_commit_of_the_caller(dynbeat, mine, received):
     with Session(dynbeat.context.database.engine) as session:
-        mine.hold(reason="holiday", session=session)
+        mine.bound(session=session).hold(reason="holiday")
         assert received == []
         session.commit()
     mine.release()
@@ -188,7 +188,7 @@ def test_holds_are_reported_after_the_commit_of_the_caller(dynbeat, mine, receiv
 
 def test_a_hold_that_is_rolled_back_is_not_reported(dynbeat, mine, received):
     with Session(dynbeat.context.database.engine) as session:
-        mine.hold(reason="holiday", session=session)
+        mine.bound(session=session).hold(reason="holiday")
         session.rollback()
 
     assert received == []
@@ -196,9 +196,9 @@ def test_a_hold_that_is_rolled_back_is_not_reported(dynbeat, mine, received):
 
 def test_a_hold_in_a_session_that_was_closed_is_not_reported_later(dynbeat, mine, received):
     with Session(dynbeat.context.database.engine) as session:
-        mine.hold(reason="closed", session=session)
+        mine.bound(session=session).hold(reason="closed")
         session.close()
-        dynbeat.schedules.for_owner("user:2").hold(reason="kept", session=session)
+        dynbeat.schedules.for_owner("user:2", session=session).hold(reason="kept")
         session.commit()
 
     assert [event.reason for event in of(received, "hold_started")] == ["kept"]

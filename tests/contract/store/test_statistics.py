@@ -333,9 +333,9 @@ def test_the_callers_own_queries_keep_their_plans(postgresql_url):
         dynbeat.context.prepare()
         with Session(dynbeat.context.database.engine) as session:
             session.execute(text("SET LOCAL enable_sort = off"))
-            dynbeat.schedules.for_owner("ann").list(session=session)
+            dynbeat.schedules.for_owner("ann", session=session).list()
             with pytest.raises(ScheduleNotFoundError):
-                dynbeat.schedules.for_owner("ann").pause("none", session=session)
+                dynbeat.schedules.for_owner("ann", session=session).pause("none")
 
             settings = ("enable_seqscan", "enable_sort", "enable_hashjoin", "jit")
             found = [session.scalar(text(f"SHOW {name}")) for name in settings]

@@ -6,11 +6,6 @@ import pytest
 
 from celery_dynbeat.api import Calendars, OwnerSchedules, Schedules
 
-READS = {
-    *("alerts", "changes", "count", "count_runs", "export"),
-    *("for_owner", "get", "get_batch", "get_run", "holds", "list", "preview", "runs"),
-    *("explain", "forecast", "quiet_hours", "timezone", "upcoming", "usage"),
-}
 CALLS = [
     (kind, name)
     for kind in (OwnerSchedules, Schedules, Calendars)
@@ -20,10 +15,11 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("kind", "name"), CALLS)
-def test_each_change_takes_an_actor_and_a_reason(kind, name):
+def test_only_the_scope_takes_a_session_and_an_actor(kind, name):
     parameters = inspect.signature(getattr(kind, name)).parameters
 
-    assert ({"actor", "reason"} <= parameters.keys()) is (name not in READS)
+    binds = name in {"bound", "for_owner"}
+    assert ({"session", "actor"} & parameters.keys()) == ({"session", "actor"} if binds else set())
 
 
 @pytest.mark.parametrize(("kind", "name"), CALLS)
