@@ -259,8 +259,8 @@ def test_the_rollback_of_the_caller_undoes_each_call(calendars, dynbeat, mine):
     calendars.put(NAME, dates=[MONDAY])
     mine.create("n", task="t", trigger=USING)
     with Session(dynbeat.context.database.engine) as session:
-        calendars.put(NAME, dates=[TUESDAY], session=session)
-        calendars.put("other", dates=[TUESDAY], session=session)
+        calendars.bound(session=session).put(NAME, dates=[TUESDAY])
+        calendars.bound(session=session).put("other", dates=[TUESDAY])
         mine.bound(session=session).update("n", trigger=DAILY.excluding(calendar="other"))
         session.rollback()
 
