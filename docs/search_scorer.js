@@ -12,7 +12,6 @@ const DYNBEAT_FOLDERS = [
   ["explanation/", 1],
   ["reference/python", -8],
   ["reference/commands", -10],
-  ["reference/columns", -6],
   ["reference/", 1],
   ["changelog", -12],
   ["index", -12],

@@ -32,9 +32,14 @@ class Alert(Base):
     kind: Mapped[str] = mapped_column(ExactText(16))
     opened_at: Mapped[datetime] = mapped_column(UtcDateTime)
     cause: Mapped[str] = mapped_column(LongText)
+    # The run that shows the cause. NULL means that there is none.
     run_id: Mapped[str | None] = mapped_column(RunId)
+    # When the alert ended. NULL means that it is open.
     recovered_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    # What no message has reported yet: opened or recovered. NULL means that everything has been
+    # reported.
     unreported: Mapped[str | None] = mapped_column(ExactText(16))
+    # When a message last reported the alert. NULL means that none has.
     reported_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
     __table_args__ = (

@@ -37,6 +37,8 @@ class Calendar(Base):
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
     updated_by: Mapped[str] = mapped_column(ExactText(NAME_LENGTH), server_default="")
+    # When beat finished planning all schedules with this version. NULL means that beat has not
+    # finished yet.
     in_force_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 

@@ -102,6 +102,7 @@ class Schedule(Base):
     # The anchor of an interval that has none in its spec. NULL means start_at, or else created_at.
     anchor_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     enabled: Mapped[bool] = mapped_column(server_default=true())
+    # Why the schedule is paused. NULL means that it is not paused, or that no reason was given.
     paused_reason: Mapped[str | None] = mapped_column(Text)
     # When beat resumes the paused schedule. NULL means that it stays paused until resume().
     paused_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -135,11 +136,14 @@ class Schedule(Base):
     held_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     # The fire times that skip() took out, with the reasons, until beat records that they passed.
     skips: Mapped[dict[str, str] | None] = mapped_column(Json("object"))
+    # The newest fire time that became a run. NULL means that there is none yet.
     last_run_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     # When the first run of the current series of failed or lost runs ended. NULL means that the
     # last ended run succeeded.
     failing_since: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    # When the schedule had no further fire time. NULL means that it is not finished.
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    # Why the row is quarantined. NULL means that it is not quarantined.
     error: Mapped[str | None] = mapped_column(LongText)
     description: Mapped[str] = mapped_column(ExactText(1024), server_default="")
     tags: Mapped[list[str]] = mapped_column(
@@ -209,12 +213,16 @@ class Run(Base):
     overdue_at: Mapped[datetime | None] = mapped_column(RunInstant)
     # The queue of the first message. NULL if the run was not sent, or the queue is not known.
     queue: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
+    # When the run's first message was sent. NULL means that none has been sent yet.
     sent_at: Mapped[datetime | None] = mapped_column(RunInstant)
+    # When the current attempt started. NULL means that it has not started yet.
     started_at: Mapped[datetime | None] = mapped_column(RunInstant)
+    # When the run ended. NULL means that it has not ended yet.
     finished_at: Mapped[datetime | None] = mapped_column(RunInstant)
     # What the run waits for, or last waited for, and since when it could be sent. NULL in
     # ``ready_at`` means that the run did not wait, or still waits.
     waited_for: Mapped[str | None] = mapped_column(ExactText(16))
+    # When a run that waited could be sent. NULL means that it did not wait, or still waits.
     ready_at: Mapped[datetime | None] = mapped_column(RunInstant)
     # The key by which a limit counts the run, if a limit applies.
     running_key: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
@@ -225,7 +233,11 @@ class Run(Base):
     retry_at: Mapped[datetime | None] = mapped_column(RunInstant)
     # When a newer run replaced this one (overlap). No worker starts this run again.
     cancelled_at: Mapped[datetime | None] = mapped_column(RunInstant)
+    # The name of the worker that executes or executed the current attempt. NULL means that there is
+    # none yet.
     worker: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
+    # The id of the pool process that executes or executed the current attempt. NULL means that
+    # there is none yet, or that it is not known.
     worker_pid: Mapped[int | None]
     # The attempt during which the broker delivered the run's message again. If this is the current
     # attempt and its worker loses it, the run is sent again, independent of on_lost.
@@ -237,7 +249,10 @@ class Run(Base):
     # The fire time of that run, which the task receives. scheduled_for is unique for a schedule,
     # so the scheduled_for of a rerun is a free microsecond after the fire time.
     nominal_at: Mapped[datetime | None] = mapped_column(RunInstant)
+    # Why the run failed, or was lost, skipped, revoked or expired. NULL means that there was no
+    # error.
     error: Mapped[str | None] = mapped_column(LongText)
+    # The traceback of the exception. NULL means that there is no traceback.
     traceback: Mapped[str | None] = mapped_column(LongText)
     # One line for each earlier attempt that failed or was lost (store.runs.error_line).
     earlier_errors: Mapped[str | None] = mapped_column(LongText)
@@ -272,6 +287,7 @@ class Hold(Base):
     __tablename__ = "dynbeat_hold"
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
+    # The held owner. NULL means that all owners are held.
     owner: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
     # True if ``owner`` is NULL, otherwise NULL, because two NULLs never collide in a unique
     # constraint.
@@ -296,12 +312,16 @@ class Change(Base):
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
     changed_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
+    # The owner of the schedule or the data. NULL means that the edit concerns all owners.
     owner: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
     name: Mapped[str] = mapped_column(ExactText(NAME_LENGTH), server_default="")
     action: Mapped[str] = mapped_column(ExactText(32))
     actor: Mapped[str] = mapped_column(ExactText(NAME_LENGTH), server_default="")
     reason: Mapped[str] = mapped_column(ExactText(1024), server_default="")
+    # The changed fields before the edit, as in ScheduleInfo.to_dict(). NULL means that there were
+    # none.
     old_values: Mapped[dict[str, Any] | None] = mapped_column(Json("object"))
+    # The changed fields after the edit. NULL means that there are none.
     new_values: Mapped[dict[str, Any] | None] = mapped_column(Json("object"))
 
 
@@ -331,6 +351,8 @@ class Application(Base):
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     name: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
     recorded_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
+    # The digest of the entries of beat_schedule and of the versions of their rows, when they last
+    # agreed. NULL means that the next beat writes the entries.
     beat_schedule: Mapped[str | None] = mapped_column(ExactText(64))
     # The digest of the entries alone, of the beat that wrote the rows.
     entries_digest: Mapped[str | None] = mapped_column(ExactText(64))
@@ -350,8 +372,11 @@ class Lock(Base):
     __tablename__ = "dynbeat_lock"
 
     name: Mapped[str] = mapped_column(ExactText(32), primary_key=True)
+    # The beat that sends the messages about alerts. NULL means that no beat has sent one.
     leased_by: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
     leased_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    # The end of the minutes that the rollup has counted. NULL means that it has counted none, or
+    # that this is another duty.
     done_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
@@ -373,19 +398,32 @@ class Node(Base):
     pid: Mapped[int]
     started_at: Mapped[datetime] = mapped_column(UtcDateTime)
     seen_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    # When the node last made progress, which is a successful pass of beat, or a turn of the
+    # worker's loop. If this is old and seen_at is recent, the process is alive but makes no
+    # progress. NULL means that it has made none yet.
     progressed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    # The error of beat's last pass, if it could still be written. NULL means that the pass
+    # succeeded.
     error: Mapped[str | None] = mapped_column(LongText)
+    # How a beat currently receives notifications: postgresql, broker or polling. NULL means that
+    # the node is a worker.
     notifier: Mapped[str | None] = mapped_column(ExactText(16))
     # A JSON array of at most ten entries. The type is not JSON, because no query searches in it.
     outages: Mapped[str | None] = mapped_column(LongText)
+    # The clock of the host minus the clock of the database, in seconds, at the last heartbeat. NULL
+    # means that it is not known.
     clock_offset: Mapped[float | None] = mapped_column(Double)
     # JSON arrays with the queues that a worker consumes and the names of its tasks. NULL means that
     # they are not known. Only the health check reads them, and they are long.
     queues: Mapped[str | None] = mapped_column(LongText, deferred=True)
+    # The names of a worker's tasks, as a JSON array. NULL means that they are not known, for the
+    # same reasons as queues.
     tasks: Mapped[str | None] = mapped_column(LongText, deferred=True)
     # The digest of a beat's beat_schedule, and when a beat with this digest started first. Of two
     # releases, the one that was seen later is the newer one.
     entries_digest: Mapped[str | None] = mapped_column(ExactText(64))
+    # When a beat with this digest started first. Of two different digests, the one with the later
+    # instant belongs to the newer release. NULL means that the node is a worker.
     entries_seen_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     # When the node deregistered. A redelivered run of it starts without the node timeout.
     stopped_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
