@@ -247,6 +247,27 @@ def test_a_fire_time_that_waits_survives_an_edit_of_its_calendar(dynbeat, mine, 
     assert kept(mine) == [(hour, "sent", 1) for hour in (3, 27, 51)]
 
 
+@pytest.mark.parametrize("restored", [False, True])
+def test_a_calendar_that_excludes_the_day_of_a_fire_time_that_waits_drops_only_that(
+    dynbeat, mine, pass_to, restored
+):
+    dynbeat.calendars.put("h", dates=[date(2030, 1, 1)])
+    daily = Cron("0 12 * * *", timezone="UTC").excluding(calendar="h")
+    mine.create("n", task="t", trigger=daily, window=HOUR)
+    noon = START + 3 * HOUR
+
+    pass_to(noon + MINUTE)
+    dynbeat.calendars.put("h", dates=[noon.date()])
+    pass_to(noon + 2 * MINUTE)
+    if restored:
+        dynbeat.calendars.put("h", dates=[date(2030, 1, 1)])
+        pass_to(noon + 3 * MINUTE)
+    for day in range(3):
+        pass_to(at(3) + day * DAY)
+
+    assert kept(mine) == [(hour, "sent", 1) for hour in (3, 27, 51)[not restored :]]
+
+
 @pytest.mark.parametrize("window", ["100%", 3 * DAY])
 def test_an_edit_of_its_calendar_changes_the_window_of_the_next_fire_time(
     dynbeat, mine, pass_to, window
