@@ -261,6 +261,9 @@ class Fuzzer:
     def retime(self):
         entry, rule = self.choose(), self.new_rule()
         made = self.mine.update(entry.name, trigger=rule.trigger)
+        if rule.step is None and rule != entry.rule:
+            # A new one-off fires also at an instant that was skipped before.
+            entry.skipped = {at for at in entry.skipped if at <= made.updated_at}
         entry.changed(made.updated_at, rule)
 
     def change_policy(self):
