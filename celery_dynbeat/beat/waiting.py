@@ -71,22 +71,23 @@ def without_blocked(
     if not asking:
         return rows
     locked = due.lock_free(session, sorted(asking))
-    others = unfinished.unfinished_runs(session, sorted(locked))
+    # A run that began before that counts as ended.
+    since = {
+        row.schedule_id: now - max_run_time(row.max_run_time, settings)
+        for schedule_id in locked
+        for row in asking[schedule_id].values()
+    }
+    busy = unfinished.busy(session, since)
     first = unfinished.first_in_batches(session, sorted(locked), now=now)
     soon: list[str] = []
     later: list[str] = []
     for schedule_id, asked in asking.items():
         of_schedule = [row for row in first if row.schedule_id == schedule_id]
         has_queued = any(row.waited_for == Wait.PLACE for row in of_schedule)
-        # A fire time that waits for a place also comes first.
-        counts_for = max_run_time(next(iter(asked.values())).max_run_time, settings)
-        is_busy = any(
-            other.schedule_id == schedule_id
-            and (other.started_at is None or now - other.started_at < counts_for)
-            for other in others
-        )
         waiting = sorted({*asked, *(row.id for row in of_schedule if row.waited_for != Wait.PLACE)})
-        if schedule_id in locked and not has_queued and not is_busy and waiting[0] in asked:
+        # A fire time that waits for a place also comes first.
+        is_free = schedule_id in locked and schedule_id not in busy and not has_queued
+        if is_free and waiting[0] in asked:
             del asked[waiting.pop(0)]
         soon += waiting[:1]
         later += [run_id for run_id in asked if run_id not in waiting[:1]]

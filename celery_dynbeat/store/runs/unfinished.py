@@ -16,7 +16,7 @@ from sqlalchemy.orm import join as orm_join
 
 from celery_dynbeat.common.states import LOSE, RERUN, RESEND_RETRY, Status, Wait
 from celery_dynbeat.db import statements
-from celery_dynbeat.db.dialects import capabilities_of
+from celery_dynbeat.db.dialects import Capabilities, capabilities_of
 from celery_dynbeat.db.models import Node, NodeKind, Origin, Run, Schedule
 from celery_dynbeat.db.statements import Row, force_index, in_index_order, read
 from celery_dynbeat.db.types import UtcDateTime, seconds_between
@@ -261,21 +261,48 @@ def first_in_batches(
         and_(Run.waited_for == Wait.BATCH, Run.overdue_at <= now),
     )
 
-    def first(schedule_id: Any) -> Select[Any]:
-        columns: Any = select(Run.id, Run.schedule_id, Run.waited_for)
-        waiting = (Run.finished_at.is_(None), Run.schedule_id == schedule_id)
-        found = force_index(columns, Run, UNFINISHED_INDEX).where(
-            *waiting, WAITS_IN_BATCH, has_turn
-        )
-        ordered: Select[Any] = found.order_by(*order, Run.id).limit(_FIRST)
-        return ordered
-
+    columns = (Run.id, Run.schedule_id, Run.waited_for)
     capabilities = capabilities_of(session.get_bind(Run).dialect)
-    # MariaDB sorts all rows if the order begins with a column that is NULL in each of them.
-    order = UNFINISHED_ORDER if capabilities.has_partial_indexes else UNFINISHED_ORDER[1:]
+
+    def first(schedule_id: Any) -> Select[Any]:
+        oldest = _oldest(capabilities, columns, schedule_id=schedule_id)
+        return oldest.where(WAITS_IN_BATCH, has_turn).limit(_FIRST)
+
     if capabilities.has_lateral:
         return read(session, statements.lateral_for_each(Schedule.id, schedule_ids, first))
     return [row for key in schedule_ids for row in read(session, first(key))]
+
+
+@in_index_order
+def busy(session: Session, since: Mapping[int, datetime]) -> set[int]:
+    """Return which of the schedules have an unfinished run that began after its ``since``.
+
+    A run that has not begun counts, too, but none that waits in a batch. The search begins with the
+    oldest run. That is usually the last one sent of a batch, so the runs behind it are not read.
+    """
+    if not since:
+        return set()
+    capabilities = capabilities_of(session.get_bind(Run).dialect)
+
+    def first(schedule_id: Any, since: Any) -> Select[Any]:
+        oldest = _oldest(capabilities, (Run.schedule_id,), schedule_id=schedule_id)
+        has_begun_since = or_(Run.started_at.is_(None), Run.started_at > since)
+        return oldest.where(~WAITS_IN_BATCH, has_begun_since).limit(1)
+
+    if capabilities.has_lateral:
+        keys, rows = (Schedule.id, Run.started_at), sorted(since.items())
+        return set(session.scalars(statements.lateral_for_rows(keys, rows, first)))
+    return {key for key, at in since.items() if session.scalar(first(key, at)) is not None}
+
+
+def _oldest(capabilities: Capabilities, columns: Sequence[Any], *, schedule_id: Any) -> Select[Any]:
+    """Return a SELECT of the unfinished runs of a schedule, the first recorded first."""
+    # MariaDB sorts all rows if the order begins with a column that is NULL in each of them.
+    order = UNFINISHED_ORDER if capabilities.has_partial_indexes else UNFINISHED_ORDER[1:]
+    found = force_index(select(*columns), Run, UNFINISHED_INDEX)
+    unfinished = (Run.finished_at.is_(None), Run.schedule_id == schedule_id)
+    ordered: Select[Any] = found.where(*unfinished).order_by(*order, Run.id)
+    return ordered
 
 
 def ask_at(session: Session, run_ids: Sequence[str], *, at: datetime) -> None:
