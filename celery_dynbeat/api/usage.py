@@ -5,37 +5,12 @@ from typing import NamedTuple
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.api.calls import Calls
-from celery_dynbeat.api.checks import invalid
 from celery_dynbeat.api.edit import limits
-from celery_dynbeat.api.filters import OwnerFilter
 from celery_dynbeat.api.results import LimitUsage, Usage, WaitingOwner
 from celery_dynbeat.common.owner_limits import Cap, Limit
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import owners, places
-
-
-class UsageCalls(Calls):
-    """The calls for the limits of owners."""
-
-    def usage(self, owner: str | None = None) -> Usage:
-        """Return how many schedules and runs an owner has, and the limits on them.
-
-        ``owner`` is needed only for the calls of all owners.
-
-        The limits come from dynbeat_owner_limits, and from the settings per owner, such as
-        dynbeat_max_schedules_per_owner. Paused and finished schedules count. Each count reads the
-        index entries of the schedules, and of the runs that have or wait for a place. Raises
-        InvalidScheduleError.
-
-        >>> mine.usage().schedules, mine.usage().remaining
-        (1, None)
-        """
-        name = self._in_scope(OwnerFilter, {"owner": owner})["owner"]
-        if name is None:
-            raise invalid("owner", owner, "must be the name of an owner")
-        return usage_of(self._context, self._session, name)
 
 
 def usage_of(

@@ -62,7 +62,7 @@ def forecast(
     owner: str | None = None,
     session: Session | None = None,
 ) -> ForecastInfo:
-    """Return the runs in ``bins``. ``ForecastCalls`` describes the result."""
+    """Return the runs in ``bins``. ``forecast()`` describes the result."""
     found = context.read_many(
         session,
         lambda session: count_planned(

@@ -2,21 +2,16 @@
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Unpack
 
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.api import checks
-from celery_dynbeat.api.calls import Calls
-from celery_dynbeat.api.checks import check_limit
-from celery_dynbeat.api.filters import RunFilter, StatusFilter
+from celery_dynbeat.api.filters import StatusFilter
 from celery_dynbeat.api.results import BoundedCount, Page, RunInfo, ScheduleInfo, cursors
-from celery_dynbeat.api.results.page import PAGE_SIZE
-from celery_dynbeat.common.errors import RunNotFoundError
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import runs, schedules
+from celery_dynbeat.store import schedules
 from celery_dynbeat.store.runs import run_filters, run_pages
 from celery_dynbeat.store.runs.run_filters import RunOrder
 from celery_dynbeat.store.runs.run_pages import Position
@@ -27,79 +22,6 @@ _PARTS = {
     RunOrder.RUN_ID: (cursors.as_run_id,),
     RunOrder.SCHEDULE: (cursors.as_schedule_id, cursors.as_run_id),
 }
-
-
-class RunCalls(Calls):
-    """The calls that read the history of runs."""
-
-    def get_run(self, run_id: str) -> RunInfo:
-        """Return the run with this id, which is also its Celery task id.
-
-        Raises RunNotFoundError, also for a run whose owner is outside the scope of the calls.
-
-        >>> run = mine.run_now("digest")
-        >>> mine.get_run(run.id).name
-        'digest'
-        """
-        run_id = checks.check_run_id("run_id", run_id)
-
-        def work(session: Session) -> RunInfo:
-            run = runs.get(session, run_id=run_id)
-            if run is None or self._owner not in {None, run.owner}:
-                raise RunNotFoundError(owner=self._owner, run_id=run_id)
-            return RunInfo.of(run)
-
-        return self._read(work)
-
-    def runs(
-        self,
-        name: str | None = None,
-        *,
-        limit: int = PAGE_SIZE,
-        after: str | None = None,
-        **matching: Unpack[RunFilter],
-    ) -> Page[RunInfo]:
-        """Return one page of up to ``limit`` runs that match, the newest first.
-
-        - ``name`` selects the runs of the schedules with this name. If the schedule exists, only
-          its own runs are returned. The history of a deleted schedule can still be read under its
-          name.
-        - The other filters are described in ``RunFilter``: owner, status, task, origin,
-          batch_id, since, until.
-        - ``after`` is the ``cursor`` of the previous page. ``limit`` is at most 1,000.
-
-        The runs of one owner are ordered by fire time. The runs of all owners are ordered by their
-        creation, so a backfill's run for a past fire time counts as new. A row of ``skip()`` is
-        created before its fire time. If you pass ``since`` for all owners, the row is only returned
-        if it was also created after that instant.
-
-        A page reads at most 10,000 runs. If few of these runs match, the page has a cursor but
-        fewer than ``limit`` runs, or none. The history ends when the cursor is None. If all
-        statuses in the filter are unfinished, and at most 10,000 runs are unfinished, only the
-        unfinished runs are read. If there are more, a list of all owners is ordered by schedule,
-        with the newest run of each schedule first. Raises InvalidScheduleError.
-
-        >>> _ = mine.run_now("digest")
-        >>> [(run.name, run.status) for run in mine.runs(origin="manual")]
-        [('digest', 'pending')]
-        """
-        check_limit("limit", limit)
-        found = filter_of(name=name, **self._in_scope(RunFilter, matching))
-        return page(self._context, self._session, matching=found, limit=limit, after=after)
-
-    def count_runs(
-        self,
-        name: str | None = None,
-        **matching: Unpack[RunFilter],
-    ) -> BoundedCount:
-        """Return the number of matching runs, up to 10,000. As text, it can be ``"10,000+"``.
-
-        The filters are the same as in ``runs()``. At most 10,001 runs are read, the newest first.
-        If you filter by status, task or origin, the count in a long history can therefore be a
-        lower bound. Raises InvalidScheduleError.
-        """
-        found = filter_of(name=name, **self._in_scope(RunFilter, matching))
-        return count(self._context, self._session, matching=found)
 
 
 def filter_of(

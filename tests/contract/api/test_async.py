@@ -140,7 +140,7 @@ class Caller:
     """Calls the API and notes the names of the calls."""
 
     def __init__(self, calls):
-        self.calls, self.called = calls, {"for_owner"}
+        self.calls, self.called = calls, {"bound", "for_owner"}
 
     async def __call__(self, name, *args, **kwargs):
         self.called.add(name)
