@@ -87,6 +87,7 @@ check: $(VENV)/.dev ## Check style, spelling, types and imports
 
 docs: $(VENV)/.dev ## Write the generated pages and parts of pages, and api/async_calls.pyi
 	@$(BIN)/python docs/generate_commands.py
+	@$(BIN)/python docs/generate_fields.py
 	@$(BIN)/python docs/generate_signals.py
 	@$(BIN)/python docs/generate_switch_pages.py
 	@$(BIN)/python docs/generate_async_calls.py

@@ -24,8 +24,8 @@ from celery_dynbeat import transitions
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.acting import acting
 from celery_dynbeat.api.edit import audit, edits, owner_zone, used_calendars
-from celery_dynbeat.api.edit.fields import FIELD_DEFAULTS
 from celery_dynbeat.api.edit.owner_zone import OwnerClock
+from celery_dynbeat.api.fields import DEFAULTS, PAYLOAD
 from celery_dynbeat.beat.config_digest import digest_of, entries_digest_of
 from celery_dynbeat.celery_schedules import trigger_of, without_zone
 from celery_dynbeat.common.errors import (
@@ -58,7 +58,9 @@ ACTOR = "beat_schedule"
 _UNSTEADY_CHANGES = 3
 _UNSTEADY_WINDOW = timedelta(days=7)
 _CELERY_KEYS = frozenset({"task", "schedule", "args", "kwargs", "options", "relative"})
-_KNOWN_KEYS = _CELERY_KEYS | FIELD_DEFAULTS.keys()
+#: The fields that Celery does not have.
+_POLICIES = {name: value for name, value in DEFAULTS.items() if name not in PAYLOAD}
+_KNOWN_KEYS = _CELERY_KEYS | _POLICIES.keys()
 
 
 def sync(context: Context, *, only: LeftOut | None = None, waits: bool = True) -> LeftOut:
@@ -355,14 +357,14 @@ def _pop_policies(entry: Mapping[str, Any], options: dict[str, Any]) -> dict[str
 
     ``app.add_periodic_task(30, task.s(), overlap="skip")`` puts a policy into the options.
     """
-    of_entry = {key: entry[key] for key in FIELD_DEFAULTS if key in entry}
-    of_options = {key: options.pop(key) for key in FIELD_DEFAULTS if key in options}
+    of_entry = {key: entry[key] for key in _POLICIES if key in entry}
+    of_options = {key: options.pop(key) for key in _POLICIES if key in options}
     expires = _expires_after(options.pop("expires", None))
     twice = sorted(of_entry.keys() & of_options.keys())
     if twice:
         rule = "is given twice, as a key of the entry and in its options; remove one of them"
         raise checks.invalid(twice[0], of_entry[twice[0]], rule)
-    policies = {**FIELD_DEFAULTS, **of_entry, **of_options}
+    policies = {**_POLICIES, **of_entry, **of_options}
     if expires is None:
         return policies
     if policies["expires_after"] is not None:

@@ -7,23 +7,16 @@ from typing import Any
 
 import click
 
+from celery_dynbeat.api.field_types import Choice, Tags
+from celery_dynbeat.api.fields import FIELDS, Field
 from celery_dynbeat.api.typed_text import TypedInstant
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import combined
-from celery_dynbeat.cli.base.parameter_types import (
-    Duration,
-    Instant,
-    Json,
-    Number,
-    RetryPolicy,
-    Window,
-)
+from celery_dynbeat.cli.base.parameter_types import Duration, FieldText, Instant
 from celery_dynbeat.cli.declarations.fields import trigger_of
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
-from celery_dynbeat.common.settings import CATCH_UPS, ON_LOST, OVERLAPS
 from celery_dynbeat.triggers import Every, Once, Trigger
 
-_MAX_COUNT = 2**31 - 1
 #: Option -> kind of trigger; the text of ``--trigger`` selects the kind itself.
 _TRIGGERS = {"cron": "cron", "rrule": "rrule", "trigger": None}
 
@@ -59,77 +52,18 @@ trigger_options = combined(
         help="The time zone of the trigger, such as Europe/Berlin. Default: the owner's.",
     ),
 )
-field_options = combined(
-    click.option("--args", type=Json(list), help="Positional arguments of the task."),
-    click.option("--kwargs", type=Json(dict), help="Keyword arguments of the task."),
-    click.option("--queue", metavar="QUEUE", help="The queue of the messages."),
-    click.option(
-        "--priority", type=Number(least=0, most=255), help="The priority of the messages."
-    ),
-    click.option("--options", type=Json(dict), help="Other options of apply_async."),
-    click.option(
-        "--start-at", type=Instant(1), help="The time before which the schedule does not fire."
-    ),
-    click.option(
-        "--end-at", type=Instant(1), help="The time after which the schedule does not fire."
-    ),
-    click.option(
-        "--max-runs",
-        type=Number(least=1, most=_MAX_COUNT),
-        help="The number of runs after which the schedule is finished.",
-    ),
-    click.option(
-        "--catch-up", type=click.Choice(CATCH_UPS), help="Which missed fire times to send."
-    ),
-    click.option(
-        "--catch-up-window",
-        type=Duration(),
-        help="The age above which missed fire times are not sent.",
-    ),
-    click.option(
-        "--overlap",
-        type=click.Choice(OVERLAPS),
-        help="What to do if the previous run is unfinished.",
-    ),
-    click.option(
-        "--max-run-time",
-        type=Duration(),
-        help="The time after which a running run no longer counts as an overlap.",
-    ),
-    click.option(
-        "--window",
-        type=Window(),
-        help="The span after a fire time in which the schedule has its offset, such as 10m, or"
-        " 50% (of the interval).",
-    ),
-    click.option(
-        "--expires-after",
-        type=Duration(),
-        help="The time after which a run that has not started expires.",
-    ),
-    click.option(
-        "--finish-within",
-        type=Duration(),
-        help="The time from the fire time after which an unfinished run is an alert.",
-    ),
-    click.option(
-        "--on-lost", type=click.Choice(ON_LOST), help="What to do if the worker of a run dies."
-    ),
-    click.option(
-        "--pause-after-failures",
-        type=Number(least=0, most=_MAX_COUNT),
-        help="Pause the schedule after this many failed runs in a row. 0 means never.",
-    ),
-    click.option(
-        "--retry",
-        type=RetryPolicy(),
-        help="How to retry a failed run, such as 3 or 'times=3, delay=5m, factor=2'. 0 means"
-        " never.",
-    ),
-    click.option("--ping-url", metavar="URL", help="The URL to which workers report each run."),
-    click.option("--description", metavar="TEXT", help="A description for people."),
-    click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag. Can be repeated."),
-)
+
+
+def _option(field: Field) -> Any:
+    """Return the option that sets a field."""
+    if isinstance(field.type, Tags):
+        metavar, sentence = field.type.metavar, f"{field.help} Can be repeated."
+        return click.option(field.option, field.name, multiple=True, metavar=metavar, help=sentence)
+    kind = click.Choice(field.type.choices) if isinstance(field.type, Choice) else FieldText(field)
+    return click.option(field.option, type=kind, help=field.help)
+
+
+field_options = combined(*(_option(each) for each in FIELDS.values() if not each.is_required))
 
 
 def trigger_from(invocation: Invocation, given: dict[str, Any]) -> Trigger | None:

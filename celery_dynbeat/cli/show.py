@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from celery_dynbeat.api import FireTime, ScheduleInfo
-from celery_dynbeat.api.typed_text import format_retry
+from celery_dynbeat.api.fields import FIELDS
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import name_argument, owner_option
@@ -15,20 +15,14 @@ from celery_dynbeat.cli.holds import described
 from celery_dynbeat.cli.quiet_hours import described as described_quiet_hours
 from celery_dynbeat.cli.schedule_columns import RUNS
 from celery_dynbeat.common.errors import InvalidScheduleError
-from celery_dynbeat.common.ping_urls import masked
 
 if TYPE_CHECKING:
     from celery_dynbeat.api import OwnerSchedules
 
 _EMPTY: tuple[Any, ...] = (None, "", [], {}, ())
-_DETAILS = (
-    *("paused_reason", "paused_until", "args", "kwargs", "options", "tags"),
-    *("start_at", "end_at", "max_runs"),
-    *("catch_up", "catch_up_window", "overlap", "max_run_time", "window", "expires_after"),
-    "finish_within",
-    *("on_lost", "pause_after_failures", "retry", "ping_url"),
-    *("failing_since", "finished_at", "managed_by"),
-)
+#: Shown before and after the fields.
+_PAUSE = ("paused_reason", "paused_until")
+_PROGRESS = ("failing_since", "finished_at", "managed_by")
 
 
 @command("show", examples=("show report", "show report --owner user:42 --json"))
@@ -86,9 +80,11 @@ def _values(
     info: ScheduleInfo, upcoming: Sequence[FireTime], *, timezone: str
 ) -> Mapping[str, Any]:
     trigger = info.trigger
-    details = {name: getattr(info, name) for name in _DETAILS}
-    details["retry"] = info.retry and format_retry(info.retry)
-    details["ping_url"] = info.ping_url and masked(info.ping_url)
+    fields = {
+        name: field.type.shown(field.value_in(info))
+        for name, field in FIELDS.items()
+        if not field.in_options
+    }
     return {
         "name": info.name,
         "owner": info.owner,
@@ -103,7 +99,10 @@ def _values(
         "skipped": [each.at for each in upcoming if each.is_skipped],
         "last_run_at": info.last_run_at,
         "run_count": info.run_count,
-        **details,
+        **{name: getattr(info, name) for name in _PAUSE},
+        # A field above keeps its place.
+        **fields,
+        **{name: getattr(info, name) for name in _PROGRESS},
         "version": info.version,
         "created_at": info.created_at,
         "updated_at": info.updated_at,

@@ -5,15 +5,15 @@ from typing import Any
 
 import click
 
+from celery_dynbeat.api.fields import FIELDS
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import edit_options, name_argument
 from celery_dynbeat.cli.base.parameter_types import Number
-from celery_dynbeat.cli.declarations.fields import DEFAULTS
 from celery_dynbeat.cli.fields import field_options, fields_from, trigger_from, trigger_options
 
 #: Field -> its value after ``--clear``.
-_CLEARED = {**DEFAULTS, "queue": None, "priority": None}
+_CLEARED = {name: field.default for name, field in FIELDS.items() if not field.is_required}
 
 
 @command(

@@ -22,9 +22,9 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.api.acting import current_actor
 from celery_dynbeat.api.checks import TEXT_LENGTH, check_json
 from celery_dynbeat.api.columns import ScheduleRow, is_same
+from celery_dynbeat.api.fields import FIELDS
 from celery_dynbeat.api.results.base import as_json
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
-from celery_dynbeat.common.ping_urls import masked
 from celery_dynbeat.common.states import Action
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.process.context import Context
@@ -33,13 +33,9 @@ from celery_dynbeat.store.schedules import changes
 from celery_dynbeat.triggers import parse_trigger
 
 #: The columns that a user sets, and ``error``, which an edit removes.
-_PLAIN_COLUMNS = (
-    *("task", "args", "kwargs", "options", "enabled", "paused_reason"),
-    "paused_until",
-    *("start_at", "end_at", "max_runs", "catch_up", "catch_up_window", "expires_after", "window"),
-    "finish_within",
-    *("overlap", "max_run_time", "on_lost", "pause_after_failures", "retry", "description", "tags"),
-    *("ping_url", "error", "version"),
+_COLUMNS = (
+    *(name for name, field in FIELDS.items() if not field.in_options),
+    *("enabled", "paused_reason", "paused_until", "error", "version"),
 )
 #: Rows whose values are in memory at the same time.
 BATCH_SIZE = 500
@@ -153,7 +149,7 @@ def deleted_owner(context: Context, session: Session, *, owner: str, now: dateti
 
 def _columns(row: ScheduleRow) -> dict[str, Any]:
     trigger = tuple(getattr(row, name) for name in _TRIGGER_COLUMNS)
-    return {"trigger": trigger, **{name: getattr(row, name) for name in _PLAIN_COLUMNS}}
+    return {"trigger": trigger, **{name: getattr(row, name) for name in _COLUMNS}}
 
 
 def _set_values(row: ScheduleRow) -> dict[str, Any]:
@@ -175,9 +171,7 @@ def _value(name: str, value: Any) -> Any:
     if name == "trigger":
         return _trigger(*value)
     # The audit is read by more people than the schedule.
-    if name == "ping_url" and value is not None:
-        return masked(value)
-    return as_json(value)
+    return as_json(FIELDS[name].type.masked(value) if name in FIELDS else value)
 
 
 def _readable(values: Mapping[str, Any]) -> dict[str, Any]:

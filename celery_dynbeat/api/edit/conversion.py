@@ -1,16 +1,15 @@
-"""Convert a caller's objects to the values that a schedule stores: a trigger, the name of a task.
+"""Convert a caller's object to the trigger that a schedule stores.
 
 Celery's classes are imported only for a value that could be an instance of one.
 """
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any, NoReturn, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from celery import Celery
 
-from celery_dynbeat.api.checks import check_name, invalid
-from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.api.checks import invalid
 from celery_dynbeat.common.text import as_text
 from celery_dynbeat.triggers import Every, Once, Trigger
 
@@ -66,24 +65,6 @@ def trigger_of(given: object, *, app: Celery, timezone: str | None = None) -> Tr
     return _trigger_of_celery(given, app=app, timezone=timezone)
 
 
-def task_name(field: str, given: object) -> str:
-    """Return the name of a task that is given as its name or as a Celery task.
-
-    Raises InvalidScheduleError.
-    """
-    if isinstance(given, str):
-        return check_name(field, given)
-    from celery.app.task import Task  # noqa: PLC0415 - most callers pass a name
-    from celery.canvas import Signature  # noqa: PLC0415
-
-    # A PromiseProxy of a task passes, because its __class__ is the class of the task.
-    if isinstance(given, Task):
-        return check_name(field, given.name)
-    if isinstance(given, Signature):
-        _reject_signature(field, given)
-    raise invalid(field, given, "must be the name of a task, or a Celery task (app.task)")
-
-
 def _trigger_of_celery(given: object, *, app: Celery, timezone: str | None) -> Trigger:
     from celery.schedules import BaseSchedule  # noqa: PLC0415 - most callers pass a trigger
 
@@ -98,14 +79,3 @@ def _trigger_of_celery(given: object, *, app: Celery, timezone: str | None) -> T
     elif isinstance(given, int | float) and not isinstance(given, bool):
         rule += "; for a number of seconds write Every(seconds)"
     raise invalid("trigger", given, rule)
-
-
-def _reject_signature(field: str, given: Any) -> NoReturn:
-    # The message names only the type: a signature contains the arguments of tasks.
-    kind = type(given).__name__.lstrip("_").lower()
-    if kind == "signature":
-        hint = "pass the task itself, and its arguments as args= and kwargs="
-    else:
-        hint = f"write a task that starts the {kind} with apply_async(), and pass that task"
-    msg = f"{field} is a {kind}: a schedule calls one task, by its name; {hint}"
-    raise InvalidScheduleError(msg, field=field)

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import flag_modified
 
 from celery_dynbeat import transitions
+from celery_dynbeat.api import options
 from celery_dynbeat.api.acting import current_actor
 from celery_dynbeat.api.checks import (
     check_name,
@@ -27,14 +28,12 @@ from celery_dynbeat.api.columns import ScheduleColumns, is_same
 from celery_dynbeat.api.edit import (
     audit,
     limits,
-    options,
     skipping,
     timing,
     used_calendars,
 )
 from celery_dynbeat.api.edit.conversion import trigger_of
 from celery_dynbeat.api.edit.fields import (
-    PAYLOAD_FIELDS,
     check_ping_url,
     check_span,
     merge_options,
@@ -42,6 +41,7 @@ from celery_dynbeat.api.edit.fields import (
 )
 from celery_dynbeat.api.edit.owner_zone import OwnerClock
 from celery_dynbeat.api.edit.source_progress import SourceProgress
+from celery_dynbeat.api.fields import FIELDS, PAYLOAD
 from celery_dynbeat.common.errors import (
     InvalidTriggerError,
     ScheduleNotFoundError,
@@ -63,16 +63,14 @@ from celery_dynbeat.store.schedules import run_rows
 from celery_dynbeat.triggers import Trigger
 from celery_dynbeat.triggers.wrappers import nominal
 
+#: Columns that may allow a fire time that waits.
+_LIMITS = frozenset(name for name, field in FIELDS.items() if field.moves_fire_time)
 #: Columns whose change moves the next fire time.
-_TIMING_COLUMNS = frozenset(
-    {"trigger_spec", "trigger_kind", "timezone", "start_at", "end_at", "max_runs"}
-)
-#: Those that may allow a fire time that waits.
-_LIMITS = frozenset({"start_at", "end_at", "max_runs"})
+_TIMING_COLUMNS = frozenset({"trigger_spec", "trigger_kind", "timezone"}) | _LIMITS
 #: Columns that a task of this process checks.
 _ARGUMENT_COLUMNS = frozenset({"task", "args", "kwargs"})
-#: Columns that change the offset of a fire time. An interval counts from ``start_at``.
-_OFFSET_COLUMNS = frozenset({"window", "start_at"})
+#: Columns that change the offset of a fire time.
+_OFFSET_COLUMNS = frozenset(name for name, field in FIELDS.items() if field.moves_offset)
 #: Fields that only a new schedule accepts.
 _PAUSE_FIELDS = frozenset({"enabled", "paused_reason", "paused_until"})
 
@@ -336,7 +334,7 @@ def _changed_columns(
     values = to_columns(
         merge_options(row.options, fields),
         limit=context.settings.max_payload_bytes,
-        current={column: getattr(row, column) for column in PAYLOAD_FIELDS},
+        current={column: getattr(row, column) for column in PAYLOAD},
     )
     if "options" in fields:
         _check_accepted(context, values)

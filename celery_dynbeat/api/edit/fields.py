@@ -1,57 +1,23 @@
-"""The fields of a schedule: their types, and the functions that check and convert them to columns.
+"""The fields of a call, as their types say, and the functions that check them together.
 
 Each error names the argument, the value, the rule and the fix.
 """
 
 import difflib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
-from celery_dynbeat.api.checks import (
-    MAX_SECONDS,
-    check_instant,
-    check_integer,
-    check_json,
-    check_name,
-    check_text,
-    copy_as,
-    invalid,
-    payload_too_large,
-)
-from celery_dynbeat.api.edit import options
-from celery_dynbeat.api.edit.conversion import TaskLike, TriggerLike, task_name
+from celery_dynbeat.api import options
+from celery_dynbeat.api.checks import check_json, copy_as, invalid, payload_too_large
+from celery_dynbeat.api.edit.conversion import TaskLike, TriggerLike
+from celery_dynbeat.api.fields import FIELDS, PAYLOAD
 from celery_dynbeat.common import ping_urls
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.retry import Retry
-from celery_dynbeat.common.settings import CATCH_UPS, ON_LOST, OVERLAPS, Settings
-from celery_dynbeat.common.text import as_text
-from celery_dynbeat.common.window import as_share
+from celery_dynbeat.common.settings import Settings
 
-TAG_LENGTH = 64
-MAX_TAGS = 32
-#: The columns that are sent in the message. dynbeat_max_payload_bytes limits their size.
-PAYLOAD_FIELDS = ("kwargs", "args", "options")
-#: The optional fields other than the payload, with the values of a schedule that does not set them.
-FIELD_DEFAULTS: Mapping[str, Any] = {
-    "start_at": None,
-    "end_at": None,
-    "max_runs": None,
-    "catch_up": None,
-    "catch_up_window": None,
-    "expires_after": None,
-    "finish_within": None,
-    "window": None,
-    "overlap": None,
-    "max_run_time": None,
-    "on_lost": None,
-    "pause_after_failures": None,
-    "retry": None,
-    "description": "",
-    "tags": [],
-    "ping_url": None,
-}
 #: A constant: json.dumps makes an encoder for each call with other options than its defaults.
 _ENCODER = json.JSONEncoder(ensure_ascii=False)
 _NO_COLUMNS: Mapping[str, Any] = {}
@@ -124,13 +90,15 @@ def to_columns(
     check. Raises InvalidScheduleError.
     """
     values: dict[str, Any] = {}
-    for field, value in given.items():
-        if field in PAYLOAD_FIELDS:
-            values[field] = _check_payload(field, value, limit)
-        elif check := _CHECKS.get(field):
-            values[field] = check(field, value)
-        else:
-            raise invalid(str(field), value, _unknown_field(str(field)))
+    for name, value in given.items():
+        field = FIELDS.get(name)
+        if field is None or field.in_options:
+            raise invalid(str(name), value, _unknown_field(str(name)))
+        values[name] = field.check(value)
+        if name in PAYLOAD:
+            values[name] = check_json(name, values[name], limit=limit)
+        if name == "options":
+            options.check(values[name])
     check_span(start_at=values.get("start_at"), end_at=values.get("end_at"))
     _check_size(values, current, limit)
     return values
@@ -143,7 +111,7 @@ def require_trigger(given: Mapping[str, object]) -> None:
 
 
 def _unknown_field(field: str) -> str:
-    known = sorted([*_CHECKS, *PAYLOAD_FIELDS, *_OTHER_FIELDS])
+    known = sorted([*FIELDS, "trigger"])
     near = difflib.get_close_matches(field[:40], known, n=1, cutoff=0.6)
     hint = _HINTS.get(field) or (f"did you mean {near[0]}?" if near else None)
     if hint is None and options.is_known(field):
@@ -157,119 +125,20 @@ def merge_options(current: Mapping[str, Any], given: Mapping[str, Any]) -> dict[
     If ``given`` does not contain ``options``, the other entries of the ``current`` options are
     kept.
     """
-    merged = {key: value for key, value in given.items() if key not in {"queue", "priority"}}
-    short = {key: given[key] for key in ("queue", "priority") if key in given}
+    short = {key: given[key] for key in given if key in FIELDS and FIELDS[key].in_options}
+    merged = {key: value for key, value in given.items() if key not in short}
     if short or "options" in given:
         base = given.get("options", current)
         if not isinstance(base, Mapping):
             raise invalid("options", base, "must be a mapping")
         for key, value in short.items():
-            if value is not None:
-                options.check_one(key, value)
+            FIELDS[key].check(value)
         entries = copy_as(dict, "options", base) | short
         # queue=None and priority=None remove the entry.
         merged["options"] = {
             key: entries[key] for key in entries if short.get(key, entries) is not None
         }
     return merged
-
-
-def _check_payload(field: str, value: Any, limit: int) -> Any:
-    check = _check_list if field == "args" else _check_mapping
-    plain = check_json(field, check(field, value), limit=limit)
-    if field == "options":
-        options.check(plain)
-    return plain
-
-
-def _check_list(field: str, value: Any) -> list[Any]:
-    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
-        raise invalid(field, value, "must be a list or tuple")
-    return copy_as(list, field, value)
-
-
-def _check_mapping(field: str, value: Any) -> dict[str, Any]:
-    rule = "must be a mapping whose keys are strings"
-    if not isinstance(value, Mapping):
-        raise invalid(field, value, rule)
-    copy: dict[str, Any] = copy_as(dict, field, value)
-    if not all(isinstance(key, str) for key in copy):
-        raise invalid(field, value, rule)
-    return copy
-
-
-def _check_duration(field: str, value: Any, *, allow_zero: bool = False) -> Any:
-    """Return the seconds of a duration, or None."""
-    if value is None:
-        return None
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    # Rounded to microseconds, so that a caller reads exactly the stored duration.
-    is_in_range = is_number and 0 <= seconds < MAX_SECONDS
-    duration = timedelta(seconds=seconds) if is_in_range else None
-    if duration is None or not (duration or allow_zero):
-        minimum = "0 or more" if allow_zero else "more than 0"
-        rule = f"must be a timedelta or a number of seconds, {minimum} and below {MAX_SECONDS:,.0f}"
-        raise invalid(field, value, rule)
-    return duration.total_seconds()
-
-
-def _check_window(field: str, value: Any) -> Any:
-    if not isinstance(value, str):
-        return _check_duration(field, value, allow_zero=True)
-    try:
-        return as_share(value)
-    except ValueError as error:
-        raise invalid(field, value, str(error)) from None
-
-
-def _check_max_runs(field: str, value: Any) -> Any:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
-        raise invalid(field, value, "must be a whole number of at least 1")
-    return value
-
-
-def _check_catch_up_window(field: str, value: Any) -> Any:
-    seconds = _check_duration(field, value)
-    if seconds is not None and seconds < 1:
-        rule = "must be at least 1 second: a shorter window skips runs that are on time"
-        raise invalid(field, value, rule)
-    return seconds
-
-
-def _check_failures(field: str, value: Any) -> Any:
-    return None if value is None else check_integer(field, value, minimum=0, maximum=2**31 - 1)
-
-
-def _check_retry(field: str, value: Any) -> Any:
-    if value is None:
-        return None
-    if not isinstance(value, Retry):
-        if not isinstance(value, Mapping):
-            raise invalid(field, value, "must be Retry(times=...), or a dict of its arguments")
-        value = Retry.from_json(copy_as(dict, field, value))
-    return value.to_json()
-
-
-def _choice_check(*choices: str) -> Callable[[str, Any], Any]:
-    def check(field: str, value: Any) -> Any:
-        if value is not None and value not in choices:
-            raise invalid(field, value, f"must be one of {', '.join(choices)}")
-        return value
-
-    return check
-
-
-def _check_tags(field: str, value: Any) -> Any:
-    if isinstance(value, str) or not isinstance(value, Sequence) or len(value) > MAX_TAGS:
-        raise invalid(field, value, f"must be a list of at most {MAX_TAGS} strings")
-    tags = [as_text(tag) for tag in copy_as(list, field, value)]
-    for tag in tags:
-        if len(check_name(field, tag)) > TAG_LENGTH:
-            raise invalid(field, tag, f"a tag must have at most {TAG_LENGTH} characters")
-    return sorted(set(tags))
 
 
 def check_span(*, start_at: datetime | None, end_at: datetime | None) -> None:
@@ -279,18 +148,16 @@ def check_span(*, start_at: datetime | None, end_at: datetime | None) -> None:
 
 
 def _check_size(values: Mapping[str, Any], current: Mapping[str, Any], limit: int) -> None:
-    given = [key for key in PAYLOAD_FIELDS if key in values]
+    given = [key for key in PAYLOAD if key in values]
     if not given:
         return
     merged = {**current, **values}
-    payload = [merged[key] for key in PAYLOAD_FIELDS if key in merged]
+    payload = [merged[key] for key in PAYLOAD if key in merged]
     size = len(_ENCODER.encode(payload).encode())
     if size > limit:
         raise payload_too_large(given[0], values[given[0]], size, limit)
 
 
-#: Fields that another function checks. Only create() accepts the fields of a pause.
-_OTHER_FIELDS = ("priority", "queue", "trigger")
 #: Names from other libraries, and fields that another call accepts.
 _HINTS = {
     "timezone": "it belongs to the trigger: Cron(..., timezone=...), or call set_timezone()",
@@ -317,14 +184,6 @@ _HINTS = {
 }
 
 
-def _check_ping_url(field: str, value: Any) -> str | None:
-    # No error shows a ping URL, because the URL can contain a token.
-    if value is None or isinstance(value, str):
-        return value
-    msg = f"{field} is of type {type(value).__name__}: must be a URL, or None"
-    raise InvalidScheduleError(msg, field=field)
-
-
 def check_ping_url(settings: Settings, values: Mapping[str, Any]) -> None:
     """Raise InvalidScheduleError if the settings do not allow a new ping URL in ``values``."""
     url = values.get("ping_url")
@@ -337,24 +196,3 @@ def check_ping_url(settings: Settings, values: Mapping[str, Any]) -> None:
         ping_urls.parse_ping_url(url, allowed=settings.ping_hosts)
     except ValueError as error:
         raise InvalidScheduleError(f"ping_url: {error}", field="ping_url") from None
-
-
-_CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
-    "task": task_name,
-    "start_at": check_instant,
-    "end_at": check_instant,
-    "max_runs": _check_max_runs,
-    "catch_up": _choice_check(*CATCH_UPS),
-    "catch_up_window": _check_catch_up_window,
-    "expires_after": _check_duration,
-    "finish_within": _check_duration,
-    "window": _check_window,
-    "overlap": _choice_check(*OVERLAPS),
-    "max_run_time": _check_duration,
-    "on_lost": _choice_check(*ON_LOST),
-    "pause_after_failures": _check_failures,
-    "retry": _check_retry,
-    "description": check_text,
-    "tags": _check_tags,
-    "ping_url": _check_ping_url,
-}

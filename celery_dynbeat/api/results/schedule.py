@@ -5,17 +5,16 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from celery_dynbeat.api.fields import FIELDS
 from celery_dynbeat.api.results.base import Info
 from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.common.retry import Retry, stored_retry
+from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.common.states import State
 from celery_dynbeat.planning import key_for, stored_window
 from celery_dynbeat.triggers import Trigger, parse_trigger
 
 if TYPE_CHECKING:
     from celery_dynbeat.api.columns import ScheduleRow
-
-_DURATIONS = ("catch_up_window", "expires_after", "finish_within", "max_run_time")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,10 +106,11 @@ class ScheduleInfo(Info):
             # The column has the end of the hold.
             "next_run_at": None if is_held or row.held_at is not None else row.next_run_at,
             "is_held": is_held or row.held_at is not None,
-            "tags": _tags(row.tags),
-            "retry": stored_retry(row.retry),
-            "window": row.window if isinstance(row.window, str) else _duration(row.window),
-            **{name: _duration(getattr(row, name)) for name in _DURATIONS},
+            **{
+                name: each.type.value_of(getattr(row, name))
+                for name, each in FIELDS.items()
+                if not each.in_options
+            },
         }
         plain = {name: getattr(row, name) for name in cls.__slots__ if name not in special}
         return cls(**plain, **special)
@@ -158,13 +158,3 @@ def _given_trigger(row: "ScheduleRow", trigger: Trigger) -> Trigger:
     except InvalidTriggerError:
         # A combination that has no fire time without a zone.
         return trigger
-
-
-def _tags(stored: Any) -> Sequence[str]:
-    """Return the tags as texts that can be encoded: Manual SQL can write any JSON."""
-    tags = stored if isinstance(stored, list) else []
-    return [str(tag).encode(errors="replace").decode() for tag in tags]
-
-
-def _duration(seconds: float | None) -> timedelta | None:
-    return None if seconds is None else timedelta(seconds=seconds)

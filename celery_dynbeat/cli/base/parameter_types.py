@@ -1,24 +1,14 @@
 """The types of options. An invalid value is a usage error that names the value, rule and fix."""
 
-import json
 from datetime import timedelta
 from typing import Any
 
 import click
 
-from celery_dynbeat.api.typed_text import (
-    TypedInstant,
-    parse_duration,
-    parse_instant,
-    parse_retry,
-    parse_window,
-)
-from celery_dynbeat.common.retry import Retry
+from celery_dynbeat.api.fields import Field
+from celery_dynbeat.api.typed_text import TypedInstant, parse_duration, parse_instant
 from celery_dynbeat.common.run_ids import is_run_id
 from celery_dynbeat.common.text import shorten
-
-#: Python refuses to convert very long texts.
-_MAX_DIGITS = 20
 
 
 class _Type(click.ParamType[Any]):
@@ -47,16 +37,6 @@ class Duration(_Type):
         return parse_duration(text)
 
 
-class Window(_Type):
-    """A duration, or a share of the interval."""
-
-    name = "WINDOW"
-
-    def parse(self, text: str) -> timedelta | str:
-        """Return the window. Raises ValueError."""
-        return parse_window(text)
-
-
 class Instant(_Type):
     """A date and time, or a duration from now (``direction`` 1) or before now (-1)."""
 
@@ -70,36 +50,20 @@ class Instant(_Type):
         return parse_instant(text, direction=self.direction)
 
 
-class Json(_Type):
-    """A JSON array (``list``) or object (``dict``)."""
+class FieldText(_Type):
+    """The value of a field of a schedule."""
 
-    def __init__(self, kind: type) -> None:
-        self.kind = kind
-        self.name = "JSON"
+    def __init__(self, field: Field) -> None:
+        self.field = field
+        self.name = field.type.metavar
 
     def parse(self, text: str) -> Any:
         """Return the value. Raises ValueError."""
-        wanted, example = ("array", '[1, "a"]') if self.kind is list else ("object", '{"key": 1}')
-        try:
-            value = json.loads(text)
-        except ValueError as error:
-            raise ValueError(
-                f"{shorten(text)} is not JSON ({error}); write an {wanted} in quotes of the shell,"
-                f" such as '{example}'"
-            ) from None
-        if not isinstance(value, self.kind):
-            raise ValueError(f"{shorten(text)} is not a JSON {wanted}, such as '{example}'")  # noqa: TRY004
+        value = self.field.type.parse(text)
+        # The zone and the clock of the owner resolve an instant.
+        if not isinstance(value, TypedInstant):
+            self.field.check(value)
         return value
-
-
-class RetryPolicy(_Type):
-    """A retry policy: a number of retries, or the arguments of ``Retry``."""
-
-    name = "RETRY"
-
-    def parse(self, text: str) -> Retry:
-        """Return the policy. Raises ValueError."""
-        return parse_retry(text)
 
 
 class RunId(_Type):

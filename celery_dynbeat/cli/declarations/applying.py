@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from celery_dynbeat.api import Dynbeat, Page, ScheduleInfo
+from celery_dynbeat.api.fields import FIELDS
 from celery_dynbeat.cli.base.pages import pages
 from celery_dynbeat.cli.declarations.document import Declaration
 from celery_dynbeat.cli.declarations.fields import arguments, declared, pause_end
@@ -22,7 +23,6 @@ from celery_dynbeat.common.errors import (
     OwnerLimitError,
     ScheduleNotFoundError,
 )
-from celery_dynbeat.common.ping_urls import masked
 from celery_dynbeat.common.text import MAX_PAGE_SIZE
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Edit:
 
 
 def _masked(field: str, value: Any) -> Any:
-    return masked(value) if field == "ping_url" and value is not None else value
+    return FIELDS[field].type.masked(value) if field in FIELDS else value
 
 
 class InvalidDeclarationsError(DeclarationError):

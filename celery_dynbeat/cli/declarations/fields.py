@@ -5,36 +5,27 @@ an offset. A trigger is a text, or an object as ``Trigger.to_json`` writes it.
 """
 
 import json
-from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from celery_dynbeat.api import ScheduleInfo
-from celery_dynbeat.api.edit.fields import FIELD_DEFAULTS
+from celery_dynbeat.api.field_types import Instant
+from celery_dynbeat.api.fields import DEFAULTS, FIELDS
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
-from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.triggers import Trigger
 
-#: The fields with their defaults: what a declared schedule has where its file says nothing.
-DEFAULTS: Mapping[str, Any] = {"args": [], "kwargs": {}, "options": {}, **FIELD_DEFAULTS}
-#: Short for entries of ``options``.
-OPTION_FIELDS = ("queue", "priority")
 REQUIRED = ("task", "trigger")
+_INSTANT = Instant()
+#: Fields that are entries of ``options``.
+_OPTIONS = frozenset(name for name, field in FIELDS.items() if field.in_options)
 #: The order in which a file shows the fields.
 ORDER = (
-    "owner",
-    "name",
-    "task",
-    "trigger",
-    "timezone",
-    *OPTION_FIELDS,
-    *DEFAULTS,
-    "enabled",
-    "paused_reason",
-    "paused_until",
+    *("owner", "name", "task", "trigger", "timezone"),
+    *(name for name, field in FIELDS.items() if not field.is_required),
+    *("enabled", "paused_reason", "paused_until"),
 )
-_INSTANTS = ("start_at", "end_at")
 
 
 def arguments(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -42,24 +33,20 @@ def arguments(given: Mapping[str, Any]) -> dict[str, Any]:
 
     A field that is not given has its default. Raises InvalidScheduleError and InvalidTriggerError.
     """
-    values = {key: value for key, value in given.items() if key in DEFAULTS}
-    for field in _INSTANTS:
-        if values.get(field) is not None:
-            values[field] = _instant(field, values[field])
+    values = {name: FIELDS[name].from_json(given[name]) for name in FIELDS if name in given}
     for field in ("paused_reason", "paused_until"):
         if field in given and given.get("enabled") is not False:
             message = f"{field} = {shorten(given[field])}: needs enabled: false"
             raise InvalidScheduleError(message, field=field)
     pause_end(given)
     trigger = trigger_of(given.get("trigger"), timezone=given.get("timezone"))
-    options = {key: given[key] for key in OPTION_FIELDS if key in given}
-    return {**DEFAULTS, **values, **options, "task": given.get("task"), "trigger": trigger}
+    return {**DEFAULTS, **values, "trigger": trigger}
 
 
 def pause_end(given: Mapping[str, Any]) -> datetime | None:
     """Return the end of a declared pause, or None if it has no end. Raises InvalidScheduleError."""
     until = given.get("paused_until")
-    return None if until is None else _instant("paused_until", until)
+    return None if until is None else _INSTANT.from_json("paused_until", until)
 
 
 def trigger_of(given: object, *, timezone: object) -> Trigger:
@@ -93,16 +80,6 @@ def _in_zone(trigger: Trigger, timezone: object) -> Trigger:
     return zoned
 
 
-def _instant(field: str, given: object) -> datetime:
-    rule = "must be an instant with its offset, such as '2026-11-21T09:00:00Z'"
-    try:
-        if isinstance(given, str) and (instant := datetime.fromisoformat(given)).tzinfo is not None:
-            return instant
-    except ValueError:
-        pass
-    raise InvalidScheduleError(f"{field} = {shorten(given)}: {rule}", field=field)
-
-
 def declared(info: ScheduleInfo, *, with_owner: bool) -> dict[str, Any]:
     """Return the fields of a stored schedule that differ from their defaults, in ORDER.
 
@@ -112,33 +89,20 @@ def declared(info: ScheduleInfo, *, with_owner: bool) -> dict[str, Any]:
     if with_owner:
         values["owner"] = info.owner
     values |= _declared_trigger(info)
-    # None means that the value has too many digits or levels for Python.
-    options = dict(info.options or {})
-    values |= {key: options.pop(key) for key in OPTION_FIELDS if key in options}
-    for field, default in DEFAULTS.items():
-        value = options if field == "options" else _plain(getattr(info, field))
-        if value != default:
-            values[field] = value
+    for name, field in FIELDS.items():
+        value = field.to_json(field.value_in(info))
+        if name == "options":
+            # None means that the value has too many digits or levels for Python.
+            value = {key: each for key, each in (value or {}).items() if key not in _OPTIONS}
+        if value != field.default and not field.is_required:
+            values[name] = value
     if not info.enabled:
         values["enabled"] = False
         if info.paused_reason:
             values["paused_reason"] = info.paused_reason
         if info.paused_until:
-            values["paused_until"] = _plain(info.paused_until)
+            values["paused_until"] = _INSTANT.to_json(info.paused_until)
     return {field: values[field] for field in ORDER if field in values}
-
-
-_PLAIN: Mapping[type, Callable[[Any], Any]] = {
-    timedelta: timedelta.total_seconds,
-    datetime: lambda instant: instant.isoformat().replace("+00:00", "Z"),
-    tuple: list,
-    Retry: Retry.to_json,
-}
-
-
-def _plain(value: Any) -> Any:
-    convert = _PLAIN.get(type(value))
-    return value if convert is None else convert(value)
 
 
 def _declared_trigger(info: ScheduleInfo) -> dict[str, Any]:

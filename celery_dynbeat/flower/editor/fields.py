@@ -1,9 +1,9 @@
 """The fields of the form, in their order, and where each error of the API belongs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 
+from celery_dynbeat.api.fields import FIELDS as ALL_FIELDS
 from celery_dynbeat.common.errors import (
     DynbeatError,
     InvalidScheduleError,
@@ -11,7 +11,6 @@ from celery_dynbeat.common.errors import (
     OwnerLimitError,
     ScheduleExistsError,
 )
-from celery_dynbeat.common.settings import CATCH_UPS, ON_LOST, OVERLAPS
 from celery_dynbeat.triggers.base import KINDS
 
 #: The fields that make the trigger.
@@ -32,77 +31,18 @@ _KIND_LABELS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """An optional field below "Policies". Empty means the default of the settings.
-
-    ``form`` is what a person types: ``"duration"``, ``"count"``, ``"instant"``, ``"choice"``,
-    ``"retry"`` or ``"window"``.
-    """
-
-    name: str
-    label: str
-    form: str
-    hint: str
-    choices: Sequence[str] = ()
-
-
-POLICIES: Sequence[Policy] = (
-    Policy("start_at", "Start at", "instant", "The schedule does not fire earlier."),
-    Policy("end_at", "End at", "instant", "The schedule does not fire later."),
-    Policy("max_runs", "Max runs", "count", "The schedule ends after this many runs."),
-    Policy("window", "Window", "window", "Spreads schedules after a fire time: 10m or 50%."),
-    Policy("catch_up", "Catch up", "choice", "Which missed runs to send.", CATCH_UPS),
-    Policy("catch_up_window", "Catch-up window", "duration", "Older missed runs are not sent."),
-    Policy(
-        "overlap", "Overlap", "choice", "What to do if the previous run is unfinished.", OVERLAPS
-    ),
-    Policy(
-        "max_run_time",
-        "Max run time",
-        "duration",
-        "Runs that take longer no longer count for overlap.",
-    ),
-    Policy(
-        "expires_after",
-        "Expires after",
-        "duration",
-        "A run expires if it has not started within this time.",
-    ),
-    Policy(
-        "finish_within",
-        "Finish within",
-        "duration",
-        "An unfinished run is an alert when this time has passed since its fire time.",
-    ),
-    Policy("on_lost", "On lost", "choice", "What to do if the worker dies during a run.", ON_LOST),
-    Policy(
-        "pause_after_failures",
-        "Pause after failures",
-        "count",
-        "Pauses after this many failed runs in a row. 0 means never.",
-    ),
-    Policy(
-        "retry",
-        "Retry",
-        "retry",
-        "Retries of a failed run, such as 3, or times=3, delay=5m, factor=2. 0 means none.",
-    ),
-)
+#: The fields of the table that the form has.
+TABLE = {name: each for name, each in ALL_FIELDS.items() if each.in_form}
+#: The fields below "Policies". Empty means the default.
+POLICIES = tuple(each for each in TABLE.values() if each.group in {"limit", "policy"})
 #: Field -> its label, in the order of the form.
 LABELS = {
-    "task": "Task",
+    "task": TABLE["task"].label,
     "kind": "Kind of rule",
     "rule": "Rule",
     "timezone": "Time zone",
     "calendar": "Calendar",
-    "args": "Arguments",
-    "kwargs": "Keyword arguments",
-    "queue": "Queue",
-    "priority": "Priority",
-    "description": "Description",
-    "tags": "Tags",
-    **{policy.name: policy.label for policy in POLICIES},
+    **{name: each.label for name, each in TABLE.items()},
 }
 #: All fields of a stored schedule that the form shows.
 FIELDS = tuple(LABELS)

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 
 from celery_dynbeat.api import ScheduleInfo
-from celery_dynbeat.api.typed_text import format_duration, format_retry
-from celery_dynbeat.common.retry import Retry
+from celery_dynbeat.api.field_types import Choice
+from celery_dynbeat.api.fields import Field
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.flower.editor import fields
 from celery_dynbeat.flower.editor.conflict import Conflict
@@ -64,26 +63,11 @@ class EditorForm:
         """Return the height of the field of a text, in lines."""
         return min(_MAX_ROWS, max(least, self.texts[name].count("\n") + 1))
 
-    def choices(self, policy: fields.Policy) -> Sequence[str]:
-        """Return the values of a policy for its menu. An unknown stored value stays in it."""
+    def choices(self, policy: Field) -> Sequence[str]:
+        """Return the values of a policy for its menu; none if a person types the value.
+
+        An unknown stored value stays in the menu.
+        """
         stored = self.texts.get(policy.name, "")
-        known = list(policy.choices)
-        return known if not stored or stored in known else [*known, stored]
-
-    def default(self, name: str) -> str:
-        """Return the default of a policy as the form shows it."""
-        value = getattr(self.settings, name, None)
-        if isinstance(value, timedelta):
-            return format_duration(value) if value else "none"
-        if isinstance(value, Retry):
-            return format_retry(value)
-        return _WITHOUT.get(name, "none") if value is None else str(value)
-
-
-_WITHOUT = {
-    "pause_after_failures": "never",
-    "expires_after": "never",
-    "finish_within": "no limit",
-    "retry": "never",
-    "catch_up_window": "no limit",
-}
+        known = list(policy.type.choices) if isinstance(policy.type, Choice) else []
+        return [*known, stored] if known and stored and stored not in known else known

@@ -4,22 +4,13 @@
 only SQL can write, such as a damaged trigger, stay as they are.
 """
 
-import json
 from collections.abc import Mapping
-from datetime import datetime, timedelta
-from typing import Any
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.api import ScheduleInfo
-from celery_dynbeat.api.typed_text import format_duration, format_retry
-from celery_dynbeat.common.retry import Retry
-from celery_dynbeat.common.text import escape
-from celery_dynbeat.flower.editor.fields import ARGUMENT_FIELDS, FIELDS, POLICIES
+from celery_dynbeat.flower.editor.fields import ARGUMENT_FIELDS, FIELDS, TABLE
 from celery_dynbeat.triggers import Excluding, Once
 
-#: JSON up to this length is written on one line. So is longer JSON than _PAGE: indentation could
-#: multiply its length, and with it the size of the form.
-_LINE, _PAGE = 72, 8_000
 #: Kinds whose rule is JSON. Their exclusions stay in it.
 _COMPOSITES = frozenset({"any_of", "excluding", "on_business_day"})
 #: The texts of a new schedule.
@@ -30,20 +21,9 @@ def texts_of(
     info: ScheduleInfo, *, zone: ZoneInfo, hides_arguments: bool = False
 ) -> Mapping[str, str]:
     """Return the texts of all fields. Instants are on the clock of ``zone``, with their offset."""
-    # Manual SQL can write any JSON.
-    given: Any = info.options
-    options = given if isinstance(given, Mapping) else {}
     texts = {
-        "task": info.task,
         **_rule(info, zone),
-        "args": _json(info.args),
-        "kwargs": _json(info.kwargs),
-        "queue": _plain(options.get("queue"), zone),
-        "priority": _plain(options.get("priority"), zone),
-        "description": info.description,
-        # A tag contains no line break.
-        "tags": "\n".join(map(str, info.tags or ())),
-        **{policy.name: _plain(getattr(info, policy.name), zone) for policy in POLICIES},
+        **{name: field.format(field.value_in(info), zone) for name, field in TABLE.items()},
     }
     return {
         field: lines(texts[field])
@@ -71,7 +51,7 @@ def _rule(info: ScheduleInfo, zone: ZoneInfo) -> Mapping[str, str]:
         calendar, given = ", ".join(given.calendars), given.trigger
     rule = given.spec
     if isinstance(given, Once) and given.delay is None:
-        rule = _plain(given.at, zone)
+        rule = given.at.astimezone(zone).isoformat()
     texts = {"kind": given.kind, "rule": rule, "timezone": given.timezone or ""}
     return {**texts, "calendar": calendar}
 
@@ -85,25 +65,3 @@ def _has_only_calendars(given: Excluding) -> bool:
         and given.trigger.kind not in _COMPOSITES
         and not any("," in name for name in given.calendars)
     )
-
-
-def _json(value: Any) -> str:
-    if value in ([], {}):
-        return ""
-    text = json.dumps(value, ensure_ascii=False)
-    # A browser shows some characters as nothing, or reverses the text after them.
-    is_printable = escape(text) == text
-    indent = 2 if _LINE < len(text) <= _PAGE else None
-    return json.dumps(value, ensure_ascii=not is_printable, indent=indent)
-
-
-def _plain(value: Any, zone: ZoneInfo) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, timedelta):
-        return format_duration(value)
-    if isinstance(value, datetime):
-        return value.astimezone(zone).isoformat()
-    if isinstance(value, Retry):
-        return format_retry(value)
-    return str(value)

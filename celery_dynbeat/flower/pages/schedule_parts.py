@@ -6,11 +6,9 @@ from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from celery_dynbeat.api.fields import FIELDS
 from celery_dynbeat.api.results import ChangeInfo, ScheduleInfo
 from celery_dynbeat.api.results.change import value_text
-from celery_dynbeat.api.typed_text import format_retry
-from celery_dynbeat.common.ping_urls import masked
-from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.text import format_duration
 from celery_dynbeat.flower.base.fragments import as_json, local_time
@@ -22,11 +20,8 @@ from celery_dynbeat.insights.statistics.run_times import FailureDot, TimesBucket
 #: Gives the URL of a route with arguments.
 Link = Callable[..., str]
 
-_POLICIES = (
-    *("catch_up", "catch_up_window", "overlap", "max_run_time", "window"),
-    *("expires_after", "finish_within", "on_lost", "pause_after_failures", "retry"),
-)
-_LIMITS = ("start_at", "end_at", "max_runs")
+#: The groups of fields that the page shows as policies.
+_GROUPS = ("policy", "report", "limit")
 _ARGUMENTS = frozenset({"args", "kwargs"})
 HIDDEN = "(hidden)"
 
@@ -50,23 +45,16 @@ class ChangedField:
 
 
 def policies(info: ScheduleInfo, settings: Settings, zone: ZoneInfo) -> Sequence[Policy]:
-    """Return the policies of the schedule, then its limits that are set."""
+    """Return the policies of the schedule, then its other fields of _GROUPS that are set."""
     found = []
-    for name in _POLICIES:
-        own = getattr(info, name)
-        value = own if own is not None else getattr(settings, name, None)
-        found.append(Policy(name=name, value=_text(value, zone), is_default=own is None))
-    if info.ping_url is not None:
-        found.append(Policy(name="ping_url", value=masked(info.ping_url), is_default=False))
-    limits = [(name, getattr(info, name)) for name in _LIMITS]
-    return [
-        *found,
-        *(
-            Policy(name=name, value=_text(value, zone), is_default=False)
-            for name, value in limits
-            if value is not None
-        ),
-    ]
+    for field in (each for group in _GROUPS for each in FIELDS.values() if each.group == group):
+        own = field.value_in(info)
+        if own is None and field.group != "policy":
+            continue
+        value = getattr(settings, field.name, None) if own is None else own
+        text = _text(field.type.shown(value), zone)
+        found.append(Policy(name=field.name, value=text, is_default=own is None))
+    return found
 
 
 def _text(value: object, zone: ZoneInfo) -> str:
@@ -74,8 +62,6 @@ def _text(value: object, zone: ZoneInfo) -> str:
         return format_duration(value)
     if isinstance(value, datetime):
         return local_time(value, zone)
-    if isinstance(value, Retry):
-        return format_retry(value)
     return "none" if value is None else str(value)
 
 

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.api import ChangeInfo, HoldInfo, OwnerSchedules, RunInfo, ScheduleInfo
 from celery_dynbeat.api.edit import used_calendars
-from celery_dynbeat.api.edit.options import refused_content_type
+from celery_dynbeat.api.options import refused_content_type
 from celery_dynbeat.api.results.explanation import (
     ExplainedRun,
     Explanation,

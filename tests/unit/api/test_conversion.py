@@ -9,7 +9,8 @@ from celery.local import PromiseProxy
 from celery.schedules import crontab, schedule, solar
 
 from celery_dynbeat import Cron, Every, InvalidScheduleError, InvalidTriggerError, Once, RRule
-from celery_dynbeat.api.edit.conversion import task_name, trigger_of
+from celery_dynbeat.api.edit.conversion import trigger_of
+from celery_dynbeat.api.field_types import task_name
 from celery_dynbeat.triggers import Solar
 
 NINE = datetime(2026, 11, 21, 9, tzinfo=UTC)

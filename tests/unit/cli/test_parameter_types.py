@@ -6,7 +6,8 @@ from zoneinfo import ZoneInfo
 import click
 import pytest
 
-from celery_dynbeat.cli.base.parameter_types import Duration, Instant, Json, Number
+from celery_dynbeat.api.fields import FIELDS
+from celery_dynbeat.cli.base.parameter_types import Duration, FieldText, Instant, Number
 
 NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
 SEOUL = ZoneInfo("Asia/Seoul")
@@ -44,9 +45,11 @@ def test_a_duration_of_a_history_counts_back_from_now():
         (Duration(), "P1M", "is not a duration"),
         (Instant(-1), "yesterday", "a duration before now"),
         (Instant(1), "5 parsecs", "a duration from now"),
-        (Json(list), "[1", "is not JSON"),
-        (Json(list), "{}", "is not a JSON array, such as '[1, \"a\"]'"),
-        (Json(dict), "[]", "is not a JSON object, such as"),
+        (FieldText(FIELDS["args"]), "[1", "is not JSON"),
+        (FieldText(FIELDS["args"]), "{}", 'is not a JSON array, such as [1, "a"]'),
+        (FieldText(FIELDS["kwargs"]), "[]", "is not a JSON object, such as"),
+        (FieldText(FIELDS["max_runs"]), "0", "max_runs = 0: must be a whole number from 1"),
+        (FieldText(FIELDS["window"]), "0%", "more than 0%"),
         (Number(least=1, most=5), "x", "'x': give a whole number of at least 1, and at most 5"),
         (Number(least=1, most=5), "1.5", "give a whole number"),
         (Number(least=1, most=5), "6", "at most 5"),
