@@ -62,7 +62,6 @@ class Picture:
 PICTURES = [
     Picture("flower-schedules", "schedules"),
     Picture("flower-schedules-cropped", "schedules", cropped_height=652),
-    Picture("flower-schedules-narrow", "schedules?owner=user:12", width=375, height=812),
     Picture("flower-schedule", "schedule?owner=user:4&name=digest&zone=owner", height=1290),
     Picture("flower-timeline", "timeline?window=15m", height=1070, scheme="dark"),
     Picture("flower-runs", "runs?status=failed&status=lost&since=24h"),
