@@ -8,21 +8,21 @@ import click
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import edit_options
-from celery_dynbeat.cli.fields import field_options, fields_from, trigger_from, trigger_options
+from celery_dynbeat.cli.fields import field_options, fields_from, trigger_from, trigger_option
 
 
 @command(
     "add",
     examples=(
-        "add digest --task app.tasks.digest --cron '0 9 * * mon-fri' --timezone Asia/Seoul",
-        "add poll --task app.tasks.poll --every 5m --owner user:42 --kwargs '{\"account\": 42}'",
-        "add goodbye --task app.tasks.mail --once 40h --paused",
-        "add digest --task app.tasks.digest --cron '0 9 * * mon-fri' --dry-run",
+        "add digest --task app.tasks.digest --trigger '0 9 * * mon-fri'",
+        "add poll --task app.tasks.poll --trigger 5m --owner user:42 --kwargs '{\"account\": 42}'",
+        "add goodbye --task app.tasks.mail --trigger 'in 40h' --paused",
+        "add digest --task app.tasks.digest --trigger 'CRON_TZ=Asia/Seoul 0 9 * * *' --dry-run",
     ),
 )
 @click.argument("name")
 @click.option("--task", required=True, metavar="TASK", help="The name of the task.")
-@trigger_options
+@trigger_option
 @edit_options
 @field_options
 @click.option(
@@ -36,13 +36,13 @@ from celery_dynbeat.cli.fields import field_options, fields_from, trigger_from, 
 def add(
     invocation: Invocation, *, name: str, task: str, paused: bool, dry_run: bool, **given: Any
 ) -> None:
-    """Create a schedule. Pass exactly one of --cron, --every, --once, --rrule and --trigger.
+    """Create a schedule. --trigger is the text of the trigger, with its time zone.
 
-    If you omit a policy, its setting applies.
+    A trigger without a zone follows the owner's. If you omit a policy, its setting applies.
     """
     trigger = trigger_from(invocation, given)
     if trigger is None:
-        raise click.UsageError("add one of --cron, --every, --once, --rrule and --trigger")
+        raise click.UsageError("add --trigger, such as --trigger '0 9 * * mon-fri' or --trigger 5m")
     fields = fields_from(invocation, given)
     if paused:
         fields |= {"enabled": False, "paused_reason": invocation.reason}

@@ -8,7 +8,7 @@ from celery_dynbeat.insights.explain.runs import wait_text
 
 
 def _trigger(schedule: ScheduleInfo) -> Any:
-    return "(damaged)" if schedule.trigger is None else schedule.trigger
+    return "(damaged)" if schedule.trigger is None else schedule.given_trigger
 
 
 def _zone(schedule: ScheduleInfo) -> str | None:

@@ -92,7 +92,7 @@ def _values(
         "error": info.error,
         "description": info.description,
         "task": info.task,
-        "trigger": trigger,
+        "trigger": info.given_trigger,
         "meaning": trigger and trigger.describe(timezone),
         "next_run_at": info.next_run_at,
         "upcoming": [each.at for each in upcoming if not each.is_skipped],

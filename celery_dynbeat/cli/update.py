@@ -10,7 +10,7 @@ from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import edit_options, name_argument
 from celery_dynbeat.cli.base.parameter_types import Number
-from celery_dynbeat.cli.fields import field_options, fields_from, trigger_from, trigger_options
+from celery_dynbeat.cli.fields import field_options, fields_from, trigger_from, trigger_option
 
 #: Field -> its value after ``--clear``.
 _CLEARED = {name: field.default for name, field in FIELDS.items() if not field.is_required}
@@ -19,20 +19,20 @@ _CLEARED = {name: field.default for name, field in FIELDS.items() if not field.i
 @command(
     "update",
     examples=(
-        "update digest --cron '30 9 * * mon-fri' --reason 'ticket 12'",
+        "update digest --trigger '30 9 * * mon-fri' --reason 'ticket 12'",
         "update poll --owner user:42 --overlap skip --clear window",
         "update poll --owner user:42 --finish-within 10m",
     ),
 )
 @name_argument
 @click.option("--task", metavar="TASK", help="The name of the task.")
-@trigger_options
+@trigger_option
 @edit_options
 @field_options
 @click.option(
     "--clear",
     multiple=True,
-    type=click.Choice(sorted({*_CLEARED, "timezone"})),
+    type=click.Choice(sorted(_CLEARED)),
     metavar="FIELD",
     help="A field, such as window, to reset to its default. Can be repeated.",
 )
@@ -53,24 +53,13 @@ def update(
     """Change some fields of a schedule. All other fields keep their values.
 
     A new trigger, --start-at, --end-at or --max-runs sets the next fire time, counted from now. A
-    new rule keeps the time zone of the old one, unless --timezone names another zone, or --clear
-    timezone makes it follow the owner. --tag replaces all tags.
+    trigger without a zone follows the owner's, whatever the old one had. --tag replaces all tags.
     """
-    timezone, keeps_zone = given["timezone"], "timezone" not in clear
     trigger = trigger_from(invocation, given)
     changes = fields_from(invocation, given)
-    if not keeps_zone and (trigger is None or timezone is not None):
-        raise click.UsageError("--clear timezone needs a trigger without --timezone: add --cron")
-    if trigger is not None and trigger.needs_zone and keeps_zone:
-        present = invocation.mine.get(name)
-        # Another edit of the zone in the meantime is not undone.
-        expected_version = expected_version or present.version
-        stored = present.given_trigger
-        if stored is not None and stored.timezone is not None:
-            trigger = trigger.in_zone(stored.timezone)
     if both := sorted(changes.keys() & set(clear)):
         raise click.UsageError(f"--clear {both[0]} and its option cannot be combined")
-    changes |= {field: _CLEARED[field] for field in clear if field != "timezone"}
+    changes |= {field: _CLEARED[field] for field in clear}
     if trigger is not None:
         changes["trigger"] = trigger
     if not changes:

@@ -125,7 +125,7 @@ class Terminal:
 @pytest.mark.slow
 def test_a_schedule_from_its_creation_to_its_deletion(installation):
     owner = ("--owner", OWNER)
-    added = dynbeat(installation, "add", "n", "--task", "probe.record", "--every", "60", *owner)
+    added = dynbeat(installation, "add", "n", "--task", "probe.record", "--trigger", "60s", *owner)
     assert (added.returncode, added.stderr) == (0, "")
     assert added.stdout.startswith(f"added schedule 'n' of owner '{OWNER}'; next run ")
 

@@ -43,7 +43,7 @@ def _(value: timedelta) -> str:
 
 @plain.register
 def _(value: Trigger) -> str:
-    return escape(value.spec)
+    return escape(str(value))
 
 
 @plain.register(list)

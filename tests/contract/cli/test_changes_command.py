@@ -10,7 +10,7 @@ ALICE = ("--actor", "alice", "--reason", "ticket 12")
 
 
 def test_each_command_records_its_actor_and_reason(shown, as_json):
-    shown("add", "n", "--task", "t", "--every", "60", *OWNER, *ALICE)
+    shown("add", "n", "--task", "t", "--trigger", "60s", *OWNER, *ALICE)
     shown("update", "n", "--window", "5", *OWNER, *ALICE)
     shown("pause", "n", *OWNER, *ALICE)
     shown("resume", "n", *OWNER, "--actor", "bob")
@@ -32,7 +32,7 @@ def test_each_command_records_its_actor_and_reason(shown, as_json):
 
 def test_the_actor_is_the_user_of_the_shell(shown, as_json, monkeypatch):
     monkeypatch.setenv("LOGNAME", "carol")
-    shown("add", "n", "--task", "t", "--every", "60")
+    shown("add", "n", "--task", "t", "--trigger", "60s")
     monkeypatch.setenv("DYNBEAT_ACTOR", "deploy job 7")
     shown("pause", "n")
 

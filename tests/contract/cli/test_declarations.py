@@ -36,8 +36,7 @@ schedules:
   - name: digest
     owner: user:42
     task: mail.digest
-    trigger: 0 9 * * mon-fri
-    timezone: Asia/Seoul
+    trigger: CRON_TZ=Asia/Seoul 0 9 * * mon-fri
     kwargs: {user_id: 42}
     queue: mail
     tags: [mail]
@@ -228,8 +227,7 @@ def test_refused_schedules_are_all_named_with_their_lines_and_nothing_is_written
     trigger: 99 9 * * *
   - name: zoned
     task: t
-    trigger: PT5M
-    timezone: Asia/Seoul
+    trigger: TZ=Asia/Seoul PT5M
   - name: naive
     task: t
     trigger: PT5M
@@ -242,13 +240,13 @@ def test_refused_schedules_are_all_named_with_their_lines_and_nothing_is_written
         run(dynbeat, text)
 
     assert [(error.line, error.field) for error in raised.value.errors] == [
-        (15, "window"),
-        (19, "trigger"),
-        (23, "timezone"),
-        (27, "start_at"),
-        (28, "paused_reason"),
+        (14, "window"),
+        (18, "trigger"),
+        (21, "trigger"),
+        (25, "start_at"),
+        (26, "paused_reason"),
     ]
-    assert str(raised.value).startswith("f.yaml:15: schedule 'sync': window = 'fast': must be")
+    assert str(raised.value).startswith("f.yaml:14: schedule 'sync': window = 'fast': must be")
     assert not dynbeat.schedules.list()
 
 
@@ -347,8 +345,7 @@ def test_an_export_of_one_owner_is_readable_as_plain_yaml_and_json(dynbeat, mine
             {
                 "name": "digest",
                 "task": "t",
-                "trigger": "*/5 * * * *",
-                "timezone": "UTC",
+                "trigger": "CRON_TZ=UTC */5 * * * *",
                 "queue": "mail",
                 "window": 60.0,
             }

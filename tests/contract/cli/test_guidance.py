@@ -60,7 +60,7 @@ def test_a_cancel_of_all_counts_before_it_asks(command, mine):
 
 
 def test_a_dry_run_of_add_checks_everything_and_writes_nothing(as_json, refused, dynbeat, mine):
-    given = ("add", "n", "--task", "t", *OWNER, "--every", "5m")
+    given = ("add", "n", "--task", "t", *OWNER, "--trigger", "5m")
 
     (shown,) = as_json(*given, "--dry-run")
     assert (shown["name"], shown["id"], len(shown["next"])) == ("n", None, 5)

@@ -85,7 +85,7 @@ def test_next_and_a_dry_run_say_what_quiet_hours_do(shown, as_json, mine):
 
 
 def test_next_and_show_have_the_nominal_and_the_effective_time(shown, as_json, mine):
-    shown("add", "n", "--task", "t", "--cron", "0 10 * * *", "--window", "50 %", *OWNER)
+    shown("add", "n", "--task", "t", "--trigger", "0 10 * * *", "--window", "50 %", *OWNER)
     info = mine.get("n")
     sent = f"in its window: sent at {describe_instant(info.next_run_at)}"
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from datetime import timedelta
+from datetime import date, timedelta
 
 import pytest
 from celery.bin.base import CLIContext
@@ -19,28 +19,21 @@ TASK = ("--task", "t")
 
 
 @pytest.mark.parametrize(
-    ("options", "trigger"),
+    ("text", "trigger"),
     [
-        (("--cron", "0 9 * * mon-fri"), Cron("0 9 * * mon-fri", timezone="UTC")),
-        (
-            ("--cron", "0 9 * * *", "--timezone", "Asia/Seoul"),
-            Cron("0 9 * * *", timezone="Asia/Seoul"),
-        ),
-        (("--every", "5m"), Every(300)),
-        (("--every", "PT90S"), Every(90)),
-        (("--once", "2h"), Once(START + timedelta(hours=2))),
-        (("--once", "2026-11-22T09:00"), Once(START + timedelta(days=1))),
-        (
-            ("--once", "2026-11-22T18:00", "--timezone", "Asia/Seoul"),
-            Once(START + timedelta(days=1)),
-        ),
-        (("--rrule", "FREQ=WEEKLY;BYDAY=MO"), RRule("FREQ=WEEKLY;BYDAY=MO", timezone="UTC")),
-        (("--trigger", "@daily"), Cron("@daily", timezone="UTC")),
-        (("--trigger", '{"kind": "every", "spec": "PT5M"}'), Every(300)),
+        ("0 9 * * mon-fri", Cron("0 9 * * mon-fri", timezone="UTC")),
+        ("CRON_TZ=Asia/Seoul 0 9 * * *", Cron("0 9 * * *", timezone="Asia/Seoul")),
+        ("5m", Every(300)),
+        ("PT90S", Every(90)),
+        ("in 2h", Once(START + timedelta(hours=2))),
+        ("2026-11-22T09:00", Once(START + timedelta(days=1))),
+        ("TZ=Asia/Seoul 2026-11-22T18:00", Once(START + timedelta(days=1))),
+        ("FREQ=WEEKLY;BYDAY=MO", RRule("FREQ=WEEKLY;BYDAY=MO", timezone="UTC")),
+        ("@daily", Cron("@daily", timezone="UTC")),
     ],
 )
-def test_add_creates_a_schedule_with_any_trigger(shown, mine, options, trigger):
-    (line,) = shown("add", "n", *TASK, *OWNER, *options)
+def test_add_creates_a_schedule_with_any_trigger(shown, mine, text, trigger):
+    (line,) = shown("add", "n", *TASK, *OWNER, "--trigger", text)
 
     assert line.startswith("added schedule 'n' of owner 'user:42'; next run 2026-")
     stored = mine.get("n").trigger
@@ -75,7 +68,7 @@ def test_add_sets_every_field(as_json, dynbeat):
     }
     given = [word for key, value in options.items() for word in (f"--{key}", value)]
 
-    (added,) = as_json("add", "n", *TASK, "--every", "60", *given, "--tag", "b", "--paused")
+    (added,) = as_json("add", "n", *TASK, "--trigger", "60s", *given, "--tag", "b", "--paused")
 
     info = dynbeat.schedules.for_owner("").get("n")
     assert added == info.to_dict()
@@ -94,23 +87,14 @@ def test_add_sets_every_field(as_json, dynbeat):
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        (("add", "n", *TASK), 2, "add one of --cron, --every, --once, --rrule and --trigger"),
-        (("add", "n", *TASK, "--cron", "* * * * *", "--every", "5"), 2, "cannot be combined"),
-        (("add", "n", *TASK, "--cron", "99 * * * *"), 2, "Invalid value for --cron: minute '99'"),
-        (("add", "n", *TASK, "--every", "soon"), 2, "'soon' is not a duration"),
-        (
-            ("add", "n", *TASK, "--every", "5", "--timezone", "Asia/Seoul"),
-            2,
-            "leave --timezone out",
-        ),
-        (("add", "n", *TASK, "--cron", "0 9 * * *", "--timezone", "X/Y"), 2, "for --timezone: "),
-        (("add", "n", *TASK, "--cron", "99 * * * *", "--timezone", "UTC"), 2, "for --cron: "),
-        (("add", "n", *TASK, "--trigger", "{"), 2, "the trigger is not JSON"),
-        (("add", "n", *TASK, "--once", "2020-01-01T00:00Z"), 1, "would never fire"),
-        (("add", "n", "--every", "5"), 2, "Missing option '--task'"),
-        (("add", "there", *TASK, "--every", "5"), 1, "already has a schedule named 'there'"),
+        (("add", "n", *TASK), 2, "add --trigger, such as --trigger '0 9 * * mon-fri'"),
+        (("add", "n", *TASK, "--trigger", "99 * * * *"), 2, "value for --trigger: minute '99'"),
+        (("add", "n", *TASK, "--trigger", "TZ=Asia/Seoul 5m"), 2, "leave TZ=Asia/Seoul out"),
+        (("add", "n", *TASK, "--trigger", "TZ=X/Y 0 9 * * *"), 2, "unknown time zone 'X/Y'"),
+        (("add", "n", *TASK, "--trigger", "2020-01-01T00:00Z"), 1, "would never fire"),
+        (("add", "n", "--trigger", "5s"), 2, "Missing option '--task'"),
+        (("add", "there", *TASK, "--trigger", "5s"), 1, "already has a schedule named 'there'"),
         (("update", "there"), 2, "give at least one option that changes a field"),
-        (("update", "there", "--timezone", "UTC"), 2, "--timezone needs a trigger"),
         (("update", "there", "--window", "5", "--clear", "window"), 2, "cannot be combined"),
         (("update", "there", "--window", "5", "--expected-version", "9"), 1, "is at version 1"),
         (("update", "nope", "--window", "5"), 1, "has no schedule named 'nope'"),
@@ -164,33 +148,33 @@ def test_an_error_with_json_is_an_object_on_stdout(command):
 def test_update_changes_the_given_fields_only(shown, mine):
     mine.create("n", task="t", trigger=MINUTELY, window=5, queue="q", tags=["a"], max_runs=3)
 
-    shown("update", "n", *OWNER, "--cron", "0 10 * * *", "--clear", "window", "--clear", "tags")
+    shown("update", "n", *OWNER, "--trigger", "0 10 * * *", "--clear", "window", "--clear", "tags")
 
     info = mine.get("n")
     assert info.trigger == Cron("0 10 * * *", timezone="UTC")
     assert (info.window, info.tags, info.options, info.max_runs) == (None, [], {"queue": "q"}, 3)
 
 
-def test_a_new_rule_keeps_the_zone_that_the_old_one_names(shown, refused, mine):
+def test_a_new_trigger_follows_the_owner_unless_it_names_a_zone(shown, mine):
     mine.create("n", task="t", trigger=Cron("0 9 * * *", timezone="Asia/Seoul"))
+    mine.set_timezone("America/Lima")
 
-    shown("update", "n", *OWNER, "--cron", "0 10 * * *")
-    assert mine.get("n").trigger == Cron("0 10 * * *", timezone="Asia/Seoul")
+    shown("update", "n", *OWNER, "--trigger", "0 12 * * *")
+    assert mine.get("n").inherits_timezone
+    assert mine.get("n").trigger == Cron("0 12 * * *", timezone="America/Lima")
 
-    shown("update", "n", *OWNER, "--cron", "0 11 * * *", "--timezone", "Europe/Berlin")
+    shown("update", "n", *OWNER, "--trigger", "CRON_TZ=Europe/Berlin 0 11 * * *")
     assert mine.get("n").trigger == Cron("0 11 * * *", timezone="Europe/Berlin")
 
-    mine.set_timezone("America/Lima")
-    shown("update", "n", *OWNER, "--cron", "0 12 * * *", "--clear", "timezone")
-    info = mine.get("n")
-    assert info.inherits_timezone
-    assert info.trigger == Cron("0 12 * * *", timezone="America/Lima")
 
-    shown("update", "n", *OWNER, "--cron", "0 13 * * *")
-    assert mine.get("n").inherits_timezone
-    for options in ([], ["--cron", "0 9 * * *", "--timezone", "UTC"]):
-        status, text = refused("update", "n", *OWNER, *options, "--clear", "timezone")
-        assert (status, "--clear timezone needs a trigger without" in text) == (2, True)
+def test_update_takes_the_text_that_show_prints(shown, mine):
+    rule = RRule("DTSTART;TZID=Asia/Seoul:20260105T090000\nRRULE:FREQ=DAILY")
+    mine.create("n", task="t", trigger=rule.excluding(date(2026, 12, 25)))
+    (line,) = [each for each in shown("show", "n", *OWNER) if each.startswith("trigger")]
+
+    shown("update", "n", *OWNER, "--trigger", line.partition("\t")[2])
+
+    assert mine.get("n").trigger == rule.excluding(date(2026, 12, 25))
 
 
 def test_a_list_has_one_line_per_schedule_with_tabs(shown, dynbeat):
@@ -584,7 +568,7 @@ def test_status_shows_the_sizes_of_the_tables(command, mine):
 def test_times_are_in_the_zone_of_the_owner(shown, mine):
     mine.set_timezone("Asia/Seoul")
 
-    (text,) = shown("add", "n", *TASK, *OWNER, "--cron", "0 9 * * *")
+    (text,) = shown("add", "n", *TASK, *OWNER, "--trigger", "0 9 * * *")
     assert text.endswith("2026-11-22 09:00:00+09:00 (2026-11-22 00:00:00 UTC), in 15 h")
     assert shown("next", "n", *OWNER, "--count", "1") == [
         "2026-11-22T00:00:00Z\t2026-11-22 09:00:00+09:00 Asia/Seoul\tin 15 h\t\t\t"
@@ -685,7 +669,7 @@ def allowing(limited):
 def test_options_set_finish_within_and_the_ping_url(allowing):
     dynbeat, run = allowing
 
-    added = run("add", "n", *TASK, "--every", "60", "--finish-within", "2m", "--ping-url", URL)
+    added = run("add", "n", *TASK, "--trigger", "60s", "--finish-within", "2m", "--ping-url", URL)
 
     assert "token" not in added
     mine = dynbeat.schedules.for_owner("")
@@ -699,7 +683,7 @@ def test_options_set_finish_within_and_the_ping_url(allowing):
 
 
 def test_a_ping_url_that_no_setting_allows_is_refused(refused):
-    code, shown = refused("add", "n", *TASK, "--every", "60", "--ping-url", URL)
+    code, shown = refused("add", "n", *TASK, "--trigger", "60s", "--ping-url", URL)
 
     assert code == 1
     assert "list the allowed ones in dynbeat_ping_hosts" in " ".join(shown.split())
