@@ -69,13 +69,20 @@ class ShownFireTime(BaseModel):
     note: str | None
 
 
+class ShownWarning(BaseModel):
+    """A property of the rule that the user may not expect."""
+
+    code: str
+    message: str
+
+
 class ShownPreview(BaseModel):
     """A rule in words, and its next fire times."""
 
     description: str
     timezone: str
     fire_times: list[ShownFireTime]
-    warnings: list[str]
+    warnings: list[ShownWarning]
 
 
 class ShownRun(BaseModel):

@@ -113,7 +113,7 @@ def test_an_owner_uses_calendars_and_changes_none(dynbeat):
     assert not [name for name in dir(mine) if "calendar" in name]
     mine.create("n", task="t", trigger=trigger)
     mine.delete("n")
-    assert any("calendar holidays" in each for each in mine.preview(trigger).warnings)
+    assert any("calendar holidays" in each.message for each in mine.preview(trigger).warnings)
     assert dynbeat.calendars.get("holidays").schedules.count == 1
 
 

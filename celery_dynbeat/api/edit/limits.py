@@ -137,6 +137,15 @@ def max_schedules_of(settings: Settings, owner: str) -> "Limit | None":
     return _limit(default, owner, "dynbeat_max_schedules_per_owner")
 
 
+def remaining_of(settings: Settings, session: Session, owner: str) -> int | None:
+    """Return how many more schedules ``owner`` may have, or None without a limit."""
+    limit = max_schedules_of(settings, owner)
+    if limit is None:
+        return None
+    most: int = limit.value
+    return max(most - owners.count_unlocked(session, [owner])[owner], 0)
+
+
 def _own(settings: Settings, owner: str, field: str) -> "Limit | None":
     if settings.owner_limits is None or not owner:
         return None

@@ -10,13 +10,14 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.api import checks
 from celery_dynbeat.api.columns import ScheduleColumns
-from celery_dynbeat.api.edit import edits, owner_zone, used_calendars
+from celery_dynbeat.api.edit import edits, limits, owner_zone, used_calendars
 from celery_dynbeat.api.edit.conversion import TriggerLike
 from celery_dynbeat.api.edit.fields import to_columns
 from celery_dynbeat.api.edit.named import OwnerCalls
 from celery_dynbeat.api.edit.owner_zone import OwnerClock
 from celery_dynbeat.api.edit.preview_warnings import (
     calendar_warnings,
+    no_name_warning,
     retry_warnings,
     warnings_of,
 )
@@ -62,8 +63,8 @@ class PreviewCalls(OwnerCalls):
         trigger too many steps.
 
         The call raises the errors that ``create`` would raise for these arguments:
-        InvalidTriggerError and InvalidScheduleError. It checks neither the number of schedules, nor
-        whether a schedule with this name exists.
+        InvalidTriggerError and InvalidScheduleError. It neither refuses a schedule that exceeds the
+        limit on their number, nor checks whether a schedule with this name exists.
 
         >>> shown = mine.preview("0 9 * * mon-fri", "digest", count=2)
         >>> shown.description
@@ -84,13 +85,15 @@ class PreviewCalls(OwnerCalls):
             "overlap": overlap,
             "retry": retry,
         }
-        values = to_columns(fields, limit=self._context.settings.max_payload_bytes)
+        settings = self._context.settings
+        values = to_columns(fields, limit=settings.max_payload_bytes)
 
-        def work(session: Session) -> tuple[OwnerClock, Calendars]:
+        def work(session: Session) -> tuple[OwnerClock, Calendars, int | None]:
             clock = owner_zone.read(self._context, session, self.owner)
-            return clock, used_calendars.read(session, given)
+            remaining = limits.remaining_of(settings, session, self.owner)
+            return clock, used_calendars.read(session, given), remaining
 
-        clock, calendars = self._read(work)
+        clock, calendars, remaining = self._read(work)
         now = self._now()
         row = edits.planned_row(
             self._context,
@@ -103,10 +106,12 @@ class PreviewCalls(OwnerCalls):
             now=now,
         )
         used = {**calendars, **clock.calendars}
-        spec = spec_from_row(row, self._context.settings, used)
-        return _preview(
+        spec = spec_from_row(row, settings, used)
+        shown = _preview(
             self._context, row, spec, name=name, timezone=clock.timezone, count=count, now=now
         )
+        minimum = limits.min_interval_of(settings, self.owner).value
+        return Preview(text=str(given), remaining=remaining, min_interval=minimum, **shown)
 
 
 def _preview(
@@ -118,7 +123,8 @@ def _preview(
     timezone: str,
     count: int,
     now: datetime,
-) -> Preview:
+) -> dict[str, Any]:
+    """Return the fields of the preview that follow from the row."""
     found = _fire_times(with_search_budget(spec), row, count=max(count, _MIN_FOUND), now=now)
     trigger = parse_trigger(row.trigger_kind, row.trigger_spec, timezone=row.timezone)
     retry = effective_retry(row.retry, context.settings.retry)
@@ -129,20 +135,17 @@ def _preview(
         *calendar_warnings(spec, fire_times[:count], timezone=timezone, now=now),
     ]
     if name is None and (spec.window or trigger.hashed_by(spec.key) != trigger):
-        warnings.append(
-            "this preview has no name: the name of a schedule selects the values of its H and its"
-            " offset in its window"
-        )
+        warnings.append(no_name_warning())
     trigger = trigger.bound_to(spec.key)
-    return Preview(
-        owner=row.owner,
-        name=name,
-        trigger=trigger,
-        description=trigger.describe(timezone),
-        timezone=timezone,
-        fire_times=tuple(_shown(spec, found[:count], timezone=timezone)),
-        warnings=tuple(warnings),
-    )
+    return {
+        "owner": row.owner,
+        "name": name,
+        "trigger": trigger,
+        "description": trigger.describe(timezone),
+        "timezone": timezone,
+        "fire_times": tuple(_shown(spec, found[:count], timezone=timezone)),
+        "warnings": tuple(warnings),
+    }
 
 
 def _fire_times(

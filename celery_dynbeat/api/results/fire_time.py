@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from celery_dynbeat.api.results.base import Info
@@ -52,21 +52,42 @@ class PreviewedFireTime(Info):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewWarning(Info):
+    """A property of a valid schedule that a user may not expect.
+
+    ``code`` is ``"either_day"``, ``"rare"``, ``"all_excluded"``, ``"nothing_excluded"``,
+    ``"calendar"``, ``"retry_too_late"`` or ``"no_name"``. ``message`` is a sentence.
+    """
+
+    code: str
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Preview(Info):
-    """The fire times that a schedule would have.
+    """The fire times that a schedule would have. ``to_dict`` is a body for a web form.
 
     - ``name`` is None if the call gave none.
+    - ``text`` is the text of the given trigger.
     - ``trigger`` has the values that an ``H`` has in this schedule. If the given trigger names no
       zone, it has the zone of the owner. ``description`` describes it in a sentence.
     - ``timezone`` is the zone of the owner.
-    - ``warnings`` are sentences for the user. They name the first fire times that a calendar
-      removes or moves. No warning prevents ``create()``.
+    - ``warnings`` name, among other things, the first fire times that a calendar removes or moves.
+      No warning prevents ``create()``.
+    - ``remaining`` is how many more schedules the owner may have, or None without a limit.
+      ``min_interval`` is the shortest interval that the owner's triggers may have.
     """
 
     owner: str
     name: str | None
+    text: str
     trigger: Trigger
     description: str
     timezone: str
     fire_times: Sequence[PreviewedFireTime]
-    warnings: Sequence[str]
+    warnings: Sequence[PreviewWarning]
+    remaining: int | None
+    min_interval: timedelta

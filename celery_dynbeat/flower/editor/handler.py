@@ -138,10 +138,10 @@ class EditorHandler(PageHandler):
         mine = self.for_owner(form.owner)
         fire_times = mine.upcoming(form.name, count=COUNT, with_skipped=True)
         try:
-            warnings = mine.preview(trigger, form.name, 1, **timing).warnings
+            warnings = [*map(str, mine.preview(trigger, form.name, 1, **timing).warnings)]
         except DynbeatError:
             # A schedule that create() would refuse, such as a one-off that has passed.
-            warnings = ()
+            warnings = []
         return stored_preview(
             info,
             info.trigger or trigger,

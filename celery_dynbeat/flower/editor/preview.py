@@ -44,7 +44,7 @@ def preview_of(preview: Preview, *, viewer: ZoneInfo) -> PreviewView:
         zone=zone,
         viewer_zone=_other(viewer, zone),
         rows=rows,
-        warnings=preview.warnings,
+        warnings=[*map(str, preview.warnings)],
     )
 
 

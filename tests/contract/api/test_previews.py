@@ -37,7 +37,7 @@ def database_url(sqlite_url):
 
 def only(warnings, text):
     """Return the warnings that contain ``text``."""
-    return [each for each in warnings if text in each]
+    return [each for each in warnings if text in each.message]
 
 
 def test_a_preview_shows_the_local_times_in_the_zone_of_the_owner(dynbeat, mine):
@@ -53,6 +53,28 @@ def test_a_preview_shows_the_local_times_in_the_zone_of_the_owner(dynbeat, mine)
     ]
     assert shown.fire_times[0].at == datetime(2026, 11, 23, tzinfo=UTC)
     assert execute(dynbeat, "UPDATE dynbeat_schedule SET version = version") == 0
+
+
+def test_to_dict_is_a_body_that_an_application_returns(limited):
+    dynbeat = limited(max_schedules_per_owner=3, min_interval=60)
+    mine = dynbeat.schedules.for_owner("user:42")
+    mine.set_timezone(SEOUL)
+    mine.create("a", task="t", trigger=NINE)
+
+    body = json.loads(json.dumps(mine.preview("0  9 13 * FRI", "b", 1).to_dict()))
+
+    (warning,) = body.pop("warnings")
+    assert (warning["code"], body.pop("fire_times") != []) == ("either_day", True)
+    assert body == {
+        "owner": "user:42",
+        "name": "b",
+        "text": "0 9 13 * fri",
+        "trigger": {"kind": "cron", "spec": "0 9 13 * fri", "timezone": SEOUL},
+        "description": "At 09:00, on day 13 of the month or on Friday, Asia/Seoul",
+        "timezone": SEOUL,
+        "remaining": 2,
+        "min_interval": 60.0,
+    }
 
 
 def test_to_dict_is_json_with_the_local_offset(mine):
@@ -166,7 +188,7 @@ def test_exclusions_without_effect_and_with_too_much_effect_have_warnings(mine):
     assert not only(mine.preview(monday.excluding(next_monday), "a").warnings, "excluded")
     all_shown = monday.excluding(*(date(2026, 11, 23) + timedelta(weeks=n) for n in range(5)))
     (warning,) = only(mine.preview(all_shown, "a").warnings, "on excluded days")
-    assert "2026-12-28" in warning
+    assert "2026-12-28" in warning.message
 
 
 def test_a_minute_that_many_users_choose_has_no_warning(mine):
