@@ -64,7 +64,7 @@ async function preview() {
       const note = each.note ? ` (${each.note})` : "";
       times.append(element("li", local(each.at, found.timezone) + note));
     }
-    const warnings = found.warnings.map((each) => element("p", each, { className: "hint" }));
+    const warnings = found.warnings.map((each) => element("p", each.message, { className: "hint" }));
     shown.replaceChildren(element("strong", found.description), times, ...warnings);
     form.querySelector("[data-field=rule]").textContent = "";
   } catch (error) {
