@@ -1,6 +1,6 @@
 """The shared calendars of the application: excluded days, quiet days and business days.
 
-    put()      one row: a new version of the days; no schedule is locked or read
+    upsert()     one row: a new version of the days; no schedule is locked or read
     claim      beat reads the present days: a fire time on a new day is not sent
     replan     beat plans the schedules that use the calendar again, in batches
     get()      says how many schedules wait for that, and when the version was in force
@@ -58,7 +58,7 @@ class Calendars(Calls):
     def __init__(self, context: Context) -> None:
         super().__init__(context, None)
 
-    def put(
+    def upsert(
         self,
         name: str,
         *,
@@ -84,7 +84,7 @@ class Calendars(Calls):
         Raises InvalidScheduleError.
 
         >>> christmas = {date(2026, 12, 25): "Christmas Day"}
-        >>> made = dynbeat.calendars.put("holidays-de", dates=christmas)
+        >>> made = dynbeat.calendars.upsert("holidays-de", dates=christmas)
         >>> made.version
         1
         >>> daily = Cron("0 9 * * *").excluding(calendar="holidays-de")
@@ -191,7 +191,7 @@ def _put(
     is_used = calendars.count_schedules(session, calendar_id=row.id, limit=1) > 0
     row.in_force_at = None if is_used else now
     session.flush()
-    _record(context, session, Action.PUT_CALENDAR, old=before, new=_audited(row))
+    _record(context, session, Action.UPSERT_CALENDAR, old=before, new=_audited(row))
     if is_used:
         context.notifier.notify(session)
     return row
@@ -210,7 +210,7 @@ def _add(context: Context, session: Session, name: str, values: Mapping[str, Any
         row = calendars.lock(session, name=name)
         if row is not None:
             if is_new:
-                _record(context, session, Action.PUT_CALENDAR, new=_audited(row))
+                _record(context, session, Action.UPSERT_CALENDAR, new=_audited(row))
             return row
         # Another transaction has inserted the row, and one has deleted it since.
     raise checks.invalid("name", name, "other calls create and delete it now: repeat the call")

@@ -191,7 +191,7 @@ def _claim_rows(
         now=now,
         settings=settings,
         overlap=overlap,
-        # Read after the rows are locked, so that a day counts as soon as put() has committed.
+        # Read after the rows are locked, so that a day counts as soon as upsert() has committed.
         calendars=calendars_of(session, rows),
         outage_delay=outage_delay,
         late_since=(held_until or _NO_HOLD) if has_listeners(events.RunsLate) else None,

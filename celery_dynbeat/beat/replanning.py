@@ -1,6 +1,6 @@
 """Plan the schedules again whose calendars have changed, one batch per transaction.
 
-    put()            a new version of the calendar, and a notification
+    upsert()           a new version of the calendar, and a notification
     a batch          lock schedules that were planned with an older version, plan them from the
                      edit on, note the new version in their links, commit
     no link is left  the calendar is in force: ``in_force_at``, and an event
@@ -69,7 +69,7 @@ def _replan(
         return 0
     # A newer beat can plan the others.
     rows = [row for row in due.lock_by_ids(session, ids) if is_known(row.trigger_kind)]
-    # After the locks. A put() that commits later finds the links with this version.
+    # After the locks. A upsert() that commits later finds the links with this version.
     days = calendars_of(session, rows)
     done = _plan(session, calendar, rows, days, now=now, settings=settings)
     # If manual SQL changed the trigger, it may no longer name the calendar.

@@ -1,4 +1,4 @@
-"""``dynbeat calendars list|show|put|delete``: the shared calendars of the application."""
+"""``dynbeat calendars list|show|upsert|delete``: the shared calendars of the application."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -66,10 +66,10 @@ def show(invocation: Invocation, *, name: str) -> None:
 
 
 @command(
-    "put",
+    "upsert",
     examples=(
-        "calendars put holidays-de --dates-file holidays.txt",
-        "calendars put holidays-ae --dates-file holidays.txt --weekend fri,sat",
+        "calendars upsert holidays-de --dates-file holidays.txt",
+        "calendars upsert holidays-ae --dates-file holidays.txt --weekend fri,sat",
     ),
 )
 @_name
@@ -88,7 +88,7 @@ def show(invocation: Invocation, *, name: str) -> None:
 )
 @click.option("--allow-empty", is_flag=True, help="Accept a calendar without a day.")
 @actor_options
-def put(
+def upsert(
     invocation: Invocation,
     *,
     name: str,
@@ -101,7 +101,7 @@ def put(
     An added day takes effect immediately. A removed day takes effect for a schedule when beat has
     planned the schedule again. In the file, the text after # is the note of the date.
     """
-    info = invocation.dynbeat.calendars.put(
+    info = invocation.dynbeat.calendars.upsert(
         name,
         dates=_dates(dates_file),
         weekend=None if weekend is None else [day for day in weekend.split(",") if day],
@@ -125,7 +125,7 @@ def delete(invocation: Invocation, *, name: str) -> None:
     invocation.output.done(f"deleted calendar {name!r}", {"ok": True, "name": name})
 
 
-for _each in (list_calendars, show, put, delete):
+for _each in (list_calendars, show, upsert, delete):
     calendars.add_command(_each)
 
 

@@ -103,7 +103,7 @@ class CalendarInUseError(DynbeatError):
         number = f"{schedules:,} schedules" if is_exact else f"more than {schedules:,} schedules"
         super().__init__(
             f"the calendar {name!r} is used by {used_by or number}: give them other triggers or"
-            " quiet hours first, or put(dates=[], allow_empty=True)",
+            " quiet hours first, or upsert(dates=[], allow_empty=True)",
         )
         self.name = name
         self.schedules = schedules
@@ -122,7 +122,7 @@ class UnusableCalendarError(DynbeatError):
         names: Sequence[str],
         reason: str = "it has no fire time left",
         *,
-        fix: str = "remove days with dynbeat.calendars.put(), which plans the schedule again",
+        fix: str = "remove days with dynbeat.calendars.upsert(), which plans the schedule again",
     ) -> None:
         many = "calendars" if names[1:] else "calendar"
         super().__init__(
@@ -139,8 +139,8 @@ class UnusableCalendarError(DynbeatError):
         reason = f"it cannot be planned ({error})"
         if error.field != "calendar":
             return cls(names, reason)
-        # A calendar is missing. put() of a new calendar searches for no schedules.
-        fix = "after put(), call resume() of the schedule, which plans it"
+        # A calendar is missing. upsert() of a new calendar searches for no schedules.
+        fix = "after upsert(), call resume() of the schedule, which plans it"
         return cls(names, reason, fix=fix)
 
     @classmethod

@@ -212,7 +212,7 @@ class Action(StrEnum):
     RELEASE = "release"
     SET_TIMEZONE = "set_timezone"
     SET_QUIET_HOURS = "set_quiet_hours"
-    PUT_CALENDAR = "put_calendar"
+    UPSERT_CALENDAR = "upsert_calendar"
     DELETE_CALENDAR = "delete_calendar"
     ERASE = "erase"
 

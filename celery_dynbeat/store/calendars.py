@@ -1,11 +1,11 @@
 """Queries on shared calendars, and on the schedules whose triggers or owners use them.
 
-    put()                  changes the row of the calendar: a new version; no schedule is locked
+    upsert()                 changes the row of the calendar: a new version; no schedule is locked
     claim                  reads the present days: a fire time on a new day is not sent
     beat (replan)          plans the schedules that were planned with an older version again
     create, update, ...    link their schedule with the versions that its plan has read
 
-The link of a schedule states the version that its plan has read. If put() commits between the read
+The link of a schedule states the version that its plan has read. If upsert() commits between the read
 and the commit of the link, the link has the older version. Beat then finds it as it finds the
 others, so no lock is needed between the two.
 """

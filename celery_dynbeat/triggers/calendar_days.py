@@ -71,7 +71,7 @@ def days_of(calendars: Mapping[str, CalendarDays], name: str) -> CalendarDays:
     """Return the days of the calendar ``name``. Raises ``InvalidTriggerError`` if it is missing."""
     days = calendars.get(name)
     if days is None:
-        rule = "there is no calendar with this name; create it with dynbeat.calendars.put()"
+        rule = "there is no calendar with this name; create it with dynbeat.calendars.upsert()"
         raise InvalidTriggerError(f"calendar {name!r}: {rule}", field="calendar")
     return days
 

@@ -24,7 +24,7 @@ HELD, BUSY, CARELESS = "user:11", "user:12", "user:10"
 def create(dynbeat: "Dynbeat") -> Sequence[ScheduleInfo]:
     """Create a calendar and the schedules, and return the schedules."""
     with dynbeat.acting(actor="admin@example.com"):
-        dynbeat.calendars.put(HOLIDAYS, dates=_holidays())
+        dynbeat.calendars.upsert(HOLIDAYS, dates=_holidays())
     for number in USERS:
         with dynbeat.acting(actor=f"user{number}@example.com"):
             _create_of_user(dynbeat.schedules.for_owner(f"user:{number}"), number)

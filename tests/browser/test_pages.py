@@ -54,8 +54,8 @@ def test_a_page_is_accessible_and_fits_each_width_and_theme(browser, flower, pag
 
 def test_the_calendars_are_accessible_and_fit_each_width_and_theme(browser, flower, page_site):
     calendars, mine = page_site.dynbeat.calendars, page_site.mine
-    calendars.put("holidays-de", dates=[date(2200, 12, day) for day in (24, 25, 26)])
-    calendars.put("sundays", dates={date(2200, 12, 21): "a Sunday"})
+    calendars.upsert("holidays-de", dates=[date(2200, 12, day) for day in (24, 25, 26)])
+    calendars.upsert("sundays", dates={date(2200, 12, 21): "a Sunday"})
     trigger = Cron("0 9 * * *").excluding(calendar="sundays")
     mine.create("digest", task="mail.send_digest", trigger=trigger)
     browser.log_in(f"{flower.url}/dynbeat/schedules", ALICE)

@@ -89,7 +89,7 @@ class Days:
         def is_in_force():
             return self.calendars.get(self.name).in_force_at is not None
 
-        self.calendars.put(self.name, dates=dates)
+        self.calendars.upsert(self.name, dates=dates)
         wait_until(is_in_force, within=SETTLES_WITHIN, message=f"{self.name} is not in force")
         self.changes.append((excluded, since - LAG, self.now() + TOLERANCE))
 
@@ -374,7 +374,7 @@ def test_random_edits_of_several_threads_leave_each_fire_time_in_one_row(fuzzed,
     refuse_rows(fuzzed.dynbeat)
     today = datetime.now(UTC).date()
     quiet_days = [today + number * DAY for number in (-1, 0, 1)]
-    fuzzed.dynbeat.calendars.put(QUIET_DAYS, dates=quiet_days)
+    fuzzed.dynbeat.calendars.upsert(QUIET_DAYS, dates=quiet_days)
     fuzzers = [Fuzzer(fuzzed, number) for number in range(THREADS)]
     stop = threading.Event()
 

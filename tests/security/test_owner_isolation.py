@@ -105,7 +105,7 @@ def test_each_call_that_spans_owners_is_covered():
 
 def test_an_owner_uses_calendars_and_changes_none(dynbeat):
     """The calls of an owner have no calendars, and a preview shows no schedule of another owner."""
-    dynbeat.calendars.put("holidays", dates=[START.date()])
+    dynbeat.calendars.upsert("holidays", dates=[START.date()])
     trigger = MINUTELY.excluding(calendar="holidays")
     dynbeat.schedules.for_owner(VICTIM).create("n", task="t", trigger=trigger)
     mine = dynbeat.schedules.for_owner(ALIKE[0])

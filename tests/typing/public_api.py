@@ -253,7 +253,7 @@ async def awaited() -> None:
     assert_type(made_async.sync, Dynbeat)
     assert_type(made_async.schedules, AsyncSchedules)
     assert_type(made_async.calendars, AsyncCalendars)
-    assert_type(await made_async.calendars.put("holidays", dates=[date.max]), CalendarInfo)
+    assert_type(await made_async.calendars.upsert("holidays", dates=[date.max]), CalendarInfo)
     own = made_async.schedules.for_owner("user:42")
     assert_type(own, AsyncOwnerSchedules)
     assert_type(await made_async.schedules.usage("user:42"), Usage)

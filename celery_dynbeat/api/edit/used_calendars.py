@@ -60,7 +60,7 @@ def check_exist(names: Iterable[str], found: Mapping[str, object]) -> None:
     missing = sorted({*names} - found.keys())
     if missing:
         # Not the calendars that exist: an owner shows this error to its user.
-        rule = "create it with dynbeat.calendars.put()"
+        rule = "create it with dynbeat.calendars.upsert()"
         message = f"calendar {missing[0]!r}: there is no calendar with this name; {rule}"
         raise InvalidTriggerError(message, field="calendar")
 

@@ -240,7 +240,8 @@ def _excluded(facts: Facts, past: Past) -> Iterator[Finding]:
         (
             each
             for each in past.changes
-            if each.action == Action.PUT_CALENDAR and (each.after or {}).get("calendar") == calendar
+            if each.action == Action.UPSERT_CALENDAR
+            and (each.after or {}).get("calendar") == calendar
         ),
         None,
     )

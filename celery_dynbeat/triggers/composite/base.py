@@ -191,7 +191,7 @@ class Composite(Trigger):
         if len(names) > MAX_CALENDARS:
             message = (
                 f"the trigger names {len(names)} calendars; at most {MAX_CALENDARS} are allowed:"
-                " put() their days into one calendar"
+                " let one calendar have their days"
             )
             raise InvalidTriggerError(message, field="calendar")
 

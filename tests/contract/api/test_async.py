@@ -210,7 +210,7 @@ async def call_each_of_both(call, run_id):
 
 
 async def call_each_of_calendars(calendars, mine):
-    made = await calendars("put", "holidays", dates=[START.date()])
+    made = await calendars("upsert", "holidays", dates=[START.date()])
     assert await calendars("get", "holidays") == made
     assert [each.name for each in await calendars("list")] == ["holidays"]
     trigger = MINUTELY.excluding(calendar="holidays")

@@ -38,7 +38,7 @@ def days_of(fire_times) -> list[date]:
 
 
 def test_put_creates_a_calendar_that_is_in_force(calendars, dynbeat):
-    made = calendars.bound(actor="alice").put(NAME, dates=[MONDAY, SUNDAY, MONDAY])
+    made = calendars.bound(actor="alice").upsert(NAME, dates=[MONDAY, SUNDAY, MONDAY])
 
     assert (made.name, [*made.dates], made.version) == (NAME, [SUNDAY, MONDAY], 1)
     assert (made.created_at, made.updated_at, made.in_force_at) == (START, START, START)
@@ -46,30 +46,30 @@ def test_put_creates_a_calendar_that_is_in_force(calendars, dynbeat):
     assert (made.schedules.count, made.waiting_schedules.count) == (0, 0)
     assert calendars.get(NAME) == made
     [change] = dynbeat.schedules.changes()
-    assert (change.action, change.owner, change.actor) == ("put_calendar", None, "alice")
+    assert (change.action, change.owner, change.actor) == ("upsert_calendar", None, "alice")
     assert (change.after["calendar"], change.after["dates"]) == (NAME, 2)
 
 
 def test_an_equal_definition_changes_nothing(calendars, clock, dynbeat):
-    made = calendars.bound(actor="alice").put(NAME, dates=[MONDAY])
+    made = calendars.bound(actor="alice").upsert(NAME, dates=[MONDAY])
     clock.advance(timedelta(hours=1))
 
-    assert calendars.bound(actor="bob").put(NAME, dates=[MONDAY]) == made
+    assert calendars.bound(actor="bob").upsert(NAME, dates=[MONDAY]) == made
     assert len(dynbeat.schedules.changes()) == 1
-    changed = calendars.put(NAME, dates=[MONDAY], weekend=["fri"])
+    changed = calendars.upsert(NAME, dates=[MONDAY], weekend=["fri"])
     assert (changed.version, changed.weekend) == (2, ("fri",))
 
 
 def test_each_date_can_have_a_note(calendars, mine):
-    made = calendars.put(NAME, dates={TUESDAY: "", MONDAY: "Böhm's day"})
+    made = calendars.upsert(NAME, dates={TUESDAY: "", MONDAY: "Böhm's day"})
     mine.create("n", task="t", trigger=USING)
 
     assert list(made.dates.items()) == [(MONDAY, "Böhm's day"), (TUESDAY, "")]
     assert made.to_dict()["dates"] == {"2026-11-23": "Böhm's day", "2026-11-24": ""}
     assert calendars.get(NAME).dates == made.dates
-    assert calendars.put(NAME, dates=made.dates).version == 1
-    assert calendars.put(NAME, dates=[MONDAY, TUESDAY]).version == 2
-    assert list(calendars.put(NAME, dates={MONDAY: "a" * 200}).dates.values()) == ["a" * 200]
+    assert calendars.upsert(NAME, dates=made.dates).version == 1
+    assert calendars.upsert(NAME, dates=[MONDAY, TUESDAY]).version == 2
+    assert list(calendars.upsert(NAME, dates={MONDAY: "a" * 200}).dates.values()) == ["a" * 200]
     taken = mine.upcoming("n", count=3, with_skipped=True)[2]
     assert (taken.at, taken.reason) == (at(MONDAY), f"calendar holidays ({'a' * 200})")
 
@@ -102,21 +102,21 @@ def test_each_date_can_have_a_note(calendars, mine):
 )
 def test_an_invalid_definition_is_refused(calendars, given, field):
     with pytest.raises(InvalidScheduleError) as raised:
-        calendars.put(**{"name": NAME, **given})
+        calendars.upsert(**{"name": NAME, **given})
     assert raised.value.field == field
     assert calendars.list() == []
 
 
 @one_database
 def test_an_empty_calendar_must_be_allowed(calendars):
-    assert calendars.put(NAME, dates=[], allow_empty=True).dates == {}
+    assert calendars.upsert(NAME, dates=[], allow_empty=True).dates == {}
 
 
 def test_the_longest_calendar_can_be_stored(calendars, mine):
     days = [MONDAY + timedelta(days=2 * n) for n in range(2_000)]
     others = [MONDAY + timedelta(days=2 * n + 1) for n in range(3, 2_000)]
     for name, dates in {"a": days, "b": others}.items():
-        calendars.put(name, dates=dates)
+        calendars.upsert(name, dates=dates)
 
     mine.create("n", task="t", trigger=DAILY.excluding(calendar=["a", "b"]))
 
@@ -126,7 +126,7 @@ def test_the_longest_calendar_can_be_stored(calendars, mine):
 
 def test_calendars_are_listed_by_name_in_pages(calendars):
     for name in "bca":
-        calendars.put(name, dates=[MONDAY])
+        calendars.upsert(name, dates=[MONDAY])
 
     page = calendars.list(limit=2)
     assert [each.name for each in page] == ["a", "b"]
@@ -135,7 +135,7 @@ def test_calendars_are_listed_by_name_in_pages(calendars):
 
 
 def test_a_calendar_that_a_schedule_uses_cannot_be_deleted(calendars, mine):
-    calendars.put(NAME, dates=[MONDAY])
+    calendars.upsert(NAME, dates=[MONDAY])
     mine.create("n", task="t", trigger=USING)
 
     with pytest.raises(CalendarInUseError, match="used by 1 schedules") as raised:
@@ -150,7 +150,7 @@ def test_a_calendar_that_a_schedule_uses_cannot_be_deleted(calendars, mine):
 
 @pytest.mark.parametrize("delete", ["delete", "delete_many", "delete_owner"])
 def test_a_deleted_schedule_uses_no_calendar(calendars, dynbeat, mine, delete):
-    calendars.put(NAME, dates=[MONDAY])
+    calendars.upsert(NAME, dates=[MONDAY])
     mine.create("n", task="t", trigger=USING)
 
     if delete == "delete":
@@ -167,7 +167,7 @@ def test_a_deleted_schedule_uses_no_calendar(calendars, dynbeat, mine, delete):
 @one_database
 @pytest.mark.parametrize("call", ["create", "update", "upsert", "preview", "create_many"])
 def test_an_unknown_calendar_is_refused_without_the_names_of_the_others(calendars, mine, call):
-    calendars.put("known", dates=[MONDAY])
+    calendars.upsert("known", dates=[MONDAY])
     mine.create("n", task="t", trigger=DAILY)
     calls = {
         "create": lambda: mine.create("m", task="t", trigger=USING),
@@ -187,7 +187,7 @@ def test_an_unknown_calendar_is_refused_without_the_names_of_the_others(calendar
 @one_database
 @pytest.mark.parametrize("call", ["create", "create_many", "update", "upsert"])
 def test_each_call_plans_with_the_days_and_links_the_schedule(calendars, mine, call):
-    calendars.put(NAME, dates=[START.date(), SUNDAY])
+    calendars.upsert(NAME, dates=[START.date(), SUNDAY])
     if call == "create":
         mine.create("n", task="t", trigger=USING)
     elif call == "create_many":
@@ -203,7 +203,7 @@ def test_each_call_plans_with_the_days_and_links_the_schedule(calendars, mine, c
 
 @one_database
 def test_a_schedule_without_a_fire_time_is_refused_with_the_calendar(calendars, mine):
-    calendars.put(NAME, dates=[MONDAY])
+    calendars.upsert(NAME, dates=[MONDAY])
 
     with pytest.raises(InvalidScheduleError, match="with the calendar holidays, it has no fire"):
         mine.create("n", task="t", trigger=Once(at(MONDAY)).excluding(calendar=NAME))
@@ -211,7 +211,7 @@ def test_a_schedule_without_a_fire_time_is_refused_with_the_calendar(calendars, 
 
 @one_database
 def test_a_rename_a_pause_and_an_edit_keep_the_link(calendars, mine):
-    calendars.put(NAME, dates=[MONDAY])
+    calendars.upsert(NAME, dates=[MONDAY])
     mine.create("n", task="t", trigger=USING)
 
     mine.update("n", window=5, start_at=START)
@@ -228,7 +228,7 @@ def test_a_rename_a_pause_and_an_edit_keep_the_link(calendars, mine):
 
 @one_database
 def test_only_a_fire_time_that_the_calendar_leaves_can_be_skipped(calendars, mine):
-    calendars.put(NAME, dates=[MONDAY])
+    calendars.upsert(NAME, dates=[MONDAY])
     mine.create("n", task="t", trigger=USING)
 
     with pytest.raises(InvalidScheduleError, match="is not a fire time"):
@@ -237,7 +237,7 @@ def test_only_a_fire_time_that_the_calendar_leaves_can_be_skipped(calendars, min
 
 @one_database
 def test_a_change_of_the_zone_plans_with_the_calendar(calendars, mine):
-    calendars.put(NAME, dates=[START.date(), SUNDAY])
+    calendars.upsert(NAME, dates=[START.date(), SUNDAY])
     mine.create("n", task="t", trigger=USING)
 
     mine.set_timezone("Asia/Seoul")
@@ -247,7 +247,7 @@ def test_a_change_of_the_zone_plans_with_the_calendar(calendars, mine):
 
 @one_database
 def test_all_owners_use_the_calendar_of_the_application(calendars, dynbeat):
-    calendars.put(NAME, dates=[MONDAY])
+    calendars.upsert(NAME, dates=[MONDAY])
     for owner in ("", "a", "b"):
         dynbeat.schedules.for_owner(owner).create("n", task="t", trigger=USING)
 
@@ -256,11 +256,11 @@ def test_all_owners_use_the_calendar_of_the_application(calendars, dynbeat):
 
 
 def test_the_rollback_of_the_caller_undoes_each_call(calendars, dynbeat, mine):
-    calendars.put(NAME, dates=[MONDAY])
+    calendars.upsert(NAME, dates=[MONDAY])
     mine.create("n", task="t", trigger=USING)
     with Session(dynbeat.context.database.engine) as session:
-        calendars.bound(session=session).put(NAME, dates=[TUESDAY])
-        calendars.bound(session=session).put("other", dates=[TUESDAY])
+        calendars.bound(session=session).upsert(NAME, dates=[TUESDAY])
+        calendars.bound(session=session).upsert("other", dates=[TUESDAY])
         mine.bound(session=session).update("n", trigger=DAILY.excluding(calendar="other"))
         session.rollback()
 
@@ -271,19 +271,19 @@ def test_the_rollback_of_the_caller_undoes_each_call(calendars, dynbeat, mine):
 
 @one_database
 def test_damaged_dates_affect_only_their_calendar(calendars, dynbeat, mine):
-    calendars.put(NAME, dates=[MONDAY])
-    calendars.put("fine", dates=[MONDAY])
+    calendars.upsert(NAME, dates=[MONDAY])
+    calendars.upsert("fine", dates=[MONDAY])
     execute(dynbeat, "UPDATE dynbeat_calendar SET dates = '{' WHERE name = 'holidays'")
 
     mine.create("n", task="t", trigger=DAILY.excluding(calendar="fine"))
     with pytest.raises(InvalidTriggerError, match="'holidays'"):
         mine.create("m", task="t", trigger=USING)
-    assert [*calendars.put(NAME, dates=[TUESDAY]).dates] == [TUESDAY]
+    assert [*calendars.upsert(NAME, dates=[TUESDAY]).dates] == [TUESDAY]
 
 
 @one_database
 def test_a_preview_names_the_calendar_that_takes_or_moves_a_fire_time(calendars, mine):
-    calendars.put(NAME, dates={MONDAY: "a feast"})
+    calendars.upsert(NAME, dates={MONDAY: "a feast"})
     shown = mine.preview(USING, count=3)
     assert [each.at for each in shown.fire_times] == [at(START.date()), at(SUNDAY), at(TUESDAY)]
     takes = "does not fire at 2026-11-23 12:00 UTC: calendar holidays (a feast)"
@@ -296,7 +296,7 @@ def test_a_preview_names_the_calendar_that_takes_or_moves_a_fire_time(calendars,
         "does not fire at 2026-11-22 12:00 UTC: calendar holidays: moves to 2026-11-24 12:00 UTC",
         f"{takes}: moves to 2026-11-24 12:00 UTC",
     ]
-    calendars.put(NAME, dates=[MONDAY + timedelta(days=n) for n in range(9)])
+    calendars.upsert(NAME, dates=[MONDAY + timedelta(days=n) for n in range(9)])
     many = [str(each) for each in mine.preview(USING, count=3).warnings if each.code == "calendar"]
     assert len(many) == 6
     assert many[-1] == "calendars remove or move more than 5 fire times before the last one"
@@ -305,7 +305,7 @@ def test_a_preview_names_the_calendar_that_takes_or_moves_a_fire_time(calendars,
 
 @one_database
 def test_upcoming_lists_what_calendars_take_with_the_skipped_ones(calendars, mine):
-    calendars.put(NAME, dates=[MONDAY])
+    calendars.upsert(NAME, dates=[MONDAY])
     mine.create("n", task="t", trigger=USING)
     mine.skip("n", at(SUNDAY), reason="why")
 
@@ -324,7 +324,7 @@ def test_upcoming_lists_what_calendars_take_with_the_skipped_ones(calendars, min
 
 @one_database
 def test_a_forecast_and_a_backfill_use_the_days(calendars, mine, clock, beat):
-    calendars.put(NAME, dates=[SUNDAY])
+    calendars.upsert(NAME, dates=[SUNDAY])
     mine.create("n", task="t", trigger=USING)
     forecast = mine.forecast(until=START + timedelta(days=2), per="hour")
     assert sum(row.runs for row in forecast.rows) == 1
@@ -367,8 +367,8 @@ def test_a_calendar_that_is_deleted_during_its_put_is_created_again(calendars, d
     event.listen(engine, "before_cursor_execute", create)
     event.listen(engine, "after_cursor_execute", delete)
     if deletions == 1:
-        assert calendars.put(NAME, dates=[MONDAY]).version == 1
+        assert calendars.upsert(NAME, dates=[MONDAY]).version == 1
         assert list(calendars.get(NAME).dates) == [MONDAY]
     else:
         with pytest.raises(InvalidScheduleError, match="repeat the call"):
-            calendars.put(NAME, dates=[MONDAY])
+            calendars.upsert(NAME, dates=[MONDAY])

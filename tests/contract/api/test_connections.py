@@ -185,7 +185,7 @@ class Seeds:
     def _arguments_of_calendars(self, call, given):
         """Make a calendar, and a schedule that uses it unless the call deletes it."""
         calendar = f"c{self.number}"
-        self.dynbeat.calendars.put(calendar, dates=[date(2027, 1, 2)])
+        self.dynbeat.calendars.upsert(calendar, dates=[date(2027, 1, 2)])
         if call is not Calendars.delete:
             using = Every(60).excluding(calendar=calendar)
             self.dynbeat.schedules.for_owner("calendars").create(calendar, task="t", trigger=using)

@@ -35,7 +35,7 @@ def at(day, hour=0, minute=0):
 @pytest.fixture
 def put(dynbeat):
     def put(*days):
-        return dynbeat.calendars.put(NAME, dates=[NEVER, *days])
+        return dynbeat.calendars.upsert(NAME, dates=[NEVER, *days])
 
     put()
     return put
@@ -148,7 +148,7 @@ def test_a_day_that_is_added_after_the_plan_stops_a_claim(put, mine, clock, dynb
 
 @pytest.mark.usefixtures("put")
 def test_each_change_links_the_schedules_with_the_calendar(dynbeat, mine):
-    dynbeat.calendars.put("other", dates=[NEVER])
+    dynbeat.calendars.upsert("other", dates=[NEVER])
     daily = Cron("0 12 * * *")
     mine.create("before", task="t", trigger=daily.excluding(calendar="other"))
     assert mine.set_quiet_hours(NIGHT, calendar=NAME) == 1
@@ -173,7 +173,7 @@ def test_each_change_links_the_schedules_with_the_calendar(dynbeat, mine):
 
 def test_new_quiet_hours_leave_the_plan_of_the_trigger_to_beat(put, dynbeat, mine, beat, clock):
     daily = Cron("0 12 * * *").excluding(calendar=NAME)
-    dynbeat.calendars.put("other", dates=[NEVER])
+    dynbeat.calendars.upsert("other", dates=[NEVER])
     mine.create("n", task="t", trigger=daily)
     clock.advance(MINUTE)
     put(SATURDAY)
@@ -243,7 +243,7 @@ def test_the_calls_show_audit_and_export_the_calendar(mine):
 
 @one_database
 def test_explain_and_upcoming_name_the_quiet_day(dynbeat, mine, clock, beat):
-    dynbeat.calendars.put(NAME, dates={SATURDAY: "Founding Day"})
+    dynbeat.calendars.upsert(NAME, dates={SATURDAY: "Founding Day"})
     mine.set_quiet_hours(NIGHT, calendar=NAME)
     mine.create("n", task="t", trigger=Cron("0 10 * * *"))
     clock.advance(2 * HOUR)
@@ -262,7 +262,7 @@ def test_the_setting_applies_to_everybody(put, limited, clock):
     dynbeat = limited(quiet_hours={"windows": NIGHT, "calendar": NAME})
     entry = {"task": "t", "schedule": crontab(hour=12)}
     dynbeat.app.conf.beat_schedule = {"own": entry}
-    dynbeat.calendars.put("other", dates=[MONDAY])
+    dynbeat.calendars.upsert("other", dates=[MONDAY])
     mine, other = (dynbeat.schedules.for_owner(name) for name in ("user:1", "user:2"))
     other.set_quiet_hours(["12:00-13:00"], calendar="other")
     for calls in (mine, other):

@@ -382,7 +382,7 @@ def test_upcoming_names_the_hold_for_which_a_fire_time_waits(mine, clock, beat):
 @one_database
 @pytest.mark.parametrize("catch_up", ["latest", "all", "none"])
 def test_no_run_waits_until_a_day_that_its_rule_excludes(dynbeat, mine, clock, beat, catch_up):
-    dynbeat.calendars.put("holidays", dates=[date(2026, 11, 22), date(2026, 11, 23)])
+    dynbeat.calendars.upsert("holidays", dates=[date(2026, 11, 22), date(2026, 11, 23)])
     mine.set_quiet_hours(["22:00-07:00"])
     trigger = Cron("30 23 * * *").excluding(calendar="holidays")
     sent_at = START + timedelta(days=3) - 2 * HOUR

@@ -30,7 +30,7 @@ def at(day: date) -> datetime:
 @pytest.fixture
 def calendars(dynbeat):
     made = dynbeat.calendars
-    made.put(NAME, dates=[NEVER])
+    made.upsert(NAME, dates=[NEVER])
     return made
 
 
@@ -41,7 +41,7 @@ def sent_days(sent):
 def test_a_due_fire_time_on_a_new_day_is_not_sent(calendars, mine, clock, dynbeat, sent, beat):
     mine.create("n", task="t", trigger=USING)
     assert mine.get("n").next_run_at == at(SATURDAY)
-    calendars.put(NAME, dates=[SATURDAY])
+    calendars.upsert(NAME, dates=[SATURDAY])
     clock.advance(4 * HOUR)
     # Only a claim: beat has planned nothing again.
     with Session(dynbeat.context.database.engine) as session:
@@ -56,14 +56,14 @@ def test_a_due_fire_time_on_a_new_day_is_not_sent(calendars, mine, clock, dynbea
 
 
 def test_an_edit_plans_the_schedules_again(calendars, mine, beat, clock):
-    calendars.put(NAME, dates=[SATURDAY])
+    calendars.upsert(NAME, dates=[SATURDAY])
     mine.create("n", task="t", trigger=USING)
     assert mine.get("n").next_run_at == at(SUNDAY)
 
-    changed = calendars.put(NAME, dates=[SUNDAY, MONDAY])
+    changed = calendars.upsert(NAME, dates=[SUNDAY, MONDAY])
     assert (changed.version, changed.in_force_at) == (3, None)
     assert changed.waiting_schedules.count == 1
-    # put() has locked and changed no schedule.
+    # upsert() has locked and changed no schedule.
     assert mine.get("n").next_run_at == at(SUNDAY)
     clock.advance(timedelta(minutes=1))
     beat.run_until_idle()
@@ -80,7 +80,7 @@ def test_plans_come_in_batches(calendars, mine, beat, monkeypatch):
     mine.create_many(rows)
     # Beat sees that there is a calendar.
     beat.run_until_idle()
-    calendars.put(NAME, dates=[SATURDAY])
+    calendars.upsert(NAME, dates=[SATURDAY])
 
     waiting = []
     for _ in range(4):
@@ -99,7 +99,7 @@ def test_a_locked_schedule_is_planned_later_and_delays_no_other(
         pytest.skip("SQLite has no row locks")
     monkeypatch.setattr(replanning, "BATCH_SIZE", 2)
     mine.create_many([{"name": f"n{n}", "task": "t", "trigger": USING} for n in range(5)])
-    calendars.put(NAME, dates=[SATURDAY])
+    calendars.upsert(NAME, dates=[SATURDAY])
 
     with Session(dynbeat.context.database.engine) as session:
         for name in ("n0", "n1"):
@@ -122,7 +122,7 @@ def test_two_beats_share_the_work(calendars, dynbeat, mine, monkeypatch):
     monkeypatch.setattr(replanning, "BATCH_SIZE", 2)
     mine.create_many([{"name": f"n{n}", "task": "t", "trigger": USING} for n in range(7)])
     beats = [ManualBeat(dynbeat), ManualBeat(dynbeat)]
-    calendars.put(NAME, dates=[SATURDAY])
+    calendars.upsert(NAME, dates=[SATURDAY])
 
     for _ in range(4):
         for each in beats:
@@ -139,7 +139,7 @@ class CrashError(BaseException):
 def test_a_crash_loses_no_schedule(calendars, dynbeat, mine, beat, monkeypatch):
     monkeypatch.setattr(replanning, "BATCH_SIZE", 2)
     mine.create_many([{"name": f"n{n}", "task": "t", "trigger": USING} for n in range(5)])
-    calendars.put(NAME, dates=[SATURDAY])
+    calendars.upsert(NAME, dates=[SATURDAY])
     crashing = ManualBeat(dynbeat)
     crashing.tick()
 
@@ -162,7 +162,7 @@ def test_a_link_of_an_old_version_that_commits_later_is_planned(
 ):
     """A create that read the old days commits after beat has planned the others."""
     mine.create("n", task="t", trigger=USING)
-    calendars.put(NAME, dates=[SATURDAY])
+    calendars.upsert(NAME, dates=[SATURDAY])
     beat.run_until_idle()
     assert calendars.get(NAME).in_force_at is not None
     execute(dynbeat, "UPDATE dynbeat_schedule_calendar SET planned_with = 1")
@@ -194,7 +194,7 @@ def test_rows_that_need_no_plan_get_only_their_link(calendars, mine, beat, clock
         "UPDATE dynbeat_schedule SET error = 'X: y', next_run_at = NULL WHERE name = 'broken'",
     )
     before = {each.name: each.to_dict() for each in mine.list()}
-    calendars.put(NAME, dates=[MONDAY])
+    calendars.upsert(NAME, dates=[MONDAY])
     clock.advance(timedelta(seconds=1))
     beat.run_until_idle()
 
@@ -210,7 +210,7 @@ def test_a_fire_time_that_waits_in_its_window_is_not_lost(calendars, mine, beat,
     delayed = mine.get("n").next_run_at
     assert delayed > at(SATURDAY) + timedelta(minutes=1)
     clock.advance(at(SATURDAY) + timedelta(seconds=1) - START)
-    calendars.put(NAME, dates=[MONDAY])
+    calendars.upsert(NAME, dates=[MONDAY])
     beat.run_until_idle()
     clock.advance(2 * HOUR)
     beat.run_until_idle()
@@ -223,7 +223,7 @@ def test_a_held_schedule_is_claimed_with_the_present_days(calendars, mine, beat,
     mine.hold()
     clock.advance(DAY)
     beat.run_until_idle()
-    calendars.put(NAME, dates=[SATURDAY, SUNDAY])
+    calendars.upsert(NAME, dates=[SATURDAY, SUNDAY])
     beat.run_until_idle()
     assert calendars.get(NAME).waiting_schedules.count == 0
     clock.advance(DAY + 4 * HOUR)
@@ -241,7 +241,7 @@ ALL_DAYS = [START.date() + n * DAY for n in range(1_000)]
 def test_a_calendar_finishes_no_schedule(calendars, mine, beat, clock, when, sent):
     mine.create("n", task="t", trigger=USING)
     beat.run_until_idle()
-    calendars.put(NAME, dates=ALL_DAYS)
+    calendars.upsert(NAME, dates=ALL_DAYS)
     if when == "claim":
         clock.advance(4 * HOUR)
     beat.run_until_idle()
@@ -249,9 +249,9 @@ def test_a_calendar_finishes_no_schedule(calendars, mine, beat, clock, when, sen
     blocked = mine.get("n")
     assert (blocked.finished_at, blocked.next_run_at) == (None, None)
     assert blocked.error.startswith("UnusableCalendarError: with the calendar holidays, it has no")
-    assert "dynbeat.calendars.put()" in blocked.error
+    assert "dynbeat.calendars.upsert()" in blocked.error
     assert sent == []
-    calendars.put(NAME, dates=[SUNDAY])
+    calendars.upsert(NAME, dates=[SUNDAY])
     beat.run_until_idle()
 
     free = mine.get("n")
@@ -261,14 +261,14 @@ def test_a_calendar_finishes_no_schedule(calendars, mine, beat, clock, when, sen
 
 def test_the_last_fire_time_is_sent_before_the_quarantine(calendars, mine, beat, clock, sent):
     mine.create("n", task="t", trigger=USING, end_at=at(MONDAY))
-    calendars.put(NAME, dates=[SUNDAY, MONDAY])
+    calendars.upsert(NAME, dates=[SUNDAY, MONDAY])
     beat.run_until_idle()
     clock.advance(4 * HOUR)
     beat.run_until_idle()
 
     assert sent_days(sent) == [SATURDAY]
     assert mine.get("n").error is not None
-    calendars.put(NAME, dates=[SUNDAY])
+    calendars.upsert(NAME, dates=[SUNDAY])
     beat.run_until_idle()
     assert mine.get("n").next_run_at == at(MONDAY)
     clock.advance(3 * DAY)
@@ -279,24 +279,24 @@ def test_the_last_fire_time_is_sent_before_the_quarantine(calendars, mine, beat,
 def test_a_resume_does_not_finish_a_schedule_that_a_calendar_blocks(calendars, mine, beat):
     mine.create("n", task="t", trigger=USING)
     mine.pause("n")
-    calendars.put(NAME, dates=ALL_DAYS)
+    calendars.upsert(NAME, dates=ALL_DAYS)
 
     resumed = mine.resume("n")
 
     assert resumed.finished_at is None
     assert resumed.error.startswith("UnusableCalendarError: ")
-    calendars.put(NAME, dates=[SUNDAY])
+    calendars.upsert(NAME, dates=[SUNDAY])
     beat.run_until_idle()
     assert mine.get("n").next_run_at == at(SATURDAY)
 
 
 def test_a_one_off_on_a_new_day_waits_for_the_next_edit(calendars, mine, beat, clock):
     mine.create("n", task="t", trigger=Once(at(MONDAY)).excluding(calendar=NAME))
-    calendars.put(NAME, dates=[MONDAY])
+    calendars.upsert(NAME, dates=[MONDAY])
     beat.run_until_idle()
     assert mine.get("n").error is not None
     clock.advance(3 * DAY)
-    calendars.put(NAME, dates=[NEVER])
+    calendars.upsert(NAME, dates=[NEVER])
     beat.run_until_idle()
 
     ended = mine.get("n")
@@ -306,10 +306,10 @@ def test_a_one_off_on_a_new_day_waits_for_the_next_edit(calendars, mine, beat, c
 def test_a_schedule_that_the_calendar_makes_too_costly_recovers(calendars, mine, beat):
     costly = AnyOf(*(Cron(f"{n} 12 * * *") for n in range(20))).excluding(calendar=NAME)
     mine.create("n", task="t", trigger=costly)
-    calendars.put(NAME, dates=ALL_DAYS)
+    calendars.upsert(NAME, dates=ALL_DAYS)
     beat.run_until_idle()
     assert mine.get("n").error.startswith("UnusableCalendarError: ")
-    calendars.put(NAME, dates=[SUNDAY])
+    calendars.upsert(NAME, dates=[SUNDAY])
     beat.run_until_idle()
 
     assert mine.get("n").next_run_at == at(SATURDAY)
@@ -323,7 +323,7 @@ def test_a_row_inserted_by_hand_is_planned_and_linked(calendars, dynbeat, mine, 
         f"INSERT INTO dynbeat_schedule ({columns})"
         " SELECT owner, 'm', task, trigger_kind, trigger_spec FROM dynbeat_schedule",
     )
-    calendars.put(NAME, dates=[SATURDAY])
+    calendars.upsert(NAME, dates=[SATURDAY])
     beat.run_until_idle()
 
     assert mine.get("m").next_run_at == at(SUNDAY)
@@ -351,7 +351,9 @@ def test_no_row_is_planned_without_a_link_to_a_calendar_that_is_created_meanwhil
         """Commit the calendar after the first statement of beat that locks or reads calendars."""
         if not created and "FROM dynbeat_calendar" in statement and after in statement:
             created.append(statement)
-            put = Thread(target=dynbeat.calendars.put, args=(NAME,), kwargs={"dates": [SATURDAY]})
+            put = Thread(
+                target=dynbeat.calendars.upsert, args=(NAME,), kwargs={"dates": [SATURDAY]}
+            )
             put.start()
             put.join()
 
@@ -372,10 +374,10 @@ def test_no_row_is_planned_without_a_link_to_a_calendar_that_is_created_meanwhil
 def test_business_days_follow_the_calendar(calendars, mine, beat, clock, sent):
     mine.create("n", task="t", trigger=DAILY.on_business_day("next", calendar=NAME))
     assert mine.get("n").next_run_at == at(MONDAY)
-    calendars.put(NAME, dates=[MONDAY])
+    calendars.upsert(NAME, dates=[MONDAY])
     beat.run_until_idle()
     assert mine.get("n").next_run_at == at(TUESDAY)
-    calendars.put(NAME, dates=[NEVER], weekend=[])
+    calendars.upsert(NAME, dates=[NEVER], weekend=[])
     beat.run_until_idle()
     assert mine.get("n").next_run_at == at(SATURDAY)
     clock.advance(2 * DAY + 4 * HOUR)
@@ -386,7 +388,7 @@ def test_business_days_follow_the_calendar(calendars, mine, beat, clock, sent):
 def test_an_event_says_that_the_version_is_in_force(calendars, mine, beat, clock, caplog):
     caplog.set_level("INFO", "celery_dynbeat.events")
     mine.create("n", task="t", trigger=USING)
-    calendars.put(NAME, dates=[SUNDAY])
+    calendars.upsert(NAME, dates=[SUNDAY])
     clock.advance(timedelta(seconds=2))
     beat.run_until_idle()
 
@@ -398,7 +400,7 @@ def test_a_row_that_sql_damaged_delays_no_other(calendars, dynbeat, mine, beat):
     mine.create("n", task="t", trigger=USING)
     mine.create("m", task="t", trigger=USING)
     execute(dynbeat, "UPDATE dynbeat_schedule SET next_fire_at = NULL WHERE name = 'n'")
-    calendars.put(NAME, dates=[SATURDAY])
+    calendars.upsert(NAME, dates=[SATURDAY])
     beat.run_until_idle()
 
     assert mine.get("m").next_run_at == at(SUNDAY)
@@ -423,7 +425,7 @@ def test_a_beat_without_calendars_reads_none(dynbeat, mine, beat, clock, sent):
 
 
 def test_a_claim_reads_all_calendars_in_one_statement(calendars, dynbeat, mine, beat, clock):
-    calendars.put("other", dates=[NEVER])
+    calendars.upsert("other", dates=[NEVER])
     both = DAILY.excluding(calendar=[NAME, "other"])
     mine.create_many([{"name": f"n{n}", "task": "t", "trigger": both} for n in range(5)])
     beat.run_until_idle()
@@ -458,10 +460,10 @@ def test_a_one_off_that_an_edit_moves_into_the_past_is_not_finished(calendars, m
     moved = Once(at(TUESDAY)).on_business_day("previous", calendar=NAME)
     mine.create("n", task="t", trigger=moved)
     clock.advance(at(MONDAY) + HOUR - START)
-    calendars.put(NAME, dates=[TUESDAY])
+    calendars.upsert(NAME, dates=[TUESDAY])
     beat.run_until_idle()
     assert mine.get("n").error.startswith("UnusableCalendarError: ")
-    calendars.put(NAME, dates=[NEVER])
+    calendars.upsert(NAME, dates=[NEVER])
     beat.run_until_idle()
 
     assert (mine.get("n").error, mine.get("n").next_run_at) == (None, at(TUESDAY))
@@ -474,7 +476,7 @@ def test_a_claim_finishes_no_schedule_that_a_new_day_blocks(
     end_at = at(SATURDAY) + HOUR
     mine.create("n", task="t", trigger=trigger.excluding(calendar=NAME), end_at=end_at)
     beat.run_until_idle()
-    calendars.put(NAME, dates=[SATURDAY])
+    calendars.upsert(NAME, dates=[SATURDAY])
     clock.advance(3 * HOUR + timedelta(minutes=1))
     # Only a claim: beat has planned nothing again.
     with Session(dynbeat.context.database.engine) as session:
@@ -484,7 +486,7 @@ def test_a_claim_finishes_no_schedule_that_a_new_day_blocks(
     blocked = mine.get("n")
     assert (blocked.finished_at, blocked.next_run_at) == (None, None)
     assert blocked.error.startswith("UnusableCalendarError: ")
-    calendars.put(NAME, dates=[SUNDAY])
+    calendars.upsert(NAME, dates=[SUNDAY])
     beat.run_until_idle()
     # It has passed: nothing fires retroactively, and nothing is lost silently.
     [run] = mine.runs()
@@ -496,11 +498,11 @@ def test_the_end_of_a_pause_plans_a_schedule_whose_calendar_was_corrected(
     calendars, mine, beat, clock, sent
 ):
     mine.create("n", task="t", trigger=USING)
-    calendars.put(NAME, dates=ALL_DAYS)
+    calendars.upsert(NAME, dates=ALL_DAYS)
     beat.run_until_idle()
     assert mine.get("n").error is not None
     mine.pause("n", until=START + HOUR)
-    calendars.put(NAME, dates=[SUNDAY])
+    calendars.upsert(NAME, dates=[SUNDAY])
     beat.run_until_idle()
     assert (mine.get("n").error, mine.get("n").enabled) == (None, False)
     clock.advance(4 * HOUR)
@@ -538,7 +540,7 @@ def test_a_claim_does_not_send_a_fire_time_that_an_edit_has_moved(
     mine.create("n", task="t", trigger=sundays)
     assert mine.get("n").next_run_at == at(MONDAY)
     clock.advance(2 * DAY + 4 * HOUR)
-    calendars.put(NAME, **edited)
+    calendars.upsert(NAME, **edited)
     # Only a claim: beat has planned nothing again.
     with Session(dynbeat.context.database.engine) as session:
         claim(session, now=clock.now(), settings=dynbeat.context.settings)
@@ -552,12 +554,12 @@ def test_a_claim_does_not_send_a_fire_time_that_an_edit_has_moved(
 def test_a_fire_time_on_a_removed_day_is_not_lost_in_an_outage(
     calendars, mine, beat, clock, sent, catch_up
 ):
-    calendars.put(NAME, dates=[SUNDAY])
+    calendars.upsert(NAME, dates=[SUNDAY])
     mine.create("n", task="t", trigger=USING, catch_up=catch_up)
     clock.advance(4 * HOUR)
     beat.run_until_idle()
     assert mine.get("n").next_run_at == at(MONDAY)
-    calendars.put(NAME, dates=[NEVER])
+    calendars.upsert(NAME, dates=[NEVER])
     # Beat is down meanwhile.
     clock.advance(DAY)
     beat.run_until_idle()
@@ -569,11 +571,11 @@ def test_a_fire_time_on_a_removed_day_is_not_lost_in_an_outage(
 
 
 def test_skip_finishes_no_schedule_that_a_calendar_blocks(calendars, mine, beat):
-    calendars.put(NAME, dates=[SUNDAY, MONDAY])
+    calendars.upsert(NAME, dates=[SUNDAY, MONDAY])
     mine.create("n", task="t", trigger=USING, end_at=at(MONDAY) + HOUR)
     mine.skip("n", at(SATURDAY))
     assert mine.get("n").finished_at is None
-    calendars.put(NAME, dates=[SUNDAY])
+    calendars.upsert(NAME, dates=[SUNDAY])
     beat.run_until_idle()
 
     assert (mine.get("n").error, mine.get("n").next_run_at) == (None, at(MONDAY))
@@ -591,11 +593,11 @@ def test_a_skipped_one_off_that_moved_to_an_earlier_day_is_not_quarantined(mine)
 def test_a_schedule_that_is_too_costly_in_a_new_zone_recovers(calendars, mine, beat):
     costly = AnyOf(*(Cron(f"{n} 12 * * *") for n in range(20))).excluding(calendar=NAME)
     mine.create("n", task="t", trigger=costly)
-    calendars.put(NAME, dates=ALL_DAYS)
+    calendars.upsert(NAME, dates=ALL_DAYS)
     # Beat has planned nothing again.
     mine.set_timezone("Asia/Seoul")
     assert mine.get("n").error.startswith("UnusableCalendarError: ")
-    calendars.put(NAME, dates=[SUNDAY])
+    calendars.upsert(NAME, dates=[SUNDAY])
     beat.run_until_idle()
 
     assert (mine.get("n").error, mine.get("n").next_run_at.date()) == (None, MONDAY)
@@ -605,7 +607,7 @@ def test_an_edit_of_a_calendar_does_not_block_new_schedules(calendars, dynbeat, 
     if dynbeat.context.database.engine.dialect.name != "postgresql":
         pytest.skip("only PostgreSQL has locks that admit new links")
     with Session(dynbeat.context.database.engine) as session:
-        calendars.put(NAME, dates=[MONDAY], session=session)
+        calendars.upsert(NAME, dates=[MONDAY], session=session)
         # It would wait for this transaction.
         with Session(dynbeat.context.database.engine) as other:
             other.execute(text("SET LOCAL lock_timeout = '1s'"))
@@ -622,7 +624,7 @@ def test_schedules_of_a_locked_calendar_do_not_delay_the_plans_of_others(limited
         pytest.skip("SQLite has no row locks")
     calendars, mine = dynbeat.calendars, dynbeat.schedules.for_owner("user:42")
     for name in (NAME, "free", "also_locked"):
-        calendars.put(name, dates=[NEVER])
+        calendars.upsert(name, dates=[NEVER])
     # An escape of JSON: the trigger names the calendar as well.
     escaped = USING.spec.replace("holidays", "\\u0068olidays")
     waiting = [(f"w{n}", USING.spec) for n in range(5)] + [("e", escaped)]
@@ -642,7 +644,7 @@ def test_schedules_of_a_locked_calendar_do_not_delay_the_plans_of_others(limited
 
     with Session(dynbeat.context.database.engine) as session:
         for name in (NAME, "also_locked"):
-            calendars.put(name, dates=[SATURDAY], session=session)
+            calendars.upsert(name, dates=[SATURDAY], session=session)
         beat.run_until_idle()
         planned = {each.name for each in mine.list() if each.next_run_at is not None}
         assert planned == {"free", "plain"}
@@ -668,15 +670,15 @@ def test_the_error_of_a_missing_calendar_names_the_call_that_plans_the_schedule(
     beat.run_until_idle()
     error = mine.get("n").error
     assert "there is no calendar with this name" in error
-    assert "after put(), call resume() of the schedule" in error
+    assert "after upsert(), call resume() of the schedule" in error
 
-    dynbeat.calendars.put(NAME, dates=[SATURDAY])
+    dynbeat.calendars.upsert(NAME, dates=[SATURDAY])
     beat.run_until_idle()
     assert mine.get("n").error == error
     planned = mine.resume("n") if call == "resume" else mine.update("n", description="x")
     assert (planned.error, planned.next_run_at) == (None, at(SUNDAY))
     # It is linked: the next edit finds it.
-    dynbeat.calendars.put(NAME, dates=[SATURDAY, SUNDAY])
+    dynbeat.calendars.upsert(NAME, dates=[SATURDAY, SUNDAY])
     clock.advance(timedelta(minutes=1))
     beat.run_until_idle()
     assert mine.get("n").next_run_at == at(MONDAY)
@@ -687,7 +689,7 @@ def test_a_skip_does_not_follow_a_fire_time_that_an_edit_moves(calendars, mine, 
     mine.skip("n", at(MONDAY), reason="stocktaking")
     next_week = at(MONDAY) + 7 * DAY
     assert mine.get("n").next_run_at == next_week
-    calendars.put(NAME, dates=[MONDAY])
+    calendars.upsert(NAME, dates=[MONDAY])
     beat.run_until_idle()
 
     # It fires.
@@ -700,7 +702,7 @@ def test_a_skip_does_not_follow_a_fire_time_that_an_edit_moves(calendars, mine, 
     assert "moves to" in shown[0].reason
 
     # A correction of a wrong edit loses no skip.
-    calendars.put(NAME, dates=[NEVER])
+    calendars.upsert(NAME, dates=[NEVER])
     beat.run_until_idle()
     assert mine.get("n").next_run_at == next_week
     mine.unskip("n", at(MONDAY))
@@ -710,7 +712,7 @@ def test_a_skip_does_not_follow_a_fire_time_that_an_edit_moves(calendars, mine, 
 def test_a_skip_of_a_fire_time_that_an_edit_has_moved_can_be_removed(calendars, mine, beat):
     mine.create("n", task="t", trigger=Cron("0 12 * * sat").on_business_day("next", calendar=NAME))
     mine.skip("n", at(MONDAY))
-    calendars.put(NAME, dates=[MONDAY])
+    calendars.upsert(NAME, dates=[MONDAY])
     beat.run_until_idle()
     mine.unskip("n", at(MONDAY))
 
@@ -743,7 +745,7 @@ def test_notifications_do_not_search_the_links_of_all_calendars(dynbeat, mine, b
 
 def test_a_late_link_is_planned_while_notifications_arrive(calendars, dynbeat, mine, beat, clock):
     mine.create("n", task="t", trigger=USING)
-    calendars.put(NAME, dates=[SATURDAY])
+    calendars.upsert(NAME, dates=[SATURDAY])
     beat.run_until_idle()
     execute(dynbeat, "UPDATE dynbeat_schedule_calendar SET planned_with = 1")
     interval = dynbeat.context.settings.node_timeout / maintenance.RESCUES_PER_NODE_TIMEOUT
@@ -762,11 +764,11 @@ def test_locked_schedules_of_many_calendars_do_not_delay_the_other_calendars(
     monkeypatch.setattr(replanning, "MAX_CALENDARS", 2)
     names = ["a", "b", "c", "d"]
     for name in names:
-        calendars.put(name, dates=[NEVER])
+        calendars.upsert(name, dates=[NEVER])
         mine.create(name, task="t", trigger=DAILY.excluding(calendar=name))
     beat.run_until_idle()
     for name in names:
-        calendars.put(name, dates=[SATURDAY])
+        calendars.upsert(name, dates=[SATURDAY])
 
     with Session(dynbeat.context.database.engine) as session:
         for name in ("a", "b"):
@@ -788,7 +790,7 @@ def test_a_fire_time_that_a_claim_has_skipped_is_not_sent_after_an_edit(
     mine.create("n", task="t", trigger=trigger, catch_up="all", overlap="skip")
     beat.run_until_idle()
     clock.advance(timedelta(seconds=150))
-    calendars.put("holidays", dates=[date(2031, 1, 1)])
+    calendars.upsert("holidays", dates=[date(2031, 1, 1)])
     clock.advance(timedelta(minutes=5))
     # The claim after the outage sends the first fire time and records the others as skipped.
     beat.tick()

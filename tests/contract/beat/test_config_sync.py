@@ -551,18 +551,18 @@ def test_an_entry_is_planned_when_its_calendar_is_put(start, own, dynbeat, caplo
     [record] = [each for each in caplog.records if each.levelname == "ERROR"]
     assert "beat_schedule['n'] is refused" in record.getMessage()
     assert "calendar 'holidays': there is no calendar with this name" in record.getMessage()
-    assert "create it with dynbeat.calendars.put()" in record.getMessage()
+    assert "create it with dynbeat.calendars.upsert()" in record.getMessage()
     assert (own.get("n").enabled, own.get("other").enabled) == (False, True)
 
     # The same error is logged once, and the row does not change.
     caplog.clear()
     version = own.get("n").version
-    dynbeat.calendars.put("other", dates=[START.date()])
+    dynbeat.calendars.upsert("other", dates=[START.date()])
     left = config_sync.sync(dynbeat.context, only=left)
     assert (list(left), caplog.records) == (["n"], [])
     assert own.get("n").version == version
 
-    dynbeat.calendars.put("holidays", dates=[START.date()])
+    dynbeat.calendars.upsert("holidays", dates=[START.date()])
     assert config_sync.sync(dynbeat.context, only=left) == {}
     assert own.get("n").next_run_at == START + timedelta(days=1, hours=3)
     # It is linked.
@@ -572,7 +572,7 @@ def test_an_entry_is_planned_when_its_calendar_is_put(start, own, dynbeat, caplo
 def test_an_error_of_the_database_forgets_no_entry(dynbeat, start, own):
     start(n=WITH_CALENDAR)
     runtime = new_runtime(dynbeat)
-    dynbeat.calendars.put("holidays", dates=[START.date()])
+    dynbeat.calendars.upsert("holidays", dates=[START.date()])
     engine = dynbeat.context.database.engine
 
     def fail(_connection, _cursor, statement, *_rest):
@@ -599,7 +599,7 @@ def test_a_later_beat_that_has_ended_does_not_end_the_tries(dynbeat, start, own,
         newer = other_beat("newer", at)
         session.add(newer)
         session.commit()
-        dynbeat.calendars.put("holidays", dates=[START.date()])
+        dynbeat.calendars.upsert("holidays", dates=[START.date()])
         pass_with_retry(runtime)
         assert own.list() == []
         if end == "stopped":
@@ -622,14 +622,14 @@ def test_a_second_try_does_not_wait_for_an_application(dynbeat, own, held):
     dynbeat.app.conf.result_expires = None
     dynbeat.app.conf.beat_schedule = {"n": WITH_CALENDAR}
     left = config_sync.sync(dynbeat.context)
-    dynbeat.calendars.put("holidays", dates=[START.date()])
+    dynbeat.calendars.upsert("holidays", dates=[START.date()])
     engine = dynbeat.context.database.engine
     holding = create_engine(engine.url, isolation_level="READ COMMITTED")
     with failing_waits(engine) as waits, Session(holding) as holder:
         if held == "owner":
             own.bound(session=holder).set_timezone("Europe/Berlin")
         else:
-            dynbeat.calendars.bound(session=holder).put(
+            dynbeat.calendars.bound(session=holder).upsert(
                 "holidays", dates=[START.date()], weekend=[]
             )
         left = config_sync.sync(dynbeat.context, only=left, waits=False)

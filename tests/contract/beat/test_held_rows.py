@@ -94,7 +94,7 @@ class Site:
         """Give both owners work of each kind, which is due within 20 seconds."""
         for owner in (HELD, FREE):
             mine = self.dynbeat.schedules.for_owner(owner)
-            self.dynbeat.calendars.put(owner[:1], dates=[date(2027, 1, 1)])
+            self.dynbeat.calendars.upsert(owner[:1], dates=[date(2027, 1, 1)])
             for name in STARTED:
                 mine.create(name, task="t", trigger=MINUTELY)
             mine.create("filled", task="t", trigger=MINUTELY)
@@ -144,7 +144,7 @@ class Site:
         dated = Cron("0 9 * * *").excluding(calendar=owner[:1])
         for name in ("dated", "typed"):
             mine.create(name, task="t", trigger=dated)
-        self.dynbeat.calendars.put(owner[:1], dates=[date(2026, 11, 22)])
+        self.dynbeat.calendars.upsert(owner[:1], dates=[date(2026, 11, 22)])
 
     def _damage(self, session):
         """Write what only SQL or the passage of time writes."""

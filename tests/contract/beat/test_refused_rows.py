@@ -177,7 +177,7 @@ def test_a_refused_row_stops_no_hold_of_its_owner(dynbeat, mine, clock, beat, se
 
 def test_a_refused_row_stops_no_planning_after_a_change_of_its_calendar(dynbeat, mine, clock, beat):
     today = clock.now().date()
-    dynbeat.calendars.put("days", dates=[today + timedelta(days=1)])
+    dynbeat.calendars.upsert("days", dates=[today + timedelta(days=1)])
     daily = Cron("0 9 * * *").excluding(calendar="days")
     for name in ("dated", "refused"):
         mine.create(name, task="t", trigger=daily)
@@ -185,7 +185,7 @@ def test_a_refused_row_stops_no_planning_after_a_change_of_its_calendar(dynbeat,
     beat.run_until_idle()
     refuse(dynbeat, action="UPDATE", table="dynbeat_schedule", when="OLD.name = 'refused'")
 
-    dynbeat.calendars.put("days", dates=[today + timedelta(days=2)])
+    dynbeat.calendars.upsert("days", dates=[today + timedelta(days=2)])
     clock.advance(timedelta(minutes=1))
     beat.run_until_idle()
 

@@ -325,10 +325,10 @@ def test_skips_that_sql_made_unreadable_quarantine_only_their_schedule(
 
 @one_database
 def test_a_skipped_one_off_on_a_day_that_its_calendar_takes_finishes(dynbeat, mine, clock, beat):
-    dynbeat.calendars.put("c", dates=[START.date() - timedelta(days=9)])
+    dynbeat.calendars.upsert("c", dates=[START.date() - timedelta(days=9)])
     mine.create("n", task="t", trigger=Once(START + 5 * MINUTE).excluding(calendar="c"))
     mine.skip("n", START + 5 * MINUTE)
-    dynbeat.calendars.put("c", dates=[START.date()])
+    dynbeat.calendars.upsert("c", dates=[START.date()])
 
     clock.advance(10 * MINUTE)
     beat.run_until_idle()

@@ -38,7 +38,7 @@ class Site:
         self.clock, self.mine = clock, self.dynbeat.schedules.for_owner(OWNER)
         self.beat, self.worker = ManualBeat(self.dynbeat), WorkerStub(self.dynbeat)
         self.sent = self.beat.publisher.sent
-        self.dynbeat.calendars.put(DAYS, dates=[date(2000, 1, 1)])
+        self.dynbeat.calendars.upsert(DAYS, dates=[date(2000, 1, 1)])
         self.blockers = []
         #: The runs of "n" that a cell is not about.
         self.others = set()
@@ -260,7 +260,7 @@ def quarantine(site):
 
 
 def excluded_day(site):
-    site.dynbeat.calendars.put(DAYS, dates=[DUE.date()])
+    site.dynbeat.calendars.upsert(DAYS, dates=[DUE.date()])
     site.beat.run_until_idle()
     return lambda: None
 
@@ -273,7 +273,7 @@ def quiet_hours(site):
 def quiet_day(site):
     # The day of this zone ends at FREE.
     site.mine.set_timezone("Etc/GMT-12")
-    site.dynbeat.calendars.put("quiet", dates=[DUE.date()])
+    site.dynbeat.calendars.upsert("quiet", dates=[DUE.date()])
     site.mine.set_quiet_hours(calendar="quiet")
     return lambda: None
 

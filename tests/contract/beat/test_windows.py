@@ -231,14 +231,14 @@ def test_many_short_intervals_with_a_window_are_sent_in_order(mine, pass_to, sen
 
 
 def test_a_fire_time_that_waits_survives_an_edit_of_its_calendar(dynbeat, mine, pass_to):
-    dynbeat.calendars.put("h", dates=[date(2026, 11, day) for day in (22, 23, 24)])
+    dynbeat.calendars.upsert("h", dates=[date(2026, 11, day) for day in (22, 23, 24)])
     daily = Cron("0 12 * * *", timezone="UTC").excluding(calendar="h")
     mine.create("n", task="t", trigger=daily, window="100%")
     place, noon = OFFSET / HOUR, START + 3 * HOUR
     assert mine.get("n").next_run_at - noon > DAY
 
     pass_to(noon + HOUR)
-    dynbeat.calendars.put("h", dates=[date(2030, 1, 1)])
+    dynbeat.calendars.upsert("h", dates=[date(2030, 1, 1)])
     pass_to(noon + HOUR)
 
     assert abs(mine.get("n").next_run_at - (noon + DAY * place)) < MINUTE / 1000
@@ -251,16 +251,16 @@ def test_a_fire_time_that_waits_survives_an_edit_of_its_calendar(dynbeat, mine, 
 def test_a_calendar_that_excludes_the_day_of_a_fire_time_that_waits_drops_only_that(
     dynbeat, mine, pass_to, restored
 ):
-    dynbeat.calendars.put("h", dates=[date(2030, 1, 1)])
+    dynbeat.calendars.upsert("h", dates=[date(2030, 1, 1)])
     daily = Cron("0 12 * * *", timezone="UTC").excluding(calendar="h")
     mine.create("n", task="t", trigger=daily, window=HOUR)
     noon = START + 3 * HOUR
 
     pass_to(noon + MINUTE)
-    dynbeat.calendars.put("h", dates=[noon.date()])
+    dynbeat.calendars.upsert("h", dates=[noon.date()])
     pass_to(noon + 2 * MINUTE)
     if restored:
-        dynbeat.calendars.put("h", dates=[date(2030, 1, 1)])
+        dynbeat.calendars.upsert("h", dates=[date(2030, 1, 1)])
         pass_to(noon + 3 * MINUTE)
     for day in range(3):
         pass_to(at(3) + day * DAY)
@@ -272,13 +272,13 @@ def test_a_calendar_that_excludes_the_day_of_a_fire_time_that_waits_drops_only_t
 def test_an_edit_of_its_calendar_changes_the_window_of_the_next_fire_time(
     dynbeat, mine, pass_to, window
 ):
-    dynbeat.calendars.put("h", dates=[date(2026, 11, 22)])
+    dynbeat.calendars.upsert("h", dates=[date(2026, 11, 22)])
     daily = Cron("0 12 * * *", timezone="UTC").excluding(calendar="h")
     mine.create("n", task="t", trigger=daily, window=window)
     first = START + 3 * HOUR
     assert abs(mine.get("n").next_run_at - (first + 2 * DAY * (OFFSET / HOUR))) < MINUTE / 1000
 
-    dynbeat.calendars.put("h", dates=[date(2030, 1, 1)])
+    dynbeat.calendars.upsert("h", dates=[date(2030, 1, 1)])
     pass_to(START + MINUTE)
 
     assert abs(mine.get("n").next_run_at - (first + DAY * (OFFSET / HOUR))) < MINUTE / 1000

@@ -20,7 +20,7 @@ def dates_file(tmp_path):
 
 
 def test_put_reads_dates_from_a_file(shown, as_json, dynbeat, dates_file):
-    [text] = shown("calendars", "put", NAME, "--dates-file", dates_file, "--actor", "alice")
+    [text] = shown("calendars", "upsert", NAME, "--dates-file", dates_file, "--actor", "alice")
 
     assert text == "calendar 'holidays': version 1, 2 dates"
     info = dynbeat.calendars.get(NAME)
@@ -42,7 +42,7 @@ def test_put_reads_dates_from_a_file(shown, as_json, dynbeat, dates_file):
 def test_a_file_of_dates_may_begin_with_a_byte_order_mark(shown, dynbeat, tmp_path):
     path = tmp_path / "dates.txt"
     path.write_text(DATES, encoding="utf-8-sig")
-    shown("calendars", "put", NAME, "--dates-file", str(path))
+    shown("calendars", "upsert", NAME, "--dates-file", str(path))
 
     assert [*dynbeat.calendars.get(NAME).dates] == [date(2026, 11, 22), date(2026, 11, 23)]
 
@@ -51,14 +51,14 @@ def test_a_file_of_dates_in_another_encoding_is_a_usage_error(refused, tmp_path)
     path = tmp_path / "dates.txt"
     path.write_text(DATES, encoding="utf-16")
 
-    status, error = refused("calendars", "put", NAME, "--dates-file", str(path))
+    status, error = refused("calendars", "upsert", NAME, "--dates-file", str(path))
     assert (status, "is not UTF-8" in error) == (2, True)
 
 
 def test_put_takes_a_weekend_and_names_waiting_schedules(shown, dynbeat, mine, dates_file):
-    shown("calendars", "put", NAME, "--dates-file", dates_file, "--weekend", "fri")
+    shown("calendars", "upsert", NAME, "--dates-file", dates_file, "--weekend", "fri")
     mine.create("n", task="t", trigger=USING)
-    [text] = shown("calendars", "put", NAME, "--dates-file", dates_file, "--weekend", "")
+    [text] = shown("calendars", "upsert", NAME, "--dates-file", dates_file, "--weekend", "")
 
     assert text == "calendar 'holidays': version 2, 2 dates; 1 schedule waits for a plan"
     assert dynbeat.calendars.get(NAME).weekend == ()
@@ -68,16 +68,16 @@ def test_a_wrong_line_and_a_missing_source_are_usage_errors(refused, tmp_path):
     path = tmp_path / "dates.txt"
     path.write_text("2026-11-22\ntomorrow\n")
 
-    status, error = refused("calendars", "put", NAME, "--dates-file", str(path))
+    status, error = refused("calendars", "upsert", NAME, "--dates-file", str(path))
     assert (status, "line 2 of" in error, "'tomorrow'" in error) == (2, True, True)
-    assert refused("calendars", "put", NAME)[0] == 2
+    assert refused("calendars", "upsert", NAME)[0] == 2
     path.write_text("")
-    status, error = refused("calendars", "put", NAME, "--dates-file", str(path))
+    status, error = refused("calendars", "upsert", NAME, "--dates-file", str(path))
     assert (status, "allow_empty" in error) == (1, True)
 
 
 def test_delete_refuses_a_calendar_in_use(shown, refused, dynbeat, mine):
-    dynbeat.calendars.put(NAME, dates=[date(2026, 11, 22)])
+    dynbeat.calendars.upsert(NAME, dates=[date(2026, 11, 22)])
     mine.create("n", task="t", trigger=USING)
 
     status, error = refused("calendars", "delete", NAME)
@@ -89,7 +89,7 @@ def test_delete_refuses_a_calendar_in_use(shown, refused, dynbeat, mine):
 
 
 def test_next_names_the_calendar_that_takes_a_day(shown, dynbeat, mine):
-    dynbeat.calendars.put(NAME, dates=[date(2026, 11, 22)])
+    dynbeat.calendars.upsert(NAME, dates=[date(2026, 11, 22)])
     mine.create("n", task="t", trigger=USING)
 
     rows = [line.split("\t") for line in shown("next", "n", *OWNER, "--count", "3")]
@@ -102,7 +102,7 @@ def test_next_names_the_calendar_that_takes_a_day(shown, dynbeat, mine):
 
 
 def test_files_of_schedules_carry_the_name(shown, refused, dynbeat, mine, tmp_path):
-    dynbeat.calendars.put(NAME, dates=[date(2026, 11, 22)])
+    dynbeat.calendars.upsert(NAME, dates=[date(2026, 11, 22)])
     mine.create("n", task="t", trigger=USING)
     mine.create("m", task="t", trigger=USING)
     path = tmp_path / "schedules.yaml"
@@ -116,6 +116,6 @@ def test_files_of_schedules_carry_the_name(shown, refused, dynbeat, mine, tmp_pa
     status, error = refused("apply", str(path))
     assert status == 1
     assert error.count("calendar 'holidays': there is no calendar with this name") == 2
-    dynbeat.calendars.put(NAME, dates=[date(2026, 11, 22)])
+    dynbeat.calendars.upsert(NAME, dates=[date(2026, 11, 22)])
     shown("apply", str(path))
     assert mine.get("n").trigger == USING.in_zone("UTC")

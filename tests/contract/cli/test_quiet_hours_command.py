@@ -33,7 +33,7 @@ def test_the_application_has_windows(shown, dynbeat):
 
 
 def test_the_command_sets_a_calendar(shown, mine, dynbeat, refused):
-    dynbeat.calendars.put("holidays", dates=[date(2026, 12, 25)])
+    dynbeat.calendars.upsert("holidays", dates=[date(2026, 12, 25)])
     mine.create("n", task="t", trigger=MINUTELY)
 
     (text,) = shown("quiet-hours", *OWNER, "22:00-07:00", "--calendar", "holidays")

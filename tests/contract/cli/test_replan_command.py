@@ -82,7 +82,7 @@ def test_a_zone_selects_the_schedules_that_depend_on_it(dynbeat, mine, as_json):
     in_berlin = Cron("0 9 * * *", timezone=BERLIN)
     made = mine.create("zone", task="t", trigger=in_berlin)
     mine.create("other", task="t", trigger=Cron("0 9 * * *", timezone="Asia/Seoul"))
-    dynbeat.calendars.put("c", dates=[(START + 99 * HOUR).date()])
+    dynbeat.calendars.upsert("c", dates=[(START + 99 * HOUR).date()])
     moved = in_berlin.on_business_day("next", calendar="c", timezone="UTC")
     part = mine.create("part", task="t", trigger=moved)
     plan_with_earlier_release(dynbeat)

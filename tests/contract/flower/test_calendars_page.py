@@ -18,7 +18,7 @@ DAILY = Cron("0 9 * * *", timezone="UTC")
 
 @pytest.fixture
 def put(dynbeat):
-    return dynbeat.calendars.put
+    return dynbeat.calendars.upsert
 
 
 def rows_of(text):

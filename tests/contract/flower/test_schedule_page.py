@@ -45,7 +45,7 @@ def test_the_page_shows_finish_within_and_only_the_host_of_the_ping_url(dynbeat,
 
 
 def test_the_page_names_the_calendars_and_what_they_take(dynbeat, mine, pages):
-    dynbeat.calendars.put("holidays", dates=[date(2026, 11, 23)])
+    dynbeat.calendars.upsert("holidays", dates=[date(2026, 11, 23)])
     mine.create("n", task="t", trigger=DAILY.excluding(calendar="holidays"))
     mine.create("m", task="t", trigger=DAILY.on_business_day("next", calendar="holidays"))
 

@@ -70,7 +70,7 @@ def everything_held(world):
 
 
 def in_a_calendar(world):
-    world.dynbeat.calendars.put("holidays", dates=[date(2026, 11, 22)])
+    world.dynbeat.calendars.upsert("holidays", dates=[date(2026, 11, 22)])
     world.mine.create("report", task="t", trigger=REPORT.excluding(calendar="holidays"))
 
 

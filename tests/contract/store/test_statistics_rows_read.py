@@ -99,7 +99,7 @@ def fill(dynbeat, kind):
     )
     run_id = f"CAST({run_id} AS uuid)" if json else run_id
     execute(dynbeat, RUNS.format(sequence=sequence, id=run_id, at=before.format("n * 6")))
-    dynbeat.calendars.put("holidays", dates=[date(2027, 1, 1)])
+    dynbeat.calendars.upsert("holidays", dates=[date(2027, 1, 1)])
     links = "SELECT id, (SELECT MIN(id) FROM dynbeat_calendar), 1 FROM dynbeat_schedule"
     execute(
         dynbeat,

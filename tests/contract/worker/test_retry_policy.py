@@ -522,7 +522,7 @@ def test_a_retry_starts_within_a_minute_of_the_release_or_the_end_of_quiet_days(
         worker.mine.hold()
     else:
         today = worker.clock.now().date()
-        dynbeat.calendars.put("days", dates=[today + timedelta(days=n) for n in range(9)])
+        dynbeat.calendars.upsert("days", dates=[today + timedelta(days=n) for n in range(9)])
         worker.mine.set_quiet_hours(calendar="days")
     assert sent_after(worker, timedelta(hours=1)) is None
 

@@ -88,7 +88,7 @@ def test_a_schedule_that_does_not_exist_is_404(pages):
 
 def test_a_rule_with_calendars_has_them_in_a_field(dynbeat, mine, pages):
     for name in ("holidays", "freeze"):
-        dynbeat.calendars.put(name, dates=[date(2026, 12, 25)])
+        dynbeat.calendars.upsert(name, dates=[date(2026, 12, 25)])
     trigger = Cron("0 9 * * mon-fri")
     mine.create("n", task="t", trigger=trigger.excluding(calendar="holidays"))
 
@@ -113,7 +113,7 @@ def test_an_unknown_calendar_is_an_error_of_its_field(mine, pages):
 
 
 def test_exclusions_of_other_kinds_stay_in_the_rule(dynbeat, mine, pages):
-    dynbeat.calendars.put("holidays", dates=[date(2026, 12, 25)])
+    dynbeat.calendars.upsert("holidays", dates=[date(2026, 12, 25)])
     trigger = Cron("0 9 * * *").excluding(date(2026, 12, 24), calendar="holidays")
     mine.create("n", task="t", trigger=trigger)
 
