@@ -1,20 +1,14 @@
 """The trigger that the fields kind, rule and time zone mean together."""
 
-import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.api.typed_text import parse_duration, parse_instant
 from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.common.text import load_json, shorten
+from celery_dynbeat.common.text import shorten
 from celery_dynbeat.triggers import Every, Once, Trigger, parse_trigger
-from celery_dynbeat.triggers.base import MAX_COMPOSITE_LENGTH
-from celery_dynbeat.triggers.solar import EVENTS
-from celery_dynbeat.triggers.text import kind_of
 from celery_dynbeat.triggers.zones import load_zone
-
-_SIMPLE_DURATION = re.compile(r"\d+(\.\d+)?\s*(s|m|min|h|d|w)", re.ASCII)
 
 
 def zone_of(timezone: str, *, owner_zone: str) -> ZoneInfo:
@@ -22,35 +16,16 @@ def zone_of(timezone: str, *, owner_zone: str) -> ZoneInfo:
     return load_zone(timezone or owner_zone)
 
 
-def detected_kind(text: str) -> str:
-    """Return the kind that the first characters of a rule select."""
-    if _SIMPLE_DURATION.fullmatch(text[:40]):
-        return "every"
-    if text.startswith("["):
-        return "any_of"
-    if text.startswith("{"):
-        return "on_business_day" if _has_direction(text) else "excluding"
-    return "solar" if text[:40].partition(" ")[0].lower() in EVENTS else kind_of(text)
-
-
-def _has_direction(text: str) -> bool:
-    """Return whether the text is a JSON object with the direction of business days."""
-    try:
-        data = load_json(text[:MAX_COMPOSITE_LENGTH])
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(data, dict) and "direction" in data
-
-
 def trigger_of(
     kind: str, text: str, *, timezone: str, owner_zone: str, now: Callable[[], datetime]
 ) -> Trigger:
-    """Return the trigger. ``kind`` "" detects the kind. Raises InvalidTriggerError."""
+    """Return the trigger. For ``kind`` "", the rule is its text. Raises InvalidTriggerError."""
     text = text.strip()
     if not text:
         message = "the rule is empty: pick one, or write one such as '0 9 * * mon-fri' or '5m'"
         raise InvalidTriggerError(message, field="rule")
-    kind = kind or detected_kind(text)
+    if not kind:
+        return _from_text(text, timezone=timezone, owner_zone=owner_zone)
     zone = zone_of(timezone, owner_zone=owner_zone)
     if kind == "once" and text[:1].upper() != "P":
         return _once(text, zone=zone, now=now)
@@ -60,6 +35,15 @@ def trigger_of(
     if timezone and kind != "once":
         _check_zone(trigger, kind, text, timezone)
     return trigger
+
+
+def _from_text(text: str, *, timezone: str, owner_zone: str) -> Trigger:
+    trigger = Trigger.from_text(text, timezone=timezone or owner_zone)
+    if not timezone or trigger.kind == "once":
+        return trigger
+    if not trigger.needs_zone and trigger.timezone != timezone:
+        raise _unused_zone(timezone, trigger)
+    return trigger.in_zone(zone_of(timezone, owner_zone=owner_zone).key)
 
 
 def _once(text: str, *, zone: ZoneInfo, now: Callable[[], datetime]) -> Trigger:
@@ -92,8 +76,12 @@ def _check_zone(trigger: Trigger, kind: str, text: str, timezone: str) -> None:
         return
     if bare.needs_zone or timezone in (bare.timezone, trigger.timezone):
         return
+    raise _unused_zone(timezone, bare)
+
+
+def _unused_zone(timezone: str, bare: Trigger) -> InvalidTriggerError:
     if bare.timezone is None:
         reason = "the rule does not depend on a time zone; leave the zone empty"
     else:
         reason = f"the rule names the zone {bare.timezone} itself; leave the zone empty"
-    raise InvalidTriggerError(f"time zone {timezone!r}: {reason}", field="timezone")
+    return InvalidTriggerError(f"time zone {timezone!r}: {reason}", field="timezone")

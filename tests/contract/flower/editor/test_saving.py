@@ -201,7 +201,8 @@ def test_a_huge_form_is_refused(pages, path):
         ("2h", "once", Once(START + timedelta(hours=2))),
         ("FREQ=WEEKLY;BYDAY=MO", "", RRule("FREQ=WEEKLY;BYDAY=MO")),
         ("@daily", "", Cron("@daily")),
-        (Cron("0 9 * * *").excluding(date(2026, 12, 25)).spec, "", None),
+        ("0 9 * * * except 2026-12-25", "", None),
+        (Cron("0 9 * * *").excluding(date(2026, 12, 25)).spec, "excluding", None),
     ],
 )
 def test_a_rule_is_typed_as_text(pages, mine, typed, kind, trigger):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dynbeat import Cron, Every, Once
+from celery_dynbeat import Cron, Every, Once, Trigger
 from celery_dynbeat.flower.editor.fields import FIELDS, LABELS, POLICIES, RULE_FIELDS
 from celery_dynbeat.flower.editor.parsing import Parsing, check_names, parse
 from celery_dynbeat.flower.editor.stored import EMPTY
@@ -124,6 +124,30 @@ def test_a_rule_is_read_in_the_zone_of_the_owner(kind, rule, trigger):
 )
 def test_an_error_of_the_rule_names_its_field(texts, field):
     assert list(parsed(**texts).errors) == [field]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CRON_TZ=Asia/Seoul 0 9 * * mon-fri",
+        "in PT2H",
+        "TZ=Asia/Seoul P1M or 0 9 * * *",
+        "0 9 * * * on the next business day of work except 2026-12-25, calendar holidays-de",
+        "DTSTART;TZID=Asia/Seoul:20260105T090000 RRULE:FREQ=DAILY",
+    ],
+)
+def test_the_text_of_any_trigger_can_be_typed(text):
+    assert parsed(rule=text).changes == {"trigger": Trigger.from_text(text)}
+
+
+def test_a_typed_zone_is_for_the_rules_of_a_text_that_name_none():
+    both = parsed(rule="0 9 * * * or TZ=UTC P1M", timezone="Europe/Berlin").changes["trigger"]
+
+    assert both == Trigger.from_text("CRON_TZ=Europe/Berlin 0 9 * * * or TZ=UTC P1M")
+    for rule in ("PT5M", "TZ=UTC P1M"):
+        assert (
+            "leave the zone empty" in parsed(rule=rule, timezone="Europe/Berlin").errors["timezone"]
+        )
 
 
 def test_names_of_a_new_schedule_are_checked():
