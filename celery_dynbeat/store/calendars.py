@@ -5,8 +5,8 @@
     beat (replan)          plans the schedules that were planned with an older version again
     create, update, ...    link their schedule with the versions that its plan has read
 
-The link of a schedule states the version that its plan has read. If upsert() commits between the read
-and the commit of the link, the link has the older version. Beat then finds it as it finds the
+The link of a schedule states the version that its plan has read. If upsert() commits between the
+read and the commit of the link, the link has the older version. Beat then finds it as it finds the
 others, so no lock is needed between the two.
 """
 
