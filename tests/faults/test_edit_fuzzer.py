@@ -342,14 +342,14 @@ class Fuzzer:
     def roll_back(self):
         entry, rule = self.choose(), self.new_rule()
         with Session(self.site.dynbeat.context.database.engine) as session:
-            at = {"session": session}
+            mine = self.mine.bound(session=session)
             self.random.choice(
                 [
-                    lambda: self.mine.delete(entry.name, **at),
-                    lambda: self.mine.update(entry.name, trigger=rule.trigger, **at),
-                    lambda: self.mine.pause(entry.name, **at),
-                    lambda: self.mine.run_now(entry.name, **at),
-                    lambda: self.mine.create("rolled back", **self.given(rule), **at),
+                    lambda: mine.delete(entry.name),
+                    lambda: mine.update(entry.name, trigger=rule.trigger),
+                    lambda: mine.pause(entry.name),
+                    lambda: mine.run_now(entry.name),
+                    lambda: mine.create("rolled back", **self.given(rule)),
                 ]
             )()
             session.rollback()
