@@ -29,6 +29,7 @@ from sqlalchemy import (
     null,
     or_,
     select,
+    union_all,
     update,
 )
 from sqlalchemy.orm import Session
@@ -165,11 +166,16 @@ def in_use(session: Session, keys: Collection[str]) -> Counter[str]:
     """Return the number of places in use by key."""
     counts: Counter[str] = Counter()
     for part in statements.in_parts(sorted(keys), MAX_IN_LIST):
-        for condition in _HAVE_PLACE:
-            counted = force_index(select(Run.running_key, func.count()), Run, PLACE_INDEX)
-            counted = counted.where(*_UNFINISHED, condition, Run.running_key.in_(part))
-            rows: Sequence[Any] = session.execute(counted.group_by(Run.running_key)).all()
-            counts.update(dict(rows))
+        # One statement, because several would not count a run that is sent meanwhile.
+        ranges = [
+            force_index(select(Run.running_key, func.count()), Run, PLACE_INDEX)
+            .where(*_UNFINISHED, condition, Run.running_key.in_(part))
+            .group_by(Run.running_key)
+            for condition in _HAVE_PLACE
+        ]
+        rows: Sequence[Any] = session.execute(union_all(*ranges)).all()
+        for key, number in rows:
+            counts[key] += number
     return counts
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 
 import pytest
-from sqlalchemy import and_, create_engine, or_, select
+from sqlalchemy import and_, create_engine, event, or_, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import Once
@@ -189,6 +189,34 @@ def test_free_places_send_no_run_of_a_batch_with_another_run_of_its_schedule(
         origins.append([run.origin for run in beat.publisher.sent])
 
     assert origins == [["manual"], ["backfill"], []]
+
+
+def test_a_run_that_is_sent_while_places_are_counted_keeps_its_place(limited, clock):
+    dynbeat = limited(max_running_per_owner=1)
+    database = dynbeat.context.database
+    if database.capabilities.embedded:
+        pytest.skip("SQLite has one writer")
+    create(dynbeat, 2)
+    clock.move_to(DUE)
+    ManualBeat(dynbeat).run_until_idle()
+    unconfirmed = "UPDATE dynbeat_run SET status = 'pending' WHERE status = 'sent'"
+    assert execute(dynbeat, unconfirmed) == 1
+    confirmed = []
+
+    def confirm(_connection, _cursor, statement, *_):
+        if "count(*)" in statement and not confirmed:
+            confirmed.append(True)
+            sent = "UPDATE dynbeat_run SET status = 'sent' WHERE overdue_at IS NOT NULL"
+            assert execute(dynbeat, sent) == 1
+
+    settings = dynbeat.context.settings.for_pass()
+    event.listen(database.engine, "after_cursor_execute", confirm)
+    try:
+        done = database.run(partial(admit_waiting, now=clock.now(), settings=settings))
+    finally:
+        event.remove(database.engine, "after_cursor_execute", confirm)
+
+    assert (confirmed, done.admitted) == ([True], 0)
 
 
 def test_a_schedule_that_sql_deletes_leaks_no_place(limited, clock):
