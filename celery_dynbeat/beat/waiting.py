@@ -20,7 +20,7 @@ from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.states import BATCH_ORIGINS, KEPT_ORIGINS, Status, Wait
 from celery_dynbeat.db.statements import Row
 from celery_dynbeat.planning import NO_CALENDARS, Calendars, max_run_time, quiet_calendars
-from celery_dynbeat.planning.waiting import Waiting, before_sending, next_check
+from celery_dynbeat.planning.obstacles import Waiting, before_sending, next_check
 from celery_dynbeat.store import holds, runs
 from celery_dynbeat.store.places import WaitingRun
 from celery_dynbeat.store.runs import OverdueRun, unfinished

@@ -16,7 +16,6 @@ from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import complete_names, owners_option
 from celery_dynbeat.cli.base.parameter_types import Instant, Number
-from celery_dynbeat.cli.holds import described
 from celery_dynbeat.common.text import format_distance
 
 
@@ -27,12 +26,10 @@ class _Row:
     fire_time: FireTime
     local: str
     distance: str
-    #: The actor who holds the schedule at this fire time, or None if no hold in force stops it.
-    held: str | None
 
     @property
     def waits(self) -> str | None:
-        """Why the run is sent later, and when; None if it is not."""
+        """Why the run is sent later, and when, or which hold stops it; None if it is not."""
         return self.fire_time.wait_note
 
     @property
@@ -47,7 +44,7 @@ class _Row:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row for ``--json``."""
-        return {**self.fire_time.to_dict(), "local": self.local, "held": self.held}
+        return {**self.fire_time.to_dict(), "local": self.local}
 
 
 COLUMNS = (
@@ -55,7 +52,6 @@ COLUMNS = (
     Column("local", width=25),
     Column("distance"),
     Column("skipped", width=20, optional=True),
-    Column("held", width=20, optional=True),
     Column("waits", width=20, optional=True),
 )
 #: A table has a column for each zone, without the fractions of a second of an anchor.
@@ -131,13 +127,11 @@ def next_runs(
         _show_forecast(invocation, found)
         return
     now, zone = invocation.now, _zone(invocation, name)
-    holds = invocation.mine.holds()
     rows = [
         _Row(
             each,
             f"{each.at.astimezone(zone).isoformat(' ')} {zone.key}",
             format_distance(each.at, now=now),
-            next((described(hold, invocation) for hold in holds if hold.covers(each.at)), None),
         )
         for each in invocation.mine.upcoming(name, count=count, with_skipped=True)
     ]

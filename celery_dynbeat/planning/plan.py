@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from celery_dynbeat.common.retry import Retry
 
 TOO_NEAR = "limit: nearer to the fire time before it than dynbeat_min_interval allows"
+SUPERSEDED = "missed: a newer fire time was sent instead"
 #: The resolution of the instants in every supported database.
 MICROSECOND = timedelta(microseconds=1)
 #: The maximum number of missed fire times that are counted for a trigger that must iterate over
@@ -38,8 +39,6 @@ _OVERLAP_REASONS = {
     "skip": "overlap: the previous run had not ended",
     "buffer_one": "overlap: the previous run had not ended, and one run was waiting already",
 }
-#: How many fire times of one pass the policies admit if no run is unfinished.
-_ADMITTED = {"skip": 1, "buffer_one": 2}
 
 _Instants = tuple[datetime, ...]
 
@@ -489,23 +488,15 @@ def _apply_overlap(overlap: str, wanted: _Instants, *, unfinished: int, buffered
 def _apply_catch_up(
     spec: ScheduleSpec, fire_at: datetime, until: datetime, now: datetime, limit: int
 ) -> _CatchUp:
-    if sends_all(spec):
+    if _sends_all(spec):
         return _catch_up_all(spec, fire_at, until, now, limit)
     return _catch_up_newest(spec, fire_at, until, now)
 
 
-def sends_all(spec: ScheduleSpec) -> bool:
+def _sends_all(spec: ScheduleSpec) -> bool:
     """Return whether ``catch_up`` sends all fire times that are due together, not the newest."""
     # With cancel_previous, each run would cancel the previous one, so only the newest is sent.
     return spec.catch_up == "all" and spec.overlap != "cancel_previous"
-
-
-def most_runs(spec: ScheduleSpec) -> int | None:
-    """Return how many fire times that are due together become runs at most, or None for all.
-
-    With ``sends_all`` these are the oldest ones. No earlier run is unfinished.
-    """
-    return _ADMITTED.get(spec.overlap) if sends_all(spec) else 1
 
 
 def _catch_up_newest(
@@ -520,8 +511,7 @@ def _catch_up_newest(
     oldest = _oldest_allowed(spec, fire_at, now)
     if oldest is not None and newest < oldest:
         return _CatchUp((), _skip(spec, fire_at, newest, _too_old(spec)), until, following_at)
-    reason = "missed: a newer fire time was sent instead"
-    missed = _skip(spec, fire_at, newest - MICROSECOND, reason)
+    missed = _skip(spec, fire_at, newest - MICROSECOND, SUPERSEDED)
     return _CatchUp((newest,), missed, until, following_at)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
@@ -26,7 +26,6 @@ from celery_dynbeat.triggers import CalendarDays, Trigger
 from celery_dynbeat.triggers.calendar_days import days_of
 from celery_dynbeat.triggers.zones import (
     day_around,
-    describe_instant,
     end_of_offset,
     load_zone,
     wall_at,
@@ -145,32 +144,17 @@ def _position(wall: datetime) -> timedelta:
     )
 
 
-class TimedHold(NamedTuple):
-    """The end of a hold, and who holds the schedule for what reason."""
-
-    until: datetime
-    note: str
-
-
-def held(quiet: "Quiet | None", hold: TimedHold) -> "Quiet":
-    """Return the quiet hours together with a hold that has an end."""
-    if quiet is None:
-        return Quiet(Windows(ZoneInfo("UTC"), ()), hold=hold)
-    return replace(quiet, hold=hold)
-
-
 @dataclass(frozen=True, slots=True)
 class Quiet:
     """The quiet hours of a schedule. Nothing is sent in ``windows``.
 
     Days that ``rule`` excludes are quiet as a whole, so that no run waits until such a day. None
     means that the schedule excludes no days. The dates of ``calendar`` are quiet as well, as soon
-    as ``with_days`` has set its ``days``. ``hold`` is a hold in force, for the upcoming fire times.
+    as ``with_days`` has set its ``days``.
     """
 
     windows: Windows
     rule: Trigger | None = None
-    hold: "TimedHold | None" = None
     calendar: str | None = None
     days: CalendarDays | None = None
 
@@ -189,8 +173,6 @@ class Quiet:
 
     def end(self, instant: datetime) -> datetime:
         """Return ``instant``, or the end of the quiet time around it."""
-        if self.hold is not None:
-            instant = max(instant, self.hold.until)
         end = self.windows.end(instant)
         if self.rule is None and self.days is None:
             return end
@@ -207,11 +189,13 @@ class Quiet:
         )
 
     def describe(self, instant: datetime) -> str:
-        """Return "quiet hours", or which quiet day ``instant`` is on."""
-        if self.days is None or self.windows.covers(instant) or not self._is_quiet_day(instant):
-            return "quiet hours"
-        note = self.days.notes.get(day_around(self.windows.zone, instant).date)
-        return f"a quiet day of the calendar {self.calendar!r}{f' ({note})' if note else ''}"
+        """Return which quiet time ``instant`` is in: "in quiet hours", or "on" which day."""
+        if self.windows.covers(instant):
+            return "in quiet hours"
+        if self.days is not None and self._is_quiet_day(instant):
+            note = self.days.notes.get(day_around(self.windows.zone, instant).date)
+            return f"on a quiet day of the calendar {self.calendar!r}{f' ({note})' if note else ''}"
+        return "on an excluded day"
 
     def start(self, instant: datetime) -> datetime:
         """Return ``instant``, or the start of the quiet time around it."""
@@ -224,20 +208,6 @@ class Quiet:
         while span < _LONGEST_EXCLUDED and self.end(instant - span) == end:
             span *= 2
         return _first_of_span(self.end, instant, span)
-
-    def note(self, fire_at: datetime, *, delayed_at: datetime) -> str | None:
-        """Return a note if quiet hours delay the run of a fire time, or else None.
-
-        The offset in its window ends at ``delayed_at``, which can be in quiet hours.
-        """
-        end = self.end(delayed_at)
-        if end == delayed_at and self.end(fire_at) == fire_at:
-            return None
-        if self.hold is not None and fire_at < self.hold.until:
-            return f"{self.hold.note}: sent at {describe_instant(end, self.windows.zone.key)}"
-        what = self.describe(fire_at).replace("a quiet day", "on a quiet day")
-        what = what if what.startswith("on") else f"in {what}"
-        return f"{what}: sent at {describe_instant(end, self.windows.zone.key)}"
 
 
 @lru_cache(maxsize=1024)

@@ -1,182 +1,103 @@
-"""The upcoming fire times of a schedule, and their runs. Pure, like planning/plan.py."""
+"""The upcoming fire times of a schedule, as the passes of beat decide about them. PURE.
+
+Each step asks ``plan`` at the instant of beat's next pass, as the claim does. A hold is a time
+without passes: the first pass is at its end.
+"""
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from celery_dynbeat.planning import ScheduleSpec
-from celery_dynbeat.planning.plan import (
-    MICROSECOND,
-    delayed_at,
-    first_fire,
-    following,
-    most_runs,
-    sends_all,
-    unskipped,
-)
-from celery_dynbeat.triggers.zones import describe_instant
+from celery_dynbeat.planning.plan import Plan, due_at, following, plan
 
-_SUPERSEDED = "in quiet hours: a newer fire time is sent instead"
-_OVERLAPPED = "at the end of quiet hours: overlap skips it"
+#: The maximum number of fire times of one schedule that are sent together with catch_up="all".
+MAX_CAUGHT_UP = 1_000
 
 
-class ProgressColumns(Protocol):
-    """The columns of a schedule that contain its progress."""
+class PlannedRun(NamedTuple):
+    """An upcoming fire time, and when its run is sent."""
 
-    next_fire_at: datetime | None
-    next_run_at: datetime | None
-    last_run_at: datetime | None
-    max_runs: int | None
-    run_count: int
+    at: datetime
+    run_at: datetime
 
 
 class PlannedFireTime(NamedTuple):
-    """An upcoming fire time, whether it becomes a run, and what quiet hours do to it.
-
-    ``wait_note=None`` means that they do nothing. ``is_overlapped`` means that it has no run
-    because of the overlap policy.
-    """
+    """An upcoming fire time, and when its run is sent. ``reason`` is why it has no run."""
 
     at: datetime
-    has_run: bool = True
-    wait_note: str | None = None
-    is_overlapped: bool = False
+    run_at: datetime | None = None
+    reason: str | None = None
 
 
-def window_note(
-    window: object, fire_at: datetime, run_at: datetime, *, timezone: str
-) -> str | None:
-    """Return a note if the run of ``fire_at`` is sent later, at ``run_at``, because of a window."""
-    if not window or run_at <= fire_at:
-        return None
-    return f"in its window: sent at {describe_instant(run_at, timezone)}"
-
-
-def iter_upcoming(
-    spec: ScheduleSpec, row: ProgressColumns, *, after: datetime | None = None
-) -> Iterator[PlannedFireTime]:
-    """Yield the upcoming fire times of a row, within its span and ``max_runs``.
-
-    ``after`` leaves out the earlier ones, which are due, or wait for a release or for the end of
-    quiet hours. A paused, finished or quarantined row has none. Raises InvalidTriggerError.
-    """
-    if row.next_run_at is None or row.next_fire_at is None:
-        # The schedule is paused, finished or quarantined.
-        return
-    left = None if row.max_runs is None else max(row.max_runs - row.run_count, 0)
-    fire_at, waiting = unskipped(spec, row.next_fire_at), 0
-    if after is not None and row.next_fire_at <= after:
-        if spec.quiet is None or spec.quiet.end(after) == after:
-            # Without quiet hours, only the window makes a fire time wait.
-            waiting = int(row.next_run_at > after)
-        else:
-            waiting = _waiting_runs(spec, row.next_fire_at, until=after, max_runs=left)
-        left = None if left is None else max(left - waiting, 0)
-        fire_at = first_fire(spec, now=after, last_run_at=row.last_run_at)
-        if spec.quiet is None or fire_at is None or spec.quiet.end(fire_at) > spec.quiet.end(after):
-            waiting = 0
-    yield from iter_planned(spec, fire_at, max_runs=left, waiting=waiting)
-
-
-def iter_sent(spec: ScheduleSpec, row: ProgressColumns) -> Iterator[PlannedFireTime]:
-    """Yield the upcoming fire times of a row that are sent, those that wait first.
-
-    Fire times without a run are left out. A paused, finished or quarantined row has none. Raises
-    InvalidTriggerError.
-    """
-    if row.next_run_at is None or row.next_fire_at is None:
-        return
-    left = None if row.max_runs is None else max(row.max_runs - row.run_count, 0)
-    fire_at = unskipped(spec, row.next_fire_at)
-    yield from iter_planned(spec, fire_at, max_runs=left, only_runs=True)
-
-
-def iter_planned(
+def iter_runs(
     spec: ScheduleSpec,
     fire_at: datetime | None,
     *,
-    max_runs: int | None,
-    waiting: int = 0,
-    only_runs: bool = False,
+    now: datetime,
+    run_count: int = 0,
+    claimed_at: datetime | None = None,
+) -> Iterator[PlannedRun]:
+    """Yield the fire times from ``fire_at`` on that become runs, as ``iter_planned`` does.
+
+    ``run_count`` is the number of runs so far. ``claimed_at`` is when beat claims the first fire
+    time, if an earlier plan has decided that.
+    """
+    passes = _passes(spec, fire_at, now=now, run_count=run_count, claimed_at=claimed_at)
+    for _, at, made in passes:
+        yield from (PlannedRun(each, at) for each in made.runs)
+
+
+def iter_planned(
+    spec: ScheduleSpec, fire_at: datetime | None, *, now: datetime
 ) -> Iterator[PlannedFireTime]:
-    """Yield the fire times from ``fire_at`` on, up to the last one that ``max_runs`` runs allow.
+    """Yield the fire times from ``fire_at`` on, also those that are decided without a run.
 
-    They are decided as beat decides them without downtime and without unfinished runs. Fire times
-    without a run do not count. ``waiting`` runs of earlier fire times are sent together with the
-    run of ``fire_at``. With ``only_runs`` the fire times without a run are left out. Raises
-    InvalidTriggerError.
+    They are decided as beat decides them if it runs from ``now`` on without downtime, and each run
+    ends before the next pass. Raises InvalidTriggerError.
     """
-    left, together = max_runs, waiting
-    quiet_end = newest = None
-    while fire_at is not None and left != 0 and (spec.end_at is None or fire_at <= spec.end_at):
-        end = fire_at if spec.quiet is None else spec.quiet.end(fire_at)
-        if end != quiet_end:
-            together = together if quiet_end is None else 0
-            # One search for all fire times of a quiet time.
-            quiet_end, newest = end, fire_at if end == fire_at else _newest(spec, fire_at, end)
-        planned = _planned(spec, fire_at, newest=newest, together=together)
-        if only_runs and not planned.has_run and newest is not None and fire_at < newest:
-            # One quiet time can have many fire times without a run.
-            if planned.is_overlapped:
-                fire_at = following(spec, newest)
-                continue
-            if not sends_all(spec):
-                fire_at = newest
-                continue
-        if planned.has_run or not only_runs:
-            yield planned
-        if planned.has_run:
-            together += 1
-            left = None if left is None else left - 1
-        # Beat applies min_interval before overlap.
-        if planned.has_run or planned.is_overlapped:
-            fire_at = following(spec, fire_at)
-        else:
-            fire_at = spec.trigger.next_after(fire_at)
+    for first, run_at, made in _passes(spec, fire_at, now=now):
+        runs = set(made.runs)
+        at: datetime | None = first
+        newest = max((*made.runs, *(skip.newest for skip in made.skips)), default=first)
+        while at is not None and at <= newest:
+            if at in runs:
+                yield PlannedFireTime(at, run_at)
+            elif reason := next((each.reason for each in made.skips if at <= each.newest), None):
+                yield PlannedFireTime(at, reason=reason)
+            # Beat applies min_interval to the fire times that catch_up wants.
+            is_wanted = at in runs or at > made.runs[-1] if runs else False
+            at = following(spec, at) if is_wanted else spec.trigger.next_after(at)
 
 
-def _planned(
-    spec: ScheduleSpec, fire_at: datetime, *, newest: datetime | None, together: int
-) -> PlannedFireTime:
-    """Return a fire time; ``newest`` is the newest one of its quiet time.
-
-    ``together`` earlier fire times of its quiet time have a run.
-    """
-    if spec.quiet is None:
-        return PlannedFireTime(fire_at)
-    if newest is not None and fire_at < newest and not sends_all(spec):
-        return PlannedFireTime(fire_at, has_run=False, wait_note=_SUPERSEDED)
-    most = most_runs(spec)
-    if most is not None and together >= most:
-        return PlannedFireTime(fire_at, has_run=False, wait_note=_OVERLAPPED, is_overlapped=True)
-    note = spec.quiet.note(fire_at, delayed_at=delayed_at(spec, fire_at))
-    return PlannedFireTime(fire_at, wait_note=note)
-
-
-def _newest(spec: ScheduleSpec, fire_at: datetime, end: datetime) -> datetime | None:
-    """Return the newest fire time from ``fire_at`` to ``end``, or None.
-
-    The fire times are in the quiet time that lasts up to ``end``, or at its end.
-    """
-    until = end if spec.end_at is None else min(end, spec.end_at)
-    return spec.trigger.latest_until(after=fire_at - MICROSECOND, until=until)
-
-
-def _waiting_runs(
-    spec: ScheduleSpec, fire_at: datetime, *, until: datetime, max_runs: int | None
-) -> int:
-    """Return how many runs of the fire times up to ``until`` wait for the end of quiet hours.
-
-    The number is needed only if ``max_runs`` or the overlap policy limits the runs.
-    """
-    if sends_all(spec):
-        limits = [limit for limit in (max_runs, most_runs(spec)) if limit is not None]
-        if not limits:
-            return 0
-        after, limit = fire_at - MICROSECOND, min(limits)
-        return spec.trigger.count_until(after=after, until=until, limit=limit)
-    if max_runs is None:
-        return 0
-    end = until if spec.quiet is None else spec.quiet.end(until)
-    newest = _newest(spec, fire_at, end)
-    return int(newest is not None and newest <= until)
+def _passes(
+    spec: ScheduleSpec,
+    fire_at: datetime | None,
+    *,
+    now: datetime,
+    run_count: int = 0,
+    claimed_at: datetime | None = None,
+) -> Iterator[tuple[datetime, datetime, Plan]]:
+    """Yield the next fire time of each pass, when the pass is, and its plan."""
+    passed_at: datetime | None = None
+    unfinished = buffered = 0
+    at = now
+    while fire_at is not None:
+        at = max(claimed_at or due_at(spec, fire_at, now=now), at)
+        claimed_at = None
+        if at != passed_at:
+            # A run ends before the next pass, unless that follows at once.
+            passed_at, unfinished, buffered = at, 0, 0
+        made = plan(
+            spec,
+            fire_at=fire_at,
+            run_count=run_count,
+            now=at,
+            limit=MAX_CAUGHT_UP,
+            unfinished=unfinished,
+            buffered=buffered,
+        )
+        yield fire_at, at, made
+        run_count += len(made.runs)
+        unfinished, buffered = unfinished + len(made.runs), buffered + len(made.buffered)
+        fire_at = made.next_fire_at

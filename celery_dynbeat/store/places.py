@@ -339,6 +339,6 @@ def _holders(session: Session, key: str, *, limit: int) -> Sequence[PlaceHolder]
     return sorted(found)[:limit]
 
 
-def is_waiting(session: Session, *, run_id: str) -> bool:
-    """Return whether the run waits for a place."""
-    return session.scalar(select(Run.id).where(Run.id == run_id, WAITS)) is not None
+def waiting(session: Session, *, run_id: str) -> Run | None:
+    """Return the run if it waits for a place, or None."""
+    return session.scalar(select(Run).where(Run.id == run_id, WAITS))

@@ -1,6 +1,6 @@
 """The calls of an owner on the upcoming fire times of a schedule."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 
@@ -13,10 +13,11 @@ from celery_dynbeat.api.results import FireTime, ScheduleInfo
 from celery_dynbeat.api.results.base import as_json
 from celery_dynbeat.common.errors import ScheduleNotFoundError
 from celery_dynbeat.common.states import Action
-from celery_dynbeat.db.models import Hold, Schedule
-from celery_dynbeat.planning import ScheduleSpec, calendar_names, spec_from_row
-from celery_dynbeat.planning.plan import due_at, sends_all, unskipped
-from celery_dynbeat.planning.upcoming import PlannedFireTime, iter_planned, iter_sent, window_note
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.planning import calendar_names, spec_from_row
+from celery_dynbeat.planning.obstacles import HoldInForce, first_pass, stopped_by, wait_note
+from celery_dynbeat.planning.plan import unskipped
+from celery_dynbeat.planning.upcoming import PlannedFireTime, iter_runs
 from celery_dynbeat.process.context import Context, naming_schedule
 from celery_dynbeat.store import holds, schedules
 from celery_dynbeat.triggers.wrappers import nominal
@@ -139,54 +140,37 @@ def _upcoming_of(
 
     During a hold without an end, the result contains the fire times that it stops.
     """
+    if row.next_run_at is None or row.next_fire_at is None:
+        return []
     now = context.clock.now()
     with naming_schedule(row):
         spec = timing.spec_of(context, session, row)
-        hold = _hold_of(session, row, now=now)
-        if hold is not None and hold.until_at is None:
-            stopped = islice(_stopped(spec, row, now=now), count)
-            return [FireTime(at=at, wait_note=_described(hold)) for at in stopped]
-        if hold is not None and hold.until_at is not None:
-            # A late import: few owners are held.
-            from celery_dynbeat.planning.quiet_hours import TimedHold, held  # noqa: PLC0415
-
-            timed = TimedHold(hold.until_at, _described(hold))
-            spec = spec._replace(quiet=held(spec.quiet, timed))
-        return [_sent(spec, each, row, now=now) for each in islice(iter_sent(spec, row), count)]
-
-
-def _sent(
-    spec: ScheduleSpec, planned: PlannedFireTime, row: Schedule, *, now: datetime
-) -> FireTime:
-    due, window = due_at(spec, planned.at, now=now), spec.window
-    if planned.at == row.next_fire_at and row.held_at is None and spec.quiet is None:
-        # Beat planned it, maybe with another dynbeat_window.
-        due = row.next_run_at or due
-        window = due - planned.at
-    at = max(due, now)
-    note = planned.wait_note or window_note(window, planned.at, at, timezone=row.timezone)
-    return FireTime(at=planned.at, run_at=at, wait_note=note)
+        hold = hold_of(session, owner=row.owner, now=now)
+        is_endless = hold is not None and hold.until is None
+        planned = iter_runs(
+            spec._replace(quiet=None) if is_endless else spec,
+            unskipped(spec, row.next_fire_at),
+            now=first_pass(now, hold),
+            run_count=row.run_count,
+            # Beat planned it, maybe with another dynbeat_window.
+            claimed_at=row.next_run_at if row.held_at is None and spec.quiet is None else None,
+        )
+        found = []
+        for each in islice(planned, count):
+            shown = stopped_by(PlannedFireTime(each.at, each.run_at), hold)
+            note = wait_note(spec, shown, now=now, timezone=row.timezone, hold=hold)
+            found.append(FireTime(at=each.at, run_at=shown.run_at, wait_note=note))
+        return found
 
 
-def _hold_of(session: Session, row: Schedule, *, now: datetime) -> Hold | None:
-    """Return the hold in force that ends last, or None if the schedule is not held."""
-    found = holds.in_force(session, owner=row.owner, now=now)
-    return max(found, key=lambda hold: hold.until_at or holds.NEVER, default=None)
-
-
-def _described(hold: Hold) -> str:
+def hold_of(session: Session, *, owner: str, now: datetime) -> HoldInForce | None:
+    """Return the hold in force that ends last, or None if the owner is not held."""
+    found = holds.in_force(session, owner=owner, now=now)
+    hold = max(found, key=lambda hold: hold.until_at or holds.NEVER, default=None)
+    if hold is None:
+        return None
     actor = f" by {hold.actor}" if hold.actor else ""
-    return f"held{actor}{f' ({hold.reason})' if hold.reason else ''}"
-
-
-def _stopped(spec: ScheduleSpec, row: Schedule, *, now: datetime) -> Iterator[datetime]:
-    """Yield the fire times that a hold without an end stops, the waiting ones first."""
-    if row.next_run_at is None or row.next_fire_at is None:
-        return
-    fire_at = unskipped(spec, row.next_fire_at)
-    if fire_at is not None and fire_at <= now and not sends_all(spec):
-        fire_at = spec.trigger.latest_until(after=fire_at, until=now) or fire_at
-    yield from (each.at for each in iter_planned(spec._replace(quiet=None), fire_at, max_runs=None))
+    return HoldInForce(hold.until_at, f"held{actor}{f' ({hold.reason})' if hold.reason else ''}")
 
 
 def fire_times_of(

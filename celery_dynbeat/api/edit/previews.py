@@ -13,6 +13,7 @@ from celery_dynbeat.api.columns import ScheduleColumns
 from celery_dynbeat.api.edit import edits, limits, owner_zone, used_calendars
 from celery_dynbeat.api.edit.conversion import TriggerLike
 from celery_dynbeat.api.edit.fields import to_columns
+from celery_dynbeat.api.edit.fire_times import hold_of
 from celery_dynbeat.api.edit.named import OwnerCalls
 from celery_dynbeat.api.edit.owner_zone import OwnerClock
 from celery_dynbeat.api.edit.preview_warnings import (
@@ -25,8 +26,8 @@ from celery_dynbeat.api.results.fire_time import Preview, PreviewedFireTime
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.retry import Retry, effective_retry
 from celery_dynbeat.planning import Calendars, ScheduleSpec, spec_from_row, with_search_budget
-from celery_dynbeat.planning.plan import due_at
-from celery_dynbeat.planning.upcoming import PlannedFireTime, iter_planned, window_note
+from celery_dynbeat.planning.obstacles import HoldInForce, first_pass, stopped_by, wait_note
+from celery_dynbeat.planning.upcoming import PlannedFireTime, iter_planned
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.triggers import parse_trigger
 from celery_dynbeat.triggers.clock_notes import note_on
@@ -57,10 +58,10 @@ class PreviewCalls(OwnerCalls):
         """Return when a schedule with these arguments would fire. Nothing is written.
 
         ``name`` selects the values of an ``H`` and the offset in ``window``. Without a name, a
-        warning says that they can differ. ``catch_up`` and ``overlap`` decide which fire times of
-        one quiet time have a run. ``retry`` affects only the warnings. ``count`` is limited to 100.
-        Fewer fire times are returned if the schedule finishes, or if finding more would take the
-        trigger too many steps.
+        warning says that they can differ. The fire times show a hold in force. ``catch_up`` and
+        ``overlap`` decide which fire times of one quiet time have a run. ``retry`` affects only the
+        warnings. ``count`` is limited to 100. Fewer fire times are returned if the schedule
+        finishes, or if finding more would take the trigger too many steps.
 
         The call raises the errors that ``create`` would raise for these arguments:
         InvalidTriggerError and InvalidScheduleError. It neither refuses a schedule that exceeds the
@@ -88,13 +89,17 @@ class PreviewCalls(OwnerCalls):
         settings = self._context.settings
         values = to_columns(fields, limit=settings.max_payload_bytes)
 
-        def work(session: Session) -> tuple[OwnerClock, Calendars, int | None]:
+        now = self._now()
+
+        def work(
+            session: Session,
+        ) -> tuple[OwnerClock, Calendars, int | None, HoldInForce | None]:
             clock = owner_zone.read(self._context, session, self.owner)
             remaining = limits.remaining_of(settings, session, self.owner)
-            return clock, used_calendars.read(session, given), remaining
+            hold = hold_of(session, owner=self.owner, now=now)
+            return clock, used_calendars.read(session, given), remaining, hold
 
-        clock, calendars, remaining = self._read(work)
-        now = self._now()
+        clock, calendars, remaining, hold = self._read(work)
         row = edits.planned_row(
             self._context,
             owner=self.owner,
@@ -108,7 +113,14 @@ class PreviewCalls(OwnerCalls):
         used = {**calendars, **clock.calendars}
         spec = spec_from_row(row, settings, used)
         shown = _preview(
-            self._context, row, spec, name=name, timezone=clock.timezone, count=count, now=now
+            self._context,
+            row,
+            spec,
+            name=name,
+            timezone=clock.timezone,
+            count=count,
+            now=now,
+            hold=hold,
         )
         minimum = limits.min_interval_of(settings, self.owner).value
         return Preview(text=str(given), remaining=remaining, min_interval=minimum, **shown)
@@ -123,9 +135,17 @@ def _preview(
     timezone: str,
     count: int,
     now: datetime,
+    hold: HoldInForce | None,
 ) -> dict[str, Any]:
     """Return the fields of the preview that follow from the row."""
-    found = _fire_times(with_search_budget(spec), row, count=max(count, _MIN_FOUND), now=now)
+    found = _fire_times(
+        with_search_budget(spec),
+        row,
+        timezone=timezone,
+        count=max(count, _MIN_FOUND),
+        now=now,
+        hold=hold,
+    )
     trigger = parse_trigger(row.trigger_kind, row.trigger_spec, timezone=row.timezone)
     retry = effective_retry(row.retry, context.settings.retry)
     fire_times = [each.at for each, _ in found]
@@ -149,15 +169,22 @@ def _preview(
 
 
 def _fire_times(
-    spec: ScheduleSpec, row: ScheduleColumns, *, count: int, now: datetime
-) -> Sequence[tuple[PlannedFireTime, datetime]]:
-    """Return up to ``count`` fire times, each with the instant at which a run is due."""
-    found: list[tuple[PlannedFireTime, datetime]] = []
+    spec: ScheduleSpec,
+    row: ScheduleColumns,
+    *,
+    timezone: str,
+    count: int,
+    now: datetime,
+    hold: HoldInForce | None,
+) -> Sequence[tuple[PlannedFireTime, str | None]]:
+    """Return up to ``count`` fire times, each with a note on its wait."""
+    found: list[tuple[PlannedFireTime, str | None]] = []
     try:
-        planned = iter_planned(spec, row.next_fire_at, max_runs=row.max_runs)
+        planned = iter_planned(spec, row.next_fire_at, now=first_pass(now, hold))
         for each in islice(planned, count):
-            at = max(due_at(spec, each.at, now=now), now)
-            found.append((each, at))
+            shown = stopped_by(each, hold)
+            note = wait_note(spec, shown, now=now, timezone=timezone, hold=hold)
+            found.append((shown, note))
     except InvalidTriggerError:
         # The searches together took too many steps. The first one did not: create() accepts it.
         pass
@@ -165,18 +192,17 @@ def _fire_times(
 
 
 def _shown(
-    spec: ScheduleSpec, found: Sequence[tuple[PlannedFireTime, datetime]], *, timezone: str
+    spec: ScheduleSpec, found: Sequence[tuple[PlannedFireTime, str | None]], *, timezone: str
 ) -> Sequence[PreviewedFireTime]:
     zone, shown, previous = load_zone(timezone), [], None
-    for planned, at in found:
+    for planned, wait in found:
         clock_note = note_on(spec.trigger, planned.at, previous=previous, timezone=timezone)
-        wait_note = planned.wait_note or window_note(spec.window, planned.at, at, timezone=timezone)
         shown.append(
             PreviewedFireTime(
                 at=planned.at,
-                run_at=at if planned.has_run else None,
+                run_at=planned.run_at,
                 local=_local(planned.at, zone),
-                note="; ".join(filter(None, (clock_note, wait_note))) or None,
+                note="; ".join(filter(None, (clock_note, wait))) or None,
             )
         )
         previous = planned.at

@@ -26,8 +26,8 @@ from celery_dynbeat.planning import (
     spec_from_row,
     with_search_budget,
 )
-from celery_dynbeat.planning.plan import MICROSECOND, earliest_due, next_fire, plan, run_at
-from celery_dynbeat.planning.upcoming import iter_planned, iter_upcoming
+from celery_dynbeat.planning.plan import MICROSECOND, earliest_due, next_fire
+from celery_dynbeat.planning.upcoming import iter_runs
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import schedules
 from celery_dynbeat.store.schedules import planned_runs
@@ -39,8 +39,6 @@ from celery_dynbeat.triggers.base import SEARCH_STEPS, SearchBudget
 MAX_FOLLOWED, MAX_FOLLOWED_TICKS = 1_000, 100_000
 #: The steps of the searches of these schedules (``triggers.base``).
 FOLLOWED_STEPS = 4 * SEARCH_STEPS
-#: The maximum number of fire times of one schedule that are sent together with catch_up="all".
-MAX_CAUGHT_UP = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +76,7 @@ def planned_ticks(
     def ticks_of(row: Row) -> Iterator[tuple[datetime, Row]]:
         try:
             spec = partial(_spec, settings, row, calendars, budget)
-            for at in _ticks(row, spec, now=now, since=since, until=until):
+            for at in _ticks(row, spec, now=now, since=since):
                 if at >= until:
                     return
                 if at >= since:
@@ -179,51 +177,24 @@ def _ticks(
     *,
     now: datetime,
     since: datetime,
-    until: datetime,
 ) -> Iterator[datetime]:
     first_at = max(row.next_run_at, now)
     if row.skips and row.next_fire_at is not None and row.next_fire_at.isoformat() in row.skips:
         # skip() took out all fire times that are left.
         return
-    if row.quiet_hours is not None:
-        yield from _quiet_ticks(row, make_spec(), first_at=first_at, since=since, until=until)
+    if row.quiet_hours is None:
+        yield first_at
+    if row.next_fire_at is None:
         return
-    yield first_at
     # Read only now, because most schedules run once in a window, which needs no trigger.
-    spec = make_spec()
-    after = first_at if row.held_at is not None else now
-    if row.max_runs is None:
-        # With max_runs the runs before the window count.
-        after = max(after, earliest_due(spec, since, since=after) - MICROSECOND)
-    upcoming: Iterator[datetime] = (each.at for each in iter_upcoming(spec, row, after=after))
-    if row.max_runs is not None and row.next_fire_at is not None and row.next_fire_at <= after:
-        # The first one is not among them.
-        upcoming = islice(upcoming, max(row.max_runs - row.run_count - 1, 0))
-    yield from (run_at(spec, at) for at in upcoming if at != row.next_fire_at)
-
-
-def _quiet_ticks(
-    row: Row, spec: ScheduleSpec, *, first_at: datetime, since: datetime, until: datetime
-) -> Iterator[datetime]:
-    """Yield the ticks of a schedule with quiet hours that beat claims at ``first_at``."""
-    if spec.quiet is not None:
-        # A hold can end in quiet hours.
-        first_at = spec.quiet.end(first_at)
-    planned = plan(
-        spec, fire_at=row.next_fire_at, run_count=row.run_count, now=first_at, limit=MAX_CAUGHT_UP
-    )
-    yield from (first_at for _ in planned.runs)
-    left, fire_at = None, planned.next_fire_at
-    if row.max_runs is not None:
-        left = row.max_runs - row.run_count - len(planned.runs)
-    elif fire_at is not None:
+    spec, fire_at = make_spec(), row.next_fire_at
+    if row.max_runs is None and since > first_at:
+        # Fire times that are due before the window do not matter. With max_runs their runs count.
         earliest = earliest_due(spec, since, since=fire_at)
         fire_at = next_fire(spec, max(fire_at, earliest) - MICROSECOND)
-    # The plan can leave fire times due for the next pass.
-    is_due = fire_at is not None and run_at(spec, fire_at) <= first_at
-    waiting = len(planned.runs) if is_due else 0
-    for each in iter_planned(spec, fire_at, max_runs=left, waiting=waiting):
-        if each.at >= until:
-            return
-        if each.has_run:
-            yield max(run_at(spec, each.at), first_at)
+    is_first = row.quiet_hours is None
+    for each in iter_runs(spec, fire_at, now=first_at, run_count=row.run_count):
+        if is_first and (each.run_at == first_at or each.at == row.next_fire_at):
+            is_first = False
+            continue
+        yield each.run_at

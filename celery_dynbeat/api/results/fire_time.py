@@ -34,11 +34,12 @@ class FireTime(Info):
 class PreviewedFireTime(Info):
     """A fire time of a preview.
 
-    - ``at`` is aware and in UTC. ``run_at`` is when the run is sent: after quiet hours, and
-      after the offset in its window. It is None if no run is sent: ``catch_up`` or ``overlap``
-      sends another one of the same quiet time.
+    - ``at`` is aware and in UTC. ``run_at`` is when the run is sent: after a hold and quiet
+      hours, and after the offset in its window. It is None during a hold without an end, and if no
+      run is sent: ``catch_up`` or ``overlap`` sends another one of the same quiet time.
     - ``local`` is ``at`` in the zone of the owner. ``to_dict`` keeps its offset.
-    - ``note`` says how a clock change, quiet hours or the window affect the fire time, or is None.
+    - ``note`` says how a clock change, a hold, quiet hours or the window affect the fire time, or
+      is None.
     """
 
     at: datetime

@@ -32,10 +32,6 @@ class HoldInfo(Info):
     schedules: BoundedCount | None = None
     waiting_runs: BoundedCount | None = None
 
-    def covers(self, fire_time: datetime) -> bool:
-        """Return whether the hold, if it is not released early, stops a future fire time."""
-        return self.until_at is None or fire_time < self.until_at
-
     @classmethod
     def of(cls, row: "Hold") -> "HoldInfo":
         """Return a snapshot of a row, without counts."""

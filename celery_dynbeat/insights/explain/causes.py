@@ -13,7 +13,7 @@ PURE. The order is from what stops every fire time to what concerns the newest r
 A finished schedule has no future: neither a hold nor a missing beat stops it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from celery_dynbeat.insights.explain.facts import Facts
 from celery_dynbeat.insights.explain.findings import Finding
@@ -25,18 +25,19 @@ from celery_dynbeat.insights.explain.row_rules import (
     window_rules,
 )
 from celery_dynbeat.insights.explain.run_rules import ended_rules, unfinished_rules
+from celery_dynbeat.planning.obstacles import Obstacle
 
-_RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
-    row_rules,
-    hold_rules,
-    quiet_rules,
-    window_rules,
-    beat_rules,
-    unfinished_rules,
-    ended_rules,
-)
+_Rule = Callable[[Facts], Iterator[Finding]]
+#: The obstacles of a fire time that has not been decided, in their order.
+_OBSTACLES: Mapping[Obstacle, _Rule] = {
+    Obstacle.STOPPED: row_rules,
+    Obstacle.HOLD: hold_rules,
+    Obstacle.QUIET: quiet_rules,
+}
+_OTHERS: tuple[_Rule, ...] = (window_rules, beat_rules, unfinished_rules, ended_rules)
 
 
 def find_cause(facts: Facts) -> Finding:
     """Return the cause that explains the schedule best."""
-    return next(finding for rule in _RULES for finding in rule(facts))
+    obstacles = (_OBSTACLES[each] for each in Obstacle if each in _OBSTACLES)
+    return next(finding for rule in (*obstacles, *_OTHERS) for finding in rule(facts))

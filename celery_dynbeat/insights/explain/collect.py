@@ -1,12 +1,13 @@
 """Read the facts about one schedule. Each query is bounded and follows an index."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.api import ChangeInfo, HoldInfo, OwnerSchedules, RunInfo, ScheduleInfo
+from celery_dynbeat.api import ChangeInfo, OwnerSchedules, RunInfo, ScheduleInfo
 from celery_dynbeat.api.edit import used_calendars
 from celery_dynbeat.api.options import refused_content_type
 from celery_dynbeat.api.results.explanation import (
@@ -18,7 +19,6 @@ from celery_dynbeat.api.results.explanation import (
 from celery_dynbeat.broker.outages import parse_report
 from celery_dynbeat.broker.task_message import MessageSender, queue_of
 from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.common.owner_limits import Cap
 from celery_dynbeat.common.states import Action, Status
 from celery_dynbeat.db.models import Node, NodeKind, Schedule
 from celery_dynbeat.health.evaluation import Limits, NodeState, state_of
@@ -88,7 +88,7 @@ def explain(
             now=facts.now,
             schedule=facts.schedule,
             runs=explained,
-            next=_next(context, facts.schedule, session, holds=facts.holds, count=count),
+            next=_next(context, facts.schedule, session, count=count),
             holds=facts.holds,
             queue=facts.queue,
             beats=[_node_info(beat) for beat in facts.beats],
@@ -105,12 +105,10 @@ def _facts(
     limits = Limits.of(context.settings)
     nodes = _nodes(session, now=now, limits=limits)
     newest = mine.runs(name, limit=run_count)
-    return Facts(
-        cap=_cap(context, session, newest),
+    facts = Facts(
         now=now,
         schedule=schedule,
         is_overdue=_is_overdue(schedule, now=now, limits=limits),
-        limits=limits,
         holds=mine.holds(),
         runs=newest,
         unfinished=_unfinished(session, schedule),
@@ -122,6 +120,7 @@ def _facts(
         **_plan(context, session, schedule),
         **_last_pause(mine, schedule),
     )
+    return replace(facts, **_place(context, session, facts.newest))
 
 
 def _plan(context: Context, session: Session, schedule: ScheduleInfo) -> Mapping[str, Any]:
@@ -160,13 +159,18 @@ def _spec(context: Context, session: Session, row: Schedule) -> ScheduleSpec | N
         return None
 
 
-def _cap(context: Context, session: Session, newest: Sequence[RunInfo]) -> Cap | None:
-    """Return the limit for which the newest run waits, or None."""
+def _place(context: Context, session: Session, newest: RunInfo | None) -> Mapping[str, Any]:
+    """Return the limit for which the run waits, and whether it ignores quiet hours."""
+    if newest is None or newest.status != Status.PENDING:
+        return {}
+    row = places.waiting(session, run_id=newest.id)
+    if row is None:
+        return {}
+    # The caller asked for the first attempt only.
+    ignores_quiet = row.ignores_quiet_hours and row.attempt == 0
     settings = context.settings.for_pass()
-    run = next((each for each in newest if each.status == Status.PENDING), None)
-    if run is None or not settings.may_cap_runs or not places.is_waiting(session, run_id=run.id):
-        return None
-    return settings.cap_of(run.owner)
+    cap = settings.cap_of(row.owner) if settings.may_cap_runs else None
+    return {"cap": cap, "ignores_quiet": ignores_quiet}
 
 
 def _queue(context: Context, schedule: ScheduleInfo, *, now: datetime) -> str | None:
@@ -300,18 +304,16 @@ def _next(
     schedule: ScheduleInfo,
     session: Session,
     *,
-    holds: Sequence[HoldInfo],
     count: int,
 ) -> Sequence[NextFireTime]:
     found = next_fire_times(
         context, owner=schedule.owner, name=schedule.name, count=count, session=session
     )
-    return [_next_fire_time(each, holds) for each in found]
+    return [_next_fire_time(each) for each in found]
 
 
-def _next_fire_time(fire: NextFire, holds: Sequence[HoldInfo]) -> NextFireTime:
+def _next_fire_time(fire: NextFire) -> NextFireTime:
     notes = [note for note in (fire.skip_reason, fire.clock_note, fire.wait_note) if note]
-    notes += ["held"] if any(hold.covers(fire.at) for hold in holds) else []
     return NextFireTime(at=fire.at, local=fire.local.isoformat(), note="; ".join(notes) or None)
 
 

@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING
 from celery_dynbeat.api import HoldInfo, RunInfo, ScheduleInfo
 from celery_dynbeat.broker.outages import PUBLISHING, ReportedOutage
 from celery_dynbeat.common.owner_limits import Cap
-from celery_dynbeat.common.states import Status
-from celery_dynbeat.health.evaluation import Limits, NodeState
+from celery_dynbeat.common.states import Status, Wait
+from celery_dynbeat.health.evaluation import NodeState
 from celery_dynbeat.insights.explain.runs import ON_TIME
 from celery_dynbeat.planning import ScheduleSpec
+from celery_dynbeat.planning.obstacles import before_sending
 
 if TYPE_CHECKING:
     from celery_dynbeat.planning.quiet_hours import Quiet
 
 #: The states of a run that has not started.
 WAITING = (Status.PENDING, Status.SENT)
+#: A run in such a status says less than a backfill, a rerun or an earlier run that waits.
+_UNTROUBLED = (Status.RUNNING, Status.SUCCEEDED)
+_OBSTACLES = (Wait.HOLD, Wait.QUIET, Wait.PREVIOUS, Wait.PLACE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +60,13 @@ class Facts:
     runs that have not ended, oldest first. ``queue`` is the queue of its messages, or None if it is
     not known. ``refused_content`` is their content type if ``accept_content`` of the application
     refuses it. ``default_overlap`` comes from the settings. ``paused_by`` is the actor of the last
-    pause, "" if it is not known. ``spec`` is None if the row cannot be read.
+    pause, "" if it is not known. ``spec`` is None if the row cannot be read. ``ignores_quiet``
+    is true if ``newest`` waits for a place and does not wait for the end of quiet hours.
     """
 
     now: datetime
     schedule: ScheduleInfo
     is_overdue: bool
-    limits: Limits
     holds: Sequence[HoldInfo] = ()
     paused_by: str = ""
     paused_at: datetime | None = None
@@ -78,6 +82,7 @@ class Facts:
     default_overlap: str = "allow"
     spec: ScheduleSpec | None = None
     next_fire_at: datetime | None = None
+    ignores_quiet: bool = False
 
     @property
     def overlap(self) -> str:
@@ -89,6 +94,19 @@ class Facts:
         """The quiet hours of the schedule."""
         return None if self.spec is None else self.spec.quiet
 
+    def is_quiet_for(self, run: RunInfo) -> bool:
+        """Return whether an unfinished run waits for the end of a quiet time.
+
+        Beat stores that in the run. A run that waits for a place asks first, without a record.
+        """
+        asks = run.waited_for == Wait.PLACE and run.is_waiting and not self.ignores_quiet
+        return (asks or run.waited_for == Wait.QUIET) and self.is_quiet
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it is quiet now for the owner of the schedule."""
+        return bool(before_sending(now=self.now, held_until=None, quiet=self.quiet))
+
     @property
     def is_finished(self) -> bool:
         """Whether the schedule has no fire time left."""
@@ -96,17 +114,22 @@ class Facts:
 
     @property
     def newest(self) -> RunInfo | None:
-        """The newest run whose fire time has passed.
+        """The newest run whose fire time has passed; if it is well, a run that an obstacle stops.
 
         A run that was sent or started less than ON_TIME ago counts only if there is no other run,
         because it usually ends like the previous run.
         """
         passed = [run for run in self.runs if run.scheduled_for <= self.now]
-        settled = (run for run in passed if run.finished_at is not None or not self._is_new(run))
-        return next(settled, passed[0] if passed else None)
+        settled = (run for run in passed if not self._may_end(run))
+        newest = next(settled, passed[0] if passed else None)
+        if newest is not None and newest.status in _UNTROUBLED:
+            stopped = (run for run in self.unfinished if run.is_waiting)
+            return next((run for run in stopped if run.waited_for in _OBSTACLES), newest)
+        return newest
 
-    def _is_new(self, run: RunInfo) -> bool:
-        return self.age(run.started_at or run.created_at) < ON_TIME
+    def _may_end(self, run: RunInfo) -> bool:
+        is_new = self.age(run.started_at or run.created_at) < ON_TIME
+        return is_new and run.finished_at is None and not run.is_waiting
 
     @property
     def consumers(self) -> list[NodeFact]:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from celery_dynbeat.api import ChangeInfo, RunInfo
@@ -24,6 +25,7 @@ from celery_dynbeat.common.text import described_owner, format_duration
 from celery_dynbeat.insights.explain.facts import Facts
 from celery_dynbeat.insights.explain.findings import Cause, Finding, story
 from celery_dynbeat.insights.explain.runs import delay_reason, first_line
+from celery_dynbeat.planning.plan import SUPERSEDED
 from celery_dynbeat.triggers import Excluding
 from celery_dynbeat.triggers.zones import describe_instant, load_zone
 
@@ -91,9 +93,7 @@ def _findings(facts: Facts, past: Past, present: Finding) -> Iterator[Finding]:
     if schedule.finished_at is not None and schedule.finished_at <= past.at:
         yield Finding(Cause.FINISHED, f"It did not run at {at}: it had finished before.")
     yield from _without_run(facts, past, stopped=list(_stops(facts, past)))
-    is_due = schedule.next_run_at is not None and schedule.next_run_at <= facts.now
-    fire_at = facts.next_fire_at if present.cause is Cause.IN_WINDOW else None
-    if is_due or (fire_at is not None and past.at <= fire_at < past.at + WITHIN):
+    if _is_undecided(facts, past):
         yield Finding(present.cause, f"{at} is still due. {present.sentence}", present.fix)
     yield from _outage(facts, past)
     yield Finding(
@@ -101,6 +101,14 @@ def _findings(facts: Facts, past: Past, present: Finding) -> Iterator[Finding]:
         f"It did not run at {at}, and neither the history nor the audit says why.",
         "Read beat's log of that time. Manual SQL leaves no record.",
     )
+
+
+def _is_undecided(facts: Facts, past: Past) -> bool:
+    """Return whether ``past.at`` is a fire time about which beat has not decided yet."""
+    if facts.next_fire_at is None or facts.schedule.next_run_at is None or past.trigger is None:
+        return False
+    fire_at = _fire_time(past.trigger, past.at)
+    return fire_at is not None and facts.next_fire_at <= fire_at
 
 
 def _without_run(facts: Facts, past: Past, *, stopped: Sequence[Finding]) -> Iterator[Finding]:
@@ -118,7 +126,8 @@ def _without_run(facts: Facts, past: Past, *, stopped: Sequence[Finding]) -> Ite
         if limit is not None and (limit > past.at if name == "start_at" else limit < past.at):
             sentence = f"It did not run at {at}: its {name} is {_when(facts, limit)}."
             yield Finding(PastCause.NO_FIRE_TIME, sentence)
-    yield from _quiet(facts, past)
+    for each in _quiet(facts, past):
+        yield Finding(each.cause, f"It did not run at {at}: {each.sentence}", each.fix)
 
 
 def skipped_by_call(facts: Facts, at: datetime, reason: str) -> Finding:
@@ -140,7 +149,9 @@ def _of_run(facts: Facts, past: Past, run: RunInfo) -> Finding:
     stop = None
     if is_stopped or is_late:
         stops = _stops(facts, past, until=_stopped_until(run))
-        stop = next(stops, None) or next(_outage(facts, past), None)
+        # A run after quiet hours counts from their end.
+        quiet = _quiet(facts, past) if run.error == SUPERSEDED else ()
+        stop = next(chain(stops, quiet, _outage(facts, past)), None)
     if stop is None:
         return Finding(cause, sentence)
     sentence = f"{sentence.removesuffix('.')}; {stop.sentence}"
@@ -268,12 +279,11 @@ def _quiet(facts: Facts, past: Past) -> Iterator[Finding]:
     put = next((each for each in past.changes if each.action == Action.SET_QUIET_HOURS), None)
     if put is not None and put.changed_at > past.at:
         return
-    zone = quiet.windows.zone.key
+    end = describe_instant(quiet.end(past.at), quiet.windows.zone.key)
     who = "" if put is None else f", which {_did(facts, put, 'set')}"
     yield Finding(
         Cause.QUIET_HOURS,
-        f"It did not run at {_when(facts, past.at)}: its owner had {quiet.describe(past.at)}"
-        f" until {describe_instant(quiet.end(past.at), zone)}{who}.",
+        f"its owner was {quiet.describe(past.at)} until {end}{who}.",
     )
 
 

@@ -2,16 +2,20 @@
 
 import shlex
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from celery_dynbeat.api import HoldInfo
+from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.common.text import described_owner, format_distance, format_duration
+from celery_dynbeat.common.text import counted, described_owner, format_distance, format_duration
 from celery_dynbeat.health.evaluation import NodeState
 from celery_dynbeat.health.stopped_work import release_command
 from celery_dynbeat.insights.explain.facts import Facts
 from celery_dynbeat.insights.explain.findings import Cause, Finding, age_text, story
-from celery_dynbeat.insights.explain.runs import first_line
+from celery_dynbeat.insights.explain.runs import ON_TIME, first_line
+from celery_dynbeat.planning import ScheduleSpec
+from celery_dynbeat.planning.plan import Plan, due_at, plan
+from celery_dynbeat.planning.upcoming import MAX_CAUGHT_UP
 from celery_dynbeat.store.schedules import REFUSED_PREFIX
 from celery_dynbeat.triggers.zones import describe_instant
 
@@ -105,19 +109,52 @@ def hold_rules(facts: Facts) -> Iterator[Finding]:
 
 def quiet_rules(facts: Facts) -> Iterator[Finding]:
     """Yield the quiet hours for whose end a fire time waits."""
-    quiet, fire_at, due_at = facts.quiet, facts.next_fire_at, facts.schedule.next_run_at
-    if quiet is None or fire_at is None or due_at is None or not fire_at <= facts.now < due_at:
+    spec, fire_at, sent_at = facts.spec, facts.next_fire_at, facts.schedule.next_run_at
+    if spec is None or fire_at is None or sent_at is None or not fire_at <= facts.now < sent_at:
         return
-    if quiet.end(facts.now) == facts.now:
+    if not facts.is_quiet:
         return
-    end = describe_instant(quiet.end(facts.now), quiet.windows.zone.key)
-    owner = shlex.quote(facts.schedule.owner)
     yield Finding(
         Cause.QUIET_HOURS,
-        f"It does not run now: its owner has {quiet.describe(facts.now)} until {end}. The fire time"
-        f" {format_distance(fire_at, now=facts.now)} waits until then.{_unfinished(facts)}",
-        f"`celery -A your_app dynbeat quiet-hours --owner={owner}` shows the windows.",
+        f"It does not run now: {quiet_text(facts)}. {_at_the_end(facts, spec, fire_at)}"
+        f"{_unfinished(facts)}",
+        quiet_fix(facts),
     )
+
+
+def _at_the_end(facts: Facts, spec: ScheduleSpec, fire_at: datetime) -> str:
+    """Return what the next pass of beat does with the fire times from ``fire_at`` on."""
+    run_count = facts.schedule.run_count
+    try:
+        end = due_at(spec, fire_at, now=facts.now)
+        made = plan(spec, fire_at=fire_at, run_count=run_count, now=end, limit=MAX_CAUGHT_UP)
+    except InvalidTriggerError:
+        # The searches together take too many steps.
+        made = Plan()
+    first = f"The fire time {format_distance(fire_at, now=facts.now)}"
+    if not made.runs and made.skips:
+        return f"{first} is skipped then: {made.skips[-1].reason}."
+    if made.runs in {(), (fire_at,)} and not made.skips:
+        return f"{first} waits until then."
+    newest = format_distance(made.runs[-1], now=facts.now)
+    if len(made.runs) == 1:
+        others = counted(sum(skip.count for skip in made.skips), "other fire time")
+        return f"The fire time {newest} is sent then, in place of {others}."
+    return f"Then {counted(len(made.runs), 'fire time')} are sent, the last one {newest}."
+
+
+def quiet_text(facts: Facts) -> str:
+    """Return until when the present quiet time lasts. It is quiet now."""
+    quiet = facts.quiet
+    assert quiet is not None  # noqa: S101 - it is quiet
+    end = describe_instant(quiet.end(facts.now), quiet.windows.zone.key)
+    return f"its owner is {quiet.describe(facts.now)} until {end}"
+
+
+def quiet_fix(facts: Facts) -> str:
+    """Return the command that shows the quiet hours."""
+    owner = shlex.quote(facts.schedule.owner)
+    return f"`celery -A your_app dynbeat quiet-hours --owner={owner}` shows the windows."
 
 
 def window_rules(facts: Facts) -> Iterator[Finding]:
@@ -163,8 +200,10 @@ def beat_rules(facts: Facts) -> Iterator[Finding]:
             f" {first_line(living[0].error).rstrip('.')}.",
             "Fix the cause that the error names. Beat then sends the run.",
         )
-    if facts.is_overdue and facts.schedule.next_run_at is not None:
-        yield _overdue(facts, facts.age(facts.schedule.next_run_at))
+    claim_at = facts.schedule.next_run_at
+    # Without a run there is nothing else to tell.
+    if claim_at is not None and (facts.is_overdue or (facts.is_late and newest is None)):
+        yield _overdue(facts, facts.age(claim_at))
 
 
 def _no_beat(facts: Facts) -> Finding:
@@ -190,8 +229,12 @@ def _overdue(facts: Facts, age: timedelta) -> Finding:
             f"{late}: beat cannot publish to {outage.kind} {outage.name!r}: {outage.error}.",
             "Fix the cause that the error names. Beat then sends the run.",
         )
+    # A beat that was killed counts as alive until dynbeat_node_timeout.
+    seen_at = max(beat.seen_at for beat in facts.beats if beat.is_alive)
+    seen = f"; a beat was last seen {format_distance(seen_at, now=facts.now)}"
     return Finding(
         Cause.OVERDUE,
-        f"{late}, and no beat has claimed it.",
-        "Read beat's log. If the beats work but are too slow, start another beat.",
+        f"{late}, and no beat has claimed it{seen if facts.age(seen_at) > ON_TIME else ''}.",
+        "Read beat's log. If beat has ended, start it: `celery -A your_app beat`. If the beats"
+        " work but are too slow, start another one.",
     )

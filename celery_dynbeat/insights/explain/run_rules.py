@@ -9,12 +9,14 @@ from celery_dynbeat.common.text import counted, format_distance, format_duration
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.insights.explain.facts import WAITING, Facts
 from celery_dynbeat.insights.explain.findings import Cause, Finding, age_text, story
+from celery_dynbeat.insights.explain.row_rules import quiet_fix, quiet_text
 from celery_dynbeat.insights.explain.runs import (
     delay_reason,
     first_line,
     planned_delay,
     start_delay,
 )
+from celery_dynbeat.planning.obstacles import Obstacle
 
 _ORIGINS: Mapping[str, str] = {
     Origin.MANUAL: "manual run from",
@@ -78,6 +80,8 @@ def unfinished_rules(facts: Facts) -> Iterator[Finding]:
     elif newest.status == Status.RUNNING:
         yield _running(facts, newest)
     elif newest.status == Status.RETRYING:
+        if facts.is_quiet_for(newest):
+            yield _in_quiet(facts, newest)
         yield Finding(
             Cause.RETRYING,
             f"The run from {age_text(facts, newest)} {story(facts, newest)}.",
@@ -97,20 +101,18 @@ def _skipped_by_call(facts: Facts) -> Iterator[Finding]:
 
 def _not_fired_yet(facts: Facts) -> Finding:
     at = facts.schedule.next_run_at
-    if at is not None and facts.is_late:
-        late = f"It has been due for {format_duration(facts.age(at))}, and no beat has claimed it"
-        # A beat that was killed counts as alive until dynbeat_node_timeout.
-        seen_at = max((beat.seen_at for beat in facts.beats if beat.is_alive), default=None)
-        if seen_at is not None:
-            late += f"; a beat was last seen {format_distance(seen_at, now=facts.now)}"
-        return Finding(
-            Cause.OVERDUE,
-            f"{late}.",
-            "If beat has ended, start it: `celery -A your_app beat`. Otherwise read its log.",
-        )
     is_skipped = facts.next_fire_at in facts.skips
     when = "" if at is None or is_skipped else f" It runs {format_distance(at, now=facts.now)}."
     return Finding(Cause.NOT_FIRED_YET, f"It has had no fire time yet.{when}")
+
+
+def _in_quiet(facts: Facts, run: RunInfo) -> Finding:
+    what = "waits for its retry" if run.status == Status.RETRYING else "waits"
+    return Finding(
+        Cause.QUIET_HOURS,
+        f"The run from {age_text(facts, run)} {what}: {quiet_text(facts)}.",
+        quiet_fix(facts),
+    )
 
 
 def _previous(facts: Facts, run: RunInfo) -> Sequence[RunInfo]:
@@ -127,18 +129,30 @@ def _previous(facts: Facts, run: RunInfo) -> Sequence[RunInfo]:
     return ()
 
 
+def _obstacle(facts: Facts, run: RunInfo) -> Obstacle | None:
+    """Return the first obstacle that stops a run which waits, apart from a hold."""
+    has_turn = run.waited_for != Wait.BATCH or not run.is_waiting
+    standing = {
+        Obstacle.QUIET: facts.is_quiet_for(run),
+        Obstacle.OVERLAP: bool(_previous(facts, run)),
+        Obstacle.CAP: facts.cap is not None and has_turn,
+    }
+    return next((each for each in Obstacle if standing.get(each)), None)
+
+
 def _pending(facts: Facts, run: RunInfo) -> Finding:
     since = format_duration(facts.age(run.created_at))
-    others = _previous(facts, run)
-    if others:
+    obstacle = _obstacle(facts, run)
+    if obstacle is Obstacle.QUIET:
+        return _in_quiet(facts, run)
+    if obstacle is Obstacle.OVERLAP:
         return Finding(
             Cause.WAITS_FOR_PREVIOUS,
             f"The run from {age_text(facts, run)} has waited for {since}: the previous run"
-            f" {_blocker(facts, others[0])}.",
+            f" {_blocker(facts, _previous(facts, run)[0])}.",
             "It starts when the previous run has ended.",
         )
-    has_turn = run.waited_for != Wait.BATCH or not run.is_waiting
-    if facts.cap is not None and has_turn:
+    if obstacle is Obstacle.CAP and facts.cap is not None:
         limit, key = facts.cap
         shared = "" if key == limit.owner else f" with the key {key!r}"
         return Finding(

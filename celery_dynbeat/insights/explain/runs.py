@@ -38,7 +38,7 @@ _ENDED = {
 _WAITS: Mapping[str, str] = {
     Wait.PLACE: "for a place",
     Wait.HOLD: "for the end of a hold",
-    Wait.QUIET: "for the end of quiet hours",
+    Wait.QUIET: "for the end of a quiet time",
     Wait.PREVIOUS: "for the previous run",
     Wait.BATCH: "for its turn in its batch",
     Wait.POSTPONED: "because its task postponed it",
@@ -89,7 +89,7 @@ def planned_delay(run: RunInfo, spec: ScheduleSpec | None) -> str | None:
     if spec is None or run.ready_at is not None or expected_at <= run.due_at:
         return None
     if spec.quiet is not None and spec.quiet.end(run.due_at) > run.due_at:
-        return "its fire time was in quiet hours"
+        return f"its fire time was {spec.quiet.describe(run.due_at)}"
     return f"its window delayed it by {format_duration(expected_at - run.due_at)}"
 
 

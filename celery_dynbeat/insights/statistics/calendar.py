@@ -16,7 +16,7 @@ from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.insights.statistics.subject import schedule_row, upcoming_spec
 from celery_dynbeat.planning import ScheduleSpec
 from celery_dynbeat.planning.plan import MICROSECOND, next_fire
-from celery_dynbeat.planning.upcoming import iter_upcoming
+from celery_dynbeat.planning.upcoming import iter_runs
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store.runs.run_spans import RunCounts, count_of_schedule
 from celery_dynbeat.store.span_reads import Span
@@ -38,8 +38,8 @@ class CalendarDay(Info):
     - ``total`` is the number of rows in the history whose fire time lies in the day. ``failed`` of
       them failed or were lost, ``skipped`` of them were skipped. If ``total`` is not exact, all
       three are lower bounds.
-    - ``planned`` is the number of fire times of the day that have not passed. If it is not
-      ``planned_exact``, there are at least that many.
+    - ``planned`` is the number of fire times of the day that have not passed and will have a run.
+      If it is not ``planned_exact``, there are at least that many.
     """
 
     day: date
@@ -135,8 +135,11 @@ def _first_fire_times(
 ) -> tuple[list[datetime], bool]:
     """Return the first fire times between ``now`` and ``until``, and whether these are all."""
     found: list[datetime] = []
+    fire_at = None if row.next_run_at is None else row.next_fire_at
     try:
-        for each in iter_upcoming(spec, row, after=now):
+        for each in iter_runs(spec, fire_at, now=now, run_count=row.run_count):
+            if each.at <= now:
+                continue
             if each.at >= until:
                 break
             if len(found) == MAX_PLANNED:

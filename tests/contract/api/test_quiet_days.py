@@ -251,10 +251,10 @@ def test_explain_and_upcoming_name_the_quiet_day(dynbeat, mine, clock, beat):
 
     found = explain(dynbeat.context, owner="user:42", name="n")
     assert found.cause == "quiet_hours"
-    day = "a quiet day of the calendar 'holidays' (Founding Day)"
-    assert f"its owner has {day} until 2026-11-22 07:00 UTC" in found.sentence
+    day = "on a quiet day of the calendar 'holidays' (Founding Day)"
+    assert f"its owner is {day} until 2026-11-22 07:00 UTC" in found.sentence
     (first,) = mine.upcoming("n", count=1)
-    assert first.wait_note == f"on {day}: sent at 2026-11-22 07:00 UTC"
+    assert first.wait_note == f"{day}: sent at 2026-11-22 07:00 UTC"
 
 
 def test_the_setting_applies_to_everybody(put, limited, clock):

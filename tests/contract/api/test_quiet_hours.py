@@ -23,7 +23,7 @@ from tests.support.suites import one_database
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 #: The clock starts on a Saturday at 09:00 UTC.
 DAY = ["09:30-12:00"]
-NOON = START + 3 * HOUR
+TEN, NOON = START + HOUR, START + 3 * HOUR
 HALF_HOURLY = Cron("*/30 * * * *")
 
 
@@ -410,6 +410,84 @@ def test_explain_names_the_quiet_hours_for_which_a_fire_time_waits(dynbeat, mine
     assert found.cause == "quiet_hours"
     assert "until 2026-11-21 12:00 UTC" in found.sentence
     assert "waits" in found.sentence
+
+
+@one_database
+@pytest.mark.parametrize(
+    ("catch_up", "sent", "text"),
+    [
+        ("latest", [180], "The fire time in 90 min is sent then, in place of 2 other fire times."),
+        ("all", [60, 120, 180], "Then 3 fire times are sent, the last one in 90 min."),
+        ("none", [180], "The fire time in 90 min is sent then, in place of 2 other fire times."),
+    ],
+)
+def test_quiet_hours_that_are_newer_than_the_fire_time_are_named_alike(
+    dynbeat, mine, clock, beat, catch_up, sent, text
+):
+    mine.create("n", task="t", trigger=Cron("0 * * * *"), catch_up=catch_up)
+    clock.advance(HOUR + 5 * MINUTE)
+    mine.set_quiet_hours(["10:02-12:00"])
+    clock.advance(25 * MINUTE)
+
+    now, past = (explain(dynbeat.context, owner="user:42", name="n", at=at) for at in (None, TEN))
+    found = [each for each in mine.upcoming("n") if each.at <= NOON]
+
+    assert (now.cause, past.cause) == ("quiet_hours", "quiet_hours")
+    assert now.sentence.endswith(text)
+    assert past.sentence == f"2026-11-21 10:00 UTC is still due. {now.sentence}"
+    assert [((each.at - START) / MINUTE, each.run_at) for each in found] == [
+        (minute, NOON) for minute in sent
+    ]
+    is_newer = [each.wait_note for each in found if each.at < NOON]
+    assert is_newer == ["in quiet hours: sent at 2026-11-21 12:00 UTC"] * (len(sent) - 1)
+    assert run_until(clock, beat, NOON) == [(180, minute) for minute in sent]
+    skips = [each for each in mine.explain("n", at=TEN).runs if each.run.status == "skipped"]
+    assert len(skips) == (catch_up != "all")
+
+
+@one_database
+def test_upcoming_of_fire_times_that_beat_has_not_claimed_follows_catch_up(mine, clock, beat):
+    for catch_up in ("latest", "all", "none"):
+        mine.create(catch_up, task="t", trigger=Every(HOUR, anchor=START), catch_up=catch_up)
+    clock.advance(3.5 * HOUR)
+
+    found = {name: instants(mine.upcoming(name, count=2)) for name in ("latest", "all", "none")}
+
+    hours = [START + number * HOUR for number in range(1, 6)]
+    assert found == {"latest": hours[2:4], "all": hours[:2], "none": hours[3:5]}
+    beat.run_until_idle()
+    sent = {run.name: run.scheduled_for for run in reversed(beat.publisher.sent)}
+    assert sent == {"latest": hours[2], "all": hours[0]}
+
+
+@one_database
+def test_a_fire_time_that_no_beat_may_catch_up_after_a_hold_is_not_upcoming(mine, clock, beat):
+    mine.create("n", task="t", trigger=Every(HOUR, anchor=START), catch_up="none")
+    mine.bound(actor="alice").hold(until=START + 1.5 * HOUR)
+
+    (first,) = mine.upcoming("n", count=1)
+
+    assert (first.at, first.run_at, first.wait_note) == (START + 2 * HOUR, first.at, None)
+    assert run_until(clock, beat, START + 2 * HOUR) == [(120, 120)]
+
+
+@one_database
+def test_a_preview_shows_the_hold_of_its_owner(mine):
+    shown = partial(mine.preview, Cron("0 10,11 * * *"), "n", count=2)
+    mine.bound(actor="alice").hold(reason="r", until=START + 1.5 * HOUR)
+
+    timed, after = shown().fire_times
+
+    assert (timed.run_at, after.run_at) == (START + 1.5 * HOUR, START + 2 * HOUR)
+    assert timed.note == "held by alice (r): sent at 2026-11-21 10:30 UTC"
+    assert after.note is None
+    missed, _ = shown(catch_up="none").fire_times
+    assert missed.run_at is None
+    assert missed.note.startswith("held by alice (r): missed: no beat could send it in time")
+    mine.bound(actor="alice").hold()
+    assert [(each.run_at, each.note) for each in shown().fire_times] == [
+        (None, "held by alice")
+    ] * 2
 
 
 @one_database

@@ -10,14 +10,24 @@ the run:
     revoked   it is never sent, and has ended as revoked
     refused   the call is refused
     none      no run is made
+
+While the obstacle stands, ``explain`` names it as the cause, and ``upcoming`` and ``preview`` show
+the same decision with the same words.
 """
 
+import re
 from datetime import date, timedelta
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from celery_dynbeat import Cron, InvalidScheduleError, Once, Retry, ScheduleHeldError
 from celery_dynbeat.common.states import Status
+from celery_dynbeat.db.models import NodeKind
+from celery_dynbeat.planning.obstacles import Obstacle
+from celery_dynbeat.store import nodes
+from celery_dynbeat.store.nodes import NodeHeartbeat
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START, execute
 from tests.support.worker_stub import WorkerStub
@@ -26,6 +36,7 @@ MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 #: The fire time of each schedule "n".
 DUE = START + HOUR
 READY, FREE = DUE + 30 * MINUTE, DUE + 2 * HOUR
+RULE = Cron(f"0 {DUE.hour} * * *", timezone="UTC")
 OWNER = "user:42"
 DAYS = "holidays"
 
@@ -56,6 +67,16 @@ class Site:
         self.clock.move_to(at)
         self.worker.heartbeat()
         self.beat.run_until_idle()
+
+    def explain(self, **options):
+        """Explain "n" while a beat works."""
+        now = self.clock.now()
+        heartbeat = NodeHeartbeat(
+            kind=NodeKind.BEAT, name="beat@a", pid=1, seen_at=now, progressed_at=now
+        )
+        work = partial(nodes.register, heartbeat=heartbeat, started_at=now)
+        self.dynbeat.context.database.run(work)
+        return self.mine.explain("n", **options)
 
     def block(self, number=1):
         """Let runs of another schedule take places."""
@@ -316,70 +337,107 @@ def cap(site):
 
 
 COLUMNS = {
-    "hold": hold,
     "paused": pause,
     "error": quarantine,
     "excluded": excluded_day,
+    "skip()": skip_list,
+    "hold": hold,
     "quiet": quiet_hours,
     "quiet day": quiet_day,
-    "skip()": skip_list,
     "overlap=skip": overlap_skip,
     "overlap=buffer_one": overlap_buffer,
     "overlap=cancel_previous": overlap_cancel,
     "cap": cap,
 }
+#: The columns of each obstacle, in its order.
+OBSTACLES = {
+    Obstacle.STOPPED: ("paused", "error"),
+    Obstacle.EXCLUDED: ("excluded",),
+    Obstacle.SKIPPED: ("skip()",),
+    Obstacle.HOLD: ("hold",),
+    Obstacle.QUIET: ("quiet", "quiet day"),
+    Obstacle.OVERLAP: ("overlap=skip", "overlap=buffer_one", "overlap=cancel_previous"),
+    Obstacle.CAP: ("cap",),
+}
+#: The cause that ``explain`` names, and the words about it.
+EXPLAINED = {
+    "paused": ("paused", "paused it"),
+    "error": ("quarantined", "because x"),
+    "excluded": ("excluded_day", "is excluded"),
+    "skip()": ("skipped", "skipped by a call"),
+    "hold": ("held", "held"),
+    "quiet": ("quiet_hours", "in quiet hours"),
+    "quiet day": ("quiet_hours", "on a quiet day of the calendar 'quiet'"),
+    "overlap=skip": ("waits_for_previous", "the previous run has been running"),
+    "overlap=buffer_one": ("waits_for_previous", "the previous run has been running"),
+    "overlap=cancel_previous": ("waits_for_previous", "the previous run has been running"),
+    "cap": ("waits_for_place", "for a place"),
+}
 #: In the order of the columns. None is a cell that cannot exist.
 TABLE = {
     FireTime: (
-        *("waits", "none", "none", "none", "waits", "waits", "skipped"),
+        *("none", "none", "none", "skipped"),
+        *("waits", "waits", "waits"),
         *("skipped", "waits", "sent", "waits"),
     ),
     CaughtUp: (
-        *("waits", "none", "none", "none", "waits", "waits", "skipped"),
+        *("none", "none", "none", "skipped"),
+        *("waits", "waits", "waits"),
         *("skipped", "waits", "sent", "waits"),
     ),
     OfRetry: (
-        *("waits", "revoked", "revoked", "sent", "waits", "waits", None),
+        *("revoked", "revoked", "sent", None),
+        *("waits", "waits", "waits"),
         *("sent", "sent", "sent", "waits"),
     ),
     Postponed: (
-        *("waits", "revoked", "revoked", "sent", "waits", "waits", None),
+        *("revoked", "revoked", "sent", None),
+        *("waits", "waits", "waits"),
         *("sent", "sent", "sent", "waits"),
     ),
     WaitsForPlace: (
-        *("waits", "revoked", "revoked", "sent", "waits", "waits", None),
+        *("revoked", "revoked", "sent", None),
+        *("waits", "waits", "waits"),
         *(None, None, None, None),
     ),
     Buffered: (
-        *("waits", "revoked", "revoked", "sent", "waits", "waits", None),
+        *("revoked", "revoked", "sent", None),
+        *("waits", "waits", "waits"),
         *(None, None, None, None),
     ),
     OfBackfill: (
-        *("waits", "sent", "sent", "sent", "waits", "waits", None),
+        *("sent", "sent", "sent", None),
+        *("waits", "waits", "waits"),
         *("waits", "waits", "waits", "waits"),
     ),
     BackfillNow: (
-        *("waits", "sent", "sent", "sent", "sent", "sent", None),
+        *("sent", "sent", "sent", None),
+        *("waits", "sent", "sent"),
         *("waits", "waits", "waits", "waits"),
     ),
     OfRerun: (
-        *("waits", "sent", "sent", "sent", "waits", "waits", None),
+        *("sent", "sent", "sent", None),
+        *("waits", "waits", "waits"),
         *("waits", "waits", "waits", "waits"),
     ),
     RerunNow: (
-        *("waits", "sent", "sent", "sent", "sent", "sent", None),
+        *("sent", "sent", "sent", None),
+        *("waits", "sent", "sent"),
         *("waits", "waits", "waits", "waits"),
     ),
     OfManyReruns: (
-        *("waits", "sent", "sent", "sent", "waits", "waits", None),
+        *("sent", "sent", "sent", None),
+        *("waits", "waits", "waits"),
         *("waits", "waits", "waits", "waits"),
     ),
     ManyRerunsNow: (
-        *("waits", "sent", "sent", "sent", "sent", "sent", None),
+        *("sent", "sent", "sent", None),
+        *("waits", "sent", "sent"),
         *("waits", "waits", "waits", "waits"),
     ),
     OfRunNow: (
-        *("refused", "sent", "sent", "sent", "sent", "sent", None),
+        *("sent", "sent", "sent", None),
+        *("refused", "sent", "sent"),
         *("sent", "sent", "sent", "waits"),
     ),
 }
@@ -409,16 +467,64 @@ CELLS = [
 ]
 
 
-def outcome(site, row, put):
+def look_ahead(site, column):
+    """Check what ``upcoming`` and ``preview`` say about a fire time before it comes."""
+    _, words = EXPLAINED[column]
+    upcoming = site.mine.upcoming("n", count=1)
+    ahead = next(iter(site.mine.upcoming("n", count=1, with_skipped=True)), None)
+    (previewed,) = site.mine.preview(RULE, "n", count=1).fire_times
+    if column in {"paused", "error"}:
+        assert upcoming == []
+    elif column in {"excluded", "skip()"}:
+        assert (ahead.at, ahead.is_skipped) == (DUE, True) if ahead else column == "excluded"
+        assert all(each.at > DUE for each in upcoming)
+    elif column in {"hold", "quiet", "quiet day"}:
+        assert upcoming == [ahead]
+        assert (ahead.at, ahead.run_at) == (DUE, None if column == "hold" else FREE)
+        assert ahead.wait_note.startswith(words)
+        assert (previewed.at, previewed.run_at, previewed.note) == (
+            ahead.at,
+            ahead.run_at,
+            ahead.wait_note,
+        )
+    else:
+        # They are known only when the fire time comes.
+        assert [(each.at, each.run_at, each.wait_note) for each in upcoming] == [(DUE, DUE, None)]
+
+
+def look(site, row, column, found):
+    """Check what ``explain`` and ``upcoming`` say about a run while the obstacle stands."""
+    cause, words = EXPLAINED[column]
+    if found == "skipped" and column == "overlap=skip":
+        cause, words = "skipped_overlap", "overlap: the previous run had not ended"
+    # The fire time is not among the upcoming ones any more, and the schedule may have finished.
+    at = DUE if column in {"excluded", "skip()"} else None
+    explanation = site.explain(at=at)
+    assert (explanation.cause, words in explanation.sentence) == (cause, True), explanation.sentence
+    upcoming = site.mine.upcoming("n", with_skipped=True)
+    assert [each.at for each in explanation.next] == [each.at for each in upcoming]
+    assert [each.note for each in explanation.next] == [
+        each.reason or each.wait_note for each in upcoming
+    ]
+    if isinstance(row, FireTime) and column in {"hold", "quiet", "quiet day"}:
+        assert upcoming[0].at == DUE
+        assert upcoming[0].wait_note.startswith(words)
+
+
+def outcome(site, row, column):
     """Return what becomes of the run of a cell."""
     row.prepare(site)
-    free = put(site)
+    free = COLUMNS[column](site)
     before = len(site.of_n())
+    if isinstance(row, FireTime):
+        look_ahead(site, column)
     try:
         row.arrive(site)
     except (ScheduleHeldError, InvalidScheduleError):
         return "refused"
     found = "sent" if len(site.of_n()) > before else next(iter(site.statuses()), "none")
+    if found != "sent":
+        look(site, row, column, found)
     for run in site.of_n()[before:]:
         assert site.worker.start(run)
         site.worker.finish(run)
@@ -441,4 +547,63 @@ def test_a_cell_of_the_table(limited, clock, row, column, expected):
     cap = row.cap or (1 if column == "cap" else None)
     site = Site(limited, clock, cap=cap)
 
-    assert outcome(site, row(), COLUMNS[column]) == expected
+    assert outcome(site, row(), column) == expected
+
+
+#: The rows of the page. With ``now=True``, only quiet hours differ.
+PAGE = Path(__file__).parents[3] / "docs" / "explanation" / "guarantees.md"
+ROWS = {
+    "fire time": (FireTime, CaughtUp),
+    "retry of the policy, postponed run": (OfRetry, Postponed),
+    "run that waits, for a place or buffered": (WaitsForPlace, Buffered),
+    "backfill, rerun": (OfBackfill, OfRerun, OfManyReruns),
+    "run_now": (OfRunNow,),
+}
+
+
+def test_the_page_the_list_and_this_table_agree():
+    section = PAGE.read_text().partition("## Where policies meet")[2].partition("\n## ")[0]
+    plain = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", section)
+    lines = [line.strip("| ").split(" | ") for line in plain.splitlines() if line.startswith("|")]
+    head, _, *rows, causes = lines
+
+    assert [each.strip("`") for each in head] == [*Obstacle] == [*OBSTACLES]
+    assert [column for columns in OBSTACLES.values() for column in columns] == [*COLUMNS]
+    assert [label.strip("`") for label, *_ in rows] == [*ROWS]
+    for label, *cells in rows:
+        for obstacle, cell in zip(Obstacle, cells, strict=True):
+            expected = {
+                dict(zip(COLUMNS, TABLE[row], strict=True))[column]
+                for row in ROWS[label.strip("`")]
+                for column in OBSTACLES[obstacle]
+            }
+            assert all((each or "-") in cell for each in expected), (label, obstacle)
+            assert cell.startswith(("its policy", *(each or "-" for each in expected)))
+    for obstacle, cell in zip(Obstacle, causes[1:], strict=True):
+        named = {EXPLAINED[column][0] for column in OBSTACLES[obstacle]}
+        skips = {"skipped_overlap"} if obstacle is Obstacle.OVERLAP else set()
+        assert {*re.findall(r"`(\w+)`", cell)} == named | skips
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (pause, hold),
+        (quarantine, hold),
+        (excluded_day, quiet_hours),
+        (skip_list, quiet_hours),
+        (hold, quiet_hours),
+        (hold, cap),
+        (quiet_hours, cap),
+    ],
+)
+def test_of_two_obstacles_the_first_of_the_list_is_named(limited, clock, first, second):
+    site = Site(limited, clock, cap=1)
+    FireTime().prepare(site)
+    for put in (second, first):
+        put(site)
+    site.pass_to(DUE)
+
+    column = next(name for name, put in COLUMNS.items() if put is first)
+    is_past = first in {excluded_day, skip_list}
+    assert site.explain(at=DUE if is_past else None).cause == EXPLAINED[column][0]

@@ -102,8 +102,8 @@ def test_fire_times_inside_a_hold_are_marked(as_json, shown, mine):
     shown("hold", *OWNER, "--reason", "ticket", "--actor", "bob", "--until", "90s")
 
     first, second = as_json("next", "n", *OWNER, "--count", "2")
-    assert "by bob: ticket" in first["held"]
-    assert second["held"] is None
+    assert first["wait_note"].startswith("held by bob (ticket")
+    assert second["wait_note"] is None
     notes = [each["note"] for each in as_json("explain", "n", *OWNER)[0]["next"]]
     assert notes[0].startswith("held by bob")
     assert notes[1] is None

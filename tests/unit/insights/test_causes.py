@@ -9,7 +9,7 @@ from celery_dynbeat import Every, HoldInfo, QuietHours, RunInfo, ScheduleInfo
 from celery_dynbeat.broker.outages import ReportedOutage
 from celery_dynbeat.common.owner_limits import Cap, Limit
 from celery_dynbeat.common.quiet_rule import QuietRule
-from celery_dynbeat.health.evaluation import Limits, NodeState
+from celery_dynbeat.health.evaluation import NodeState
 from celery_dynbeat.insights.explain.causes import find_cause
 from celery_dynbeat.insights.explain.facts import Facts, NodeFact
 from celery_dynbeat.insights.explain.findings import Cause
@@ -19,7 +19,6 @@ from celery_dynbeat.store.schedules import REFUSED_PREFIX
 from tests.support.applications import START
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
-LIMITS = Limits(node_timeout=MINUTE, lag=MINUTE, overdue=MINUTE)
 BEAT = NodeFact(name="beat@a", state=NodeState.WORKING, seen_at=START)
 WORKER = NodeFact(
     name="celery@a",
@@ -93,7 +92,6 @@ def facts(**given):
         "now": START,
         "schedule": schedule(),
         "is_overdue": False,
-        "limits": LIMITS,
         "queue": "celery",
         "beats": [BEAT],
         "workers": [WORKER],
@@ -174,12 +172,57 @@ CASES = [
         ),
     ),
     (
-        {"spec": NIGHT, "next_fire_at": START - MINUTE, "runs": [run()]},
+        {"spec": NIGHT, "next_fire_at": START, "runs": [run()]},
         Cause.QUIET_HOURS,
         (
-            "It does not run now: its owner has quiet hours until 2026-11-21 10:00 UTC. The fire"
-            " time 60 s ago waits until then."
+            "It does not run now: its owner is in quiet hours until 2026-11-21 10:00 UTC. The fire"
+            " time in 60 min is sent then, in place of 1 other fire time."
         ),
+    ),
+    (
+        {"spec": NIGHT._replace(catch_up="all"), "next_fire_at": START, "runs": [run()]},
+        Cause.QUIET_HOURS,
+        (
+            "It does not run now: its owner is in quiet hours until 2026-11-21 10:00 UTC. Then 2"
+            " fire times are sent, the last one in 60 min."
+        ),
+    ),
+    (
+        {
+            "spec": NIGHT._replace(end_at=START),
+            "next_fire_at": START,
+            "runs": [run("retrying", ago=MINUTE, waited_for="quiet", error="x")],
+        },
+        Cause.QUIET_HOURS,
+        (
+            "It does not run now: its owner is in quiet hours until 2026-11-21 10:00 UTC. The fire"
+            " time now waits until then. The run from 60 s ago failed and waits for its retry: x."
+        ),
+    ),
+    (
+        {
+            "spec": NIGHT,
+            "runs": [run("retrying", ago=MINUTE, waited_for="quiet", error="x")],
+        },
+        Cause.QUIET_HOURS,
+        (
+            "The run from 60 s ago waits for its retry: its owner is in quiet hours until"
+            " 2026-11-21 10:00 UTC."
+        ),
+    ),
+    (
+        {"spec": NIGHT, "runs": [run(), run("pending", ago=2 * HOUR, waited_for="place")]},
+        Cause.QUIET_HOURS,
+        "The run from 2 h ago waits: its owner is in quiet hours until 2026-11-21 10:00 UTC.",
+    ),
+    (
+        {
+            "spec": NIGHT,
+            "runs": [run("pending", ago=HOUR, waited_for="place")],
+            "ignores_quiet": True,
+        },
+        Cause.WAITS_FOR_PLACE,
+        "The run from 60 min ago waits for a place, and was recorded 60 min ago.",
     ),
     (
         {
@@ -428,7 +471,7 @@ CASES = [
         {"runs": [run("pending", ago=MINUTE, waited_for="quiet", attempt=2)]},
         Cause.QUIET_HOURS,
         (
-            "The run from 60 s ago waits for the end of quiet hours after 2 attempts, and was"
+            "The run from 60 s ago waits for the end of a quiet time after 2 attempts, and was"
             " recorded 60 s ago."
         ),
     ),

@@ -2,7 +2,6 @@
 
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise, takewhile
-from types import SimpleNamespace
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -20,9 +19,10 @@ from celery_dynbeat import (
 )
 from celery_dynbeat.common.quiet_rule import QuietRule
 from celery_dynbeat.planning import ScheduleSpec
+from celery_dynbeat.planning.obstacles import wait_note
 from celery_dynbeat.planning.plan import COUNT_LIMIT, Plan, due_at, plan, run_at
 from celery_dynbeat.planning.quiet_hours import quiet_of, resolved
-from celery_dynbeat.planning.upcoming import iter_planned, iter_upcoming
+from celery_dynbeat.planning.upcoming import iter_planned, iter_runs
 
 #: A Monday.
 START = datetime(2026, 11, 23, tzinfo=UTC)
@@ -151,9 +151,7 @@ def test_the_night_before_a_quiet_day_ends_the_morning_after_it():
     alone = alone.with_days({"holidays": holiday})
     assert alone.end(at("15:00", 1)) == alone.end(at("14:59", 2)) == at("15:00", 2)
     assert alone.end(at("14:59", 1)) == at("14:59", 1)
-    assert alone.note(at("15:00", 1), delayed_at=at("15:00", 1)).startswith(
-        "on a quiet day of the calendar 'holidays': sent at 2026-11-26 00:00"
-    )
+    assert alone.describe(at("15:00", 1)) == "on a quiet day of the calendar 'holidays'"
 
 
 def test_the_last_calendar_applies_and_a_missing_one_is_an_error():
@@ -495,10 +493,11 @@ def test_the_note_says_that_the_offset_ends_in_quiet_hours():
         trigger=Cron("50 21 * * *"), key="k", window=30 * MINUTE, quiet=quiet("21:51-07:00")
     )
 
-    first = next(iter_planned(spec, at("21:50"), max_runs=None))
+    first = next(iter_planned(spec, at("21:50"), now=at("21:00")))
 
-    assert run_at(spec, first.at) == at("07:00", 1)
-    assert first.wait_note == "in quiet hours: sent at 2026-11-24 07:00 UTC"
+    assert first.run_at == at("07:00", 1)
+    note = wait_note(spec, first, now=at("21:00"), timezone="UTC")
+    assert note == "in quiet hours: sent at 2026-11-24 07:00 UTC"
 
 
 def until_last(planned):
@@ -507,11 +506,11 @@ def until_last(planned):
 
 @given(spec=specs())
 def test_planned_fire_times_have_the_runs_that_beat_sends(spec):
-    planned = [*until_last(iter_planned(spec, START, max_runs=spec.max_runs))]
+    planned = [*until_last(iter_planned(spec, START, now=START))]
 
-    runs = [(each.at, run_at(spec, each.at)) for each in planned if each.has_run]
+    runs = [(each.at, each.run_at) for each in planned if each.reason is None]
     assert runs == [*passes(spec)]
-    assert all(each.wait_note for each in planned if not each.has_run)
+    assert all(each.run_at is None for each in planned if each.reason is not None)
 
 
 @given(spec=specs(), minutes=st.integers(0, 2 * 24 * 60))
@@ -525,17 +524,10 @@ def test_the_runs_that_wait_for_the_end_of_a_window_count_for_max_runs(spec, min
     fire_at = START
     while due_at(spec, fire_at, now=fire_at) <= now:
         fire_at = spec.trigger.next_after(fire_at)
-    row = SimpleNamespace(
-        next_fire_at=fire_at,
-        next_run_at=due_at(spec, fire_at, now=fire_at),
-        last_run_at=sent[-1][0] if sent else None,
-        max_runs=spec.max_runs,
-        run_count=len(sent),
-    )
 
-    upcoming = until_last(iter_upcoming(spec, row, after=now))
+    upcoming = until_last(iter_runs(spec, fire_at, now=now, run_count=len(sent)))
 
-    assert [each.at for each in upcoming if each.has_run] == [
+    assert [each.at for each in upcoming if each.at > now] == [
         at for at, _ in passes(spec) if at > now
     ]
 
