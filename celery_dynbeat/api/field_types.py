@@ -251,13 +251,13 @@ class Instant(FieldType):
         return str(value.astimezone(zone).isoformat())
 
     def from_json(self, field: str, value: Any) -> datetime:
-        """Return the instant of ISO 8601 with an offset."""
+        """Return the instant of ISO 8601 with an offset, which YAML may have read already."""
         rule = "must be an instant with its offset, such as '2026-11-21T09:00:00Z'"
         try:
-            instant = datetime.fromisoformat(value) if isinstance(value, str) else None
+            instant = datetime.fromisoformat(value) if isinstance(value, str) else value
         except ValueError:
             instant = None
-        if instant is None or instant.tzinfo is None:
+        if not isinstance(instant, datetime) or instant.tzinfo is None:
             raise InvalidScheduleError(f"{field} = {shorten(value)}: {rule}", field=field)
         return instant
 

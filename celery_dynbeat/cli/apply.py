@@ -14,8 +14,12 @@ from celery_dynbeat.cli.base.errors import FAILED
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import actor_options, yes_option
 from celery_dynbeat.cli.declarations.applying import Edit, InvalidDeclarationsError, apply
-from celery_dynbeat.cli.declarations.document import DeclaredFile, declared_file
-from celery_dynbeat.cli.declarations.source import MAX_LENGTH, DeclarationError, read
+from celery_dynbeat.cli.declarations.document import (
+    MAX_LENGTH,
+    DeclarationError,
+    DeclaredFile,
+    declared_file,
+)
 from celery_dynbeat.common.text import counted, escape
 
 _SIGNS = {"create": ("+", "green"), "update": ("~", "yellow"), "delete": ("-", "red")}
@@ -81,11 +85,11 @@ def _read(file: TextIO, *, owner: str | None) -> DeclaredFile:
         text = file.read(MAX_LENGTH + 1)
     except UnicodeDecodeError as error:
         message = f"not UTF-8: {error.reason} at byte {error.start}"
-        raise DeclarationError(message, file=name, line=None, field=None) from error
+        raise DeclarationError(message, file=name) from error
     except OSError as error:
         message = f"cannot be read: {error.strerror}"
-        raise DeclarationError(message, file=name, line=None, field=None) from error
-    return declared_file(read(text, file=name), owner=owner)
+        raise DeclarationError(message, file=name) from error
+    return declared_file(text, file=name, owner=owner)
 
 
 def _pruned_owners(invocation: Invocation, found: DeclaredFile) -> Sequence[str]:

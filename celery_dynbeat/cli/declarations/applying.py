@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from celery_dynbeat.api import Dynbeat, Page, ScheduleInfo
 from celery_dynbeat.api.fields import FIELDS
 from celery_dynbeat.cli.base.pages import pages
-from celery_dynbeat.cli.declarations.document import Declaration
+from celery_dynbeat.cli.declarations.document import Declaration, DeclarationError
 from celery_dynbeat.cli.declarations.fields import arguments, declared, pause_end
-from celery_dynbeat.cli.declarations.source import DeclarationError
 from celery_dynbeat.common.errors import (
     DynbeatError,
     InvalidScheduleError,

@@ -1,31 +1,49 @@
-"""The schedules that a file declares."""
+"""The schedules that a file of YAML or JSON declares."""
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import yaml
+
 from celery_dynbeat.cli.declarations.fields import ORDER, REQUIRED
-from celery_dynbeat.cli.declarations.source import DeclarationError, Source
-from celery_dynbeat.common.text import shorten, suggestion
+from celery_dynbeat.common.errors import DynbeatError
+from celery_dynbeat.common.text import BYTE_ORDER_MARK, load_json, shorten, suggestion
 
 FORMAT_VERSION = 1
+#: Characters. YAML of this length takes seconds.
+MAX_LENGTH = 1_000_000
 _TOP_LEVEL = ("version", "owner", "schedules")
+_JSON_OBJECT = re.compile(r'\s*\{\s*["}]')
+_QUOTE_HINT = "put a value that begins with * or & or @ in quotes, such as '*/5 * * * *'"
+
+
+class DeclarationError(DynbeatError):
+    """A file of schedules is invalid. ``line`` is known if the file cannot be read."""
+
+    def __init__(
+        self, message: str, *, file: str, line: int | None = None, field: str | None = None
+    ) -> None:
+        place = file if line is None else f"{file}:{line}"
+        super().__init__(f"{place}: {message}")
+        self.file, self.line, self.field = file, line, field
 
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
     """A schedule of the file. ``given`` are its fields as they are written."""
 
-    source: Source
-    index: int
+    file: str
     owner: str
     name: str
     given: Mapping[str, Any]
 
     def error(self, message: str, field: str | None) -> DeclarationError:
         """Return the error of one field, or of the whole schedule."""
-        path = ("schedules", self.index) if field is None else ("schedules", self.index, field)
-        return self.source.error(f"schedule {self.name!r}: {message}", *path)
+        message = f"schedule {self.name!r}: {message}"
+        return DeclarationError(message, file=self.file, field=field)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +59,72 @@ class DeclaredFile:
         return sorted(named | {each.owner for each in self.schedules})
 
 
-def declared_file(source: Source, *, owner: str | None) -> DeclaredFile:
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader. ``--prune`` would delete what an earlier ``schedules`` key declares."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
+        """Return the mapping. Raises ConstructorError for a key that occurs twice."""
+        seen = set()
+        for key, _ in node.value:
+            # A mapping can include several others.
+            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+                if key.value in seen:
+                    problem = f"the key {shorten(key.value)} occurs twice; give it once"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+def read(text: str, *, file: str) -> Any:
+    """Return the value of a file. ``file`` is its name for messages. Raises DeclarationError."""
+    if len(text) > MAX_LENGTH:
+        message = f"longer than {MAX_LENGTH:,} characters; split it by owner or tag"
+        raise DeclarationError(message, file=file)
+    # The mark that some editors write at the start of a file. It is not a part of JSON.
+    text = text.removeprefix(BYTE_ORDER_MARK)
+    # YAML reads "\ud83d\ude00" as two lone surrogates.
+    is_json = _JSON_OBJECT.match(text) is not None
+    try:
+        return load_json(text) if is_json else yaml.load(text, _Loader)  # noqa: S506 - a safe one
+    except json.JSONDecodeError as error:
+        message = f"not valid JSON: {error.msg}, column {error.colno}"
+        raise DeclarationError(message, file=file, line=error.lineno) from error
+    except yaml.MarkedYAMLError as error:
+        raise _syntax_error(error, file) from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        reason = str(error).partition("\n")[0][:200]
+        message = f"not valid {'JSON' if is_json else 'YAML'}: {reason}"
+        raise DeclarationError(message, file=file) from error
+
+
+def _syntax_error(error: yaml.MarkedYAMLError, file: str) -> DeclarationError:
+    mark = error.problem_mark or error.context_mark
+    problem = error.problem or error.context or "it cannot be read"
+    context = error.context or ""
+    needs_quotes = "alias" in context or "anchor" in context or "cannot start" in problem
+    message = f"not valid YAML: {problem}" + (f"; {_QUOTE_HINT}" if needs_quotes else "")
+    return DeclarationError(message, file=file, line=None if mark is None else mark.line + 1)
+
+
+def declared_file(text: str, *, file: str, owner: str | None) -> DeclaredFile:
     """Return the schedules of a file.
 
     ``owner`` is the only owner that the file may name, or None for any. Raises DeclarationError.
     """
-    document = source.value
+    document = read(text, file=file)
     if not isinstance(document, Mapping):
-        raise source.error("the file must be a mapping with the key schedules")
-    _check_keys(source, document, _TOP_LEVEL, ())
+        raise DeclarationError("the file must be a mapping with the key schedules", file=file)
+    _check_keys(file, "", document, _TOP_LEVEL)
     if document.get("version", FORMAT_VERSION) != FORMAT_VERSION:
         message = f"version {shorten(document['version'])} of the format is not known; it is"
-        raise source.error(f"{message} {FORMAT_VERSION}", "version")
+        raise DeclarationError(f"{message} {FORMAT_VERSION}", file=file, field="version")
     schedules = document.get("schedules")
     if not isinstance(schedules, list):
-        raise source.error("schedules must be a list", "schedules")
+        raise DeclarationError("schedules must be a list", file=file, field="schedules")
     whole = document.get("owner", owner)
-    default = "" if whole is None else _owner(source, whole, owner, "owner")
+    default = "" if whole is None else _owner(file, "", whole, owner)
     found = [
-        _declaration(source, index, each, default=default, only=owner)
+        _declaration(file, index, each, default=default, only=owner)
         for index, each in enumerate(schedules)
     ]
     _check_distinct(found)
@@ -67,44 +132,43 @@ def declared_file(source: Source, *, owner: str | None) -> DeclaredFile:
 
 
 def _declaration(
-    source: Source, index: int, each: object, *, default: str, only: str | None
+    file: str, index: int, each: object, *, default: str, only: str | None
 ) -> Declaration:
-    path = ("schedules", index)
     if not isinstance(each, Mapping):
-        raise source.error(f"{shorten(each)} must be a mapping with name, task, trigger", *path)
-    _check_keys(source, each, ORDER, path)
+        message = f"schedule {index}: {shorten(each)} must be a mapping with name, task, trigger"
+        raise DeclarationError(message, file=file)
+    name = each.get("name")
+    place = f"schedule {index if name is None else shorten(name)}: "
+    _check_keys(file, place, each, ORDER)
     missing = [field for field in ("name", *REQUIRED) if each.get(field) is None]
     if missing:
-        raise source.error(f"schedule {each.get('name', index)!r} has no {missing[0]}", *path)
-    if not isinstance(each["name"], str):
-        raise source.error(f"name = {shorten(each['name'])}: must be a string", *path, "name")
-    owner = _owner(source, each.get("owner", default), only, *path, "owner")
-    return Declaration(source, index, owner, each["name"], each)
+        raise DeclarationError(f"{place}it has no {missing[0]}", file=file, field=missing[0])
+    if not isinstance(name, str):
+        raise DeclarationError(f"{place}name must be a string", file=file, field="name")
+    owner = _owner(file, place, each.get("owner", default), only)
+    return Declaration(file, owner, name, each)
 
 
-def _owner(source: Source, given: object, only: str | None, *path: str | int) -> str:
+def _owner(file: str, place: str, given: object, only: str | None) -> str:
     if not isinstance(given, str):
-        raise source.error(f"owner = {shorten(given)}: must be a string, such as 'user:42'", *path)
+        message = f"{place}owner = {shorten(given)}: must be a string, such as 'user:42'"
+        raise DeclarationError(message, file=file, field="owner")
     if only is not None and given != only:
-        message = f"owner = {given!r}: --owner allows only {only!r}; leave the owner out, or both"
-        raise source.error(message, *path)
+        rule = f"--owner allows only {only!r}; leave the owner out, or both"
+        raise DeclarationError(f"{place}owner = {given!r}: {rule}", file=file, field="owner")
     return given
 
 
-def _check_keys(
-    source: Source, mapping: Mapping[Any, Any], known: tuple[str, ...], path: tuple[str | int, ...]
-) -> None:
+def _check_keys(file: str, place: str, mapping: Mapping[Any, Any], known: Sequence[str]) -> None:
     for key in mapping:
-        if key in known:
-            continue
-        message = f"there is no such key: {shorten(key)}; {suggestion(key, known)}"
-        raise source.error(message, *path, str(key))
+        if key not in known:
+            message = f"{place}there is no such key: {shorten(key)}; {suggestion(key, known)}"
+            raise DeclarationError(message, file=file, field=str(key))
 
 
-def _check_distinct(found: list[Declaration]) -> None:
-    first: dict[tuple[str, str], Declaration] = {}
+def _check_distinct(found: Sequence[Declaration]) -> None:
+    known: set[tuple[str, str]] = set()
     for each in found:
-        earlier = first.setdefault((each.owner, each.name), each)
-        if earlier is not each:
-            line = earlier.source.line_of(("schedules", earlier.index))
-            raise each.error(f"the file has it twice, first in line {line}", "name")
+        if (each.owner, each.name) in known:
+            raise each.error("the file has it twice", "name")
+        known.add((each.owner, each.name))

@@ -10,7 +10,6 @@ import yaml
 from celery_dynbeat.api import ScheduleInfo
 from celery_dynbeat.cli.declarations.document import FORMAT_VERSION
 from celery_dynbeat.cli.declarations.fields import declared
-from celery_dynbeat.cli.declarations.source import resolve_as_yaml_1_2
 from celery_dynbeat.common.text import escape
 
 
@@ -75,35 +74,18 @@ def _yaml_lines(head: Mapping[str, Any], each: Iterable[Mapping[str, Any]]) -> I
 
 
 def yaml_text(value: object) -> str:
-    """Return a value of JSON as YAML that ``read`` reads back."""
-    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
-    return text
+    """Return a value of JSON as YAML that ``read`` reads back.
 
-
-class _Dumper(yaml.SafeDumper):
-    """PyYAML's safe dumper, which quotes what ``apply`` would not read as a text.
-
-    A text with a control or direction character has escapes, because a terminal may show the file.
+    It has escapes if a terminal must not show it as it is.
     """
-
-    def write_double_quoted(self, text: str, split: bool = True) -> None:  # noqa: FBT001, FBT002
-        """Write a text. The emitter itself escapes only some of the characters above ASCII."""
-        self.allow_unicode = _is_safe(character for character in text if character > "~")
-        super().write_double_quoted(text, split)
-        self.allow_unicode = True
+    text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)
+    if _is_safe(text.replace("\n", "")):
+        return text
+    return str(yaml.safe_dump(value, sort_keys=False, width=100))
 
 
 def _is_safe(characters: Iterable[str]) -> bool:
     return all(escape(character) == character for character in characters)
-
-
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = None if _is_safe(text) else '"'
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-resolve_as_yaml_1_2(_Dumper)
-_Dumper.add_representer(str, _represent_text)
 
 
 def json_text(value: object) -> str:

@@ -1,15 +1,14 @@
-"""The values of a file become declared schedules, or an error with its line."""
+"""The values of a file become declared schedules, or an error with its schedule."""
 
 import pytest
 
-from celery_dynbeat.cli.declarations.document import declared_file
-from celery_dynbeat.cli.declarations.source import DeclarationError, read
+from celery_dynbeat.cli.declarations.document import DeclarationError, declared_file
 
 DIGEST = "  - name: digest\n    task: mail.digest\n    trigger: PT5M\n"
 
 
 def found(text, *, owner=None):
-    return declared_file(read(text, file="f.yaml"), owner=owner).schedules
+    return declared_file(text, file="f.yaml", owner=owner).schedules
 
 
 def test_the_owner_of_the_file_is_the_default_of_its_schedules():
@@ -30,23 +29,26 @@ def test_the_option_is_the_owner_of_a_file_without_one():
     ("text", "message"),
     [
         ("", "f.yaml: the file must be a mapping"),
-        ("- a", "f.yaml:1: the file must be a mapping"),
-        ("schedule: []", "f.yaml:1: there is no such key: 'schedule'; did you mean schedules"),
-        ("version: 2\nschedules: []", "f.yaml:1: version 2"),
-        ("version: 1", "f.yaml:1: schedules must be a list"),
-        ("schedules: {}", "f.yaml:1: schedules must be a list"),
-        ("schedules:\n  - 1", "f.yaml:2: 1 must be a mapping"),
-        (f"schedules:\n{DIGEST}    tigger: x", "f.yaml:5: .*'tigger'; did you mean trigger"),
-        (f"schedules:\n{DIGEST}    7: x", "f.yaml:5: there is no such key: 7; known are"),
-        ("schedules:\n  - name: a\n    task: t", "f.yaml:2: schedule 'a' has no trigger"),
-        ("schedules:\n  - task: t\n    trigger: PT5M", "f.yaml:2: schedule 0 has no name"),
-        ("schedules:\n  - {name: 1, task: t, trigger: PT5M}", "f.yaml:2: name = 1: must be"),
-        (f"schedules:\n{DIGEST}    owner: 7", "f.yaml:5: owner = 7: must be a string"),
-        ("owner: [a]\nschedules: []", "f.yaml:1: owner = .*must be a string"),
-        (f"schedules:\n{DIGEST}{DIGEST}", "f.yaml:5: .*twice, first in line 2"),
+        ("- a", "f.yaml: the file must be a mapping"),
+        ("schedule: []", "f.yaml: there is no such key: 'schedule'; did you mean schedules"),
+        ("version: 2\nschedules: []", "f.yaml: version 2"),
+        ("version: 1", "f.yaml: schedules must be a list"),
+        ("schedules: {}", "f.yaml: schedules must be a list"),
+        ("schedules:\n  - 1", "f.yaml: schedule 0: 1 must be a mapping"),
+        (
+            f"schedules:\n{DIGEST}    tigger: x",
+            "'digest': .*'tigger'; did you mean trigger",
+        ),
+        (f"schedules:\n{DIGEST}    7: x", "schedule 'digest': there is no such key: 7; known are"),
+        ("schedules:\n  - name: a\n    task: t", "f.yaml: schedule 'a': it has no trigger"),
+        ("schedules:\n  - task: t\n    trigger: PT5M", "f.yaml: schedule 0: it has no name"),
+        ("schedules:\n  - {name: 1, task: t, trigger: PT5M}", "schedule 1: name must be a string"),
+        (f"schedules:\n{DIGEST}    owner: 7", "schedule 'digest': owner = 7: must be a string"),
+        ("owner: [a]\nschedules: []", "f.yaml: owner = .*must be a string"),
+        (f"schedules:\n{DIGEST}{DIGEST}", "schedule 'digest': the file has it twice"),
     ],
 )
-def test_an_invalid_file_is_refused_with_line_and_key(text, message):
+def test_an_invalid_file_is_refused_with_schedule_and_key(text, message):
     with pytest.raises(DeclarationError, match=message):
         found(text)
 

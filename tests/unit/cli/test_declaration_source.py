@@ -1,4 +1,4 @@
-"""A file of YAML or JSON becomes plain values, each with its line."""
+"""A file of YAML or JSON becomes plain values."""
 
 import json
 
@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from celery_dynbeat.cli.declarations.document import DeclarationError, read
 from celery_dynbeat.cli.declarations.exporting import json_text, yaml_text
-from celery_dynbeat.cli.declarations.source import DeclarationError, read
 
 JSON_VALUES = st.recursive(
     st.none()
@@ -22,36 +22,7 @@ JSON_VALUES = st.recursive(
 
 
 def loaded(text):
-    return read(text, file="schedules.yaml").value
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("on", "on"),
-        ("yes", "yes"),
-        ("12:30", "12:30"),
-        ("2026-11-21", "2026-11-21"),
-        ("2026-11-21T09:00:00Z", "2026-11-21T09:00:00Z"),
-        ("0x10", "0x10"),
-        ("1_000", "1_000"),
-        ("true", True),
-        ("~", None),
-        ("", None),
-        ("010", 10),
-        ("-5", -5),
-        ("1.5", 1.5),
-        ("1e3", 1000.0),
-        (".5", 0.5),
-        (".", "."),
-        ("0 9 * * mon-fri", "0 9 * * mon-fri"),
-        ("'*/5 * * * *'", "*/5 * * * *"),
-    ],
-)
-def test_scalars_follow_the_core_schema_of_yaml_1_2(text, value):
-    found = loaded(f"a: {text}")["a"]
-
-    assert (type(found), found) == (type(value), value)
+    return read(text, file="schedules.yaml")
 
 
 # Hypothesis draws constants of the imported modules. An import during an example would change them.
@@ -63,26 +34,12 @@ def test_json_is_read_as_the_standard_library_reads_it(value, indent):
     assert loaded(json.dumps(value, indent=indent)) == value
 
 
-def test_each_value_has_the_line_of_its_key():
-    source = read("a: 1\nb:\n  - c: 2\n    d:\n      e: 3\n", file="f")
-
-    assert source.line_of(("a",)) == 1
-    assert source.line_of(("b", 0, "d")) == 4
-    assert source.line_of(("b", 0, "d", "e")) == 5
-    assert source.line_of(("b", 0, "unknown", "deeper")) == 3
-
-
-def test_json_has_lines_too():
-    source = read('{"a": 1,\n "b": [\n  {"c": 2}]}', file="f")
-
-    assert source.line_of(("b", 0, "c")) == 3
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: 1\nb: 2\na: 3", "schedules.yaml:3: the key 'a' occurs twice"),
-        ('{"a": 1, "a": 2}', "schedules.yaml: the key 'a' occurs twice"),
+        ('{"a": 1, "a": 2}', "schedules.yaml: .*the key 'a' occurs twice"),
+        ("a: 1\nb:\n  c: 2\n  c: 3", "schedules.yaml:4: .*the key 'c' occurs twice"),
+        ("? [a]\n: 1", "schedules.yaml:1: .*unhashable key"),
         ("a: 1\nb: */5 * * * *", "schedules.yaml:2: not valid YAML.*quotes, such as"),
         ("a: @daily", "schedules.yaml:1: not valid YAML.*quotes"),
         ("a: [1", "schedules.yaml:1: not valid YAML"),
@@ -98,45 +55,6 @@ def test_json_has_lines_too():
 )
 def test_an_unreadable_file_is_refused_with_its_line(text, message):
     with pytest.raises(DeclarationError, match=message):
-        loaded(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("a: !!bool maybe", "a: !!timestamp soon", "a: !!timestamp 2026-11-22", "a: !!set {b}"),
-        *("a: !!python/object/apply:os.system [id]", "a: !!binary aGk=", "a: !!int '0x1'"),
-        *("a: &a {b: *a}", "&a [*a]", "a: &a\n  <<: *a"),
-    ],
-)
-def test_what_json_does_not_have_is_refused(text):
-    with pytest.raises(DeclarationError):
-        loaded(text)
-
-
-def merges(levels):
-    """Return mappings that each include the one before it nine times."""
-    lines = [f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}" for n in range(1, levels)]
-    return "\n".join(["a0: &a0 {k: 1}", *lines])
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        merges(40),
-        "\n".join(["a0: &a0 [1]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 40))]),
-    ],
-    ids=["merge keys", "aliases"],
-)
-def test_aliases_of_aliases_cannot_exhaust_the_memory(text):
-    with pytest.raises(DeclarationError, match="more than 200,000 values, as aliases count"):
-        loaded(text)
-
-
-@pytest.mark.parametrize("key", ["[a, b]", "{a: 1}", "!!merge []", "!!merge {a: 1}", "&k [*k]"])
-def test_the_key_of_a_mapping_is_no_list_and_no_mapping(key):
-    text = f"a: 1\nb:\n  ? {key}\n  : 1\n"
-    with pytest.raises(DeclarationError, match=r"schedules.yaml:3: the key of a mapping must be"):
         loaded(text)
 
 
