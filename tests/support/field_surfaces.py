@@ -106,7 +106,7 @@ class Surfaces:
     def add_option(self) -> bool:
         """Set it with the option of ``dynbeat add``, whose help has its sentence."""
         done = self.run(
-            "add", "added", "--owner", OWNER, "--task", "t", "--every", "60", self.option, "2m"
+            "add", "added", "--owner", OWNER, "--task", "t", "--trigger", "PT1M", self.option, "2m"
         )
         shown = " ".join(self.run("add", "--help").split())
         is_described = self.name in FIELDS and FIELDS[self.name].help in shown

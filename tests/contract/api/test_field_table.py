@@ -28,7 +28,7 @@ TOY = {
     ),
     "api/fields.py": (
         "    for field in (\n",
-        '        Field(name="toy", type=Duration(), label="Toy", help="A sentence."),\n',
+        '        Field("toy", Duration(), "Toy", "A sentence."),\n',
     ),
 }
 
@@ -70,7 +70,7 @@ def add_toy(package):
 
 def delete_finish_within(package):
     file = package / "api/fields.py"
-    before, row, after = file.read_text().partition('            name="finish_within",\n')
+    before, row, after = file.read_text().partition('            "finish_within",\n')
     assert row
     start, end = before.rindex("        Field("), after.index("        Field(")
     file.write_text(before[:start] + after[end:])
