@@ -295,7 +295,9 @@ class RetryPolicy(FieldType):
         if isinstance(given, Retry):
             return given.to_json()
         if not isinstance(given, Mapping):
-            raise invalid(field, given, "must be Retry(times=...), or a dict of its arguments")
+            raise invalid(
+                field, given, "must be Retry(max_retries=...), or a dict of its arguments"
+            )
         return Retry.from_json(copy_as(dict, field, given)).to_json()
 
     def value_of(self, stored: Any) -> Retry | None:
@@ -307,7 +309,7 @@ class RetryPolicy(FieldType):
         return typed_text.parse_retry(text)
 
     def format(self, value: Any, zone: ZoneInfo) -> str:
-        """Return ``times=3, delay=5m, factor=2``."""
+        """Return ``max_retries=3, backoff=5m, factor=2``."""
         del zone
         return typed_text.format_retry(value)
 

@@ -228,7 +228,8 @@ FIELDS: Mapping[str, Field] = {
             "retry",
             RetryPolicy(),
             "Retry",
-            "How to retry a failed run, such as 3 or 'times=3, delay=5m, factor=2'. 0 means never.",
+            "How to retry a failed run, such as 3 or 'max_retries=3, backoff=5m, factor=2'. 0 means"
+            " never.",
             unset="never",
         ),
         Field(

@@ -104,12 +104,12 @@ def parse_flag(name: str, text: str) -> bool:
 
 
 def parse_retry(text: str) -> Retry:
-    """Return the policy of ``3`` or ``times=3, delay=5m, factor=2``. Raises ValueError."""
+    """Return the policy of ``3`` or ``max_retries=3, backoff=5m, factor=2``. Raises ValueError."""
     given: dict[str, object] = {}
     for part in re.split(r"[,\s]+", re.sub(r"\s*=\s*", "=", text.strip(" ,\t\n"))):
         name, separator, value = part.partition("=")
         if not separator:
-            name, value = "times", part
+            name, value = "max_retries", part
         name = name.replace("-", "_")
         if name in given:
             raise ValueError(f"{shorten(text)}: {name} is given twice")
@@ -118,11 +118,11 @@ def parse_retry(text: str) -> Retry:
 
 
 def _retry_value(name: str, text: str) -> object:
-    if name in {"delay", "max_delay"}:
+    if name in {"backoff", "backoff_max"}:
         return parse_duration(text)
     if name == "until_next_fire":
         return parse_flag(name, text)
-    if name not in {"times", "factor"}:
+    if name not in {"max_retries", "factor"}:
         # Retry names the arguments that exist.
         return text
     try:
@@ -130,21 +130,21 @@ def _retry_value(name: str, text: str) -> object:
     except ValueError:
         raise ValueError(
             f"{shorten(text)} is not a number: write how many retries, such as 3, or arguments of "
-            "Retry, such as 'times=3, delay=5m, factor=2'"
+            "Retry, such as 'max_retries=3, backoff=5m, factor=2'"
         ) from None
 
 
 def format_retry(retry: Retry) -> str:
-    """Return ``times=3, delay=5m, factor=2``, which ``parse_retry`` reads back exactly."""
-    if retry == Retry(times=0):
+    """Return ``max_retries=3, backoff=5m, factor=2``, which ``parse_retry`` reads back exactly."""
+    if retry == Retry(max_retries=0):
         return "0"
     parts = [
-        f"times={retry.times}",
-        f"delay={format_duration(retry.delay)}",
+        f"max_retries={retry.max_retries}",
+        f"backoff={format_duration(retry.backoff)}",
         f"factor={retry.factor!r}".removesuffix(".0"),
     ]
-    if retry.max_delay is not None:
-        parts.append(f"max_delay={format_duration(retry.max_delay)}")
+    if retry.backoff_max is not None:
+        parts.append(f"backoff_max={format_duration(retry.backoff_max)}")
     if retry.until_next_fire:
         parts.append("until_next_fire=yes")
     return ", ".join(parts)

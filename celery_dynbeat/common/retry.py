@@ -8,7 +8,7 @@ from typing import Any
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.text import shorten, suggestion
 
-MAX_TIMES, MAX_FACTOR = 100, 100
+MAX_RETRIES, MAX_FACTOR = 100, 100
 #: Beat sends each retry, and one that is due at once could fail thousands of times in a minute.
 MIN_DELAY = timedelta(seconds=1)
 #: The present instant plus this duration is a date that each database can store.
@@ -19,10 +19,10 @@ MAX_DELAY = timedelta(days=36_525)
 class Retry:
     """When a failed run starts again, under the same id as a new attempt.
 
-    - ``times`` is the largest number of retries of a run, from 0 to 100; 0 means none. Retries that
-      the task itself requests also count.
-    - ``delay`` is the time from the failure to the first retry, at least 1 second. Each retry
-      multiplies it by ``factor``, from 1 to 100, up to ``max_delay``. If ``max_delay`` is not
+    - ``max_retries`` is the largest number of retries of a run, from 0 to 100; 0 means none.
+      Retries that the task itself requests also count.
+    - ``backoff`` is the time from the failure to the first retry, at least 1 second. Each retry
+      multiplies it by ``factor``, from 1 to 100, up to ``backoff_max``. If ``backoff_max`` is not
       given, there is no upper bound. Durations are timedeltas or numbers of seconds.
     - If ``until_next_fire`` is true, a run fails for good if its retry would not be before the next
       fire time of its schedule.
@@ -30,25 +30,25 @@ class Retry:
     Raises InvalidScheduleError for an invalid value.
     """
 
-    times: int
-    delay: timedelta = timedelta(minutes=1)
+    max_retries: int
+    backoff: timedelta = timedelta(minutes=1)
     factor: float = 2.0
-    max_delay: timedelta | None = None
+    backoff_max: timedelta | None = None
     until_next_fire: bool = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.times, bool) or not isinstance(self.times, int):
-            raise _invalid("times", self.times, "must be a whole number")
-        if not 0 <= self.times <= MAX_TIMES:
-            rule = f"must be from 0 to {MAX_TIMES}; 0 means no retry"
-            raise _invalid("times", self.times, rule)
-        object.__setattr__(self, "delay", _duration("delay", self.delay))
+        if isinstance(self.max_retries, bool) or not isinstance(self.max_retries, int):
+            raise _invalid("max_retries", self.max_retries, "must be a whole number")
+        if not 0 <= self.max_retries <= MAX_RETRIES:
+            rule = f"must be from 0 to {MAX_RETRIES}; 0 means no retry"
+            raise _invalid("max_retries", self.max_retries, rule)
+        object.__setattr__(self, "backoff", _duration("backoff", self.backoff))
         object.__setattr__(self, "factor", _factor(self.factor))
-        if self.max_delay is not None:
-            object.__setattr__(self, "max_delay", _duration("max_delay", self.max_delay))
-            if self.max_delay < self.delay:
-                rule = f"must not be shorter than delay = {shorten(self.delay)}"
-                raise _invalid("max_delay", self.max_delay, rule)
+        if self.backoff_max is not None:
+            object.__setattr__(self, "backoff_max", _duration("backoff_max", self.backoff_max))
+            if self.backoff_max < self.backoff:
+                rule = f"must not be shorter than backoff = {shorten(self.backoff)}"
+                raise _invalid("backoff_max", self.backoff_max, rule)
         if not isinstance(self.until_next_fire, bool):
             raise _invalid("until_next_fire", self.until_next_fire, "must be True or False")
 
@@ -63,15 +63,15 @@ class Retry:
             if name not in known:
                 rule = f"there is no such argument; {suggestion(name, known)}"
                 raise _invalid(str(name)[:40], value[name], rule)
-        if "times" not in value:
-            message = "retry: times is missing: add the largest number of retries of a run"
+        if "max_retries" not in value:
+            message = "retry: max_retries is missing: add the largest number of retries of a run"
             raise InvalidScheduleError(message, field="retry")
         return cls(**value)
 
     def to_json(self) -> dict[str, Any]:
         """Return the policy as a dict of JSON values. Durations are seconds.
 
-        ``max_delay`` and ``until_next_fire`` are left out if they have their defaults.
+        ``backoff_max`` and ``until_next_fire`` are left out if they have their defaults.
         """
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         defaults = {each.name: each.default for each in fields(self)[3:]}
@@ -89,11 +89,11 @@ class Retry:
         ``retries`` is how many retries the run has had. ``next_fire_at`` is the next fire time of
         its schedule, or None if there is none.
         """
-        if retries >= self.times:
+        if retries >= self.max_retries:
             return None
-        longest = MAX_DELAY if self.max_delay is None else self.max_delay
-        # The exponent is below MAX_TIMES, so that no float overflows.
-        seconds = self.delay.total_seconds() * self.factor**retries
+        longest = MAX_DELAY if self.backoff_max is None else self.backoff_max
+        # The exponent is below MAX_RETRIES, so that no float overflows.
+        seconds = self.backoff.total_seconds() * self.factor**retries
         at = now + timedelta(seconds=min(seconds, longest.total_seconds()))
         if self.until_next_fire and next_fire_at is not None and at >= next_fire_at:
             return None

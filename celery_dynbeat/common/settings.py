@@ -329,7 +329,7 @@ def _retry(value: object) -> "Retry":
     if isinstance(value, Retry):
         return value
     if not isinstance(value, Mapping):
-        msg = "must be Retry(times=...), or a dict of its arguments"
+        msg = "must be Retry(max_retries=...), or a dict of its arguments"
         raise ValueError(msg)  # noqa: TRY004
     return Retry.from_json(value)
 

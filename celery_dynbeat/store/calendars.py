@@ -1,6 +1,6 @@
 """Queries on shared calendars, and on the schedules whose triggers or owners use them.
 
-    upsert()                 changes the row of the calendar: a new version; no schedule is locked
+    upsert()               changes the row of the calendar: a new version; no schedule is locked
     claim                  reads the present days: a fire time on a new day is not sent
     beat (replan)          plans the schedules that were planned with an older version again
     create, update, ...    link their schedule with the versions that its plan has read

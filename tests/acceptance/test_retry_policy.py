@@ -11,7 +11,7 @@ from tests.support.waiting import wait_until
 @pytest.mark.parametrize("each_running", ["postgresql-redis"], indirect=True)
 def test_a_run_fails_for_good_after_its_retries(each_running):
     running = each_running
-    running.create_once("fail", retry=Retry(times=2, delay=1, factor=1))
+    running.create_once("fail", retry=Retry(max_retries=2, backoff=1, factor=1))
 
     between = running.wait_for_run("fail", "retrying")
     after = running.wait_for_run("fail", "failed")
@@ -26,7 +26,7 @@ def test_a_run_fails_for_good_after_its_retries(each_running):
 
 @pytest.mark.parametrize("each_running", ["postgresql-redis", "postgresql-rabbitmq"], indirect=True)
 def test_a_run_whose_pool_process_is_killed_starts_again(each_running):
-    each_running.create_once("crash", retry=Retry(times=1, delay=1))
+    each_running.create_once("crash", retry=Retry(max_retries=1, backoff=1))
 
     # Celery waits 10 s for the result of a process that died.
     run = each_running.wait_for_run("crash", "succeeded", within=60)
@@ -37,7 +37,7 @@ def test_a_run_whose_pool_process_is_killed_starts_again(each_running):
 
 def test_a_retry_is_due_while_beat_and_worker_are_killed(redis_site):
     beat, worker = redis_site.beat(), redis_site.worker()
-    redis_site.create_once("fail", retry=Retry(times=1, delay=2))
+    redis_site.create_once("fail", retry=Retry(max_retries=1, backoff=2))
     run = redis_site.wait_for_run("fail", "retrying")
 
     beat.kill()

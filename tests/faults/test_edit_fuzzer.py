@@ -67,7 +67,11 @@ POLICIES = {
     "overlap": ["allow", "allow", "skip", "buffer_one", "cancel_previous"],
     "priority": [1, 5],
     "window": [None, 0, SECOND, "50%", "100%"],
-    "retry": [None, Retry(times=2, delay=SECOND), Retry(times=1, until_next_fire=True)],
+    "retry": [
+        None,
+        Retry(max_retries=2, backoff=SECOND),
+        Retry(max_retries=1, until_next_fire=True),
+    ],
 }
 TASKS = ["probe.record", "probe.last", "probe.fail"]
 

@@ -7,7 +7,7 @@ from tests.support.killed_beats import KilledBeats
 from tests.support.waiting import wait_until
 
 BATCH = 20
-POLICY = {"times": 2, "delay": 6, "factor": 1}
+POLICY = {"max_retries": 2, "backoff": 6, "factor": 1}
 
 
 def test_a_killed_beat_and_a_killed_worker_lose_and_duplicate_no_retry(fault_site, workload):

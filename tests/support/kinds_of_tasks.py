@@ -211,7 +211,7 @@ def quiet_failure() -> None:
     raise ValueError("quiet")
 
 
-_POLICY: Mapping[str, Any] = {"retry": {"times": 2, "delay": 1, "factor": 1}}
+_POLICY: Mapping[str, Any] = {"retry": {"max_retries": 2, "backoff": 1, "factor": 1}}
 
 KINDS: Mapping[str, Kind] = {
     "returns": Kind("succeeded", 1, 1),

@@ -50,8 +50,8 @@ FIELDS = st.fixed_dictionaries(
         "on_lost": st.sampled_from(["record", "rerun"]),
         "pause_after_failures": st.integers(0, 9),
         "retry": st.fixed_dictionaries(
-            {"times": st.integers(0, 100)},
-            optional={"delay": st.floats(1, 10**6), "until_next_fire": st.booleans()},
+            {"max_retries": st.integers(0, 100)},
+            optional={"backoff": st.floats(1, 10**6), "until_next_fire": st.booleans()},
         ),
         "description": TEXTS,
         "tags": st.lists(NAMES, max_size=3),

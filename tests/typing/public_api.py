@@ -99,7 +99,7 @@ mine.create(
     window=30,
     on_lost="rerun",
     pause_after_failures=3,
-    retry=Retry(times=3, delay=timedelta(minutes=1), max_delay=timedelta(hours=1)),
+    retry=Retry(max_retries=3, backoff=timedelta(minutes=1), backoff_max=timedelta(hours=1)),
     catch_up="all",
     catch_up_window=None,
     finish_within=timedelta(minutes=2),
@@ -107,7 +107,7 @@ mine.create(
 )
 assert_type(made.finish_within, timedelta | None)
 assert_type(made.retry, Retry | None)
-mine.update("policies", retry={"times": 3})
+mine.update("policies", retry={"max_retries": 3})
 mine.update("policies", finish_within=3600, ping_url=None)
 send = app.task(print)
 mine.create("crontab", task=send, trigger=crontab(minute=0, hour=9))

@@ -31,7 +31,8 @@ class Fields(TypedDict, total=False):
     - Instants are aware datetimes. Durations are timedeltas or numbers of seconds.
     - A policy (``catch_up`` to ``retry``) that is None follows the setting of the same name.
       ``window=0`` means no window, ``pause_after_failures=0`` never pauses, and
-      ``retry=Retry(times=0)`` never retries. ``retry`` may be a dict of the arguments of Retry.
+      ``retry=Retry(max_retries=0)`` never retries. ``retry`` may be a dict of the arguments of
+      Retry.
     - ``window`` is a duration, or a share of the interval such as ``"50%"``.
     - ``finish_within`` counts from the fire time: a run that has not ended by then opens an alert.
     - ``ping_url`` is the URL to which a worker reports each run. dynbeat_ping_hosts must allow its

@@ -69,14 +69,14 @@ def calendar_warnings(
 
 def retry_warnings(retry: Retry | None, fire_times: Sequence[datetime]) -> Iterator[PreviewWarning]:
     """Yield the warnings for a retry policy. ``fire_times`` are the next fire times."""
-    if retry is None or not retry.until_next_fire or not retry.times:
+    if retry is None or not retry.until_next_fire or not retry.max_retries:
         return
     nearest = min((later - first for first, later in pairwise(fire_times)), default=None)
-    if nearest is not None and retry.delay >= nearest:
+    if nearest is not None and retry.backoff >= nearest:
         yield _warning(
             "retry_too_late",
             f"fire times are {format_duration(nearest)} apart, and the first retry waits for"
-            f" {format_duration(retry.delay)}: with until_next_fire no run is retried; choose a"
+            f" {format_duration(retry.backoff)}: with until_next_fire no run is retried; choose a"
             " shorter delay",
         )
 

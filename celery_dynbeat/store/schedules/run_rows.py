@@ -113,7 +113,7 @@ def _retry(row: DueSchedule | OverdueRun | Schedule, settings: Settings) -> "Ret
     from celery_dynbeat.common.retry import effective_retry  # noqa: PLC0415
 
     retry = effective_retry(row.retry, settings.retry)
-    return retry if retry is not None and retry.times else None
+    return retry if retry is not None and retry.max_retries else None
 
 
 def _may_ping(settings: Settings, origin: Origin) -> bool:

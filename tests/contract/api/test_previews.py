@@ -129,7 +129,7 @@ def test_h_and_window_have_the_values_of_the_schedule(mine):
         (Every(59), {}),
         (NINE, {"window": -1}),
         (NINE, {"start_at": "soon"}),
-        (NINE, {"retry": {"times": 101}}),
+        (NINE, {"retry": {"max_retries": 101}}),
         (5, {}),
     ],
     ids=repr,
@@ -167,10 +167,10 @@ def test_either_day_field_is_enough_in_cron(mine):
 def test_a_retry_that_never_comes_before_the_next_fire_time_has_a_warning(mine):
     hourly = Every(3600)
     for delay, is_warned in ((3600, True), (3599, False)):
-        policy = Retry(times=2, delay=delay, until_next_fire=True)
+        policy = Retry(max_retries=2, backoff=delay, until_next_fire=True)
         warnings = mine.preview(hourly, "a", retry=policy).warnings
         assert bool(only(warnings, "no run is retried")) is is_warned
-    assert not mine.preview(hourly, "a", retry=Retry(times=2, delay=7200)).warnings
+    assert not mine.preview(hourly, "a", retry=Retry(max_retries=2, backoff=7200)).warnings
 
 
 def test_a_rare_trigger_has_a_warning(mine):

@@ -570,7 +570,7 @@ def test_a_retry_of_the_policy_does_not_wait_for_its_locked_schedule(limited, cl
     dynbeat = limited()
     site_beat, worker = ManualBeat(dynbeat), WorkerStub(dynbeat)
     mine = dynbeat.schedules.for_owner(HELD)
-    mine.create("n", task="t", trigger=MINUTELY, max_runs=1, retry=Retry(times=2, delay=10))
+    mine.create("n", task="t", trigger=MINUTELY, max_runs=1, retry=Retry(max_retries=2, backoff=10))
     clock.advance(60 * SECOND)
     worker.heartbeat()
     site_beat.run_until_idle()

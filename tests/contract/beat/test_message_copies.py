@@ -100,7 +100,7 @@ def test_a_message_that_may_depend_on_the_run_is_built(redis_url, case, copies):
         {"options": {"priority": 3, "headers": {"tenant": "blue"}}},
         {"expires_at": NOW + timedelta(hours=1)},
         {"retries": 2},
-        {"retry": Retry(times=3, until_next_fire=True), "next_fire_at": NOW},
+        {"retry": Retry(max_retries=3, until_next_fire=True), "next_fire_at": NOW},
     ],
     ids=repr,
 )

@@ -158,7 +158,7 @@ def test_a_declined_run_that_waited_for_its_place_is_revoked(limited, clock):
 @one_database
 def test_a_declined_retry_is_revoked(dynbeat, mine, clock):
     beat, worker = ManualBeat(dynbeat, Declining()), WorkerStub(dynbeat)
-    mine.create("n", task="t", trigger=MINUTELY, max_runs=1, retry=Retry(times=2, delay=60))
+    mine.create("n", task="t", trigger=MINUTELY, max_runs=1, retry=Retry(max_retries=2, backoff=60))
     clock.advance(MINUTE)
     worker.heartbeat()
     beat.run_until_idle()
@@ -182,7 +182,7 @@ def test_a_retry_that_another_beat_may_have_sent_is_not_revoked(dynbeat, mine, c
             return super().publish(batch)
 
     beat, worker = ManualBeat(dynbeat, Declining()), WorkerStub(dynbeat)
-    mine.create("n", task="t", trigger=MINUTELY, max_runs=1, retry=Retry(times=2, delay=60))
+    mine.create("n", task="t", trigger=MINUTELY, max_runs=1, retry=Retry(max_retries=2, backoff=60))
     clock.advance(MINUTE)
     worker.heartbeat()
     beat.run_until_idle()

@@ -454,7 +454,7 @@ def test_no_limit_is_exceeded_and_each_run_ends_after_any_crashes(
 
     dynbeat = limited(owner_limits=limits_of, dispatch_timeout=5, batch_size=4)
     for owner in caps:
-        create(dynbeat, 7, owner=owner, retry={"times": 1, "delay": 3})
+        create(dynbeat, 7, owner=owner, retry={"max_retries": 1, "backoff": 3})
     clock.move_to(DUE)
     installation = Installation(dynbeat, seed)
     for step in range(600):

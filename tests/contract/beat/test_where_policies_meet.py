@@ -129,7 +129,7 @@ class OfRetry:
     cap = None
 
     def prepare(self, site):
-        site.create(retry=Retry(times=3))
+        site.create(retry=Retry(max_retries=3))
         site.pass_to(DUE)
         (run,) = site.of_n()
         assert site.worker.start(run)

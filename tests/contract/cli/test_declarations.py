@@ -79,7 +79,7 @@ schedules:
     task: sync
     trigger: PT5M
     finish_within: 120
-    retry: {times: 2, delay: 300}
+    retry: {max_retries: 2, backoff: 300}
     ping_url: https://hc-ping.com/5f0c-token
 """
 
@@ -90,7 +90,7 @@ def test_a_file_has_a_policy_and_the_ping_url(limited):
 
     info = dynbeat.schedules.for_owner("user:42").get("sync")
     assert info.finish_within == timedelta(minutes=2)
-    assert info.retry == Retry(times=2, delay=300)
+    assert info.retry == Retry(max_retries=2, backoff=300)
     text, _ = exported(dynbeat)
     assert "https://hc-ping.com/5f0c-token" in text
     assert actions(run(dynbeat, text)) == [("keep", "sync")]

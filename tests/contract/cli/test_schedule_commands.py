@@ -62,7 +62,7 @@ def test_add_sets_every_field(as_json, dynbeat):
         "expires-after": "90",
         "on-lost": "rerun",
         "pause-after-failures": "3",
-        "retry": "times=2, delay=5m",
+        "retry": "max_retries=2, backoff=5m",
         "description": "d",
         "tag": "a",
     }
@@ -80,7 +80,7 @@ def test_add_sets_every_field(as_json, dynbeat):
     assert (info.overlap, info.max_run_time) == ("skip", timedelta(minutes=10))
     assert (info.window, info.expires_after) == (timedelta(0), timedelta(seconds=90))
     assert (info.on_lost, info.pause_after_failures) == ("rerun", 3)
-    assert info.retry == Retry(times=2, delay=300)
+    assert info.retry == Retry(max_retries=2, backoff=300)
     assert (info.description, list(info.tags), info.enabled) == ("d", ["a", "b"], False)
 
 

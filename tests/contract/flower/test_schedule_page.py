@@ -102,11 +102,16 @@ def test_the_page_shows_the_end_of_a_pause(mine, pages):
 
 
 def test_the_page_shows_the_retry_policy(mine, pages):
-    mine.create("n", task="t", trigger=MINUTELY, retry={"times": 3, "delay": 300, "max_delay": 600})
+    mine.create(
+        "n",
+        task="t",
+        trigger=MINUTELY,
+        retry={"max_retries": 3, "backoff": 300, "backoff_max": 600},
+    )
 
     text = pages.get(url()).text
 
-    assert "times=3, delay=5m, factor=2, max_delay=10m" in text
+    assert "max_retries=3, backoff=5m, factor=2, backoff_max=10m" in text
 
 
 def test_fire_times_are_in_the_zone_of_the_schedule_and_of_the_viewer(mine, pages):

@@ -69,7 +69,7 @@ def site(limited, clock):
 @pytest.mark.parametrize("until", [HOUR, DUE + HOUR], ids=["timedelta", "datetime"])
 def test_the_run_waits_and_then_starts_again_without_a_retry(site, until):
     made = site()
-    made.create(retry=Retry(times=1))
+    made.create(retry=Retry(max_retries=1))
     made.outcomes += [until, ValueError("no")]
 
     made.pass_to(DUE)
@@ -227,7 +227,7 @@ def test_a_run_whose_expires_after_passes_while_it_is_postponed_expires(site, ca
 
 def test_a_run_that_failed_before_it_was_postponed_does_not_expire(site):
     made = site()
-    made.create(expires_after=30 * MINUTE, retry=Retry(times=1, delay=1))
+    made.create(expires_after=30 * MINUTE, retry=Retry(max_retries=1, backoff=1))
     made.outcomes += [ValueError("no"), HOUR]
 
     for at in (DUE, DUE + MINUTE, DUE + 2 * HOUR):

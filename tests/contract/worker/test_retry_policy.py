@@ -26,7 +26,7 @@ from tests.support.executing_worker import ExecutingWorker
 MINUTE = timedelta(minutes=1)
 SECOND = timedelta(seconds=1)
 #: Retries after 10 s and 20 s. No other fire time comes before.
-POLICY = Retry(times=2, delay=10)
+POLICY = Retry(max_retries=2, backoff=10)
 
 
 class CrashError(BaseException):
@@ -107,11 +107,11 @@ def test_a_schedule_without_a_policy_has_no_header_and_no_retry(worker):
 
 
 def test_the_setting_applies_to_schedules_without_a_policy(limited, clock):
-    worker = ExecutingWorker(limited(retry={"times": 1, "delay": 10}), clock)
+    worker = ExecutingWorker(limited(retry={"max_retries": 1, "backoff": 10}), clock)
     try:
         worker.create(max_runs=1)
         assert fail(worker, worker.send()).status == "retrying"
-        worker.mine.update("n", retry=Retry(times=0), max_runs=2)
+        worker.mine.update("n", retry=Retry(max_retries=0), max_runs=2)
         assert fail(worker, worker.send()).status == "failed"
     finally:
         worker.outcomes.disconnect()
@@ -119,7 +119,7 @@ def test_the_setting_applies_to_schedules_without_a_policy(limited, clock):
 
 
 def test_a_failure_counts_once_when_the_run_has_failed_for_good(worker):
-    worker.create(retry=Retry(times=1, delay=10), max_runs=2, pause_after_failures=1)
+    worker.create(retry=Retry(max_retries=1, backoff=10), max_runs=2, pause_after_failures=1)
 
     fail(worker, worker.send())
     assert worker.mine.get("n").failing_since is None
@@ -129,7 +129,7 @@ def test_a_failure_counts_once_when_the_run_has_failed_for_good(worker):
 
 
 def test_celerys_own_retries_count_and_come_first(worker):
-    worker.create(retry=Retry(times=1, delay=10), max_runs=1)
+    worker.create(retry=Retry(max_retries=1, backoff=10), max_runs=1)
     run = worker.send()
     worker.ends = []
     # Celery has used up the one retry of its own.
@@ -141,7 +141,7 @@ def test_celerys_own_retries_count_and_come_first(worker):
 
 
 def test_with_until_next_fire_no_retry_comes_at_or_after_the_next_fire_time(worker):
-    worker.create(retry=Retry(times=3, delay=40, until_next_fire=True))
+    worker.create(retry=Retry(max_retries=3, backoff=40, until_next_fire=True))
     run = worker.send()
 
     assert run.next_fire_at == run.scheduled_for + MINUTE
@@ -153,7 +153,7 @@ def test_with_until_next_fire_no_retry_comes_at_or_after_the_next_fire_time(work
 
 
 def test_without_a_next_fire_time_until_next_fire_bounds_nothing(worker):
-    worker.create(retry=Retry(times=1, delay=3600, until_next_fire=True), max_runs=1)
+    worker.create(retry=Retry(max_retries=1, backoff=3600, until_next_fire=True), max_runs=1)
 
     assert fail(worker, worker.send()).status == "retrying"
 
@@ -226,14 +226,14 @@ def test_a_waiting_run_can_be_cancelled(worker):
 
 
 def test_a_waiting_run_does_not_expire(worker):
-    worker.create(retry=Retry(times=1, delay=600), max_runs=1, expires_after=60)
+    worker.create(retry=Retry(max_retries=1, backoff=600), max_runs=1, expires_after=60)
     fail(worker, worker.send())
 
     assert sent_after(worker, timedelta(seconds=600)) is not None
 
 
 def test_a_waiting_run_counts_as_unfinished_for_overlap(worker):
-    worker.create(retry=Retry(times=1, delay=90), overlap="skip")
+    worker.create(retry=Retry(max_retries=1, backoff=90), overlap="skip")
     fail(worker, worker.send())
 
     assert sent_after(worker, MINUTE) is None
@@ -241,7 +241,7 @@ def test_a_waiting_run_counts_as_unfinished_for_overlap(worker):
 
 
 def test_a_buffered_run_waits_for_the_last_attempt(worker):
-    worker.create(retry=Retry(times=1, delay=90), overlap="buffer_one")
+    worker.create(retry=Retry(max_retries=1, backoff=90), overlap="buffer_one")
     first = worker.send()
     fail(worker, first)
     assert sent_after(worker, MINUTE) is None
@@ -255,7 +255,7 @@ def test_a_buffered_run_waits_for_the_last_attempt(worker):
 
 
 def test_a_newer_run_replaces_a_waiting_one(worker):
-    worker.create(retry=Retry(times=1, delay=90), overlap="cancel_previous")
+    worker.create(retry=Retry(max_retries=1, backoff=90), overlap="cancel_previous")
     first = worker.send()
     fail(worker, first)
 
@@ -312,7 +312,7 @@ def test_the_end_and_the_next_start_in_one_transaction_make_the_retry(worker):
 
 @pytest.mark.parametrize("call", ["run_now", "rerun", "backfill"])
 def test_a_requested_run_is_retried_whatever_the_next_fire_time_is(worker, call):
-    worker.create(retry=Retry(times=1, delay=600, until_next_fire=True))
+    worker.create(retry=Retry(max_retries=1, backoff=600, until_next_fire=True))
     worker.mine.update("n", trigger="* * * * *")
     original = worker.send()
     worker.consume(original)
@@ -387,7 +387,7 @@ def test_the_request_in_the_main_process_gives_the_policy(worker, dynbeat, repor
 def test_beat_is_notified_of_a_retry_that_is_due_before_its_next_poll(
     worker, monkeypatch, delay, is_notified
 ):
-    worker.create(retry=Retry(times=1, delay=delay), max_runs=1)
+    worker.create(retry=Retry(max_retries=1, backoff=delay), max_runs=1)
     run = worker.send()
     notified = []
     monkeypatch.setattr(worker.context.notifier, "notify", notified.append)
@@ -398,7 +398,7 @@ def test_beat_is_notified_of_a_retry_that_is_due_before_its_next_poll(
 
 
 def test_a_failed_attempt_is_an_event_each_time(worker):
-    worker.create(retry=Retry(times=1, delay=10), max_runs=1)
+    worker.create(retry=Retry(max_retries=1, backoff=10), max_runs=1)
     heard = []
     subscribe(heard.append, events.RunEnded, key="test")
     try:
@@ -411,7 +411,7 @@ def test_a_failed_attempt_is_an_event_each_time(worker):
 
 
 def test_a_run_that_waits_for_its_retry_is_no_unstarted_run(worker, dynbeat):
-    worker.create(retry=Retry(times=1, delay=600), max_runs=1)
+    worker.create(retry=Retry(max_retries=1, backoff=600), max_runs=1)
     fail(worker, worker.send())
 
     assert dynbeat.context.database.run(late_work.unstarted_runs).count == 0
@@ -419,7 +419,7 @@ def test_a_run_that_waits_for_its_retry_is_no_unstarted_run(worker, dynbeat):
 
 def test_a_policy_that_only_sql_wrote_and_that_is_invalid_does_not_apply(worker, dynbeat):
     worker.create(max_runs=1)
-    execute(dynbeat, "UPDATE dynbeat_schedule SET retry = :retry", retry='{"times": -1}')
+    execute(dynbeat, "UPDATE dynbeat_schedule SET retry = :retry", retry='{"max_retries": -1}')
 
     run = worker.send()
 

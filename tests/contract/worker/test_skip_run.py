@@ -40,7 +40,7 @@ def run_all(beat, clock, outcomes):
 
 
 def test_the_run_is_skipped_with_the_reason(outcomes, beat, clock, mine):
-    mine.create("n", task="t", trigger=MINUTELY, retry=Retry(times=3))
+    mine.create("n", task="t", trigger=MINUTELY, retry=Retry(max_retries=3))
     outcomes.append(SkipRun("no unread mail"))
     ended = []
     run_ended.connect(lambda event, **_: ended.append(event), weak=False, dispatch_uid="test")

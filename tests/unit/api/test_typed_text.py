@@ -52,10 +52,10 @@ def test_other_text_is_a_value_error_that_shows_an_example(text):
 @given(
     st.builds(
         Retry,
-        times=st.integers(0, 100),
-        delay=st.timedeltas(timedelta(seconds=1), timedelta(days=9)),
+        max_retries=st.integers(0, 100),
+        backoff=st.timedeltas(timedelta(seconds=1), timedelta(days=9)),
         factor=st.floats(1, 100),
-        max_delay=st.none() | st.timedeltas(timedelta(days=9), timedelta(days=36_525)),
+        backoff_max=st.none() | st.timedeltas(timedelta(days=9), timedelta(days=36_525)),
         until_next_fire=st.booleans(),
     )
 )
@@ -66,11 +66,14 @@ def test_a_shown_retry_policy_is_read_back_exactly(policy):
 @pytest.mark.parametrize(
     ("text", "policy"),
     [
-        ("3", Retry(times=3)),
-        ("0", Retry(times=0)),
-        (" times = 3 ,delay=5m,  factor=1.5 ", Retry(times=3, delay=300, factor=1.5)),
-        ("3 max-delay=1h", Retry(times=3, max_delay=3600)),
-        ("3, until_next_fire=yes", Retry(times=3, until_next_fire=True)),
+        ("3", Retry(max_retries=3)),
+        ("0", Retry(max_retries=0)),
+        (
+            " max_retries = 3 ,backoff=5m,  factor=1.5 ",
+            Retry(max_retries=3, backoff=300, factor=1.5),
+        ),
+        ("3 backoff-max=1h", Retry(max_retries=3, backoff_max=3600)),
+        ("3, until_next_fire=yes", Retry(max_retries=3, until_next_fire=True)),
     ],
 )
 def test_a_retry_policy_is_a_number_or_arguments(text, policy):
@@ -83,13 +86,13 @@ def test_a_retry_policy_is_a_number_or_arguments(text, policy):
     [
         ("", "'' is not a number: write how many retries, such as 3"),
         ("often", "'often' is not a number"),
-        ("3, times=4", "times is given twice"),
-        ("delay=5m", "times is missing"),
-        ("3, delay=soon", "'soon' is not a duration"),
+        ("3, max_retries=4", "max_retries is given twice"),
+        ("backoff=5m", "max_retries is missing"),
+        ("3, backoff=soon", "'soon' is not a duration"),
         ("3, until_next_fire=perhaps", "write yes or no"),
-        ("3, dely=5m", "did you mean delay?"),
+        ("3, bakoff=5m", "did you mean backoff?"),
         ("3, factor=nan", "must be a number from 1 to 100"),
-        ("9" * 5000, "times = "),
+        ("9" * 5000, "max_retries = "),
     ],
 )
 def test_another_text_of_a_retry_policy_is_a_value_error(text, message):

@@ -40,16 +40,32 @@ def retry_at(policy, *, retries=0, **others):
 
 
 def test_the_policy_in_the_headers_decides_about_a_retry():
-    assert retry_at('{"times": 1, "delay": 5}') == NOW + timedelta(seconds=5)
-    assert retry_at('{"times": 1, "delay": 5}', retries=1) is None
+    assert retry_at('{"max_retries": 1, "backoff": 5}') == NOW + timedelta(seconds=5)
+    assert retry_at('{"max_retries": 1, "backoff": 5}', retries=1) is None
 
 
 @pytest.mark.parametrize(
     "policy",
     [
-        *(None, 5, {"times": 3}, "", "3", "[]", "{", "null", '{"times": 101}', '{"times": "3"}'),
-        *('{"times": 1, "delay": 1e999}', '{"delay": 5}', "[" * 200, " " * 300 + '{"times": 3}'),
-        *('{"times": 1, "other": 2}', '{"times": ' + "9" * 240 + "}"),
+        *(
+            None,
+            5,
+            {"max_retries": 3},
+            "",
+            "3",
+            "[]",
+            "{",
+            "null",
+            '{"max_retries": 101}',
+            '{"max_retries": "3"}',
+        ),
+        *(
+            '{"max_retries": 1, "backoff": 1e999}',
+            '{"backoff": 5}',
+            "[" * 200,
+            " " * 300 + '{"max_retries": 3}',
+        ),
+        *('{"max_retries": 1, "other": 2}', '{"max_retries": ' + "9" * 240 + "}"),
     ],
 )
 def test_a_malformed_policy_counts_as_missing(policy):
@@ -58,11 +74,11 @@ def test_a_malformed_policy_counts_as_missing(policy):
 
 @pytest.mark.parametrize("retries", ["1", -1, 2**40, True, 1.5])
 def test_a_malformed_count_of_retries_makes_no_retry(retries):
-    assert retry_at('{"times": 100}', retries=retries) is None
+    assert retry_at('{"max_retries": 100}', retries=retries) is None
 
 
 def test_a_malformed_next_fire_time_bounds_nothing():
-    policy = '{"times": 1, "delay": 5, "until_next_fire": true}'
+    policy = '{"max_retries": 1, "backoff": 5, "until_next_fire": true}'
     early, malformed = (NOW + timedelta(seconds=1)).isoformat(), "soon"
 
     assert retry_at(policy, **{broker.HEADER_NEXT_FIRE_AT: early}) is None
@@ -70,4 +86,4 @@ def test_a_malformed_next_fire_time_bounds_nothing():
 
 
 def test_a_task_that_replaced_itself_is_not_retried():
-    assert retry_at('{"times": 1}', **{broker.HEADER_REPLACES: True}) is None
+    assert retry_at('{"max_retries": 1}', **{broker.HEADER_REPLACES: True}) is None

@@ -161,7 +161,7 @@ def test_a_retry_policy_starts_a_failed_run_again(app, beat, clock, mine):
         raise ValueError("no")
 
     trigger = Once(NINE + timedelta(minutes=1))
-    mine.create("s", task="t", trigger=trigger, retry=Retry(times=2, delay=30, factor=2))
+    mine.create("s", task="t", trigger=trigger, retry=Retry(max_retries=2, backoff=30, factor=2))
     for seconds in (60, 30, 60):
         assert statuses(mine) != ["failed"]
         clock.advance(seconds)

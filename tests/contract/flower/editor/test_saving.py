@@ -48,7 +48,7 @@ def test_a_form_creates_a_schedule_with_each_field(pages, mine):
         on_lost="rerun",
         expires_after="90",
         pause_after_failures="3",
-        retry="2, delay=5m",
+        retry="2, backoff=5m",
         paused="yes",
         reason="new",
     )
@@ -68,7 +68,7 @@ def test_a_form_creates_a_schedule_with_each_field(pages, mine):
     assert (info.overlap, info.max_run_time) == ("skip", timedelta(minutes=5))
     assert (info.on_lost, info.expires_after) == ("rerun", timedelta(seconds=90))
     assert (info.pause_after_failures, info.enabled) == (3, False)
-    assert info.retry == Retry(times=2, delay=300)
+    assert info.retry == Retry(max_retries=2, backoff=300)
     [change] = mine.changes("digest")
     assert (change.action, change.actor, change.reason) == ("create", "alice", "new")
 
