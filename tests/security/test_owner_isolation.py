@@ -45,41 +45,39 @@ MISSING = {
 }
 
 
-def lines_about(mine, name, **how):
+def lines_about(mine, name):
     """Return the lines of an export that name the schedule."""
-    return [line for line in mine.export(**how) if line.get("name") == name]
+    return [line for line in mine.export() if line.get("name") == name]
 
 
 #: Calls that return a list.
 LISTS = {
-    "list": lambda mine, theirs, **how: mine.list(after=theirs.cursor, **how),
-    "count": lambda mine, theirs, **how: range(
-        mine.count(name_prefix=theirs.name[:2], **how).count
+    "list": lambda mine, theirs: mine.list(after=theirs.cursor),
+    "count": lambda mine, theirs: range(mine.count(name_prefix=theirs.name[:2]).count),
+    "runs": lambda mine, theirs: mine.runs(theirs.name),
+    "count_runs": lambda mine, theirs: range(mine.count_runs(theirs.name).count),
+    "usage": lambda mine, _theirs: range(mine.usage().schedules),
+    "forecast": lambda mine, _theirs: (
+        mine.forecast(until=START + timedelta(days=1), per="hour").rows
     ),
-    "runs": lambda mine, theirs, **how: mine.runs(theirs.name, **how),
-    "count_runs": lambda mine, theirs, **how: range(mine.count_runs(theirs.name, **how).count),
-    "usage": lambda mine, _theirs, **how: range(mine.usage(**how).schedules),
-    "forecast": lambda mine, _theirs, **how: (
-        mine.forecast(until=START + timedelta(days=1), per="hour", **how).rows
-    ),
-    "export": lambda mine, theirs, **how: lines_about(mine, theirs.name, **how),
-    "holds": lambda mine, _theirs, **how: mine.holds(**how),
-    "changes": lambda mine, theirs, **how: mine.changes(theirs.name, **how),
+    "export": lambda mine, theirs: lines_about(mine, theirs.name),
+    "holds": lambda mine, _theirs: mine.holds(),
+    "changes": lambda mine, theirs: mine.changes(theirs.name),
 }
 #: Calls for the run of another owner.
 RUNS = {
-    "get_run": lambda mine, theirs, **how: mine.get_run(theirs.run_id, **how),
-    "rerun": lambda mine, theirs, **how: mine.rerun(theirs.run_id, **how),
-    "cancel_run": lambda mine, theirs, **how: mine.cancel_run(theirs.run_id, **how),
+    "get_run": lambda mine, theirs: mine.get_run(theirs.run_id),
+    "rerun": lambda mine, theirs: mine.rerun(theirs.run_id),
+    "cancel_run": lambda mine, theirs: mine.cancel_run(theirs.run_id),
 }
 #: Calls without a schedule of another owner. Tests of their own cover them.
 WITHOUT = {"rerun_many", "cancel_runs", "get_batch", "hold", "release", "holds", "alerts"}
 WITHOUT |= {"pause_many", "resume_many", "update_many", "delete_many"}
 #: Calls that create a schedule of the caller.
 CREATES = {
-    "create": lambda mine, **how: mine.create(NAME, task="t", trigger=MINUTELY, **how),
-    "upsert": lambda mine, **how: mine.upsert(NAME, task="other", trigger=Every(9), **how),
-    "create_many": lambda mine, **how: mine.create_many([NEW], **how)[0],
+    "create": lambda mine: mine.create(NAME, task="t", trigger=MINUTELY),
+    "upsert": lambda mine: mine.upsert(NAME, task="other", trigger=Every(9)),
+    "create_many": lambda mine: mine.create_many([NEW])[0],
 }
 #: Calls with a filter by owner.
 FILTERED = {"list", "count", "runs", "count_runs", "cancel_runs", "changes"}
@@ -93,11 +91,11 @@ def public(kind):
 def test_each_call_of_an_owner_is_covered():
     own = {"preview", "timezone", "set_timezone"}
     own |= {"quiet_hours", "set_quiet_hours", "clear_quiet_hours"}
-    assert public(OwnerSchedules) == {*(*MISSING, *LISTS, *RUNS, *CREATES, *WITHOUT, *own)}
+    assert public(OwnerSchedules) == {*(*MISSING, *LISTS, *RUNS, *CREATES, *WITHOUT, *own), "bound"}
 
 
 def test_each_call_that_spans_owners_is_covered():
-    calls = {"for_owner", "create_many", "delete_owner", "list", "count", "changes"}
+    calls = {"bound", "for_owner", "create_many", "delete_owner", "list", "count", "changes"}
     calls |= {"usage", "forecast", "explain"}
     of_runs = {"runs", "count_runs"}
     assert public(Schedules) == {*calls, *of_runs, *RUNS, *WITHOUT}
@@ -197,7 +195,7 @@ def test_the_schedule_of_another_owner_is_not_found_and_does_not_change(dynbeat,
         with transaction(dynbeat, within=within) as how:
             for name in names if owner == ALIKE[0] else names[:1]:
                 with pytest.raises(ScheduleNotFoundError) as caught:
-                    MISSING[call](mine, name, **how, **versions)
+                    MISSING[call](mine.bound(**how), name, **versions)
                 assert (caught.value.owner, caught.value.name) == (owner, name)
 
     assert everything(dynbeat) == before
@@ -210,7 +208,7 @@ def test_the_run_of_another_owner_is_not_found_and_does_not_change(dynbeat, thei
     for owner, within in itertools.product(ALIKE, (False, True)):
         mine = dynbeat.schedules.for_owner(owner)
         with transaction(dynbeat, within=within) as how, pytest.raises(RunNotFoundError) as caught:
-            RUNS[call](mine, theirs, **how)
+            RUNS[call](mine.bound(**how), theirs)
         assert (caught.value.owner, caught.value.run_id) == (owner, theirs.run_id)
 
     assert everything(dynbeat) == before
@@ -235,7 +233,7 @@ def test_a_list_shows_no_schedule_of_another_owner(dynbeat, theirs):
     for call, owner, within in itertools.product(LISTS.values(), ALIKE, (False, True)):
         mine = dynbeat.schedules.for_owner(owner)
         with transaction(dynbeat, within=within) as how:
-            assert list(call(mine, theirs, **how)) == []
+            assert list(call(mine.bound(**how), theirs)) == []
         assert [*mine.runs(), *mine.list(), *mine.list(task="t"), *mine.list(enabled=True)] == []
         assert mine.count_runs().count == mine.count_runs(task="t").count == 0
 
@@ -250,7 +248,7 @@ def test_a_schedule_with_the_same_name_of_another_owner_is_separate(dynbeat, cal
     for number, owner in enumerate(ALIKE):
         mine = dynbeat.schedules.for_owner(owner)
         with transaction(dynbeat, within=bool(number % 2)) as how:
-            CREATES[call](mine, **how)
+            CREATES[call](mine.bound(**how))
         assert [schedule.owner for schedule in mine.list()] == [owner]
         assert mine.runs(NAME) == []
 
@@ -286,11 +284,11 @@ def test_a_batch_of_another_owner_is_neither_counted_listed_nor_cancelled(dynbea
     for owner, within, batch_id in itertools.product(ALIKE, (False, True), batches):
         mine = dynbeat.schedules.for_owner(owner)
         with transaction(dynbeat, within=within) as how:
-            assert list(mine.runs(batch_id=batch_id, **how)) == []
-            assert mine.count_runs(batch_id=batch_id, **how).count == 0
-            assert mine.cancel_runs(batch_id=batch_id, **how) == 0
+            assert list(mine.bound(**how).runs(batch_id=batch_id)) == []
+            assert mine.bound(**how).count_runs(batch_id=batch_id).count == 0
+            assert mine.bound(**how).cancel_runs(batch_id=batch_id) == 0
             with pytest.raises(BatchNotFoundError) as caught:
-                mine.get_batch(batch_id, **how)
+                mine.bound(**how).get_batch(batch_id)
             assert (caught.value.owner, caught.value.batch_id) == (owner, batch_id)
     assert everything(dynbeat) == before
 
@@ -307,8 +305,8 @@ def test_a_filter_of_another_owner_cancels_no_run(dynbeat, theirs):
         mine = dynbeat.schedules.for_owner(owner)
         with transaction(dynbeat, within=within) as how:
             for matching in filters:
-                assert mine.cancel_runs(**matching, **how) == 0
-                assert dynbeat.schedules.cancel_runs(owner=owner, **matching, **how) == 0
+                assert mine.bound(**how).cancel_runs(**matching) == 0
+                assert dynbeat.schedules.bound(**how).cancel_runs(owner=owner, **matching) == 0
 
     assert everything(dynbeat) == before
 
@@ -337,8 +335,8 @@ def test_a_filter_of_another_owner_changes_no_schedule(dynbeat, theirs):
         mine = dynbeat.schedules.for_owner(owner)
         with transaction(dynbeat, within=within) as how:
             for matching in filters:
-                for calls, also in ((mine, {}), (dynbeat.schedules, {"owner": owner})):
-                    given = {**how, **matching, **also}
+                for scope, also in ((mine, {}), (dynbeat.schedules, {"owner": owner})):
+                    calls, given = scope.bound(**how), {**matching, **also}
                     if also:
                         given.pop("everything", None)
                     assert calls.pause_many(**given).matched == 0
@@ -450,7 +448,7 @@ def test_delete_owner_deletes_no_data_of_another_owner(dynbeat):
 
     for owner, within in itertools.product(ALIKE, (False, True)):
         with transaction(dynbeat, within=within) as how:
-            assert dynbeat.schedules.delete_owner(owner, **how) == 0
+            assert dynbeat.schedules.bound(**how).delete_owner(owner) == 0
 
     assert everything(dynbeat) == before
 
