@@ -371,6 +371,8 @@ def _apply(
         flag_modified(row, key)
     row.error = None
     if is_replanned:
+        # The old trigger decides about those that have passed. The new one may yield them, too.
+        skipping.drop_passed(row, now=now)
         is_new_trigger = "trigger_spec" in values or "trigger_kind" in values
         timing.replan(
             context, session, row, trigger=trigger, is_new_trigger=is_new_trigger, now=now

@@ -42,8 +42,8 @@ class FireTimeCalls(OwnerCalls):
         ``reason``. You can also skip a fire time of a paused schedule, or one beyond ``max_runs``.
         A second call for the same fire time changes nothing. A schedule has at most 100 skipped
         fire times. If no other fire time is left, the schedule finishes at the last
-        skipped one. An edit keeps the skips; one that the new trigger does not yield has no effect.
-        A new ``Once`` drops them.
+        skipped one. An edit keeps the skips of future fire times; one that the new trigger does not
+        yield has no effect. A new ``Once`` drops them.
 
         Raises ScheduleNotFoundError, StaleScheduleError, InvalidTriggerError and
         InvalidScheduleError. If ``fire_time`` is not a fire time, the error names the nearest ones.

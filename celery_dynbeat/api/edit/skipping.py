@@ -138,6 +138,13 @@ def in_future(
     return {at: reason for at, reason in future.items() if takes_out(spec, at)}
 
 
+def drop_passed(row: ScheduleRow, *, now: datetime) -> None:
+    """Remove the skipped fire times up to ``now`` from a row. Raises InvalidTriggerError."""
+    with naming_schedule(row):
+        skipped = skips_in(row.skips)
+    row.skips = as_skips({at: reason for at, reason in skipped.items() if at > now})
+
+
 def check_cost(context: Context, session: Session, row: ScheduleRow, *, now: datetime) -> None:
     """Raise InvalidScheduleError if an edit made the plans without the skips too costly."""
     future = [at for at in skips_in(row.skips) if at > now]

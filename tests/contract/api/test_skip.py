@@ -223,6 +223,24 @@ def test_skips_that_an_edited_trigger_does_not_yield_have_no_effect(mine):
 
 
 @one_database
+@pytest.mark.parametrize("is_fire_time", [True, False])
+@pytest.mark.usefixtures("made")
+def test_the_trigger_before_an_edit_decides_about_the_skips_that_have_passed(
+    mine, clock, beat, is_fire_time
+):
+    mine.skip("n", at(1)[0])
+    if not is_fire_time:
+        mine.update("n", trigger=Every(3_600, anchor=START))
+    clock.advance(1.5 * MINUTE)
+    mine.update("n", trigger=Every(30, anchor=START))
+    clock.advance(MINUTE / 2)
+    beat.run_until_idle()
+
+    recorded = {run.scheduled_for: run.status for run in mine.runs()}
+    assert recorded == {**dict.fromkeys(at(1) * is_fire_time, "skipped"), at(2)[0]: "sent"}
+
+
+@one_database
 @pytest.mark.usefixtures("made")
 def test_the_number_of_skips_is_bounded(mine, clock, beat, monkeypatch):
     monkeypatch.setattr(skipping, "MAX_SKIPPED", 3)
