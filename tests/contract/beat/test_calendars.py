@@ -607,7 +607,7 @@ def test_an_edit_of_a_calendar_does_not_block_new_schedules(calendars, dynbeat, 
     if dynbeat.context.database.engine.dialect.name != "postgresql":
         pytest.skip("only PostgreSQL has locks that admit new links")
     with Session(dynbeat.context.database.engine) as session:
-        calendars.upsert(NAME, dates=[MONDAY], session=session)
+        calendars.bound(session=session).upsert(NAME, dates=[MONDAY])
         # It would wait for this transaction.
         with Session(dynbeat.context.database.engine) as other:
             other.execute(text("SET LOCAL lock_timeout = '1s'"))
@@ -644,7 +644,7 @@ def test_schedules_of_a_locked_calendar_do_not_delay_the_plans_of_others(limited
 
     with Session(dynbeat.context.database.engine) as session:
         for name in (NAME, "also_locked"):
-            calendars.upsert(name, dates=[SATURDAY], session=session)
+            calendars.bound(session=session).upsert(name, dates=[SATURDAY])
         beat.run_until_idle()
         planned = {each.name for each in mine.list() if each.next_run_at is not None}
         assert planned == {"free", "plain"}
