@@ -34,7 +34,7 @@ from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.statements import Row
 from celery_dynbeat.planning import Calendars, spec_from_row
-from celery_dynbeat.planning.plan import due_at
+from celery_dynbeat.planning.plan import due_again
 from celery_dynbeat.store import calendars, runs
 from celery_dynbeat.store.schedules import calendars_of, due
 from celery_dynbeat.telemetry import emit_on_commit, events, has_listeners
@@ -131,8 +131,7 @@ def _due_again(
     for row in rows:
         try:
             spec = spec_from_row(row, settings, days)
-            # Not before now, because beat reads the index from its watermark on.
-            at = max(due_at(spec, row.next_fire_at, now=now), now)
+            at = due_again(spec, row.next_fire_at, planned_at=row.next_run_at, now=now)
         except InvalidTriggerError:
             # The claim quarantines it.
             continue

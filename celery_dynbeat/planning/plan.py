@@ -198,6 +198,22 @@ def due_at(spec: ScheduleSpec, fire_at: datetime, *, now: datetime) -> datetime:
     return max(at, spec.quiet.end(now))
 
 
+def due_again(
+    spec: ScheduleSpec, fire_at: datetime, *, planned_at: datetime, now: datetime
+) -> datetime:
+    """Return ``due_at`` after an edit of the window or the days, from ``now`` on.
+
+    Before the edit, the schedule was due for ``fire_at`` at ``planned_at``.
+    """
+    at = due_at(spec, fire_at, now=now)
+    if unskipped(spec, fire_at) != fire_at:
+        # A new day has removed it, so its window ends after this day. The claim that finds this
+        # must not be later than planned: the fire times of this day would wait, and be sent later.
+        at = min(at, planned_at)
+    # Not before now, because beat reads the index from its watermark on.
+    return max(at, now)
+
+
 def earliest_due(spec: ScheduleSpec, instant: datetime, *, since: datetime) -> datetime:
     """Return the earliest instant whose fire time can be due at ``instant``.
 

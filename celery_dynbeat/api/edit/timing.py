@@ -26,6 +26,7 @@ from celery_dynbeat.planning.plan import (
     MICROSECOND,
     Skip,
     blocked_fire,
+    due_again,
     due_at,
     first_fire,
     first_planned,
@@ -191,10 +192,9 @@ def apply_window(context: Context, session: Session, row: Schedule, *, now: date
             calendars = schedules.calendars_of(session, [row])
         with naming_schedule(row):
             spec = spec_from_row(row, context.settings, calendars)
-            at = due_at(spec, row.next_fire_at, now=now)
-            # Not before now, because beat reads the index from its watermark on. If the schedule is
-            # held, beat finds that again.
-            row.next_run_at, row.held_at = max(at, now), None
+            at = due_again(spec, row.next_fire_at, planned_at=row.next_run_at, now=now)
+            # If the schedule is held, beat finds that again.
+            row.next_run_at, row.held_at = at, None
 
 
 def has_waiting_fire_time(row: ScheduleRow, *, now: datetime) -> bool:

@@ -218,6 +218,26 @@ def test_a_fire_time_that_waits_in_its_window_is_not_lost(calendars, mine, beat,
     assert sent_days(sent) == [SATURDAY]
 
 
+def test_a_fire_time_on_a_new_day_does_not_delay_later_ones(calendars, mine, beat, clock, sent):
+    mine.create("n", task="t", trigger=USING, window="100%", catch_up="all")
+    delayed = mine.get("n").next_run_at
+    clock.move_to(delayed - HOUR)
+    assert clock.now() > at(SATURDAY)
+    calendars.upsert(NAME, dates=[SATURDAY, SUNDAY, MONDAY])
+    beat.run_until_idle()
+    mine.update("n", window="99%")
+    assert mine.get("n").next_run_at == delayed
+    clock.move_to(delayed)
+    beat.run_until_idle()
+    clock.move_to(at(MONDAY) + HOUR)
+    calendars.upsert(NAME, dates=[NEVER])
+    beat.run_until_idle()
+    clock.move_to(at(TUESDAY) + DAY)
+    beat.run_until_idle()
+
+    assert sent_days(sent) == [TUESDAY]
+
+
 def test_a_held_schedule_is_claimed_with_the_present_days(calendars, mine, beat, clock, sent):
     mine.create("n", task="t", trigger=USING)
     mine.hold()
