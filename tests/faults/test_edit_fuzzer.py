@@ -97,11 +97,14 @@ class Days:
         wait_until(is_in_force, within=SETTLES_WITHIN, message=f"{self.name} is not in force")
         self.changes.append((excluded, since - LAG, self.now() + TOLERANCE))
 
-    def exclude(self, at):
-        """Return whether a fire time is excluded; None if that depends on when it was planned."""
+    def exclude(self, at, *, wait):
+        """Return whether a fire time is excluded; None if that depends on when it was planned.
+
+        ``wait`` is how long it can wait in its window before the claim.
+        """
         found = False
         for excluded, perhaps, surely in self.changes:
-            if at > perhaps:
+            if at > perhaps - wait:
                 found = excluded if at > surely else None
         return found
 
@@ -130,9 +133,10 @@ class Rule:
         rule = Cron("* * * * *") if minutely else Every(self.step, anchor=self.anchor)
         return rule if self.days is None else rule.excluding(calendar=self.days.name)
 
-    def of_days(self, fires, *answers):
+    def of_days(self, fires, *answers, wait):
         """Return those of which the calendar says one of these."""
-        return {at for at in fires if (self.days.exclude(at) if self.days else False) in answers}
+        days = self.days
+        return {at for at in fires if (days.exclude(at, wait=wait) if days else False) in answers}
 
 
 @dataclass
@@ -143,6 +147,8 @@ class Entry:
     name: str
     rules: list[tuple[datetime, Rule]]
     is_paused: bool = False
+    #: Whether it has, or had, a window.
+    has_window: bool = False
     deleted_at: datetime | None = None
     skipped: set[datetime] = field(default_factory=set)
     requested: Counter[str] = field(default_factory=Counter)
@@ -164,9 +170,11 @@ class Entry:
             until = min(next_since, end)
             # A one-off that passed while its edit waited for a lock fires at once.
             first = since if rule.step else min(since, rule.anchor - timedelta.resolution)
-            required |= rule.of_days(rule.fires(first, until), False)
+            # The offset is shorter than the time up to the next fire time.
+            wait = rule.step if self.has_window and rule.step else timedelta(0)
+            required |= rule.of_days(rule.fires(first, until), False, wait=wait)
             around = rule.fires(since - TOLERANCE, until + TOLERANCE)
-            optional |= rule.of_days(around, False, None)
+            optional |= rule.of_days(around, False, None, wait=wait)
         near = {at for at in required for until in ends[:-1] if abs(at - until) <= TOLERANCE}
         return required - near, optional | near
 
@@ -272,7 +280,9 @@ class Fuzzer:
 
     def change_policy(self):
         name = self.random.choice(sorted(POLICIES))
-        self.mine.update(self.choose().name, **{name: self.random.choice(POLICIES[name])})
+        entry, value = self.choose(), self.random.choice(POLICIES[name])
+        entry.has_window |= name == "window" and bool(value)
+        self.mine.update(entry.name, **{name: value})
 
     def pause_or_resume(self):
         entry = self.choose()
