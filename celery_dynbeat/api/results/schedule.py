@@ -44,7 +44,7 @@ class ScheduleInfo(Info):
     - ``version`` increases by one with each edit.
     """
 
-    _PROPERTIES: ClassVar[tuple[str, ...]] = ("state",)
+    _PROPERTIES: ClassVar[tuple[str, ...]] = ("state", "rule")
 
     id: int
     owner: str
@@ -114,6 +114,11 @@ class ScheduleInfo(Info):
         }
         plain = {name: getattr(row, name) for name in cls.__slots__ if name not in special}
         return cls(**plain, **special)
+
+    @property
+    def rule(self) -> str | None:
+        """The text of ``given_trigger``. None if the stored trigger is damaged."""
+        return None if self.given_trigger is None else self.given_trigger.to_text()
 
     @property
     def state(self) -> str:

@@ -368,6 +368,25 @@ def test_the_stored_trigger_is_the_text_of_a_damaged_row(dynbeat, mine):
 @one_database
 @pytest.mark.parametrize(
     "trigger",
+    [NINE, Cron("0 9 * * *", timezone=BERLIN), NINE.excluding(date(2026, 12, 25))],
+    ids=repr,
+)
+def test_the_json_of_a_schedule_has_the_text_of_its_rule(mine, trigger):
+    mine.set_timezone(SEOUL)
+    made = mine.create("a", task="t", trigger=trigger)
+
+    assert made.to_dict()["rule"] == made.rule == trigger.to_text()
+
+
+def test_a_damaged_rule_has_no_text(dynbeat, mine):
+    mine.create("a", task="t", trigger=NINE)
+    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'x'")
+
+    assert mine.get("a").to_dict()["rule"] is None
+
+
+@pytest.mark.parametrize(
+    "trigger",
     [NINE, Every(60), Cron("0 9 * * *", timezone=BERLIN), NINE.excluding(date(2026, 12, 25))],
     ids=repr,
 )
