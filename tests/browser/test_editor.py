@@ -5,7 +5,6 @@ from urllib.parse import urlencode
 
 import pytest
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.select import Select
 
 from celery_dynbeat import Cron
 from tests.support.browsers import NARROW
@@ -87,8 +86,10 @@ def test_a_schedule_is_created_with_the_picker_and_a_live_preview(browser, opene
     check(browser, "[name=pick_day][value=mon]")
     browser.find(".db-sentence", text="At 09:00, Tuesday to Friday")
     assert browser.find("#db-rule").get_attribute("value") == "0 9 * * tue,wed,thu,fri"
-    browser.find("#db-timezone").send_keys("Asia/Seoul")
+    browser.find("#db-pick-zone").send_keys("Asia/Seoul")
     browser.find(".db-fire-times th", text="Asia/Seoul")
+    rule = browser.find("#db-rule").get_attribute("value")
+    assert rule == "CRON_TZ=Asia/Seoul 0 9 * * tue,wed,thu,fri"
     browser.find(".db-fire-note", text="your time")
     is_accessible_in_both_themes(browser, "editor-new")
 
@@ -104,11 +105,11 @@ def test_a_schedule_is_created_with_the_picker_and_a_live_preview(browser, opene
 
 def test_the_error_stands_at_its_field_while_one_types(browser, opened):
     opened("typed")
-    replace(browser, "#db-rule", "0 25 * * *")
+    replace(browser, "#db-rule", "CRON_TZ=Asia/Seoul 0 25 * * *")
     browser.find("[data-error=rule]", text="25")
     assert browser.find("#db-rule").get_attribute("aria-invalid") == "true"
 
-    replace(browser, "#db-rule", "0 23 * * *")
+    replace(browser, "#db-rule", "CRON_TZ=Asia/Seoul 0 23 * * *")
 
     browser.find(".db-sentence", text="At 23:00 every day")
     assert browser.texts("[data-error=rule]") == [""]
@@ -135,9 +136,9 @@ def test_only_the_answer_to_the_last_text_is_shown(browser, opened):
         };
         """
     )
-    replace(browser, "#db-rule", "0 1 * * *")
+    replace(browser, "#db-rule", "CRON_TZ=Asia/Seoul 0 1 * * *")
     browser.wait(lambda _: browser.driver.execute_script("return !!window.release"), "no request")
-    replace(browser, "#db-rule", "0 2 * * *")
+    replace(browser, "#db-rule", "CRON_TZ=Asia/Seoul 0 2 * * *")
     browser.find(".db-sentence", text="At 02:00 every day")
 
     browser.driver.execute_async_script(
@@ -203,9 +204,7 @@ def test_the_form_works_without_scripts(browser, flower, opened, page_site):
     opened("plain")
     browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     browser.open(edit_url(flower, "plain"))
-    Select(browser.find("#db-kind")).select_by_visible_text("Interval")
     replace(browser, "#db-rule", "3h")
-    replace(browser, "#db-timezone", Keys.DELETE)
 
     press(browser, ".db-preview button", "Preview")
 

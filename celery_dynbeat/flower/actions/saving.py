@@ -7,7 +7,6 @@ POST save      303: saved; back to the page of the schedule
 POST preview   200: the preview as JSON, for the script of the form; it writes nothing
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from http import HTTPStatus
 
@@ -26,11 +25,10 @@ from celery_dynbeat.flower.base.action import ActionHandler
 from celery_dynbeat.flower.base.messages import Message
 from celery_dynbeat.flower.editor import picker
 from celery_dynbeat.flower.editor.conflict import changes_since, conflict_of
-from celery_dynbeat.flower.editor.fields import ARGUMENT_FIELDS, LABELS, field_of
+from celery_dynbeat.flower.editor.fields import field_of
 from celery_dynbeat.flower.editor.form import EditorForm
 from celery_dynbeat.flower.editor.handler import EditorHandler, gone
-from celery_dynbeat.flower.editor.parsing import Parsed, check_names, parse
-from celery_dynbeat.flower.editor.stored import EMPTY, lines
+from celery_dynbeat.flower.editor.parsing import Parsed, check_names, lines, parse
 
 #: Bytes of a form: at least these, and _ENCODED times the arguments that a task may have. A form
 #: has them twice, and encodes one byte as up to six.
@@ -38,6 +36,7 @@ MAX_FORM_BYTES = 1_000_000
 _ENCODED = 12
 _PICKER_FIELDS = (
     *("pick", "pick_count", "pick_unit", "pick_time", "pick_day", "pick_month_day", "pick_at"),
+    "pick_zone",
 )
 _REFUSED = (InvalidScheduleError, InvalidTriggerError, OwnerLimitError, ScheduleExistsError)
 
@@ -74,37 +73,30 @@ class FormAction(EditorHandler, ActionHandler):
                 form = replace(form, errors={"": gone(error)})
         return replace(
             form,
-            texts=self._texts(form),
+            # Hidden arguments are not among the texts.
+            texts={
+                name: lines(self.field(name)) if name in self.request.body_arguments else text
+                for name, text in form.texts.items()
+            },
             version=self.version or 0,
             picked=picker.picked_from({each: self.fields(each) for each in _PICKER_FIELDS}),
             is_paused=bool(self.field("paused")),
             reason=self.field("reason"),
         )
 
-    def _texts(self, form: EditorForm) -> Mapping[str, str]:
-        """Return the texts of the fields that the form has; hidden arguments are not among them."""
-        base = EMPTY if form.is_new else form.texts
-        hidden = ARGUMENT_FIELDS if self.hides_arguments and not form.is_new else ()
-        given = self.request.body_arguments
-        typed = {
-            each: lines(self.field(each)) for each in LABELS if each in given and each not in hidden
-        }
-        return {**base, **typed}
-
     def parsed(self, form: EditorForm) -> tuple[EditorForm, Parsed]:
         """Return what differs from the stored schedule, and the form with the errors."""
-        stored = {} if form.info is None else self.texts_of(form.info, form.owner_zone)
-        parsed = parse(form.texts, stored=stored, by=self.parsing(form.owner_zone))
+        parsed = parse(form.texts, stored=form.stored, by=self.parsing(form.owner_zone))
         names = check_names(form.owner, form.name) if form.is_new else {}
         return replace(form, errors={**form.errors, **names, **parsed.errors}), parsed
 
     def with_picked(self, form: EditorForm) -> EditorForm:
         """Return the form with the rule of the picker."""
         try:
-            kind, rule = picker.rule_of(form.picked)
+            rule = picker.rule_of(form.picked)
         except ValueError as error:
             return replace(form, errors={**form.errors, "pick": str(error)})
-        return replace(form, texts={**form.texts, "kind": kind, "rule": rule})
+        return replace(form, texts={**form.texts, "rule": rule})
 
     def previewed(self) -> EditorForm:
         """Return the form with a preview. Required fields that are still empty are not errors."""
@@ -201,10 +193,9 @@ class SaveAction(FormAction):
         """Return the form with the viewer's texts, and what differs from the stored schedule."""
         if form.info is None:
             return form
-        stored = self.texts_of(form.info, form.owner_zone)
         page = self.for_owner(form.owner).changes(form.name, limit=50)
         since = changes_since(form.info, page, version=form.version)
-        conflict = conflict_of(form.texts, stored=stored, changes=since)
+        conflict = conflict_of(form.texts, stored=form.stored, changes=since)
         form = replace(form, version=form.info.version, conflict=conflict)
         form, parsed = self.parsed(form)
         return self.with_preview(form, parsed)
@@ -227,7 +218,6 @@ class PreviewAction(FormAction):
         answer = {
             "html": html.decode(),
             "errors": form.errors,
-            "kind": form.texts["kind"],
             "rule": form.texts["rule"],
             "owner_zone": form.owner_zone,
         }

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from celery_dynbeat.api import ChangeInfo, ScheduleInfo
-from celery_dynbeat.flower.editor.fields import LABELS, RULE_FIELDS
+from celery_dynbeat.flower.editor.fields import LABELS
 
 #: Field of the form -> the field of the audit, where they differ.
-_AUDITED = {**dict.fromkeys(RULE_FIELDS, "trigger"), "queue": "options", "priority": "options"}
+_AUDITED = {"rule": "trigger", "queue": "options", "priority": "options"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,16 +32,15 @@ def conflict_of(
     mine: Mapping[str, str], *, stored: Mapping[str, str], changes: Sequence[ChangeInfo]
 ) -> Conflict:
     """Return the fields in which ``mine`` and ``stored`` differ."""
-    rows = [
-        ConflictRow(
-            label=LABELS[name],
-            mine=mine[name],
-            stored=stored[name],
-            change=_last_change(name, changes),
-        )
-        for name in LABELS
-        if name in mine and name in stored and mine[name] != stored[name]
-    ]
+    rows = []
+    for name, text in stored.items():
+        if mine[name] != text:
+            audited = _AUDITED.get(name, name)
+            edits = (change for change in changes if audited in (change.after or ()))
+            row = ConflictRow(
+                label=LABELS[name], mine=mine[name], stored=text, change=next(edits, None)
+            )
+            rows.append(row)
     return Conflict(rows=rows, changes=changes)
 
 
@@ -52,17 +51,5 @@ def changes_since(
     return [
         change
         for change in changes
-        if change.after is not None
-        and change.changed_at >= info.created_at
-        and _version(change.after) > version
+        if change.changed_at >= info.created_at and (change.after or {}).get("version", 0) > version
     ]
-
-
-def _version(after: Mapping[str, object]) -> int:
-    version = after.get("version")
-    return version if isinstance(version, int) else 0
-
-
-def _last_change(name: str, changes: Iterable[ChangeInfo]) -> ChangeInfo | None:
-    audited = _AUDITED.get(name, name)
-    return next((change for change in changes if audited in (change.after or ())), None)

@@ -20,6 +20,7 @@ class EditorForm:
     """The form of a schedule with the texts that a person typed.
 
     - ``info`` is None for a new schedule. ``version`` is the one that the person edits.
+    - ``stored`` are the texts of the stored schedule, which ``texts`` are at first.
     - ``errors`` are by field. The error of ``""`` belongs to the whole form.
     - ``preview`` is None if there is no preview, and ``no_preview`` says why.
     - ``reason`` is for the audit.
@@ -31,10 +32,10 @@ class EditorForm:
     owner_zone: str
     version: int
     texts: Mapping[str, str]
+    stored: Mapping[str, str]
     settings: Settings
     owners: Sequence[str] = ()
     tasks: Sequence[str] = ()
-    calendars: Sequence[str] = ()
     picked: Picked = field(default_factory=Picked)
     errors: Mapping[str, str] = field(default_factory=dict)
     preview: PreviewView | None = None
@@ -47,11 +48,6 @@ class EditorForm:
     def is_new(self) -> bool:
         """Whether saving creates a schedule."""
         return self.info is None
-
-    @property
-    def kinds(self) -> Sequence[tuple[str, str]]:
-        """The kinds of rules for the menu."""
-        return fields.kinds(selected=self.texts["kind"])
 
     @property
     def has_policies(self) -> bool:

@@ -16,14 +16,13 @@ from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.base.zones import UTC, known_zone
 from celery_dynbeat.flower.editor import fields, picker
 from celery_dynbeat.flower.editor.form import EditorForm
-from celery_dynbeat.flower.editor.parsing import Parsed, Parsing
+from celery_dynbeat.flower.editor.parsing import EMPTY, Parsed, Parsing, texts_of
 from celery_dynbeat.flower.editor.preview import (
     COUNT,
     PreviewView,
     preview_of,
     stored_preview,
 )
-from celery_dynbeat.flower.editor.stored import EMPTY, texts_of
 from celery_dynbeat.insights.statistics import suggestions
 from celery_dynbeat.triggers import Trigger
 
@@ -31,8 +30,6 @@ from celery_dynbeat.triggers import Trigger
 MAX_OWNERS = 100
 #: Names of tasks that the form suggests.
 MAX_TASKS = 200
-#: Names of calendars that the form suggests.
-MAX_CALENDARS = 200
 #: The arguments of ``preview`` that are fields of the form.
 TIMING_FIELDS = ("window", "start_at", "end_at", "max_runs", "catch_up", "overlap")
 
@@ -53,31 +50,30 @@ class EditorHandler(PageHandler):
 
     def _form(self, owner: str, name: str, *, info: ScheduleInfo | None) -> EditorForm:
         owner_zone = self._owner_zone(owner)
-        texts = EMPTY if info is None else self.texts_of(info, owner_zone)
+        zone = known_zone(owner_zone) or UTC
+        trigger, stored = None, dict[str, str]()
+        if info is not None:
+            trigger = info.given_trigger
+            stored = texts_of(info, zone=zone, hides_arguments=self.hides_arguments)
         return EditorForm(
             owner=owner,
             name=name,
             info=info,
             owner_zone=owner_zone,
             version=0 if info is None else info.version,
-            texts=texts,
+            texts=stored or EMPTY,
+            stored=stored,
             settings=self.dynbeat.context.settings,
             owners=self._owners() if info is None else (),
             tasks=self._tasks(),
-            calendars=[each.name for each in self.dynbeat.calendars.list(limit=MAX_CALENDARS)],
-            picked=picker.picked_of(texts["kind"], texts["rule"]),
+            picked=picker.picked_of(trigger, owner_zone=zone),
         )
-
-    def texts_of(self, info: ScheduleInfo, owner_zone: str) -> Mapping[str, str]:
-        """Return the texts of a stored schedule; without arguments if the pages hide them."""
-        zone = known_zone(owner_zone) or UTC
-        return texts_of(info, zone=zone, hides_arguments=self.hides_arguments)
 
     def parsing(self, owner_zone: str) -> Parsing:
         """Return the fields that the texts of a form mean."""
         context = self.dynbeat.context
         limit = context.settings.max_payload_bytes
-        return Parsing(owner_zone=owner_zone, limit=limit, now=context.clock.now)
+        return Parsing(known_zone(owner_zone) or UTC, limit, context.clock.now)
 
     def _owner_zone(self, owner: str) -> str:
         try:
@@ -98,7 +94,7 @@ class EditorHandler(PageHandler):
         trigger: Trigger | None = changes.get("trigger")
         if trigger is None and info is not None:
             trigger = info.given_trigger
-        if any(name in form.errors for name in (*fields.RULE_FIELDS, *TIMING_FIELDS)):
+        if any(name in form.errors for name in ("rule", *TIMING_FIELDS)):
             return replace(form, no_preview="Correct the marked field to see the next fire times.")
         if trigger is None:
             return replace(form, no_preview=_why_no_trigger(info))

@@ -1,4 +1,8 @@
-"""The texts of the form as arguments of ``create`` and ``update``, or an error for each field."""
+"""The texts of the form: those of a stored schedule, and the arguments that edited texts mean.
+
+A text without an edit is not read back. Values that only SQL can write, such as a damaged trigger,
+therefore stay as they are.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -6,22 +10,26 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from celery_dynbeat.api import ScheduleInfo
 from celery_dynbeat.api.checks import check_name
 from celery_dynbeat.api.edit.fields import check_span, merge_options, to_columns
 from celery_dynbeat.api.typed_text import TypedInstant
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
-from celery_dynbeat.flower.editor.fields import LABELS, RULE_FIELDS, TABLE, field_of
-from celery_dynbeat.flower.editor.rules import trigger_of, zone_of
+from celery_dynbeat.flower.editor.fields import ARGUMENT_FIELDS, LABELS, TABLE
+from celery_dynbeat.triggers import Trigger
+
+#: The texts of a new schedule.
+EMPTY: Mapping[str, str] = dict.fromkeys(LABELS, "")
 
 
 @dataclass(frozen=True, slots=True)
 class Parsing:
-    """The meaning of texts. ``owner_zone`` is the owner's zone. ``limit`` is the size of payloads.
+    """The meaning of texts. ``zone`` is the owner's zone. ``limit`` is the size of payloads.
 
     ``now`` is read only for a time such as ``2h``.
     """
 
-    owner_zone: str
+    zone: ZoneInfo
     limit: int
     now: Callable[[], datetime]
 
@@ -34,18 +42,30 @@ class Parsed:
     errors: dict[str, str] = field(default_factory=dict)
 
 
+def texts_of(
+    info: ScheduleInfo, *, zone: ZoneInfo, hides_arguments: bool = False
+) -> dict[str, str]:
+    """Return the texts of all fields. Instants are on the clock of ``zone``, with their offset."""
+    texts = {name: each.format(each.value_in(info), zone) for name, each in TABLE.items()}
+    texts["rule"] = info.stored_trigger["spec"] if info.rule is None else info.rule
+    hidden = ARGUMENT_FIELDS if hides_arguments else ()
+    return {name: lines(texts[name]) for name in LABELS if name not in hidden}
+
+
+def lines(text: str) -> str:
+    """Return a text with the line breaks that a browser does not change."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
 def parse(texts: Mapping[str, str], *, stored: Mapping[str, str], by: Parsing) -> Parsed:
     """Return the arguments for the fields whose texts differ from ``stored``.
 
     Fields that ``texts`` does not have are not changed. Never raises for any text.
     """
     parsed = Parsed()
-    edited = [name for name in LABELS if name in texts and texts[name] != stored.get(name)]
-    if any(name in edited for name in RULE_FIELDS):
-        _parse_rule(texts, parsed, by)
-    for name in edited:
-        if name not in RULE_FIELDS:
-            _parse_field(name, texts, parsed, by)
+    for name, text in texts.items():
+        if text != stored.get(name):
+            _parse_field(name, text, parsed, by)
     _check_span(parsed)
     return parsed
 
@@ -61,29 +81,27 @@ def check_names(owner: str, name: str) -> Mapping[str, str]:
     return errors
 
 
-def _parse_rule(texts: Mapping[str, str], parsed: Parsed, by: Parsing) -> None:
-    kind, rule, timezone, calendar = (texts.get(name, "") for name in RULE_FIELDS)
+def _parse_field(name: str, text: str, parsed: Parsed, by: Parsing) -> None:
     try:
-        trigger = trigger_of(
-            kind, rule, timezone=timezone.strip(), owner_zone=by.owner_zone, now=by.now
-        )
-        names = [name for part in calendar.split(",") if (name := part.strip())]
-        parsed.changes["trigger"] = trigger.excluding(calendar=names) if names else trigger
-    except InvalidTriggerError as error:
-        parsed.errors[field_of(error)] = str(error)
-
-
-def _parse_field(name: str, texts: Mapping[str, str], parsed: Parsed, by: Parsing) -> None:
-    try:
-        value = TABLE[name].parse(texts[name])
+        if name == "rule":
+            parsed.changes["trigger"] = _trigger(text, by.zone)
+            return
+        value = TABLE[name].parse(text)
         if isinstance(value, TypedInstant):
-            value = value.resolve(now=by.now, zone=_zone(texts, by))
+            value = value.resolve(now=by.now, zone=by.zone)
         to_columns(merge_options({}, {name: value}), limit=by.limit)
-    # InvalidScheduleError is a ValueError.
+    # InvalidScheduleError and InvalidTriggerError are ValueErrors.
     except (ValueError, OverflowError) as error:
         parsed.errors[name] = str(error)
     else:
         parsed.changes[name] = value
+
+
+def _trigger(text: str, zone: ZoneInfo) -> Trigger:
+    if not text.strip():
+        message = "the rule is empty: pick one, or write one such as '0 9 * * mon-fri' or '5m'"
+        raise InvalidTriggerError(message, field="trigger")
+    return Trigger.from_text(text, timezone=zone.key)
 
 
 def _check_span(parsed: Parsed) -> None:
@@ -92,11 +110,3 @@ def _check_span(parsed: Parsed) -> None:
         check_span(start_at=start_at, end_at=end_at)
     except InvalidScheduleError as error:
         parsed.errors["end_at"] = str(error)
-
-
-def _zone(texts: Mapping[str, str], by: Parsing) -> ZoneInfo:
-    """Return the zone of times without an offset. An invalid one is an error of that field."""
-    try:
-        return zone_of(texts.get("timezone", "").strip(), owner_zone=by.owner_zone)
-    except InvalidTriggerError:
-        return zone_of("", owner_zone=by.owner_zone)

@@ -2,10 +2,13 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from zoneinfo import ZoneInfo
 
 from celery_dynbeat.common.text import shorten
+from celery_dynbeat.triggers import Cron, Every, Once, Trigger
+from celery_dynbeat.triggers.zones import load_zone
 
 CHOICES = (
     ("every", "Every"),
@@ -37,6 +40,7 @@ class Picked:
     days: Sequence[str] = WORKDAYS
     month_day: str = "1"
     at: str = ""
+    zone: str = ""
 
     @property
     def needed(self) -> str:
@@ -44,27 +48,32 @@ class Picked:
         return self.at if self.choice == "once" else self.choice
 
 
-def rule_of(picked: Picked) -> tuple[str, str]:
-    """Return the kind and the text of the rule. Raises ValueError with the rule that is broken."""
+def rule_of(picked: Picked) -> str:
+    """Return the text of the rule. Raises ValueError with the rule that is broken."""
+    zone = f"TZ={load_zone(picked.zone.strip()).key} " if picked.zone.strip() else ""
     if picked.choice == "every":
-        return "every", _every(picked)
+        # Hours and minutes follow no clock.
+        return f"{zone if picked.unit == 'days' else ''}{_every(picked)}"
     if picked.choice == "once":
-        return "once", _once(picked.at)
+        return f"{zone}{_once(picked.at)}"
     if picked.choice in _CRONS:
         hour, minute = _time(picked.time)
-        return "cron", f"{minute} {hour} {_CRONS[picked.choice](picked)}"
+        return f"{zone and f'CRON_{zone}'}{minute} {hour} {_CRONS[picked.choice](picked)}"
     raise ValueError("choose how often the schedule fires")
 
 
-def picked_of(kind: str, rule: str) -> Picked:
+def picked_of(trigger: Trigger | None, *, owner_zone: ZoneInfo) -> Picked:
     """Return the choices that write this rule; without a choice if there are none."""
-    if kind == "every" and (match := _EVERY.fullmatch(rule)):
-        return _picked_of_interval(**match.groupdict("0"))
-    if kind == "once":
-        return Picked(choice="once", at=rule[:16])
-    if kind == "cron" and (match := _CRON.fullmatch(rule)):
-        return _picked_of_cron(*match.groups())
-    return Picked()
+    if isinstance(trigger, Once) and trigger.delay is None:
+        at = trigger.at.astimezone(owner_zone).replace(tzinfo=None)
+        fits = at == at.replace(second=0, microsecond=0) and not at.fold
+        return Picked(choice="once", at=at.isoformat()[:16]) if fits else Picked()
+    picked = Picked()
+    if isinstance(trigger, Every) and (match := _EVERY.fullmatch(trigger.spec)):
+        picked = _picked_of_interval(**match.groupdict("0"))
+    elif isinstance(trigger, Cron) and (match := _CRON.fullmatch(trigger.spec)):
+        picked = _picked_of_cron(*match.groups())
+    return replace(picked, zone=(trigger and trigger.timezone) or "")
 
 
 def _picked_of_interval(days: str, hours: str, minutes: str) -> Picked:
@@ -105,6 +114,7 @@ def picked_from(values: Mapping[str, Sequence[str]]) -> Picked:
         days=values.get("pick_day", ()),
         month_day=one("pick_month_day", "1"),
         at=one("pick_at", ""),
+        zone=one("pick_zone", ""),
     )
 
 

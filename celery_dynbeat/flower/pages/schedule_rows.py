@@ -9,15 +9,15 @@ from zoneinfo import ZoneInfo
 from celery_dynbeat.api import ScheduleInfo
 from celery_dynbeat.common.run_ids import created_at
 from celery_dynbeat.common.states import UNFINISHED, State, Status, was_started
-from celery_dynbeat.common.text import escape, format_duration
+from celery_dynbeat.common.text import cut, escape, format_duration
 from celery_dynbeat.flower.base import selection
 from celery_dynbeat.flower.base.fragments import local_time
 from celery_dynbeat.flower.charts import StripBar, run_strip
 from celery_dynbeat.insights.statistics.recent_runs import RecentRun
-from celery_dynbeat.triggers import Trigger
 
 #: Runs of a strip.
 RUNS = 30
+_TEXT_LENGTH = 100
 _FAILURES = frozenset({Status.FAILED, Status.LOST})
 #: Such a run says nothing about the task, or that its task had nothing to do (SkipRun).
 _NO_RESULT = frozenset({Status.SKIPPED, Status.REVOKED, Status.EXPIRED})
@@ -45,8 +45,8 @@ class ScheduleRow:
 
     info: ScheduleInfo
     rule: str
-    #: The rule as it was given. "" if this is JSON, which only the page of the schedule shows.
-    spec: str
+    #: The text of the rule.
+    text: str
     state: str
     #: Whether a hold delays a due run.
     waits: bool
@@ -67,10 +67,6 @@ class Situation:
     overdue_before: datetime
 
 
-def _short_spec(trigger: Trigger | None) -> str:
-    return "" if trigger is None or trigger.spec.startswith(("{", "[")) else trigger.spec
-
-
 def schedule_row(
     info: ScheduleInfo,
     runs: Sequence[RecentRun],
@@ -89,7 +85,7 @@ def schedule_row(
     return ScheduleRow(
         info=info,
         rule="Damaged rule" if info.trigger is None else info.trigger.describe(str(zone)),
-        spec=_short_spec(info.given_trigger),
+        text=cut(info.rule or "", _TEXT_LENGTH),
         state=state,
         waits=state == State.HELD and is_due,
         strip=run_strip([_bar(run, zone, link) for run in runs], slots=RUNS, label=label),

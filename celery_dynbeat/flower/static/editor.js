@@ -35,10 +35,9 @@
     function show(answer, answered) {
         preview.innerHTML = answer.html;
         showErrors(answer.errors);
-        form.querySelector("[data-owner-zone]").placeholder = answer.owner_zone + " (the owner's time zone)";
+        form.querySelector("[data-owner-zone]").placeholder = answer.owner_zone + " (owner)";
         if (answered === "pick") {
             purpose = "preview";
-            form.elements.kind.value = answer.kind;
             form.elements.rule.value = answer.rule;
         }
     }
@@ -77,7 +76,7 @@
     }
 
     function changed(event) {
-        if (event.target.name === "rule" || event.target.name === "kind") {
+        if (event.target.name === "rule") {
             form.querySelector("[name=pick][value='']").checked = true;
             purpose = "preview";
         } else if (event.target.closest("[data-picker]")) {

@@ -1,6 +1,6 @@
 """A row of the page "Schedules"."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -57,21 +57,23 @@ def test_the_rule_is_in_words_and_as_given():
     row = row_of(schedule())
 
     assert row.rule == "At 09:00, Monday to Friday, Asia/Seoul"
-    assert row.spec == "0 9 * * mon-fri"
+    assert row.text == "CRON_TZ=Asia/Seoul 0 9 * * mon-fri"
 
 
-def test_a_rule_that_is_stored_as_json_is_only_in_words():
-    trigger = Cron("0 9 * * *", timezone="Asia/Seoul").excluding(Cron("* * * * sun"))
+def test_a_long_text_of_a_rule_is_cut():
+    dates = [date(2026, 12, day) for day in range(1, 31)]
+    trigger = Cron("0 9 * * *", timezone="Asia/Seoul").excluding(*dates)
     row = row_of(schedule(trigger=trigger, given_trigger=trigger))
 
     assert row.rule.startswith("At 09:00 every day, Asia/Seoul")
-    assert row.spec == ""
+    assert row.text.startswith("CRON_TZ=Asia/Seoul 0 9 * * * except 2026-12-01")
+    assert (len(row.text), row.text[-3:]) == (100, "...")
 
 
 def test_a_damaged_rule_has_a_row():
     row = row_of(schedule(trigger=None, given_trigger=None, error="x", next_run_at=None))
 
-    assert (row.rule, row.spec, row.state) == ("Damaged rule", "", "quarantined")
+    assert (row.rule, row.text, row.state) == ("Damaged rule", "", "quarantined")
 
 
 LATE = NOW - timedelta(seconds=31)

@@ -63,7 +63,8 @@ def test_texts_of_users_are_shown_as_text(pages, mine):
     assert json.loads(open_form(pages, name).values["kwargs"]) == {"a": HOSTILE}
     # In JSON a character that reverses the direction of the text is an escape.
     assert "\u202e" not in open_form(pages, name).values["kwargs"]
-    assert "<script>alert" not in save(pages, open_form(pages, name), rule=HOSTILE, kind="").text
+    typed = save(pages, open_form(pages, name), rule=HOSTILE, pick_zone=HOSTILE)
+    assert "<script>alert" not in typed.text
 
 
 @pytest.mark.usefixtures("digest")
@@ -86,37 +87,32 @@ def test_a_schedule_that_does_not_exist_is_404(pages):
     assert pages.get(edit_url("nope")).status == 404
 
 
-def test_a_rule_with_calendars_has_them_in_a_field(dynbeat, mine, pages):
-    for name in ("holidays", "freeze"):
-        dynbeat.calendars.upsert(name, dates=[date(2026, 12, 25)])
-    trigger = Cron("0 9 * * mon-fri")
-    mine.create("n", task="t", trigger=trigger.excluding(calendar="holidays"))
+def test_a_rule_is_shown_and_read_as_its_text(dynbeat, mine, pages):
+    dynbeat.calendars.upsert("holidays", dates=[date(2026, 12, 25)])
+    trigger = Cron("0 9 * * mon-fri", timezone="Europe/Berlin").excluding(calendar="holidays")
+    mine.create("n", task="t", trigger=trigger)
 
     form = open_form(pages, "n")
-    values = form.values
-    assert (values["kind"], values["rule"]) == ("cron", "0 9 * * mon-fri")
-    assert values["calendar"] == "holidays"
-    assert save(pages, form, calendar="holidays, freeze").status == 303
-    given = mine.get("n").given_trigger
-    assert given == trigger.excluding(calendar=["holidays", "freeze"])
-    assert save(pages, open_form(pages, "n"), calendar="").status == 303
-    assert mine.get("n").given_trigger == trigger
+    assert form.values["rule"] == str(trigger) == mine.get("n").rule
+    assert (form.values["pick"], form.values["pick_zone"]) == ("", "Europe/Berlin")
+    assert save(pages, form, rule=form.values["rule"].replace("9", "10", 1)).status == 303
+    later = Cron("0 10 * * mon-fri", timezone="Europe/Berlin").excluding(calendar="holidays")
+    assert mine.get("n").given_trigger == later
 
 
-def test_an_unknown_calendar_is_an_error_of_its_field(mine, pages):
-    mine.create("n", task="t", trigger=MINUTELY)
-
-    answer = save(pages, open_form(pages, "n"), calendar="holiday")
-
-    assert answer.status == 422
-    assert "holiday" in form_in(answer).errors["calendar"]
-
-
-def test_exclusions_of_other_kinds_stay_in_the_rule(dynbeat, mine, pages):
-    dynbeat.calendars.upsert("holidays", dates=[date(2026, 12, 25)])
-    trigger = Cron("0 9 * * *").excluding(date(2026, 12, 24), calendar="holidays")
-    mine.create("n", task="t", trigger=trigger)
+def test_a_rule_with_a_preset_opens_the_picker_with_its_zone(mine, pages):
+    mine.create("n", task="t", trigger=Cron("30 18 L * *", timezone="Europe/Berlin"))
 
     values = open_form(pages, "n").values
 
-    assert (values["kind"], values["calendar"]) == ("excluding", "")
+    assert (values["pick"], values["pick_time"]) == ("monthly", "18:30")
+    assert (values["pick_month_day"], values["pick_zone"]) == ("L", "Europe/Berlin")
+
+
+def test_an_unknown_calendar_is_an_error_of_the_rule(mine, pages):
+    mine.create("n", task="t", trigger=MINUTELY)
+
+    answer = save(pages, open_form(pages, "n"), rule="5m except calendar holiday")
+
+    assert answer.status == 422
+    assert "holiday" in form_in(answer).errors["rule"]

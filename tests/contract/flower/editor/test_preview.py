@@ -25,9 +25,7 @@ def test_the_preview_shows_notes_on_clock_changes(pages, mine, clock):
     clock.advance(timedelta(days=125))
     mine.create("n", task="t", trigger=MINUTELY)
 
-    shown = preview(
-        pages, open_form(pages, "n"), kind="", rule="30 2 * * *", timezone="Europe/Berlin"
-    )
+    shown = preview(pages, open_form(pages, "n"), rule="CRON_TZ=Europe/Berlin 30 2 * * *")
 
     assert "Sun 28 Mar 2027 03:00:00 +02" in shown["html"]
     assert "db-fire-remark" in shown["html"]
@@ -67,7 +65,7 @@ def test_the_preview_of_an_edited_rule_has_the_policies_of_the_form(pages, mine,
     mine.set_quiet_hours(["18:15-20:00"])
     mine.create("n", task="t", trigger=MINUTELY, catch_up="latest")
 
-    shown = preview(pages, open_form(pages, "n"), kind="", rule="*/30 * * * *", **policies)
+    shown = preview(pages, open_form(pages, "n"), rule="*/30 * * * *", **policies)
 
     assert shown["html"].count("in quiet hours: sent at 2026-11-21 20:00") == delayed
 
@@ -92,8 +90,8 @@ def test_the_preview_of_a_new_schedule_waits_for_required_fields(pages):
 
 
 def test_a_preview_writes_nothing(pages, mine, digest):
-    preview(pages, open_form(pages, "digest"), rule="5m", kind="")
-    save(pages, open_form(pages, "digest"), rule="5m", kind="", do="preview")
+    preview(pages, open_form(pages, "digest"), rule="5m")
+    save(pages, open_form(pages, "digest"), rule="5m", do="preview")
 
     assert mine.get("digest") == digest
     assert edits(mine) == []
@@ -103,17 +101,28 @@ def test_a_preview_writes_nothing(pages, mine, digest):
 def test_the_picker_writes_the_rule(pages):
     fields = {"do": "pick", "pick": "weekly", "pick_day": ["tue", "sat"], "pick_time": "18:30"}
 
-    shown = preview(pages, open_form(pages, "digest"), **fields)
+    shown = preview(pages, open_form(pages, "digest"), **fields, pick_zone="Europe/Berlin")
 
-    assert (shown["kind"], shown["rule"]) == ("cron", "30 18 * * tue,sat")
+    assert shown["rule"] == "CRON_TZ=Europe/Berlin 30 18 * * tue,sat"
     assert "At 18:30" in shown["html"]
+
+
+@pytest.mark.usefixtures("digest")
+def test_an_unknown_zone_of_the_picker_is_an_error_of_the_picker(pages):
+    form = open_form(pages, "digest")
+
+    shown = preview(pages, form, do="pick", pick="daily", pick_zone="Asia/Seol")
+
+    assert list(shown["errors"]) == ["pick"]
+    assert "did you mean 'Asia/Seoul'" in shown["errors"]["pick"]
+    assert shown["rule"] == form.values["rule"]
 
 
 def test_preview_and_picker_work_without_a_script(pages, mine, digest):
     form = open_form(pages, "digest")
 
     shown = save(pages, form, do="pick", pick="every", pick_count="2", pick_unit="hours")
-    assert (form_in(shown).values["kind"], form_in(shown).values["rule"]) == ("every", "PT2H")
+    assert form_in(shown).values["rule"] == "PT2H"
     assert "Every 2 hours" in shown.text
     shown = save(pages, form_in(shown), do="preview", rule="3h")
     assert "Every 3 hours" in shown.text

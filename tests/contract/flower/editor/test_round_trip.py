@@ -7,8 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from celery_dynbeat import Every
-from celery_dynbeat.flower.editor.parsing import Parsing, parse
-from celery_dynbeat.flower.editor.stored import texts_of
+from celery_dynbeat.flower.editor.parsing import Parsing, parse, texts_of
 from celery_dynbeat.testing import FrozenClock
 from tests.support.applications import START, execute
 from tests.support.editor_form import OWNER, form_in, open_form, save
@@ -20,6 +19,7 @@ from tests.support.property_application import (
 )
 from tests.support.schedule_strategies import FIELDS, NAMES, OWNERS
 
+SEOUL = ZoneInfo("Asia/Seoul")
 DESCRIPTIONS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\x00"))
 SCHEDULES = st.tuples(OWNERS, NAMES, FIELDS, DESCRIPTIONS)
 
@@ -53,7 +53,7 @@ def test_saving_an_opened_form_changes_nothing(sqlite_url):
 @pytest.mark.timeout(300 * EXAMPLE_FACTOR)
 def test_each_text_of_a_form_is_read_back_as_the_stored_value(sqlite_url):
     with prepared_application(sqlite_url, clock=FrozenClock(START)) as dynbeat:
-        by = Parsing(owner_zone="Asia/Seoul", limit=65_536, now=dynbeat.context.clock.now)
+        by = Parsing(SEOUL, limit=65_536, now=dynbeat.context.clock.now)
 
         @settings(max_examples=100 * EXAMPLE_FACTOR, suppress_health_check=list(HealthCheck))
         @given(fields=FIELDS)
@@ -63,7 +63,7 @@ def test_each_text_of_a_form_is_read_back_as_the_stored_value(sqlite_url):
             mine.set_timezone("Asia/Seoul")
             made = mine.create("n", **fields)
 
-            parsed = parse(texts_of(made, zone=ZoneInfo("Asia/Seoul")), stored={}, by=by)
+            parsed = parse(texts_of(made, zone=SEOUL), stored={}, by=by)
 
             assert parsed.errors == {}
             assert mine.update("n", **parsed.changes) == made
@@ -75,11 +75,11 @@ def test_each_text_of_a_form_is_read_back_as_the_stored_value(sqlite_url):
 def test_a_damaged_trigger_is_kept_unless_it_is_edited(dynbeat, pages, mine):
     execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_kind = 'moon', trigger_spec = 'full'")
     form = open_form(pages, "digest")
-    assert (form.values["kind"], form.values["rule"]) == ("moon", "full")
+    assert (form.values["rule"], form.values["pick"]) == ("full", "")
 
     assert save(pages, form).status == 303
     assert mine.get("digest").version == 1
     assert save(pages, form, description="x").status == 303
     assert mine.get("digest").stored_trigger["spec"] == "full"
-    assert save(pages, open_form(pages, "digest"), kind="every", rule="5m").status == 303
+    assert save(pages, open_form(pages, "digest"), rule="5m").status == 303
     assert mine.get("digest").trigger == Every(300)

@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 
 from celery_dynbeat.api import ChangeInfo
 from celery_dynbeat.flower.editor.conflict import conflict_of
-from celery_dynbeat.flower.editor.stored import EMPTY
+from celery_dynbeat.flower.editor.parsing import EMPTY
 
 AT = datetime(2026, 11, 22, tzinfo=UTC)
-SEEN = {**EMPTY, "kind": "cron", "rule": "0 9 * * *", "description": "old", "queue": "a"}
+SEEN = {**EMPTY, "rule": "0 9 * * *", "description": "old", "queue": "a"}
 
 
 def change(number, actor, **after):
