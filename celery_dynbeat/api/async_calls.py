@@ -74,7 +74,7 @@ class _AsyncCalls:
         """
         calls = copy(self)
         bound = self._calls.bound(actor=actor, reason=reason)
-        vars(calls).update(_calls=bound, _session=session or self._session)
+        vars(calls).update(_calls=bound, _session=self._session if session is None else session)
         return calls
 
     def _work(self, call: Callable[..., Any], args: Any, given: Any) -> Callable[[Any], Any]:
@@ -117,7 +117,8 @@ class AsyncSchedules(AsyncSharedCalls):
         ``session`` is an ``AsyncSession``.
         """
         calls = AsyncOwnerSchedules(self._context, self._calls.for_owner(owner))
-        return calls.bound(session=session or self._session, actor=actor, reason=reason)
+        calls = calls.bound(session=self._session, actor=actor, reason=reason)
+        return calls.bound(session=session)
 
 
 @_awaiting(Calendars)

@@ -47,8 +47,13 @@ class Calls:
           255 characters, such as the name of a user. ``reason`` has at most 1,024.
 
         An argument that is None keeps what these calls are bound to. Without an actor or a reason,
-        the calls take those of ``Dynbeat.acting``.
+        the calls take those of ``Dynbeat.acting``. Raises InvalidScheduleError for an invalid actor
+        or reason.
         """
+        if actor is not None:
+            checks.check_name("actor", actor, empty=True)
+        if reason is not None:
+            checks.check_text("reason", reason)
         calls = copy(self)
         given = {"_session": session, "_actor": actor, "_reason": reason}
         vars(calls).update({name: value for name, value in given.items() if value is not None})
@@ -79,7 +84,7 @@ class Calls:
         """
         names = kind.__annotations__
         for name in given.keys() - names.keys():
-            rule = f"there is no such filter; {suggestion(name, names)}"
+            rule = f"there is no such filter; {checks.BINDING.get(name) or suggestion(name, names)}"
             raise checks.invalid(name, given[name], rule)
         matching = {**dict.fromkeys(names), **given}
         owner = matching["owner"]

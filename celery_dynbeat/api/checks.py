@@ -34,6 +34,11 @@ _SIZE_FACTOR = 8
 _FORBIDDEN = frozenset({"Cc", "Cs"})
 #: Characters of another library's error message that an error quotes.
 _REASON_LENGTH = 200
+#: What a call says that is given the arguments of its scope.
+BINDING = {
+    each: f"bind the calls to it: for_owner(owner, {each}=...), or bound({each}=...)"
+    for each in ("session", "actor", "reason")
+}
 
 
 def invalid(field: str, value: object, rule: str) -> InvalidScheduleError:

@@ -35,7 +35,7 @@ from celery_dynbeat.common.window import as_share
 
 TAG_LENGTH = 64
 MAX_TAGS = 32
-_WHOLE_NUMBER = re.compile(r"\d{1,10}", re.ASCII)
+_WHOLE_NUMBER = re.compile(r"\d{1,100}", re.ASCII)
 #: JSON up to this length is written on one line. So is longer JSON than _PAGE: indentation could
 #: multiply its length, and with it the size of the form.
 _LINE, _PAGE = 72, 8_000

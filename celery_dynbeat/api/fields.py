@@ -6,6 +6,7 @@ has a column in ``db.models``, and a line in the types ``Fields`` and ``Schedule
 """
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
@@ -84,7 +85,7 @@ class Field:
 
     def parse(self, text: str) -> Any:
         """Return the given form of a text; the default for an empty text. Raises ValueError."""
-        return self.type.parse(text) if text.strip() or self.is_required else self.default
+        return self.type.parse(text) if text.strip() or self.is_required else copy(self.default)
 
     def format(self, value: Any, zone: ZoneInfo) -> str:
         """Return the text of a value, which ``parse`` reads back."""

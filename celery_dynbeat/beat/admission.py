@@ -254,18 +254,21 @@ class _Queues:
         return len(limited) + len(unlimited) - len(late)
 
     def _late(self, rows: Sequence[WaitingRun]) -> set[str]:
-        """Return the ids of the runs of batches whose schedule has another run among ``rows``.
+        """Return the ids of the runs of batches whose schedule has an earlier one among ``rows``.
 
-        The other run does not wait for a run of a batch, so the run of the batch waits for it.
+        A run that does not belong to a batch is earlier, because it does not wait for a batch.
         """
-        count_of = Counter(row.schedule_id for row in rows)
-        return {
-            row.id
-            for row in rows
-            if row.origin in BATCH_ORIGINS
-            and self._is_exclusive(row)
-            and count_of[row.schedule_id] > 1
-        }
+        of_batches = [
+            row for row in rows if row.origin in BATCH_ORIGINS and self._is_exclusive(row)
+        ]
+        ids = {row.id for row in of_batches}
+        taken = {row.schedule_id for row in rows if row.id not in ids}
+        late = set()
+        for row in of_batches:
+            if row.schedule_id in taken:
+                late.add(row.id)
+            taken.add(row.schedule_id)
+        return late
 
     def _keyed(self, rows: Sequence[WaitingRun]) -> list[WaitingRun]:
         """Return the runs whose owner has a known limit with their key, or no limit."""

@@ -108,13 +108,13 @@ def _rerun_many(
 ) -> None:
     start = invocation.instant(since)
     assert start is not None  # noqa: S101 - since is not None
-    ended = invocation.instant(ended_before) or invocation.now
+    end, ended = invocation.instant(until), invocation.instant(ended_before) or invocation.now
     whose = "all owners" if invocation.owner is None else f"owner {invocation.owner!r}"
     which = (f" of schedule {name!r}" if name else "") + (f" of task {task!r}" if task else "")
     rerun_many = partial(
         type(invocation.calls).rerun_many,
         since=start,
-        until=invocation.instant(until),
+        until=end,
         ended_before=ended,
         status=tuple(status),
         name=name,
@@ -131,8 +131,10 @@ def _rerun_many(
             invocation.output.done(f"nothing to run again: {which}", {"created": 0})
             return
         invocation.confirm(f"Run {which} again?")
-    # A repeated command with this option repeats no rerun that has failed meanwhile.
+    # A repeated command with these options repeats no rerun that has failed meanwhile.
     repeat = f" --ended-before {ended.isoformat()}"
+    if end is not None:
+        repeat += f" --until {end.isoformat()}"
     end_batch(invocation, rerun_many(invocation.calls), wait=wait, repeat=repeat)
 
 

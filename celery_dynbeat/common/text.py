@@ -66,7 +66,7 @@ def cut(text: str, length: int) -> str:
 
 
 def suggestion(name: object, known: Iterable[str]) -> str:
-    """Return "did you mean delay?" for a name that is not among ``known``, or the known names."""
+    """Return "did you mean backoff?" for a name that is not among ``known``, or the known names."""
     # An import for a message of an error. Beat and workers raise such errors rarely.
     import difflib  # noqa: PLC0415
 

@@ -111,7 +111,7 @@ def wait_note(
     elif run_at is not None and run_at > max(at, now):
         what = "in its window"
     else:
-        return planned.reason
+        return planned.reason and _in_future(planned.reason)
     if planned.reason is not None:
         return f"{what}: {_in_future(planned.reason)}"
     return what if run_at is None else f"{what}: sent at {describe_instant(run_at, zone)}"

@@ -408,7 +408,7 @@ def _plan(
     if first > fire_at and run_at(spec, first) > now:
         return Plan(next_fire_at=first)
     fire_at = first
-    until = _due_until(spec, fire_at, now)
+    until = due_until(spec, fire_at, now)
     if spec.max_runs is not None:
         limit = min(limit, spec.max_runs - run_count)
     if limit <= 0 or (spec.end_at is not None and fire_at > spec.end_at):
@@ -472,7 +472,7 @@ def _too_near(
     return Skip(skips[-1].newest, sum(skip.count for skip in skips), TOO_NEAR) if skips else None
 
 
-def _due_until(spec: ScheduleSpec, fire_at: datetime, now: datetime) -> datetime:
+def due_until(spec: ScheduleSpec, fire_at: datetime, now: datetime) -> datetime:
     """Return the instant up to which fire times are due.
 
     A fire time whose offset ends after ``now`` is not due.
@@ -487,6 +487,14 @@ def _due_until(spec: ScheduleSpec, fire_at: datetime, now: datetime) -> datetime
         # All fire times of one quiet time are due together.
         first = newest if spec.quiet is None else spec.quiet.start(newest)
         until = max(first, fire_at) - MICROSECOND
+
+
+def most_admitted(spec: ScheduleSpec) -> int | None:
+    """Return how many fire times of one pass ``overlap`` admits, or None for all.
+
+    No run is unfinished before them.
+    """
+    return {"skip": 1, "buffer_one": 2}.get(spec.overlap)
 
 
 def _apply_overlap(overlap: str, wanted: _Instants, *, unfinished: int, buffered: int) -> _Overlap:

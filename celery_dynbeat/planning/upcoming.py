@@ -9,7 +9,15 @@ from datetime import datetime
 from typing import NamedTuple
 
 from celery_dynbeat.planning import ScheduleSpec
-from celery_dynbeat.planning.plan import Plan, due_at, following, plan
+from celery_dynbeat.planning.plan import (
+    Plan,
+    due_at,
+    due_until,
+    following,
+    most_admitted,
+    next_planned,
+    plan,
+)
 
 #: The maximum number of fire times of one schedule that are sent together with catch_up="all".
 MAX_CAUGHT_UP = 1_000
@@ -43,7 +51,9 @@ def iter_runs(
     ``run_count`` is the number of runs so far. ``claimed_at`` is when beat claims the first fire
     time, if an earlier plan has decided that.
     """
-    passes = _passes(spec, fire_at, now=now, run_count=run_count, claimed_at=claimed_at)
+    passes = _passes(
+        spec, fire_at, now=now, run_count=run_count, claimed_at=claimed_at, only_runs=True
+    )
     for _, at, made in passes:
         yield from (PlannedRun(each, at) for each in made.runs)
 
@@ -77,9 +87,14 @@ def _passes(
     now: datetime,
     run_count: int = 0,
     claimed_at: datetime | None = None,
+    only_runs: bool = False,
 ) -> Iterator[tuple[datetime, datetime, Plan]]:
-    """Yield the next fire time of each pass, when the pass is, and its plan."""
+    """Yield the next fire time of each pass, when the pass is, and its plan.
+
+    With ``only_runs``, the fire times that overlap skips are passed over: there can be millions.
+    """
     passed_at: datetime | None = None
+    most = most_admitted(spec) if only_runs else None
     unfinished = buffered = 0
     at = now
     while fire_at is not None:
@@ -93,11 +108,17 @@ def _passes(
             fire_at=fire_at,
             run_count=run_count,
             now=at,
-            limit=MAX_CAUGHT_UP,
+            limit=MAX_CAUGHT_UP if most is None else most,
             unfinished=unfinished,
             buffered=buffered,
         )
         yield fire_at, at, made
         run_count += len(made.runs)
         unfinished, buffered = unfinished + len(made.runs), buffered + len(made.buffered)
+        if made.next_fire_at == fire_at and not made.runs and not made.skips:
+            # The search for the end of a quiet time is bounded. Beat asks again at this instant.
+            return
         fire_at = made.next_fire_at
+        if fire_at is not None and most is not None and unfinished >= most:
+            until = due_until(spec, fire_at, at)
+            fire_at = fire_at if fire_at > until else next_planned(spec, until)

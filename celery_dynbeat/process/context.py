@@ -311,7 +311,7 @@ def session_to_join(session: object) -> Session | None:
     if hasattr(session, "run_sync"):
         rule = (
             "is asynchronous; call AsyncDynbeat, or `await session.run_sync(lambda session:"
-            " mine.create(..., session=session))`"
+            " mine.bound(session=session).create(...))`"
         )
     else:
         rule = (

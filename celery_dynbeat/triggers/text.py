@@ -1,7 +1,8 @@
 """Read a trigger from its text. ``Trigger.to_text`` writes it.
 
-    text  = term {"or" term}
+    text  = part or term {"or" term}
     term  = rule or "(" text ")"
+    part  = term
             ["on the" ("next" or "previous") "business day of" CALENDAR ["in" ZONE]]
             ["except" item {"," item} ["in" ZONE]]
     item  = DATE or "calendar" CALENDAR or "(" text ")"     (a CALENDAR can be in quotes)
@@ -109,6 +110,12 @@ def _read(piece: _Piece, timezone: str | None, *, depth: int) -> Trigger:
     if len(terms) > MAX_TRIGGERS:
         reason = f"{len(terms)} triggers, but at most {MAX_TRIGGERS} are allowed"
         raise InvalidTriggerError(f"{shorten(piece.text)}: {reason}", field="triggers")
+    if len(terms) > 1 and any(word in piece.mask for word in (_ON, _EXCEPT)):
+        reason = (
+            "put what 'except' or 'on the' applies to into parentheses: '(A or B) except C', or"
+            " 'A or (B except C)'"
+        )
+        raise InvalidTriggerError(f"{shorten(piece.text)}: {reason}", field="trigger")
     triggers = prepared(_read_term(term, timezone, depth=depth) for term in terms)
     return AnyOf(*triggers) if len(triggers) > 1 else triggers[0]
 
@@ -137,7 +144,11 @@ def _on_business_day(trigger: Trigger, text: str) -> Trigger:
         reason = "write such as '0 9 1 * * on the next business day of holidays-de'"
         raise InvalidTriggerError(f"on the {shorten(text)}: {reason}", field="trigger")
     direction, calendar, zone = match.groups()
-    return OnBusinessDay(trigger, direction.lower(), calendar=calendar.strip('"'), timezone=zone)
+    return OnBusinessDay(trigger, direction.lower(), calendar=_unquoted(calendar), timezone=zone)
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1] if len(name) > 1 and name[0] == name[-1] == '"' else name
 
 
 def _excluding(trigger: Trigger, what: _Piece, timezone: str | None, *, depth: int) -> Trigger:
@@ -150,7 +161,7 @@ def _excluding(trigger: Trigger, what: _Piece, timezone: str | None, *, depth: i
         if (group := item.in_parentheses()) is not None:
             groups.append(group)
         elif match := _CALENDAR.fullmatch(item.text):
-            calendars.append(match[1].strip('"'))
+            calendars.append(_unquoted(match[1]))
         else:
             dates.append(read_date(item.text))
     if len(groups) > MAX_EXCLUDED_TRIGGERS:
@@ -166,6 +177,9 @@ def _read_rule(text: str, timezone: str | None) -> Trigger:
     if match := _ZONE.match(rule):
         zone, rule = match[1], rule[match.end() :]
         load_zone(zone)
+        if rule.startswith("("):
+            reason = "write the zone in each part, inside the parentheses"
+            raise InvalidTriggerError(f"{shorten(text)}: {reason}", field="trigger")
     if zone is not None and is_local(rule):
         return _read_kind(rule, None, zone)
     trigger = _read_kind(rule, zone, timezone)

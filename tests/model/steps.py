@@ -279,7 +279,7 @@ class Steps:
             for fire, row in enumerate(rows):
                 if row is not None:
                     self._load_run(session, plan, fire, row)
-            getattr(self._mine, call)("n", session=session)
+            getattr(self._mine.bound(session=session), call)("n")
             session.flush()
             after = Plan("deleted") if call == "delete" else self._read_plan(session)
             found = {run.scheduled_for: run for run in self._rows(session)}

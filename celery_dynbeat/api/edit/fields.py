@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
 from celery_dynbeat.api import options
-from celery_dynbeat.api.checks import check_json, copy_as, invalid, payload_too_large
+from celery_dynbeat.api.checks import BINDING, check_json, copy_as, invalid, payload_too_large
 from celery_dynbeat.api.edit.conversion import TaskLike, TriggerLike
 from celery_dynbeat.api.fields import FIELDS, PAYLOAD
 from celery_dynbeat.common import ping_urls
@@ -178,10 +178,7 @@ _HINTS = {
     "countdown": "use the trigger Once.after(delay), or options={'countdown': seconds}",
     "schedule": "use trigger",
     "name": "rename() changes a name",
-    **{
-        each: f"bind the calls to it: for_owner(owner, {each}=...), or bound({each}=...)"
-        for each in ("session", "actor", "reason")
-    },
+    **BINDING,
 }
 
 

@@ -168,7 +168,7 @@ def _apply_one(
 ) -> Edit:
     given = arguments(each.given)
     if tag is not None:
-        given["tags"] = sorted({*given["tags"], tag})
+        given["tags"] = [*FIELDS["tags"].check(given["tags"]), tag]
     try:
         before = mine.get(each.name)
     except ScheduleNotFoundError:

@@ -13,10 +13,11 @@ from celery_dynbeat.common.errors import DynbeatError
 from celery_dynbeat.common.text import BYTE_ORDER_MARK, load_json, shorten, suggestion
 
 FORMAT_VERSION = 1
-#: Characters. YAML of this length takes seconds.
+#: Characters. PyYAML needs seconds for YAML of this length.
 MAX_LENGTH = 1_000_000
 _TOP_LEVEL = ("version", "owner", "schedules")
 _JSON_OBJECT = re.compile(r'\s*\{\s*["}]')
+_MERGE, _TEXT = "tag:yaml.org,2002:merge", "tag:yaml.org,2002:str"
 _QUOTE_HINT = "put a value that begins with * or & or @ in quotes, such as '*/5 * * * *'"
 
 
@@ -60,19 +61,28 @@ class DeclaredFile:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader. ``--prune`` would delete what an earlier ``schedules`` key declares."""
+    """PyYAML's safe loader, with the keys of JSON: texts, each of them once.
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
-        """Return the mapping. Raises ConstructorError for a key that occurs twice."""
+    ``--prune`` would delete what an earlier ``schedules`` key declares.
+    """
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Return the mapping. Raises ComposerError for another key, and for several merges."""
+        mapping = super().compose_mapping_node(anchor)
         seen = set()
-        for key, _ in node.value:
-            # A mapping can include several others.
-            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
-                if key.value in seen:
-                    problem = f"the key {shorten(key.value)} occurs twice; give it once"
-                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-                seen.add(key.value)
-        return super().construct_mapping(node, deep=deep)
+        for key, value in mapping.value:
+            problem = None
+            # Several merges could include the same mappings millions of times.
+            if key.tag == _MERGE and not isinstance(value, yaml.MappingNode):
+                problem = "<< merges one mapping"
+            elif key.tag not in {_MERGE, _TEXT}:
+                problem = "each key must be a text; put a number, yes, no, on or off in quotes"
+            elif key.value in seen:
+                problem = f"the key {shorten(key.value)} occurs twice; give it once"
+            if problem is not None:
+                raise yaml.composer.ComposerError(None, None, problem, key.start_mark)
+            seen.add(key.value)
+        return mapping
 
 
 def read(text: str, *, file: str) -> Any:
@@ -91,7 +101,8 @@ def read(text: str, *, file: str) -> Any:
         raise DeclarationError(message, file=file, line=error.lineno) from error
     except yaml.MarkedYAMLError as error:
         raise _syntax_error(error, file) from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    # The constructors of PyYAML raise any of them for a value that has an explicit tag.
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
         reason = str(error).partition("\n")[0][:200]
         message = f"not valid {'JSON' if is_json else 'YAML'}: {reason}"
         raise DeclarationError(message, file=file) from error
@@ -121,14 +132,15 @@ def declared_file(text: str, *, file: str, owner: str | None) -> DeclaredFile:
     schedules = document.get("schedules")
     if not isinstance(schedules, list):
         raise DeclarationError("schedules must be a list", file=file, field="schedules")
-    whole = document.get("owner", owner)
-    default = "" if whole is None else _owner(file, "", whole, owner)
+    # A key without a value is not the application, whose schedules --prune would delete.
+    whole = _owner(file, "", document["owner"], owner) if "owner" in document else owner
+    default = whole or ""
     found = [
         _declaration(file, index, each, default=default, only=owner)
         for index, each in enumerate(schedules)
     ]
     _check_distinct(found)
-    return DeclaredFile(None if whole is None else default, found)
+    return DeclaredFile(whole, found)
 
 
 def _declaration(

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from celery_dynbeat.api import ScheduleInfo
+from celery_dynbeat.api.checks import check_text
 from celery_dynbeat.api.field_types import Instant
 from celery_dynbeat.api.fields import DEFAULTS, FIELDS
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
@@ -38,22 +39,31 @@ def arguments(given: Mapping[str, Any]) -> dict[str, Any]:
             message = f"{field} = {shorten(given[field])}: needs enabled: false"
             raise InvalidScheduleError(message, field=field)
     pause_end(given)
+    if given.get("paused_reason") is not None:
+        check_text("paused_reason", given["paused_reason"])
     return {**DEFAULTS, **values, "trigger": _trigger(given.get("trigger"))}
 
 
 def pause_end(given: Mapping[str, Any]) -> datetime | None:
     """Return the end of a declared pause, or None if it has no end. Raises InvalidScheduleError."""
     until = given.get("paused_until")
-    return None if until is None else _INSTANT.from_json("paused_until", until)
+    if until is None:
+        return None
+    field = "paused_until"
+    return _INSTANT.check(field, _INSTANT.from_json(field, until))
 
 
 def _trigger(given: object) -> Trigger:
     if isinstance(given, str):
         return Trigger.from_text(given)
     rule = (
-        "must be a text ('0 9 * * mon-fri', 'PT5M', 'CRON_TZ=Asia/Seoul 0 9 * * *'); convert an"
-        " object with kind, spec and timezone with str(Trigger.from_json(...))"
+        "must be a text, in quotes if YAML reads it as another value, such as '2026-11-21T09:00Z'"
     )
+    if isinstance(given, Mapping):
+        rule = (
+            "must be a text ('0 9 * * mon-fri', 'PT5M', 'CRON_TZ=Asia/Seoul 0 9 * * *'); convert"
+            " an object with kind, spec and timezone with str(Trigger.from_json(...))"
+        )
     raise InvalidTriggerError(f"trigger = {shorten(given)}: {rule}", field="trigger")
 
 

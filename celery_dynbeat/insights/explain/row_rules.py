@@ -95,8 +95,9 @@ def _unfinished(facts: Facts) -> str:
 
 
 def hold_rules(facts: Facts) -> Iterator[Finding]:
-    """Yield the hold in force, if the schedule has fire times left."""
-    if facts.holds and not facts.is_finished:
+    """Yield the hold in force, if the schedule has fire times left, or a run that waits."""
+    waits = facts.newest is not None and facts.newest.is_waiting
+    if facts.holds and (waits or not facts.is_finished):
         hold = facts.holds[0]
         also = ["everything" if each.owner is None else "its owner" for each in facts.holds[1:]]
         more = f", and {also[0]} is held as well" if also else ""

@@ -137,6 +137,9 @@ def _first_fire_times(
     found: list[datetime] = []
     fire_at = None if row.next_run_at is None else row.next_fire_at
     try:
+        if fire_at is not None and row.max_runs is None:
+            # Those that have passed do not matter. With max_runs, their runs count.
+            fire_at = next_fire(spec, max(fire_at - MICROSECOND, now))
         for each in iter_runs(spec, fire_at, now=now, run_count=row.run_count):
             if each.at <= now:
                 continue

@@ -91,7 +91,9 @@ class AnyOf(Composite):
 
     def to_text(self) -> str:
         """Return the texts of the triggers with ``or`` between them."""
-        return " or ".join(map(str, self.triggers))
+        return " or ".join(
+            f"({each})" if isinstance(each, Composite) else str(each) for each in self.triggers
+        )
 
     def cursor(self, budget: SearchBudget) -> Cursor:
         """Return a cursor over the fire times of all triggers."""

@@ -39,7 +39,14 @@ def test_json_is_read_as_the_standard_library_reads_it(value, indent):
     [
         ('{"a": 1, "a": 2}', "schedules.yaml: .*the key 'a' occurs twice"),
         ("a: 1\nb:\n  c: 2\n  c: 3", "schedules.yaml:4: .*the key 'c' occurs twice"),
-        ("? [a]\n: 1", "schedules.yaml:1: .*unhashable key"),
+        ("? [a]\n: 1", "schedules.yaml:1: .*each key must be a text"),
+        ("a: {1: b}", "schedules.yaml:1: .*each key must be a text; put a number"),
+        ("a: {on: b}", "schedules.yaml:1: .*each key must be a text"),
+        ("a: &a {b: 1}\nc: {<<: [*a, *a]}", "schedules.yaml:2: .*<< merges one mapping"),
+        ("a: &a {b: 1}\nc: {<<: *a, <<: *a}", "schedules.yaml:2: .*the key '<<' occurs twice"),
+        ("a: !!bool abc", "schedules.yaml: not valid YAML"),
+        ("a: !!timestamp abc", "schedules.yaml: not valid YAML"),
+        ("a: !!map [b]", "schedules.yaml:1: not valid YAML"),
         ("a: 1\nb: */5 * * * *", "schedules.yaml:2: not valid YAML.*quotes, such as"),
         ("a: @daily", "schedules.yaml:1: not valid YAML.*quotes"),
         ("a: [1", "schedules.yaml:1: not valid YAML"),
@@ -95,3 +102,9 @@ def test_a_terminal_can_show_a_file(write):
 def test_letters_stay_readable():
     assert "\ubcf4\uace0" in yaml_text({"a": "\ubcf4\uace0\nb"})
     assert "\ubcf4\uace0" in json_text({"a": "\ubcf4\uace0\nb"})
+
+
+def test_a_mapping_can_be_merged_into_one_that_is_merged_into_another():
+    text = "a: {n: &b {<<: {x: 1}, x: 2}}\nc: {<<: *b, x: 3}"
+
+    assert loaded(text) == {"a": {"n": {"x": 2}}, "c": {"x": 3}}
