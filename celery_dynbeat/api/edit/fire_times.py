@@ -140,11 +140,11 @@ def _upcoming_of(
 
     During a hold without an end, the result contains the fire times that it stops.
     """
-    if row.next_run_at is None or row.next_fire_at is None:
-        return []
     now = context.clock.now()
     with naming_schedule(row):
         spec = timing.spec_of(context, session, row)
+        if row.next_run_at is None or row.next_fire_at is None:
+            return []
         hold = hold_of(session, owner=row.owner, now=now)
         is_endless = hold is not None and hold.until is None
         planned = iter_runs(

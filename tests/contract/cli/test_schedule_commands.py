@@ -571,7 +571,7 @@ def test_times_are_in_the_zone_of_the_owner(shown, mine):
     (text,) = shown("add", "n", *TASK, *OWNER, "--trigger", "0 9 * * *")
     assert text.endswith("2026-11-22 09:00:00+09:00 (2026-11-22 00:00:00 UTC), in 15 h")
     assert shown("next", "n", *OWNER, "--count", "1") == [
-        "2026-11-22T00:00:00Z\t2026-11-22 09:00:00+09:00 Asia/Seoul\tin 15 h\t\t\t"
+        "2026-11-22T00:00:00Z\t2026-11-22 09:00:00+09:00 Asia/Seoul\tin 15 h\t\t"
     ]
     shown("skip", "n", "2026-11-22T09:00", *OWNER)
     assert instants(mine.upcoming("n", count=1))[0].isoformat() == "2026-11-23T00:00:00+00:00"
@@ -583,7 +583,7 @@ def test_a_trigger_with_its_own_zone_is_shown_in_that_zone(shown, mine):
 
     assert "Asia/Seoul" in shown("list", *OWNER)[0].split("\t")
     assert shown("next", "n", *OWNER, "--count", "1") == [
-        "2026-11-22T00:00:00Z\t2026-11-22 09:00:00+09:00 Asia/Seoul\tin 15 h\t\t\t"
+        "2026-11-22T00:00:00Z\t2026-11-22 09:00:00+09:00 Asia/Seoul\tin 15 h\t\t"
     ]
 
 

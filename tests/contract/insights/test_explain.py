@@ -5,14 +5,15 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import Cron, Every, InvalidTriggerError, ScheduleNotFoundError
+from celery_dynbeat import Cron, Every, InvalidTriggerError, Once, ScheduleNotFoundError
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.insights.explain.collect import explain
 from celery_dynbeat.store import nodes
+from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, execute
 from tests.support.suites import one_database
 
-MINUTE = timedelta(minutes=1)
+MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
 
 
 @pytest.fixture
@@ -96,6 +97,24 @@ def test_a_hold_of_the_owner_or_of_everything(dynbeat, mine, why):
     mine.release()
     dynbeat.schedules.hold(reason="c")
     assert (why().cause, why().holds[0].owner) == ("held", None)
+
+
+@one_database
+def test_a_hold_stops_a_run_that_waits_for_a_place_after_its_schedule_has_finished(limited, clock):
+    dynbeat = limited(max_running_per_owner=1)
+    mine = dynbeat.schedules.for_owner("user:42")
+    mine.create("other", task="t", trigger=Once(clock.now() + 9 * DAY))
+    mine.create("n", task="t", trigger=Once(clock.now() + MINUTE))
+    mine.run_now("other")
+    beat = ManualBeat(dynbeat)
+    beat.run_until_idle()
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+
+    assert mine.get("n").state == "finished"
+    assert mine.explain("n").cause != "held"
+    mine.hold(reason="a")
+    assert mine.explain("n").cause == "held"
 
 
 def test_a_message_in_a_queue_without_a_worker(mine, clock, beat, node, why):

@@ -1,7 +1,7 @@
 """Quiet hours: which instants are quiet, and what a plan sends, skips and delays."""
 
 from datetime import UTC, date, datetime, timedelta
-from itertools import pairwise, takewhile
+from itertools import islice, pairwise, takewhile
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -18,7 +18,7 @@ from celery_dynbeat import (
     QuietHours,
 )
 from celery_dynbeat.common.quiet_rule import QuietRule
-from celery_dynbeat.planning import ScheduleSpec
+from celery_dynbeat.planning import ScheduleSpec, upcoming
 from celery_dynbeat.planning.obstacles import wait_note
 from celery_dynbeat.planning.plan import COUNT_LIMIT, Plan, due_at, plan, run_at
 from celery_dynbeat.planning.quiet_hours import quiet_of, resolved
@@ -27,6 +27,7 @@ from celery_dynbeat.planning.upcoming import iter_planned, iter_runs
 #: A Monday.
 START = datetime(2026, 11, 23, tzinfo=UTC)
 HOUR, MINUTE, DAY = timedelta(hours=1), timedelta(minutes=1), timedelta(days=1)
+SECOND = timedelta(seconds=1)
 NAMES = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 EVERY_DAY = ",".join(NAMES)
 NIGHT = "22:00-07:00"
@@ -543,3 +544,33 @@ def test_a_window_that_is_accepted_is_read_back():
     ):
         with pytest.raises(InvalidScheduleError, match="such as"):
             make()
+
+
+def test_the_passes_end_if_no_end_of_the_quiet_time_is_found():
+    days = CalendarDays("closed", frozenset(START.date() + n * DAY for n in range(1_990)))
+    rule = QuietRule([], calendar="closed")
+    closed = quiet_of(resolved([rule], timezone="UTC")).with_days({"closed": days})
+    spec = ScheduleSpec(Cron("0 9 * * *", timezone="UTC"), quiet=closed)
+
+    assert list(iter_runs(spec, START + 9 * HOUR, now=START)) == []
+    assert list(iter_planned(spec, START + 9 * HOUR, now=START)) == []
+
+
+@pytest.mark.parametrize(("overlap", "together"), [("skip", 1), ("buffer_one", 2)])
+def test_millions_of_fire_times_that_overlap_skips_take_few_plans(monkeypatch, overlap, together):
+    plans = []
+
+    def counted(*args, **given):
+        plans.append(1)
+        return plan(*args, **given)
+
+    monkeypatch.setattr(upcoming, "plan", counted)
+    spec = ScheduleSpec(Every(1, anchor=START), catch_up="all", overlap=overlap)
+    end = START + 30 * DAY
+
+    found = [(each.at, each.run_at) for each in islice(iter_runs(spec, START, now=end), 4)]
+
+    together = [(START + n * SECOND, end) for n in range(together)]
+    later = [(end + n * SECOND, end + n * SECOND) for n in range(1, 4)]
+    assert found == (together + later)[:4]
+    assert len(plans) <= 5

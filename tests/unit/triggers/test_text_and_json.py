@@ -132,6 +132,10 @@ def test_a_trigger_is_read_back_from_its_text_and_its_json(trigger):
         (Solar("sunset", latitude=52.5, longitude=13.4), "sunset 52.5 13.4"),
         (AnyOf(NINE, Every(300)), "0 9 * * * or PT5M"),
         (
+            AnyOf(NINE.excluding(date(2026, 12, 25)), Every(300)),
+            "PT5M or (0 9 * * * except 2026-12-25)",
+        ),
+        (
             AnyOf(NINE, Every(300)).excluding(date(2026, 12, 25), calendar="holidays-de"),
             "(0 9 * * * or PT5M) except 2026-12-25, calendar holidays-de",
         ),
@@ -208,6 +212,10 @@ def test_a_typed_text_is_read(text, expected):
         (" or ".join(["@daily"] * 21), "21 triggers, but at most 20"),
         ("@daily except " + ", ".join(["(@daily)"] * 11), "11 triggers, but at most 10"),
         ('{"kind":"every","spec":"PT5M"}', "1 fields"),
+        ("0 9 * * * or 0 10 * * * except 2026-12-25", "into parentheses: '\\(A or B\\) except C'"),
+        ("0 9 1 * * on the next business day of c or @daily", "into parentheses"),
+        ("CRON_TZ=Asia/Seoul (0 9 * * * or 0 10 * * *)", "the zone in each part, inside"),
+        ('@daily except calendar "a', "calendar"),
     ],
 )
 def test_a_text_that_is_no_trigger_is_refused_with_the_reason(text, reason):
