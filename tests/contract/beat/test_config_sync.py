@@ -648,17 +648,19 @@ OLD, NEW = {"one": ENTRY, "gone": ENTRY}, {"one": {**ENTRY, "task": "new"}, "add
 def run_beat(dynbeat, monkeypatch):
     """Give a function that starts a beat with these entries on a separate host."""
     dynbeat.app.conf.result_expires = None
-    beats = {}
+    beats = []
 
     def started(host, entries):
         monkeypatch.setattr("socket.gethostname", lambda: host)
         dynbeat.app.conf.beat_schedule = entries
-        beats[host] = runtime = new_runtime(dynbeat)
+        runtime = new_runtime(dynbeat)
+        # Each of them has threads, also one that another beat of its host replaces.
+        beats.append(runtime)
         runtime.run_pass()
         return runtime
 
     yield started
-    for runtime in beats.values():
+    for runtime in beats:
         runtime.close()
 
 
