@@ -117,8 +117,7 @@ class AsyncSchedules(AsyncSharedCalls):
         ``session`` is an ``AsyncSession``.
         """
         calls = AsyncOwnerSchedules(self._context, self._calls.for_owner(owner))
-        calls = calls.bound(session=self._session, actor=actor, reason=reason)
-        return calls.bound(session=session)
+        return calls.bound(session=self._session).bound(session=session, actor=actor, reason=reason)
 
 
 @_awaiting(Calendars)

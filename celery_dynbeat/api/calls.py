@@ -21,7 +21,7 @@ Progress = Callable[[int], object]
 class Calls:
     """Calls on the rows of one owner, or of all owners. Each is defined once.
 
-    They are bound to a session, an actor and a reason, or to None of each.
+    They can be bound to a session, an actor and a reason.
     """
 
     def __init__(self, context: Context, owner: str | None) -> None:

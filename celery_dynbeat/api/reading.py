@@ -359,8 +359,4 @@ def _key(change: ChangeInfo) -> tuple[Any, ...]:
     return change.changed_at, change.id
 
 
-def _as_id(part: Any) -> int:
-    return checks.check_integer("after", part, minimum=0, maximum=2**63 - 1)
-
-
-_KEY = (cursors.as_instant, _as_id)
+_KEY = (cursors.as_instant, cursors.as_row_id)

@@ -69,7 +69,7 @@ def _replan(
         return 0
     # A newer beat can plan the others.
     rows = [row for row in due.lock_by_ids(session, ids) if is_known(row.trigger_kind)]
-    # After the locks. A upsert() that commits later finds the links with this version.
+    # After the locks. An upsert() that commits later finds the links with this version.
     days = calendars_of(session, rows)
     done = _plan(session, calendar, rows, days, now=now, settings=settings)
     # If manual SQL changed the trigger, it may no longer name the calendar.

@@ -40,7 +40,6 @@ from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import (
     ArgumentError,
     DBAPIError,
-    IntegrityError,
     InterfaceError,
     NoSuchModuleError,
     SQLAlchemyError,
@@ -425,18 +424,6 @@ class Database:
                     middle = len(part) // 2
                     parts += [part[middle:], part[:middle]]
         return results, refused
-
-    def run_after_conflicts(self, work: Callable[[Session], T]) -> T:
-        """Do the same as ``run``; repeat it if another process has inserted the same rows.
-
-        The next transaction finds them. Raises the last IntegrityError.
-        """
-        for _ in range(ATTEMPTS - 1):
-            try:
-                return self.run(work)
-            except IntegrityError:
-                continue
-        return self.run(work)
 
     def _repeat(self, transaction: Callable[[], T]) -> T:
         pause = _FIRST_PAUSE

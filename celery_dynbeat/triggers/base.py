@@ -247,7 +247,8 @@ class Trigger(ABC):
     def spec(self) -> str:
         """Return the rule as the column ``trigger_spec`` has it. ``parse_trigger`` reads it back.
 
-        It has no zone of its own. A part of a combination that names none follows the row's zone.
+        It does not contain the zone of the trigger, which is in the column ``timezone``. A part of
+        a combination that names no zone follows that column.
         """
 
     def to_text(self) -> str:

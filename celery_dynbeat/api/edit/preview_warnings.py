@@ -77,7 +77,7 @@ def retry_warnings(retry: Retry | None, fire_times: Sequence[datetime]) -> Itera
             "retry_too_late",
             f"fire times are {format_duration(nearest)} apart, and the first retry waits for"
             f" {format_duration(retry.backoff)}: with until_next_fire no run is retried; choose a"
-            " shorter delay",
+            " shorter backoff",
         )
 
 
