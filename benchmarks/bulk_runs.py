@@ -14,7 +14,7 @@ _SCHEDULES = "FROM dynbeat_schedule WHERE owner <> ''"
 #: A round is one run of each schedule. Ids are UUIDs of version 7, as in celery_dynbeat.
 _INSERT_ROUNDS = f"""
 INSERT INTO dynbeat_run
-  (id, schedule_id, owner, name, task, scheduled_for, status, attempt,
+  (id, schedule_id, owner, name, task, fire_at, status, attempt,
    created_at, sent_at, started_at, finished_at, worker, worker_pid)
 SELECT CAST(
          substr(made.hex, 1, 8) || '-' || substr(made.hex, 9, 4)

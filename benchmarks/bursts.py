@@ -14,6 +14,7 @@ from benchmarks.processes import BEAT_STARTED, Process, beat
 from benchmarks.queues import Queue, queue
 from benchmarks.services import Site
 from celery_dynbeat import Dynbeat
+from celery_dynbeat.beat.refused import BATCH_SIZE
 from celery_dynbeat.common.run_ids import first_run_id
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
@@ -41,23 +42,22 @@ Points = Sequence[tuple[float, int]]
 class Burst:
     """The result of one burst: messages in the queue, and runs by their ``sent_at``.
 
-    Beat publishes batches of ``batch_size``; a query of the queue may see part of a batch.
+    Beat publishes batches; a query of the queue may see part of a batch.
     """
 
     count: int
-    batch_size: int
     messages: Points
     rows: Points
 
     @property
     def messages_per_second(self) -> float:
         """Messages a second between the end of the first batch and the last message."""
-        return _rate(self.messages, first=self.batch_size)
+        return _rate(self.messages, first=BATCH_SIZE)
 
     @property
     def rows_per_second(self) -> float:
         """Runs a second between the ``sent_at`` of the first batch and the last ``sent_at``."""
-        return _rate(self.rows, first=self.batch_size)
+        return _rate(self.rows, first=BATCH_SIZE)
 
     @property
     def seconds(self) -> float:
@@ -97,8 +97,7 @@ def measure(
         messages = watch(dynbeat, task_queue, count=schedules, due_at=due_at, processes=processes)
         engine = dynbeat.context.database.engine
         check(engine, task_queue, count=schedules, due_at=due_at)
-        batch_size = dynbeat.context.settings.batch_size
-        return Burst(schedules, batch_size, messages, _sent(engine, due_at))
+        return Burst(schedules, messages, _sent(engine, due_at))
 
 
 def watch(
@@ -162,4 +161,4 @@ def _count(engine: Engine, due_at: datetime, *conditions: Any) -> int:
 
 def _created_since(due_at: datetime) -> tuple[Any, ...]:
     # The history may be long: the id starts with the time and is indexed.
-    return (Run.id >= first_run_id(due_at), Run.scheduled_for == due_at)
+    return (Run.id >= first_run_id(due_at), Run.fire_at == due_at)

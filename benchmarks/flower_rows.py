@@ -64,7 +64,7 @@ FROM (SELECT date_trunc('minute', now()) + interval '1 hour' AS at) AS due
 """
 _RUN_COLUMNS = """
 INSERT INTO dynbeat_run
-  (id, schedule_id, owner, name, task, scheduled_for, status, attempt, created_at, overdue_at,
+  (id, schedule_id, owner, name, task, fire_at, status, attempt, created_at, overdue_at,
    sent_at, started_at, finished_at, worker, worker_pid, error, traceback)
 """
 #: Needs ``fired`` (seed, schedule_id, at) and :unfinished_from, the seed of the first run in work.

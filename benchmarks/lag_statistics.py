@@ -34,13 +34,13 @@ def lags_by_owner(engine: Engine, *, task: str | None = None) -> list[tuple[str,
 
     With ``task``, only runs of this task.
     """
-    statement = select(Run.owner, Run.sent_at, Run.scheduled_for)
+    statement = select(Run.owner, Run.sent_at, Run.fire_at)
     if task is not None:
         statement = statement.where(Run.task == task)
     with engine.connect() as connection:
         rows = connection.execute(statement).all()
     lags: list[tuple[str, float]] = []
-    for owner, sent_at, scheduled_for in rows:
+    for owner, sent_at, fire_at in rows:
         assert sent_at is not None, "a run has no sent_at"
-        lags.append((owner, (sent_at - scheduled_for).total_seconds()))
+        lags.append((owner, (sent_at - fire_at).total_seconds()))
     return lags

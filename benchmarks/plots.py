@@ -106,7 +106,7 @@ def _histogram(axis: Axes, found: Mapping[str, Sequence[Sequence[float]] | None]
 
 def _lag(axis: Axes, series: Series) -> None:
     _histogram(axis, series["lag histogram"])
-    axis.set_xlabel("sent - scheduled_for, ms")
+    axis.set_xlabel("sent - fire_at, ms")
 
 
 def _change(axis: Axes, series: Series) -> None:
@@ -150,7 +150,7 @@ def _memory(axis: Axes, series: Series) -> None:
 def _prune(axis: Axes, series: Series) -> None:
     seconds, lags, deleted = zip(*series["prune"], strict=True)
     axis.plot(seconds, lags, color=DYNBEAT_COLOR)
-    axis.set(yscale="log", xlabel="seconds", ylabel="p99 of sent - scheduled_for, ms")
+    axis.set(yscale="log", xlabel="seconds", ylabel="p99 of sent - fire_at, ms")
     other = axis.twinx()
     other.plot(seconds, deleted, color=BASELINE_COLOR, linestyle="--")
     other.set_ylabel("rows deleted (dashed)")
@@ -162,7 +162,7 @@ def _long_lag(axis: Axes, series: Series) -> None:
     minutes = [second / 60 for second in seconds]
     axis.plot(minutes, medians, label="p50")
     axis.plot(minutes, p99s, label="p99")
-    axis.set(yscale="log", xlabel="minutes", ylabel="sent - scheduled_for, ms")
+    axis.set(yscale="log", xlabel="minutes", ylabel="sent - fire_at, ms")
     _mark_beat_memory(axis, found)
     axis.legend()
 

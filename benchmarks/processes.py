@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,8 +17,6 @@ from tests.support.processes import REPOSITORY, CeleryProcess
 
 #: Read by benchmarks.proj, which cannot be imported here: it needs the variable at import.
 VARIABLE = "DYNBEAT_BENCHMARK"
-#: The folder into which each process writes a file *.modules when it ends.
-MODULES_VARIABLE = "DYNBEAT_BENCHMARK_MODULES"
 #: Contains the sitecustomize.py that hides the command-line plug-ins of other distributions.
 ISOLATED_SITE = REPOSITORY / "benchmarks" / "isolated"
 OWN_DISTRIBUTION = "celery-dynbeat"
@@ -43,9 +40,6 @@ class Process(CeleryProcess):
     It loads only Celery and this project; with "plain" in ``config``, only Celery.
     """
 
-    #: All that the command and its children had imported when they ended. ``command`` sets it.
-    modules: frozenset[str] = frozenset()
-
     def __init__(self, *arguments: str, folder: Path, config: Mapping[str, Any]) -> None:
         self.started = time.perf_counter()
         super().__init__(
@@ -53,7 +47,6 @@ class Process(CeleryProcess):
             folder=folder / "process",
             environment={
                 VARIABLE: json.dumps(config),
-                MODULES_VARIABLE: str(folder),
                 "PYTHONPATH": os.pathsep.join(map(str, (ISOLATED_SITE, REPOSITORY))),
                 "DYNBEAT_BENCHMARK_PLUGINS": "" if config.get("plain") else OWN_DISTRIBUTION,
             },
@@ -101,8 +94,6 @@ def command(*arguments: str, config: Mapping[str, Any]) -> Iterator[Process]:
         folder = Path(name)
         with Process(*arguments, folder=folder, config=config) as process:
             yield process
-        written = [file.read_text().split() for file in folder.glob("*.modules")]
-        process.modules = frozenset(chain.from_iterable(written))
 
 
 @contextmanager

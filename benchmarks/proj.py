@@ -3,23 +3,16 @@
 The environment variable ``DYNBEAT_BENCHMARK`` holds its configuration as JSON. Three keys are not
 Celery's. ``plain``: run without Dynbeat, as the baselines do. ``libraries``: modules that a plain
 process imports. ``prune_after``: seconds after its start at which beat first deletes old history.
-
-At its end each process writes its modules into the folder of ``DYNBEAT_BENCHMARK_MODULES``.
 """
 
-import atexit
 import json
 import os
-import sys
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from celery import Celery
-from celery.signals import worker_process_shutdown
 
-MODULES_VARIABLE = "DYNBEAT_BENCHMARK_MODULES"
 VARIABLE = "DYNBEAT_BENCHMARK"
 LONG_AGO = timedelta(days=400)
 
@@ -41,21 +34,9 @@ if not plain:
 
     dynbeat = Dynbeat(app)
     if prune_after is not None:
-        from celery_dynbeat.beat import maintenance
+        from celery_dynbeat.beat import dispatcher
 
-        maintenance.FIRST_DELAY = timedelta(seconds=prune_after)
-
-
-def write_modules(**_: object) -> None:
-    """Write the names of the imported modules for ``benchmarks.processes``."""
-    file = Path(os.environ[MODULES_VARIABLE], f"{os.getpid()}.modules")
-    file.write_text("\n".join(sys.modules))
-
-
-if MODULES_VARIABLE in os.environ:
-    atexit.register(write_modules)
-    # A child of a prefork pool ends without the functions of atexit.
-    worker_process_shutdown.connect(write_modules, weak=False)
+        dispatcher.FIRST_DELAY = timedelta(seconds=prune_after)
 
 
 @app.task(name="noop")

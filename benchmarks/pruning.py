@@ -126,13 +126,10 @@ def _sent(load: Load) -> tuple[Any, ...]:
 
 def _lags(load: Load) -> Sequence[tuple[datetime, float]]:
     """Return the fire time and the lag in milliseconds of each sent run of the load."""
-    statement = select(Run.scheduled_for, Run.sent_at).where(*_sent(load))
+    statement = select(Run.fire_at, Run.sent_at).where(*_sent(load))
     with load.engine.connect() as connection:
-        found = connection.execute(statement.order_by(Run.scheduled_for)).all()
-    return [
-        (row.scheduled_for, (row.sent_at - row.scheduled_for) / timedelta(milliseconds=1))
-        for row in found
-    ]
+        found = connection.execute(statement.order_by(Run.fire_at)).all()
+    return [(row.fire_at, (row.sent_at - row.fire_at) / timedelta(milliseconds=1)) for row in found]
 
 
 def _pruned(load: Load, deleted: _DeletedRows, rows: int) -> Pruned:

@@ -1,57 +1,45 @@
-"""Database-backed dynamic schedules for Celery."""
+"""Database-backed dynamic schedules for Celery.
 
-from typing import TYPE_CHECKING
+The names are imported at their first use (PEP 562), because Celery loads the command line of this
+package, and pytest its plugin, in each project that installs it.
+"""
 
-from celery_dynbeat.common import lazy_exports
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from celery_dynbeat.common.errors import (
-    BatchNotFoundError,
-    CalendarInUseError,
-    CalendarNotFoundError,
     ConfigurationError,
-    DispatchError,
+    ConflictError,
     DynbeatError,
-    InvalidScheduleError,
+    InvalidArgumentError,
     InvalidTriggerError,
-    OwnerLimitError,
-    RunNotFoundError,
+    LimitError,
+    NotFoundError,
     ScheduleExistsError,
-    ScheduleHeldError,
-    ScheduleNotFoundError,
-    SchemaError,
-    StaleScheduleError,
     TransactionRolledBackError,
-    UnresolvedCalendarError,
 )
 
 if TYPE_CHECKING:
-    from celery_dynbeat.api import (
+    from celery_dynbeat.api import Dynbeat
+    from celery_dynbeat.api.aio import AsyncDynbeat as AsyncDynbeat
+    from celery_dynbeat.api.results import (
         AlertInfo,
         BatchInfo,
-        BatchResult,
         BoundedCount,
-        BulkFailure,
         BulkResult,
         CalendarInfo,
-        ChangeFilter,
         ChangeInfo,
-        Dynbeat,
         Explanation,
         FireTime,
         ForecastInfo,
-        ForecastRow,
         HoldInfo,
-        LimitUsage,
         Page,
         Preview,
-        PreviewedFireTime,
-        QuietHoursInfo,
-        RunFilter,
         RunInfo,
-        ScheduleFilter,
         ScheduleInfo,
         Usage,
     )
-    from celery_dynbeat.api.aio import AsyncDynbeat as AsyncDynbeat
     from celery_dynbeat.beat.scheduler import DatabaseScheduler
     from celery_dynbeat.common.owner_limits import OwnerLimits
     from celery_dynbeat.common.quiet_rule import QuietHours
@@ -61,8 +49,6 @@ if TYPE_CHECKING:
         CalendarDays,
         Cron,
         Every,
-        Excluding,
-        OnBusinessDay,
         Once,
         RRule,
         Solar,
@@ -78,100 +64,83 @@ __all__ = [
     "AlertInfo",
     "AnyOf",
     "BatchInfo",
-    "BatchNotFoundError",
-    "BatchResult",
     "BoundedCount",
-    "BulkFailure",
     "BulkResult",
     "CalendarDays",
-    "CalendarInUseError",
     "CalendarInfo",
-    "CalendarNotFoundError",
-    "ChangeFilter",
     "ChangeInfo",
     "ConfigurationError",
+    "ConflictError",
     "Cron",
     "CurrentRun",
     "DatabaseScheduler",
-    "DispatchError",
     "Dynbeat",
     "DynbeatError",
     "Every",
-    "Excluding",
     "Explanation",
     "FireTime",
     "ForecastInfo",
-    "ForecastRow",
     "HoldInfo",
-    "InvalidScheduleError",
+    "InvalidArgumentError",
     "InvalidTriggerError",
-    "LimitUsage",
-    "OnBusinessDay",
+    "LimitError",
+    "NotFoundError",
     "Once",
-    "OwnerLimitError",
     "OwnerLimits",
     "Page",
     "Preview",
-    "PreviewedFireTime",
     "QuietHours",
-    "QuietHoursInfo",
     "RRule",
     "Retry",
-    "RunFilter",
     "RunInfo",
-    "RunNotFoundError",
     "ScheduleExistsError",
-    "ScheduleFilter",
-    "ScheduleHeldError",
     "ScheduleInfo",
-    "ScheduleNotFoundError",
-    "SchemaError",
     "SkipRun",
     "Solar",
-    "StaleScheduleError",
     "TransactionRolledBackError",
     "Trigger",
-    "UnresolvedCalendarError",
     "Usage",
     "current_run",
     "note",
 ]
 
 _LAZY_EXPORTS = {
-    "api": (
-        *("AlertInfo", "BatchInfo", "BatchResult", "BoundedCount", "BulkFailure", "BulkResult"),
-        *(
-            "CalendarInfo",
-            "ChangeFilter",
-            "ChangeInfo",
-            "Dynbeat",
-            "FireTime",
-            "HoldInfo",
-            "Page",
-        ),
-        *("Explanation", "ForecastInfo", "ForecastRow"),
-        *("Preview", "PreviewedFireTime", "QuietHoursInfo"),
-        *(
-            "LimitUsage",
-            "RunFilter",
-            "RunInfo",
-            "ScheduleFilter",
-            "ScheduleInfo",
-            "Usage",
-        ),
-    ),
+    "api": ("Dynbeat",),
     "api.aio": ("AsyncDynbeat",),
+    "api.results": (
+        *("AlertInfo", "BatchInfo", "BoundedCount", "BulkResult", "CalendarInfo"),
+        *("ChangeInfo", "Explanation", "FireTime", "ForecastInfo", "HoldInfo", "Page"),
+        *("Preview", "RunInfo", "ScheduleInfo", "Usage"),
+    ),
     "common.owner_limits": ("OwnerLimits",),
     "common.retry": ("Retry",),
     "common.quiet_rule": ("QuietHours",),
     "beat.scheduler": ("DatabaseScheduler",),
     "triggers": (
-        *("AnyOf", "CalendarDays", "Cron", "Every", "Excluding", "OnBusinessDay", "Once"),
+        *("AnyOf", "CalendarDays", "Cron", "Every", "Once"),
         *("RRule", "Solar", "Trigger"),
     ),
     "worker.current_run": ("CurrentRun", "current_run", "note"),
     "worker": ("SkipRun",),
 }
 
+_MODULES = {name: module for module, names in _LAZY_EXPORTS.items() for name in names}
+_CHILDREN = {module.partition(".")[0]: module for module in _LAZY_EXPORTS}
+
+
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_exports(__name__, _LAZY_EXPORTS)
+
+    def __getattr__(name: str) -> Any:
+        """Return a name of ``_LAZY_EXPORTS``, or a subpackage that defines some of them."""
+        if name in _CHILDREN:
+            import_module(f"{__name__}.{_CHILDREN[name]}")
+            return sys.modules[f"{__name__}.{name}"]
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        # Python calls __getattr__ only for names that are not set.
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_CHILDREN, *_MODULES})

@@ -13,9 +13,9 @@ from datetime import timedelta
 from celery import Celery
 from celery.schedules import BaseSchedule, crontab, schedule, solar
 
-from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.common.errors import InvalidArgumentError
 from celery_dynbeat.common.text import shorten
-from celery_dynbeat.triggers import Cron, Every, Once, Trigger
+from celery_dynbeat.triggers import Cron, Every, Once, Solar, Trigger
 from celery_dynbeat.triggers.cron.expression import CronExpression, CronField, parse_expression
 from celery_dynbeat.triggers.zones import load_zone, same_clock
 
@@ -32,7 +32,7 @@ def trigger_of(given: object, *, timezone: str, field: str = "schedule") -> Trig
     and any other ``crontab`` in ``timezone``. The ``schedule`` of a model of django-celery-beat or
     sqlalchemy-celery-beat is also accepted; if it is a crontab, it has its own zone.
 
-    Raises ``InvalidScheduleError`` with ``field`` if there is no corresponding trigger, and
+    Raises ``InvalidArgumentError`` with ``field`` if there is no corresponding trigger, and
     ``InvalidTriggerError`` if the trigger would be invalid.
     """
     if isinstance(given, Trigger):
@@ -49,8 +49,6 @@ def trigger_of(given: object, *, timezone: str, field: str = "schedule") -> Trig
         if type(given) is schedule and not given.relative:
             return Every(given.run_every)
         if type(given) is solar:
-            from celery_dynbeat.triggers import Solar  # noqa: PLC0415 - rarely used
-
             return Solar(given.event, latitude=float(given.lat), longitude=float(given.lon))
     rule = (
         "only crontab, solar, timedelta and numbers of seconds can be stored, without relative and"
@@ -80,13 +78,11 @@ def schedule_of(trigger: Trigger, *, app: Celery) -> BaseSchedule:
     """Return Celery's schedule for ``trigger``, for the application ``app``.
 
     A ``Cron`` of five fields becomes a ``crontab``, an ``Every`` of elapsed time a ``schedule``,
-    and ``Solar`` a ``solar``. Raises ``InvalidScheduleError`` for anything else. The error names
+    and ``Solar`` a ``solar``. Raises ``InvalidArgumentError`` for anything else. The error names
     the part that Celery does not support.
     """
     if isinstance(trigger, Cron):
         return _crontab_of(trigger, app=app)
-    from celery_dynbeat.triggers import Solar  # noqa: PLC0415 - rarely used
-
     if isinstance(trigger, Solar):
         return solar(trigger.event, trigger.latitude, trigger.longitude, app=app)
     if not isinstance(trigger, Every):
@@ -181,5 +177,5 @@ def _is_either(fields: CronExpression) -> bool:
     return not (fields.day.starred or fields.weekday.starred)
 
 
-def _refusal(value: object, rule: str, *, field: str = "schedule") -> InvalidScheduleError:
-    return InvalidScheduleError(f"{field} = {shorten(value)}: {rule}", field=field)
+def _refusal(value: object, rule: str, *, field: str = "schedule") -> InvalidArgumentError:
+    return InvalidArgumentError(f"{field} = {shorten(value)}: {rule}", field=field)

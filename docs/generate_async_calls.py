@@ -15,9 +15,9 @@ from types import ModuleType
 
 from celery_dynbeat.api.calendars import Calendars
 from celery_dynbeat.api.calls import Calls
+from celery_dynbeat.api.many import ManyCalls
 from celery_dynbeat.api.owner import OwnerSchedules
 from celery_dynbeat.api.schedules import Schedules
-from celery_dynbeat.api.shared import SharedCalls
 
 STUB = Path(__file__).parents[1] / "celery_dynbeat" / "api" / "async_calls.pyi"
 OWN_IMPORTS = {
@@ -43,7 +43,7 @@ _CALENDARS = "def __init__(self, context: AsyncContext) -> None: ..."
 #: The classes, with the synchronous one, and what the stub has in addition to its calls.
 CLASSES = {
     "_AsyncCalls": (Calls, _BASE),
-    "AsyncSharedCalls(_AsyncCalls)": (SharedCalls, ""),
+    "AsyncSharedCalls(_AsyncCalls)": (ManyCalls, ""),
     "AsyncOwnerSchedules(AsyncSharedCalls)": (OwnerSchedules, _OWNER),
     "AsyncSchedules(AsyncSharedCalls)": (Schedules, _ALL),
     "AsyncCalendars(_AsyncCalls)": (Calendars, _CALENDARS),
@@ -67,7 +67,7 @@ def _class(head: str, kind: type, added: str, imports: dict[str, str]) -> str:
 
 
 def _calls(kind: type) -> list[str]:
-    shared = dir(SharedCalls) if issubclass(kind, SharedCalls) and kind is not SharedCalls else ()
+    shared = dir(ManyCalls) if issubclass(kind, ManyCalls) and kind is not ManyCalls else ()
     names = [name for name, _ in inspect.getmembers(kind) if not name.startswith("_")]
     return [name for name in names if name not in {*shared, "for_owner", "bound"}]
 

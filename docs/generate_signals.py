@@ -30,7 +30,7 @@ MEANINGS = {
     "schedule_id": "the id of the schedule's row",
     "task": "the name of the task",
     "queue": "the name of the queue, or None if it is unknown",
-    "scheduled_for": "the fire time",
+    "fire_at": "the fire time",
     "origin": "where the run comes from: `schedule`, `manual`, `backfill` or `rerun`",
     "attempt": "the number of the attempt, counted from 1",
     "reason": "the reason as text",
@@ -50,7 +50,7 @@ MEANINGS = {
     "RunsSent.sent": "the number of sent runs",
     "at": "when the event happened, according to the clock of the database",
     "exception": "the exception with its traceback, or None if there is none",
-    "FireTimesSkipped.scheduled_for": "the newest skipped fire time",
+    "FireTimesSkipped.fire_at": "the newest skipped fire time",
     "FireTimesSkipped.count": "the number of skipped fire times",
     "RunStarted.waited": (
         "the time from sending to the start, or None if it is unknown or if the attempt is a retry"

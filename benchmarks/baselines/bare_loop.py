@@ -55,4 +55,4 @@ def _fire(rows: Claimer, messages: Sender) -> list[float]:
     runs = rows.claim(datetime.now(UTC))
     messages.send(run.message for run in runs)
     sent_at = datetime.now(UTC)
-    return [(sent_at - run.scheduled_for).total_seconds() for run in runs]
+    return [(sent_at - run.fire_at).total_seconds() for run in runs]

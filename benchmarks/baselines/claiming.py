@@ -44,7 +44,7 @@ WHERE schedule.id = change.id
 """
 _RECORD = """
 INSERT INTO dynbeat_run
-  (id, schedule_id, owner, name, task, scheduled_for, status, created_at, overdue_at)
+  (id, schedule_id, owner, name, task, fire_at, status, created_at, overdue_at)
 SELECT run.*, 'pending', %s::timestamptz, %s::timestamptz
 FROM unnest(%s::uuid[], %s::bigint[], %s::text[], %s::text[], %s::text[], %s::timestamptz[]) AS run
 """
@@ -74,7 +74,7 @@ class ClaimedRun(NamedTuple):
     """A claimed run and its message."""
 
     message: Message
-    scheduled_for: datetime
+    fire_at: datetime
 
 
 class Claimer:

@@ -29,14 +29,12 @@ class Start:
     """One start of a beat: the time from exec to the arrival of its message.
 
     Processor time and memory are those SETTLE_SECONDS later: a thread that the beat starts may do
-    its work before or after the message. ``modules`` are those that the beat imported until its
-    end.
+    its work before or after the message.
     """
 
     started_in_seconds: float
     cpu_seconds: float
     rss_bytes: int
-    modules: frozenset[str]
 
 
 def measure(site: Site, *, libraries: Sequence[str] = ()) -> Start:
@@ -64,4 +62,4 @@ def measure_start(
             time.sleep(SETTLE_SECONDS)
             assert not messages.count(), f"more than one message\n{process.report()}"
             usage = process.usage()
-        return Start(seconds, usage.cpu_seconds, usage.rss_bytes, process.modules)
+        return Start(seconds, usage.cpu_seconds, usage.rss_bytes)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from types import ModuleType
 
 from sqlalchemy import Engine, select, update
 
@@ -22,7 +23,7 @@ from benchmarks.bench import Bench
 from benchmarks.lag_statistics import lags_by_owner, percentile
 from benchmarks.queues import queue
 from celery_dynbeat import AnyOf, Cron, Dynbeat, Once, RRule
-from celery_dynbeat.beat import fairness
+from celery_dynbeat.beat import fairness, refused
 from celery_dynbeat.beat.dispatcher import Dispatcher
 from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.db.models import Run, Schedule
@@ -49,7 +50,7 @@ def run(bench: Bench) -> None:
 
 def _measure_planning(bench: Bench) -> None:
     with _replaced_constants(
-        PLANNING_NS=NEVER_NS, COSTLY_PLANNING_NS=NEVER_NS, MIN_REPORTED_NS=NEVER_NS
+        fairness, PLANNING_NS=NEVER_NS, COSTLY_PLANNING_NS=NEVER_NS, MIN_REPORTED_NS=NEVER_NS
     ):
         without = _costly(bench, title="much to plan, without the rule")
     fair = _costly(bench, title="much to plan, with the rule")
@@ -103,7 +104,7 @@ def _unsent(engine: Engine) -> bool:
 
 def _lags_of_others(engine: Engine) -> Sequence[float]:
     # Some fire times of the one owner were skipped.
-    runs = select(Run.sent_at, Run.scheduled_for).where(Run.owner != "one")
+    runs = select(Run.sent_at, Run.fire_at).where(Run.owner != "one")
     with engine.connect() as connection:
         rows = connection.execute(runs).all()
     return [(sent_at - at).total_seconds() for sent_at, at in rows if sent_at is not None]
@@ -161,12 +162,12 @@ def _measure_sending(bench: Bench) -> None:
 def _burst(bench: Bench, *, share: int, title: str) -> Lags:
     batch = bench.size(BATCH, minimum=MIN_BATCH)
     one, others = bench.size(ONE), bench.size(OTHERS, minimum=MIN_OTHERS)
-    settings = {"dynbeat_notifier": "polling", "dynbeat_batch_size": batch}
     with (
         bench.site() as site,
-        site.application(**settings) as dynbeat,
+        site.application(dynbeat_notifier="polling") as dynbeat,
         queue(site) as task_queue,
-        _fair_share_divisor(share),
+        _replaced_constants(fairness, FAIR_SHARE_DIVISOR=share),
+        _replaced_constants(refused, BATCH_SIZE=batch),
     ):
         _create(dynbeat, one=one, others=others)
         beat, publisher = _beat(dynbeat)
@@ -182,25 +183,14 @@ def _burst(bench: Bench, *, share: int, title: str) -> Lags:
 
 
 @contextmanager
-def _fair_share_divisor(share: int) -> Iterator[None]:
-    with _replaced_constants(FAIR_SHARE_DIVISOR=share):
-        yield
-
-
-@contextmanager
-def _replaced_constants(**values: int) -> Iterator[None]:
-    """Replace constants of celery_dynbeat.beat.fairness for the block."""
-    originals = {name: getattr(fairness, name) for name in values}
-    _set(values)
+def _replaced_constants(module: ModuleType, **values: int) -> Iterator[None]:
+    """Replace constants of the module for the block."""
+    originals = {name: getattr(module, name) for name in values}
+    vars(module).update(values)
     try:
         yield
     finally:
-        _set(originals)
-
-
-def _set(values: Mapping[str, int]) -> None:
-    for name, value in values.items():
-        setattr(fairness, name, value)
+        vars(module).update(originals)
 
 
 def _create(dynbeat: Dynbeat, *, one: int, others: int) -> None:

@@ -98,7 +98,7 @@ class _RepeatedBurst:
             )
             engine = context.database.engine
             bursts.check(engine, self._queue, count=self._count, due_at=due_at)
-        return Burst(self._count, context.settings.batch_size, messages, messages)
+        return Burst(self._count, messages, messages)
 
 
 def _measure_deletion(bench: Bench) -> None:

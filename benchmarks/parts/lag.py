@@ -97,7 +97,7 @@ def _report(
     lag = percentile(dynbeat, share)
     bench.report(
         "lag",
-        f"sent - scheduled_for, {what}",
+        f"sent - fire_at, {what}",
         value=lag,
         unit="ms",
         baseline=percentile(bare, share) if bare else None,

@@ -132,13 +132,13 @@ def _sent(engine: Engine) -> int:
 
 def _lags(load: Load) -> Sequence[Lag]:
     start = load.steady.start
-    statement = select(Run.scheduled_for, Run.sent_at).where(Run.sent_at.is_not(None))
+    statement = select(Run.fire_at, Run.sent_at).where(Run.sent_at.is_not(None))
     with load.engine.connect() as connection:
         rows = connection.execute(statement).all()
     return [
         Lag(
-            (row.scheduled_for - start).total_seconds(),
-            (row.sent_at - row.scheduled_for) / timedelta(milliseconds=1),
+            (row.fire_at - start).total_seconds(),
+            (row.sent_at - row.fire_at) / timedelta(milliseconds=1),
         )
         for row in rows
     ]

@@ -53,7 +53,7 @@ def run(bench: Bench) -> None:
         lag = percentile(lags, share)
         bench.report(
             "start_lag",
-            f"end of an empty body - scheduled_for, p{share * 100:g}",
+            f"end of an empty body - fire_at, p{share * 100:g}",
             value=lag,
             unit="ms",
             baseline=percentile(plain, share) if plain else None,
@@ -78,7 +78,7 @@ def _measure_plain(bench: Bench) -> Sequence[float]:
         _wait_for_end(bench, dynbeat, steady, consumer, lambda: results.dbsize() >= count)
         assert len(sent.result()) == count, f"{len(sent.result())} of {count} were sent"
         with dynbeat.context.database.engine.connect() as connection:
-            scheduled = dict(connection.execute(select(Run.id, Run.scheduled_for)).tuples().all())
+            scheduled = dict(connection.execute(select(Run.id, Run.fire_at)).tuples().all())
         done = dict(_results(client, [*scheduled]))
         client.flushdb()
     return [_milliseconds(done[run_id], at) for run_id, at in scheduled.items()]
@@ -94,12 +94,12 @@ def _measure(bench: Bench) -> Sequence[float]:
                 bench, dynbeat, steady, consumer, lambda: count_done(engine) == (count, count)
             )
             with engine.connect() as connection:
-                ended = connection.execute(select(Run.finished_at, Run.scheduled_for)).all()
-    return [_milliseconds(at, scheduled_for) for at, scheduled_for in ended if at]
+                ended = connection.execute(select(Run.finished_at, Run.fire_at)).all()
+    return [_milliseconds(at, fire_at) for at, fire_at in ended if at]
 
 
-def _milliseconds(ended_at: datetime, scheduled_for: datetime) -> float:
-    return (ended_at - scheduled_for).total_seconds() * 1_000
+def _milliseconds(ended_at: datetime, fire_at: datetime) -> float:
+    return (ended_at - fire_at).total_seconds() * 1_000
 
 
 @contextmanager

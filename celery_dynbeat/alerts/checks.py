@@ -22,7 +22,7 @@ from celery_dynbeat.common.text import format_duration
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.statements import Row
 from celery_dynbeat.store import alerts
-from celery_dynbeat.store.runs import recent_runs
+from celery_dynbeat.store.runs import run_spans
 
 #: Between two checks of the schedules.
 EVERY = timedelta(minutes=1)
@@ -46,7 +46,7 @@ class ScheduleCheck:
     """
 
     def __init__(
-        self, *, database: Database, settings: Settings, left_out: writing.LeftOut
+        self, *, database: Database, settings: Settings, left_out: writing.LeftOutRows
     ) -> None:
         self._database, self._settings, self._left_out = database, settings, left_out
         self._silent_after_id = 0
@@ -69,7 +69,7 @@ class ScheduleCheck:
         self,
         kind: AlertKind,
         read: Callable[..., Sequence[Row]],
-        causes: Callable[..., Mapping[int, writing.Cause]],
+        causes: Callable[..., Mapping[int, writing.AlertCause]],
         *,
         now: datetime,
     ) -> None:
@@ -89,13 +89,13 @@ class ScheduleCheck:
 
     def _failing(
         self, session: Session, rows: Sequence[Row], *, now: datetime
-    ) -> Mapping[int, writing.Cause]:
+    ) -> Mapping[int, writing.AlertCause]:
         del now
         needed = self._settings.alert_after_failures
         enabled = {row.id: row for row in rows if row.enabled and needed}
         ended = alerts.newest_failures(session, [*enabled.values()], number=needed)
         return {
-            key: writing.Cause(
+            key: writing.AlertCause(
                 subject=enabled[key],
                 since=enabled[key].failing_since,
                 text=run.error or "the run was lost",
@@ -106,23 +106,23 @@ class ScheduleCheck:
 
     def _paused(
         self, session: Session, rows: Sequence[Row], *, now: datetime
-    ) -> Mapping[int, writing.Cause]:
+    ) -> Mapping[int, writing.AlertCause]:
         del session
         return {
-            row.id: writing.Cause(subject=row, since=now, text=f"paused: {row.paused_reason}")
+            row.id: writing.AlertCause(subject=row, since=now, text=f"paused: {row.paused_reason}")
             for row in rows
             if _is_paused_by_failures(row)
         }
 
     def _quarantined(
         self, session: Session, rows: Sequence[Row], *, now: datetime
-    ) -> Mapping[int, writing.Cause]:
+    ) -> Mapping[int, writing.AlertCause]:
         del session
-        return {row.id: writing.Cause(subject=row, since=now, text=row.error) for row in rows}
+        return {row.id: writing.AlertCause(subject=row, since=now, text=row.error) for row in rows}
 
     def _late(
         self, session: Session, *, now: datetime, schedule_ids: Sequence[int] | None = None
-    ) -> Mapping[int, writing.Cause]:
+    ) -> Mapping[int, writing.AlertCause]:
         """Return what is late now; only of ``schedule_ids``, if they are given."""
         found: dict[int, tuple[datetime, str, str | None]] = {}
         limit = self._settings.alert_late_after
@@ -136,14 +136,14 @@ class ScheduleCheck:
             for run in alerts.unstarted(session, before=now - limit, schedule_ids=schedule_ids):
                 found.setdefault(run.schedule_id, (run.since, "sent, and not started", run.run_id))
         for run in alerts.with_finish_within(session, schedule_ids=schedule_ids):
-            end = run.scheduled_for + timedelta(seconds=run.finish_within)
+            end = run.fire_at + timedelta(seconds=run.finish_within)
             if end < now:
-                text = f"not finished within {format_duration(end - run.scheduled_for)}"
-                found[run.schedule_id] = (run.scheduled_for, f"{text} of its fire time", run.run_id)
+                text = f"not finished within {format_duration(end - run.fire_at)}"
+                found[run.schedule_id] = (run.fire_at, f"{text} of its fire time", run.run_id)
         subjects |= alerts.subjects(session, sorted(found.keys() - subjects.keys()))
         paces = _paces(session, sorted(found)[:PACED], now=now) if schedule_ids is None else {}
         return {
-            key: writing.Cause(
+            key: writing.AlertCause(
                 subject=subjects[key], since=since, text=text + paces.get(key, ""), run_id=run_id
             )
             for key, (since, text, run_id) in found.items()
@@ -152,7 +152,7 @@ class ScheduleCheck:
 
     def _silent(
         self, session: Session, *, now: datetime, schedule_ids: Sequence[int] | None = None
-    ) -> Mapping[int, writing.Cause]:
+    ) -> Mapping[int, writing.AlertCause]:
         limit = self._settings.alert_silent_after
         if limit is None:
             return {}
@@ -162,9 +162,13 @@ class ScheduleCheck:
         if schedule_ids is None:
             self._silent_after_id = after
         text = f"no run has started for {format_duration(limit)}, and fire times have passed"
-        return {row.id: writing.Cause(subject=row, since=row.last_at, text=text) for row in rows}
+        return {
+            row.id: writing.AlertCause(subject=row, since=row.last_at, text=text) for row in rows
+        }
 
-    def _open(self, kind: AlertKind, found: Mapping[int, writing.Cause], *, now: datetime) -> None:
+    def _open(
+        self, kind: AlertKind, found: Mapping[int, writing.AlertCause], *, now: datetime
+    ) -> None:
         tried = [key for key in found if key not in self._left_out.ids(now)]
 
         def work(session: Session, keys: Sequence[int]) -> None:
@@ -198,7 +202,7 @@ class ScheduleCheck:
     def _over(self, session: Session, rows: Sequence[Row], *, now: datetime) -> Mapping[int, _Over]:
         """Return which open alerts of schedules are over, by id."""
         subjects = alerts.subjects(session, sorted({row.schedule_id for row in rows}))
-        lasting: dict[AlertKind, Mapping[int, writing.Cause]] = {}
+        lasting: dict[AlertKind, Mapping[int, writing.AlertCause]] = {}
         for kind, check in ((AlertKind.LATE, self._late), (AlertKind.SILENT, self._silent)):
             ids = [row.schedule_id for row in rows if row.kind == kind]
             lasting[kind] = check(session, now=now, schedule_ids=ids) if ids else {}
@@ -232,7 +236,7 @@ def _is_paused_by_failures(row: Row) -> bool:
 
 
 def _lasts(
-    row: Row, subject: Row, lasting: Mapping[AlertKind, Mapping[int, writing.Cause]]
+    row: Row, subject: Row, lasting: Mapping[AlertKind, Mapping[int, writing.AlertCause]]
 ) -> bool:
     if row.kind == AlertKind.FAILING:
         # A finished schedule has no run that could succeed.
@@ -254,7 +258,7 @@ def _is_reported(row: Row, subject: Row) -> bool:
 def _paces(session: Session, ids: Sequence[int], *, now: datetime) -> Mapping[int, str]:
     """Return how long the last runs of schedules waited for a worker and ran."""
     by_schedule: dict[int, list[tuple[timedelta, timedelta]]] = {}
-    for run in recent_runs.read(session, schedule_ids=ids, until=now, limit=PACE_RUNS):
+    for run in run_spans.newest_of_each(session, schedule_ids=ids, until=now, limit=PACE_RUNS):
         if run.sent_at is not None and run.started_at is not None and run.finished_at is not None:
             times = (run.started_at - run.sent_at, run.finished_at - run.started_at)
             by_schedule.setdefault(run.schedule_id, []).append(times)

@@ -151,6 +151,6 @@ def _command(row: Row, application: str | None) -> str:
     if row.schedule_id == NO_SCHEDULE:
         return f"{dynbeat} status"
     owner = f" --owner={shlex.quote(row.owner)}" if row.owner else ""
-    command = f"{dynbeat} explain{owner} -- {shlex.quote(row.name)}"
+    command = f"{dynbeat} show --why{owner} -- {shlex.quote(row.name)}"
     # A name with markup or control characters cannot be shown as it is.
     return command if shown(command) == command else f"{dynbeat} alerts"

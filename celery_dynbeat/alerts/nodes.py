@@ -13,13 +13,13 @@ from types import SimpleNamespace
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.alerts import writing
-from celery_dynbeat.broker import outages
+from celery_dynbeat.broker.outages import PUBLISHING
 from celery_dynbeat.common.alert_kinds import NO_SCHEDULE, AlertKind
 from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.db.models import Node, NodeKind
-from celery_dynbeat.health.evaluation import ALIVE, SHOWN_FOR, Limits, missing_nodes, state_of
+from celery_dynbeat.db.models import NodeKind
+from celery_dynbeat.health.nodes import Limits, SeenNode, missing_nodes, of_kind, seen
 from celery_dynbeat.process.heartbeat import NEVER, effective_node_timeout
 from celery_dynbeat.store import alerts, health
 
@@ -30,7 +30,7 @@ _INSTALLATION = SimpleNamespace(id=NO_SCHEDULE, owner="", name="", task="")
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _NodeCauses:
     causes: Mapping[AlertKind, str]
     is_any_open: bool
 
@@ -63,39 +63,33 @@ class NodeCheck:
         if lasting or found.is_any_open:
             self._database.run(partial(_write, found=found, lasting=lasting, now=now))
 
-    def _read(self, session: Session, *, now: datetime) -> _Found:
+    def _read(self, session: Session, *, now: datetime) -> _NodeCauses:
         limits = self._limits
-        since = now - max(SHOWN_FOR, limits.node_timeout)
-        nodes = [
-            node
-            for kind in NodeKind
-            for node in session.scalars(health.nodes_statement(kind, since=since))
-        ]
+        rows = health.read_nodes(session, since=limits.nodes_since(now))
+        nodes = seen(rows, now=now, timeout=limits.node_timeout)
         causes = {}
         for alert, kind in _MISSING.items():
             missing = missing_nodes(nodes, kind, now=now, limits=limits)
             if missing is not None:
-                causes[alert] = missing.problem.text
-        failing = list(_cannot_send(nodes, now=now, timeout=limits.node_timeout))
+                causes[alert] = missing.text
+        failing = list(_cannot_send(of_kind(nodes, NodeKind.BEAT)))
         if failing:
             causes[AlertKind.STOPPED] = "; ".join(failing)
-        return _Found(causes, bool(alerts.open_of(session, NO_SCHEDULE)))
+        return _NodeCauses(causes, bool(alerts.open_of(session, NO_SCHEDULE)))
 
 
-def _cannot_send(nodes: Sequence[Node], *, now: datetime, timeout: timedelta) -> Iterator[str]:
+def _cannot_send(beats: Sequence[SeenNode]) -> Iterator[str]:
     """Yield what each living beat cannot do: make a pass, or publish to a queue."""
-    for node in nodes:
-        if node.kind != NodeKind.BEAT or state_of(node, now=now, timeout=timeout) not in ALIVE:
-            continue
-        if node.error is not None:
-            yield f"{node.name}: {node.error}"
-        for each in outages.parse_report(node.outages):
-            if each.kind in outages.PUBLISHING:
-                yield f"{node.name}: {each.kind} {each.name!r}: {each.error}"
+    for beat in beats:
+        if beat.is_alive and beat.row.error is not None:
+            yield f"{beat.row.name}: {beat.row.error}"
+        for each in beat.outages if beat.is_alive else ():
+            if each.kind in PUBLISHING:
+                yield f"{beat.row.name}: {each.kind} {each.name!r}: {each.error}"
 
 
 def _write(
-    session: Session, *, found: _Found, lasting: Mapping[AlertKind, datetime], now: datetime
+    session: Session, *, found: _NodeCauses, lasting: Mapping[AlertKind, datetime], now: datetime
 ) -> None:
     if found.causes.keys() & lasting.keys():
         # Before the alerts, in the order of all locks.
@@ -105,7 +99,7 @@ def _write(
         is_open = row is not None and row.recovered_at is None
         text = found.causes.get(kind)
         if text is not None and kind in lasting and not is_open:
-            cause = writing.Cause(subject=_INSTALLATION, since=lasting[kind], text=text)
+            cause = writing.AlertCause(subject=_INSTALLATION, since=lasting[kind], text=text)
             writing.write_opened(session, kind=kind, found={NO_SCHEDULE: cause})
         elif row is not None and is_open and text is None:
             writing.write_ended(session, [(row, True)], now=now)

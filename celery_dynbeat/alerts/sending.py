@@ -7,12 +7,12 @@
   and none is lost.
 - Which URL has accepted which alert is only known in the memory of the beat. An URL that refuses is
   tried again after growing pauses, and does not delay the others.
-- An URL gets one message per ``dynbeat_alert_interval``. Alerts about the installation do not wait.
+- An URL gets one message per INTERVAL. Alerts about the installation do not wait.
 """
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -23,13 +23,14 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.alerts.digest import Digest, digest_of
 from celery_dynbeat.alerts.text import without_secrets
-from celery_dynbeat.alerts.writing import LeftOut, named
+from celery_dynbeat.alerts.writing import LeftOutRows, named
 from celery_dynbeat.common.alert_kinds import NO_SCHEDULE
 from celery_dynbeat.common.clock import BackOff
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.statements import Row
+from celery_dynbeat.process.daemon_call import call_in_thread
 from celery_dynbeat.store import alerts
 from celery_dynbeat.telemetry import emit, events
 
@@ -38,6 +39,10 @@ logger = logging.getLogger(__name__)
 #: Alerts that one message counts.
 MAX_ALERTS = 10_000
 EVERY = timedelta(seconds=10)
+#: The shortest time between two messages to one URL.
+INTERVAL = timedelta(minutes=5)
+#: For one message to one URL.
+TIMEOUT = timedelta(seconds=10)
 #: In addition to the time-out of each URL, and to the time-outs of all URLs.
 JOIN_MARGIN, LEASE_MARGIN = timedelta(seconds=1), timedelta(seconds=30)
 FIRST_PAUSE, MAX_PAUSE = 10.0, 600.0
@@ -84,7 +89,7 @@ class Sending:
         database: Database,
         settings: Settings,
         node: str,
-        left_out: LeftOut,
+        left_out: LeftOutRows,
         send: Send | None = None,
     ) -> None:
         self._database, self._settings, self._left_out = database, settings, left_out
@@ -92,7 +97,8 @@ class Sending:
         self._urls = self._new_urls()
 
     def _new_urls(self) -> Sequence[_Url]:
-        return [_Url(number, url) for number, url in enumerate(self._settings.alert_urls, start=1)]
+        urls = self._settings.alert_urls or ()
+        return [_Url(number, url) for number, url in enumerate(urls, start=1)]
 
     def run(self, now: datetime) -> None:
         """Send what is due. Raises the error of the database if it is unreachable."""
@@ -117,7 +123,7 @@ class Sending:
             each.accepted &= present
 
     def _lease(self, now: datetime) -> bool:
-        length = len(self._urls) * (self._settings.alert_timeout + JOIN_MARGIN) + LEASE_MARGIN
+        length = len(self._urls) * (TIMEOUT + JOIN_MARGIN) + LEASE_MARGIN
         until = now + min(length, alerts.MAX_LEASE)
         return self._database.run(partial(alerts.lease, node=self._node, now=now, until=until))
 
@@ -140,9 +146,8 @@ class Sending:
         if any(row.schedule_id == NO_SCHEDULE for row in rows):
             return True
         before = max((at for at in (last, url.sent_at) if at is not None), default=None)
-        interval = self._settings.alert_interval
         # An instant in the future means that the clock was set back.
-        return before is None or not timedelta(0) <= now - before < interval
+        return before is None or not timedelta(0) <= now - before < INTERVAL
 
     def _try(self, url: _Url, rows: Sequence[Row], *, now: datetime) -> None:
         still_open = self._database.read(alerts.count_open)
@@ -152,7 +157,7 @@ class Sending:
             application=self._settings.application,
             flower_url=self._settings.flower_url,
         )
-        error = self._send(url.url, message, self._settings.alert_timeout)
+        error = self._send(url.url, message, TIMEOUT)
         if error is None:
             url.accepted |= {_key(row) for row in rows}
             url.sent_at = now
@@ -186,7 +191,6 @@ def deliver(url: str, message: Digest, timeout: timedelta) -> str | None:
 
     The error contains no part of the URL. A plug-in that ignores the time limit is left behind.
     """
-    results: list[str | None] = []
     try:
         # Late, because it takes 0.3 s and 30 MB, and most beats have nothing to send. Not in the
         # time of the server.
@@ -194,17 +198,18 @@ def deliver(url: str, message: Digest, timeout: timedelta) -> str | None:
     except ModuleNotFoundError:
         return NOT_INSTALLED
 
-    def work() -> None:
+    def work() -> str | None:
         try:
-            results.append(_notify(url, message, timeout))
+            return _notify(url, message, timeout)
         # A plug-in can raise any exception, and its text can contain the URL.
         except Exception as error:  # noqa: BLE001
-            results.append(type(error).__name__)
+            return type(error).__name__
 
-    thread = threading.Thread(target=work, name="dynbeat-alert-delivery", daemon=True)
-    thread.start()
-    thread.join((timeout + JOIN_MARGIN).total_seconds())
-    return results[0] if results else TIMED_OUT
+    sent = call_in_thread(work, name="dynbeat-alert-delivery")
+    try:
+        return sent.result((timeout + JOIN_MARGIN).total_seconds())
+    except FutureTimeoutError:
+        return TIMED_OUT
 
 
 def _notify(url: str, message: Digest, timeout: timedelta) -> str | None:

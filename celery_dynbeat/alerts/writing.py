@@ -15,7 +15,7 @@ from celery_dynbeat.telemetry import emit_on_commit, events
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
+class AlertCause:
     """Why an alert of a schedule is open, since when, and the run that shows it."""
 
     subject: Row
@@ -24,7 +24,7 @@ class Cause:
     run_id: str | None = None
 
 
-class LeftOut(Protocol):
+class LeftOutRows(Protocol):
     """The rows that the database refuses to change, by the id of their schedule."""
 
     def ids(self, now: datetime) -> Collection[int]:
@@ -35,11 +35,11 @@ class LeftOut(Protocol):
 
 
 def named(alert: Row) -> Any:
-    """Return the schedule of an alert, for ``LeftOut``."""
+    """Return the schedule of an alert, for ``LeftOutRows``."""
     return SimpleNamespace(id=alert.schedule_id, owner=alert.owner, name=alert.name)
 
 
-def write_opened(session: Session, *, kind: AlertKind, found: Mapping[int, Cause]) -> None:
+def write_opened(session: Session, *, kind: AlertKind, found: Mapping[int, AlertCause]) -> None:
     """Open the alerts of a kind that are not open, by the id of the schedule."""
     alerts.lock(session)
     known = alerts.lock_of(session, sorted(found), kind=kind)
@@ -57,7 +57,7 @@ def write_opened(session: Session, *, kind: AlertKind, found: Mapping[int, Cause
     alerts.update_each(session, again)
 
 
-def _opened(kind: AlertKind, cause: Cause, *, before: Row | None = None) -> Mapping[str, Any]:
+def _opened(kind: AlertKind, cause: AlertCause, *, before: Row | None = None) -> Mapping[str, Any]:
     """Return the columns of an alert that opens, perhaps again."""
     # No message has said that the earlier alert ended, so this one continues it.
     continues = before is not None and before.unreported == Report.RECOVERED

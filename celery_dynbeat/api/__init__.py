@@ -2,51 +2,20 @@
 
 from contextlib import AbstractContextManager
 from functools import cached_property
-from threading import Lock
-from typing import TYPE_CHECKING
 
 from celery import Celery
+from sqlalchemy import Engine
 
-from celery_dynbeat.common import lazy_exports
+from celery_dynbeat.api.audit import acting
+from celery_dynbeat.api.calendars import Calendars
+from celery_dynbeat.api.fields import Changes, Fields, NewFields, TaskLike, TriggerLike
+from celery_dynbeat.api.many import NewSchedule
+from celery_dynbeat.api.owner import OwnerSchedules
+from celery_dynbeat.api.schedules import Schedules
+from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.common.text import shorten
-
-if TYPE_CHECKING:
-    from sqlalchemy import Engine
-
-    from celery_dynbeat.api.calendars import Calendars
-    from celery_dynbeat.api.edit.conversion import TaskLike, TriggerLike
-    from celery_dynbeat.api.edit.fields import Changes, Fields, NewFields
-    from celery_dynbeat.api.edit.new_rows import NewSchedule
-    from celery_dynbeat.api.filters import ChangeFilter, RunFilter, ScheduleFilter
-    from celery_dynbeat.api.owner import OwnerSchedules
-    from celery_dynbeat.api.results import (
-        AlertInfo,
-        BatchInfo,
-        BatchResult,
-        BoundedCount,
-        BulkFailure,
-        BulkResult,
-        CalendarInfo,
-        ChangeInfo,
-        Explanation,
-        FireTime,
-        ForecastInfo,
-        ForecastRow,
-        HoldInfo,
-        Info,
-        LimitUsage,
-        Page,
-        Preview,
-        PreviewedFireTime,
-        QuietHoursInfo,
-        RunInfo,
-        ScheduleInfo,
-        Usage,
-    )
-    from celery_dynbeat.api.schedules import Schedules
-    from celery_dynbeat.common.clock import Clock
-    from celery_dynbeat.process.context import Context, CurrentSession
+from celery_dynbeat.process.context import Context, CurrentSession
 
 WORKER_STEP = "celery_dynbeat.worker.bootsteps:DynbeatStep"
 CONSUMER_STEP = "celery_dynbeat.worker.bootsteps:ProgressStep"
@@ -75,69 +44,41 @@ class Dynbeat:
         self,
         app: Celery,
         *,
-        engine: "Engine | None" = None,
-        clock: "Clock | None" = None,
-        current_session: "CurrentSession | None" = None,
+        engine: Engine | None = None,
+        clock: Clock | None = None,
+        current_session: CurrentSession | None = None,
     ) -> None:
         if not hasattr(app, "conf"):
             raise ConfigurationError(
                 f"app = {shorten(app)}: must be the Celery application, such as Celery('proj')"
             )
         self.app = app
-        self._given = (engine, clock, current_session)
-        self._context: Context | None = None
-        self._context_lock = Lock()
-        if engine is not None or current_session is not None:
-            # Check the arguments now. Their caller has imported SQLAlchemy already.
-            _ = self.context
+        #: The settings, database, clock and notifier of the application.
+        self.context = Context(app, engine, clock, current_session)
         app.dynbeat = self
-        # These are names, so that a process that only calls the API does not import the worker
-        # package.
+        # These are names: only a worker imports its package.
         app.steps["worker"].add(WORKER_STEP)
         app.steps["consumer"].add(CONSUMER_STEP)
 
-    @property
-    def context(self) -> "Context":
-        """The settings, database, clock and notifier of the application."""
-        # A process that is forked while another thread holds the lock never gets it.
-        if self._context is not None:
-            return self._context
-        with self._context_lock:
-            if self._context is None:
-                # A late import: each celery command imports the application, and SQLAlchemy costs
-                # as much time as `celery --version`.
-                from celery_dynbeat.process.context import Context  # noqa: PLC0415
-
-                self._context = Context(self.app, *self._given)
-            return self._context
-
     @cached_property
-    def schedules(self) -> "Schedules":
+    def schedules(self) -> Schedules:
         """The schedules of all owners."""
-        # A late import: beat and workers do not call the API.
-        from celery_dynbeat.api.schedules import Schedules  # noqa: PLC0415
-
         return Schedules(self.context)
 
     @cached_property
-    def calendars(self) -> "Calendars":
+    def calendars(self) -> Calendars:
         """The shared calendars of the application. Triggers refer to them by name."""
-        # A late import, as above.
-        from celery_dynbeat.api.calendars import Calendars  # noqa: PLC0415
-
         return Calendars(self.context)
 
     @staticmethod
-    def acting(*, actor: str, reason: str = "") -> AbstractContextManager[None]:
+    def acting(*, actor: str | None, reason: str = "") -> AbstractContextManager[None]:
         """Record ``actor`` and ``reason`` in the audit of each edit in the block.
 
         ``actor``, such as the name of a user, has at most 255 characters, and ``reason`` has at
-        most 1,024. Blocks can be nested. Each thread and each asyncio task has its own actor and
-        reason. Raises InvalidScheduleError with field ``"actor"`` or ``"reason"``.
+        most 1,024. None means that no user is known. Blocks can be nested. Each thread and each
+        asyncio task has its own actor and reason. Raises InvalidArgumentError with field
+        ``"actor"`` or ``"reason"``.
         """
-        # A late import, as above.
-        from celery_dynbeat.api.acting import acting  # noqa: PLC0415
-
         return acting(actor=actor, reason=reason)
 
 
@@ -154,68 +95,15 @@ def dynbeat_of(app: Celery) -> Dynbeat:
 
 
 __all__ = [
-    "AlertInfo",
-    "BatchInfo",
-    "BatchResult",
-    "BoundedCount",
-    "BulkFailure",
-    "BulkResult",
-    "CalendarInfo",
     "Calendars",
-    "ChangeFilter",
-    "ChangeInfo",
     "Changes",
     "Dynbeat",
-    "Explanation",
     "Fields",
-    "FireTime",
-    "ForecastInfo",
-    "ForecastRow",
-    "HoldInfo",
-    "Info",
-    "LimitUsage",
     "NewFields",
     "NewSchedule",
     "OwnerSchedules",
-    "Page",
-    "Preview",
-    "PreviewedFireTime",
-    "QuietHoursInfo",
-    "RunFilter",
-    "RunInfo",
-    "ScheduleFilter",
-    "ScheduleInfo",
     "Schedules",
     "TaskLike",
     "TriggerLike",
-    "Usage",
     "dynbeat_of",
 ]
-
-_LAZY_EXPORTS = {
-    "calendars": ("Calendars",),
-    "edit.conversion": ("TaskLike", "TriggerLike"),
-    "edit.fields": ("Changes", "Fields", "NewFields"),
-    "filters": ("ChangeFilter", "RunFilter", "ScheduleFilter"),
-    "owner": ("OwnerSchedules",),
-    "edit.new_rows": ("NewSchedule",),
-    "schedules": ("Schedules",),
-    "results": (
-        *("AlertInfo", "BatchInfo", "BatchResult", "BoundedCount", "BulkFailure", "BulkResult"),
-        *(
-            "CalendarInfo",
-            "ChangeInfo",
-            "Explanation",
-            "FireTime",
-            "HoldInfo",
-            "Info",
-            "Page",
-        ),
-        *("ForecastInfo", "ForecastRow"),
-        *("Preview", "PreviewedFireTime", "QuietHoursInfo"),
-        *("LimitUsage", "RunInfo", "ScheduleInfo", "Usage"),
-    ),
-}
-
-if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_exports(__name__, _LAZY_EXPORTS)

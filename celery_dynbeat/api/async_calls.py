@@ -12,9 +12,9 @@ from typing import Any, Self, TypeVar, get_args, get_origin
 
 from celery_dynbeat.api.calendars import Calendars
 from celery_dynbeat.api.calls import Calls
+from celery_dynbeat.api.many import ManyCalls
 from celery_dynbeat.api.owner import OwnerSchedules
 from celery_dynbeat.api.schedules import Schedules
-from celery_dynbeat.api.shared import SharedCalls
 from celery_dynbeat.process.async_context import AnyAsyncSession, AsyncContext
 
 C = TypeVar("C", bound=type)
@@ -81,7 +81,7 @@ class _AsyncCalls:
         return lambda session: call(self._calls.bound(session=session), *args, **given)
 
 
-@_awaiting(SharedCalls)
+@_awaiting(ManyCalls)
 class AsyncSharedCalls(_AsyncCalls):
     """The asynchronous calls that exist both for one owner and for all owners."""
 

@@ -5,36 +5,29 @@ from typing import Any, Self, Unpack
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.api.calls import Progress
-from celery_dynbeat.api.edit.conversion import TaskLike, TriggerLike
-from celery_dynbeat.api.edit.fields import Changes, Fields, NewFields
-from celery_dynbeat.api.edit.new_rows import NewSchedule
-from celery_dynbeat.api.filters import (
-    ChangeFilter,
-    OwnerFilter,
-    RunFilter,
-    ScheduleFilter,
-    StatusFilter,
-)
+from celery_dynbeat.api.fields import Changes, Fields, NewFields, TaskLike, TriggerLike
+from celery_dynbeat.api.filters import ChangeKeywords, OwnerFilter, RunKeywords, ScheduleKeywords
+from celery_dynbeat.api.many import NewSchedule
 from celery_dynbeat.api.owner import OwnerSchedules
 from celery_dynbeat.api.results import (
     AlertInfo,
     BatchInfo,
-    BatchResult,
     BoundedCount,
+    BulkResult,
     CalendarInfo,
     ChangeInfo,
+    Explanation,
     FireTime,
     ForecastInfo,
     HoldInfo,
     Page,
+    Preview,
+    QuietHoursInfo,
     RunInfo,
     ScheduleInfo,
     Usage,
 )
-from celery_dynbeat.api.results.bulk import BulkResult
-from celery_dynbeat.api.results.explanation import Explanation
-from celery_dynbeat.api.results.fire_time import Preview
-from celery_dynbeat.api.results.quiet_hours import QuietHoursInfo
+from celery_dynbeat.common.filters import StatusFilter
 from celery_dynbeat.common.quiet_rule import QuietHours
 from celery_dynbeat.common.retry import Retry
 from celery_dynbeat.process.async_context import AnyAsyncSession, AsyncContext
@@ -54,7 +47,7 @@ class AsyncSharedCalls(_AsyncCalls):
     ) -> Page[AlertInfo]: ...
     async def cancel_run(self, run_id: str) -> RunInfo: ...
     async def cancel_runs(
-        self, name: str | None = None, *, limit: int = 10000, **matching: Unpack[RunFilter]
+        self, name: str | None = None, *, limit: int = 10000, **matching: Unpack[RunKeywords]
     ) -> int: ...
     async def changes(
         self,
@@ -62,11 +55,11 @@ class AsyncSharedCalls(_AsyncCalls):
         *,
         limit: int = 100,
         after: str | None = None,
-        **matching: Unpack[ChangeFilter],
+        **matching: Unpack[ChangeKeywords],
     ) -> Page[ChangeInfo]: ...
-    async def count(self, **matching: Unpack[ScheduleFilter]) -> BoundedCount: ...
+    async def count(self, **matching: Unpack[ScheduleKeywords]) -> BoundedCount: ...
     async def count_runs(
-        self, name: str | None = None, **matching: Unpack[RunFilter]
+        self, name: str | None = None, **matching: Unpack[RunKeywords]
     ) -> BoundedCount: ...
     async def create_many(self, many: Iterable[NewSchedule]) -> Sequence[ScheduleInfo]: ...
     async def delete_many(
@@ -75,7 +68,7 @@ class AsyncSharedCalls(_AsyncCalls):
         expected: int | None = None,
         everything: bool = False,
         progress: Progress | None = None,
-        **matching: Unpack[ScheduleFilter],
+        **matching: Unpack[ScheduleKeywords],
     ) -> BulkResult: ...
     async def explain(
         self,
@@ -106,7 +99,7 @@ class AsyncSharedCalls(_AsyncCalls):
         order: str | None = None,
         limit: int = 100,
         after: str | None = None,
-        **matching: Unpack[ScheduleFilter],
+        **matching: Unpack[ScheduleKeywords],
     ) -> Page[ScheduleInfo]: ...
     async def pause_many(
         self,
@@ -116,7 +109,7 @@ class AsyncSharedCalls(_AsyncCalls):
         everything: bool = False,
         progress: Progress | None = None,
         reason: str | None = None,
-        **matching: Unpack[ScheduleFilter],
+        **matching: Unpack[ScheduleKeywords],
     ) -> BulkResult: ...
     async def release(self) -> HoldInfo | None: ...
     async def rerun(self, run_id: str, *, now: bool = False) -> RunInfo: ...
@@ -132,14 +125,14 @@ class AsyncSharedCalls(_AsyncCalls):
         task: str | None = None,
         per_minute: int = 100,
         now: bool = False,
-    ) -> BatchResult: ...
+    ) -> BatchInfo: ...
     async def resume_many(
         self,
         *,
         expected: int | None = None,
         everything: bool = False,
         progress: Progress | None = None,
-        **matching: Unpack[ScheduleFilter],
+        **matching: Unpack[ScheduleKeywords],
     ) -> BulkResult: ...
     async def runs(
         self,
@@ -147,7 +140,7 @@ class AsyncSharedCalls(_AsyncCalls):
         *,
         limit: int = 100,
         after: str | None = None,
-        **matching: Unpack[RunFilter],
+        **matching: Unpack[RunKeywords],
     ) -> Page[RunInfo]: ...
     async def update_many(
         self,
@@ -156,7 +149,7 @@ class AsyncSharedCalls(_AsyncCalls):
         expected: int | None = None,
         everything: bool = False,
         progress: Progress | None = None,
-        **matching: Unpack[ScheduleFilter],
+        **matching: Unpack[ScheduleKeywords],
     ) -> BulkResult: ...
     async def usage(self, owner: str | None = None) -> Usage: ...
 
@@ -171,7 +164,7 @@ class AsyncOwnerSchedules(AsyncSharedCalls):
         until: datetime,
         per_minute: int = 100,
         now: bool = False,
-    ) -> BatchResult: ...
+    ) -> BatchInfo: ...
     async def clear_quiet_hours(self) -> int: ...
     async def create(
         self, name: str, *, task: TaskLike, trigger: TriggerLike, **given: Unpack[NewFields]
@@ -214,14 +207,14 @@ class AsyncOwnerSchedules(AsyncSharedCalls):
     async def skip(
         self,
         name: str,
-        fire_time: datetime,
+        fire_at: datetime,
         *,
         expected_version: int | None = None,
         reason: str | None = None,
     ) -> ScheduleInfo: ...
     async def timezone(self) -> str: ...
     async def unskip(
-        self, name: str, fire_time: datetime, *, expected_version: int | None = None
+        self, name: str, fire_at: datetime, *, expected_version: int | None = None
     ) -> ScheduleInfo: ...
     async def upcoming(
         self, name: str, *, count: int = 5, with_skipped: bool = False

@@ -16,21 +16,15 @@ from typing import Any
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.api import checks
-from celery_dynbeat.api.acting import current_actor
-from celery_dynbeat.api.calls import Calls
-from celery_dynbeat.api.edit import audit
-from celery_dynbeat.api.results import BoundedCount, CalendarInfo, Page, cursors
-from celery_dynbeat.api.results.page import PAGE_SIZE, page_of
-from celery_dynbeat.common.errors import (
-    CalendarInUseError,
-    CalendarNotFoundError,
-    InvalidTriggerError,
-)
+from celery_dynbeat.api import audit, checks
+from celery_dynbeat.api.audit import current_actor
+from celery_dynbeat.api.calls import CALENDAR_NAME, PAGE_SIZE, Calls
+from celery_dynbeat.api.results import BoundedCount, CalendarInfo, Page
+from celery_dynbeat.common.errors import ConflictError, InvalidTriggerError, NotFoundError
 from celery_dynbeat.common.states import Action
 from celery_dynbeat.common.text import FIRST_YEAR, LAST_YEAR, as_text
-from celery_dynbeat.db.calendar_models import Calendar
 from celery_dynbeat.db.engine import savepoint
+from celery_dynbeat.db.models import Calendar
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import calendars, owners
 from celery_dynbeat.triggers.calendar_days import WEEKDAY_NAMES, WEEKEND, check_name, weekend_text
@@ -41,8 +35,6 @@ MAX_DATES = 2_000
 MAX_NOTE_LENGTH = 200
 #: The number of tries to insert a calendar that other calls create and delete at the same time.
 _MAX_ATTEMPTS = 3
-#: The order of the pages, as their cursors name it.
-_BY_NAME = "calendar_name"
 
 
 class Calendars(Calls):
@@ -81,7 +73,7 @@ class Calendars(Calls):
         batches. ``waiting_schedules`` of the result, and of ``get``, is the number of schedules
         that still wait.
 
-        Raises InvalidScheduleError.
+        Raises InvalidArgumentError.
 
         >>> christmas = {date(2026, 12, 25): "Christmas Day"}
         >>> made = dynbeat.calendars.upsert("holidays-de", dates=christmas)
@@ -92,8 +84,7 @@ class Calendars(Calls):
         ('holidays-de',)
         """
         _check_name(name)
-        if not isinstance(allow_empty, bool):
-            raise checks.invalid("allow_empty", allow_empty, "must be True or False")
+        checks.check_flag("allow_empty", allow_empty)
         found = _checked_dates(dates)
         if not found and not allow_empty:
             rule = "pass allow_empty=True if the calendar must be empty"
@@ -106,22 +97,22 @@ class Calendars(Calls):
 
         def work(session: Session) -> CalendarInfo:
             now = self._context.clock.now()
-            return _info(session, _put(self._context, session, name, values, now=now))
+            return _counted(session, _put(self._context, session, name, values, now=now))
 
         return self._write(work)
 
     def get(self, name: str) -> CalendarInfo:
         """Return the calendar, and the number of schedules that use it.
 
-        Raises CalendarNotFoundError.
+        Raises NotFoundError.
         """
         _check_name(name)
 
         def work(session: Session) -> CalendarInfo:
             row = calendars.get(session, name=name)
             if row is None:
-                raise CalendarNotFoundError(name=name)
-            return _info(session, row)
+                raise NotFoundError("calendar", name)
+            return _counted(session, row)
 
         return self._read_many(work)
 
@@ -134,18 +125,10 @@ class Calendars(Calls):
         """Return one page of up to ``limit`` calendars, by name, without numbers of schedules.
 
         ``after`` is the ``cursor`` of the previous page. ``limit`` is at most 1,000. Raises
-        InvalidScheduleError.
+        InvalidArgumentError.
         """
-        checks.check_limit("limit", limit)
-        key = ""
-        if after is not None:
-            key = cursors.decode(after, order=_BY_NAME, parts=(cursors.as_text,))[0]
-
-        def work(session: Session) -> Page[CalendarInfo]:
-            rows = calendars.page(session, after=key, limit=limit + 1)
-            return page_of(rows, limit=limit, order=_BY_NAME, info=_listed, key=_key)
-
-        return self._read_many(work)
+        order, first = CALENDAR_NAME, ""
+        return self._page(calendars.page, order, _listed, limit=limit, after=after, first=first)
 
     def delete(
         self,
@@ -153,15 +136,15 @@ class Calendars(Calls):
     ) -> None:
         """Delete the calendar.
 
-        Raises CalendarNotFoundError, and CalendarInUseError while a schedule or the quiet hours of
-        an owner use it.
+        Raises NotFoundError, and ConflictError with code ``"in_use"`` while a schedule or the quiet
+        hours of an owner use it.
         """
         _check_name(name)
 
         def work(session: Session) -> None:
             row = calendars.lock(session, name=name)
             if row is None:
-                raise CalendarNotFoundError(name=name)
+                raise NotFoundError("calendar", name)
             _check_unused(self._context, session, row)
             values = _audited(row)
             session.expunge(row)
@@ -170,7 +153,7 @@ class Calendars(Calls):
                     calendars.remove(session, calendar_id=row.id)
             except IntegrityError:
                 # Another transaction has created a schedule that uses it.
-                raise CalendarInUseError(name=name, schedules=1, is_exact=False) from None
+                raise _in_use(name, schedules=1, is_exact=False) from None
             _record(self._context, session, Action.DELETE_CALENDAR, old=values)
 
         self._write(work)
@@ -213,17 +196,20 @@ def _add(context: Context, session: Session, name: str, values: Mapping[str, Any
                 _record(context, session, Action.UPSERT_CALENDAR, new=_audited(row))
             return row
         # Another transaction has inserted the row, and one has deleted it since.
-    raise checks.invalid("name", name, "other calls create and delete it now: repeat the call")
+    rule = "other calls create and delete it now: repeat the call"
+    raise checks.conflict("name", name, rule, code="stale")
 
 
 def _checked_dates(given: object) -> Mapping[date, str]:
     """Return the different dates in order, each with its note."""
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise checks.invalid("dates", given, "must be an iterable of dates, or a mapping to notes")
+        raise checks.invalid(
+            "dates", given, "must be an iterable of dates, or a mapping to notes", "type"
+        )
     found = dict[date, str]()
     for day, note in checks.copy_as(_items, "dates", given):
         if isinstance(day, datetime) or not isinstance(day, date):
-            raise checks.invalid("dates", day, "each must be a datetime.date")
+            raise checks.invalid("dates", day, "each must be a datetime.date", "type")
         if not FIRST_YEAR <= day.year <= LAST_YEAR:
             raise checks.invalid("dates", day, f"the year must be {FIRST_YEAR} to {LAST_YEAR}")
         found[day] = _checked_note(note)
@@ -273,21 +259,36 @@ def _check_unused(context: Context, session: Session, row: Calendar) -> None:
     count = calendars.count_schedules(session, calendar_id=row.id)
     if count:
         used = min(count, calendars.COUNT_LIMIT)
-        raise CalendarInUseError(name=row.name, schedules=used, is_exact=count == used)
+        raise _in_use(row.name, schedules=used, is_exact=count == used)
     everybody = context.settings.quiet_hours
     owner = owners.first_with_quiet_calendar(session, row.name)
     if owner is not None or (everybody is not None and everybody.calendar == row.name):
         whose = "dynbeat_quiet_hours" if owner is None else f"the quiet hours of {owner!r}"
-        raise CalendarInUseError(name=row.name, schedules=0, is_exact=True, used_by=whose)
+        raise _in_use(row.name, schedules=0, is_exact=True, used_by=whose)
 
 
-def _info(session: Session, row: Calendar) -> CalendarInfo:
+def _in_use(
+    name: str, *, schedules: int, is_exact: bool, used_by: str | None = None
+) -> ConflictError:
+    number = f"{schedules:,} schedules" if is_exact else f"more than {schedules:,} schedules"
+    used_by = used_by or number
+    return ConflictError(
+        f"the calendar {name!r} is used by {used_by}: give them other triggers or quiet hours"
+        " first, or upsert(dates=[], allow_empty=True)",
+        code="in_use",
+        field="name",
+        name=name,
+        schedules=schedules,
+        is_exact=is_exact,
+        used_by=used_by,
+    )
+
+
+def _counted(session: Session, row: Calendar) -> CalendarInfo:
     used = calendars.count_schedules(session, calendar_id=row.id)
     # An unused calendar has no waiting schedules.
     waiting = used and calendars.count_schedules(session, calendar_id=row.id, below=row.version)
-    return CalendarInfo.of(
-        row, calendars.days_of(row), schedules=_bounded(used), waiting=_bounded(waiting)
-    )
+    return _info(row, schedules=_bounded(used), waiting=_bounded(waiting))
 
 
 def _bounded(count: int) -> BoundedCount:
@@ -295,12 +296,21 @@ def _bounded(count: int) -> BoundedCount:
     return BoundedCount(count=min(count, limit), exact=count <= limit)
 
 
-def _listed(row: Calendar) -> CalendarInfo:
-    return CalendarInfo.of(row, calendars.days_of(row))
+def _listed(_session: Session, rows: Iterable[Calendar]) -> Iterable[CalendarInfo]:
+    return map(_info, rows)
 
 
-def _key(info: CalendarInfo) -> tuple[str]:
-    return (info.name,)
+def _info(
+    row: Calendar, *, schedules: BoundedCount | None = None, waiting: BoundedCount | None = None
+) -> CalendarInfo:
+    days = calendars.days_of(row)
+    return CalendarInfo.of(
+        row,
+        dates={day: days.notes.get(day, "") for day in sorted(days.dates)},
+        weekend=tuple(WEEKDAY_NAMES[number] for number in sorted(days.weekend)),
+        schedules=schedules,
+        waiting=waiting,
+    )
 
 
 def _audited(row: Calendar) -> dict[str, Any]:

@@ -7,31 +7,36 @@ stored   the value of the column: 60.0
 value    the attribute of ScheduleInfo: timedelta(minutes=1)
 text     what a person types in a shell or in a form: 1m
 JSON     what a file of ``dynbeat apply`` contains: 60.0
+
+The functions at the end parse and format durations, instants and retry policies as people type
+them. Each of their errors is a ValueError with the value and the rule.
 """
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.api import typed_text
 from celery_dynbeat.api.checks import (
     MAX_SECONDS,
     check_instant,
     check_integer,
     check_name,
+    check_one_of,
     check_text,
     copy_as,
     invalid,
 )
-from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.common.errors import InvalidArgumentError
 from celery_dynbeat.common.ping_urls import masked
 from celery_dynbeat.common.retry import Retry, stored_retry
+from celery_dynbeat.common.settings import as_share
 from celery_dynbeat.common.text import as_text, escape, load_json, shorten
-from celery_dynbeat.common.window import as_share
+from celery_dynbeat.triggers.iso8601 import parse_duration as parse_iso_duration
+from celery_dynbeat.triggers.iso8601 import short_duration
 
 TAG_LENGTH = 64
 MAX_TAGS = 32
@@ -39,6 +44,26 @@ _WHOLE_NUMBER = re.compile(r"\d{1,100}", re.ASCII)
 #: JSON up to this length is written on one line. So is longer JSON than _PAGE: indentation could
 #: multiply its length, and with it the size of the form.
 _LINE, _PAGE = 72, 8_000
+
+
+@dataclass(frozen=True, slots=True)
+class TypedInstant:
+    """An instant as it was typed: with an offset, without an offset, or relative to now.
+
+    A time of day is the last one before now.
+    """
+
+    value: datetime | timedelta | time
+
+    def resolve(self, *, now: Callable[[], datetime], zone: ZoneInfo) -> datetime:
+        """Return the aware instant; a time without an offset is on the clock of ``zone``."""
+        if isinstance(self.value, timedelta):
+            return (now() + self.value).replace(microsecond=0)
+        if isinstance(self.value, time):
+            present = now().astimezone(zone)
+            today = datetime.combine(present.date(), self.value, zone)
+            return today if today <= present else today - timedelta(days=1)
+        return self.value if self.value.tzinfo else self.value.replace(tzinfo=zone)
 
 
 class FieldType:
@@ -53,7 +78,7 @@ class FieldType:
         return self._values
 
     def check(self, field: str, given: Any) -> Any:
-        """Return the stored form of a given value. Raises InvalidScheduleError."""
+        """Return the stored form of a given value. Raises InvalidArgumentError."""
         raise NotImplementedError
 
     def parse(self, text: str) -> Any:
@@ -70,7 +95,7 @@ class FieldType:
         return str(value)
 
     def from_json(self, field: str, value: Any) -> Any:
-        """Return the given form of the JSON in a file. Raises InvalidScheduleError."""
+        """Return the given form of the JSON in a file. Raises InvalidArgumentError."""
         del field
         return value
 
@@ -129,7 +154,7 @@ class Url(FieldType):
         if isinstance(given, str):
             return given
         msg = f"{field} is of type {type(given).__name__}: must be a URL, or None"
-        raise InvalidScheduleError(msg, field=field)
+        raise InvalidArgumentError(msg, field=field)
 
     def masked(self, value: Any) -> Any:
         """Return the host."""
@@ -176,7 +201,7 @@ class Duration(FieldType):
         if duration is None or not (duration or self.allow_zero):
             least = "0 or more" if self.allow_zero else "more than 0"
             rule = f"must be a timedelta or a number of seconds, {least} and below"
-            raise invalid(field, given, f"{rule} {MAX_SECONDS:,.0f}")
+            raise invalid(field, given, f"{rule} {MAX_SECONDS:,.0f}", "type")
         if duration.total_seconds() < self.least:
             raise invalid(field, given, f"must be at least {self.least} second: {self.why}")
         return duration.total_seconds()
@@ -187,19 +212,19 @@ class Duration(FieldType):
 
     def parse(self, text: str) -> Any:
         """Return the duration."""
-        return typed_text.parse_duration(text)
+        return parse_duration(text)
 
     def format(self, value: Any, zone: ZoneInfo) -> str:
         """Return ``1d``, ``5m`` or ``1.5s``."""
         del zone
-        return typed_text.format_duration(value)
+        return format_duration(value)
 
     def to_json(self, value: Any) -> Any:
         """Return the seconds."""
         return value.total_seconds()
 
 
-class Window(Duration):
+class WindowValue(Duration):
     """A duration, which can be zero, or a share of the interval such as ``"50%"``."""
 
     metavar = "WINDOW"
@@ -213,7 +238,7 @@ class Window(Duration):
         try:
             return as_share(given)
         except ValueError as error:
-            raise invalid(field, given, str(error)) from None
+            raise invalid(field, given, str(error), "type") from None
 
     def value_of(self, stored: Any) -> Any:
         """Return the duration, or the share."""
@@ -221,7 +246,7 @@ class Window(Duration):
 
     def parse(self, text: str) -> timedelta | str:
         """Return the duration, or the share."""
-        return typed_text.parse_window(text)
+        return parse_window(text)
 
     def format(self, value: Any, zone: ZoneInfo) -> str:
         """Return ``5m`` or ``50%``."""
@@ -242,9 +267,9 @@ class Instant(FieldType):
         """Return the instant in UTC."""
         return check_instant(field, given)
 
-    def parse(self, text: str) -> typed_text.TypedInstant:
+    def parse(self, text: str) -> TypedInstant:
         """Return the instant as it was typed."""
-        return typed_text.parse_instant(text)
+        return parse_instant(text)
 
     def format(self, value: Any, zone: ZoneInfo) -> str:
         """Return the time with its offset."""
@@ -258,7 +283,7 @@ class Instant(FieldType):
         except ValueError:
             instant = None
         if not isinstance(instant, datetime) or instant.tzinfo is None:
-            raise InvalidScheduleError(f"{field} = {shorten(value)}: {rule}", field=field)
+            raise InvalidArgumentError(f"{field} = {shorten(value)}: {rule}", field=field)
         return instant
 
     def to_json(self, value: Any) -> Any:
@@ -279,9 +304,7 @@ class Choice(FieldType):
 
     def check(self, field: str, given: Any) -> Any:
         """Return the word."""
-        if given not in self.choices:
-            raise invalid(field, given, f"must be one of {', '.join(self.choices)}")
-        return given
+        return check_one_of(field, given, *self.choices)
 
 
 class RetryPolicy(FieldType):
@@ -295,9 +318,8 @@ class RetryPolicy(FieldType):
         if isinstance(given, Retry):
             return given.to_json()
         if not isinstance(given, Mapping):
-            raise invalid(
-                field, given, "must be Retry(max_retries=...), or a dict of its arguments"
-            )
+            rule = "must be Retry(max_retries=...), or a dict of its arguments"
+            raise invalid(field, given, rule)
         return Retry.from_json(copy_as(dict, field, given)).to_json()
 
     def value_of(self, stored: Any) -> Retry | None:
@@ -306,12 +328,12 @@ class RetryPolicy(FieldType):
 
     def parse(self, text: str) -> Retry:
         """Return the policy."""
-        return typed_text.parse_retry(text)
+        return parse_retry(text)
 
     def format(self, value: Any, zone: ZoneInfo) -> str:
         """Return ``max_retries=3, backoff=5m, factor=2``."""
         del zone
-        return typed_text.format_retry(value)
+        return format_retry(value)
 
     def to_json(self, value: Any) -> Any:
         """Return the dict of the policy."""
@@ -319,7 +341,7 @@ class RetryPolicy(FieldType):
 
     def shown(self, value: Any) -> Any:
         """Return the text of the policy."""
-        return None if value is None else typed_text.format_retry(value)
+        return None if value is None else format_retry(value)
 
 
 class Tags(FieldType):
@@ -331,11 +353,13 @@ class Tags(FieldType):
     def check(self, field: str, given: Any) -> list[str]:
         """Return the tags in order, each once."""
         if isinstance(given, str) or not isinstance(given, Sequence) or len(given) > MAX_TAGS:
-            raise invalid(field, given, f"must be a list of at most {MAX_TAGS} strings")
+            rule = f"must be a list of at most {MAX_TAGS} strings"
+            raise invalid(field, given, rule, "too_many", maximum=MAX_TAGS)
         tags = [check_name(field, as_text(tag)) for tag in copy_as(list, field, given)]
         for tag in tags:
             if len(tag) > TAG_LENGTH:
-                raise invalid(field, tag, f"a tag must have at most {TAG_LENGTH} characters")
+                rule = f"a tag must have at most {TAG_LENGTH} characters"
+                raise invalid(field, tag, rule, "too_long", maximum=TAG_LENGTH)
         return sorted(set(tags))
 
     def value_of(self, stored: Any) -> Sequence[str]:
@@ -354,7 +378,7 @@ class Tags(FieldType):
 
 
 @dataclass(frozen=True)
-class Json(FieldType):
+class JsonValue(FieldType):
     """A list or a mapping of JSON. ``check`` does not look inside; ``to_columns`` does."""
 
     metavar = "JSON"
@@ -369,11 +393,11 @@ class Json(FieldType):
         """Return a copy of the list or the mapping."""
         if self.kind is list:
             if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
-                raise invalid(field, given, "must be a list or tuple")
+                raise invalid(field, given, "must be a list or tuple", "type")
             return copy_as(list, field, given)
         copy = copy_as(dict, field, given) if isinstance(given, Mapping) else None
         if copy is None or not all(isinstance(key, str) for key in copy):
-            raise invalid(field, given, "must be a mapping whose keys are strings")
+            raise invalid(field, given, "must be a mapping whose keys are strings", "type")
         return copy
 
     def parse(self, text: str) -> Any:
@@ -407,7 +431,7 @@ class Json(FieldType):
 def task_name(field: str, given: object) -> str:
     """Return the name of a task that is given as its name or as a Celery task.
 
-    Raises InvalidScheduleError.
+    Raises InvalidArgumentError.
     """
     if isinstance(given, str):
         return check_name(field, given)
@@ -419,10 +443,10 @@ def task_name(field: str, given: object) -> str:
         return check_name(field, given.name)
     if isinstance(given, Signature):
         raise _signature_error(field, given)
-    raise invalid(field, given, "must be the name of a task, or a Celery task (app.task)")
+    raise invalid(field, given, "must be the name of a task, or a Celery task (app.task)", "type")
 
 
-def _signature_error(field: str, given: Any) -> InvalidScheduleError:
+def _signature_error(field: str, given: Any) -> InvalidArgumentError:
     # The message names only the type: a signature contains the arguments of tasks.
     kind = type(given).__name__.lstrip("_").lower()
     if kind == "signature":
@@ -430,4 +454,119 @@ def _signature_error(field: str, given: Any) -> InvalidScheduleError:
     else:
         hint = f"write a task that starts the {kind} with apply_async(), and pass that task"
     msg = f"{field} is a {kind}: a schedule calls one task, by its name; {hint}"
-    return InvalidScheduleError(msg, field=field)
+    return InvalidArgumentError(msg, field=field)
+
+
+_SHOWN_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60))
+
+
+def parse_duration(text: str) -> timedelta:
+    """Return the duration of ``90``, ``5m``, ``1.5h`` or ``PT5M``. Raises ValueError."""
+    for written in (text, f"{text}s"):
+        if (short := short_duration(written)) is not None:
+            return short
+    if text.strip()[:1].upper() == "P":
+        parsed = parse_iso_duration(text)
+        if isinstance(parsed, timedelta):
+            return parsed
+    raise ValueError(
+        f"{shorten(text)} is not a duration: write seconds, or a number with s, m, h, d or w,"
+        " such as 90, 5m, 2h or 1d"
+    )
+
+
+def format_duration(value: timedelta) -> str:
+    """Return ``1d``, ``2h``, ``5m`` or ``1.5s``, which ``parse_duration`` reads back exactly."""
+    for unit, size in _SHOWN_UNITS:
+        count, rest = divmod(value, timedelta(seconds=size))
+        if count and not rest:
+            return f"{count}{unit}"
+    seconds, fraction = divmod(value, timedelta(seconds=1))
+    return f"{seconds}.{fraction.microseconds:06}".rstrip("0").rstrip(".") + "s"
+
+
+def parse_window(text: str) -> timedelta | str:
+    """Return the duration, or the share of ``50%`` as text. Raises ValueError."""
+    return as_share(text) if "%" in text else parse_duration(text)
+
+
+def parse_instant(text: str, *, direction: int = 1) -> TypedInstant:
+    """Return the instant of ``2026-11-22T09:00``, ``2026-11-22T09:00Z`` or a duration.
+
+    A duration counts from now (``direction`` 1) or back from now (-1). A time of day, ``09:00``, is
+    possible for -1. Raises ValueError.
+    """
+    if direction < 0 and _TIME_OF_DAY.fullmatch(text.strip()):
+        text = text.strip()
+        return TypedInstant(time(int(text[:-3]), int(text[-2:])))
+    try:
+        return TypedInstant(datetime.fromisoformat(text.strip()))
+    except ValueError:
+        pass
+    try:
+        return TypedInstant(direction * parse_duration(text))
+    except ValueError:
+        where = "before now" if direction < 0 else "from now"
+        raise ValueError(
+            f"{shorten(text)} is not a time: write 2026-11-22T09:00 (in the owner's time zone),"
+            f" 2026-11-22T09:00Z, or a duration {where} such as 30m, 2h or 1d"
+        ) from None
+
+
+_TIME_OF_DAY = re.compile(r"([01]?[0-9]|2[0-3]):[0-5][0-9]")
+_FLAG_WORDS = {"yes": True, "true": True, "no": False, "false": False}
+_MAX_DIGITS = 20
+
+
+def parse_flag(name: str, text: str) -> bool:
+    """Return the value of the argument ``name``: yes, no, true or false. Raises ValueError."""
+    if text.lower() not in _FLAG_WORDS:
+        raise ValueError(f"{name} = {shorten(text)}: write yes or no")
+    return _FLAG_WORDS[text.lower()]
+
+
+def parse_retry(text: str) -> Retry:
+    """Return the policy of ``3`` or ``max_retries=3, backoff=5m, factor=2``. Raises ValueError."""
+    given: dict[str, object] = {}
+    for part in re.split(r"[,\s]+", re.sub(r"\s*=\s*", "=", text.strip(" ,\t\n"))):
+        name, separator, value = part.partition("=")
+        if not separator:
+            name, value = "max_retries", part
+        name = name.replace("-", "_")
+        if name in given:
+            raise ValueError(f"{shorten(text)}: {name} is given twice")
+        given[name] = _retry_value(name, value)
+    return Retry.from_json(given)
+
+
+def _retry_value(name: str, text: str) -> object:
+    if name in {"backoff", "backoff_max"}:
+        return parse_duration(text)
+    if name == "until_next_fire":
+        return parse_flag(name, text)
+    if name not in {"max_retries", "factor"}:
+        # Retry names the arguments that exist.
+        return text
+    try:
+        return int(text) if text.isdecimal() and len(text) < _MAX_DIGITS else float(text)
+    except ValueError:
+        raise ValueError(
+            f"{shorten(text)} is not a number: write how many retries, such as 3, or arguments of "
+            "Retry, such as 'max_retries=3, backoff=5m, factor=2'"
+        ) from None
+
+
+def format_retry(retry: Retry) -> str:
+    """Return ``max_retries=3, backoff=5m, factor=2``, which ``parse_retry`` reads back exactly."""
+    if retry == Retry(max_retries=0):
+        return "0"
+    parts = [
+        f"max_retries={retry.max_retries}",
+        f"backoff={format_duration(retry.backoff)}",
+        f"factor={retry.factor!r}".removesuffix(".0"),
+    ]
+    if retry.backoff_max is not None:
+        parts.append(f"backoff_max={format_duration(retry.backoff_max)}")
+    if retry.until_next_fire:
+        parts.append("until_next_fire=yes")
+    return ", ".join(parts)

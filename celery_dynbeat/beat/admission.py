@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.beat.duties import NOW, Done
 from celery_dynbeat.beat.waiting import is_previous, is_requested, stopped
 from celery_dynbeat.common.owner_limits import Cap
 from celery_dynbeat.common.settings import Settings
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 
 #: Beat looks for free places at this interval while runs wait.
 INTERVAL = timedelta(milliseconds=500)
-NOW = timedelta(0)
 #: The waiting runs that one statement reads, and the keys whose runs one pass considers.
 PAGE, MAX_KEYS = 100, 100
 #: The maximum number of runs of one key that one pass admits.
@@ -73,30 +73,24 @@ class Pass(NamedTuple):
 
 
 class Admission:
-    """Admits runs after new runs, after a change, and regularly while runs wait."""
+    """The duty that admits runs: after new runs, after a change, and regularly while runs wait.
 
-    def __init__(self, *, database: Database, settings: Settings, idle_interval: timedelta) -> None:
+    Runs may wait even if this beat's settings contain no limit, because the last limit was removed
+    or another process has one. The settings of beat then allow a longer interval.
+    """
+
+    def __init__(self, database: Database, settings: Settings) -> None:
         self._database, self._settings = database, settings
-        self._idle_interval = idle_interval
-        self._next_at: datetime | None = None
+        #: Whether runs waited in the last pass.
+        self.is_waiting = False
         self._after = ""
         self._expired_at: datetime | None = None
         self._keys_at: datetime | None = None
         #: The key of each owner whose unfinished runs have that key.
         self._keys: dict[str, str] = {}
 
-    def wait(self, now: datetime) -> timedelta:
-        """Return how long beat may sleep before the next pass."""
-        return NOW if self._next_at is None else max(NOW, self._next_at - now)
-
-    def expect(self) -> None:
-        """Make the next pass due at once: runs may have been recorded."""
-        self._next_at = None
-
-    def run(self, now: datetime) -> int:
-        """Admit runs if it is time; return their number."""
-        if not _is_due(self._next_at, now, interval=self._idle_interval):
-            return 0
+    def run(self, now: datetime) -> Done:
+        """Admit runs."""
         done = Pass(0, is_waiting=False)
         # Read before any lock, because nothing is locked if no run waits.
         if self._after or self._database.read(runs.has_waiting):
@@ -117,12 +111,12 @@ class Admission:
             done = self._database.run(work)
         # After the commit, because a transaction may be repeated.
         self._keys.update(done.stored_keys)
-        self._after = done.after
-        self._next_at = now + (INTERVAL if done.is_waiting else self._idle_interval)
+        self._after, self.is_waiting = done.after, done.is_waiting
+        again_after = INTERVAL if done.is_waiting else None
         if done.after and (done.admitted or done.knows_limits):
             # The next keys may have free places. A function that fails is not called as often.
-            self._next_at = now if done.admitted else now + INTERVAL / 10
-        return done.admitted
+            again_after = NOW if done.admitted else INTERVAL / 10
+        return Done(done.admitted, again_after)
 
 
 def admit_waiting(
@@ -140,8 +134,9 @@ def admit_waiting(
     """
     read = _read_queues(session, after=after)
     # Before the lock, because these may be calls of a function of the application.
-    caps = {owner: settings.cap_of(owner) for owner in {row.owner for row in read.rows}}
-    known = {owner: cap for owner, cap in caps.items() if settings.knows_limits_of(owner)}
+    limits = settings.owner_limits
+    caps = {owner: limits.cap_of(owner) for owner in {row.owner for row in read.rows}}
+    known = {owner: cap for owner, cap in caps.items() if limits.knows(owner)}
     if not places.lock(session):
         return Pass(0, is_waiting=True, after=after)
     if ends_expired:
@@ -172,7 +167,7 @@ def _is_due(at: datetime | None, now: datetime, *, interval: timedelta) -> bool:
     return at is None or not now < at <= now + interval
 
 
-class _Read(NamedTuple):
+class _Queued(NamedTuple):
     """The first waiting runs of some keys, and the last key if there are more keys.
 
     The keys ``cut`` have further waiting runs, or may have some.
@@ -183,7 +178,7 @@ class _Read(NamedTuple):
     cut: Collection[str]
 
 
-def _read_queues(session: Session, *, after: str) -> _Read:
+def _read_queues(session: Session, *, after: str) -> _Queued:
     """Return the first waiting runs of the next keys, by key."""
     start, rows, cut = after, list[WaitingRun](), list[str]()
     keys: set[str] = set()
@@ -193,11 +188,11 @@ def _read_queues(session: Session, *, after: str) -> _Read:
         keys |= {row.running_key for row in page}
         if len(page) < PAGE:
             # Without further keys, the next pass begins again, and this one does if it read none.
-            return _Read(rows, "", cut) if rows or not start else _read_queues(session, after="")
+            return _Queued(rows, "", cut) if rows or not start else _read_queues(session, after="")
         # Each page begins with the next key, because a key may have many waiting runs.
         after = page[-1].running_key
         cut.append(after)
-    return _Read(rows, after, cut)
+    return _Queued(rows, after, cut)
 
 
 class _Queues:
@@ -219,7 +214,7 @@ class _Queues:
         self._session, self._now, self._settings = session, now, settings
         self._caps, self._uncounted = caps, uncounted
 
-    def admit(self, read: _Read) -> int:
+    def admit(self, read: _Queued) -> int:
         """Admit the first runs of each key; return their number."""
         by_key = {key: list(of_key) for key, of_key in groupby(read.rows, key=_key_of)}
         used = places.in_use(self._session, by_key) if by_key else Counter[str]()
@@ -242,7 +237,7 @@ class _Queues:
                 cap = self._caps.get(row.owner)
                 if cap is None:
                     unlimited.append(row)
-                elif given < min(cap.limit.value, used[key] + MAX_RUNS):
+                elif given < min(cap.max_running, used[key] + MAX_RUNS):
                     limited.append(row)
                     given += 1
                 else:
@@ -283,7 +278,7 @@ class _Queues:
         """Return how many runs of a key may be admitted, by the limit of its first run's owner."""
         for row in self._keyed(rows):
             cap = self._caps[row.owner]
-            return MAX_RUNS if cap is None else min(MAX_RUNS, max(0, cap.limit.value - used))
+            return MAX_RUNS if cap is None else min(MAX_RUNS, max(0, cap.max_running - used))
         return 0
 
     def _first(self, rows: Sequence[WaitingRun], most: int) -> list[WaitingRun]:

@@ -6,7 +6,7 @@ send alerts       every 10 s    the only thread that delivers messages
 """
 
 from celery_dynbeat.alerts import checks, nodes, sending
-from celery_dynbeat.beat.duties import Duties, DutyThreads, Repeated
+from celery_dynbeat.beat.duties import Duty, DutyThreads, failing
 from celery_dynbeat.beat.refused import LeftOut
 from celery_dynbeat.broker.outages import ReportedOutage
 from celery_dynbeat.process.context import Context
@@ -21,7 +21,6 @@ class AlertDuties:
     def __init__(self, context: Context, *, node: str) -> None:
         database, settings = context.database, context.settings
         self._clock = context.clock
-        self._duties = Duties(database)
         self._left_out = LeftOut[int]("the alert of schedule")
         node_check = nodes.NodeCheck(database=database, clock=self._clock, settings=settings)
         schedule_check = checks.ScheduleCheck(
@@ -30,13 +29,13 @@ class AlertDuties:
         sends = sending.Sending(
             database=database, settings=settings, node=node, left_out=self._left_out
         )
+
         self._threads = DutyThreads(
-            self._duties,
             self._clock,
             [
-                Repeated(CHECK_NODES, node_check.run, nodes.EVERY),
-                Repeated(CHECK_SCHEDULES, schedule_check.run, checks.EVERY),
-                Repeated(SEND, sends.run, sending.EVERY),
+                Duty(database, CHECK_NODES, node_check.run, every=nodes.EVERY),
+                Duty(database, CHECK_SCHEDULES, schedule_check.run, every=checks.EVERY),
+                Duty(database, SEND, sends.run, every=sending.EVERY),
             ],
         )
 
@@ -46,7 +45,7 @@ class AlertDuties:
 
     def report(self) -> list[ReportedOutage]:
         """Return the duties that fail, and the rows that are left out, for the row of this node."""
-        return [*self._duties.report(), *self._left_out.report(self._clock.now())]
+        return [*failing(self._threads.duties), *self._left_out.report(self._clock.now())]
 
     def close(self) -> None:
         """Ask the threads to end, and wait a short time. May be called twice."""

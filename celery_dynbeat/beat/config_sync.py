@@ -13,39 +13,38 @@ An invalid entry does not affect the other entries.
 
 import logging
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
-from celery import Celery
-from celery.schedules import BaseSchedule, maybe_schedule
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import transitions
-from celery_dynbeat.api import checks
-from celery_dynbeat.api.acting import acting
-from celery_dynbeat.api.edit import audit, edits, owner_zone, used_calendars
-from celery_dynbeat.api.edit.owner_zone import OwnerClock
-from celery_dynbeat.api.fields import DEFAULTS, PAYLOAD
-from celery_dynbeat.beat.config_digest import digest_of, entries_digest_of
-from celery_dynbeat.celery_schedules import trigger_of, without_zone
+from celery_dynbeat import store
+from celery_dynbeat.api import audit, checks, edits, owner_clock
+from celery_dynbeat.api.audit import acting
+from celery_dynbeat.api.edits import Definition, RowEdit
+from celery_dynbeat.api.owner_clock import OwnerClock
+from celery_dynbeat.beat.config_entries import convert, digest_of, entries_digest_of
+from celery_dynbeat.beat.duties import Done
 from celery_dynbeat.common.errors import (
     DynbeatError,
-    InvalidScheduleError,
+    InvalidArgumentError,
     InvalidTriggerError,
     ScheduleExistsError,
 )
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.states import Action
-from celery_dynbeat.common.text import suggestion
 from celery_dynbeat.db.engine import savepoint
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.db.statements import RowLockedError
 from celery_dynbeat.db.types import escape_non_ascii
 from celery_dynbeat.planning import NO_CALENDARS, Calendars
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store import owners, record_beat_schedule, schedules
+from celery_dynbeat.store import calendars as calendars_store
+from celery_dynbeat.store import nodes, owners, schedules
+from celery_dynbeat.store.changes import new_triggers
 from celery_dynbeat.store.schedules import MANAGED_BY_CONFIG, REFUSED_PREFIX
-from celery_dynbeat.store.schedules.changes import new_triggers
 from celery_dynbeat.triggers import Trigger
 
 logger = logging.getLogger(__name__)
@@ -57,10 +56,68 @@ ACTOR = "beat_schedule"
 #: An entry with this number of new rules within this time probably has a new one at each start.
 _UNSTEADY_CHANGES = 3
 _UNSTEADY_WINDOW = timedelta(days=7)
-_CELERY_KEYS = frozenset({"task", "schedule", "args", "kwargs", "options", "relative"})
-#: The fields that Celery does not have.
-_POLICIES = {name: value for name, value in DEFAULTS.items() if name not in PAYLOAD}
-_KNOWN_KEYS = _CELERY_KEYS | _POLICIES.keys()
+
+
+class EntriesDuty:
+    """The duty that keeps ``beat_schedule`` written, for the beat with the name ``node``.
+
+    Of the living beats, those whose entries were first seen last have the newest ones. When they
+    have been gone for dynbeat_node_timeout, another beat writes its entries again.
+    """
+
+    def __init__(self, context: Context, *, node: str) -> None:
+        self._context, self._node = context, node
+        #: Of the entries: it identifies a release of the application.
+        self.digest = entries_digest_of(context)
+        #: Whether beat starts. A pass, unlike the start, waits for no application.
+        self.is_starting = True
+        self._left: LeftOut = {}
+        self._is_superseded = False
+        self._has_compared = False
+
+    def run(self, now: datetime) -> Done:
+        """Write the entries if this beat has the newest ones, and the rows have others."""
+        context, is_first = self._context, not self._has_compared
+        newer = partial(
+            nodes.has_newer_entries,
+            name=self._node,
+            silent_since=now - context.settings.node_timeout,
+            counts_stopped=not is_first,
+        )
+        was_superseded = self._is_superseded
+        self._is_superseded = context.database.read(newer)
+        if self._is_superseded:
+            if not was_superseded:
+                logger.warning(
+                    "a running beat has newer entries of beat_schedule; those of this beat are"
+                    " not written: end this beat, or restart it with the newer release",
+                    extra={"event": Event.CONFIG_SUPERSEDED},
+                )
+        elif is_first:
+            if not context.database.read(self._is_written):
+                self._write()
+        elif was_superseded or context.database.read(self._has_other_writer):
+            self._write()
+        elif self._left:
+            self._write(only=self._left)
+        self._has_compared = True
+        return Done(again_after=context.settings.poll_interval if self._left else None)
+
+    def _write(self, *, only: LeftOut | None = None) -> None:
+        self._left = sync(self._context, only=only, waits=self.is_starting)
+
+    def _has_other_writer(self, session: Session) -> bool:
+        """Return whether a beat with other entries has written the rows."""
+        written = store.get_entries_digest(session.connection())
+        return written not in {None, self.digest}
+
+    def _is_written(self, session: Session) -> bool:
+        """Return whether ``beat_schedule`` is in the database, as a sync would write it."""
+        rows = schedules.managed_rows(session)
+        if not rows and not self._context.beat_schedule:
+            return True
+        recorded = store.get_beat_schedule(session.connection())
+        return recorded is not None and recorded == digest_of(self._context, rows)
 
 
 def sync(context: Context, *, only: LeftOut | None = None, waits: bool = True) -> LeftOut:
@@ -82,16 +139,6 @@ def sync(context: Context, *, only: LeftOut | None = None, waits: bool = True) -
         )
 
 
-def convert(context: Context, entry: Any) -> dict[str, Any] | Exception:
-    """Return the fields of an entry, or the error if it is invalid."""
-    try:
-        fields = fields_of(entry, app=context.app)
-    except (DynbeatError, ValueError, TypeError, KeyError) as error:
-        return error
-    trigger = without_zone(fields["trigger"], entry["schedule"], context.settings.timezone)
-    return {**fields, "trigger": trigger}
-
-
 def _sync(
     context: Context,
     session: Session,
@@ -105,24 +152,21 @@ def _sync(
         return only or {}
     # The owner before the schedules, in the order of all locks.
     triggers = [each["trigger"] for each in converted.values() if isinstance(each, dict)]
-    needs_zone = any(each.needs_zone for each in triggers)
-    clock = owner_zone.lock_new(context, session, "", needs_zone=needs_zone)
+    zoned = [""] if any(each.needs_zone for each in triggers) else []
+    clock = owner_clock.lock_many(context, session, [""], zoned=zoned)[""]
     managed = set(schedules.managed_names(session, managed_by=MANAGED_BY_CONFIG))
     if only is not None:
         managed.intersection_update(only)
     locked = schedules.locked_names(session, owner="", names=managed)
     removed = managed - converted.keys() - locked
-    _delete(context, session, removed)
+    rows = _Rows(context, session, clock)
+    rows.delete(removed)
     written = refused = 0
     missing: dict[str, str] = {}
     for name, fields in converted.items():
         if name in locked:
             continue
-        error = (
-            fields
-            if isinstance(fields, Exception)
-            else _write(context, session, name, fields, clock=clock)
-        )
+        error = fields if isinstance(fields, Exception) else rows.write(name, fields)
         if error is None:
             written += 1
         elif isinstance(error, RowLockedError):
@@ -133,7 +177,7 @@ def _sync(
                 # The rest of the text names the calendars that exist, which change.
                 missing[name] = str(error).partition(";")[0]
             if name not in missing or (only or {}).get(name) != missing[name]:
-                _refuse(context, session, name, error)
+                rows.refuse(name, error)
     left = {**dict.fromkeys(locked), **missing}
     if only is not None and not written and not removed:
         return left
@@ -147,136 +191,146 @@ def _sync(
     # has no digest.
     is_complete = only is None and not locked and not refused
     digest = digest_of(context, schedules.managed_rows(session)) if is_complete else None
-    record_beat_schedule(session.connection(), digest, entries_digest=entries_digest_of(context))
+    store.record_beat_schedule(
+        session.connection(), digest, entries_digest=entries_digest_of(context)
+    )
     return left
-
-
-def _delete(context: Context, session: Session, names: Collection[str]) -> None:
-    for name in sorted(names):
-        row = schedules.lock(session, owner="", name=name)
-        if row is not None:
-            edits.delete(context, session, row, now=context.clock.now())
 
 
 def _has_missing_calendar(error: Exception) -> bool:
     return isinstance(error, InvalidTriggerError) and error.field == "calendar"
 
 
-def _write(
-    context: Context, session: Session, name: str, fields: Mapping[str, Any], *, clock: OwnerClock
-) -> Exception | None:
-    """Write the row of an entry. Return the error if the entry is refused, else None.
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Writes the rows of the entries, in one transaction that has locked the application's row."""
 
-    It is RowLockedError if the API or a beat that has started at the same time has made the row.
-    """
-    try:
-        with context.rejecting_unstorable():
-            _upsert_or_retry(context, session, name, fields, clock=clock)
-    except (DynbeatError, RowLockedError) as error:
-        return error
-    return None
+    context: Context
+    session: Session
+    clock: OwnerClock
 
+    def delete(self, names: Collection[str]) -> None:
+        """Delete the rows of removed entries."""
+        for name in sorted(names):
+            row = schedules.lock(self.session, owner="", name=name)
+            if row is not None:
+                RowEdit(self.context, self.session, row, now=self.context.clock.now()).delete()
 
-def _refuse(context: Context, session: Session, name: str, error: Exception) -> None:
-    """Log that an entry is refused, and pause the row of its earlier form, if any."""
-    # Some databases and logs reject lone surrogates and NUL.
-    text = str(error).encode(errors="backslashreplace").decode().replace("\x00", "\\x00")
-    logger.error(
-        "beat_schedule[%r] is refused; the other entries run: %s",
-        name,
-        text,
-        extra={"event": Event.CONFIG_REFUSED, "owner": "", "schedule": name},
-    )
-    row = _managed_row(context, session, name)
-    # A row that an operator paused keeps that reason, and stays paused after a correction.
-    if row is None or row.finished_at is not None or not (row.enabled or _is_refused(row)):
-        return
-    reason = f"{REFUSED_PREFIX}{text}"[: checks.TEXT_LENGTH]
-    escaped = escape_non_ascii(reason)[: checks.TEXT_LENGTH]
-    if row.paused_reason in {reason, escaped}:
-        return
-    try:
-        with context.rejecting_unstorable(), savepoint(session):
-            _pause(context, session, row, reason=reason)
-    except InvalidScheduleError:
-        # The reason contains a character that the database cannot store.
-        _pause(context, session, row, reason=escaped)
+    def write(self, name: str, fields: Mapping[str, Any]) -> Exception | None:
+        """Write the row of an entry. Return the error if the entry is refused, else None.
 
-
-def _pause(context: Context, session: Session, row: Schedule, *, reason: str) -> None:
-    now = context.clock.now()
-    with audit.recording(context, session, row, Action.PAUSE, now=now, reason=reason):
-        transitions.pause(session, row, reason=reason, now=now)
-
-
-def _managed_row(context: Context, session: Session, name: object) -> Schedule | None:
-    try:
-        with context.rejecting_unstorable(), savepoint(session):
-            row = schedules.lock(
-                session, owner="", name=checks.check_name("name", name), waits=False
-            )
-    # A locked row is treated like a row that is not managed.
-    except (InvalidScheduleError, RowLockedError):
+        It is RowLockedError if the API or a beat that has started at the same time has made the
+        row.
+        """
+        try:
+            with self.context.rejecting_unstorable():
+                try:
+                    self._upsert(name, fields)
+                except ScheduleExistsError:
+                    # Another beat that started at the same time has inserted the row.
+                    self._upsert(name, fields)
+        except (DynbeatError, RowLockedError) as error:
+            return error
         return None
-    return row if row is not None and row.managed_by == MANAGED_BY_CONFIG else None
+
+    def refuse(self, name: str, error: Exception) -> None:
+        """Log that an entry is refused, and pause the row of its earlier form, if any."""
+        # Some databases and logs reject lone surrogates and NUL.
+        text = str(error).encode(errors="backslashreplace").decode().replace("\x00", "\\x00")
+        logger.error(
+            "beat_schedule[%r] is refused; the other entries run: %s",
+            name,
+            text,
+            extra={"event": Event.CONFIG_REFUSED, "owner": "", "schedule": name},
+        )
+        row = self._lock_managed(name)
+        # A row that an operator paused keeps that reason, and stays paused after a correction.
+        if row is None or row.finished_at is not None or not (row.enabled or _is_refused(row)):
+            return
+        reason = f"{REFUSED_PREFIX}{text}"[: checks.TEXT_LENGTH]
+        escaped = escape_non_ascii(reason)[: checks.TEXT_LENGTH]
+        if row.paused_reason in {reason, escaped}:
+            return
+        try:
+            with self.context.rejecting_unstorable(), savepoint(self.session):
+                self._pause(row, reason=reason)
+        except InvalidArgumentError:
+            # The reason contains a character that the database cannot store.
+            self._pause(row, reason=escaped)
+
+    def _pause(self, row: Schedule, *, reason: str) -> None:
+        context, session, now = self.context, self.session, self.context.clock.now()
+        with audit.recording(context, session, row, Action.PAUSE, now=now, reason=reason):
+            schedules.pause(session, row, reason=reason, now=now)
+
+    def _lock_managed(self, name: object) -> Schedule | None:
+        """Return the locked row of an entry, or None without one or if another has locked it."""
+        try:
+            with self.context.rejecting_unstorable(), savepoint(self.session):
+                checked = checks.check_name("name", name)
+                row = schedules.lock(self.session, owner="", name=checked, waits=False)
+        except (InvalidArgumentError, RowLockedError):
+            return None
+        return row if row is not None and row.managed_by == MANAGED_BY_CONFIG else None
+
+    def _upsert(self, name: str, fields: Mapping[str, Any]) -> None:
+        with savepoint(self.session):
+            checks.check_name("name", name)
+            row = schedules.lock(self.session, owner="", name=name, waits=False)
+            if row is None:
+                self._insert(name, fields)
+            elif row.managed_by == MANAGED_BY_CONFIG:
+                self._update(row, fields)
+            else:
+                msg = "a schedule of that name was made through the API; rename one of the two"
+                raise InvalidArgumentError(msg, field="name")
+
+    def _insert(self, name: str, fields: Mapping[str, Any]) -> None:
+        context, session, now = self.context, self.session, self.context.clock.now()
+        calendars = self._lock_calendars(fields["trigger"])
+        given = Definition(
+            owner="",
+            name=name,
+            task=fields["task"],
+            trigger=fields["trigger"],
+            fields={key: value for key, value in fields.items() if key not in {"task", "trigger"}},
+        )
+        clock = self.clock.with_calendars(calendars)
+        new = edits.new_row(context, given, clock=clock, now=now)
+        new.managed_by = MANAGED_BY_CONFIG
+        new.id = schedules.add(session, new.insert_values())
+        owner_clock.link(session, [new], calendars, is_new=True)
+        audit.created(context, session, [new], now=now)
+
+    def _update(self, row: Schedule, fields: Mapping[str, Any]) -> None:
+        context, session, now = self.context, self.session, self.context.clock.now()
+        self._lock_calendars(fields["trigger"])
+        resume, rule = _is_refused(row), (row.trigger_kind, row.trigger_spec)
+        edit = RowEdit(context, session, row, now=now, timezone=self.clock.timezone)
+        with audit.recording(context, session, row, Action.UPDATE, now=now):
+            edit.change(fields, resume=resume)
+        if (row.trigger_kind, row.trigger_spec) != rule:
+            _warn_if_unsteady(session, row.name, now=now)
+
+    def _lock_calendars(self, trigger: Trigger) -> Calendars:
+        """Lock the calendars of an entry, so that the INSERT of their links does not wait.
+
+        Raises RowLockedError if another transaction has locked one, and InvalidTriggerError if one
+        does not exist.
+        """
+        names = {*trigger.calendar_names, *self.clock.calendars}
+        if not names:
+            return NO_CALENDARS
+        free = calendars_store.lock_free(self.session, names)
+        calendars = {**owner_clock.read_calendars(self.session, trigger), **self.clock.calendars}
+        if calendars.keys() - free.keys():
+            raise RowLockedError
+        return calendars
 
 
 def _is_refused(row: Schedule) -> bool:
     """Return whether the row is paused only because its entry was refused."""
     return not row.enabled and (row.paused_reason or "").startswith(REFUSED_PREFIX)
-
-
-def _upsert_or_retry(
-    context: Context,
-    session: Session,
-    name: str,
-    fields: Mapping[str, Any],
-    *,
-    clock: OwnerClock,
-) -> None:
-    try:
-        with savepoint(session):
-            _upsert(context, session, name, fields, clock=clock)
-    except ScheduleExistsError:
-        # Another beat that started at the same time has inserted the row.
-        with savepoint(session):
-            _upsert(context, session, name, fields, clock=clock)
-
-
-def _upsert(
-    context: Context, session: Session, name: str, fields: Mapping[str, Any], *, clock: OwnerClock
-) -> None:
-    checks.check_name("name", name)
-    row = schedules.lock(session, owner="", name=name, waits=False)
-    if row is not None and row.managed_by != MANAGED_BY_CONFIG:
-        msg = "a schedule of that name was made through the API; rename one of the two"
-        raise InvalidScheduleError(msg, field="name")
-    now = context.clock.now()
-    calendars = _lock_calendars(session, fields["trigger"], clock)
-    if row is None:
-        given = {key: value for key, value in fields.items() if key not in {"task", "trigger"}}
-        new = edits.new_row(
-            context,
-            owner="",
-            name=name,
-            task=fields["task"],
-            trigger=fields["trigger"],
-            given=given,
-            clock=clock,
-            calendars=calendars,
-            now=now,
-        )
-        new.managed_by = MANAGED_BY_CONFIG
-        new.id = schedules.add(session, new.insert_values())
-        used_calendars.link(session, [new], calendars, is_new=True)
-        audit.created(context, session, [new], now=now)
-        return
-    resume = _is_refused(row)
-    rule = (row.trigger_kind, row.trigger_spec)
-    with audit.recording(context, session, row, Action.UPDATE, now=now):
-        edits.change(context, session, row, fields, now=now, timezone=clock.timezone, resume=resume)
-    if (row.trigger_kind, row.trigger_spec) != rule:
-        _warn_if_unsteady(session, name, now=now)
 
 
 def _warn_if_unsteady(session: Session, name: str, *, now: datetime) -> None:
@@ -299,88 +353,3 @@ def _warn_if_unsteady(session: Session, name: str, *, now: datetime) -> None:
         _UNSTEADY_WINDOW.days,
         extra={"event": Event.CONFIG_UNSTEADY, "owner": "", "schedule": name},
     )
-
-
-def _lock_calendars(session: Session, trigger: Trigger, clock: OwnerClock) -> Calendars:
-    """Lock the calendars of an entry, so that the INSERT of their links does not wait.
-
-    Raises RowLockedError if another transaction has locked one, and InvalidTriggerError if one does
-    not exist.
-    """
-    names = {*trigger.calendar_names, *clock.calendars}
-    if not names:
-        return NO_CALENDARS
-    # A late import: few triggers use calendars.
-    from celery_dynbeat.store.calendars import lock_free  # noqa: PLC0415
-
-    free = lock_free(session, names)
-    calendars = {**used_calendars.read(session, trigger), **clock.calendars}
-    if calendars.keys() - free.keys():
-        raise RowLockedError
-    return calendars
-
-
-def fields_of(entry: Mapping[str, Any], *, app: Celery) -> dict[str, Any]:
-    """Return the fields of the API for an entry. Raises InvalidScheduleError."""
-    if not isinstance(entry, Mapping):
-        raise checks.invalid("entry", entry, "must be a dict with 'task' and 'schedule'")
-    unknown = sorted(map(str, entry.keys() - _KNOWN_KEYS))
-    if unknown:
-        raise checks.invalid(unknown[0], entry.get(unknown[0]), _unknown(unknown[0]))
-    for key in ("task", "schedule"):
-        if key not in entry:
-            raise checks.invalid("entry", dict(entry), f"has no {key!r}")
-    options = checks.copy_as(dict, "options", entry.get("options") or {})
-    policies = _pop_policies(entry, options)
-    if entry.get("relative"):
-        rule = "rounded intervals are not supported; give the schedule an anchor or a crontab"
-        raise checks.invalid("relative", entry["relative"], rule)
-    return {
-        "task": entry["task"],
-        "trigger": _trigger(entry["schedule"], app=app),
-        "args": entry.get("args") or (),
-        "kwargs": entry.get("kwargs") or {},
-        "options": options,
-        **policies,
-    }
-
-
-def _unknown(key: str) -> str:
-    if key in {"enabled", "paused_reason", "paused_until"}:
-        return "unknown key; leave the entry out, or pause its schedule: for_owner('').pause(name)"
-    hint = suggestion(key, sorted(_KNOWN_KEYS))
-    return f"unknown key; {hint} (options of apply_async, such as queue, go into 'options')"
-
-
-def _pop_policies(entry: Mapping[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """Return the policies among the keys of the entry and of ``options``; remove the latter.
-
-    ``app.add_periodic_task(30, task.s(), overlap="skip")`` puts a policy into the options.
-    """
-    of_entry = {key: entry[key] for key in _POLICIES if key in entry}
-    of_options = {key: options.pop(key) for key in _POLICIES if key in options}
-    expires = _expires_after(options.pop("expires", None))
-    twice = sorted(of_entry.keys() & of_options.keys())
-    if twice:
-        rule = "is given twice, as a key of the entry and in its options; remove one of them"
-        raise checks.invalid(twice[0], of_entry[twice[0]], rule)
-    policies = {**_POLICIES, **of_entry, **of_options}
-    if expires is None:
-        return policies
-    if policies["expires_after"] is not None:
-        rule = "is given twice, also as options['expires']; remove one of them"
-        raise checks.invalid("expires_after", policies["expires_after"], rule)
-    return {**policies, "expires_after": expires}
-
-
-def _trigger(given: Any, *, app: Celery) -> Trigger:
-    # As in Celery's beat, a crontab gets the time zone of the application.
-    schedule = maybe_schedule(given, app=app) if isinstance(given, BaseSchedule) else given
-    return trigger_of(schedule, timezone=str(app.timezone))
-
-
-def _expires_after(expires: Any) -> Any:
-    if expires is None or isinstance(expires, (int, float, timedelta)):
-        return expires
-    rule = "a fixed instant would expire all later runs; give seconds or a timedelta"
-    raise checks.invalid("options['expires']", expires, rule)

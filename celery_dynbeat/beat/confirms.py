@@ -17,13 +17,13 @@ caller learns of an error at its next call of ``submit``, ``check`` or ``result`
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from datetime import datetime, timedelta
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
@@ -45,60 +45,28 @@ CLOSE_TIMEOUT = 5.0
 MAX_RESEND_AFTER = timedelta(days=1)
 
 
-class _Unconfirmed(NamedTuple):
-    """Runs whose messages were sent after ``attempt``, and when they are sent again."""
+class _Write(NamedTuple):
+    """A statement about runs. ``sent_at`` is when their messages were sent, or None without any.
+
+    It keeps only the ids, because the runs need much memory.
+    """
 
     ids: Sequence[str]
-    attempt: int
-    queues: Mapping[str, str | None]
-    sent_at: datetime
-    overdue_at: datetime
+    change: Callable[[Session, Sequence[str]], object]
+    sent_at: datetime | None = None
+
+    def apply(self, session: Session, ids: Sequence[str]) -> Sequence["_Write"]:
+        """Write about ``ids``; return what is left to write about sent runs that are locked."""
+        count = self.change(session, ids)
+        if self.sent_at is None or count == len(ids):
+            return ()
+        left = runs.unmarked(session, ids)
+        return [self._replace(ids=left)] if left else ()
 
 
-def _mark_sent(
-    session: Session,
-    ids: Sequence[str],
-    *,
-    attempt: int,
-    queues: Mapping[str, str | None],
-    now: datetime,
-    overdue_at: datetime,
-) -> Sequence[_Unconfirmed]:
-    """Mark runs as sent; return those that another transaction has locked."""
-    count = runs.mark_sent(
-        session, ids, attempt=attempt, queues=queues, now=now, overdue_at=overdue_at
-    )
-    if count == len(ids):
-        return ()
-    left = runs.unmarked(session, ids)
-    return [_Unconfirmed(left, attempt, queues, now, overdue_at)] if left else ()
-
-
-def _mark_unpublishable(
-    session: Session, ids: Sequence[str], *, now: datetime, error: str
-) -> Sequence[_Unconfirmed]:
+def _mark_unpublishable(session: Session, ids: Sequence[str], *, now: datetime, error: str) -> None:
     for run_id in ids:
         runs.mark_unpublishable(session, run_id=run_id, now=now, error=error)
-    return ()
-
-
-def _lease(session: Session, ids: Sequence[str], *, overdue_at: datetime) -> Sequence[_Unconfirmed]:
-    runs.lease(session, ids, overdue_at=overdue_at)
-    return ()
-
-
-def _revoke(
-    session: Session, ids: Sequence[str], *, now: datetime, reason: str
-) -> Sequence[_Unconfirmed]:
-    runs.revoke_free(session, ids, now=now, reason=reason)
-    return ()
-
-
-class _Write(NamedTuple):
-    """A statement about runs. It returns the runs that another transaction has locked."""
-
-    ids: Sequence[str]
-    apply: Callable[[Session, Sequence[str]], Sequence[_Unconfirmed]]
 
 
 class Confirms:
@@ -114,11 +82,12 @@ class Confirms:
         self._clock = clock
         self._settings = settings
         self._executor = executor
-        self._unconfirmed: list[_Unconfirmed] = []
+        #: Sent runs that a worker that started them, or a call, had locked.
+        self._unconfirmed: list[_Write] = []
 
     @property
     def are_left(self) -> bool:
-        """Whether sent runs were locked by a worker that started them, or by a call."""
+        """Whether sent runs were locked."""
         return bool(self._unconfirmed)
 
     def check(self) -> None:
@@ -153,7 +122,7 @@ class Confirms:
             self._executor.result()
 
     def _execute(self, writes: Sequence[_Write]) -> None:
-        def confirm(session: Session) -> Sequence[_Unconfirmed]:
+        def confirm(session: Session) -> Sequence[_Write]:
             return [each for write in writes for each in write.apply(session, write.ids)]
 
         try:
@@ -168,10 +137,7 @@ class Confirms:
     def _writes(
         self, outgoing: Sequence[OutgoingRun], published: PublishResult
     ) -> Sequence[_Write]:
-        """Return the statements that write how the runs were published.
-
-        They keep only the ids, because the runs need much memory.
-        """
+        """Return the statements that write how the runs were published."""
         now = self._clock.now()
         declined = [run for run in outgoing if run.run_id in published.declined]
         unsent = self._unsent(declined, now) if declined else ()
@@ -183,35 +149,24 @@ class Confirms:
         for run in outgoing:
             if run.run_id in sent:
                 sent_alike[self._overdue_at(run, now), run.attempt].append(run.run_id)
-        refused = {run_id: str(error) for run_id, error in published.refused.items()}
         delayed: defaultdict[datetime, list[str]] = defaultdict(list)
         for run_id, retry_at in published.delayed.items():
             delayed[retry_at].append(run_id)
 
-        writes = [
-            _Write(
-                ids,
-                partial(
-                    _mark_sent,
-                    attempt=attempt,
-                    queues=published.queues,
-                    now=now,
-                    overdue_at=overdue_at,
-                ),
-            )
-            for (overdue_at, attempt), ids in sent_alike.items()
+        mark_sent = partial(runs.mark_sent, queues=published.queues, now=now)
+        fail, revoke = partial(_mark_unpublishable, now=now), partial(runs.revoke_free, now=now)
+        return [
+            *(
+                _Write(ids, partial(mark_sent, attempt=attempt, overdue_at=overdue_at), now)
+                for (overdue_at, attempt), ids in sent_alike.items()
+            ),
+            *(
+                _Write([run_id], partial(fail, error=str(error)))
+                for run_id, error in published.refused.items()
+            ),
+            *(_Write(ids, partial(runs.lease, overdue_at=at)) for at, ids in delayed.items()),
+            *(_Write(ids, partial(revoke, reason=reason)) for reason, ids in revoked.items()),
         ]
-        writes += [
-            _Write([run_id], partial(_mark_unpublishable, now=now, error=error))
-            for run_id, error in refused.items()
-        ]
-        writes += [
-            _Write(ids, partial(_lease, overdue_at=retry_at)) for retry_at, ids in delayed.items()
-        ]
-        writes += [
-            _Write(ids, partial(_revoke, now=now, reason=reason)) for reason, ids in revoked.items()
-        ]
-        return writes
 
     def _unsent(self, declined: Sequence[OutgoingRun], now: datetime) -> Sequence[str]:
         """Return the ids of the declined runs of which no message can be in the queue."""
@@ -231,24 +186,11 @@ class Confirms:
         if not self._unconfirmed:
             return
         self._executor.result()
-        left, self._unconfirmed = self._unconfirmed, []
-        left = [each for each in left if now - each.sent_at < self._settings.dispatch_timeout]
-
-        writes = [
-            _Write(
-                each.ids,
-                partial(
-                    _mark_sent,
-                    attempt=each.attempt,
-                    queues=each.queues,
-                    now=each.sent_at,
-                    overdue_at=each.overdue_at,
-                ),
-            )
-            for each in left
-        ]
+        writes, self._unconfirmed = self._unconfirmed, []
+        timeout = self._settings.dispatch_timeout
+        left = [each for each in writes if each.sent_at and now - each.sent_at < timeout]
         if left:
-            self._executor.submit(partial(self._execute, writes))
+            self._executor.submit(partial(self._execute, left))
 
     def _overdue_at(self, run: OutgoingRun, now: datetime) -> datetime:
         """Return when a sent run that has not started is overdue."""
@@ -273,11 +215,12 @@ class Confirms:
         return resend_after
 
 
-class Executor(Protocol):
-    """Runs calls one after the other."""
+class Executor:
+    """Runs calls one after the other: each in the calling thread, within ``submit``."""
 
     def submit(self, call: Call) -> None:
         """Wait for the previous call, then start this one. Raises the error of the previous one."""
+        call()
 
     def result(self) -> None:
         """Wait for the last call. Raises its error, once."""
@@ -289,24 +232,7 @@ class Executor(Protocol):
         """Accept no more calls and wait for the last one, up to CLOSE_TIMEOUT. Logs its error."""
 
 
-class InlineExecutor:
-    """Runs each call in the calling thread, within ``submit``."""
-
-    def submit(self, call: Call) -> None:
-        """Run the call. Raises its error."""
-        call()
-
-    def result(self) -> None:
-        """Do nothing: ``submit`` has raised the error."""
-
-    def check(self) -> None:
-        """Do nothing: ``submit`` has raised the error."""
-
-    def close(self) -> None:
-        """Do nothing: no call is running."""
-
-
-class BackgroundExecutor:
+class BackgroundExecutor(Executor):
     """Runs each call in one background thread.
 
     It is intended for calls that mostly wait. A ThreadPoolExecutor is not suitable, because the

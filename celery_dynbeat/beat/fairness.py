@@ -16,9 +16,9 @@ from time import perf_counter_ns, thread_time_ns
 
 #: An owner with more than this fraction (1/10) of a full batch comes second in the next one.
 FAIR_SHARE_DIVISOR = 10
-#: The planning time of one claim: the larger of PLANNING_NS, and PLANNING_NS_PER_ROW for each row
-#: of a batch. Half a millisecond is five times what a row of a plain trigger takes.
-PLANNING_NS, PLANNING_NS_PER_ROW = 250_000_000, 500_000
+#: The planning time of one claim. Its share of a row in a full batch, half a millisecond, is five
+#: times what a row of a plain trigger takes.
+PLANNING_NS = 250_000_000
 #: The part of the planning time that costly owners get.
 COSTLY_PLANNING_NS = 50_000_000
 #: An owner is costly if its long rows took COSTLY_NS in one claim. A long row takes COSTLY_ROW_NS.
@@ -38,14 +38,12 @@ class PlanningTime:
 
     def __init__(
         self,
-        *,
-        batch_size: int,
         costly_owners: Collection[str] = (),
+        *,
         clock: Callable[[], int] = perf_counter_ns,
         cpu_clock: Callable[[], int] = thread_time_ns,
     ) -> None:
         self._costly_owners = costly_owners
-        self._limit = max(PLANNING_NS, batch_size * PLANNING_NS_PER_ROW)
         # The time of the costly owners, and of the other owners.
         self._costly_ns = self._other_ns = 0
         self._long_row_ns: defaultdict[str, int] = defaultdict(int)
@@ -66,7 +64,7 @@ class PlanningTime:
         """
         if owner in self._costly_owners:
             return not self._costly_ns or self._costly_ns < COSTLY_PLANNING_NS
-        return not self._other_ns or self._other_ns < self._limit
+        return not self._other_ns or self._other_ns < PLANNING_NS
 
     def add_row(self, owner: str) -> None:
         """Count the time since the last row for ``owner``."""

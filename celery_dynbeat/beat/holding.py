@@ -12,23 +12,24 @@ lock.
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Protocol
 
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.states import Action, Status
+from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.db.statements import Row, format_error
-from celery_dynbeat.store import holds
+from celery_dynbeat.store import changes, holds
 from celery_dynbeat.store.runs import unfinished
-from celery_dynbeat.store.schedules import changes, due
+from celery_dynbeat.store.schedules import due, emit_paused, pause
 from celery_dynbeat.store.schedules.due import OF_SETTING, DueSchedule
 from celery_dynbeat.telemetry import emit_on_commit, events, has_listeners
 from celery_dynbeat.telemetry.events import ScheduleQuarantined
-from celery_dynbeat.transitions import emit_paused, pause
 
-#: The maximum number of held schedules that one maintenance compares with the holds, and of expired
+#: The maximum number of held schedules that one review compares with the holds, and of the expired
 #: holds that it deletes.
 REVIEWED = 500
 
@@ -36,8 +37,6 @@ REVIEWED = 500
 _KEPT = timedelta(minutes=1)
 #: The actor of an automatic pause in the audit, and the characters of its reason there.
 ACTOR, REASON_LENGTH = "dynbeat", 1024
-#: The ``held_at`` and id of a held schedule.
-HeldKey = tuple[datetime, int]
 
 
 def hold_rows(
@@ -66,13 +65,29 @@ def _until_sure(ends: holds.Ends, latest: datetime) -> Mapping[str, datetime]:
     return {owner: min(ends.at.get(owner, latest), latest) for owner in ends.unsure}
 
 
-def review(session: Session, *, now: datetime, after: HeldKey | None) -> HeldKey | None:
-    """Delete expired holds, and make held schedules due that wait longer than their holds.
+class Review:
+    """The duty that deletes expired holds, and frees schedules that wait longer than their hold.
 
     A schedule waits longer than its hold if manual SQL has deleted the hold. The other cause is a
-    release in a transaction whose snapshot is older than the claim that held the schedule. This
-    compares up to REVIEWED held schedules after the key ``after``. It returns the key of the last
-    one, or None at the end. Schedules without a next run are no longer held.
+    release in a transaction whose snapshot is older than the claim that held the schedule.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        #: The ``held_at`` and id of the last schedule that was compared, or None to begin again.
+        self._after: tuple[datetime, int] | None = None
+
+    def run(self, now: datetime) -> None:
+        """Compare up to REVIEWED held schedules with their holds."""
+        self._after = self._database.run(partial(_review, now=now, after=self._after))
+
+
+def _review(
+    session: Session, *, now: datetime, after: tuple[datetime, int] | None
+) -> tuple[datetime, int] | None:
+    """Compare the schedules after the key ``after``; return the key of the last one, or None.
+
+    Schedules without a next run are no longer held.
     """
     holds.delete_expired(session, now=now - _KEPT, limit=REVIEWED)
     rows = holds.held_after(session, after=after, limit=REVIEWED)
@@ -139,13 +154,13 @@ def pause_failing(
         limit = row.failure_limit
         if limit == OF_SETTING:
             limit = settings.pause_after_failures
-        if not limit or not _pause(session, row, limit, now=now, audit=settings.audit):
+        if not limit or not _pause(session, row, limit, now=now, is_audited=settings.is_audited):
             left.append(row)
     return left, len(rows) - len(left)
 
 
 def _pause(
-    session: Session, claimed: DueSchedule, limit: int, *, now: datetime, audit: bool
+    session: Session, claimed: DueSchedule, limit: int, *, now: datetime, is_audited: bool
 ) -> bool:
     """Pause a schedule whose last ``limit`` runs all failed or were lost; return whether it did.
 
@@ -163,7 +178,7 @@ def _pause(
     reason = f"{limit} failures in a row; the last: {failures[0].error}"
     pause(session, row, reason=reason, now=now)
     emit_paused(session, row, actor=ACTOR, reason=reason, now=now, failures=limit)
-    if audit:
+    if is_audited:
         changes.add(session, [_change(row, now=now)])
     return True
 

@@ -14,11 +14,13 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.beat.claim import plan_rows, write_plans
-from celery_dynbeat.beat.refused import Part, changing
+from celery_dynbeat.beat.plans import plan_rows, write_plans
+from celery_dynbeat.beat.refused import FULL_BATCH, Part, changing
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.states import Action
-from celery_dynbeat.store.schedules import changes, due
+from celery_dynbeat.planning.plan import MICROSECOND
+from celery_dynbeat.store import changes
+from celery_dynbeat.store.schedules import due
 from celery_dynbeat.store.schedules.due import EndedPause
 from celery_dynbeat.telemetry import emit_on_commit, events, has_listeners
 
@@ -27,13 +29,12 @@ ACTOR = "beat"
 
 
 def end_pauses(
-    session: Session, *, now: datetime, settings: Settings, part: Part | None = None
+    session: Session, *, now: datetime, settings: Settings, part: Part = FULL_BATCH
 ) -> int:
     """Resume a batch of schedules whose pause has ended; return the number of changed rows.
 
     ``part`` and the errors are as in ``beat.claim``.
     """
-    part = part or Part(settings.batch_size)
     ended = due.lock_ended_pauses(session, now=now, limit=part.limit, except_ids=part.except_ids)
     with changing(session, [each.schedule for each in ended], part):
         return _resume(session, ended, now=now, settings=settings)
@@ -49,14 +50,15 @@ def _resume(
         [each.schedule for each in plannable],
         now=now,
         settings=settings,
-        resumed_at={each.schedule.id: each.paused_until for each in plannable},
+        # A fire time at the end of the pause is not missed.
+        since={each.schedule.id: each.paused_until - MICROSECOND for each in plannable},
     )
     unreached = {each.schedule.id for each in plannable} - {each.change["id"] for each in plans}
     ended = [each for each in ended if each.schedule.id not in unreached]
     due.end_pauses(session, [each.schedule.id for each in ended], now=now)
-    write_plans(session, plans, now=now, settings=settings)
+    write_plans(session, plans, settings=settings)
     resumed = [each for each in ended if not each.enabled]
-    if settings.audit:
+    if settings.is_audited:
         changes.add(session, [_change(each, now=now) for each in resumed])
     if resumed and has_listeners(events.PausesEnded):
         emit_on_commit(session, events.PausesEnded(schedules=len(resumed)))

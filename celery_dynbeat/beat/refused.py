@@ -17,17 +17,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.beat.duties import NOW, Done
 from celery_dynbeat.broker.outages import ERROR_LENGTH, Kind, ReportedOutage
+from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.engine import Database, reason_of
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.telemetry import emit, events, has_listeners
 
+#: The maximum number of rows that one transaction of a pass changes.
+BATCH_SIZE = 500
 #: A row that is left out is tried again after this time.
 RETRY_AFTER = timedelta(minutes=5)
 #: Each of them is a parameter of a statement.
@@ -89,6 +94,9 @@ class Part(NamedTuple):
     checks_deferred: bool = False
 
 
+FULL_BATCH = Part(BATCH_SIZE)
+
+
 @contextmanager
 def changing(session: Session, rows: Sequence[NamedRow], part: Part) -> Iterator[None]:
     """Raise RefusedBatchError if the database refuses a statement of the block."""
@@ -103,7 +111,7 @@ def changing(session: Session, rows: Sequence[NamedRow], part: Part) -> Iterator
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _RefusedRow:
     """A row that is left out since ``since``, and tried again at ``retry_at``."""
 
     name: str
@@ -117,7 +125,7 @@ class LeftOut(Generic[Id]):
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
-        self._rows: dict[Id, _Row] = {}
+        self._rows: dict[Id, _RefusedRow] = {}
 
     def ids(self, now: datetime) -> frozenset[Id]:
         """Return the ids of the rows that are left out now."""
@@ -136,7 +144,7 @@ class LeftOut(Generic[Id]):
             if len(self._rows) >= MAX_LEFT_OUT:
                 return False
         reason = reason_of(error) if isinstance(error, DBAPIError) else str(error)
-        self._rows[row.id] = _Row(
+        self._rows[row.id] = _RefusedRow(
             name=f"{self._kind} {row.id} ({row.name!r} of {row.owner!r})",
             error=reason[:ERROR_LENGTH],
             since=now if before is None else before.since,
@@ -157,7 +165,7 @@ class LeftOut(Generic[Id]):
     def _forget_old(self, now: datetime) -> None:
         self._rows = {key: row for key, row in self._copied() if now < row.retry_at + RETRY_AFTER}
 
-    def _copied(self) -> Sequence[tuple[Id, _Row]]:
+    def _copied(self) -> Sequence[tuple[Id, _RefusedRow]]:
         # Another thread may add a row.
         return list(self._rows.items())
 
@@ -184,12 +192,11 @@ class Batches(Generic[Id]):
         self,
         *,
         database: Database,
-        size: int,
         left_out: LeftOut[Id],
         set_aside: Callable[[Any, DBAPIError], bool] | None = None,
     ) -> None:
         self._database = database
-        self._size = self._limit = size
+        self._size = self._limit = BATCH_SIZE
         self._checks_deferred = False
         self._left_out: LeftOut[Id] = left_out
         self._set_aside = set_aside
@@ -222,6 +229,19 @@ class Batches(Generic[Id]):
                 self._limit = min(2 * self._limit, self._size)
                 return result
         return None
+
+    def change(self, change: Callable[..., int], *, now: datetime, settings: Settings) -> Done:
+        """Change a batch with ``change``, which returns the number of rows, in a transaction.
+
+        A full batch, and one of which too many parts were refused, is followed by another at once.
+        """
+
+        def work(part: Part) -> Done:
+            in_part = partial(change, now=now, settings=settings, part=part)
+            changed = self._database.run(in_part)
+            return Done(changed, NOW if changed >= part.limit else None)
+
+        return self.run(work, now=now) or Done(again_after=NOW)
 
     def _leave_out(self, refused: RefusedBatchError, now: datetime) -> None:
         for row in refused.rows:

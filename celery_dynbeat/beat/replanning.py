@@ -27,7 +27,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.beat.claim import replan_rows, write_plans
+from celery_dynbeat.beat.duties import NOW, Done
+from celery_dynbeat.beat.plans import plan_rows, write_plans
 from celery_dynbeat.beat.refused import LeftOut, LeftToNewerError
 from celery_dynbeat.common.errors import InvalidTriggerError, UnusableCalendarError
 from celery_dynbeat.common.settings import Settings
@@ -98,17 +99,20 @@ def _plan(
         session, [row.id for row in needing], after=calendar.updated_at, until=now
     )
     since = {
-        row.id: max(row.updated_at, decided.get(row.id, calendar.updated_at)) for row in needing
+        row.id: min(now, max(row.updated_at, decided.get(row.id, calendar.updated_at)))
+        for row in needing
+        # A row in quarantine is planned from now on.
+        if row.next_run_at is not None
     }
     try:
-        decisions = replan_rows(session, needing, now=now, settings=settings, since=since)
+        decisions = plan_rows(session, needing, now=now, settings=settings, since=since)
     except LeftToNewerError as left:
         # Their links keep the older version, for a newer beat.
         unknown = {each.row.id for each in left.unknown}
         needing = [row for row in needing if row.id not in unknown]
         rows = [row for row in rows if row.id not in unknown]
-        decisions = replan_rows(session, needing, now=now, settings=settings, since=since)
-    write_plans(session, [each for each in decisions if each.is_change], now=now, settings=settings)
+        decisions = plan_rows(session, needing, now=now, settings=settings, since=since)
+    write_plans(session, [each for each in decisions if each.is_change], settings=settings)
     due.advance(session, [{"id": row.id, "error": None} for row in rows if _waits_for_resume(row)])
     waiting = [row for row in rows if _waits_for_days(row, now)]
     due.advance(session, _due_again(waiting, days, now=now, settings=settings))
@@ -195,11 +199,13 @@ class Replanning:
         self._after_id = 0
         #: When the links of all calendars are searched. Without a late link, once in an interval.
         self._late_links_at: datetime | None = None
-        #: None means that no schedule waits.
-        self.next_at: datetime | None = None
+        self.has_calendars = False
 
-    def run(self, now: datetime) -> int:
-        """Plan a batch of schedules again, and return their number."""
+    def run(self, now: datetime) -> Done:
+        """Plan a batch of schedules again. A beat without calendars executes one short query."""
+        self.has_calendars = self.has_calendars or self._database.read(due.has_calendars)
+        if not self.has_calendars:
+            return Done()
         found = self._find(now)
         positions: dict[tuple[int, int], tuple[int, int]] = {}
         handled = 0
@@ -212,15 +218,14 @@ class Replanning:
             if position is not None:
                 positions[key] = position
         has_more = len(found) == MAX_CALENDARS
+        again_after = LOCKED_PAUSE if found or self._after_id else None
         if positions or has_more:
             # The next pass continues at once.
-            self.next_at = now
-        else:
-            self.next_at = now + LOCKED_PAUSE if found or self._after_id else None
+            again_after = NOW
         if not positions:
             self._after_id = found[-1].id if has_more else 0
         self._positions = positions
-        return handled
+        return Done(handled, again_after)
 
     def _find(self, now: datetime) -> Sequence[Row]:
         """Return the calendars that are not in force, with late links if it is time for these."""

@@ -9,6 +9,8 @@ from functools import partial
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.store import rollups
 
+EVERY = timedelta(seconds=15)
+
 
 class RollupDuty:
     """Counts the ended runs of each minute."""

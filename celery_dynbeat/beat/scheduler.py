@@ -17,20 +17,16 @@ from typing import TYPE_CHECKING, Any
 from celery import Celery
 from celery.beat import Scheduler
 from celery.utils.log import LoggingProxy
+from sqlalchemy.exc import SQLAlchemyError
 
-from celery_dynbeat.beat import collector_paused
-
-with collector_paused():
-    from sqlalchemy.exc import SQLAlchemyError
-
-    from celery_dynbeat.api import dynbeat_of
-    from celery_dynbeat.beat.runtime import BeatRuntime
-    from celery_dynbeat.broker.connection import BrokerConnection
-    from celery_dynbeat.broker.refusals import error_summary
-    from celery_dynbeat.common.clock import BackOff
-    from celery_dynbeat.common.errors import ConfigurationError, SchemaError
-    from celery_dynbeat.common.settings import port_in_force
-    from celery_dynbeat.telemetry import emit, events, has_listeners
+from celery_dynbeat.api import dynbeat_of
+from celery_dynbeat.beat.runtime import BeatRuntime
+from celery_dynbeat.broker.connection import BrokerConnection
+from celery_dynbeat.broker.refusals import error_summary
+from celery_dynbeat.common.clock import BackOff
+from celery_dynbeat.common.errors import ConfigurationError
+from celery_dynbeat.common.settings import metrics_in_force
+from celery_dynbeat.telemetry import emit, events, has_listeners
 
 if TYPE_CHECKING:
     from celery_dynbeat.metrics.exporting import BeatMetrics
@@ -120,7 +116,7 @@ class DatabaseScheduler(Scheduler):
         try:
             self._start_once()
             pause = self._started_runtime().run_pass()
-        except (ConfigurationError, SchemaError):
+        except ConfigurationError:
             # Retrying cannot fix these errors. Raise, so that the supervisor reports them.
             _restore_stderr()
             raise
@@ -139,12 +135,12 @@ class DatabaseScheduler(Scheduler):
         """Start to count at the first pass: metrics must also show a beat without a database."""
         if self._has_started:
             return
-        port = port_in_force(self._context.settings.metrics_port)
-        if port is not None:
+        endpoint = metrics_in_force(self._context.settings.metrics)
+        if endpoint is not None:
             # A late import: without the setting, beat has no metrics.
-            from celery_dynbeat.metrics import switch  # noqa: PLC0415
+            from celery_dynbeat import metrics  # noqa: PLC0415
 
-            self._metrics = switch.start_beat(self._context, port=port)
+            self._metrics = metrics.start_beat(self._context, endpoint)
         self._has_started = True
 
     def _started_runtime(self) -> BeatRuntime:

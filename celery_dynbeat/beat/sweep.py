@@ -39,7 +39,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.beat.refused import Part, changing
+from celery_dynbeat.beat import outgoing_runs
+from celery_dynbeat.beat.outgoing_runs import expiry_of
+from celery_dynbeat.beat.refused import FULL_BATCH, Part, changing
 from celery_dynbeat.beat.waiting import (
     asks,
     is_previous,
@@ -48,15 +50,14 @@ from celery_dynbeat.beat.waiting import (
     without_waiting,
 )
 from celery_dynbeat.common.errors import concerns_process
-from celery_dynbeat.common.settings import Settings, check_task_allowed
+from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.states import WITHOUT_PLACE, Status
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.db.statements import Row, RowLockedError, format_error
 from celery_dynbeat.planning.plan import OutgoingRun
 from celery_dynbeat.store import runs
 from celery_dynbeat.store.runs import OverdueRun, unfinished
-from celery_dynbeat.store.schedules import due, run_rows
-from celery_dynbeat.store.schedules.run_rows import expiry_of
+from celery_dynbeat.store.schedules import due
 from celery_dynbeat.telemetry import emit_on_commit, events
 
 #: A run that waits for a place has ``ready_at`` when it gets the place.
@@ -85,7 +86,7 @@ def take_overdue(
     now: datetime,
     settings: Settings,
     since: datetime | None = None,
-    part: Part | None = None,
+    part: Part = FULL_BATCH,
 ) -> Swept:
     """Take a batch of overdue runs and return those to publish again.
 
@@ -93,7 +94,6 @@ def take_overdue(
     ``part`` is the part of the overdue runs to take. Raises RefusedBatchError if the database
     refuses a change of a run.
     """
-    part = part or Part(settings.batch_size)
     first: dict[str, Any] = {"limit": part.limit, "except_ids": part.except_ids}
     orphans = runs.lock_orphans(session, now=now, since=since, **first)
     with changing(session, orphans, part):
@@ -183,11 +183,10 @@ def _make_pending(
 
 def _running_key(row: OverdueRun, settings: Settings) -> str | None:
     """Return the key of the place that the run needs, or None if it needs none."""
-    if not settings.may_cap_runs:
-        return None
-    cap = settings.cap_of(row.owner)
+    limits = settings.owner_limits
+    cap = limits.cap_of(row.owner)
     if cap is None:
-        return None if settings.knows_limits_of(row.owner) else row.running_key
+        return None if limits.knows(row.owner) else row.running_key
     return cap.key
 
 
@@ -219,9 +218,9 @@ def _fail_unpublishable(
     publishable: list[_Publishable] = []
     for row in rows:
         try:
-            check_task_allowed(settings, owner=row.owner, task=row.task)
+            settings.owner_limits.check_task(owner=row.owner, task=row.task)
             publishable.append(
-                _Publishable(row, run_rows.recorded_outgoing_run(row, settings=settings))
+                _Publishable(row, outgoing_runs.recorded_run(row, settings=settings))
             )
         # A task that is no longer allowed, unreadable arguments: only this run is affected.
         except Exception as error:
@@ -297,6 +296,6 @@ def _is_blocked(row: OverdueRun, others: Iterable[Row], now: datetime, settings:
         other.id != row.id
         and is_previous(other, row, now=now, settings=settings)
         # Of two runs that have not been sent, the older one goes first.
-        and (other.sent_at is not None or other.scheduled_for < row.scheduled_for)
+        and (other.sent_at is not None or other.fire_at < row.fire_at)
         for other in others
     )

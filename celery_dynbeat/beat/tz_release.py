@@ -34,7 +34,7 @@ BATCH_SIZE = 50
 _LONGEST_MOVE = timedelta(days=1)
 
 
-class Batch(NamedTuple):
+class ReplannedBatch(NamedTuple):
     """The number of changed schedules, and the ids of those that others have locked."""
 
     changed: int
@@ -43,7 +43,7 @@ class Batch(NamedTuple):
 
 def replan_batch(
     session: Session, context: Context, ids: Sequence[int], *, zone: str | None, now: datetime
-) -> Batch:
+) -> ReplannedBatch:
     """Plan these schedules again. With ``zone``, only those that depend on this zone change."""
     rows = due.lock_zoned(session, ids, now=now)
     locked = set(due.zoned_ids(session, ids, now=now)) - {row.id for row in rows}
@@ -55,7 +55,7 @@ def replan_batch(
     earliest = min((each["next_run_at"] for each in changes if each["next_run_at"]), default=None)
     if earliest is not None:
         context.notify_beat(session, next_run_at=earliest, now=now)
-    return Batch(len(changes), sorted(locked))
+    return ReplannedBatch(len(changes), sorted(locked))
 
 
 def _may_depend_on(row: DueSchedule, zone: str) -> bool:

@@ -11,24 +11,22 @@ of the schedule, so that the claim sends no run at the same time.
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.beat.outgoing_runs import expiry_of
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.states import BATCH_ORIGINS, KEPT_ORIGINS, Status, Wait
 from celery_dynbeat.db.statements import Row
 from celery_dynbeat.planning import NO_CALENDARS, Calendars, max_run_time, quiet_calendars
 from celery_dynbeat.planning.obstacles import Waiting, before_sending, next_check
+from celery_dynbeat.planning.quiet_hours import Quiet, quiet_of
+from celery_dynbeat.store import calendars as stored_calendars
 from celery_dynbeat.store import holds, runs
 from celery_dynbeat.store.places import WaitingRun
 from celery_dynbeat.store.runs import OverdueRun, unfinished
 from celery_dynbeat.store.schedules import due
-from celery_dynbeat.store.schedules.run_rows import expiry_of
-
-if TYPE_CHECKING:
-    from celery_dynbeat.planning.quiet_hours import Quiet
 
 #: Of the runs of a schedule that wait in batches, the sweep asks the first one about each second.
 #: It asks another one after this time, in case the first one has been cancelled.
@@ -147,19 +145,13 @@ def days_of(session: Session, texts: Iterable[str | None]) -> Calendars:
     names = {name for text in texts for name in quiet_calendars(text)}
     if not names:
         return NO_CALENDARS
-    # A late import: few schedules use calendars.
-    from celery_dynbeat.store import calendars  # noqa: PLC0415
-
-    return calendars.read(session, names)
+    return stored_calendars.read(session, names)
 
 
-def quiet_hours_of(text: str | None, calendars: Calendars) -> "Quiet | None":
+def quiet_hours_of(text: str | None, calendars: Calendars) -> Quiet | None:
     """Return the quiet hours in the column of a schedule, or None without them."""
     if text is None:
         return None
-    # A late import: few owners have quiet hours.
-    from celery_dynbeat.planning.quiet_hours import quiet_of  # noqa: PLC0415
-
     try:
         return quiet_of(text).with_days(calendars)
     except InvalidTriggerError:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery.app.task import Context
 
+from celery_dynbeat.common.retry import stored_retry
 from celery_dynbeat.common.run_ids import is_run_id
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 HEADER_RUN_ID = "dynbeat_run_id"
 HEADER_SCHEDULE = "dynbeat_schedule"
 HEADER_OWNER = "dynbeat_owner"
-HEADER_SCHEDULED_FOR = "dynbeat_scheduled_for"
+HEADER_FIRE_AT = "dynbeat_fire_at"
 #: Only on runs of another origin than the schedule itself: manual, backfill or rerun.
 HEADER_ORIGIN = "dynbeat_origin"
 #: In a message: the number of the attempt before it. In a task: the number of this attempt, from 1.
@@ -71,7 +72,7 @@ def run_headers(run: "OutgoingRun", *, sent_at: datetime | None = None) -> dict[
         HEADER_RUN_ID: run.run_id,
         HEADER_SCHEDULE: run.name,
         HEADER_OWNER: run.owner,
-        HEADER_SCHEDULED_FOR: run.scheduled_for.isoformat(),
+        HEADER_FIRE_AT: run.fire_at.isoformat(),
         HEADER_ATTEMPT: run.attempt,
         # Other tools recognise a scheduled task by these two.
         "celery_beat_task": True,
@@ -219,9 +220,6 @@ def retry_at_of(request: Any, *, now: datetime) -> datetime | None:
     written, retries = _text_in(request, HEADER_RETRY, _RETRY_LENGTH), retries_of(request)
     if written is None or retries is None or HEADER_REPLACES in headers_of(request):
         return None
-    # A late import: few schedules have a policy.
-    from celery_dynbeat.common.retry import stored_retry  # noqa: PLC0415
-
     try:
         retry = stored_retry(json.loads(written))
     except (RecursionError, ValueError):

@@ -11,18 +11,15 @@ A broker or a network can stop responding without closing the connection. Theref
 
 import math
 import time
+from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from celery import Celery
+from kombu import Connection
 from kombu.exceptions import OperationalError
 
 from celery_dynbeat.common.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kombu import Connection
 
 REDIS_SCHEMES = frozenset({"redis", "rediss", "sentinel"})
 CONNECT_TIMEOUT = 5.0
@@ -38,7 +35,7 @@ PING_INTERVAL = 0.1
 NO_WAIT = 0.001
 
 
-def set_read_timeout(connection: "Connection", *, within: float | None = None) -> None:
+def set_read_timeout(connection: Connection, *, within: float | None = None) -> None:
     """Set the socket timeouts of a Redis connection that is not open yet.
 
     ``within`` is in seconds; None means RESPONSE_TIMEOUT.
@@ -52,7 +49,7 @@ def set_read_timeout(connection: "Connection", *, within: float | None = None) -
         connection.transport_options = {**timeouts, **(connection.transport_options or {})}
 
 
-def ping(connection: "Connection") -> None:
+def ping(connection: Connection) -> None:
     """Ping Redis and raise when it does not respond. AMQP has heartbeats instead."""
     if connection.transport.driver_type == "redis":
         channel: Any = connection.default_channel
@@ -87,7 +84,7 @@ class BrokerConnection:
         self._checked_at = -math.inf
         self.connection = self._new_connection()
 
-    def _new_connection(self) -> "Connection":
+    def _new_connection(self) -> Connection:
         scheme = _scheme_of(self._app)
         try:
             if scheme in REDIS_SCHEMES:
@@ -97,7 +94,7 @@ class BrokerConnection:
         except ImportError as error:
             raise _transport_missing(scheme, error) from error
 
-    def _configured_connection(self) -> "Connection":
+    def _configured_connection(self) -> Connection:
         heartbeat = HEARTBEAT if self._app.conf.broker_heartbeat else 0
         connection: Connection = self._app.connection_for_write(heartbeat=heartbeat)
         options = connection.transport_options or {}
@@ -170,7 +167,7 @@ class BrokerConnection:
         if self.is_amqp and self.connection.connected:
             self.connection.connection.sock.settimeout(seconds)
 
-    def _blocked_callbacks(self) -> "dict[str, Callable[..., None]]":
+    def _blocked_callbacks(self) -> dict[str, Callable[..., None]]:
         def on_blocked(_reason: str) -> None:
             self.blocked = True
 

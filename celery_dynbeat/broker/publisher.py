@@ -26,7 +26,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from celery import Celery
 from kombu import Producer
@@ -36,13 +36,12 @@ from celery_dynbeat.broker import outages, refusals
 from celery_dynbeat.broker.compat import BatchPublishError, publish_batch
 from celery_dynbeat.broker.connection import PING_INTERVAL, BrokerConnection
 from celery_dynbeat.broker.outages import Kind, Outages, Scope
+from celery_dynbeat.broker.publisher_confirms import ConfirmingChannel
 from celery_dynbeat.broker.refusals import Refusal, RowFault
+from celery_dynbeat.broker.remote_control import terminate_tasks
 from celery_dynbeat.broker.task_message import MessageSender, NotPublishedError, RoutingError
 from celery_dynbeat.common.errors import DispatchError
 from celery_dynbeat.planning.plan import OutgoingRun
-
-if TYPE_CHECKING:
-    from celery_dynbeat.broker.publisher_confirms import ConfirmingChannel
 
 #: Messages of one pipeline. More are not faster, and the pipeline holds commands and responses.
 PIPELINE_SIZE = 250
@@ -214,9 +213,6 @@ class Publisher:
         Raises one of ``broker_errors`` when the broker is unreachable, and DispatchError when it
         has no broadcasts or this user lacks the permission.
         """
-        # A late import: only overlap="cancel_previous" needs it.
-        from celery_dynbeat.broker.remote_control import terminate_tasks  # noqa: PLC0415
-
         with self._abandoning_on_error():
             refusal = terminate_tasks(self._app, self._broker, run_ids)
         if refusal is not None:
@@ -320,9 +316,6 @@ class Publisher:
         self, batch: Sequence[OutgoingRun], result: PublishResult
     ) -> ChannelError | None:
         """Send ``batch`` on one channel. Return the error when the broker closed it, else None."""
-        # A late import: only AMQP needs it.
-        from celery_dynbeat.broker.publisher_confirms import ConfirmingChannel  # noqa: PLC0415
-
         channel_error = None
         attempted: list[str] = []
         with ConfirmingChannel(self._broker) as confirming:
@@ -398,7 +391,7 @@ class Publisher:
         producer: Producer,
         run: OutgoingRun,
         result: PublishResult,
-        confirming: "ConfirmingChannel | None" = None,
+        confirming: ConfirmingChannel | None = None,
     ) -> bool:
         """Send one run and return whether it was handed to the driver.
 
@@ -452,7 +445,7 @@ class Publisher:
         run: OutgoingRun,
         reason: NotPublishedError,
         result: PublishResult,
-        confirming: "ConfirmingChannel | None",
+        confirming: ConfirmingChannel | None,
     ) -> None:
         """Record that an overridden method returned without sending ``run``.
 
@@ -498,6 +491,6 @@ class Publisher:
             self._delay(run, outage.retry_at, result)
 
 
-def _confirmed_ids(confirming: "ConfirmingChannel", sender: MessageSender) -> set[str]:
+def _confirmed_ids(confirming: ConfirmingChannel, sender: MessageSender) -> set[str]:
     """Return the ids of runs that a broker has. Runs of other connections have no confirm."""
     return confirming.confirmed | (sender.published_by_application - confirming.labels)

@@ -6,14 +6,11 @@ publishes of a channel from 1. One ack with ``multiple`` confirms all tags up to
 
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from kombu.exceptions import ChannelError, OperationalError
 
 from celery_dynbeat.broker.connection import NO_WAIT, BrokerConnection
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CONFIRM_TIMEOUT = 30.0
 
@@ -109,7 +106,7 @@ class ConfirmingChannel:
         self._open.clear()
 
     def _watch_reopening(self, channel: Any) -> None:
-        reopen: Callable[[], Any] = channel.open
+        reopen = channel.open
 
         def reopened() -> Any:
             self._has_reopened = True
@@ -118,7 +115,7 @@ class ConfirmingChannel:
         channel.open = reopened
 
     def _count_publishes(self, channel: Any) -> None:
-        publish: Callable[..., Any] = channel.basic_publish
+        publish = channel.basic_publish
 
         def counted(*args: Any, **kwargs: Any) -> Any:
             # The driver has read connection.blocked: later writes would only fill the buffers.

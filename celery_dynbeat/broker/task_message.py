@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import FunctionType, TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from celery import Celery
 from celery.app import amqp as celery_amqp
@@ -34,11 +34,9 @@ from kombu import Producer
 
 from celery_dynbeat.broker import HEADER_SENT_AT, is_reserved, run_headers
 from celery_dynbeat.broker.compat import detect_quorum_queues, pipeline_of
+from celery_dynbeat.broker.message_copies import MessageCopy, copy_of
 from celery_dynbeat.broker.outages import Kind, Scope
 from celery_dynbeat.planning.plan import OutgoingRun
-
-if TYPE_CHECKING:
-    from celery_dynbeat.broker.message_copies import MessageCopy
 
 #: Seconds. RabbitMQ stores the time to live in 32 bits, in milliseconds (49 days), and refuses a
 #: message with a longer one. The sweep resends the run of a message that expired early.
@@ -167,7 +165,7 @@ class MessageSender:
 
     def accepts_arguments(self, run: OutgoingRun) -> bool:
         """Return whether the task accepts the arguments of ``run``. True if unknown."""
-        return accepts_arguments(self._app.tasks.get(run.task), run.args, run.kwargs)
+        return argument_error(self._app.tasks.get(run.task), run.args, run.kwargs) is None
 
     def _send(self, producer: Producer, run: OutgoingRun) -> None:
         if self._may_be_copied(run):
@@ -211,9 +209,6 @@ class MessageSender:
         if run.task not in self._sent_tasks:
             self._sent_tasks.add(run.task)
         elif run.task not in self._copies and pipeline is not None:
-            # A late import: only Redis has pipelines.
-            from celery_dynbeat.broker.message_copies import copy_of  # noqa: PLC0415
-
             self._copies[run.task] = copy_of(
                 pipeline, start=start, run_id=run.run_id, body=body, headers=headers
             )
@@ -477,20 +472,21 @@ def apply_async(
         task.apply_async(list(args), dict(kwargs), **options)
 
 
-def accepts_arguments(task: Task | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether ``task`` accepts the arguments, by the check of Task.apply_async.
+def argument_error(
+    task: Task | None, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> TypeError | None:
+    """Return the error with which ``task`` refuses the arguments, as Task.apply_async does.
 
-    The result is True if this process cannot check them, because the task is unknown or has
-    ``typing=False``.
+    The result is None if it accepts them, or if this process cannot check them, because the task is
+    unknown or has ``typing=False``.
     """
     check = getattr(task, "__header__", None)
-    if task is None or check is None or not task.typing:
-        return True
-    try:
-        check(*args, **kwargs)
-    except TypeError:
-        return False
-    return True
+    if task is not None and check is not None and task.typing:
+        try:
+            check(*args, **kwargs)
+        except TypeError as error:
+            return error
+    return None
 
 
 class PublishWatch:
@@ -551,32 +547,41 @@ def _id_of(body: Any, headers: Mapping[str, Any]) -> str:
     return str(body.get("id") if isinstance(body, dict) else headers.get("id"))
 
 
-def queue_of(
-    sender: MessageSender,
-    *,
-    task: str,
-    options: Mapping[str, Any],
-    now: datetime,
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
-) -> str | None:
-    """Return the queue to which ``sender`` sends the task, or None if it is not known.
+class TaskQueues:
+    """The queues to which beat sends tasks. Imports the tasks: a queue can be in a definition."""
 
-    Beat reports why such a task cannot be published.
-    """
-    run = OutgoingRun(
-        run_id="",
-        schedule_id=0,
-        owner="",
-        name="",
-        version=0,
-        task=task,
-        args=args,
-        kwargs=kwargs or {},
-        options=options,
-        scheduled_for=now,
-    )
-    try:
-        return sender.queue(run)
-    except RoutingError:
-        return None
+    def __init__(self, app: Celery, *, now: datetime) -> None:
+        app.loader.import_default_modules()
+        self._sender = MessageSender(app, now=lambda: now, driver_type="")
+        self._now = now
+
+    def of(
+        self,
+        task: str,
+        options: object,
+        *,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> str | None:
+        """Return the queue of a task with these options, or None if it is not known.
+
+        Beat reports why such a task cannot be published. Manual SQL can store any JSON as options.
+        """
+        if not isinstance(options, Mapping):
+            return None
+        run = OutgoingRun(
+            run_id="",
+            schedule_id=0,
+            owner="",
+            name="",
+            version=0,
+            task=task,
+            args=args,
+            kwargs=kwargs or {},
+            options=options,
+            fire_at=self._now,
+        )
+        try:
+            return self._sender.queue(run)
+        except RoutingError:
+            return None

@@ -1,29 +1,28 @@
-"""``dynbeat calendars list|show|upsert|delete``: the shared calendars of the application."""
+"""``dynbeat calendars list|upsert|delete``: the shared calendars of the application."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import date
 from typing import Any, TextIO
 
 import click
 
-from celery_dynbeat.api import CalendarInfo
-from celery_dynbeat.cli.base.columns import Column, time_column
+from celery_dynbeat.api.results import CalendarInfo
+from celery_dynbeat.cli.base.cells import Column, time_column
 from celery_dynbeat.cli.base.command import command
-from celery_dynbeat.cli.base.invocation import Invocation
-from celery_dynbeat.cli.base.options import actor_options
-from celery_dynbeat.cli.base.pages import pages
-from celery_dynbeat.common.text import MAX_PAGE_SIZE, shorten
+from celery_dynbeat.cli.base.invocation import Invocation, all_of
+from celery_dynbeat.cli.base.parameters import ACTOR, argument, flag, option
+from celery_dynbeat.common.text import shorten
 
 #: This is larger than any file of 2,000 dates and notes.
 _MAX_FILE = 2_000_000
+_NAME = argument("name")
 
 
 def _days(info: CalendarInfo) -> str:
     return "1 date" if len(info.dates) == 1 else f"{len(info.dates):,} dates"
 
 
-COLUMNS = (
+_COLUMNS = (
     Column("name", width=16),
     Column("days", _days, width=16),
     Column("weekend", lambda info: ",".join(info.weekend), optional=True),
@@ -32,101 +31,79 @@ COLUMNS = (
     Column("updated_by", optional=True),
     time_column("in_force_at", optional=True),
 )
-_name = click.argument("name")
 
 
-@click.group()
-def calendars() -> None:
-    """List, show, write and delete shared calendars."""
+@command("list", argument("name", required=False), columns=_COLUMNS)
+def list_calendars(cli: Invocation, *, name: str | None) -> None:
+    """List the calendars by name, or show one of them with its days.
 
+    Beat plans the schedules again after an edit of a calendar. If you pass NAME, the command shows
+    how many schedules use the calendar, and how many of them still wait for that.
 
-@command("list", columns=COLUMNS, examples=("calendars list", "calendars list --json"))
-def list_calendars(invocation: Invocation) -> None:
-    """List the calendars by name."""
-    calls = invocation.dynbeat.calendars
-    fetched = pages(lambda after: calls.list(limit=MAX_PAGE_SIZE, after=after))
-    found = [each for page in fetched for each in page]
-    invocation.show(COLUMNS, found)
-
-
-@command("show", examples=("calendars show holidays-de", "calendars show holidays-de --json"))
-@_name
-def show(invocation: Invocation, *, name: str) -> None:
-    """Show a calendar, its days, and how many schedules use it.
-
-    Beat plans the schedules again after an edit of the calendar. The command shows how many of them
-    still wait for that.
+    For example:
+        calendars list
+        calendars list --json
+        calendars list holidays-de
     """
-    info = invocation.dynbeat.calendars.get(name)
-    if invocation.output.as_json:
-        invocation.output.line(json.dumps(info.to_dict()))
+    if name is None:
+        cli.show(_COLUMNS, all_of(cli.dynbeat.calendars.list))
         return
-    for line in _lines(invocation, info):
-        invocation.output.line(line)
+    info = cli.dynbeat.calendars.get(name)
+    by = f" by {info.updated_by}" if info.updated_by else ""
+    in_force = "not yet" if info.in_force_at is None else cli.time(info.in_force_at)
+    first, *others = (
+        f"calendar {info.name}: version {info.version}, {_days(info)}",
+        *(f"  {day.isoformat()} {day:%a} {note}".rstrip() for day, note in info.dates.items()),
+        f"weekend: {', '.join(info.weekend) or 'none'}",
+        f"updated: {cli.time(info.updated_at)}{by}",
+        f"in force for all schedules: {in_force}",
+        f"schedules: {info.schedules}, waiting for a plan: {info.waiting_schedules}",
+    )
+    cli.done(first, info.to_dict())
+    for line in () if cli.as_json else others:
+        cli.line(line)
 
 
 @command(
     "upsert",
-    examples=(
-        "calendars upsert holidays-de --dates-file holidays.txt",
-        "calendars upsert holidays-ae --dates-file holidays.txt --weekend fri,sat",
+    _NAME,
+    option(
+        "--dates-file",
+        required=True,
+        type=click.File("r", encoding="utf-8-sig"),
+        metavar="FILE",
+        help="A file with one date in each line, such as `2026-12-25 # Christmas Day`. - reads"
+        " standard input.",
     ),
+    option(
+        "--weekend",
+        metavar="DAYS",
+        help="The days of the week that are not business days. '' means none. [default: sat,sun]",
+    ),
+    flag("--allow-empty", help="Accept a calendar without a day."),
+    *ACTOR,
 )
-@_name
-@click.option(
-    "--dates-file",
-    required=True,
-    type=click.File("r", encoding="utf-8-sig"),
-    metavar="FILE",
-    help="A file with one date in each line, such as `2026-12-25 # Christmas Day`. - reads standard"
-    " input.",
-)
-@click.option(
-    "--weekend",
-    metavar="DAYS",
-    help="The days of the week that are not business days. '' means none. [default: sat,sun]",
-)
-@click.option("--allow-empty", is_flag=True, help="Accept a calendar without a day.")
-@actor_options
 def upsert(
-    invocation: Invocation,
-    *,
-    name: str,
-    dates_file: TextIO,
-    weekend: str | None,
-    **given: Any,
+    cli: Invocation, *, name: str, dates_file: TextIO, weekend: str | None, **given: Any
 ) -> None:
     """Create a calendar, or replace its days.
 
     An added day takes effect immediately. A removed day takes effect for a schedule when beat has
     planned the schedule again. In the file, the text after # is the note of the date.
+
+    For example:
+        calendars upsert holidays-de --dates-file holidays.txt
+        calendars upsert holidays-ae --dates-file holidays.txt --weekend fri,sat
     """
-    info = invocation.dynbeat.calendars.upsert(
-        name,
-        dates=_dates(dates_file),
-        weekend=None if weekend is None else [day for day in weekend.split(",") if day],
-        **given,
-    )
+    days = None if weekend is None else [day for day in weekend.split(",") if day]
+    info = cli.dynbeat.calendars.upsert(name, dates=_dates(dates_file), weekend=days, **given)
     waiting = info.waiting_schedules
     end = ""
     if waiting is not None and waiting.count:
         wait = "schedule waits" if str(waiting) == "1" else "schedules wait"
         end = f"; {waiting} {wait} for a plan"
     done = f"calendar {name!r}: version {info.version}, {_days(info)}{end}"
-    invocation.output.done(done, info.to_dict())
-
-
-@command("delete", examples=("calendars delete holidays-de --reason 'not used'",))
-@_name
-@actor_options
-def delete(invocation: Invocation, *, name: str) -> None:
-    """Delete a calendar that no schedule uses."""
-    invocation.dynbeat.calendars.delete(name)
-    invocation.output.done(f"deleted calendar {name!r}", {"ok": True, "name": name})
-
-
-for _each in (list_calendars, show, upsert, delete):
-    calendars.add_command(_each)
+    cli.done(done, info.to_dict())
 
 
 def _dates(file: TextIO) -> Mapping[date, str]:
@@ -142,21 +119,22 @@ def _dates(file: TextIO) -> Mapping[date, str]:
         try:
             dates[date.fromisoformat(text)] = note
         except ValueError:
-            rule = "it must be a date such as 2026-12-25"
-            raise click.UsageError(
-                f"line {number} of {file.name}: {shorten(text)}: {rule}"
-            ) from None
+            where = f"line {number} of {file.name}: {shorten(text)}"
+            raise click.UsageError(f"{where}: it must be a date such as 2026-12-25") from None
     return dates
 
 
-def _lines(invocation: Invocation, info: CalendarInfo) -> Sequence[str]:
-    by = f" by {info.updated_by}" if info.updated_by else ""
-    in_force = "not yet" if info.in_force_at is None else invocation.time(info.in_force_at)
-    return [
-        f"calendar {info.name}: version {info.version}, {_days(info)}",
-        *(f"  {day.isoformat()} {day:%a} {note}".rstrip() for day, note in info.dates.items()),
-        f"weekend: {', '.join(info.weekend) or 'none'}",
-        f"updated: {invocation.time(info.updated_at)}{by}",
-        f"in force for all schedules: {in_force}",
-        f"schedules: {info.schedules}, waiting for a plan: {info.waiting_schedules}",
-    ]
+@command("delete", _NAME, *ACTOR)
+def delete(cli: Invocation, *, name: str) -> None:
+    """Delete a calendar that no schedule uses.
+
+    For example:
+        calendars delete holidays-de --reason 'not used'
+    """
+    cli.dynbeat.calendars.delete(name)
+    cli.done(f"deleted calendar {name!r}", {"ok": True, "name": name})
+
+
+@click.group(commands=[list_calendars, upsert, delete])
+def calendars() -> None:
+    """List, write and delete shared calendars."""

@@ -10,16 +10,7 @@ INSTALL = (
 )
 
 
-@click.command(
-    "flower",
-    cls=DocumentedCommand,
-    context_settings={"ignore_unknown_options": True},
-    examples=(
-        "flower --port=5555 --basic-auth=alice:secret",
-        "flower --read-only --dynbeat-hide-arguments",
-    ),
-    exit_statuses="0: stopped. 1: Flower is not installed. 2: the command line is invalid.",
-)
+@click.command("flower", cls=DocumentedCommand, context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF FLOWER]")
 @click.pass_context
 def flower(context: click.Context, arguments: tuple[str, ...]) -> None:
@@ -34,6 +25,12 @@ def flower(context: click.Context, arguments: tuple[str, ...]) -> None:
     names, loopback names and addresses. --dynbeat-hide-arguments hides the arguments of tasks.
     --dynbeat-query-timeout=SECONDS limits each database call (default: 10). --dynbeat-metrics adds
     the gauges of the database to /metrics.
+
+    For example:
+        flower --port=5555 --basic-auth=alice:secret
+        flower --read-only --dynbeat-hide-arguments
+
+    Exit status: 0: stopped. 1: Flower is not installed. 2: the command line is invalid.
     """
     try:
         from celery_dynbeat.flower import program  # noqa: PLC0415 - Flower is optional

@@ -1,118 +1,125 @@
 """``dynbeat import``: take over the schedules of another scheduler."""
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import click
 
-from celery_dynbeat.cli.base.columns import Column, owner_column
+from celery_dynbeat.cli.base.cells import Column, owner_column
 from celery_dynbeat.cli.base.command import command
-from celery_dynbeat.cli.base.garbage import collecting_rarely
-from celery_dynbeat.cli.base.invocation import Invocation
-from celery_dynbeat.cli.base.options import combined, edit_options
-from celery_dynbeat.cli.base.progress import progress
-from celery_dynbeat.importing.found import Source
-from celery_dynbeat.importing.owners import owner_function
-from celery_dynbeat.importing.results import Outcome, Result
-from celery_dynbeat.importing.sql.layouts import (
+from celery_dynbeat.cli.base.errors import FAILED
+from celery_dynbeat.cli.base.invocation import Invocation, progress
+from celery_dynbeat.cli.base.parameters import EDIT, argument, flag, option
+from celery_dynbeat.importing.foreign import ImportOutcome, ImportResult, Source
+from celery_dynbeat.importing.table_rows import (
     CELERY_SQLALCHEMY_SCHEDULER,
     DJANGO_CELERY_BEAT,
     SQLALCHEMY_CELERY_BEAT,
-    Layout,
 )
 
 if TYPE_CHECKING:
-    from celery_dynbeat.importing.sql.source import DjangoSource
+    from celery_dynbeat.importing.tables import TableSource
     from celery_dynbeat.importing.writing import Importer
 
-_STYLES = {"create": "green", "update": "yellow", "advance": "yellow", "pause": "yellow"}
-_STYLES |= {"refuse": "red", "skip": "yellow"}
-_DONE = {
-    Outcome.CREATE: "created",
-    Outcome.UPDATE: "updated",
-    Outcome.ADVANCE: "advanced",
-    Outcome.PAUSE: "paused",
-    Outcome.KEEP: "unchanged",
-    Outcome.SKIP: "skipped",
-    Outcome.REFUSE: "refused",
+_STYLES = {
+    **dict.fromkeys(("update", "advance", "pause", "skip"), "yellow"),
+    "create": "green",
+    "refuse": "red",
 }
-#: The same for --back.
+_DONE = {
+    ImportOutcome.CREATE: "created",
+    ImportOutcome.UPDATE: "updated",
+    ImportOutcome.ADVANCE: "advanced",
+    ImportOutcome.PAUSE: "paused",
+    ImportOutcome.KEEP: "unchanged",
+    ImportOutcome.SKIP: "skipped",
+    ImportOutcome.REFUSE: "refused",
+}
+#: The same for --back, in this order. It creates nothing.
 _WRITTEN_BACK = {
-    Outcome.ADVANCE: "advanced",
-    Outcome.PAUSE: "disabled",
-    Outcome.UPDATE: "enabled",
-    Outcome.KEEP: "unchanged",
-    Outcome.SKIP: "skipped",
-    Outcome.REFUSE: "refused",
+    ImportOutcome.ADVANCE: "advanced",
+    ImportOutcome.PAUSE: "disabled",
+    ImportOutcome.UPDATE: "enabled",
+    ImportOutcome.KEEP: "unchanged",
+    ImportOutcome.SKIP: "skipped",
+    ImportOutcome.REFUSE: "refused",
 }
 #: Schedules that a note names.
 _EXAMPLES = 3
-_STATUSES = (
-    "0: success. 1: a schedule was refused, or a database reported an error. The "
-    "other schedules are imported. 2: the command line is invalid."
-)
-
-
-def _style(value: Any) -> str:
-    return _STYLES.get(str(value), "")
-
-
 _COLUMNS = (
-    Column("outcome", lambda result: str(result.outcome), style=_style),
+    Column("outcome", style=lambda outcome: _STYLES.get(str(outcome), "")),
     owner_column(),
-    Column("name", lambda result: result.found.name, width=12),
-    Column("before", lambda result: result.found.described, width=16),
+    Column("name", lambda result: result.entry.name, width=12),
+    Column("before", lambda result: result.entry.described, width=16),
     Column("after", lambda result: result.trigger, width=16),
     Column("reason", width=12),
     Column(
-        "notes", lambda result: ", ".join(note.topic for note in result.found.notes), optional=True
+        "notes", lambda result: ", ".join(note.topic for note in result.entry.notes), optional=True
     ),
 )
+_LAYOUTS = {
+    each.package: each
+    for each in (DJANGO_CELERY_BEAT, SQLALCHEMY_CELERY_BEAT, CELERY_SQLALCHEMY_SCHEDULER)
+}
+_REDBEAT = "redbeat"
+_BACK, _TABLES = {"back", "without_hold"}, {"schema", "naive_timezone"}
+#: The options of each source, besides those of all sources.
+_OPTIONS = {
+    _REDBEAT: {"key_prefix", "cluster"},
+    **dict.fromkeys(_LAYOUTS, _TABLES),
+    DJANGO_CELERY_BEAT.package: _TABLES | _BACK,
+}
 
-import_options = combined(
-    click.option(
-        "--apply",
-        "applies",
-        is_flag=True,
-        help="Write the changes. Without this option, nothing is written.",
-    ),
-    edit_options,
-    click.option(
+
+@command(
+    "import",
+    argument("package", type=click.Choice([*_OPTIONS])),
+    argument("url", envvar="DYNBEAT_IMPORT_URL", required=False),
+    flag("--apply", "applies", help="Write the changes. Without this option, nothing is written."),
+    *EDIT,
+    option(
         "--owner-from",
         metavar="MODULE:FUNCTION",
         help="A function that takes a row of the source as a mapping and returns its owner.",
     ),
-)
-back_options = combined(
-    click.option(
-        "--back",
-        is_flag=True,
-        help="Write to the other scheduler what has run, was paused or has ended here.",
-    ),
-    click.option(
-        "--without-hold",
-        is_flag=True,
-        help="With --back --apply, write even if beat can send runs at the same time.",
-    ),
-)
-url_argument = click.argument("url", envvar="DYNBEAT_IMPORT_URL", required=False)
-
-
-table_options = combined(
-    click.option("--schema", metavar="SCHEMA", help="The schema of the tables."),
-    click.option(
+    option("--schema", metavar="SCHEMA", help="The schema of the tables in a database."),
+    option(
         "--naive-timezone",
         metavar="ZONE",
         help="The time zone of instants on databases that store no zone. Default: UTC, or the time"
         " zone of the application for celery-sqlalchemy-scheduler.",
     ),
+    flag(
+        "--back",
+        help="Write to django-celery-beat what has run, was paused or has ended here.",
+    ),
+    flag(
+        "--without-hold",
+        help="With --back --apply, write even if beat can send runs at the same time.",
+    ),
+    option(
+        "--key-prefix",
+        help="The prefix of RedBeat's keys. Default: the redbeat_key_prefix setting, or else"
+        " redbeat:",
+    ),
+    flag("--cluster", help="The URL of RedBeat belongs to a Redis Cluster."),
+    columns=_COLUMNS,
 )
-
-
-@click.group("import")
-def import_schedules() -> None:
+def import_schedules(
+    cli: Invocation,
+    *,
+    package: str,
+    url: str | None,
+    applies: bool,
+    owner_from: str | None,
+    **given: Any,
+) -> None:
     """Import the schedules of another scheduler.
+
+    URL is the database, or the Redis server for redbeat. The DYNBEAT_IMPORT_URL environment
+    variable can contain it, so that the process list does not show its password. Without a URL,
+    redbeat uses the Redis server from the application's RedBeat settings, including sentinels and
+    clusters. In this case, celery-redbeat must be installed. The source is only read.
 
     If you omit --apply, nothing is written. The output shows the result for each schedule, and why
     a schedule cannot be imported. A second import overwrites everything that differs from the
@@ -121,254 +128,156 @@ def import_schedules() -> None:
     For django-celery-beat, --back works in the other direction. It writes to the old tables what
     has run here, so that the old beat sends no run twice when it starts again. It does not write
     the definitions of schedules.
+
+    For example:
+        import django-celery-beat postgresql://user@host/app
+        import django-celery-beat $DATABASE_URL --apply --owner-from proj.owners:of_row
+        import redbeat redis://host:6379/1
+        import sqlalchemy-celery-beat postgresql://user@host/app --schema celery_schema
+        import celery-sqlalchemy-scheduler mysql://user@host/app --apply
+
+    Exit status: 0: success. 1: a schedule was refused, or a database reported an error. The other
+    schedules are imported. 2: the command line is invalid.
     """
+    for name, value in given.items():
+        if value and name not in _OPTIONS[package]:
+            raise click.UsageError(f"{package} takes no --{name.replace('_', '-')}")
+    if package == _REDBEAT:
+        source = _redbeat(cli, url, prefix=given["key_prefix"], cluster=given["cluster"])
+        advice = "check the number of the Redis database, and --key-prefix"
+    else:
+        source = _tables(cli, package, url, schema=given["schema"], zone=given["naive_timezone"])
+        advice = "check which source is read"
+    back = {name: given[name] for name in _BACK}
+    _import(cli, source, applies=applies, owner_from=owner_from, if_empty=advice, **back)
 
 
-@command(
-    "django-celery-beat",
-    examples=(
-        "import django-celery-beat postgresql://user@host/app",
-        "import django-celery-beat sqlite:////srv/db.sqlite3 --apply",
-        "import django-celery-beat $DATABASE_URL --apply --owner-from proj.owners:of_row",
-    ),
-    exit_statuses=_STATUSES,
-    columns=_COLUMNS,
-)
-@url_argument
-@import_options
-@back_options
-@table_options
-def django_celery_beat(invocation: Invocation, **given: Any) -> None:
-    """Import the tasks of django-celery-beat from a database URL.
-
-    The DYNBEAT_IMPORT_URL environment variable can contain the URL, so that the process list does
-    not show its password. Unless you pass --back, the tables are only read.
-    """
-    _import_tables(invocation, DJANGO_CELERY_BEAT, **given)
-
-
-@command(
-    "redbeat",
-    examples=(
-        "import redbeat redis://host:6379/1",
-        "import redbeat --apply --owner-from proj.owners:of_row",
-    ),
-    exit_statuses=_STATUSES,
-    columns=_COLUMNS,
-)
-@url_argument
-@import_options
-@click.option(
-    "--key-prefix",
-    help="The prefix of RedBeat's keys. Default: the redbeat_key_prefix setting, or else redbeat:",
-)
-@click.option("--cluster", is_flag=True, help="The URL belongs to a Redis Cluster.")
-def redbeat(
-    invocation: Invocation, *, url: str | None, key_prefix: str | None, cluster: bool, **given: Any
-) -> None:
-    """Import the entries of celery-redbeat from a Redis URL.
-
-    If you omit the URL, the command uses the Redis server from the application's RedBeat settings,
-    including sentinels and clusters. In this case, celery-redbeat must be installed. Redis is only
-    read.
-    """
+def _redbeat(cli: Invocation, url: str | None, *, prefix: str | None, cluster: bool) -> Source:
     # Late imports, here and below: help opens no database.
-    from celery_dynbeat.importing.redbeat.source import RedBeatSource  # noqa: PLC0415
+    from celery_dynbeat.importing.redbeat import RedBeatSource  # noqa: PLC0415
 
-    context = invocation.dynbeat.context
-    source = RedBeatSource(url, context=context, prefix=key_prefix, cluster=cluster)
-    advice = "check the number of the Redis database, and --key-prefix"
-    run(invocation, source, if_empty=advice, **given)
+    return RedBeatSource(url, context=cli.dynbeat.context, prefix=prefix, cluster=cluster)
 
 
-@command(
-    "sqlalchemy-celery-beat",
-    examples=(
-        "import sqlalchemy-celery-beat postgresql://user@host/app --schema celery_schema",
-        "import sqlalchemy-celery-beat sqlite:///schedule.db --apply",
-    ),
-    exit_statuses=_STATUSES,
-    columns=_COLUMNS,
-)
-@url_argument
-@import_options
-@table_options
-def sqlalchemy_celery_beat(invocation: Invocation, **given: Any) -> None:
-    """Import the tasks of sqlalchemy-celery-beat from a database URL.
+def _tables(
+    cli: Invocation, package: str, url: str | None, *, schema: str | None, zone: str | None
+) -> Source:
+    from celery_dynbeat.importing.tables import TableSource  # noqa: PLC0415
 
-    --schema is the value of the beat_schema setting. The tables are only read.
-    """
-    _import_tables(invocation, SQLALCHEMY_CELERY_BEAT, **given)
-
-
-@command(
-    "celery-sqlalchemy-scheduler",
-    examples=("import celery-sqlalchemy-scheduler mysql://user@host/app --apply",),
-    exit_statuses=_STATUSES,
-    columns=_COLUMNS,
-)
-@url_argument
-@import_options
-@table_options
-def celery_sqlalchemy_scheduler(invocation: Invocation, **given: Any) -> None:
-    """Import tasks of celery-sqlalchemy-scheduler from a database URL.
-
-    Instants without a time zone are read in the time zone of the application, unless
-    --naive-timezone names another one. The tables are only read.
-    """
-    _import_tables(invocation, CELERY_SQLALCHEMY_SCHEDULER, **given)
-
-
-_COMMANDS = (django_celery_beat, redbeat, sqlalchemy_celery_beat, celery_sqlalchemy_scheduler)
-for _each in _COMMANDS:
-    import_schedules.add_command(_each)
-
-
-def _import_tables(
-    invocation: Invocation,
-    layout: Layout,
-    *,
-    url: str | None,
-    schema: str | None,
-    naive_timezone: str | None,
-    **given: Any,
-) -> None:
-    url = given_url(url)
-    if naive_timezone is not None:
-        invocation.load_zone(naive_timezone)
-    from celery_dynbeat.importing.sql import source as sql  # noqa: PLC0415
-
-    source = sql.table_source(
-        url, layout, context=invocation.dynbeat.context, schema=schema, zone=naive_timezone
-    )
-    run(invocation, source, **given)
-
-
-def given_url(url: str | None) -> str:
-    """Return the URL of the source. Raises UsageError."""
     if url is None:
         raise click.UsageError("give the URL of the source, or set DYNBEAT_IMPORT_URL")
-    return url
+    cli.check_zone(zone)
+    context = cli.dynbeat.context
+    return TableSource(url, _LAYOUTS[package], context=context, schema=schema, zone=zone)
 
 
-def run(
-    invocation: Invocation,
+def _import(
+    cli: Invocation,
     source: Source,
     *,
     applies: bool,
     owner_from: str | None,
-    if_empty: str = "check which source is read",
-    back: bool = False,
-    without_hold: bool = False,
+    if_empty: str,
+    back: bool,
+    without_hold: bool,
 ) -> None:
     """Import the schedules of ``source``, and print the results.
 
     ``if_empty`` is the advice for a source without schedules.
     """
     from celery_dynbeat.importing.write_back import WriteBack  # noqa: PLC0415
-    from celery_dynbeat.importing.writing import Importer  # noqa: PLC0415
+    from celery_dynbeat.importing.writing import Importer, owner_function  # noqa: PLC0415
 
-    context = invocation.dynbeat.context
-    owner_of = owner_function(owner_from, default=invocation.owner or "")
+    context = cli.dynbeat.context
+    owner_of = owner_function(owner_from, default=cli.owner or "")
     importer: Importer
     if back:
         if applies and not without_hold:
-            _check_stopped(invocation)
-        target = cast("DjangoSource", source) if applies else None
+            _check_stopped(cli)
+        target = cast("TableSource", source) if applies else None
         importer = WriteBack(context, source.package, owner_of, target=target)
     else:
         importer = Importer(context, source.package, owner_of, dry_run=not applies)
-    totals = _Totals(_WRITTEN_BACK if back else _DONE)
-    title = "writing" if applies and back else "importing" if applies else "reading"
-    with progress(title) as advance, collecting_rarely():
-        for results in _results(importer, source, advance):
-            totals.add(results)
-            shown = [each for each in results if each.outcome is not Outcome.KEEP]
-            if shown:
-                invocation.output.items(_COLUMNS, shown, zone=invocation.zone)
-    if not totals.outcomes:
-        invocation.output.note(f"the source has no schedules: {if_empty}")
-    _show_left_over(invocation, importer, back=back)
-    totals.show(invocation, applies=applies)
-    if totals.outcomes[Outcome.REFUSE]:
-        invocation.context.exit(1)
-
-
-def _check_stopped(invocation: Invocation) -> None:
-    """Refuse to write back while beat sends, or has recorded runs that it must still send."""
-    from celery_dynbeat.store.holds import is_everything_held  # noqa: PLC0415
-
-    now = invocation.now
-    if not invocation.dynbeat.context.read(
-        None, lambda session: is_everything_held(session, now=now)
-    ):
-        invocation.refuse(
-            "beat can send runs: `dynbeat hold --all-owners --reason switch` first;"
-            " --without-hold if no beat runs"
-        )
-    pending = invocation.schedules.count_runs(status="pending")
-    if pending.count:
-        invocation.refuse(
-            f"{pending} runs are recorded and not sent: wait until a beat has sent them, or"
-            " `dynbeat cancel --all --all-owners --status pending`"
-        )
-
-
-def _results(
-    importer: "Importer", source: Source, advance: Callable[[int, int | None], None]
-) -> Iterator[list[Result]]:
+    outcomes, notes = Counter[ImportOutcome](), Notes(_Some)
     total, done = source.count(), 0
-    for page in source.pages():
-        yield list(importer.write(page))
-        done += len(page)
-        advance(done, total)
+    with progress("writing" if applies and back else "importing" if applies else "reading") as bar:
+        for page in source.pages():
+            results = importer.write(page)
+            for result in results:
+                outcomes[result.outcome] += 1
+                _note(result, notes)
+            shown = [each for each in results if each.outcome is not ImportOutcome.KEEP]
+            if shown:
+                cli.show(_COLUMNS, shown, hidden=())
+            done += len(page)
+            bar(done, total)
+    if not outcomes:
+        cli.note(f"the source has no schedules: {if_empty}")
+    _report(cli, importer, notes, back=back)
+    words = _WRITTEN_BACK if back else _DONE
+    counts = ", ".join(f"{outcomes[each]:,} {word}" for each, word in words.items())
+    cli.note(counts if applies else f"{counts} (dry run: nothing was written)")
+    if outcomes[ImportOutcome.REFUSE]:
+        cli.context.exit(FAILED)
 
 
-def _show_left_over(invocation: Invocation, importer: "Importer", *, back: bool) -> None:
-    """Name the schedules of an earlier import that the source no longer has."""
-    names, count = list[str](), 0
-    for _owner, name in importer.left_over():
-        count += 1
-        if len(names) < _EXAMPLES:
-            names.append(name)
-    if count:
-        rest = ", ..." if count > len(names) else ""
+def _report(cli: Invocation, importer: "Importer", notes: "Notes", *, back: bool) -> None:
+    """Print the schedules that the source no longer has, and the notes with their schedules."""
+    left_over = _Some()
+    for _, name in importer.left_over():
+        left_over.add(name)
+    if left_over.count:
         rule = "they still run; delete the schedules that must not run"
         if back:
             rule = "the other scheduler does not run them"
-        invocation.output.note(
-            f"no longer in the source: {', '.join(names)}{rest} ({count:,}); {rule}"
+        cli.note(f"no longer in the source: {left_over} ({left_over.count:,}); {rule}")
+    for topic, text in sorted(notes):
+        some = notes[topic, text]
+        cli.note(f"{topic}: {text} ({some.count:,}: {some})")
+
+
+class _Some:
+    """A number of schedules, and the names of the first of them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._names: list[str] = []
+
+    def add(self, name: str) -> None:
+        """Count a schedule."""
+        self.count += 1
+        if len(self._names) < _EXAMPLES:
+            self._names.append(name)
+
+    def __str__(self) -> str:
+        more = ", ..." if self.count > len(self._names) else ""
+        return f"{', '.join(self._names)}{more}"
+
+
+#: The schedules with each note, by topic and text.
+Notes: TypeAlias = defaultdict[tuple[str, str], _Some]
+
+
+def _note(result: ImportResult, notes: Notes) -> None:
+    """Count a schedule under each of its notes, if it was not left out."""
+    if result.outcome not in {ImportOutcome.SKIP, ImportOutcome.REFUSE}:
+        for note in result.entry.notes:
+            notes[note.topic, note.text].add(result.entry.name)
+
+
+def _check_stopped(cli: Invocation) -> None:
+    """Refuse to write back while beat sends, or has recorded runs that it must still send."""
+    from celery_dynbeat.store.holds import is_everything_held  # noqa: PLC0415
+
+    now = cli.now
+    if not cli.dynbeat.context.read(None, lambda session: is_everything_held(session, now=now)):
+        cli.refuse(
+            "beat can send runs: `dynbeat hold --all-owners --reason switch` first;"
+            " --without-hold if no beat runs"
         )
-
-
-class _Totals:
-    """Counts the outcomes, and the notes by topic."""
-
-    def __init__(self, words: Mapping[Outcome, str]) -> None:
-        self._words = words
-        self.outcomes: Counter[Outcome] = Counter()
-        self._notes: dict[tuple[str, str], list[str]] = {}
-        self._noted: Counter[tuple[str, str]] = Counter()
-
-    def add(self, results: list[Result]) -> None:
-        """Count the results of a batch."""
-        for result in results:
-            self.outcomes[result.outcome] += 1
-            if result.outcome in {Outcome.SKIP, Outcome.REFUSE}:
-                continue
-            for note in result.found.notes:
-                key = note.topic, note.text
-                self._noted[key] += 1
-                names = self._notes.setdefault(key, [])
-                if len(names) < _EXAMPLES:
-                    names.append(result.found.name)
-
-    def show(self, invocation: Invocation, *, applies: bool) -> None:
-        """Print the notes and the counts to stderr; the counts to stdout for a person."""
-        output = invocation.output
-        for (topic, text), names in sorted(self._notes.items()):
-            count = self._noted[topic, text]
-            rest = ", ..." if count > len(names) else ""
-            output.note(f"{topic}: {text} ({count:,}: {', '.join(names)}{rest})")
-        counts = ", ".join(f"{self.outcomes[each]:,} {word}" for each, word in self._words.items())
-        output.note(counts if applies else f"{counts} (dry run: nothing was written)")
+    pending = cli.schedules.count_runs(status="pending")
+    if pending.count:
+        cli.refuse(
+            f"{pending} runs are recorded and not sent: wait until a beat has sent them, or"
+            " `dynbeat cancel --all --all-owners --status pending`"
+        )

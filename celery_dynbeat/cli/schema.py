@@ -1,42 +1,26 @@
 """``dynbeat schema upgrade|check|application``: the tables."""
 
 import json
-from typing import TYPE_CHECKING
 
 import click
 
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
+from celery_dynbeat.cli.base.parameters import argument, flag, option
 from celery_dynbeat.common.settings import application_name
-
-if TYPE_CHECKING:
-    from celery_dynbeat.process.context import Context
-
-_OUTDATED = (
-    "0: the tables match this version. 1: they do not match it, or the database refused the"
-    " command."
-    " 2: the command line is invalid."
-)
-
-
-@click.group()
-def schema() -> None:
-    """Create and check the tables."""
 
 
 @command(
     "upgrade",
-    examples=("schema upgrade", "schema upgrade --sql", "schema upgrade --sql --from base"),
-    exit_statuses=_OUTDATED,
+    flag("--sql", help="Print the statements without executing them."),
+    option(
+        "--from",
+        "start",
+        metavar="REVISION",
+        help="With --sql: the revision of the tables, or base. [default: read from the database]",
+    ),
 )
-@click.option("--sql", is_flag=True, help="Print the statements without executing them.")
-@click.option(
-    "--from",
-    "start",
-    metavar="REVISION",
-    help="With --sql: the revision of the tables, or base. [default: read from the database]",
-)
-def upgrade(invocation: Invocation, *, sql: bool, start: str | None) -> None:
+def upgrade(cli: Invocation, *, sql: bool, start: str | None) -> None:
     """Create the tables, or migrate them to this version.
 
     If several processes run this command at the same time, one of them migrates the tables while
@@ -45,47 +29,55 @@ def upgrade(invocation: Invocation, *, sql: bool, start: str | None) -> None:
     psql, mysql and mariadb can execute the output of --sql. --from base prints all statements
     without a connection to the database. In this case, the URL of a MariaDB database must begin
     with mariadb+pymysql://. --sql does not support SQLite.
+
+    For example:
+        schema upgrade
+        schema upgrade --sql
+        schema upgrade --sql --from base
+
+    Exit status: 0: the tables match this version. 1: they do not match it, or the database refused
+    the command. 2: the command line is invalid.
     """
+    # A late import, here and below: help opens no database.
     from celery_dynbeat.db import schema as tables  # noqa: PLC0415
 
-    if sql:
-        _print_sql(invocation, start)
+    database = cli.dynbeat.context.database
+    if not sql:
+        if start is not None:
+            raise click.UsageError("--from needs --sql")
+        tables.upgrade(database)
+        _show_revision(cli, "at revision {}")
         return
-    if start is not None:
-        raise click.UsageError("--from needs --sql")
-    tables.upgrade(invocation.dynbeat.context.database)
-    _show_revision(invocation, "at revision {}")
-
-
-@command("check", examples=("schema check",), exit_statuses=_OUTDATED)
-def check(invocation: Invocation) -> None:
-    """Check that the tables match this version."""
-    _show_revision(invocation, "ok, revision {}")
-
-
-def _print_sql(invocation: Invocation, start: str | None) -> None:
-    from celery_dynbeat.db import schema as tables  # noqa: PLC0415
-
-    database, output = invocation.dynbeat.context.database, invocation.output
-    printed = tables.upgrade_sql(database, start=start)
-    if output.as_json:
-        result = {"ok": True, "revision": tables.head(), "database": database.shown_url}
-        output.line(json.dumps({**result, "sql": printed}))
+    printed, head = tables.upgrade_sql(database, start=start), tables.head()
+    if cli.as_json:
+        result = {"ok": True, "revision": head, "database": database.shown_url, "sql": printed}
+        cli.line(json.dumps(result))
     elif printed:
         click.echo(printed, nl=False)
     else:
-        output.note(f"nothing to do: the tables are at revision {tables.head()}")
+        cli.note(f"nothing to do: the tables are at revision {head}")
 
 
-def _show_revision(invocation: Invocation, text: str) -> None:
+@command("check")
+def check(cli: Invocation) -> None:
+    """Check that the tables match this version.
+
+    For example:
+        schema check
+
+    Exit status: 0: the tables match this version. 1: they do not match it, or the database refused
+    the command. 2: the command line is invalid.
+    """
+    _show_revision(cli, "ok, revision {}")
+
+
+def _show_revision(cli: Invocation, text: str) -> None:
     from celery_dynbeat.db import schema as tables  # noqa: PLC0415
 
-    database = invocation.dynbeat.context.database
-    revision = tables.check(database)
-    shown = database.shown_url
-    invocation.output.done(
-        f"{shown}: {text.format(revision)}", {"ok": True, "revision": revision, "database": shown}
-    )
+    database = cli.dynbeat.context.database
+    revision, shown = tables.check(database), database.shown_url
+    result = {"ok": True, "revision": revision, "database": shown}
+    cli.done(f"{shown}: {text.format(revision)}", result)
 
 
 def _name(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -96,39 +88,39 @@ def _name(context: click.Context, parameter: click.Parameter, value: str | None)
         raise click.BadParameter(f"{value!r} {error}") from None
 
 
-@command("application", examples=("schema application", "schema application shop"))
-@click.argument("name", required=False, callback=_name)
-def application(invocation: Invocation, name: str | None) -> None:
+@command("application", argument("name", required=False, callback=_name))
+def application(cli: Invocation, name: str | None) -> None:
     """Show the application that the tables belong to, or record NAME.
 
     A beat of an application with a different name refuses to start, but beats that are already
     running do not stop. In --json, "this" is the name of the application that -A selects, or null
     if it has none.
+
+    For example:
+        schema application
+        schema application shop
     """
-    context = invocation.dynbeat.context
-    recorded = _recorded(context, name)
-    shown, this = context.database.shown_url, context.settings.application
+    from celery_dynbeat import store  # noqa: PLC0415
+    from celery_dynbeat.db import schema as tables  # noqa: PLC0415
+
+    context = cli.dynbeat.context
+    database, this = context.database, context.settings.application
+    tables.check(database)
+    if name is not None:
+        now = context.clock.now()
+        database.run(
+            lambda session: store.rename_application(session.connection(), name=name, now=now)
+        )
+    recorded = database.read(lambda session: store.application_name(session.connection()))
     text = "no application is recorded" if recorded is None else f"application {recorded}"
     differs = "" if recorded in {None, this} else f" (this one is {this or 'not named'})"
-    invocation.output.done(
+    shown = database.shown_url
+    cli.done(
         f"{shown}: {text}{differs}",
         {"ok": True, "application": recorded, "this": this, "database": shown},
     )
 
 
-def _recorded(context: "Context", name: str | None) -> str | None:
-    """Return the recorded name; record ``name`` first if it is given."""
-    from celery_dynbeat import store  # noqa: PLC0415
-    from celery_dynbeat.db import schema as tables  # noqa: PLC0415
-
-    tables.check(context.database)
-    if name is not None:
-        now = context.clock.now()
-        context.database.run(
-            lambda session: store.rename_application(session.connection(), name=name, now=now)
-        )
-    return context.database.read(lambda session: store.application_name(session.connection()))
-
-
-for _command in (upgrade, check, application):
-    schema.add_command(_command)
+@click.group(commands=[upgrade, check, application])
+def schema() -> None:
+    """Create and check the tables."""

@@ -1,23 +1,29 @@
-"""``dynbeat status``: the health of the installation."""
+"""``dynbeat status``: the health of the installation, its alerts, and what becomes due."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from celery_dynbeat.cli.base.cells import Column, owner_column, time_column
 from celery_dynbeat.cli.base.command import command
-from celery_dynbeat.cli.base.invocation import Invocation
-from celery_dynbeat.cli.base.parameter_types import Number
+from celery_dynbeat.cli.base.invocation import Invocation, all_of
+from celery_dynbeat.cli.base.parameters import (
+    complete_owners,
+    flag,
+    option,
+    time_option,
+)
 from celery_dynbeat.common.text import counted, described_owner, format_duration
 
 if TYPE_CHECKING:
-    from celery_dynbeat.db.models import Node
-    from celery_dynbeat.health.evaluation import DatabaseStatus, Evaluation, HealthReport
-    from celery_dynbeat.health.problem import Problem
+    from celery_dynbeat.health.checks import DatabaseStatus, Evaluation, HealthReport
+    from celery_dynbeat.health.nodes import SeenNode
     from celery_dynbeat.store.health import Tables
     from celery_dynbeat.store.sizes import TableSize
 
@@ -26,22 +32,68 @@ INDENT = 12
 MAX_UNSERVED = 20
 #: Old rows are counted up to this number.
 _COUNTED = 10_000
+_ALERTS = (
+    Column("id", width=3),
+    owner_column(),
+    Column("schedule", width=16),
+    Column("kind", width=11),
+    time_column("opened_at"),
+    Column("cause", width=40),
+    Column("next_step", optional=True),
+    Column("run_id", width=36, optional=True),
+    time_column("recovered_at", optional=True),
+    time_column("reported_at", optional=True),
+)
+_FORECAST = (time_column("start_at"), Column("queue", width=16), Column("runs"))
+#: The span of a forecast without --until.
+_SPANS = {"minute": timedelta(hours=1), "hour": timedelta(days=1)}
 
 
 @command(
     "status",
-    examples=("status", "status --json --max-lag 300", "status --sizes"),
-    exit_statuses="0: healthy. 1: unhealthy. 2: the command line is invalid.",
+    option(
+        "--max-lag",
+        type=click.FloatRange(0, 86_400 * 365, min_open=True),
+        metavar="SECONDS",
+        help="How late a schedule may be. Default: 2 x dynbeat_poll_interval +"
+        " dynbeat_dispatch_timeout.",
+    ),
+    flag("--sizes", help="Also show the rows and the bytes of each table."),
+    option(
+        "--alerts",
+        type=click.Choice(["open", "all", "test"]),
+        help="Instead, list the open alerts, or all, or send a test message to each URL of"
+        " dynbeat_alert_urls.",
+    ),
+    option(
+        "--forecast",
+        type=click.Choice([*_SPANS]),
+        help="Instead, forecast the runs of each minute or hour.",
+    ),
+    time_option(
+        "--until",
+        help="The end of the forecast, such as 6h (from now). Default: an hour from now, or a day"
+        " for hours.",
+    ),
+    option("--queue", metavar="QUEUE", help="Forecast only the runs of this queue."),
+    option(
+        "--owner",
+        default=None,
+        shell_complete=complete_owners,
+        metavar="OWNER",
+        help="Only alerts or runs of OWNER. Default: all owners.",
+    ),
 )
-@click.option(
-    "--max-lag",
-    type=Number(least=0, most=86_400 * 365, whole=False, above=True),
-    metavar="SECONDS",
-    help="How late a schedule may be. Default: 2 x dynbeat_poll_interval +"
-    " dynbeat_dispatch_timeout.",
-)
-@click.option("--sizes", is_flag=True, help="Also show the rows and the bytes of each table.")
-def status(invocation: Invocation, *, max_lag: float | None, sizes: bool) -> None:
+def status(
+    cli: Invocation,
+    *,
+    max_lag: float | None,
+    sizes: bool,
+    alerts: str | None,
+    forecast: str | None,
+    until: datetime | None,
+    queue: str | None,
+) -> None:
     """Show the health of the installation. The exit status is 1 if it is unhealthy.
 
     The command writes nothing and creates no tables. It ends within about ten seconds, even if a
@@ -49,31 +101,115 @@ def status(invocation: Invocation, *, max_lag: float | None, sizes: bool) -> Non
 
     With --sizes, it also shows how large the tables are, and how many of their rows are older than
     the retention. A server knows the number of rows only approximately.
+
+    --alerts lists the alerts, oldest first. Each schedule has at most one alert of each kind.
+    Because the URLs of dynbeat_alert_urls contain passwords, a refused test message prints only
+    the position of its URL. The columns are id, owner, schedule, kind, opened_at, cause, next_step,
+    run_id, recovered_at, reported_at. --json prints an object on each line.
+
+    --forecast prints how many runs become due in each queue, including recurring runs. The columns
+    are start_at, queue, runs. A note says if there can be more. --json prints one object.
+
+    For example:
+        status
+        status --json --max-lag 300
+        status --sizes
+        status --alerts open --owner user:42
+        status --alerts test
+        status --forecast hour --until 6h
+
+    Exit status: 0: healthy. 1: unhealthy, or a URL refused the test message. 2: the command line is
+    invalid.
     """
+    _check_options(cli, forecast, until=until, queue=queue, alerts=alerts, health=sizes or max_lag)
+    if alerts == "test":
+        _send_test(cli)
+    elif alerts is not None:
+        _show_alerts(cli, only_open=alerts == "open")
+    elif forecast is not None:
+        _show_forecast(cli, per=forecast, until=until, queue=queue)
+    else:
+        _show_health(cli, max_lag, sizes=sizes)
+
+
+def _check_options(
+    cli: Invocation, forecast: str | None, *, alerts: str | None, health: object, **given: object
+) -> None:
+    """Raise UsageError unless the options belong together."""
+    if [forecast is not None, alerts is not None, bool(health)].count(True) > 1:
+        raise click.UsageError("--alerts and --forecast take no option of the health")
+    if forecast is None and any(value is not None for value in given.values()):
+        raise click.UsageError("--until and --queue need --forecast")
+    if cli.owner is not None and forecast is None and alerts not in {"open", "all"}:
+        raise click.UsageError("--owner needs --alerts open, --alerts all or --forecast")
+
+
+def _show_alerts(cli: Invocation, *, only_open: bool) -> None:
+    found = [*all_of(partial(cli.calls.alerts, only_open=only_open))]
+    cli.show(_ALERTS, found, hidden=("recovered_at",) if only_open else ())
+    if not found and not cli.dynbeat.context.settings.alerts_enabled:
+        cli.note("alerts are off: set dynbeat_alert_urls")
+
+
+def _send_test(cli: Invocation) -> None:
     # Late imports, here and below: `status --help` opens no database.
-    from celery_dynbeat.health.evaluation import evaluate  # noqa: PLC0415
+    from celery_dynbeat.alerts.digest import Digest  # noqa: PLC0415
+    from celery_dynbeat.alerts.sending import TIMEOUT, deliver  # noqa: PLC0415
+
+    settings = cli.dynbeat.context.settings
+    urls = settings.alert_urls
+    if not urls:
+        cli.refuse("dynbeat_alert_urls has no URL")
+    prefix = f"[{settings.application}] " if settings.application else ""
+    message = Digest(
+        title=f"{prefix}test alert",
+        body="A test message of `dynbeat status --alerts test`. No schedule has failed.",
+        type="info",
+        fields={"application": settings.application, "total": 0, "alerts": []},
+    )
+    errors = [deliver(url, message, TIMEOUT) for url in urls]
+    refused = [f"URL {number}: {error}" for number, error in enumerate(errors, start=1) if error]
+    if refused:
+        cli.refuse(f"{len(refused)} of {len(urls)} URLs refused: {'; '.join(refused)}")
+    accepted = f"{len(urls)} of {len(urls)} URLs accepted the message"
+    cli.done(accepted, {"ok": True, "accepted": len(urls)})
+
+
+def _show_forecast(cli: Invocation, *, per: str, until: datetime | None, queue: str | None) -> None:
+    end = until or cli.now + _SPANS[per]
+    found = cli.calls.forecast(until=end, per=per, queue=queue)
+    if cli.as_json:
+        cli.line(json.dumps(found.to_dict()))
+        return
+    cli.show(_FORECAST, found.rows)
+    if found.is_at_least:
+        cli.note("at least: there are more schedules than are counted")
+
+
+def _show_health(cli: Invocation, max_lag: float | None, *, sizes: bool) -> None:
+    from celery_dynbeat.health.checks import evaluate  # noqa: PLC0415
     from celery_dynbeat.health.probes import collect_health  # noqa: PLC0415
 
     limit = None if max_lag is None else timedelta(seconds=max_lag)
-    report = collect_health(invocation.context.obj.app, max_lag=limit)
+    report = collect_health(cli.context.obj.app, max_lag=limit)
     evaluation = evaluate(report)
-    tables = _sizes(invocation) if sizes and report.tables is not None else None
-    if invocation.output.as_json:
+    tables = _sizes(cli) if sizes and report.tables is not None else None
+    if cli.as_json:
         shown = as_dict(report, evaluation)
-        shown |= {} if tables is None else {"sizes": [_size(each) for each in tables]}
-        invocation.output.line(json.dumps(shown))
+        shown |= {} if tables is None else {"sizes": _plain(tables)}
+        cli.line(json.dumps(shown))
     else:
         for line in _lines(report, evaluation):
-            invocation.output.line(line)
+            cli.line(line)
         for number, each in enumerate(tables or ()):
-            invocation.output.line(_line("" if number else "sizes", *_size_cells(each)))
-    invocation.context.exit(0 if evaluation.healthy else 1)
+            cli.line(_line("" if number else "sizes", *_size_cells(each)))
+    cli.context.exit(0 if evaluation.healthy else 1)
 
 
-def _sizes(invocation: Invocation) -> Sequence["TableSize"]:
+def _sizes(cli: Invocation) -> Sequence["TableSize"]:
     from celery_dynbeat.store import sizes  # noqa: PLC0415
 
-    context = invocation.dynbeat.context
+    context = cli.dynbeat.context
     read = partial(
         sizes.read,
         now=context.clock.now(),
@@ -81,10 +217,6 @@ def _sizes(invocation: Invocation) -> Sequence["TableSize"]:
         audit=context.settings.audit_retention,
     )
     return context.database.read_in_transaction(read)
-
-
-def _size(size: "TableSize") -> dict[str, Any]:
-    return {**asdict(size), "retention": _in_units(size.retention, timedelta(seconds=1))}
 
 
 def _size_cells(size: "TableSize") -> Iterator[str]:
@@ -103,108 +235,92 @@ def as_dict(report: "HealthReport", evaluation: "Evaluation") -> dict[str, Any]:
     from celery_dynbeat.db.models import NodeKind  # noqa: PLC0415
 
     database, broker, tables = report.database, report.broker, report.tables
-    return {
-        "healthy": evaluation.healthy,
-        "degraded": evaluation.degraded,
-        "problems": [asdict(problem) for problem in evaluation.problems],
-        "warnings": [asdict(warning) for warning in evaluation.warnings],
-        "checked_at": _iso(report.now),
-        "max_lag": None if report.limits is None else report.limits.lag.total_seconds(),
-        "database": None if database is None else _database(database),
-        "broker": broker and {**asdict(broker), "reachable": broker.error is None},
-        "notifier": report.notifier,
-        "application": {
-            "name": report.application,
-            "recorded": tables and tables.application,
-        },
-        "beats": [_node(report, node) for node in _nodes(tables, NodeKind.BEAT)],
-        "workers": [_node(report, node) for node in _nodes(tables, NodeKind.WORKER)],
-        "schedules": tables and _schedules(report, tables),
-        "holds": tables and _holds(tables),
-        "unserved": {"queues": _unserved(report, "queues"), "tasks": _unserved(report, "tasks")},
-        "runs": tables and _runs(tables),
-    }
+    shown: dict[str, Any] = _plain(
+        {
+            "healthy": evaluation.healthy,
+            "degraded": evaluation.degraded,
+            "problems": evaluation.problems,
+            "warnings": evaluation.warnings,
+            "checked_at": report.now,
+            "max_lag": report.limits and report.limits.lag,
+            "database": database and _database(database),
+            "broker": broker and {**asdict(broker), "reachable": broker.error is None},
+            "notifier": report.notifier,
+            "application": {"name": report.application, "recorded": tables and tables.application},
+            "beats": [*map(_node, report.nodes(NodeKind.BEAT))],
+            "workers": [*map(_node, report.nodes(NodeKind.WORKER))],
+            "schedules": tables and _schedules(report, tables),
+            "holds": tables and {"count": tables.holds, "first": tables.holds_first},
+            "unserved": {
+                "queues": report.coverage.queues and report.coverage.queues[:MAX_UNSERVED],
+                "tasks": report.coverage.tasks and report.coverage.tasks[:MAX_UNSERVED],
+            },
+            "runs": tables
+            and {"overdue": tables.overdue, "overdue_since": tables.overdue_since, **tables.runs},
+        }
+    )
+    return shown
+
+
+def _plain(value: Any) -> Any:
+    """Return a part of the report as JSON: an instant as text, a duration as seconds."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return round(value.total_seconds(), 3)
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    elif hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    return [*map(_plain, value)] if isinstance(value, (list, tuple)) else value
 
 
 def _database(database: "DatabaseStatus") -> dict[str, Any]:
     from celery_dynbeat.db.schema import head  # noqa: PLC0415
 
+    round_trip = database.round_trip
     return {
         "url": database.url,
         "reachable": database.error is None,
         "error": database.error,
-        "round_trip_ms": _in_units(database.round_trip, timedelta(milliseconds=1)),
-        "clock_offset_seconds": _in_units(database.clock_offset, timedelta(seconds=1)),
+        "round_trip_ms": round_trip and round(round_trip / timedelta(milliseconds=1), 3),
+        "clock_offset_seconds": database.clock_offset,
         "schema_ok": database.revision is not None,
         "revision": database.revision,
         "needed_revision": head(),
     }
 
 
-def _node(report: "HealthReport", node: "Node") -> dict[str, Any]:
-    from celery_dynbeat.broker import outages  # noqa: PLC0415
-
+def _node(seen: "SeenNode") -> dict[str, Any]:
+    columns = ("started_at", "seen_at", "progressed_at", "stopped_at", "error", "notifier")
     return {
-        "name": node.name,
-        "pid": node.pid,
-        "state": _state(report, node),
-        "started_at": _iso(node.started_at),
-        "seen_at": _iso(node.seen_at),
-        "progressed_at": _iso(node.progressed_at),
-        "stopped_at": _iso(node.stopped_at),
-        "error": node.error,
-        "notifier": node.notifier,
-        "clock_offset_seconds": node.clock_offset,
-        "outages": [each._asdict() for each in outages.parse_report(node.outages)],
+        "name": seen.row.name,
+        "pid": seen.row.pid,
+        "state": seen.state,
+        **{name: getattr(seen.row, name) for name in columns},
+        "clock_offset_seconds": seen.row.clock_offset,
+        "outages": seen.outages,
     }
 
 
 def _schedules(report: "HealthReport", tables: "Tables") -> dict[str, Any]:
+    def objects(rows: Iterable[Sequence[str]], *keys: str) -> list[dict[str, str]]:
+        return [dict(zip(keys, row, strict=True)) for row in rows]
+
     return {
-        "due": asdict(tables.due),
-        "oldest_due_at": _iso(tables.oldest_due_at),
-        "lag_seconds": _in_units(_ago(report, tables.oldest_due_at), timedelta(seconds=1)),
-        "quarantined": asdict(tables.quarantined),
-        "quarantined_first": [
-            {"owner": owner, "name": name, "error": error}
-            for owner, name, error in tables.quarantined_first
-        ],
-        "unsupported_trigger": [
-            {"owner": owner, "name": name, "trigger_kind": kind}
-            for owner, name, kind in tables.unsupported_trigger
-        ],
-        "refused": asdict(tables.refused),
-        "refused_first": [
-            {"name": name, "reason": reason} for name, reason in tables.refused_first
-        ],
-        "lost_first": [{**each._asdict(), "at": _iso(each.at)} for each in tables.lost_first],
-        "failing": asdict(tables.failing),
-        "failing_first": [
-            {**each._asdict(), "since": _iso(each.since)} for each in tables.failing_first
-        ],
-    }
-
-
-def _holds(tables: "Tables") -> dict[str, Any]:
-    return {
-        "count": asdict(tables.holds),
-        "first": [
-            {**hold._asdict(), "since": _iso(hold.since), "until": _iso(hold.until)}
-            for hold in tables.holds_first
-        ],
-    }
-
-
-def _unserved(report: "HealthReport", kind: str) -> list[dict[str, Any]] | None:
-    unserved = getattr(report.coverage, kind)
-    return None if unserved is None else [asdict(each) for each in unserved[:MAX_UNSERVED]]
-
-
-def _runs(tables: "Tables") -> dict[str, Any]:
-    return {
-        "overdue": asdict(tables.overdue),
-        "overdue_since": _iso(tables.overdue_since),
-        **{state: asdict(count) for state, count in tables.runs.items()},
+        "due": tables.due,
+        "oldest_due_at": tables.oldest_due_at,
+        "lag_seconds": _ago(report, tables.oldest_due_at),
+        "quarantined": tables.quarantined,
+        "quarantined_first": objects(tables.quarantined_first, "owner", "name", "error"),
+        "unsupported_trigger": objects(tables.unsupported_trigger, "owner", "name", "trigger_kind"),
+        "refused": tables.refused,
+        "refused_first": objects(tables.refused_first, "name", "reason"),
+        "lost_first": tables.lost_first,
+        "failing": tables.failing,
+        "failing_first": tables.failing_first,
     }
 
 
@@ -212,7 +328,8 @@ def _lines(report: "HealthReport", evaluation: "Evaluation") -> Iterator[str]:
     yield "DEGRADED" if evaluation.degraded else "healthy" if evaluation.healthy else "UNHEALTHY"
     for title, problems in (("problem", evaluation.problems), ("warning", evaluation.warnings)):
         for problem in problems:
-            yield from _problem_lines(title, problem)
+            yield _line(title, problem.text)
+            yield _line("", f"hint: {problem.hint}")
     if report.database is not None:
         yield _line("database", *_database_cells(report.database))
     if report.broker is not None:
@@ -222,11 +339,6 @@ def _lines(report: "HealthReport", evaluation: "Evaluation") -> Iterator[str]:
     yield _line("notifier", report.notifier or "?")
     if report.tables is not None:
         yield from _table_lines(report, report.tables)
-
-
-def _problem_lines(title: str, problem: "Problem") -> Iterator[str]:
-    yield _line(title, problem.text)
-    yield _line("", f"hint: {problem.hint}")
 
 
 def _database_cells(database: "DatabaseStatus") -> Iterator[str]:
@@ -246,7 +358,7 @@ def _table_lines(report: "HealthReport", tables: "Tables") -> Iterator[str]:
 
     yield _line("application", tables.application or "none recorded")
     for kind in NodeKind:
-        yield from _aligned(kind, [_node_cells(report, node) for node in _nodes(tables, kind)])
+        yield from _aligned(kind, [_node_cells(report, node) for node in report.nodes(kind)])
     lag = _ago(report, tables.oldest_due_at)
     since = _ago(report, tables.overdue_since)
     yield _line(
@@ -261,7 +373,10 @@ def _table_lines(report: "HealthReport", tables: "Tables") -> Iterator[str]:
         yield _line("", f"beat_schedule[{name!r}]: {reason.partition(chr(10))[0]}")
     for owner, name, reason in (*tables.quarantined_first, *tables.unsupported_trigger):
         yield _line("", f"{owner}/{name}: {reason.partition(chr(10))[0]}")
-    yield from _failing_lines(report, tables)
+    for each in tables.failing_first:
+        error = (each.error or "no error recorded").partition("\n")[0]
+        failing = _format_duration(_ago(report, each.since))
+        yield _line("", f"{each.owner}/{each.name}: failing for {failing}: {error}")
     yield from _hold_lines(tables)
     yield _line(
         "runs",
@@ -270,32 +385,24 @@ def _table_lines(report: "HealthReport", tables: "Tables") -> Iterator[str]:
     )
 
 
-def _failing_lines(report: "HealthReport", tables: "Tables") -> Iterator[str]:
-    for each in tables.failing_first:
-        error = (each.error or "no error recorded").partition("\n")[0]
-        since = _format_duration(_ago(report, each.since))
-        yield _line("", f"{each.owner}/{each.name}: failing for {since}: {error}")
-
-
 def _hold_lines(tables: "Tables") -> Iterator[str]:
     if tables.holds.count:
         yield _line("holds", f"{tables.holds} in force")
     for hold in tables.holds_first:
         whose = "everything" if hold.owner is None else described_owner(hold.owner)
-        until = f"until {_iso(hold.until)}" if hold.until else "until it is released"
+        until = f"until {hold.until.isoformat()}" if hold.until else "until it is released"
         by = f" by {hold.actor}" if hold.actor else ""
-        yield _line(
-            "",
-            f"{whose}: since {_iso(hold.since)}{by}, {until}: {hold.reason.partition(chr(10))[0]}",
-        )
+        reason = hold.reason.partition("\n")[0]
+        yield _line("", f"{whose}: since {hold.since.isoformat()}{by}, {until}: {reason}")
+    if tables.holds.count > len(tables.holds_first):
+        yield _line("", "`dynbeat owner --held` lists all of them")
 
 
-def _node_cells(report: "HealthReport", node: "Node") -> list[str]:
-    from celery_dynbeat.health.evaluation import clock_differs  # noqa: PLC0415
-
+def _node_cells(report: "HealthReport", seen: "SeenNode") -> list[str]:
+    node = seen.row
     cells = [
         node.name,
-        _state(report, node).replace("_", " "),
+        seen.state.replace("_", " "),
         f"pid {node.pid}",
         f"started {_format_duration(_ago(report, node.started_at))} ago",
         f"seen {_format_duration(_ago(report, node.seen_at))} ago",
@@ -303,7 +410,7 @@ def _node_cells(report: "HealthReport", node: "Node") -> list[str]:
         if node.progressed_at
         else "never progressed",
     ]
-    if clock_differs(node):
+    if seen.clock_differs:
         cells.append(f"clock {node.clock_offset:+.1f} s")
     return [*cells, node.error.partition("\n")[0]] if node.error else cells
 
@@ -311,43 +418,17 @@ def _node_cells(report: "HealthReport", node: "Node") -> list[str]:
 def _aligned(title: str, rows: list[list[str]]) -> Iterator[str]:
     if not rows:
         yield _line(title, "none")
-    widths = [
-        max(len(row[column]) for row in rows if column < len(row)) for column in _columns(rows)
-    ]
+    widths = [max(map(len, column)) for column in zip_longest(*rows, fillvalue="")]
     for row in rows:
         yield _line(title, *(cell.ljust(width) for cell, width in zip(row, widths, strict=False)))
-
-
-def _columns(rows: Iterable[list[str]]) -> range:
-    return range(max((len(row) for row in rows), default=0))
 
 
 def _line(title: str, *cells: str) -> str:
     return f"  {title:<{INDENT}}{'  '.join(cells)}".rstrip()
 
 
-def _nodes(tables: "Tables | None", kind: str) -> list["Node"]:
-    return [] if tables is None else [node for node in tables.nodes if node.kind == kind]
-
-
-def _state(report: "HealthReport", node: "Node") -> str:
-    from celery_dynbeat.health.evaluation import state_of  # noqa: PLC0415
-
-    assert report.now is not None  # noqa: S101 - tables and nodes are read at this instant
-    assert report.limits is not None  # noqa: S101
-    return state_of(node, now=report.now, timeout=report.limits.node_timeout)
-
-
 def _ago(report: "HealthReport", instant: datetime | None) -> timedelta | None:
     return None if instant is None or report.now is None else report.now - instant
-
-
-def _in_units(duration: timedelta | None, unit: timedelta) -> float | None:
-    return None if duration is None else round(duration / unit, 3)
-
-
-def _iso(instant: datetime | None) -> str | None:
-    return None if instant is None else instant.isoformat()
 
 
 def _format_duration(duration: timedelta | None) -> str:

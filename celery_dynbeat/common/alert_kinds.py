@@ -50,7 +50,7 @@ WORDS: Mapping[AlertKind, Words] = {
         ("does not run", "do not run"),
         ("did not run", "did not run"),
         ("runs again", "run again"),
-        "see with explain why its fire times have no run",
+        "see with `show --why` why its fire times have no run",
     ),
     AlertKind.FAILING: Words(
         ("is failing", "are failing"),

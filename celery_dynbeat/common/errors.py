@@ -1,36 +1,153 @@
 """The errors that this package raises.
 
-Each message names the value, the rule and the fix. Facts that a program may need are attributes.
+Each message names the value, the rule and the fix, for a developer. ``user_message`` is a short
+sentence for the person who typed the value. Facts that a program may need are attributes.
 """
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from copy import copy
+from typing import Any, Self
 
-from celery_dynbeat.common.text import described_owner, shorten
+from celery_dynbeat.common.text import cut, described_owner
+
+#: The codes of InvalidArgumentError. ``{...}`` are the params of the error.
+ARGUMENTS: Mapping[str, str] = {
+    "invalid": "This value is not valid.",
+    "required": "Enter a value.",
+    "type": "This value has the wrong form.",
+    "characters": "Remove control characters, and white space at the beginning and the end.",
+    "too_long": "Use at most {maximum} characters.",
+    "too_many": "At most {maximum} are possible.",
+    "too_large": "This is too much data: at most {maximum} bytes are possible.",
+    "range": "Choose a value from {minimum} to {maximum}.",
+    "choice": "Choose one of these: {choices}.",
+    "unknown": "There is no {name}.",
+    "json": "Enter valid JSON.",
+    "instant": "Enter a date and a time.",
+    "past": "Choose a time in the future.",
+    "future": "Choose a time in the past.",
+    "order": "The end must not be before the start.",
+    "zone": "Choose a time zone, such as Europe/Berlin.",
+    "rule": "This rule cannot be read. Check its {part}.",
+    "never_fires": "This rule has no time left at which it fires.",
+    "too_often": "This rule fires too often. The shortest interval is {minimum}.",
+    "not_a_fire_time": "Nothing is planned for this time.",
+    "not_allowed": "This task is not allowed.",
+    "no_time": "These quiet hours leave no time.",
+}
+#: The codes of ConflictError.
+CONFLICTS: Mapping[str, str] = {
+    "exists": "The name {name} is already in use. Choose another name.",
+    "stale": "It was changed in the meantime. Load it again, and repeat your change.",
+    "held": "This is stopped at the moment. Try again later.",
+    "in_use": "It is still in use.",
+    "unfinished": "The run has not ended yet.",
+    "ended": "It has already ended.",
+    "deleted": "The schedule was deleted.",
+    "not_run": "There was no run at this time.",
+    "has_run": "The run of this time exists already.",
+}
+#: The other codes.
+OTHERS: Mapping[str, str] = {
+    "not_found": "This {kind} does not exist.",
+    "limit": "You can have at most {maximum} schedules.",
+    "error": "This did not work. Try again later.",
+}
+#: The sentences for end users, by code.
+MESSAGES: Mapping[str, str] = {**ARGUMENTS, **CONFLICTS, **OTHERS}
+
+
+#: Characters of a value, and of a list of choices, in such a sentence.
+_SHOWN, _LIST_SHOWN = 60, 95
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, (tuple, list)):
+        return cut(", ".join(map(str, value)), _LIST_SHOWN)
+    return cut(str(value), _SHOWN)
 
 
 class DynbeatError(Exception):
-    """The base class of all errors of this package."""
+    """The base class of all errors of this package.
+
+    ``code`` says what is wrong, from a closed list, and ``params`` has the values of the sentence
+    that ``user_message`` returns. The class tells which kind of error it is: see the reference.
+    """
+
+    code = "error"
+    #: The values in the sentence of the code.
+    params: Mapping[str, Any] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return the state of the error, because the arguments of the classes differ."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+    @property
+    def user_message(self) -> str:
+        """A sentence for an end user. It names no call, argument or setting."""
+        return MESSAGES[self.code].format_map(
+            {name: _shown(value) for name, value in self.params.items()}
+        )
+
+
+def _restored(cls: type[DynbeatError], args: tuple[Any, ...], state: Mapping[str, Any]) -> Any:
+    error = cls.__new__(cls)
+    error.args = args
+    vars(error).update(state)
+    return error
 
 
 class ConfigurationError(DynbeatError):
-    """A setting is unknown or invalid, or needs a driver that is not installed."""
+    """A setting or the tables do not fit.
+
+    A setting is unknown or invalid, or needs a driver that is not installed. Or the tables are
+    missing, or their schema does not fit this version.
+    """
 
 
-class SchemaError(DynbeatError):
+class SchemaError(ConfigurationError):
     """The tables are missing, or their schema does not fit this version."""
 
 
-class InvalidTriggerError(DynbeatError, ValueError):
+class InvalidArgumentError(DynbeatError, ValueError):
+    """An argument breaks a rule. For example, a name is too long, or a payload is not JSON.
+
+    ``field`` names the argument, or is None.
+    """
+
+    def __init__(
+        self, message: str, *, field: str | None = None, code: str = "invalid", **params: Any
+    ) -> None:
+        super().__init__(message)
+        self.field, self.code, self.params = field, code, params
+
+    def saying(self, message: str) -> Self:
+        """Return the same error with another text."""
+        error = copy(self)
+        error.args = (message,)
+        return error
+
+
+class InvalidTriggerError(InvalidArgumentError):
     """A trigger cannot be evaluated: invalid text, unknown time zone, impossible date.
 
     ``field`` names the invalid part (``"minute"``, ``"timezone"``, ``"interval"`` ...), or is None
     for the whole trigger.
     """
 
-    def __init__(self, message: str, *, field: str | None = None) -> None:
-        super().__init__(message)
-        self.field = field
+    def __init__(
+        self, message: str, *, field: str | None = None, code: str = "", **params: Any
+    ) -> None:
+        if not code:
+            part = "spelling" if field in _WHOLE else str(field).replace("_", " ")
+            code, params = ("zone", {}) if field == "timezone" else ("rule", {"part": part})
+        super().__init__(message, field=field, code=code, **params)
+
+
+#: The fields that name no part of a rule.
+_WHOLE = frozenset({None, "trigger", "spec", "kind"})
 
 
 class UnknownZoneError(InvalidTriggerError):
@@ -72,42 +189,49 @@ class UnresolvedCalendarError(DynbeatError, RuntimeError):
         self.names = tuple(names)
 
 
-class InvalidScheduleError(DynbeatError, ValueError):
-    """A schedule breaks a rule. For example, its name is too long, or its payload is not JSON.
+class NotFoundError(DynbeatError, LookupError):
+    """There is no such schedule, run, batch or calendar, or it belongs to another owner.
 
-    ``field`` names the invalid argument.
+    ``kind`` is ``"schedule"``, ``"run"``, ``"batch"`` or ``"calendar"``, and ``name`` its name or
+    id. ``owner`` is None if the call was not limited to one owner.
     """
 
-    def __init__(self, message: str, *, field: str | None = None) -> None:
-        super().__init__(message)
-        self.field = field
+    code = "not_found"
+
+    def __init__(self, kind: str, name: str, *, owner: str | None = None) -> None:
+        whose = "the history" if owner is None else f"the history of {described_owner(owner)}"
+        messages = {
+            "schedule": f"owner {owner!r} has no schedule named {name!r}; list() shows those that"
+            " exist",
+            "run": f"{whose} has no run {name}; runs() shows those that exist, and old runs are"
+            " pruned",
+            "batch": f"{whose} has no run of batch {name}; old runs are pruned",
+            "calendar": f"there is no calendar {name!r}; list() shows those that exist",
+        }
+        super().__init__(messages[kind])
+        self.kind, self.name, self.owner = kind, name, owner
+        self.params = {"kind": kind}
 
 
-class CalendarNotFoundError(DynbeatError, LookupError):
-    """There is no calendar with this name."""
+class ConflictError(DynbeatError):
+    """The call does not fit the present state: the name exists, or the run has ended.
 
-    def __init__(self, *, name: str) -> None:
-        super().__init__(f"there is no calendar {name!r}; list() shows those that exist")
-        self.name = name
+    ``field`` names the argument. ``code`` says why, and ``params`` has the facts:
 
-
-class CalendarInUseError(DynbeatError):
-    """A calendar cannot be deleted, because ``schedules`` schedules or ``used_by`` use it.
-
-    If ``is_exact`` is false, there are more schedules.
+    - ``"stale"``: another caller has changed the schedule. ``owner``, ``name``,
+      ``expected_version`` and ``version``.
+    - ``"held"``: ``run_now()`` during a hold. ``owner`` (None: everything), ``actor``, ``reason``
+      and ``until_at`` of the hold; ``hold`` says all of this in words.
+    - ``"in_use"``: a schedule or the quiet hours of an owner use the calendar. ``name``,
+      the number of ``schedules``, of which there are more if ``is_exact`` is false, and
+      ``used_by`` in words.
     """
 
     def __init__(
-        self, *, name: str, schedules: int, is_exact: bool, used_by: str | None = None
+        self, message: str, *, code: str = "error", field: str | None = None, **params: Any
     ) -> None:
-        number = f"{schedules:,} schedules" if is_exact else f"more than {schedules:,} schedules"
-        super().__init__(
-            f"the calendar {name!r} is used by {used_by or number}: give them other triggers or"
-            " quiet hours first, or upsert(dates=[], allow_empty=True)",
-        )
-        self.name = name
-        self.schedules = schedules
-        self.is_exact = is_exact
+        super().__init__(message)
+        self.field, self.code, self.params = field, code, params
 
 
 class UnusableCalendarError(DynbeatError):
@@ -149,45 +273,6 @@ class UnusableCalendarError(DynbeatError):
         return stored.startswith(f"{cls.__name__}: ")
 
 
-class ScheduleNotFoundError(DynbeatError, LookupError):
-    """The owner has no schedule with this name."""
-
-    def __init__(self, *, owner: str, name: str) -> None:
-        super().__init__(
-            f"owner {owner!r} has no schedule named {name!r}; list() shows those that exist",
-        )
-        self.owner = owner
-        self.name = name
-
-
-class RunNotFoundError(DynbeatError, LookupError):
-    """The history has no run with this id, or the run belongs to another owner.
-
-    ``owner`` is None if the call was not limited to one owner.
-    """
-
-    def __init__(self, *, owner: str | None, run_id: str) -> None:
-        whose = "the history" if owner is None else f"the history of {described_owner(owner)}"
-        super().__init__(
-            f"{whose} has no run {run_id}; runs() shows those that exist, and old runs are pruned",
-        )
-        self.owner = owner
-        self.run_id = run_id
-
-
-class BatchNotFoundError(DynbeatError, LookupError):
-    """The history has no run of this batch, or none of the owner.
-
-    ``owner`` is None if the call was not limited to one owner.
-    """
-
-    def __init__(self, *, owner: str | None, batch_id: str) -> None:
-        whose = "the history" if owner is None else f"the history of {described_owner(owner)}"
-        super().__init__(f"{whose} has no run of batch {batch_id}; old runs are pruned")
-        self.owner = owner
-        self.batch_id = batch_id
-
-
 class TransactionRolledBackError(DynbeatError):
     """During a call that joins a transaction, the database rolled back the whole transaction.
 
@@ -202,7 +287,7 @@ class TransactionRolledBackError(DynbeatError):
         )
 
 
-class ScheduleExistsError(DynbeatError):
+class ScheduleExistsError(ConflictError):
     """The owner already has a schedule with this name, or ``create_many`` got the name twice.
 
     In the second case, ``indexes`` are the positions of the two schedules, counted from 0.
@@ -219,55 +304,20 @@ class ScheduleExistsError(DynbeatError):
                 f"schedules {first} and {second} of create_many are both named {name!r} for owner"
                 f" {owner!r}"
             )
-        super().__init__(f"{message}; {rule}")
+        super().__init__(f"{message}; {rule}", code="exists", field="name", name=name)
         self.indexes = indexes
         self.owner = owner
         self.name = name
 
 
-class StaleScheduleError(DynbeatError):
-    """Another caller has changed the schedule since this caller read it."""
-
-    def __init__(self, *, owner: str, name: str, expected_version: int, version: int) -> None:
-        super().__init__(
-            f"schedule {name!r} of owner {owner!r} is at version {version}, not"
-            f" {expected_version}: another caller has changed it; read it again and repeat the"
-            " edit",
-        )
-        self.owner = owner
-        self.name = name
-        self.expected_version = expected_version
-        self.version = version
-
-
-class ScheduleHeldError(DynbeatError):
-    """``run_now()`` is refused, because a hold is in force.
-
-    ``owner`` is the owner that is held, or None if everything is held. ``actor``, ``reason`` and
-    ``until_at`` are those of the hold. ``hold`` says all of this in words.
-    """
-
-    def __init__(
-        self, *, owner: str | None, actor: str, reason: str, until_at: datetime | None
-    ) -> None:
-        scope = "everything" if owner is None else described_owner(owner)
-        by = f" by {shorten(actor)}" if actor else ""
-        end = "" if until_at is None else f" until {until_at}"
-        why = f" ({shorten(reason)})" if reason else ""
-        self.hold = f"{scope} is held{by}{end}{why}"
-        super().__init__(f"{self.hold}: wait for the end of the hold, or call release() first")
-        self.owner = owner
-        self.actor = actor
-        self.reason = reason
-        self.until_at = until_at
-
-
-class OwnerLimitError(DynbeatError):
+class LimitError(DynbeatError):
     """A call would create more schedules than a limit allows.
 
     ``owner`` has ``used`` schedules, the call would create ``wanted`` more, and the owner may have
     at most ``limit``. ``setting`` is the name of the setting.
     """
+
+    code = "limit"
 
     def __init__(
         self,
@@ -280,6 +330,7 @@ class OwnerLimitError(DynbeatError):
         setting: str,
     ) -> None:
         super().__init__(message)
+        self.params = {"maximum": limit}
         self.owner = owner
         self.used = used
         self.wanted = wanted

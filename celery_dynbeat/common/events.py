@@ -51,7 +51,6 @@ class Event(StrEnum):
     NOTIFY_FAILED = "notify_failed"
     OUTCOME_BUFFERED = "outcome_buffered"
     OUTCOME_DROPPED = "outcome_dropped"
-    OUTCOMES_HANDED_OVER = "outcomes_handed_over"
     POOL_CHECK_FAILED = "pool_check_failed"
     PING_DROPPED = "ping_dropped"
     PING_FAILED = "ping_failed"

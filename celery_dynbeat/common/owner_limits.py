@@ -1,78 +1,107 @@
-"""The limits that ``dynbeat_owner_limits`` sets for an owner. PURE.
-
-A setting for all owners, such as ``dynbeat_min_interval``, applies if the owner has no value.
-"""
+"""The limits that ``dynbeat_owner_limits`` sets for an owner. PURE."""
 
 import logging
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
+from fnmatch import fnmatchcase
+from functools import partial
 from importlib import import_module
+from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple, TypeAlias
 
-from celery_dynbeat.common.errors import ConfigurationError
+from celery_dynbeat.common import rules
+from celery_dynbeat.common.errors import ConfigurationError, InvalidArgumentError
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.text import described_owner, shorten, suggestion
 
 logger = logging.getLogger(__name__)
 
 SETTING = "dynbeat_owner_limits"
-MAX_NAME_LENGTH = 255
-#: The same as MAX_DURATION of the settings, which import this module late.
-_MAX_INTERVAL = timedelta(days=36_525)
+#: The key of a table for the owners without an entry.
+OTHERS = "*"
 #: Seconds between two log records about a function that fails.
 _WARN_EVERY = 60.0
+#: The owners whose last limits one process remembers.
+_MAX_KNOWN = 100_000
 
 
-def _check_cap(name: str, value: Any) -> None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-        raise _invalid(
-            name, value, "must be a whole number from 1; to stop an owner, hold its schedules"
-        )
+def setting_of(name: str, owner: str | None = None) -> str:
+    """Return how messages name a limit, with its owner if it is given."""
+    of = "" if owner is None else f" of {described_owner(owner)}"
+    return f"{SETTING}: {name}{of}"
 
 
-def _invalid(name: str, value: object, rule: str) -> ConfigurationError:
-    return ConfigurationError(f"{SETTING}: {name} = {shorten(value)}: {rule}")
+def _invalid(name: str, value: object, text: str) -> ConfigurationError:
+    return ConfigurationError(f"{SETTING}: {name} = {shorten(value)}: {text}")
+
+
+def _interval(value: object) -> timedelta:
+    seconds = rules.seconds_of(value)
+    if seconds is None or not 0 <= seconds <= rules.MAX_DURATION.total_seconds():
+        raise ValueError("must be a timedelta or a number of seconds, from 0 to 100 years")
+    return timedelta(seconds=seconds)
+
+
+def _patterns(value: Any) -> tuple[str, ...]:
+    try:
+        patterns = (None,) if isinstance(value, (str, bytes, Mapping)) else tuple(value)
+    except TypeError:
+        patterns = (None,)
+    if not all(isinstance(each, str) and each for each in patterns):
+        raise ValueError("must be a list of names, in which * matches any")
+    return patterns
+
+
+def _limit(check: rules.Check) -> Any:
+    return field(default=None, metadata={"check": check})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerLimits:
-    """The limits of one owner.
+    """The limits of one owner, or of every owner.
 
     - ``max_schedules``: how many schedules the owner may have.
     - ``min_interval``: the shortest time between two fire times, as a timedelta or a number of
-      seconds. 0 means no limit.
+      seconds. 0 means no limit, and None means dynbeat_min_interval.
     - ``allowed_tasks``: patterns of the tasks that may run, such as ``"report.*"``.
     - ``max_running``: how many runs may have a place at the same time. A run has its place from
       when it is sent until it ends. It has none while it waits for a retry that beat sends.
     - ``running_key``: the key by which ``max_running`` counts. Owners with the same key share their
       places. None means the owner.
 
-    None means that the individual setting applies, such as ``dynbeat_max_schedules_per_owner``.
-    Raises ConfigurationError for an invalid value.
+    None means that there is no limit or, in a table, that the limit of ``"*"`` applies. Raises
+    ConfigurationError for an invalid value.
     """
 
-    max_schedules: int | None = None
-    min_interval: timedelta | None = None
-    allowed_tasks: Sequence[str] | None = None
-    max_running: int | None = None
-    running_key: str | None = None
+    max_schedules: int | None = _limit(
+        rules.check("must be a whole number from 0", partial(rules.is_whole, least=0))
+    )
+    min_interval: timedelta | None = _limit(_interval)
+    allowed_tasks: Sequence[str] | None = _limit(_patterns)
+    max_running: int | None = _limit(
+        rules.check(
+            "must be a whole number from 1; to stop an owner, hold its schedules",
+            partial(rules.is_whole, least=1),
+        )
+    )
+    running_key: str | None = _limit(
+        rules.check(
+            f"must be a text of 1 to {rules.MAX_NAME_LENGTH} characters",
+            lambda value: rules.is_name(value) and "\0" not in value,
+        )
+    )
 
     def __post_init__(self) -> None:
-        _check_cap("max_running", self.max_running)
-        key = self.running_key
-        is_key = isinstance(key, str) and 0 < len(key) <= MAX_NAME_LENGTH and "\0" not in key
-        if key is not None and not is_key:
-            raise _invalid("running_key", key, "must be a text of 1 to 255 characters")
-        most = self.max_schedules
-        is_count = isinstance(most, int) and not isinstance(most, bool) and most >= 0
-        if most is not None and not is_count:
-            raise _invalid("max_schedules", most, "must be a whole number from 0")
-        if self.min_interval is not None:
-            object.__setattr__(self, "min_interval", _interval(self.min_interval))
-        if self.allowed_tasks is not None:
-            object.__setattr__(self, "allowed_tasks", _patterns(self.allowed_tasks))
+        for each in fields(self):
+            value = getattr(self, each.name)
+            try:
+                checked = None if value is None else each.metadata["check"](value)
+            except ValueError as error:
+                raise _invalid(each.name, value, str(error)) from None
+            object.__setattr__(self, each.name, checked)
 
     @classmethod
     def of(cls, given: object) -> "OwnerLimits":
@@ -92,53 +121,38 @@ class OwnerLimits:
             raise ConfigurationError(message)
         for name in given:
             if name not in known:
-                rule = f"there is no such limit; {suggestion(name, known)}"
-                raise _invalid(str(name)[:40], given[name], rule)
+                text = f"there is no such limit; {suggestion(name, known)}"
+                raise _invalid(str(name)[:40], given[name], text)
         return cls(**given)
 
 
 _NO_LIMITS = OwnerLimits()
 #: A function of the name of an owner.
 LimitFunction: TypeAlias = Callable[[str], "OwnerLimits | Mapping[str, Any] | None"]
-
-
-class Limit(NamedTuple):
-    """One value of a limit, the owner that has it, and the setting that contains it."""
-
-    value: Any
-    owner: str
-    setting: str
-
-    @property
-    def whose(self) -> str:
-        """The owner, in words."""
-        return described_owner(self.owner)
-
-    @property
-    def named(self) -> str:
-        """The setting, and the owner that has the limit if the setting has several."""
-        of = f" of {self.whose}" if self.setting.startswith(SETTING) else ""
-        return f"{self.setting}{of}"
+Table: TypeAlias = Mapping[str, OwnerLimits]
 
 
 class Cap(NamedTuple):
-    """How many runs with a place ``key`` may have."""
+    """How many runs with a place the owners with a key may have, for one of them."""
 
-    limit: Limit
+    owner: str
     key: str
+    max_running: int
 
 
 class LimitsByOwner:
-    """The limits that the setting gives to owners, by name.
+    """The limits of each owner, from a table, a function, or the dotted path of one.
 
-    ``given`` is a table, a function, or the dotted path of a function or a table. A path is
-    imported at its first use, because the module may import the application.
+    A path is imported at its first use, because its module may import the application. The
+    application itself (owner ``""``) has no limits.
     """
 
-    def __init__(self, given: "Mapping[str, OwnerLimits] | LimitFunction | str") -> None:
+    def __init__(self, given: "Table | LimitFunction | str") -> None:
         self._given = given
         #: When the failure of a function was last logged, by the monotonic clock.
         self.warned_at: float | None = None
+        #: The limits that the function returned last, for passes while it fails.
+        self.last_known: dict[str, OwnerLimits] = {}
 
     def __repr__(self) -> str:
         # Without an address, because beat compares the representation of the settings after a
@@ -147,162 +161,174 @@ class LimitsByOwner:
         name = getattr(given, "__qualname__", type(given).__name__) if callable(given) else given
         return f"{type(self).__name__}({name!r})"
 
-    def of(self, name: str) -> OwnerLimits:
+    def of(self, owner: str) -> OwnerLimits:
         """Return the limits of an owner.
 
         Raises ConfigurationError if they are invalid, and the error of a function that fails.
         """
+        if not owner:
+            return _NO_LIMITS
+        given = self.load()
+        if callable(given):
+            return OwnerLimits.of(given(owner))
+        return given.get(owner) or given.get(OTHERS, _NO_LIMITS)
+
+    def load(self) -> "Table | LimitFunction":
+        """Return the table or the function, imported if the setting is its dotted path.
+
+        Raises ConfigurationError.
+        """
         if isinstance(self._given, str):
             self._given = _imported(self._given)
-        if isinstance(self._given, Mapping):
-            return self._given.get(name, _NO_LIMITS)
-        return OwnerLimits.of(self._given(name))
-
-    def value(self, owner: str, field: str) -> Limit | None:
-        """Return the owner's own value of a field, or None if the individual setting applies."""
-        value = getattr(self.of(owner), field)
-        return None if value is None else Limit(value, owner, f"{SETTING}: {field}")
+        return self._given
 
     @property
     def may_cap_runs(self) -> bool:
-        """Whether an owner can have a limit on its runs.
-
-        If the setting is a function, any owner may have one.
-        """
+        """Whether an owner can have a limit on its runs. With a function, any owner can."""
         if not isinstance(self._given, Mapping):
             return True
         return any(each.max_running for each in self._given.values())
 
+    def cap_of(self, owner: str) -> Cap | None:
+        """Return the limit on the runs of an owner, or None. Raises as ``of`` does."""
+        limits = self.of(owner) if self.may_cap_runs else _NO_LIMITS
+        if limits.max_running is None:
+            return None
+        return Cap(owner, limits.running_key or owner, limits.max_running)
+
+    def check_task(self, *, owner: str, task: str) -> None:
+        """Raise InvalidArgumentError if no pattern of ``owner`` matches ``task``.
+
+        Patterns are case-sensitive. Raises as ``of`` does.
+        """
+        patterns = self.of(owner).allowed_tasks
+        if patterns is None or any(fnmatchcase(task, pattern) for pattern in patterns):
+            return
+        msg = (
+            f"task = {task!r}: {setting_of('allowed_tasks', owner)} = {list(patterns)} does not"
+            f" let owner {owner!r} run it; choose a task that a pattern matches, or add a pattern"
+            " to the setting"
+        )
+        raise InvalidArgumentError(msg, field="task", code="not_allowed")
+
     def knows(self, owner: str) -> bool:
         """Return whether the limits of the owner were read without an error."""
-        del owner
+        self.of(owner)
         return True
 
     def for_pass(self) -> "LimitsByOwner":
         """Return limits for one pass, which read each name only once and raise no error."""
-        return _LimitsOfPass(self)
+        return _LimitsOfPass(self._given, self)
 
 
 class _LimitsOfPass(LimitsByOwner):
     """The limits while beat plans many schedules, or a page shows them.
 
-    A function that fails must not quarantine schedules. If it fails, the individual settings apply
-    to the owner, and at most one log record per minute reports this.
+    A function that fails must not quarantine schedules. If it fails, the limits that it returned
+    last apply, or none if this process knows none. At most one log record per minute reports this.
     """
 
-    def __init__(self, limits: LimitsByOwner) -> None:
-        super().__init__({})
-        self._limits = limits
+    def __init__(self, given: "Table | LimitFunction | str", source: LimitsByOwner) -> None:
+        super().__init__(given)
+        self._source = source
         self._known: dict[str, OwnerLimits] = {}
         self._failed: set[str] = set()
 
-    @property
-    def may_cap_runs(self) -> bool:
-        return self._limits.may_cap_runs
-
     def knows(self, owner: str) -> bool:
+        self.of(owner)
         return owner not in self._failed
 
-    def of(self, name: str) -> OwnerLimits:
-        known = self._known.get(name)
+    def of(self, owner: str) -> OwnerLimits:
+        known = self._known.get(owner)
         if known is None:
-            known = self._known[name] = self._asked(name)
+            known = self._known[owner] = self._read(owner)
         return known
 
     def for_pass(self) -> LimitsByOwner:
         return self
 
-    def _asked(self, name: str) -> OwnerLimits:
+    def _read(self, owner: str) -> OwnerLimits:
+        known = self._source.last_known
         try:
-            return self._limits.of(name)
+            limits = self._source.of(owner)
         # This is a function of the operator, which may raise anything.
         except Exception:
-            self._failed.add(name)
-            source, now = self._limits, monotonic()
+            source, now = self._source, monotonic()
             if source.warned_at is None or now - source.warned_at >= _WARN_EVERY:
                 source.warned_at = now
                 logger.warning(
-                    "%s failed for %r: the single settings apply to it, such as"
-                    " dynbeat_min_interval; correct the function",
+                    "%s failed for %r: the limits that it returned last apply, or none if it has"
+                    " returned none since the start; correct the function",
                     SETTING,
-                    name,
+                    owner,
                     exc_info=True,
-                    extra={"event": Event.OWNER_LIMITS_FAILED, "owner": name},
+                    extra={"event": Event.OWNER_LIMITS_FAILED, "owner": owner},
                 )
-            return _NO_LIMITS
+            self._failed.add(owner)
+            return known.get(owner, _NO_LIMITS)
+        if len(known) >= _MAX_KNOWN:
+            known.clear()
+        known[owner] = limits
+        return limits
 
 
-def cap_of(owner: str, limits: LimitsByOwner | None, *, max_running: int | None) -> Cap | None:
-    """Return the limit on the runs of an owner, or None. ``max_running`` is the default.
-
-    The application itself (owner ``""``) has no limit. Raises as ``LimitsByOwner.of`` does.
-    """
-    if not owner:
-        return None
-    own = None if limits is None else limits.value(owner, "max_running")
-    if own is None and max_running is not None:
-        own = Limit(max_running, owner, "dynbeat_max_running_per_owner")
-    if own is None:
-        return None
-    key = None if limits is None else limits.of(owner).running_key
-    return Cap(own, key or owner)
+#: The limits of an installation that sets none.
+NO_OWNER_LIMITS = LimitsByOwner({})
 
 
 def owner_limits(value: object) -> LimitsByOwner:
     """Return the limits that the setting gives. Raises ValueError and ConfigurationError."""
-    if callable(value):
-        return LimitsByOwner(value)
-    if isinstance(value, Mapping):
-        return LimitsByOwner(_table(value))
     if isinstance(value, str) and all(map(str.isidentifier, value.split("."))) and "." in value:
         return LimitsByOwner(value)
-    msg = (
-        "must be a dict of limits by owner, a function that returns the limits of an owner,"
-        " or the dotted path of one, such as 'proj.plans.limits_of'"
-    )
-    raise ValueError(msg)
+    found = _source(value)
+    if found is None:
+        msg = (
+            "must be OwnerLimits, a dict of limits by owner, a function that returns the limits of"
+            " an owner, or the dotted path of one, such as 'proj.plans.limits_of'"
+        )
+        raise ValueError(msg)
+    return LimitsByOwner(found)
 
 
-def _table(given: Mapping[Any, Any]) -> Mapping[str, OwnerLimits]:
+def _source(value: Any) -> "Table | LimitFunction | None":
+    if isinstance(value, OwnerLimits):
+        return {OTHERS: value}
+    if isinstance(value, Mapping):
+        return _table(value)
+    return value if callable(value) else None
+
+
+def _table(given: Mapping[Any, Any]) -> Table:
     for name in given:
-        if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_LENGTH:
-            msg = (
-                f"the key {shorten(name)} must be an owner; for all owners use the single settings"
+        if not rules.is_name(name):
+            message = (
+                f"{SETTING}: the key {shorten(name)} must be an owner, or '*' for all other owners"
             )
-            raise ValueError(msg)
-    return {name: OwnerLimits.of(limits) for name, limits in given.items()}
+            raise ConfigurationError(message)
+    table = {name: OwnerLimits.of(limits) for name, limits in given.items()}
+    others = table.get(OTHERS, _NO_LIMITS)
+    return {name: _completed(limits, others) for name, limits in table.items()}
 
 
-def _imported(path: str) -> "Mapping[str, OwnerLimits] | LimitFunction":
+def _completed(limits: OwnerLimits, others: OwnerLimits) -> OwnerLimits:
+    """Return ``limits``, with those of ``others`` in place of None."""
+    values = {each.name: getattr(limits, each.name) for each in fields(limits)}
+    return replace(others, **{name: value for name, value in values.items() if value is not None})
+
+
+def _imported(path: str) -> "Table | LimitFunction":
     module, _, name = path.rpartition(".")
+    # `celery -A` removes the working directory from the path after it has loaded the application.
+    path_before, sys.path[:0] = [*sys.path], [str(Path.cwd())]
     try:
-        found = getattr(import_module(module), name)
+        given = getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
         message = f"{SETTING} = {path!r}: cannot be imported ({error}); correct the path"
         raise ConfigurationError(message) from error
-    if callable(found):
-        return found  # type: ignore[no-any-return]
-    if isinstance(found, Mapping):
-        return _table(found)
-    message = f"{SETTING} = {path!r}: must be the path of a function or a dict"
-    raise ConfigurationError(message)
-
-
-def _interval(value: Any) -> timedelta:
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    if not is_number or not 0 <= seconds <= _MAX_INTERVAL.total_seconds():
-        rule = "must be a timedelta or a number of seconds, from 0 to 100 years"
-        raise _invalid("min_interval", value, rule)
-    return timedelta(seconds=seconds)
-
-
-def _patterns(value: Any) -> tuple[str, ...]:
-    try:
-        patterns = () if isinstance(value, (str, bytes, Mapping)) else tuple(value)
-    except TypeError:
-        patterns = (None,)
-    is_list = not isinstance(value, (str, bytes, Mapping))
-    if not is_list or not all(isinstance(each, str) and each for each in patterns):
-        raise _invalid("allowed_tasks", value, "must be a list of names, in which * matches any")
-    return patterns
+    finally:
+        sys.path[:] = path_before
+    found = _source(given)
+    if found is None:
+        message = f"{SETTING} = {path!r}: must be the path of OwnerLimits, a dict or a function"
+        raise ConfigurationError(message)
+    return found

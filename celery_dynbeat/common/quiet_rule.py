@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.common.errors import InvalidArgumentError
 from celery_dynbeat.common.text import shorten
 
 #: The maximum number of windows of one owner.
@@ -38,7 +38,7 @@ class QuietHours:
     - ``days`` are the days on which the window starts, such as ``"mon-fri"`` or ``"sat,sun"``.
       ``"*"`` means every day.
 
-    Raises InvalidScheduleError for an invalid value.
+    Raises InvalidArgumentError for an invalid value.
 
     >>> str(QuietHours("22:00", "07:00", days="mon-fri"))
     'mon-fri 22:00-07:00'
@@ -59,7 +59,7 @@ class QuietHours:
     def from_text(cls, text: object) -> "QuietHours":
         """Return the window in a text such as ``"mon-fri 22:00-07:00"`` or ``"22:00-07:00"``.
 
-        Raises InvalidScheduleError.
+        Raises InvalidArgumentError.
         """
         match = None
         if isinstance(text, str) and len(text) <= _MAX_TEXT:
@@ -104,9 +104,12 @@ def _days_of(value: object) -> Sequence[int]:
     return sorted(days)
 
 
-def invalid_quiet(field: str, value: object, rule: str) -> InvalidScheduleError:
+def invalid_quiet(
+    field: str, value: object, rule: str, code: str = "type", **params: Any
+) -> InvalidArgumentError:
     """Return the error of an invalid part."""
-    return InvalidScheduleError(f"{field} = {shorten(value)}: {rule}", field=field)
+    message = f"{field} = {shorten(value)}: {rule}"
+    return InvalidArgumentError(message, field=field, code=code, **params)
 
 
 class QuietRule(NamedTuple):
@@ -122,7 +125,7 @@ class QuietRule(NamedTuple):
     def from_json(cls, owner: str, stored: Mapping[str, Any]) -> "QuietRule":
         """Return the rule in the column of an owner.
 
-        Raises InvalidScheduleError if SQL wrote another value.
+        Raises InvalidArgumentError if SQL wrote another value.
         """
         try:
             windows, calendar = stored["windows"], stored.get("calendar")
@@ -150,15 +153,19 @@ class QuietRule(NamedTuple):
 
     @classmethod
     def of(cls, windows: Iterable[object], calendar: str | None) -> "QuietRule":
-        """Return the rule of windows or their texts. Raises InvalidScheduleError."""
+        """Return the rule of windows or their texts. Raises InvalidArgumentError."""
         checked = [
             each if isinstance(each, QuietHours) else QuietHours.from_text(each) for each in windows
         ]
         if len(checked) > MAX_WINDOWS:
             rule = f"has too many windows, at most {MAX_WINDOWS}"
-            raise invalid_quiet("windows", list(map(str, checked)), rule)
+            raise invalid_quiet(
+                "windows", list(map(str, checked)), rule, "too_many", maximum=MAX_WINDOWS
+            )
         if not checked and calendar is None:
-            raise invalid_quiet("windows", checked, "has neither a window nor a calendar")
+            raise invalid_quiet(
+                "windows", checked, "has neither a window nor a calendar", "required"
+            )
         rule_of = cls(checked, calendar)
         quiet_spans([rule_of])
         return rule_of
@@ -172,12 +179,12 @@ class QuietRule(NamedTuple):
 def quiet_spans(rules: Iterable[QuietRule]) -> Sequence[Span]:
     """Return the times of the week that windows of the rules cover.
 
-    Raises InvalidScheduleError if they cover the whole week.
+    Raises InvalidArgumentError if they cover the whole week.
     """
     windows = [window for rule in rules for window in rule.windows]
     spans = merged_spans(span for window in windows for span in window.spans())
     if spans == [(0, WEEK)]:
-        raise invalid_quiet("windows", [str(window) for window in windows], _WHOLE_WEEK)
+        raise invalid_quiet("windows", [str(window) for window in windows], _WHOLE_WEEK, "no_time")
     return spans
 
 

@@ -5,7 +5,7 @@ from dataclasses import MISSING, dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
-from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.common.errors import InvalidArgumentError
 from celery_dynbeat.common.text import shorten, suggestion
 
 MAX_RETRIES, MAX_FACTOR = 100, 100
@@ -27,7 +27,7 @@ class Retry:
     - If ``until_next_fire`` is true, a run fails for good if its retry would not be before the next
       fire time of its schedule.
 
-    Raises InvalidScheduleError for an invalid value.
+    Raises InvalidArgumentError for an invalid value.
     """
 
     max_retries: int
@@ -41,7 +41,9 @@ class Retry:
             raise _invalid("max_retries", self.max_retries, "must be a whole number")
         if not 0 <= self.max_retries <= MAX_RETRIES:
             rule = f"must be from 0 to {MAX_RETRIES}; 0 means no retry"
-            raise _invalid("max_retries", self.max_retries, rule)
+            raise _invalid(
+                "max_retries", self.max_retries, rule, "range", minimum=0, maximum=MAX_RETRIES
+            )
         object.__setattr__(self, "backoff", _duration("backoff", self.backoff))
         object.__setattr__(self, "factor", _factor(self.factor))
         if self.backoff_max is not None:
@@ -56,16 +58,16 @@ class Retry:
     def from_json(cls, value: Mapping[str, Any]) -> "Retry":
         """Return the policy in a dict, which is the output of ``to_json`` or contains arguments.
 
-        Raises InvalidScheduleError.
+        Raises InvalidArgumentError.
         """
         known = [each.name for each in fields(cls)]
         for name in value:
             if name not in known:
                 rule = f"there is no such argument; {suggestion(name, known)}"
-                raise _invalid(str(name)[:40], value[name], rule)
+                raise _invalid(str(name)[:40], value[name], rule, "unknown", name=str(name)[:40])
         if "max_retries" not in value:
             message = "retry: max_retries is missing: add the largest number of retries of a run"
-            raise InvalidScheduleError(message, field="retry")
+            raise InvalidArgumentError(message, field="retry", code="required")
         return cls(**value)
 
     def to_json(self) -> dict[str, Any]:
@@ -114,12 +116,15 @@ def stored_retry(stored: object) -> Retry | None:
         return None
     try:
         return Retry.from_json(stored)
-    except InvalidScheduleError:
+    except InvalidArgumentError:
         return None
 
 
-def _invalid(name: str, value: object, rule: str) -> InvalidScheduleError:
-    return InvalidScheduleError(f"retry: {name} = {shorten(value)}: {rule}", field="retry")
+def _invalid(
+    argument: str, value: object, rule: str, code: str = "type", **params: Any
+) -> InvalidArgumentError:
+    message = f"retry: {argument} = {shorten(value)}: {rule}"
+    return InvalidArgumentError(message, field="retry", code=code, **params)
 
 
 def _duration(name: str, value: Any) -> timedelta:

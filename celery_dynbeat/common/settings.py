@@ -3,34 +3,26 @@
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
-from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from zoneinfo import TZPATH, ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
-from celery_dynbeat.common.errors import ConfigurationError, InvalidScheduleError
-from celery_dynbeat.common.window import as_share
+from celery_dynbeat.common import rules
+from celery_dynbeat.common.errors import ConfigurationError
+from celery_dynbeat.common.owner_limits import NO_OWNER_LIMITS, LimitsByOwner, owner_limits
 
 if TYPE_CHECKING:
-    from celery_dynbeat.common.owner_limits import Cap, LimitsByOwner
     from celery_dynbeat.common.quiet_rule import QuietRule
     from celery_dynbeat.common.retry import Retry
 
 #: Ended runs that ``alert_after_failures`` may count. A pass reads this many rows of a schedule.
 MAX_FAILURES = 1_000
+_SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,3})?) ?%", re.ASCII)
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S.*", re.DOTALL)
-
-
-def failures(value: object) -> int:
-    """Return a valid ``after_failures``; 0 means never. Raises ValueError."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_FAILURES:
-        msg = f"must be a whole number from 0 to {MAX_FAILURES}; 0 means never"
-        raise ValueError(msg)
-    return value
 
 
 def urls(value: object) -> tuple[str, ...]:
@@ -63,23 +55,23 @@ def _called(value: object) -> object:
 
 def ping_hosts(value: object) -> tuple[str, ...]:
     """Return the origins that an operator allows, in their canonical form. Raises ValueError."""
-    rule = "must be a list of host names, such as ['hc-ping.com']"
+    text = "must be a list of host names, such as ['hc-ping.com']"
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
-        raise ValueError(rule)  # noqa: TRY004
-    return tuple(_origin(entry, rule) for entry in value)
+        raise ValueError(text)  # noqa: TRY004
+    return tuple(_origin(entry, text) for entry in value)
 
 
-def _origin(entry: object, rule: str) -> str:
+def _origin(entry: object, text: str) -> str:
     # A late import: most applications have no ping URLs.
     from celery_dynbeat.common.ping_urls import allowed_origin  # noqa: PLC0415
 
     # No entry is a pattern.
     if not isinstance(entry, str) or "*" in entry:
-        raise ValueError(rule)
+        raise ValueError(text)
     try:
         return allowed_origin(entry)
     except ValueError as error:
-        raise ValueError(f"{rule}: {entry!r} {error}") from None
+        raise ValueError(f"{text}: {entry!r} {error}") from None
 
 
 # These names are in the tz database, but their meaning differs between machines.
@@ -134,41 +126,69 @@ def nearest_zone(name: str) -> str | None:
     return folded[matches[0]] if matches else None
 
 
-#: Overrides dynbeat_metrics_port for one process.
-VARIABLE = "DYNBEAT_METRICS_PORT"
+#: Overrides dynbeat_metrics for one process.
+VARIABLE = "DYNBEAT_METRICS"
 MAX_PORT = 65_535
+_ENDPOINT = re.compile(r"(?:(\[[^\s\[\]]+\]|[^\s:\[\]]+):)?(\d{1,5})")
 
 
-def metrics_port(value: object) -> int:
-    """Return the port of dynbeat_metrics_port; 0 is any free port. Raises ValueError."""
-    is_port = isinstance(value, (int, str)) and not isinstance(value, bool)
-    if not is_port or not re.fullmatch(r"\d{1,5}", str(value)) or int(str(value)) > MAX_PORT:
-        msg = "must be a port (0: any free port)"
+class MetricsEndpoint(NamedTuple):
+    """Where a beat exports its metrics. Port 0 is any free port."""
+
+    port: int
+    address: str = "127.0.0.1"
+
+
+def metrics_endpoint(value: object) -> MetricsEndpoint:
+    """Return the endpoint of a port, or of ``"address:port"``. Raises ValueError."""
+    is_given = isinstance(value, (int, str)) and not isinstance(value, bool)
+    match = _ENDPOINT.fullmatch(str(value)) if is_given else None
+    if match is None or int(match[2]) > MAX_PORT:
+        msg = (
+            "must be a port (0: any free port), or an address with a port, such as '127.0.0.1:9808'"
+        )
         raise ValueError(msg)
-    return int(str(value))
+    port = int(match[2])
+    return MetricsEndpoint(port, match[1].strip("[]")) if match[1] else MetricsEndpoint(port)
 
 
-def port_in_force(port: int | None) -> int | None:
-    """Return the port in DYNBEAT_METRICS_PORT, else ``port``; None exports no metrics.
+def metrics_in_force(endpoint: MetricsEndpoint | None) -> MetricsEndpoint | None:
+    """Return the endpoint in DYNBEAT_METRICS, else ``endpoint``; None exports no metrics.
+
+    A port alone keeps the address of ``endpoint``.
 
     Raises ConfigurationError for an invalid value of the variable.
     """
     given = os.environ.get(VARIABLE)
     if given is None:
-        return port
+        return endpoint
     try:
-        return metrics_port(given) if given else None
+        found = metrics_endpoint(given) if given else None
     except ValueError as error:
         raise ConfigurationError(f"{VARIABLE} = {given!r}: {error}") from None
+    if found is not None and endpoint is not None and given.isdigit():
+        found = found._replace(address=endpoint.address)
+    return found
 
 
 PREFIX = "dynbeat_"
+#: What replaces the settings of earlier versions.
+REMOVED = {
+    "alert_interval": "remove it: at least 5 minutes are between two messages to one URL",
+    "alert_timeout": "remove it: a message has 10 s",
+    "alerts": "set dynbeat_alert_urls; an empty list stores alerts and sends only signals",
+    "allowed_tasks": "use dynbeat_owner_limits = OwnerLimits(allowed_tasks=...)",
+    "max_running_per_owner": "use dynbeat_owner_limits = OwnerLimits(max_running=...)",
+    "max_schedules_per_owner": "use dynbeat_owner_limits = OwnerLimits(max_schedules=...)",
+    "batch_size": "remove it: a batch has up to 500 schedules",
+    "expected_beats": "use dynbeat_expected_nodes = {'beat': 2}",
+    "expected_workers": "use dynbeat_expected_nodes = {'worker': 2}",
+    "audit": "dynbeat_audit_retention = 0 writes no audit, and deletes the existing changes",
+    "metrics_port": "use dynbeat_metrics",
+    "metrics_address": "use dynbeat_metrics = 'address:port'",
+}
 _UNSET = object()
 NOTIFIERS = ("auto", "postgresql", "broker", "polling")
-MAX_BATCH_SIZE = 10_000
-#: The present instant plus this duration is a date that each database can store.
-MAX_DURATION = timedelta(days=36_525)
-MAX_NAME_LENGTH = 255
 CATCH_UPS = ("latest", "all", "none")
 OVERLAPS = ("allow", "skip", "buffer_one", "cancel_previous")
 ON_LOST = ("record", "rerun")
@@ -184,131 +204,95 @@ class Configuration(Protocol):
         """Return the keys that have a default or a value."""
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not value:
-        msg = "must be a non-empty string"
-        raise ValueError(msg)
-    return value
+_text = rules.check(
+    "must be a non-empty string", lambda value: isinstance(value, str) and value != ""
+)
+_flag = rules.check("must be True or False", lambda value: isinstance(value, bool))
+_mapping = rules.check(
+    "must be a dict of keyword arguments for sqlalchemy.create_engine",
+    lambda value: isinstance(value, Mapping),
+)
+_count = rules.check(
+    "must be a whole number of at least 1", lambda value: rules.is_whole(value, least=1)
+)
+_failures = rules.check(
+    f"must be a whole number from 0 to {MAX_FAILURES}; 0 means never",
+    lambda value: rules.is_whole(value, least=0, most=MAX_FAILURES),
+)
+_expected_nodes = rules.check(
+    "must be a dict such as {'beat': 2, 'worker': 8}",
+    lambda value: (
+        isinstance(value, Mapping)
+        and value.keys() <= {"beat", "worker"}
+        and all(rules.is_whole(each, least=0) for each in value.values())
+    ),
+)
+application_name = rules.check(
+    f"must be a string of 1 to {rules.MAX_NAME_LENGTH} printable characters, without white space"
+    " at its ends",
+    lambda value: rules.is_name(value) and value.isprintable() and value == value.strip(),
+)
 
 
-def application_name(value: object) -> str:
-    """Return a valid name of an application. Raises ValueError for any other value."""
-    if (
-        not isinstance(value, str)
-        or not 0 < len(value) <= MAX_NAME_LENGTH
-        or not value.isprintable()
-        or value != value.strip()
-    ):
-        msg = (
-            f"must be a string of 1 to {MAX_NAME_LENGTH} printable characters, without white space"
-            " at its ends"
-        )
-        raise ValueError(msg)
-    return value
+def _matching(pattern: str, text: str) -> rules.Check:
+    return rules.check(
+        text,
+        lambda value: isinstance(value, str) and re.fullmatch(pattern, value, re.ASCII) is not None,
+    )
 
 
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        msg = "must be True or False"
-        raise ValueError(msg)  # noqa: TRY004 - read() expects ValueError
-    return value
+_schema = _matching(
+    r"[A-Za-z_][\w$-]{0,62}",
+    "must be the name of a schema: up to 63 letters, digits, and the characters _ $ -",
+)
+_table_prefix = _matching(
+    r"dynbeat_|(?!dynbeat_)[a-z][a-z0-9_]{0,19}",
+    "must be up to 20 lower-case letters, digits and underscores that begin with a letter, and not"
+    " with 'dynbeat_'; such as 'billing_'",
+)
+_address = _matching(
+    r"https?://[^\s@]+",
+    "must be the address of Flower, such as 'https://flower.example.com', without a user",
+)
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        msg = "must be a dict of keyword arguments for sqlalchemy.create_engine"
-        raise ValueError(msg)  # noqa: TRY004
-    return value
+def _web_url(value: object) -> str:
+    return str(_address(value)).rstrip("/")
 
 
-def _count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        msg = "must be a whole number of at least 1"
-        raise ValueError(msg)
-    return value
-
-
-def _number(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        msg = "must be a whole number of at least 0"
-        raise ValueError(msg)
-    return value
-
-
-def _batch(value: object) -> int:
-    # The ids of a batch are the parameters of one statement. Drivers allow some ten thousands.
-    if _count(value) > MAX_BATCH_SIZE:
-        msg = f"must be at most {MAX_BATCH_SIZE}"
-        raise ValueError(msg)
-    return _count(value)
+def _one_of(*choices: str) -> rules.Check:
+    listed = ", ".join(repr(choice) for choice in choices)
+    return rules.check(f"must be one of {listed}", lambda value: value in choices)
 
 
 def _duration(value: object) -> timedelta:
-    seconds = _seconds(value)
+    seconds = rules.seconds_of(value)
     if seconds is None or not seconds >= timedelta.resolution.total_seconds():
         msg = "must be a positive number of seconds or a positive timedelta"
         raise ValueError(msg)
-    if seconds > MAX_DURATION.total_seconds():
-        msg = f"must be at most {MAX_DURATION.days} days (100 years): set less, or leave it unset"
+    if seconds > rules.MAX_DURATION.total_seconds():
+        days = rules.MAX_DURATION.days
+        msg = f"must be at most {days} days (100 years): set less, or leave it unset"
         raise ValueError(msg)
     return timedelta(seconds=seconds)
 
 
-def _seconds(value: object) -> float | None:
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
 def _delay(value: object) -> timedelta:
     """Return a duration, which may be zero."""
-    return timedelta(0) if _seconds(value) == 0 else _duration(value)
+    return timedelta(0) if rules.seconds_of(value) == 0 else _duration(value)
+
+
+def as_share(text: str) -> str:
+    """Return a window that is a share of an interval in its shortest form. Raises ValueError."""
+    match = _SHARE.fullmatch(text.strip())
+    if match is None or not 0 < float(match[1]) <= 100:  # noqa: PLR2004 - percent
+        msg = "must be a duration, or more than 0% and at most 100% of the interval, such as '50%'"
+        raise ValueError(msg)
+    return f"{float(match[1]):g}%"
 
 
 def _window(value: object) -> timedelta | str:
     return as_share(value) if isinstance(value, str) else _delay(value)
-
-
-def _patterns(value: object) -> tuple[str, ...]:
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        msg = "must be a list of names, in which * matches any characters"
-        raise ValueError(msg)  # noqa: TRY004
-    return tuple(_text(pattern) for pattern in value)
-
-
-def _schema(value: object) -> str:
-    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z_][\w$-]{0,62}", value, re.ASCII):
-        msg = "must be the name of a schema: up to 63 letters, digits, and the characters _ $ -"
-        raise ValueError(msg)
-    return value
-
-
-def _table_prefix(value: object) -> str:
-    rule = r"dynbeat_|(?!dynbeat_)[a-z][a-z0-9_]{0,19}"
-    if not isinstance(value, str) or not re.fullmatch(rule, value):
-        msg = (
-            "must be up to 20 lower-case letters, digits and underscores that begin with a letter,"
-            " and not with 'dynbeat_'; such as 'billing_'"
-        )
-        raise ValueError(msg)
-    return value
-
-
-def _web_url(value: object) -> str:
-    if not isinstance(value, str) or not re.fullmatch(r"https?://[^\s@]+", value):
-        msg = "must be the address of Flower, such as 'https://flower.example.com', without a user"
-        raise ValueError(msg)
-    return value.rstrip("/")
-
-
-def _one_of(*choices: str) -> Callable[[object], str]:
-    def check(value: object) -> str:
-        if value not in choices:
-            msg = "must be one of " + ", ".join(repr(choice) for choice in choices)
-            raise ValueError(msg)
-        return str(value)
-
-    return check
 
 
 def _zone(value: object) -> str:
@@ -341,14 +325,7 @@ def _quiet_hours(value: object) -> "QuietRule":
     return QuietRule.from_setting(value)
 
 
-def _owner_limits(value: object) -> "LimitsByOwner":
-    # A late import, as above.
-    from celery_dynbeat.common.owner_limits import owner_limits  # noqa: PLC0415
-
-    return owner_limits(value)
-
-
-def _setting(default: Any, check: Callable[[object], Any]) -> Any:
+def _setting(default: Any, check: rules.Check) -> Any:
     return field(default=default, metadata={"check": check})
 
 
@@ -364,9 +341,11 @@ class Settings:
     - ``create_tables``: tables are created on an embedded database only.
     - ``application``: the application has no name.
     - ``quiet_hours``: only the quiet hours of owners apply.
-    - ``alerts``: on if there is a URL in ``alert_urls``.
+    - ``alert_urls``: no alerts. With an empty tuple, alerts are stored, but only signals are sent.
     - ``ping_hosts``: no ping URLs are allowed.
-    - ``expected_beats``, ``expected_workers``: a node that died and was not replaced is missing.
+
+    A kind of node that ``expected_nodes`` does not have misses a node that died and was not
+    replaced.
     """
 
     # Without a repr, because they contain passwords, and some tracebacks show the repr of local
@@ -384,7 +363,6 @@ class Settings:
     timezone: str = _setting("UTC", _zone)
     notifier: str = _setting("auto", _one_of(*NOTIFIERS))
     poll_interval: timedelta = _setting(timedelta(seconds=5), _duration)
-    batch_size: int = _setting(500, _batch)
     dispatch_timeout: timedelta = _setting(timedelta(seconds=30), _duration)
     resend_after: timedelta = _setting(timedelta(hours=1), _duration)
     node_timeout: timedelta = _setting(timedelta(seconds=60), _duration)
@@ -399,75 +377,47 @@ class Settings:
     pause_after_failures: int | None = _setting(None, _count)
     retry: "Retry | None" = _setting(None, _retry)
     history_retention: timedelta = _setting(timedelta(days=30), _duration)
-    audit: bool = _setting(default=True, check=_flag)
-    audit_retention: timedelta = _setting(timedelta(days=90), _duration)
+    audit_retention: timedelta = _setting(timedelta(days=90), _delay)
     min_interval: timedelta = _setting(timedelta(seconds=1), _delay)
-    max_schedules_per_owner: int | None = _setting(None, _count)
-    max_running_per_owner: int | None = _setting(None, _count)
-    allowed_tasks: tuple[str, ...] | None = _setting(None, _patterns)
-    owner_limits: "LimitsByOwner | None" = _setting(None, _owner_limits)
+    owner_limits: LimitsByOwner = _setting(NO_OWNER_LIMITS, owner_limits)
     max_payload_bytes: int = _setting(65_536, _count)
-    expected_beats: int | None = _setting(None, _number)
-    expected_workers: int | None = _setting(None, _number)
-    metrics_port: int | None = _setting(None, metrics_port)
-    metrics_address: str = _setting("127.0.0.1", _text)
-    alerts: bool | None = _setting(None, _flag)
+    expected_nodes: Mapping[str, int] = field(
+        default_factory=dict, metadata={"check": _expected_nodes}
+    )
+    metrics: MetricsEndpoint | None = _setting(None, metrics_endpoint)
     # No repr, as above.
-    alert_urls: tuple[str, ...] = field(default=(), metadata={"check": urls}, repr=False)
-    alert_after_failures: int = _setting(1, failures)
+    alert_urls: tuple[str, ...] | None = field(default=None, metadata={"check": urls}, repr=False)
+    alert_after_failures: int = _setting(1, _failures)
     alert_late_after: timedelta | None = _setting(None, _delay)
     alert_silent_after: timedelta | None = _setting(None, _delay)
-    alert_interval: timedelta = _setting(timedelta(minutes=5), _delay)
-    alert_timeout: timedelta = _setting(timedelta(seconds=10), _duration)
     flower_url: str | None = _setting(None, _web_url)
     ping_hosts: tuple[str, ...] | None = _setting(None, ping_hosts)
 
     @property
-    def alerts_enabled(self) -> bool:
-        """Whether beat opens and ends alerts."""
-        return bool(self.alert_urls) if self.alerts is None else self.alerts
+    def is_audited(self) -> bool:
+        """Whether each edit is recorded."""
+        return bool(self.audit_retention)
 
     @property
-    def may_cap_runs(self) -> bool:
-        """Whether an owner can have a limit on its runs."""
-        if self.max_running_per_owner:
-            return True
-        return self.owner_limits is not None and self.owner_limits.may_cap_runs
-
-    def knows_limits_of(self, owner: str) -> bool:
-        """Return whether the limits of ``owner`` were read. For settings of ``for_pass``."""
-        return self.owner_limits is None or self.owner_limits.knows(owner)
-
-    def cap_of(self, owner: str) -> "Cap | None":
-        """Return the limit on the runs of an owner, or None.
-
-        Raises the error of a function of dynbeat_owner_limits that fails, except after
-        ``for_pass``.
-        """
-        from celery_dynbeat.common.owner_limits import cap_of  # noqa: PLC0415
-
-        return cap_of(owner, self.owner_limits, max_running=self.max_running_per_owner)
+    def alerts_enabled(self) -> bool:
+        """Whether beat opens and ends alerts."""
+        return self.alert_urls is not None
 
     def for_pass(self) -> "Settings":
         """Return the settings for many schedules, which look up the limits of an owner only once.
 
         A function of dynbeat_owner_limits that fails is logged, and raises no error.
         """
-        limits = self.owner_limits
-        of_pass = None if limits is None else limits.for_pass()
-        return self if of_pass is limits else replace(self, owner_limits=of_pass)
+        return replace(self, owner_limits=self.owner_limits.for_pass())
 
     def min_interval_of(self, owner: str) -> timedelta:
         """Return the shortest distance between two fire times of a schedule of ``owner``.
 
-        They never raise an error, because schedules must be planned even while the function of
+        It never raises an error, because schedules must be planned even while the function of
         dynbeat_owner_limits fails.
         """
-        if self.owner_limits is None or not owner:
-            return self.min_interval
-        limit = self.owner_limits.for_pass().value(owner, "min_interval")
-        interval: timedelta = self.min_interval if limit is None else limit.value
-        return interval
+        own = self.owner_limits.for_pass().of(owner).min_interval
+        return self.min_interval if own is None else own
 
     @classmethod
     def read(
@@ -493,7 +443,7 @@ class Settings:
 _SECRET = frozenset(setting.name for setting in fields(Settings) if not setting.repr)
 
 
-def _checked(name: str, value: object, check: Callable[[object], Any]) -> Any:
+def _checked(name: str, value: object, check: rules.Check) -> Any:
     try:
         return check(value)
     except ValueError as error:
@@ -509,17 +459,22 @@ def _reject_unknown(keys: Iterable[str], known: Iterable[str]) -> None:
         match = re.fullmatch(r"(?:[a-z0-9]+_)??dynbeat_(\w+)", str(key).lower())
         if match is None or match[1] in names:
             continue
-        near = difflib.get_close_matches(match[1], names, n=1, cutoff=0.5)
-        hint = f"did you mean {PREFIX}{near[0]}?" if near else f"known are: {', '.join(names)}"
+        hint = REMOVED.get(match[1]) or _nearest(match[1], names)
         msg = f"unknown setting {key!r}: {hint}"
         raise ConfigurationError(msg)
 
 
-def _reject_unread(conf: Configuration, known: Iterable[str]) -> None:
-    """Raise for a key that Celery ignores silently, such as DYNBEAT_BATCH_SIZE.
+def _nearest(name: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"did you mean {PREFIX}{near[0]}?" if near else f"known are: {', '.join(names)}"
 
-    Celery reads ``dynbeat_batch_size``, and with namespace="CELERY" also CELERY_DYNBEAT_BATCH_SIZE.
-    If one of these is set as well, the ignored key may be a variable of the user's own.
+
+def _reject_unread(conf: Configuration, known: Iterable[str]) -> None:
+    """Raise for a key that Celery ignores silently, such as DYNBEAT_DATABASE_URL.
+
+    Celery reads ``dynbeat_database_url``, and with namespace="CELERY" also
+    CELERY_DYNBEAT_DATABASE_URL. If one of these is set as well, the ignored key may be a variable
+    of the user's own.
     """
     # An attribute of Celery's own configuration only. It ends with "_".
     namespace = str(getattr(conf, "prefix", None) or "")
@@ -534,31 +489,3 @@ def _reject_unread(conf: Configuration, known: Iterable[str]) -> None:
         given = f"namespace={namespace.removesuffix('_')!r}" if namespace else "no namespace"
         msg = f"setting {key!r} is not read: with {given} Celery reads {read}; rename it"
         raise ConfigurationError(msg)
-
-
-def check_task_allowed(settings: Settings, *, owner: str, task: str) -> None:
-    """Raise InvalidScheduleError if a limit of ``owner`` has no pattern that matches ``task``.
-
-    Patterns are case-sensitive. The application itself (owner ``""``) may run any task.
-    """
-    if not owner:
-        return
-    own = (
-        None
-        if settings.owner_limits is None
-        else settings.owner_limits.value(owner, "allowed_tasks")
-    )
-    if own is not None:
-        _check_matches(task, own.value, limit=own.named, owner=owner)
-    elif settings.allowed_tasks is not None:
-        _check_matches(task, settings.allowed_tasks, limit="dynbeat_allowed_tasks", owner=owner)
-
-
-def _check_matches(task: str, patterns: Iterable[str], *, limit: str, owner: str) -> None:
-    if any(fnmatchcase(task, pattern) for pattern in patterns):
-        return
-    msg = (
-        f"task = {task!r}: {limit} = {list(patterns)} does not let owner {owner!r} run"
-        " it; choose a task that a pattern matches, or add a pattern to the setting"
-    )
-    raise InvalidScheduleError(msg, field="task")

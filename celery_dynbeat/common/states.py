@@ -10,7 +10,7 @@ that it follows, and the UPDATE of a start requires that number. Of all messages
 attempt, therefore only one starts the next attempt.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -75,6 +75,8 @@ UNFINISHED = (*UNSTARTED, Status.RUNNING, Status.RETRYING)
 UNOWNED = (*UNSTARTED, Status.RETRYING)
 #: A worker executes an attempt of such a run, or executed it when its node fell silent.
 OWNED = (Status.RUNNING, Status.LOST)
+#: The error of a run that was lost because its worker was told to end at once. It is no failure.
+INTERRUPTED = "interrupted by a shutdown of its worker"
 #: Such a run can run again, as a new run for the same fire time. So can a run that its task skipped
 #: (``can_rerun``).
 RERUNNABLE = (Status.FAILED, Status.LOST, Status.REVOKED, Status.EXPIRED, Status.SUCCEEDED)
@@ -149,27 +151,6 @@ RERUN = _transition((Status.RUNNING,), Status.PENDING)
 SEND_RETRY = _transition((Status.RETRYING,), Status.PENDING)
 #: The broker lost the message of Celery's retry.
 RESEND_RETRY = _transition((Status.RETRYING,), Status.PENDING)
-
-TRANSITIONS: Mapping[str, Transition] = {
-    "CONFIRM": CONFIRM,
-    "GIVE_UP": GIVE_UP,
-    "EXPIRE": EXPIRE,
-    "REVOKE": REVOKE,
-    "START": START,
-    "START_RETRY": START_RETRY,
-    "RESTART": RESTART,
-    "REDELIVER": REDELIVER,
-    "REFUSE": REFUSE,
-    "REQUEUE": REQUEUE,
-    "UNDO_START": UNDO_START,
-    "FINISH": FINISH,
-    "POSTPONE": POSTPONE,
-    "FINISH_BEFORE_RERUN": FINISH_BEFORE_RERUN,
-    "LOSE": LOSE,
-    "RERUN": RERUN,
-    "SEND_RETRY": SEND_RETRY,
-    "RESEND_RETRY": RESEND_RETRY,
-}
 
 
 class State(StrEnum):

@@ -3,6 +3,7 @@
 JSON that people write: a repeated key is an error. ``json.loads`` would keep its last value.
 """
 
+import difflib
 import json
 import re
 import shlex
@@ -22,6 +23,8 @@ _IDS = re.compile(
     r"|(?<![0-9a-z])(?=[a-f]*[0-9])[0-9a-f]{6,}(?![0-9a-z])|\d+",
     re.IGNORECASE,
 )
+#: The characters of a first line.
+_LINE_LENGTH = 200
 #: English, and not from ``calendar``, whose names depend on the locale. January is at index 0.
 MONTHS = (
     *("January", "February", "March", "April", "May", "June", "July"),
@@ -67,9 +70,6 @@ def cut(text: str, length: int) -> str:
 
 def suggestion(name: object, known: Iterable[str]) -> str:
     """Return "did you mean backoff?" for a name that is not among ``known``, or the known names."""
-    # An import for a message of an error. Beat and workers raise such errors rarely.
-    import difflib  # noqa: PLC0415
-
     names = list(known)
     near = difflib.get_close_matches(str(name)[:_SHOWN], names, n=1)
     return f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
@@ -87,6 +87,11 @@ def as_text(value: object) -> object:
 def counted(number: int, noun: str) -> str:
     """Return the number with its noun: ``1 run``, ``2,000 runs``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def first_line(text: str | None) -> str:
+    """Return the first line of an error or a reason, cut, or "" without one."""
+    return cut((text or "").strip().partition("\n")[0], _LINE_LENGTH)
 
 
 def error_cause(error: str | None) -> str:

@@ -18,7 +18,7 @@ import re
 import time
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -28,9 +28,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sqlalchemy import (
     URL,
     Connection,
+    CursorResult,
     Engine,
-    Row,
-    Select,
     Update,
     create_engine,
     event,
@@ -51,10 +50,7 @@ from sqlalchemy.pool import NullPool, QueuePool
 from celery_dynbeat.common.clock import RANDOM
 from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.db import alias_of, connections
-from celery_dynbeat.db.connections import SingleStatements, forget_all, return_all
 from celery_dynbeat.db.dialects import (
-    ASYNCHRONOUS_COMMIT,
-    AUTOCOMMIT,
     OWN_TRANSACTION,
     Capabilities,
     capabilities_of,
@@ -81,7 +77,6 @@ _DRIVERS = {
 _OF_ENGINE = (
     *("_engine", "capabilities", "_uses_autocommit"),
     *("_autocommit_engine", "_transaction_engine"),
-    *("_executes_without_session", "_single_statements"),
 )
 _SCHEME = re.compile(r"[a-z0-9+]{1,40}://", re.IGNORECASE)
 
@@ -91,25 +86,20 @@ _in_use: ContextVar[Session | None] = ContextVar("dynbeat_session", default=None
 
 
 def _forget_connections() -> None:
-    forget_all()
     # close=False, because the parent still uses these connections.
     for engine in _engines:
         engine.dispose(close=False)
 
 
-def _leave_connections() -> None:
-    # A kept connection that the child inherits would be reset on the parent's socket.
-    return_all()
+def _close_files() -> None:
     # A child cannot lock a SQLite file that was open during the fork ("locking protocol").
     # Source: SQLite's "How To Corrupt An SQLite Database File", section 2.6.
     for engine in _engines:
-        # Only the event loop can close the connections of an asynchronous engine.
-        is_pooled = isinstance(engine.pool, QueuePool) and not engine.dialect.is_async
-        if is_embedded(engine.dialect.name) and is_pooled:
+        if is_embedded(engine.dialect.name) and isinstance(engine.pool, QueuePool):
             engine.dispose()
 
 
-os.register_at_fork(before=_leave_connections, after_in_child=_forget_connections)
+os.register_at_fork(before=_close_files, after_in_child=_forget_connections)
 
 
 def check_synchronous(engine: object, *, given_as: str) -> None:
@@ -181,13 +171,7 @@ class Database:
         Raises ConfigurationError when the URL is invalid or its driver is not installed.
         """
         self._follow_django()
-        with self._keeping_none():
-            return self._engine
-
-    def _keeping_none(self) -> AbstractContextManager[None]:
-        # The attribute itself is not used, because it would create the engine.
-        single_statements: SingleStatements | None = self.__dict__.get("_single_statements")
-        return nullcontext() if single_statements is None else single_statements.keeping_none()
+        return self._engine
 
     @cached_property
     def _engine(self) -> Engine:
@@ -314,9 +298,10 @@ class Database:
     def read_in_transaction(self, work: Callable[[Session], T]) -> T:
         """Return ``work(session)``, which only reads, in one transaction.
 
-        For queries that change a setting of the transaction, as ``in_index_order`` does.
+        For queries of many rows, which follow their index (``Capabilities.follow_indexes``).
         """
         with self._session() as session:
+            self.capabilities.follow_indexes(session)
             return work(session)
 
     @cached_property
@@ -333,66 +318,77 @@ class Database:
         On databases where autocommit saves round trips (one instead of three or four), each
         statement commits by itself. On other databases, this is ``run``.
         """
-        uses_autocommit = self._uses_autocommit
-        return self._repeat(lambda: self._once(work, autocommit=uses_autocommit))
+        if not self._uses_autocommit:
+            return self.run(work)
+
+        def in_autocommit() -> T:
+            with self._session(autocommit=True) as session:
+                result = work(session)
+                session.commit()
+                return result
+
+        return self._repeat(in_autocommit)
 
     def execute(self, statement: Update, values: Mapping[str, Any]) -> int:
         """Execute one statement as a separate transaction, and return its row count.
 
-        ``statement`` is a constant that is compiled only once. Each value is a parameter of it, and
-        no parameter is a list. Raises what ``run`` raises.
+        Raises what ``run`` raises.
         """
+        return self._execute(statement, values, lambda result: int(result.rowcount))
+
+    def execute_returning(self, statement: Update, values: Mapping[str, Any]) -> Sequence[Any]:
+        """Execute an UPDATE as ``execute`` does, and return what its one column returns."""
+        return self._execute(statement, values, lambda result: result.scalars().all())
+
+    def _execute(
+        self,
+        statement: Update,
+        values: Mapping[str, Any],
+        read: Callable[[CursorResult[Any]], T],
+    ) -> T:
         self._check_django()
-        if self._executes_without_session:
-            return self._repeat(lambda: self._single_statements.execute(statement, values))
-        return self.run_autocommit(
-            lambda session: int(session.connection().execute(statement, values).rowcount)
-        )
+        if not self._uses_autocommit:
+            return self.run(lambda session: read(session.connection().execute(statement, values)))
 
-    @property
-    def has_writing_cte(self) -> bool:
-        """Whether one statement can contain several UPDATEs, as ``execute_and_read`` requires."""
-        return self.capabilities.has_writing_cte and self._executes_without_session
+        def execute() -> T:
+            # Without a session: a worker executes one or two statements for each run.
+            with self._autocommit_engine.connect() as connection:
+                return read(connection.execute(statement, values))
 
-    def execute_and_read(self, statement: Select[Any], values: Mapping[str, Any]) -> Row[Any]:
-        """Execute one statement as ``execute`` does, and return its only row."""
-        self._check_django()
-        return self._repeat(lambda: self._single_statements.read_row(statement, values))
+        return self._repeat(execute)
 
-    @cached_property
-    def _executes_without_session(self) -> bool:
-        # An engine of the application may have events or options that change a statement.
-        return (
-            self._shared is None
-            and not self.engine.dialect.is_async
-            and self._uses_autocommit
-            and "schema_translate_map" not in self.engine.get_execution_options()
-        )
-
-    @cached_property
-    def _single_statements(self) -> SingleStatements:
-        options = self._options_for(self.engine.url)
-        # Otherwise, a connection must return to its pool, because there is no other connection or
-        # it becomes too old.
-        keeps = (
-            options.keys().isdisjoint({"pool", "poolclass", "pool_recycle"})
-            and options.get("pool_size") != 1
-        )
-        return SingleStatements(self.engine, keeps=keeps)
-
-    def run(self, work: Callable[[Session], T], *, asynchronous_commit: bool = False) -> T:
+    def run(
+        self,
+        work: Callable[[Session], T],
+        *,
+        follow_indexes: bool = True,
+        asynchronous_commit: bool = False,
+    ) -> T:
         """Return ``work(session)`` and commit; repeat it after a transient database error.
 
         ``work`` may run several times, so it must have no effect outside the transaction. Raises
         what ``work`` raises, or the last database error.
 
+        With ``follow_indexes``, the transaction begins with ``Capabilities.follow_indexes``. Its
+        statements then need no statistics of the tables.
+
         With ``asynchronous_commit``, the commit does not wait for the disk if the database is
-        PostgreSQL and ``work`` calls a function in index order. A crash of the server may then undo
-        the transaction, but no transaction that committed before another one that was not undone.
+        PostgreSQL. A crash of the server may then undo the transaction, but no transaction that
+        committed before another one that was not undone.
         """
-        return self._repeat(
-            lambda: self._once(work, autocommit=False, asynchronous_commit=asynchronous_commit)
-        )
+
+        def transaction() -> T:
+            with self._session() as session:
+                self.capabilities.begin_write(session)
+                if follow_indexes:
+                    self.capabilities.follow_indexes(
+                        session, asynchronous_commit=asynchronous_commit
+                    )
+                result = work(session)
+                session.commit()
+                return result
+
+        return self._repeat(transaction)
 
     def run_in_parts(
         self,
@@ -470,20 +466,8 @@ class Database:
             self.engine.url, self.connect_args
         )
         url = self.engine.url.difference_update_query(connections.STATEMENT_TIMEOUTS)
-        engine = self._make_engine(url, given)
-        with engine.connect() as connection:
+        with create_engine(url, **given).connect() as connection:
             yield connection
-
-    def _once(
-        self, work: Callable[[Session], T], *, autocommit: bool, asynchronous_commit: bool = False
-    ) -> T:
-        with self._session(autocommit=autocommit) as session:
-            if asynchronous_commit:
-                session.info[ASYNCHRONOUS_COMMIT] = True
-            self.capabilities.begin_write(session)
-            result = work(session)
-            session.commit()
-            return result
 
     @cached_property
     def _autocommit_engine(self) -> Engine:
@@ -508,17 +492,10 @@ class Database:
     @contextmanager
     def _session(self, *, autocommit: bool = False) -> Iterator[Session]:
         self._check_django()
-        if autocommit and self._uses_autocommit:
-            engine = self._autocommit_engine
-            info: Mapping[str, Any] = {AUTOCOMMIT: True}
-        else:
-            engine = self._transaction_engine
-            info = {OWN_TRANSACTION: True}
-        with (
-            self._keeping_none(),
-            Session(engine, expire_on_commit=False, info=dict(info)) as session,
-            in_use(session),
-        ):
+        is_autocommit = autocommit and self._uses_autocommit
+        engine = self._autocommit_engine if is_autocommit else self._transaction_engine
+        info = {} if is_autocommit else {OWN_TRANSACTION: True}
+        with Session(engine, expire_on_commit=False, info=info) as session, in_use(session):
             yield session
 
     def dispose(self) -> None:
@@ -533,9 +510,8 @@ class Database:
             if url.drivername == "postgres":
                 # Hosting services still write the old name, which SQLAlchemy no longer knows.
                 url = url.set(drivername=_DRIVERS["postgresql"][0])
-            url = self._driver_url(url)
             check_supported(url.get_backend_name())
-            engine = self._make_engine(url, self._options_for(url))
+            engine = create_engine(url, **self._options_for(url))
             capabilities = capabilities_of(engine.dialect)
         except NotImplementedError as error:
             raise ConfigurationError(f"dynbeat_database_url: {error}") from None
@@ -554,7 +530,7 @@ class Database:
         if "@" in (url.host or ""):
             msg = "the host of dynbeat_database_url contains an @: write an @ in a password as %40"
             raise ConfigurationError(msg)
-        self._check_driver(engine, url)
+        check_synchronous(engine, given_as=f"the driver {url.drivername} of dynbeat_database_url")
         event.listen(engine, "connect", lambda dbapi, _record: capabilities.configure(dbapi))
         event.listen(
             engine, "handle_error", partial(_disconnect_from_read_only_server, capabilities)
@@ -574,16 +550,6 @@ class Database:
             **self._options,
             "connect_args": connections.connect_args(url, self.connect_args),
         }
-
-    def _driver_url(self, url: URL) -> URL:
-        return url
-
-    def _make_engine(self, url: URL, options: Mapping[str, Any]) -> Engine:
-        return create_engine(url, **options)
-
-    def _check_driver(self, engine: Engine, url: URL) -> None:
-        given_as = f"the driver {url.drivername} of dynbeat_database_url"
-        check_synchronous(engine, given_as=given_as)
 
     def _driver_missing(self, url: URL, module: str | None) -> ConfigurationError:
         scheme, extra = _DRIVERS.get(url.get_backend_name(), (url.drivername, "it"))

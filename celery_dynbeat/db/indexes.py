@@ -8,10 +8,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Index, and_, literal_column, not_
 
-from celery_dynbeat.db.alert_models import Alert
-from celery_dynbeat.db.calendar_models import ScheduleCalendar
-from celery_dynbeat.db.models import Base, Change, Hold, Run, Schedule
-from celery_dynbeat.db.rollup_models import Rollup as _Rollup  # noqa: F401 - METADATA has its table
+from celery_dynbeat.db.models import Alert, Base, Change, Hold, Run, Schedule, ScheduleCalendar
 from celery_dynbeat.db.type_checks import type_checks
 from celery_dynbeat.db.types import MYSQL
 
@@ -74,7 +71,7 @@ _only_on(
 # The names of all owners that begin with a text.
 Index("ix_dynbeat_schedule_name", Schedule.name, Schedule.owner)
 
-Index("ix_dynbeat_run_owner_scheduled_for", Run.owner, Run.scheduled_for)
+Index("ix_dynbeat_run_owner_fire_at", Run.owner, Run.fire_at)
 _partial("ix_dynbeat_run_overdue", Run.overdue_at, where=Run.overdue_at.is_not(None))
 # Unfinished runs by schedule: overlap, cancel and the search for lost runs read them. Within a
 # schedule, the order is by id and therefore by time, so that a query of very many runs gets the

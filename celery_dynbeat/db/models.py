@@ -4,6 +4,7 @@ A manual INSERT works, because every column with a sensible default has a server
 plans an enabled row that has no next run.
 """
 
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, cast
@@ -21,9 +22,10 @@ from sqlalchemy import (
     text,
     true,
 )
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, configure_mappers, mapped_column
 
 from celery_dynbeat import db
+from celery_dynbeat.common.alert_kinds import AlertKind, Report
 from celery_dynbeat.common.states import REQUESTED_ORIGINS, Origin, Status
 from celery_dynbeat.common.text import NAME_LENGTH, NOTE_LENGTH
 from celery_dynbeat.db import PREFIX, TableNames
@@ -66,8 +68,15 @@ class Base(DeclarativeBase):
 BigId = BigInteger().with_variant(Integer, "sqlite")
 EMPTY_LIST = text("('[]')")
 EMPTY_OBJECT = text("('{}')")
+#: Characters of the name of a calendar.
+CALENDAR_NAME_LENGTH = 100
 #: The columns of a schedule in seconds.
 DURATIONS = ("catch_up_window", "expires_after", "finish_within", "max_run_time")
+
+
+def _known(column: str, values: Iterable[str]) -> CheckConstraint:
+    listed = ", ".join(f"'{value}'" for value in values)
+    return CheckConstraint(f"{column} IN ({listed})", name=f"{column}_known")
 
 
 class Schedule(Base):
@@ -166,11 +175,9 @@ class Schedule(Base):
             CheckConstraint(f"{name} >= 0 AND {name} < 1e10", name=f"{name}_in_range")
             for name in DURATIONS
         ),
-        CheckConstraint("catch_up IN ('latest', 'all', 'none')", name="catch_up_known"),
-        CheckConstraint(
-            "overlap IN ('allow', 'skip', 'buffer_one', 'cancel_previous')", name="overlap_known"
-        ),
-        CheckConstraint("on_lost IN ('record', 'rerun')", name="on_lost_known"),
+        _known("catch_up", ("latest", "all", "none")),
+        _known("overlap", ("allow", "skip", "buffer_one", "cancel_previous")),
+        _known("on_lost", ("record", "rerun")),
         CheckConstraint(
             "next_run_at IS NULL OR (enabled AND finished_at IS NULL AND error IS NULL)",
             name="next_run_only_when_live",
@@ -182,7 +189,7 @@ class Run(Base):
     """One fire time of one schedule; its id is the Celery task id.
 
     A ``skipped`` row represents one or more fire times that a policy skipped. ``fire_count`` is
-    their number, and ``scheduled_for`` is the newest of them.
+    their number, and ``fire_at`` is the newest of them.
     """
 
     __tablename__ = "dynbeat_run"
@@ -196,7 +203,7 @@ class Run(Base):
     owner: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
     name: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
     task: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
-    scheduled_for: Mapped[datetime] = mapped_column(RunInstant)
+    fire_at: Mapped[datetime] = mapped_column(RunInstant)
     fire_count: Mapped[int] = mapped_column(server_default="1")
     status: Mapped[str] = mapped_column(ExactText(16))
     origin: Mapped[str] = mapped_column(ExactText(16), server_default=Origin.SCHEDULE)
@@ -246,8 +253,8 @@ class Run(Base):
     batch_id: Mapped[str | None] = mapped_column(RunId)
     # The run whose fire time a rerun runs again. It may be pruned: not a foreign key.
     rerun_of: Mapped[str | None] = mapped_column(RunId)
-    # The fire time of that run, which the task receives. scheduled_for is unique for a schedule,
-    # so the scheduled_for of a rerun is a free microsecond after the fire time.
+    # The fire time of that run, which the task receives. fire_at is unique for a schedule,
+    # so the fire_at of a rerun is a free microsecond after the fire time.
     nominal_at: Mapped[datetime | None] = mapped_column(RunInstant)
     # Why the run failed, or was lost, skipped, revoked or expired. NULL means that there was no
     # error.
@@ -261,15 +268,9 @@ class Run(Base):
 
     __table_args__ = (
         # This constraint makes a second run for a fire time impossible.
-        UniqueConstraint("schedule_id", "scheduled_for"),
-        CheckConstraint(
-            "status IN ({})".format(", ".join(f"'{status}'" for status in Status)),
-            name="status_known",
-        ),
-        CheckConstraint(
-            "origin IN ({})".format(", ".join(f"'{origin}'" for origin in Origin)),
-            name="origin_known",
-        ),
+        UniqueConstraint("schedule_id", "fire_at"),
+        _known("status", Status),
+        _known("origin", Origin),
         # Only a run whose next attempt has not started can be overdue.
         CheckConstraint(
             "overdue_at IS NULL OR status IN ('pending', 'sent', 'retrying')",
@@ -428,29 +429,118 @@ class Node(Base):
     # When the node deregistered. A redelivered run of it starts without the node timeout.
     stopped_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
+    __table_args__ = (_known("kind", NodeKind),)
+
+
+class Alert(Base):
+    """The last alert of one kind of a schedule, or of the installation: open, or recovered.
+
+    ``unreported`` is what no message has reported yet.
+    """
+
+    __tablename__ = "dynbeat_alert"
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
+    # NO_SCHEDULE is the installation. Not NULL: two NULLs never collide in a unique constraint.
+    # Without a foreign key, because its check would lock the schedule, which beat then skips.
+    schedule_id: Mapped[int] = mapped_column(BigId)
+    owner: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
+    name: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
+    task: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
+    kind: Mapped[str] = mapped_column(ExactText(16))
+    opened_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    cause: Mapped[str] = mapped_column(LongText)
+    # The run that shows the cause. NULL means that there is none.
+    run_id: Mapped[str | None] = mapped_column(RunId)
+    # When the alert ended. NULL means that it is open.
+    recovered_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    # What no message has reported yet: opened or recovered. NULL means that everything has been
+    # reported.
+    unreported: Mapped[str | None] = mapped_column(ExactText(16))
+    # When a message last reported the alert. NULL means that none has.
+    reported_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
     __table_args__ = (
-        CheckConstraint(
-            "kind IN ({})".format(", ".join(f"'{kind}'" for kind in NodeKind)),
-            name="kind_known",
-        ),
+        UniqueConstraint("schedule_id", "kind"),
+        _known("kind", AlertKind),
+        _known("unreported", Report),
     )
 
 
-__all__ = [
-    "NAME_LENGTH",
-    "REQUESTED_ORIGINS",
-    "Application",
-    "Base",
-    "Change",
-    "Hold",
-    "Node",
-    "NodeKind",
-    "Origin",
-    "Owner",
-    "Run",
-    "Schedule",
-]
+class Calendar(Base):
+    """A shared calendar of the application. Triggers name it, and beat reads its days.
 
+    An edit that changes the days increments ``version``. Beat then plans the schedules that use the
+    calendar again. ``in_force_at`` is when beat finished planning all of them with this version, or
+    NULL until then.
+    """
+
+    __tablename__ = "dynbeat_calendar"
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
+    name: Mapped[str] = mapped_column(ExactText(CALENDAR_NAME_LENGTH), unique=True)
+    # A JSON object: each date and its note, or "". The type is not JSON, because no query searches
+    # in it, and a process parses each text once.
+    dates: Mapped[str] = mapped_column(LongText)
+    # Days of the week that are not business days: "sat,sun". "": none.
+    weekend: Mapped[str] = mapped_column(ExactText(32), server_default="sat,sun")
+    version: Mapped[int] = mapped_column(server_default="1")
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
+    updated_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
+    updated_by: Mapped[str] = mapped_column(ExactText(NAME_LENGTH), server_default="")
+    # When beat finished planning all schedules with this version. NULL means that beat has not
+    # finished yet.
+    in_force_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class ScheduleCalendar(Base):
+    """A schedule whose trigger or quiet hours name a calendar.
+
+    ``planned_with`` is the version of the calendar with which the schedule was last planned. A
+    lower one than the version of the calendar means that beat plans the schedule again.
+    """
+
+    __tablename__ = "dynbeat_schedule_calendar"
+
+    schedule_id: Mapped[int] = mapped_column(
+        BigId, ForeignKey("dynbeat_schedule.id", ondelete="CASCADE"), primary_key=True
+    )
+    calendar_id: Mapped[int] = mapped_column(
+        BigId, ForeignKey("dynbeat_calendar.id", ondelete="RESTRICT"), primary_key=True
+    )
+    planned_with: Mapped[int]
+
+
+class Rollup(Base):
+    """The runs of one queue that ended in one minute. A skipped fire time is not a run.
+
+    The row of the minute ``store.rollups.TOTALS`` has the sums of all minutes of its queue.
+    """
+
+    __tablename__ = "dynbeat_rollup"
+
+    minute: Mapped[datetime] = mapped_column(UtcDateTime, primary_key=True)
+    # "" if no run was sent, or the queue is not known.
+    queue: Mapped[str] = mapped_column(ExactText(NAME_LENGTH), primary_key=True)
+    # The runs of which a message was sent.
+    sent: Mapped[int] = mapped_column(BigInteger)
+    # The runs by status. ``other`` are the revoked and expired ones, and those that their task
+    # skipped.
+    succeeded: Mapped[int] = mapped_column(BigInteger)
+    failed: Mapped[int] = mapped_column(BigInteger)
+    lost: Mapped[int] = mapped_column(BigInteger)
+    other: Mapped[int] = mapped_column(BigInteger)
+    # The lags of the runs that their schedule made: sum and maximum in seconds, and a JSON object
+    # with the number of lags in each bucket, by its upper bound.
+    lag_seconds: Mapped[float] = mapped_column(Double)
+    lag_max: Mapped[float] = mapped_column(Double)
+    lags: Mapped[Mapping[str, int]] = mapped_column(Json("object"))
+    # The same for the times from start to end of the succeeded and failed runs.
+    run_seconds: Mapped[float] = mapped_column(Double)
+    run_times: Mapped[Mapping[str, int]] = mapped_column(Json("object"))
+
+
+__all__ = ["REQUESTED_ORIGINS", "Origin"]
 
 SCHEDULES = cast("Table", Schedule.__table__)
 RUNS = cast("Table", Run.__table__)
@@ -460,6 +550,13 @@ CHANGES = cast("Table", Change.__table__)
 HOLDS = cast("Table", Hold.__table__)
 LOCKS = cast("Table", Lock.__table__)
 OWNERS = cast("Table", Owner.__table__)
+ALERTS = cast("Table", Alert.__table__)
+CALENDARS = cast("Table", Calendar.__table__)
+LINKS = cast("Table", ScheduleCalendar.__table__)
+ROLLUPS = cast("Table", Rollup.__table__)
+
+# Here, so that the process pays at its start, and not in its first query.
+configure_mappers()
 
 
 def use_names(table_names: TableNames) -> None:
@@ -467,13 +564,8 @@ def use_names(table_names: TableNames) -> None:
 
     Raises ConfigurationError if another choice was made before.
     """
-    if db.choose(table_names):
-        rename_tables()
-
-
-def rename_tables() -> None:
-    """Give the tables that are defined the names of this process."""
-    table_names = db.table_names()
+    if not db.choose(table_names):
+        return
     # The keys of the metadata stay: foreign keys refer to them.
     for key, table in Base.metadata.tables.items():
         table.schema = table_names.schema

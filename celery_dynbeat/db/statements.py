@@ -1,10 +1,11 @@
-"""Write many rows, read rows in the order of an index, and format the errors that rows store.
+"""Write many rows, read rows, and format the errors that rows store.
 
 PostgreSQL receives one JSON document with the columns whose values differ (json_to_recordset, "JSON
 Functions and Operators"). A batch costs one round trip and one plan, and each number of rows uses
 the same statement text. Arrays, one per column, would do the same, but a driver written in Python
-takes several times as long to encode them. The drivers of the other databases combine the rows of
-an INSERT themselves; there an UPDATE is sent once per row.
+takes several times as long to encode them. With SQLAlchemy's ``insertmanyvalues``, a run of a burst
+takes 1.7 times the processor time of beat, and twice that of PostgreSQL. The drivers of the other
+databases combine the rows of an INSERT themselves; there an UPDATE is sent once per row.
 
 A planner chooses by costs, and computes them from statistics. A table that was just loaded has no
 statistics. After the restore of a dump, after ``pg_upgrade`` and without autovacuum, they are
@@ -18,10 +19,10 @@ import json
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import cache, lru_cache, wraps
+from functools import cache, lru_cache
 from itertools import repeat
 from operator import is_
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     ARRAY,
@@ -239,6 +240,14 @@ def _recordset(columns: Mapping[str, TypeEngine[Any]]) -> TableValuedAlias:
     return rows.render_derived("given", with_types=True)
 
 
+def given_rows(
+    columns: Mapping[str, Column[Any]], rows: Rows
+) -> tuple[TableValuedAlias, Mapping[str, Any]]:
+    """Return ``rows`` as a table to join on PostgreSQL, and the parameters of the statement."""
+    source = _recordset({name: each.type for name, each in columns.items()})
+    return source, {"document": _document(tuple(columns), rows)}
+
+
 def is_among(capabilities: Capabilities, key: Column[Any]) -> ColumnElement[bool]:
     """Return the condition that ``key`` equals one of the values in ``among_parameter``."""
     given: BindParameter[Any] = bindparam("given", expanding=not capabilities.has_lateral)
@@ -299,27 +308,7 @@ def _array(values: Sequence[Any]) -> str:
     return "{" + ",".join(map(str, values)) + "}"
 
 
-P = ParamSpec("P")
 S = TypeVar("S", bound=Any)
-
-
-def in_index_order(
-    query: Callable[Concatenate[Session, P], T],
-) -> Callable[Concatenate[Session, P], T]:
-    """Execute the statements of ``query`` with index scans only.
-
-    In a transaction of the package the setting lasts to the end of the transaction. In the caller's
-    transaction it lasts as long as ``query``: the caller's own queries keep their plans.
-    """
-
-    @wraps(query)
-    def query_in_index_order(session: Session, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        # The caller's session may choose its database by the mapped class.
-        dialect = session.get_bind(Schedule).dialect
-        with capabilities_of(dialect).in_index_order(session, mapper=Schedule):
-            return query(session, *args, **kwargs)
-
-    return query_in_index_order
 
 
 def force_index(statement: S, table: Any, name: str) -> S:

@@ -251,7 +251,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
 class RunAdmin(ReadOnlyAdmin):
     """The history, the newest first."""
 
-    list_display = ("id", "owner", "name", "status", "scheduled_for", "attempt", "worker")
+    list_display = ("id", "owner", "name", "status", "fire_at", "attempt", "worker")
     search_fields = ("owner",)
     search_help_text = "An owner, or the id of a run"
 
@@ -271,7 +271,7 @@ class RunAdmin(ReadOnlyAdmin):
         if run_id is not None:
             return queryset.filter(pk=run_id)
         # Many runs are scheduled for one instant: the id keeps the pages apart.
-        return queryset.filter(owner=term).order_by("-scheduled_for", "-id")
+        return queryset.filter(owner=term).order_by("-fire_at", "-id")
 
 
 def _run_id(text: str) -> str | None:

@@ -75,7 +75,7 @@ class Run(models.Model):
     owner = models.CharField(max_length=255)
     name = models.CharField(max_length=255)
     task = models.CharField(max_length=255)
-    scheduled_for = InstantField()
+    fire_at = InstantField()
     status = models.CharField(max_length=16)
     origin = models.CharField(max_length=16)
     attempt = models.IntegerField()

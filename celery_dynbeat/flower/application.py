@@ -1,19 +1,125 @@
-"""Flower's application, with the schedule pages."""
+"""Flower's application, with the URLs of the schedule pages and the gauges of ``/metrics``.
 
+``reverse_url(name)`` adds Flower's URL prefix. Owners and names contain any character, so they are
+arguments and not parts of a path.
+"""
+
+import asyncio
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
 from celery import Celery
 from flower.app import Flower
-from tornado.web import url
+from flower.views.monitor import Metrics
+from prometheus_client import CollectorRegistry, generate_latest
+from tornado.web import RequestHandler, StaticFileHandler, url
 
 from celery_dynbeat.api import Dynbeat, dynbeat_of
 from celery_dynbeat.common.errors import ConfigurationError
+from celery_dynbeat.common.settings import metrics_in_force
+from celery_dynbeat.flower.actions import ACTIONS
 from celery_dynbeat.flower.base.database_calls import DatabaseCalls
-from celery_dynbeat.flower.metrics import is_enabled, metrics_route
-from celery_dynbeat.flower.routes import routes
+from celery_dynbeat.flower.base.handler import STATIC, DynbeatHandler
+from celery_dynbeat.flower.editor.handlers import EditPage, NewPage, PreviewAction, SaveAction
+from celery_dynbeat.flower.pages.alerts import AlertsPage
+from celery_dynbeat.flower.pages.calendars import CalendarPage, CalendarsPage
+from celery_dynbeat.flower.pages.nodes import (
+    HealthFragment,
+    NodesPage,
+    ProblemsFragment,
+)
+from celery_dynbeat.flower.pages.overview import OverviewFragment
+from celery_dynbeat.flower.pages.owner import OwnerPage
+from celery_dynbeat.flower.pages.run import RunLinkData, RunPage
+from celery_dynbeat.flower.pages.runs import RunsPage
+from celery_dynbeat.flower.pages.schedule import ScheduleCharts, SchedulePage
+from celery_dynbeat.flower.pages.schedules import ScheduleCounts, SchedulesPage
+from celery_dynbeat.flower.pages.timeline import ForecastFragment, TimelinePage
 from celery_dynbeat.flower.templates import DynbeatLoader
+from celery_dynbeat.metrics.database_gauges import DatabaseGauges
+from celery_dynbeat.metrics.exporting import registry_of
+from celery_dynbeat.process.context import Context
+
+
+class MetricsHandler(Metrics):
+    """Flower's handler, followed by our gauges. Like Flower's, it needs no login."""
+
+    def initialize(self, registry: CollectorRegistry, executor: ThreadPoolExecutor) -> None:
+        """Take the registry of the gauges, and a thread that may wait for the database."""
+        self._registry, self._executor = registry, executor
+
+    async def get(self) -> None:
+        """Print the default registry, and the gauges of the database."""
+        loop = asyncio.get_running_loop()
+        gauges = await loop.run_in_executor(self._executor, generate_latest, self._registry)
+        await super().get()
+        self.write(gauges)
+
+
+def is_enabled(context: Context, *, option: bool) -> bool:
+    """Return whether Flower's option or dynbeat_metrics asks for the gauges."""
+    try:
+        return option or metrics_in_force(context.settings.metrics) is not None
+    except ConfigurationError:
+        # The pages show the error.
+        return False
+
+
+def metrics_route(context: Context, *, executor: ThreadPoolExecutor) -> url:
+    """Return the route that replaces Flower's. ``executor`` reads the gauges."""
+    arguments = {"registry": registry_of([DatabaseGauges(context)]), "executor": executor}
+    return url(r"/metrics", MetricsHandler, arguments)
+
+
+def routes() -> Sequence[url]:
+    """Return all routes."""
+    return [
+        url(r"/dynbeat/?", HomePage, name="dynbeat_home"),
+        _route("schedules", SchedulesPage),
+        _route("schedule", SchedulePage),
+        _route("schedule_charts", ScheduleCharts),
+        _route("owner", OwnerPage),
+        _route("calendars", CalendarsPage),
+        _route("calendar", CalendarPage),
+        _route("runs", RunsPage),
+        _route("run", RunPage, path="/(.+)"),
+        _route("run_link", RunLinkData, path="/(.+)"),
+        _route("timeline", TimelinePage),
+        _route("forecast", ForecastFragment),
+        _route("alerts", AlertsPage),
+        _route("nodes", NodesPage),
+        _route("overview", OverviewFragment),
+        _route("health", HealthFragment),
+        _route("problems", ProblemsFragment),
+        _route("schedule_counts", ScheduleCounts),
+        _route("new", NewPage),
+        _route("edit", EditPage),
+        _route("save", SaveAction),
+        _route("preview", PreviewAction),
+        *(_route(each.name, each.handler, action=each) for each in ACTIONS.values()),
+        url(
+            # Tornado's handler raises ValueError for a path with NUL.
+            r"/dynbeat/static/([a-z_.]+)",
+            StaticFileHandler,
+            {"path": str(STATIC)},
+            name="dynbeat_static",
+        ),
+    ]
+
+
+def _route(name: str, handler: type[RequestHandler], *, path: str = "", **given: object) -> url:
+    """Return the route ``/dynbeat/NAME``, with a pattern for the rest of its path."""
+    return url(rf"/dynbeat/{name}{path}", handler, given, name=f"dynbeat_{name}")
+
+
+class HomePage(DynbeatHandler):
+    """``/dynbeat`` and ``/dynbeat/``."""
+
+    def get(self) -> None:
+        """Redirect to the schedules."""
+        self.redirect(self.link("dynbeat_schedules"))
 
 
 class DynbeatFlower(Flower):

@@ -1,18 +1,72 @@
-"""Start Flower with the schedule pages, as Flower's own command starts Flower."""
+"""Start Flower with the schedule pages, as Flower's own command starts Flower.
+
+The options are Tornado options, like Flower's options. The command line, FLOWER_* environment
+variables and flowerconfig.py can set them.
+"""
 
 import atexit
+import difflib
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import click
 from flower import command
+from tornado.options import define, options
 
 from celery_dynbeat.flower.application import DynbeatFlower
 from celery_dynbeat.flower.base.access import why_wrong_hosts
-from celery_dynbeat.flower.options import unknown_option
+
+PREFIX = "dynbeat_"
+
+define(
+    "dynbeat_unauthenticated_writes",
+    type=bool,
+    default=False,
+    help="allow the schedule pages to change schedules without auth or basic_auth",
+)
+define(
+    "dynbeat_allowed_hosts",
+    type=str,
+    multiple=True,
+    help="hosts of Flower in URLs, in addition to loopback names and addresses",
+)
+define(
+    "dynbeat_hide_arguments",
+    type=bool,
+    default=False,
+    help="do not show the arguments of tasks on the schedule pages",
+)
+define(
+    "dynbeat_query_timeout",
+    type=float,
+    default=10.0,
+    help="seconds that a database call of a schedule page may take",
+)
+define(
+    "dynbeat_metrics",
+    type=bool,
+    default=False,
+    help="add the gauges of the database to /metrics, even without dynbeat_metrics",
+)
+
+
+def unknown_option(arguments: Iterable[str]) -> str | None:
+    """Return an error for the first unknown ``--dynbeat-*`` argument, or None if there is none.
+
+    Flower ignores unknown options. A misspelt ``--dynbeat-hide-arguments`` would show arguments.
+    """
+    for argument in arguments:
+        name = argument.lstrip("-").partition("=")[0].replace("-", "_")
+        if not argument.startswith("-") or not name.startswith(PREFIX) or hasattr(options, name):
+            continue
+        known = [f"--{each.replace('_', '-')}" for each in options if each.startswith(PREFIX)]
+        given = f"--{name.replace('_', '-')}"
+        similar = difflib.get_close_matches(given, known, n=1) or known
+        return f"unknown option {given}; did you mean {' or '.join(similar)}?"
+    return None
 
 
 def run(context: click.Context, arguments: Sequence[str]) -> None:
@@ -52,3 +106,6 @@ def _start(context: click.Context, application: DynbeatFlower) -> None:
         command.print_banner(*banner)
     with suppress(KeyboardInterrupt, SystemExit):
         application.start()
+
+
+__all__ = ["PREFIX", "options", "run", "unknown_option"]

@@ -15,15 +15,15 @@ from celery import Celery
 from celery.app.routes import MapRoute
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.broker.task_message import MessageSender, queue_of
-from celery_dynbeat.health.queues import reported_names
-from celery_dynbeat.store import nodes
+from celery_dynbeat.broker.task_message import TaskQueues
+from celery_dynbeat.health.nodes import reported_names
+from celery_dynbeat.store import health, nodes
 
 #: A schedule that is due within this time counts as urgent.
 SOON = timedelta(hours=1)
 
 
-class Work(NamedTuple):
+class SampledWork(NamedTuple):
     """A run or a schedule of the sample. ``queue`` is None if it is not known.
 
     If ``is_run`` is true, it is a run that waits. Otherwise, it is a schedule, and ``is_soon`` says
@@ -67,7 +67,7 @@ class Coverage:
     tasks: Sequence[Unserved] | None = None
 
 
-def compare(work: Sequence[Work], workers: Sequence[Worker]) -> Coverage:
+def compare(work: Sequence[SampledWork], workers: Sequence[Worker]) -> Coverage:
     """Return what none of ``workers`` serves. If there is no worker, nothing is known."""
     if not workers or any(worker.queues is None for worker in workers):
         return Coverage()
@@ -88,7 +88,7 @@ def compare(work: Sequence[Work], workers: Sequence[Worker]) -> Coverage:
     )
 
 
-def _is_registered(work: Work, workers: Sequence[Worker], consumed: frozenset[str]) -> bool:
+def _is_registered(work: SampledWork, workers: Sequence[Worker], consumed: frozenset[str]) -> bool:
     # Only the workers that consume the queue can receive the task.
     anywhere = work.queue not in consumed
     return any(
@@ -99,9 +99,9 @@ def _is_registered(work: Work, workers: Sequence[Worker], consumed: frozenset[st
 
 
 def _unserved(
-    work: Sequence[Work],
-    key: Callable[[Work], tuple[str, str | None]],
-    is_urgent: Callable[[Work], bool],
+    work: Sequence[SampledWork],
+    key: Callable[[SampledWork], tuple[str, str | None]],
+    is_urgent: Callable[[SampledWork], bool],
 ) -> Sequence[Unserved]:
     runs = Counter(key(each) for each in work if each.is_run)
     schedules = Counter(key(each) for each in work if not each.is_run)
@@ -131,40 +131,24 @@ def read(
     )
     if not rows or len(rows) > nodes.MAX_WORKERS:
         return Coverage()
-    # Beat also imports them. The queue of a task is in its definition.
-    app.loader.import_default_modules()
     workers = [Worker(reported_names(row.queues), reported_names(row.tasks)) for row in set(rows)]
     return compare(list(_sample(session, app, now)), workers)
 
 
-def _sample(session: Session, app: Celery, now: datetime) -> Iterator[Work]:
-    sender = MessageSender(app, now=lambda: now, driver_type="")
+def _sample(session: Session, app: Celery, now: datetime) -> Iterator[SampledWork]:
+    queues = TaskQueues(app, now=now)
     # Only a function of the application can depend on the arguments, which may be large.
     with_arguments = any(not isinstance(route, MapRoute) for route in app.amqp.routes)
-    for row in nodes.read_waiting(session, with_arguments=with_arguments):
-        yield _work(app, sender, row, now, is_run=True)
-    for row in nodes.read_due(session, with_arguments=with_arguments):
-        yield _work(app, sender, row, now, is_soon=row.next_run_at <= now + SOON)
 
+    def work(row: Any, **kind: bool) -> SampledWork:
+        given = {name: getattr(row, name) for name in ("args", "kwargs") if with_arguments}
+        queue = queues.of(row.task, row.options, **given)
+        return SampledWork(row.task, queue, is_known=row.task in app.tasks, **kind)
 
-def _work(
-    app: Celery,
-    sender: MessageSender,
-    row: Any,
-    now: datetime,
-    *,
-    is_run: bool = False,
-    is_soon: bool = False,
-) -> Work:
-    queue = queue_of(
-        sender,
-        task=row.task,
-        args=getattr(row, "args", ()),
-        kwargs=getattr(row, "kwargs", {}),
-        options=row.options,
-        now=now,
-    )
-    return Work(row.task, queue, is_run, is_soon, is_known=row.task in app.tasks)
+    for row in health.sample_waiting(session, with_arguments=with_arguments):
+        yield work(row, is_run=True)
+    for row in health.sample_due(session, with_arguments=with_arguments):
+        yield work(row, is_run=False, is_soon=row.next_run_at <= now + SOON)
 
 
 def shown(unserved: Iterable[Unserved], *, limit: int) -> str:

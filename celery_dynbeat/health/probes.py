@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from threading import Thread
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from celery import Celery
 from kombu import Connection
@@ -24,15 +23,11 @@ from celery_dynbeat.common.errors import DynbeatError, SchemaError
 from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database, embedded_file
 from celery_dynbeat.health import coverage
+from celery_dynbeat.health.checks import BrokerStatus, DatabaseStatus, HealthReport
 from celery_dynbeat.health.coverage import Coverage
-from celery_dynbeat.health.evaluation import (
-    SHOWN_FOR,
-    BrokerStatus,
-    DatabaseStatus,
-    HealthReport,
-    Limits,
-)
+from celery_dynbeat.health.nodes import Limits
 from celery_dynbeat.process.context import Context
+from celery_dynbeat.process.daemon_call import call_in_thread
 from celery_dynbeat.store import health as tables
 
 T = TypeVar("T")
@@ -50,6 +45,7 @@ def collect_health(app: Celery, *, max_lag: timedelta | None = None) -> HealthRe
 
     This raises no error. A service that cannot be reached has an error in the report.
     """
+    started = time.monotonic()
     broker = _start(lambda: _probe_broker(app))
     try:
         context = dynbeat_of(app).context
@@ -57,62 +53,41 @@ def collect_health(app: Celery, *, max_lag: timedelta | None = None) -> HealthRe
         shown_url = context.database.shown_url
         notifier = _notifier_name(context)
     except DynbeatError as error:
-        return HealthReport(misconfigured=str(error), broker=_broker_status(app, broker))
+        status = _broker_status(app, broker, started=started)
+        return HealthReport(misconfigured=str(error), broker=status)
     database = _start(lambda: _probe_database(context, limits))
     served = _start(lambda: _probe_coverage(context, limits))
-    report = database.result(
-        DATABASE_TIMEOUT,
-        lambda error: HealthReport(database=DatabaseStatus(url=shown_url, error=error)),
-    )
+    within = {"started": time.monotonic(), "timeout": DATABASE_TIMEOUT}
+
+    def unreachable(error: str) -> HealthReport:
+        return HealthReport(database=DatabaseStatus(url=shown_url, error=error))
+
+    report = _result(database, unreachable, **within)
     return replace(
         report,
         application=context.settings.application,
-        broker=_broker_status(app, broker),
+        broker=_broker_status(app, broker, started=started),
         notifier=notifier,
         limits=limits,
         # The database probe reports the error that prevents this probe.
-        coverage=served.result(DATABASE_TIMEOUT, lambda _: Coverage()),
+        coverage=_result(served, lambda _: Coverage(), **within),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Probe(Generic[T]):
-    """A probe that runs in a thread since ``started``, on the monotonic clock."""
-
-    future: Future[T]
-    started: float
-
-    def result(self, timeout: float, fallback: Callable[[str], T]) -> T:
-        """Return the result, or ``fallback(error)`` for an error.
-
-        It is also an error if a probe has no result ``timeout`` seconds after its start.
-        """
-        remaining = max(0.0, timeout - (time.monotonic() - self.started))
-        try:
-            error = self.future.exception(remaining)
-        except FutureTimeoutError:
-            return fallback(f"TimeoutError: no answer within {timeout:g} s")
-        return self.future.result() if error is None else fallback(_error_text(error))
+def _start(probe: Callable[[], T]) -> Future[T]:
+    return call_in_thread(probe, name="dynbeat-probe")
 
 
-def _start(probe: Callable[[], T]) -> _Probe[T]:
-    # A ThreadPoolExecutor is not suitable, because it joins its threads at exit, even if a probe
-    # hangs.
-    future: Future[T] = Future()
-    started = time.monotonic()
-    thread = Thread(target=_run, args=(future, probe), name="dynbeat-probe", daemon=True)
-    thread.start()
-    return _Probe(future, started)
+def _result(probe: Future[T], fallback: Callable[[str], T], *, started: float, timeout: float) -> T:
+    """Return the result of a probe, or ``fallback(error)`` for an error.
 
-
-def _run(future: Future[T], probe: Callable[[], T]) -> None:
+    It is also an error if there is no result ``timeout`` seconds after ``started``.
+    """
     try:
-        result = probe()
-    # Any error of a driver is a result of the probe. So is an exit, or the caller would wait.
-    except BaseException as error:  # noqa: BLE001
-        future.set_exception(error)
-    else:
-        future.set_result(result)
+        error = probe.exception(max(0.0, timeout - (time.monotonic() - started)))
+    except FutureTimeoutError:
+        return fallback(f"TimeoutError: no answer within {timeout:g} s")
+    return probe.result() if error is None else fallback(_error_text(error))
 
 
 def _error_text(error: BaseException) -> str:
@@ -139,13 +114,12 @@ def _probe_database(context: Context, limits: Limits) -> HealthReport:
     except SchemaError as error:
         return replace(report, database=replace(database, schema_error=str(error)))
     now = context.clock.now()
-    nodes_since = now - max(SHOWN_FOR, limits.node_timeout)
     return replace(
         report,
         now=now,
         database=replace(database, revision=revision, loses_commits=loses_commits),
         tables=context.database.read_in_transaction(
-            lambda session: tables.read(session, now=now, nodes_since=nodes_since)
+            lambda session: tables.read(session, now=now, nodes_since=limits.nodes_since(now))
         ),
     )
 
@@ -192,12 +166,14 @@ def _probe_broker(app: Celery) -> BrokerStatus:
         connection.release()
 
 
-def _broker_status(app: Celery, probe: _Probe[BrokerStatus]) -> BrokerStatus:
+def _broker_status(app: Celery, probe: Future[BrokerStatus], *, started: float) -> BrokerStatus:
     def unreachable(error: str) -> BrokerStatus:
+        asked_at = time.monotonic()
         url = _start(lambda: _shown_url(app.connection_for_write()))
-        return BrokerStatus(url=url.result(URL_TIMEOUT, lambda _: "?"), error=error)
+        shown = _result(url, lambda _: "?", started=asked_at, timeout=URL_TIMEOUT)
+        return BrokerStatus(url=shown, error=error)
 
-    return probe.result(BROKER_TIMEOUT, unreachable)
+    return _result(probe, unreachable, started=started, timeout=BROKER_TIMEOUT)
 
 
 def _shown_url(connection: Connection) -> str:

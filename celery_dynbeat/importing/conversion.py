@@ -11,7 +11,7 @@ from celery.schedules import ParseException, crontab
 from celery_dynbeat.celery_schedules import trigger_of
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
-from celery_dynbeat.importing.found import Inexpressible, Note
+from celery_dynbeat.importing.foreign import Inexpressible, Note
 from celery_dynbeat.triggers import Cron, Every, Solar, Trigger
 from celery_dynbeat.triggers.cron.expression import parse_expression
 from celery_dynbeat.triggers.zones import load_zone, offset_at
@@ -26,6 +26,10 @@ EXPIRY = Note(
     "expire_seconds",
     "a message expires this long after its run was recorded, even if a beat sends it again; the "
     "old scheduler counted from each send",
+)
+EXPIRES = Note(
+    "expires",
+    "no fire time from this instant on; before, messages were sent and then discarded",
 )
 ONE_OFF = Note(
     "one-off", "after its run, the schedule is finished instead of disabled, and can be pruned"

@@ -18,15 +18,19 @@ from functools import cached_property
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.api.columns import ScheduleColumns
-from celery_dynbeat.api.edit.owner_zone import OwnerClock
-from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
+from celery_dynbeat.api.timing import ScheduleColumns
+from celery_dynbeat.common.errors import InvalidArgumentError
+from celery_dynbeat.common.filters import ChangeFilter
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.importing.found import Found
-from celery_dynbeat.importing.results import Outcome, Result
-from celery_dynbeat.importing.sql.source import DjangoSource, Progress
-from celery_dynbeat.importing.writing import Importer, clash
-from celery_dynbeat.store.schedules import change_pages
+from celery_dynbeat.importing.foreign import (
+    Converted,
+    ForeignEntry,
+    ImportOutcome,
+    ImportResult,
+)
+from celery_dynbeat.importing.tables import ForeignProgress, TableSource
+from celery_dynbeat.importing.writing import Candidate, Importer, clash
+from celery_dynbeat.store import changes
 from celery_dynbeat.triggers import Cron, Every, Once, RRule, parse_trigger
 
 #: The resolution of a crontab.
@@ -37,117 +41,102 @@ _MINUTE = timedelta(minutes=1)
 class WriteBack(Importer):
     """Writes the progress back to ``target``. The schedules here are only read."""
 
-    target: DjangoSource | None = None
-    _progress: dict[tuple[str, str], Progress] = field(default_factory=dict)
+    target: TableSource | None = None
+    _progress: dict[tuple[str, str], ForeignProgress] = field(default_factory=dict)
 
-    def write(self, batch: Sequence[Found]) -> Sequence[Result]:
+    def write(self, batch: Sequence[ForeignEntry]) -> Sequence[ImportResult]:
         """Return the result of each schedule. If ``target`` is None, nothing is written."""
         # Read before the transaction, because a call holds one connection.
         _ = self._has_imported
         results = super().write(batch)
-        keys = [(each.owner, each.found.name) for each in results]
         given = [
-            (each.found, self._progress.pop(key))
-            for each, key in zip(results, keys, strict=True)
-            if key in self._progress
+            (each.entry, self._progress.pop(key))
+            for each in results
+            if (key := (each.owner, each.entry.name)) in self._progress
         ]
         if self.target is None or not given:
             return results
         changed = self.target.write_back(given, now=self.context.clock.now())
-        return [_conflict(each) if each.found.name in changed else each for each in results]
+        return [_conflict(each) if each.entry.name in changed else each for each in results]
 
     def _one(
-        self,
-        session: Session,
-        found: Found,
-        owner: str,
-        row: Schedule | None,
-        clock: OwnerClock,
-        *,
-        now: datetime,
-    ) -> tuple[Result, ScheduleColumns | None]:
-        found = replace(found, notes=())
+        self, session: Session, candidate: Candidate
+    ) -> tuple[ImportResult, ScheduleColumns | None]:
+        candidate = replace(candidate, entry=replace(candidate.entry, notes=()))
+        return self._result(session, candidate), None
+
+    def _result(self, session: Session, candidate: Candidate) -> ImportResult:
+        entry, row = candidate.entry, candidate.row
+        reason = entry.refused or entry.ended or "it was not imported for this owner"
         if row is None:
-            return self._missing(session, found, owner), None
+            matching = ChangeFilter(owner=candidate.owner, name=entry.name)
+            was_deleted = changes.page(session, matching=matching, after=None, limit=1)
+            if was_deleted and self._has_imported:
+                return self._stopped(candidate, "deleted here")
+            if was_deleted:
+                reason = f"all schedules with the tag {self.tag} are deleted here"
+            return candidate.result(ImportOutcome.SKIP, reason=reason)
         if not self._is_imported(row):
-            return Result(found, owner, Outcome.SKIP, reason=clash(row)), None
-        if row.enabled and row.finished_at is None:
-            return self._active(found, owner, row, clock, now=now), None
-        why = "finished here" if row.finished_at else f"paused here: {row.paused_reason or ''}"
-        return self._stopped(found, owner, why, row), None
+            return candidate.result(ImportOutcome.SKIP, reason=clash(row))
+        if row.finished_at or not row.enabled:
+            why = "finished here" if row.finished_at else f"paused here: {row.paused_reason or ''}"
+            return self._stopped(candidate, why)
+        if entry.converted is None:
+            return candidate.result(ImportOutcome.SKIP, reason=reason)
+        return self._active(candidate, row, entry.converted)
 
     @cached_property
     def _has_imported(self) -> bool:
         return next(self.left_over(), None) is not None
 
-    def _missing(self, session: Session, found: Found, owner: str) -> Result:
-        matching = change_pages.ChangeFilter(owner=owner, name=found.name)
-        if change_pages.page(session, matching=matching, after=None, limit=1):
-            if not self._has_imported:
-                reason = f"all schedules with the tag {self.tag} are deleted here"
-                return Result(found, owner, Outcome.SKIP, reason=reason)
-            return self._stopped(found, owner, "deleted here", None)
-        reason = found.refused or found.ended or "it was not imported for this owner"
-        return Result(found, owner, Outcome.SKIP, reason=reason)
+    def _stopped(self, candidate: Candidate, why: str) -> ImportResult:
+        row = candidate.row
+        if not candidate.entry.row["enabled"]:
+            return candidate.result(ImportOutcome.KEEP)
+        last_run_at = None if row is None else row.last_run_at
+        self._note_progress(candidate, enabled=False, last_run_at=last_run_at)
+        return candidate.result(ImportOutcome.PAUSE, trigger="disabled", reason=why)
 
-    def _stopped(self, found: Found, owner: str, why: str, row: Schedule | None) -> Result:
-        if not _is_enabled(found):
-            return Result(found, owner, Outcome.KEEP)
-        self._progress[owner, found.name] = Progress(
-            enabled=False,
-            last_run_at=None if row is None else row.last_run_at,
-            run_count=_run_count(found, row),
-        )
-        return Result(found, owner, Outcome.PAUSE, "disabled", why)
-
-    def _active(
-        self, found: Found, owner: str, row: Schedule, clock: OwnerClock, *, now: datetime
-    ) -> Result:
-        if found.converted is None:
-            reason = found.refused or found.ended or ""
-            return Result(found, owner, Outcome.SKIP, reason=reason)
+    def _active(self, candidate: Candidate, row: Schedule, converted: Converted) -> ImportResult:
         try:
-            wanted = self._wanted(found, owner, found.converted, clock, row, now=now)
-            counted_from = _counted_from(row, now)
-        except (InvalidScheduleError, InvalidTriggerError) as error:
-            return Result(found, owner, Outcome.SKIP, reason=str(error))
+            wanted = self._wanted(candidate, converted)
+            counted_from = _counted_from(row, candidate.now)
+        except InvalidArgumentError as error:
+            return candidate.result(ImportOutcome.SKIP, reason=str(error))
         differs = self._changed(row, wanted)
         reason = f"differs in {', '.join(differs)}: not written" if differs else ""
-        unchanged = Result(found, owner, Outcome.SKIP if differs else Outcome.KEEP, reason=reason)
-        there, is_enabled = found.converted.progress.last_run_at, _is_enabled(found)
+        there, is_enabled = converted.progress.last_run_at, bool(candidate.entry.row["enabled"])
         # If there is no last run, a scheduler may count from its start, and earlier fire times are
         # lost.
         is_same = there is not None and (
             there == counted_from or wanted.row.next_fire_at == row.next_fire_at
         )
         if is_enabled and (counted_from is None or is_same):
-            return unchanged
+            outcome = ImportOutcome.SKIP if differs else ImportOutcome.KEEP
+            return candidate.result(outcome, reason=reason)
         here = max((each for each in (counted_from, row.last_run_at) if each), default=None)
         if there is not None and here is not None and there > here:
             reason = f"{self.package} has run it at {there}, after its last run here"
-            return Result(found, owner, Outcome.SKIP, reason=reason)
-        self._progress[owner, found.name] = Progress(
-            enabled=True,
-            last_run_at=counted_from,
-            run_count=_run_count(found, row),
-        )
-        outcome = Outcome.ADVANCE if is_enabled else Outcome.UPDATE
+            return candidate.result(ImportOutcome.SKIP, reason=reason)
+        self._note_progress(candidate, enabled=True, last_run_at=counted_from)
+        outcome = ImportOutcome.ADVANCE if is_enabled else ImportOutcome.UPDATE
         words = "enabled"
         if counted_from is not None:
             words += f", counts from {counted_from:%Y-%m-%d %H:%M:%S} UTC"
-        return Result(found, owner, outcome, words, reason)
+        return candidate.result(outcome, trigger=words, reason=reason)
 
-
-def _is_enabled(found: Found) -> bool:
-    return bool(found.row["enabled"])
-
-
-def _run_count(found: Found, row: Schedule | None) -> int:
-    if found.row.get("one_off"):
-        # A one-off that has a run is finished in the other scheduler. The scheduler sets 0 when it
-        # disables a one-off.
-        return 0
-    return max(found.row.get("total_run_count") or 0, 0 if row is None else row.run_count)
+    def _note_progress(
+        self, candidate: Candidate, *, enabled: bool, last_run_at: datetime | None
+    ) -> None:
+        entry, row = candidate.entry, candidate.row
+        run_count = max(entry.row.get("total_run_count") or 0, 0 if row is None else row.run_count)
+        self._progress[candidate.owner, entry.name] = ForeignProgress(
+            enabled=enabled,
+            last_run_at=last_run_at,
+            # A one-off that has a run is finished in the other scheduler. The scheduler sets 0 when
+            # it disables a one-off.
+            run_count=0 if entry.row.get("one_off") else run_count,
+        )
 
 
 def _counted_from(row: Schedule, now: datetime) -> datetime | None:
@@ -169,6 +158,6 @@ def _counted_from(row: Schedule, now: datetime) -> datetime | None:
     return min(now, following - _MINUTE)
 
 
-def _conflict(result: Result) -> Result:
+def _conflict(result: ImportResult) -> ImportResult:
     reason = "it has changed in the other scheduler in the meantime: repeat the command"
-    return replace(result, outcome=Outcome.SKIP, trigger="", reason=reason)
+    return replace(result, outcome=ImportOutcome.SKIP, trigger="", reason=reason)

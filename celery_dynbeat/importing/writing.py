@@ -1,4 +1,4 @@
-"""Write found schedules, one transaction for each batch.
+"""Write foreign schedules, one transaction for each batch.
 
 A schedule is created, or compared with the row of an earlier import:
 
@@ -18,32 +18,33 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache, partial
+from typing import Any
 
+from celery.utils.imports import import_from_cwd, symbol_by_name
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import transitions
-from celery_dynbeat.api import checks
-from celery_dynbeat.api.columns import ScheduleColumns, is_same
-from celery_dynbeat.api.edit import (
-    audit,
-    edits,
-    limits,
-    owner_zone,
-    timing,
-    used_calendars,
-)
-from celery_dynbeat.api.edit.owner_zone import OwnerClock
-from celery_dynbeat.api.edit.source_progress import SourceProgress
+from celery_dynbeat.api import audit, checks, edits, limits, owner_clock, timing
+from celery_dynbeat.api.audit import is_same
+from celery_dynbeat.api.edits import Definition, RowEdit, SourceProgress
+from celery_dynbeat.api.owner_clock import OwnerClock
+from celery_dynbeat.api.timing import ScheduleColumns
 from celery_dynbeat.common.errors import (
-    InvalidScheduleError,
+    ConfigurationError,
+    InvalidArgumentError,
     InvalidTriggerError,
-    OwnerLimitError,
+    LimitError,
 )
 from celery_dynbeat.common.states import Action
+from celery_dynbeat.common.text import shorten
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.importing.found import Converted, Found, Note
-from celery_dynbeat.importing.results import Outcome, Result
-from celery_dynbeat.planning import NO_CALENDARS, Calendars, calendar_names, quiet_calendars
+from celery_dynbeat.importing.foreign import (
+    Converted,
+    ForeignEntry,
+    ImportOutcome,
+    ImportResult,
+    Note,
+)
+from celery_dynbeat.planning import calendar_names
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import schedules
 from celery_dynbeat.store.schedules import imports
@@ -61,16 +62,34 @@ _MAX_RUN_COUNT = 2**63 - 1
 #: The start of the reason of a pause that an import made, and that an import may end.
 DISABLED_PREFIX = "disabled in "
 
+#: Returns the owner of an entry.
+OwnerOf = Callable[[ForeignEntry], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """An entry with its owner, and its row of an earlier import or another schedule, or None."""
+
+    entry: ForeignEntry
+    owner: str
+    row: Schedule | None
+    clock: OwnerClock
+    now: datetime
+
+    def result(
+        self, outcome: ImportOutcome, *, trigger: str = "", reason: str = ""
+    ) -> ImportResult:
+        """Return a result for the entry."""
+        return ImportResult(self.entry, self.owner, outcome, trigger, reason)
+
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """A found schedule with its owner, and the row that it would become."""
+class Wanted:
+    """The row that an entry would become, its trigger, and notes on it."""
 
-    found: Found
-    owner: str
-    converted: Converted
     row: ScheduleColumns
     trigger: Trigger
+    notes: tuple[Note, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,7 +98,7 @@ class Importer:
 
     context: Context
     package: str
-    owner_of: Callable[[Found], str]
+    owner_of: OwnerOf
     dry_run: bool = True
     _seen: set[tuple[str, str]] = field(default_factory=set)
     #: The schedules that a dry run would have created so far, by owner, for the quota.
@@ -90,14 +109,12 @@ class Importer:
         """The tag of each imported schedule."""
         return f"import:{self.package}"
 
-    def write(self, batch: Sequence[Found]) -> Sequence[Result]:
+    def write(self, batch: Sequence[ForeignEntry]) -> Sequence[ImportResult]:
         """Return the result of each schedule. A dry run writes nothing."""
-        if self.dry_run:
-            results = self.context.read_many(None, lambda session: self._batch(session, batch))
-        else:
-            results = self.context.write(None, lambda session: self._batch(session, batch))
+        transact = self.context.read_many if self.dry_run else self.context.write
+        results = transact(None, lambda session: self._batch(session, batch))
         before = len(self._seen)
-        self._seen.update((each.owner, each.found.name) for each in results)
+        self._seen.update((each.owner, each.entry.name) for each in results)
         if not self.dry_run and _has_doubled(before, len(self._seen)):
             self.context.write(None, imports.refresh_statistics)
         return results
@@ -114,133 +131,146 @@ class Importer:
             if after is None:
                 return
 
-    def _batch(self, session: Session, batch: Sequence[Found]) -> Sequence[Result]:
-        entries = self.context.beat_schedule
-        managed = [_managed(found) for found in batch if entries.get(found.name)]
-        others = [found for found in batch if not entries.get(found.name)]
-        owned, invalid = _split_invalid([(self.owner_of(found), found) for found in others])
-        clocks = self._clocks(session, {owner for owner, _ in owned})
-        calendars = owner_zone.calendars_of(clocks)
-        keys = {(owner, found.name) for owner, found in owned}
-        rows = imports.named(session, keys, lock=not self.dry_run)
+    def _batch(self, session: Session, batch: Sequence[ForeignEntry]) -> Sequence[ImportResult]:
+        owned, refused = self._owned(batch)
+        owners = {owner for owner, _ in owned}
+        if self.dry_run:
+            clocks = owner_clock.read_many(self.context, session, owners)
+        else:
+            clocks = owner_clock.lock_many(self.context, session, owners, zoned=owners)
+        rows = imports.named(session, set(owned), lock=not self.dry_run)
         # After the locks, for which this transaction may have waited.
         now = self.context.clock.now()
-        results: dict[tuple[str, str], Result] = {}
-        twice: list[Result] = []
+        results: dict[tuple[str, str], ImportResult] = {}
         created: list[ScheduleColumns] = []
-        for owner, found in owned:
-            key = owner, found.name
-            if key in results or key in self._seen:
-                reason = "the source has two schedules of this name for one owner"
-                twice.append(Result(found, owner, Outcome.REFUSE, reason=reason))
-                continue
-            row = rows.get(key)
-            results[key], new = self._one(session, found, owner, row, clocks[owner], now=now)
+        for key, entry in owned.items():
+            candidate = Candidate(
+                entry=entry, owner=key[0], row=rows.get(key), clock=clocks[key[0]], now=now
+            )
+            results[key], new = self._one(session, candidate)
             created += [new] if new is not None else []
-        kept, refused = self._within_quota(session, created)
-        for owner, reason in refused.items():
-            _refuse_new(results, owner, reason)
+        kept, over_quota = self._within_quota(session, created)
+        for key, result in results.items():
+            if result.outcome is ImportOutcome.CREATE and key[0] in over_quota:
+                reason = over_quota[key[0]]
+                results[key] = replace(result, outcome=ImportOutcome.REFUSE, reason=reason)
         if kept and not self.dry_run:
-            self._insert(session, kept, calendars, now=now)
-        return [*results.values(), *twice, *invalid, *managed]
+            used = owner_clock.calendars_of(clocks)
+            edits.insert(self.context, session, kept, calendars=used, now=now)
+        return [*results.values(), *refused]
 
-    def _clocks(self, session: Session, owners: set[str]) -> Mapping[str, OwnerClock]:
-        if self.dry_run:
-            return owner_zone.read_many(self.context, session, owners)
-        return owner_zone.lock_many(self.context, session, owners, zoned=owners)
+    def _owned(
+        self, batch: Sequence[ForeignEntry]
+    ) -> tuple[Mapping[tuple[str, str], ForeignEntry], Sequence[ImportResult]]:
+        """Return the entries by owner and name, and the results of those that are left out.
+
+        Databases reject a query with a null character, a lone surrogate or a long owner. One such
+        schedule must not fail the batch.
+        """
+        owned: dict[tuple[str, str], ForeignEntry] = {}
+        left_out = []
+        for entry in batch:
+            if self.context.beat_schedule.get(entry.name):
+                # The other scheduler has copied the entry.
+                reason = "beat keeps this entry of beat_schedule as a schedule itself"
+                left_out.append(ImportResult(entry, "", ImportOutcome.SKIP, reason=reason))
+                continue
+            owner, reason = self.owner_of(entry), ""
+            try:
+                checks.check_owner(owner)
+                checks.check_name("name", entry.name)
+            except InvalidArgumentError as error:
+                reason = str(error)
+            if (owner, entry.name) in owned or (owner, entry.name) in self._seen:
+                reason = "the source has two schedules of this name for one owner"
+            if reason:
+                left_out.append(ImportResult(entry, owner, ImportOutcome.REFUSE, reason=reason))
+            else:
+                owned[owner, entry.name] = entry
+        return owned, left_out
 
     def _one(
-        self,
-        session: Session,
-        found: Found,
-        owner: str,
-        row: Schedule | None,
-        clock: OwnerClock,
-        *,
-        now: datetime,
-    ) -> tuple[Result, ScheduleColumns | None]:
+        self, session: Session, candidate: Candidate
+    ) -> tuple[ImportResult, ScheduleColumns | None]:
+        """Return the result, and the row to insert. Update the row if the source differs."""
+        entry, row, converted = candidate.entry, candidate.row, candidate.entry.converted
         if row is not None and not self._is_imported(row):
-            return Result(found, owner, Outcome.REFUSE, reason=clash(row)), None
-        if found.converted is None:
-            return self._not_imported(session, found, owner, row, now=now), None
+            return candidate.result(ImportOutcome.REFUSE, reason=clash(row)), None
+        if converted is None:
+            return self._not_imported(session, candidate), None
         try:
-            wanted = self._wanted(found, owner, found.converted, clock, row, now=now)
-        except (InvalidScheduleError, InvalidTriggerError) as error:
-            return Result(found, owner, Outcome.REFUSE, reason=str(error)), None
-        found, words = wanted.found, _words(wanted.trigger)
+            wanted = self._wanted(candidate, converted)
+        except InvalidArgumentError as error:
+            return candidate.result(ImportOutcome.REFUSE, reason=str(error)), None
+        if wanted.notes:
+            entry = replace(entry, notes=(*entry.notes, *wanted.notes))
+            candidate = replace(candidate, entry=entry)
+        words = _words(wanted.trigger)
         if row is None:
             reason = "" if wanted.row.enabled else f"paused: {wanted.row.paused_reason}"
-            return Result(found, owner, Outcome.CREATE, words, reason), wanted.row
-        outcome, reason = self._change(session, row, wanted, now=now)
-        return Result(found, owner, outcome, words, reason), None
+            return candidate.result(ImportOutcome.CREATE, trigger=words, reason=reason), wanted.row
+        outcome, reason = self._change(session, row, wanted, converted, now=candidate.now)
+        return candidate.result(outcome, trigger=words, reason=reason), None
 
     def _is_imported(self, row: Schedule) -> bool:
         return not row.managed_by and self.tag in (row.tags or ())
 
-    def _wanted(
-        self,
-        found: Found,
-        owner: str,
-        converted: Converted,
-        clock: OwnerClock,
-        row: Schedule | None,
-        *,
-        now: datetime,
-    ) -> _Wanted:
+    def _wanted(self, candidate: Candidate, converted: Converted) -> Wanted:
         """Return the row that the schedule would become, checked as in ``create()``.
 
         A disabled schedule may exceed a limit, with a note, because it does not run.
         """
-        _check_run_count(converted.progress.run_count)
+        progress = converted.progress
+        _check_run_count(progress.run_count)
+        if candidate.row is not None:
+            # With this progress, the schedule has a fire time if its definition allows one.
+            progress = SourceProgress(after=progress.after, anchor_at=progress.anchor_at)
         given = {**converted.fields, "tags": [self.tag]}
         if not converted.enabled:
-            given |= {"enabled": False, "paused_reason": self._disabled}
-        progress = converted.progress if row is None else _comparable(converted)
-        new_row = partial(
-            edits.new_row,
-            self.context,
-            owner=owner,
-            name=found.name,
+            given["enabled"] = False
+        definition = Definition(
+            owner=candidate.owner,
+            name=candidate.entry.name,
             task=converted.task,
-            trigger=converted.trigger,
-            given=given,
-            clock=clock,
             # No trigger of another scheduler has calendars. The clock has that of quiet days.
-            calendars=NO_CALENDARS,
-            now=now,
+            trigger=converted.trigger,
+            fields=given,
             progress=progress,
         )
+        new_row = partial(edits.new_row, self.context, clock=candidate.clock, now=candidate.now)
+        notes: tuple[Note, ...] = ()
         try:
-            new = new_row()
-        except InvalidScheduleError as error:
+            new = new_row(definition)
+        except InvalidArgumentError as error:
             if converted.enabled:
                 raise
-            new = new_row(is_limited=False)
-            found = replace(found, notes=(*found.notes, Note("limit", f"stays paused: {error}")))
+            new = new_row(replace(definition, is_limited=False))
+            notes = (Note("limit", f"stays paused: {error}"),)
+        if not converted.enabled:
+            new.paused_reason = self._disabled
         trigger = parse_trigger(new.trigger_kind, new.trigger_spec, timezone=new.timezone)
-        return _Wanted(found, owner, converted, new, trigger)
+        return Wanted(new, trigger, notes)
 
     @property
     def _disabled(self) -> str:
         return f"{DISABLED_PREFIX}{self.package}"
 
-    def _not_imported(
-        self, session: Session, found: Found, owner: str, row: Schedule | None, *, now: datetime
-    ) -> Result:
-        if found.refused is not None:
-            return Result(found, owner, Outcome.REFUSE, reason=found.refused)
-        reason = found.ended or ""
+    def _not_imported(self, session: Session, candidate: Candidate) -> ImportResult:
+        entry, row = candidate.entry, candidate.row
+        if entry.refused is not None:
+            return candidate.result(ImportOutcome.REFUSE, reason=entry.refused)
+        reason = entry.ended or ""
         if row is None or not row.enabled or row.finished_at is not None:
-            return Result(found, owner, Outcome.SKIP, reason=reason)
+            return candidate.result(ImportOutcome.SKIP, reason=reason)
         if not self.dry_run:
-            self._pause(session, row, reason=f"{self.package}: {reason}", now=now)
-        return Result(found, owner, Outcome.PAUSE, reason=reason)
+            self._pause(session, row, reason=f"{self.package}: {reason}", now=candidate.now)
+        return candidate.result(ImportOutcome.PAUSE, reason=reason)
 
     def _pause(self, session: Session, row: Schedule, *, reason: str, now: datetime) -> None:
         with audit.recording(self.context, session, row, Action.PAUSE, now=now, reason=reason):
-            transitions.pause(session, row, reason=reason, now=now)
+            schedules.pause(session, row, reason=reason, now=now)
 
-    def _changed(self, row: Schedule, wanted: _Wanted) -> Sequence[str]:
+    def _changed(self, row: Schedule, wanted: Wanted) -> Sequence[str]:
         """Return the columns of the definition that differ from the source."""
         return [
             name
@@ -249,52 +279,72 @@ class Importer:
         ]
 
     def _change(
-        self, session: Session, row: Schedule, wanted: _Wanted, *, now: datetime
-    ) -> tuple[Outcome, str]:
+        self,
+        session: Session,
+        row: Schedule,
+        wanted: Wanted,
+        converted: Converted,
+        *,
+        now: datetime,
+    ) -> tuple[ImportOutcome, str]:
         changed = self._changed(row, wanted)
-        progress = wanted.converted.progress
-        is_ahead = _is_ahead(progress, row)
-        pauses = row.enabled and not wanted.converted.enabled
-        resumes = wanted.converted.enabled and row.paused_reason == self._disabled
+        progress = converted.progress
+        pauses = row.enabled and not converted.enabled
+        resumes = converted.enabled and row.paused_reason == self._disabled
         names = [*changed, *(["enabled"] if pauses or resumes else [])]
-        if not (names or is_ahead):
-            return Outcome.KEEP, ""
+        if not (names or _is_ahead(progress, row)):
+            return ImportOutcome.KEEP, ""
         if not self.dry_run:
-            self._update(session, row, wanted, changed, resumes=resumes, now=now)
+            values = {name: getattr(wanted.row, name) for name in changed}
+            if resumes:
+                values |= {"enabled": True, "paused_reason": None, "paused_until": None}
+            self._update(session, row, values, wanted.trigger, progress, now=now)
             if pauses:
                 self._pause(session, row, reason=self._disabled, now=now)
         if names:
-            return Outcome.UPDATE, f"changes {', '.join(names)}"
-        return Outcome.ADVANCE, f"has run at {progress.last_run_at}"
+            return ImportOutcome.UPDATE, f"changes {', '.join(names)}"
+        return ImportOutcome.ADVANCE, f"has run at {progress.last_run_at}"
 
     def _update(
         self,
         session: Session,
         row: Schedule,
-        wanted: _Wanted,
-        changed: Sequence[str],
+        values: Mapping[str, Any],
+        trigger: Trigger,
+        progress: SourceProgress,
         *,
-        resumes: bool,
         now: datetime,
     ) -> None:
-        progress = wanted.converted.progress
         was_linked = bool(calendar_names([row]))
         with audit.recording(self.context, session, row, Action.UPDATE, now=now):
-            for name in changed:
-                setattr(row, name, getattr(wanted.row, name))
-            if resumes:
-                row.enabled, row.paused_reason, row.paused_until = True, None, None
-            after = _done_until(progress, row, now)
+            for name, value in values.items():
+                setattr(row, name, value)
+            # The fire times until then are done, here or in the source.
+            done = [each for each in (progress.after, row.last_run_at) if each is not None]
             if _is_ahead(progress, row):
                 row.last_run_at = progress.last_run_at
                 row.run_count = max(row.run_count, progress.run_count)
                 row.anchor_at = progress.anchor_at
             row.error = None
-            calendars = used_calendars.read_existing(session, calendar_names([row]))
-            _plan(self.context, row, wanted.trigger, calendars, after=after, now=now)
+            calendars = owner_clock.existing_calendars(session, calendar_names([row]))
+            try:
+                timing.plan_continued(
+                    self.context,
+                    row,
+                    trigger,
+                    after=max(done, default=now),
+                    calendars=calendars,
+                    now=now,
+                )
+            except InvalidTriggerError:
+                raise
+            except InvalidArgumentError:
+                # It has no further fire time.
+                row.next_fire_at = row.next_run_at = row.held_at = None
+                row.finished_at = now
             if was_linked or calendars:
-                used_calendars.link(session, [row], calendars, is_new=False)
-            edits.touch(self.context, session, row, now=now)
+                owner_clock.link(session, [row], calendars, is_new=False)
+            RowEdit(self.context, session, row, now=now).touch()
 
     def _within_quota(
         self, session: Session, rows: Sequence[ScheduleColumns]
@@ -308,55 +358,51 @@ class Importer:
             planned = self._planned if self.dry_run else None
             try:
                 limits.check_quota(self.context, session, wanted, planned=planned)
-            except OwnerLimitError as error:
+            except LimitError as error:
                 refused[error.owner] = str(error)
                 continue
             if self.dry_run:
                 self._planned.update(wanted)
             return rows, refused
 
-    def _insert(
-        self,
-        session: Session,
-        rows: Sequence[ScheduleColumns],
-        calendars: Calendars,
-        *,
-        now: datetime,
-    ) -> None:
-        newest = schedules.newest_id(session)
-        schedules.add_many(session, [row.insert_values() for row in rows])
-        if quiet := [row for row in rows if quiet_calendars(row.quiet_hours)]:
-            ids = schedules.ids_of(session, [(row.owner, row.name) for row in quiet], after=newest)
-            for row in quiet:
-                row.id = ids[row.owner, row.name]
-            used_calendars.link(session, quiet, calendars, is_new=True)
-        audit.created(self.context, session, rows, now=now)
-        earliest = min((row.next_run_at for row in rows if row.next_run_at), default=None)
-        self.context.notify_beat(session, next_run_at=earliest, now=now)
 
+def owner_function(path: str | None, *, default: str) -> OwnerOf:
+    """Return the function that gives the owner of an entry.
 
-def _split_invalid(
-    owned: Sequence[tuple[str, Found]],
-) -> tuple[Sequence[tuple[str, Found]], Sequence[Result]]:
-    """Return the schedules with a valid owner and name, and the refusals of the others.
-
-    Databases reject a query with a null character, a lone surrogate or a long owner. One such
-    schedule must not fail the batch.
+    ``path`` names a function such as ``proj.owners:of_row``. It takes the row of the source as a
+    mapping, and returns the owner, or None for ``default``. Raises ConfigurationError.
     """
-    valid, refused = list[tuple[str, Found]](), list[Result]()
-    for owner, found in owned:
+    if path is None:
+        return lambda _entry: default
+    try:
+        # `celery -A` does the same, because the console script does not search the working
+        # directory.
+        of_row: Any = symbol_by_name(path, imp=import_from_cwd)
+    except (ImportError, AttributeError, ValueError) as error:
+        message = f"--owner-from {path}: {error}; write it like proj.owners:of_row"
+        raise ConfigurationError(message) from error
+    if not callable(of_row):
+        raise ConfigurationError(f"--owner-from {path}: is not a function")
+
+    def owner_of(entry: ForeignEntry) -> str:
         try:
-            checks.check_owner(owner)
-            checks.check_name("name", found.name)
-        except InvalidScheduleError as error:
-            refused.append(Result(found, owner, Outcome.REFUSE, reason=str(error)))
-        else:
-            valid.append((owner, found))
-    return valid, refused
+            owner = of_row(entry.row)
+        # The application's function can raise any error.
+        except Exception as error:
+            rule = f"raised {shorten(error)} for {entry.name!r}"
+            raise InvalidArgumentError(f"--owner-from {path} {rule}", field="owner") from error
+        if owner is None:
+            return default
+        if not isinstance(owner, str):
+            rule = f"returned {shorten(owner)} for {entry.name!r}: it must return a string or None"
+            raise InvalidArgumentError(f"--owner-from {path} {rule}", field="owner")
+        return owner
+
+    return owner_of
 
 
 def _check_run_count(count: object) -> None:
-    """Raise InvalidScheduleError unless the database can store the number of runs."""
+    """Raise InvalidArgumentError unless the database can store the number of runs."""
     if not isinstance(count, int) or not 0 <= count <= _MAX_RUN_COUNT:
         rule = f"must be an integer from 0 to {_MAX_RUN_COUNT:,}: correct it in the source"
         raise checks.invalid("run_count", count, rule)
@@ -372,18 +418,6 @@ def _words(trigger: Trigger) -> str:
     return trigger.describe()
 
 
-def _refuse_new(results: dict[tuple[str, str], Result], owner: str, reason: str) -> None:
-    for key, result in results.items():
-        if result.owner == owner and result.outcome is Outcome.CREATE:
-            results[key] = replace(result, outcome=Outcome.REFUSE, reason=reason)
-
-
-def _managed(found: Found) -> Result:
-    """Return the result of a row that the other scheduler has copied from beat_schedule."""
-    reason = "beat keeps this entry of beat_schedule as a schedule itself"
-    return Result(found, "", Outcome.SKIP, reason=reason)
-
-
 def clash(row: Schedule) -> str:
     """Return why the schedule with this name does not come from the import."""
     if row.managed_by:
@@ -394,38 +428,8 @@ def clash(row: Schedule) -> str:
     )
 
 
-def _comparable(converted: Converted) -> SourceProgress:
-    """Return a progress with which the schedule has a fire time, if its definition allows this."""
-    return SourceProgress(after=converted.progress.after, anchor_at=converted.progress.anchor_at)
-
-
 def _is_ahead(progress: SourceProgress, row: Schedule) -> bool:
     """Return whether the source has run the schedule after its last run here."""
     if progress.last_run_at is None:
         return False
     return row.last_run_at is None or progress.last_run_at > row.last_run_at
-
-
-def _done_until(progress: SourceProgress, row: Schedule, now: datetime) -> datetime:
-    """Return the instant until which the fire times are done, here or in the source."""
-    known = [each for each in (progress.after, row.last_run_at) if each is not None]
-    return max(known, default=now)
-
-
-def _plan(
-    context: Context,
-    row: Schedule,
-    trigger: Trigger,
-    calendars: Calendars,
-    *,
-    after: datetime,
-    now: datetime,
-) -> None:
-    """Set the next fire time. A row without a further fire time is finished."""
-    try:
-        timing.plan_continued(
-            context, row, after=after, trigger=trigger, calendars=calendars, now=now
-        )
-    except InvalidScheduleError:
-        row.next_fire_at = row.next_run_at = row.held_at = None
-        row.finished_at = now

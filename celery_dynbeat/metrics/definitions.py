@@ -1,17 +1,45 @@
-"""The metrics: name, type, labels, and which process exports each. Imports no Prometheus library.
+"""Each metric once: its name, its labels, and where its value comes from.
 
-Label values are bounded: names of tasks and queues, and fixed sets of statuses and reasons. No
-label is a schedule or an owner.
+Imports no Prometheus library. Label values are bounded: names of tasks and queues, and fixed sets
+of statuses and reasons. No label is a schedule or an owner.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum, auto
+from itertools import accumulate
+from typing import Any, TypeAlias
 
-from celery_dynbeat.common.buckets import RUN_TIME_BOUNDS
+from celery_dynbeat.common.buckets import RUN_TIME_BOUNDS, names_of
+from celery_dynbeat.common.states import Origin
+from celery_dynbeat.db.models import NodeKind
+from celery_dynbeat.health.nodes import (
+    Limits,
+    NodeState,
+    SeenNode,
+    missing_nodes,
+    of_kind,
+    seen,
+)
+from celery_dynbeat.store.health import Tables
+from celery_dynbeat.store.rollups import Figures
+from celery_dynbeat.telemetry import events
+
+NAMESPACE = "dynbeat"
+UNKNOWN, OTHER = "(unknown)", "(other)"
+#: From one millisecond to a day, in seconds. A broker outage makes lags and queue times of hours.
+WAIT_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1_800, 7_200, 86_400)
+PASS_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+#: The first words of the stored reasons of skipped fire times.
+SKIP_REASONS = ("overlap", "missed", "skipped")
+#: The statuses of ended runs. "other" are revoked and expired ones, and those that their task
+#: skipped.
+ENDED_STATUSES = ("succeeded", "failed", "lost", "other")
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """The type of a metric, as Prometheus names it."""
 
     COUNTER = auto()
@@ -19,161 +47,306 @@ class Kind(StrEnum):
     HISTOGRAM = auto()
 
 
-class Exporter(StrEnum):
-    """A process whose endpoint has a metric."""
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """The values of one series of a histogram: their sum, and the number in each bucket."""
 
-    BEAT = auto()
-    FLOWER = auto()
+    numbers: Sequence[int]
+    sum: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+#: The values of a metric by the values of its labels: numbers, or each a Distribution.
+Series: TypeAlias = Mapping[tuple[str, ...], Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric. ``name`` includes the unit, and ``_total`` if it is a counter."""
+    """One metric. ``name`` is without NAMESPACE, and ends with ``_total`` if it is a counter."""
 
     name: str
-    kind: Kind
     help: str
-    exporters: frozenset[Exporter]
-    labels: tuple[str, ...] = ()
-    buckets: tuple[float, ...] = ()
+    labels: tuple[str, ...] = field(default=(), kw_only=True)
+    buckets: tuple[float, ...] = field(default=(), kw_only=True)
+
+    @property
+    def full_name(self) -> str:
+        """The name that Prometheus shows."""
+        return f"{NAMESPACE}_{self.name}"
+
+    @property
+    def kind(self) -> MetricKind:
+        """The type of the metric."""
+        if self.buckets:
+            return MetricKind.HISTOGRAM
+        return MetricKind.COUNTER if self.name.endswith("_total") else MetricKind.GAUGE
 
 
-BEAT = frozenset({Exporter.BEAT})
-#: They read the database.
-DATABASE = frozenset({Exporter.BEAT, Exporter.FLOWER})
-
-#: From one millisecond to a day, in seconds. A broker outage makes lags and queue times of hours.
-WAIT_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1_800, 7_200, 86_400)
-PASS_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+def _once(_event: Any) -> Iterable[tuple[Any, ...]]:
+    return [(1,)]
 
 
-def _counter(name: str, text: str, exporters: frozenset[Exporter], *labels: str) -> Metric:
-    return Metric(name=name, kind=Kind.COUNTER, help=text, exporters=exporters, labels=labels)
+@dataclass(frozen=True, slots=True)
+class EventMetric(Metric):
+    """A metric that beat counts.
+
+    ``values`` returns what an event adds to the counter or observes: numbers, each followed by the
+    values of the labels.
+    """
+
+    event: type
+    values: Callable[[Any], Iterable[tuple[Any, ...]]] = _once
 
 
-def _gauge(name: str, text: str, exporters: frozenset[Exporter], *labels: str) -> Metric:
-    return Metric(name=name, kind=Kind.GAUGE, help=text, exporters=exporters, labels=labels)
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one scrape reads from the database. ``waiting_runs`` is None if no owner has a limit."""
+
+    tables: Tables
+    limits: Limits
+    oldest_pending_at: datetime | None
+    waiting_runs: int | None
+    totals: Sequence[tuple[str, Figures]]
+    now: datetime
+    duration: float
+
+    def age(self, instant: datetime | None) -> float:
+        """Return how long ago ``instant`` was, in seconds."""
+        return 0.0 if instant is None else max((self.now - instant).total_seconds(), 0.0)
+
+    def _nodes(self) -> Sequence[SeenNode]:
+        return seen(self.tables.nodes, now=self.now, timeout=self.limits.node_timeout)
+
+    def states(self, kind: NodeKind) -> Series:
+        """Return the number of nodes of a kind by state."""
+        states = Counter(node.state for node in of_kind(self._nodes(), kind))
+        return {(str(state),): states[state] for state in NodeState}
+
+    def missing(self) -> Series:
+        """Return the number of missing nodes by kind."""
+        found = {
+            kind: missing_nodes(self._nodes(), kind, now=self.now, limits=self.limits)
+            for kind in NodeKind
+        }
+        return {(str(kind),): 0 if each is None else each.number for kind, each in found.items()}
+
+    def ended(self) -> Series:
+        """Return the number of ended runs by queue and status."""
+        return {
+            (queue or UNKNOWN, status): getattr(figures, status)
+            for queue, figures in self.totals
+            for status in ENDED_STATUSES
+        }
+
+    def durations(self) -> Series:
+        """Return the durations of runs by queue."""
+        names = names_of(RUN_TIME_BOUNDS)
+        return {
+            (queue or UNKNOWN,): Distribution(
+                [*accumulate(figures.run_times.get(name, 0) for name in names)], figures.run_seconds
+            )
+            for queue, figures in self.totals
+        }
 
 
-def _histogram(
-    name: str,
-    text: str,
-    exporters: frozenset[Exporter],
-    *labels: str,
-    buckets: tuple[float, ...],
-) -> Metric:
-    return Metric(
-        name=name,
-        kind=Kind.HISTOGRAM,
-        help=text,
-        exporters=exporters,
-        labels=labels,
-        buckets=buckets,
-    )
+@dataclass(frozen=True, slots=True)
+class DatabaseMetric(Metric):
+    """A metric of the whole installation. ``value`` is None if the metric is absent."""
+
+    value: Callable[[Reading], float | Series | None]
+
+
+def skip_reason(reason: str) -> str:
+    """Return the label for the stored reason of a skipped fire time."""
+    first = reason.replace(":", " ").partition(" ")[0]
+    return first if first in SKIP_REASONS else OTHER
+
+
+def _first_sent(event: events.RunsSent) -> Iterable[events.SentRun]:
+    return (run for run in event.runs if not run.sent_before)
 
 
 #: Counted in the beat where the fact happens.
-DISPATCHED = _counter(
-    "dynbeat_runs_dispatched_total", "Runs sent for the first time", BEAT, "task", "queue"
+EVENT_METRICS = (
+    EventMetric(
+        "runs_dispatched_total",
+        "Runs sent for the first time",
+        events.RunsSent,
+        lambda event: [(1, run.task, run.queue) for run in _first_sent(event)],
+        labels=("task", "queue"),
+    ),
+    EventMetric(
+        "runs_resent_total",
+        "Runs sent again by the sweep",
+        events.RunsSent,
+        lambda event: [(1,) for run in event.runs if run.sent_before],
+    ),
+    EventMetric(
+        "retries_resent_total",
+        "Retries sent again because the broker lost them",
+        events.RetriesResent,
+        lambda event: [(event.count,)],
+    ),
+    EventMetric(
+        "runs_skipped_total",
+        "Fire times that a policy skipped",
+        events.FireTimesSkipped,
+        lambda event: [(event.count, skip_reason(event.reason))],
+        labels=("reason",),
+    ),
+    EventMetric(
+        "lag_seconds",
+        "Time from the fire time to the publish of its run",
+        events.RunsSent,
+        lambda event: [
+            (run.lag.total_seconds(), run.queue)
+            for run in _first_sent(event)
+            if run.origin == Origin.SCHEDULE
+        ],
+        labels=("queue",),
+        buckets=WAIT_BUCKETS,
+    ),
+    EventMetric("quarantines_total", "Schedules put into quarantine", events.ScheduleQuarantined),
+    EventMetric(
+        "automatic_pauses_total",
+        "Schedules paused after failures",
+        events.SchedulePaused,
+        lambda event: [(1,)] if event.automatic else [],
+    ),
+    EventMetric(
+        "pass_duration_seconds",
+        "Duration of successful passes",
+        events.PassEnded,
+        lambda event: [] if event.error else [(event.duration.total_seconds(),)],
+        buckets=PASS_BUCKETS,
+    ),
+    EventMetric(
+        "passes_failed_total",
+        "Passes that failed",
+        events.PassEnded,
+        lambda event: [(1,)] if event.error else [],
+    ),
+    EventMetric("publish_errors_total", "Runs that could not be published", events.PublishFailed),
+    EventMetric(
+        "notifications_received_total",
+        "Change notifications that woke beat",
+        events.NotificationReceived,
+    ),
+    EventMetric(
+        "pruned_runs_total",
+        "Runs deleted from the history",
+        events.HistoryPruned,
+        lambda event: [(event.count,)] if event.table == "run" else [],
+    ),
+    EventMetric(
+        "pruned_changes_total",
+        "Changes deleted from the audit",
+        events.HistoryPruned,
+        lambda event: [(event.count,)] if event.table == "change" else [],
+    ),
+    EventMetric(
+        "alerts_opened_total",
+        "Alerts that were opened",
+        events.AlertOpened,
+        lambda event: [(1, event.kind)],
+        labels=("reason",),
+    ),
+    EventMetric(
+        "alerts_recovered_total",
+        "Alerts whose schedule recovered",
+        events.AlertRecovered,
+        lambda event: [(1, event.kind)],
+        labels=("reason",),
+    ),
+    EventMetric(
+        "alert_messages_sent_total", "Messages about alerts that were sent", events.AlertMessageSent
+    ),
+    EventMetric(
+        "alert_messages_dropped_total",
+        "Messages about alerts that were dropped",
+        events.AlertMessageDropped,
+    ),
 )
-RESENT = _counter("dynbeat_runs_resent_total", "Runs sent again by the sweep", BEAT)
-RETRIES_RESENT = _counter(
-    "dynbeat_retries_resent_total", "Retries sent again because the broker lost them", BEAT
-)
-SKIPPED = _counter("dynbeat_runs_skipped_total", "Fire times that a policy skipped", BEAT, "reason")
-LAG = _histogram(
-    "dynbeat_lag_seconds",
-    "Time from the fire time to the publish of its run",
-    BEAT,
-    "queue",
-    buckets=WAIT_BUCKETS,
-)
-QUARANTINES = _counter("dynbeat_quarantines_total", "Schedules put into quarantine", BEAT)
-PAUSES = _counter("dynbeat_automatic_pauses_total", "Schedules paused after failures", BEAT)
-PASS_DURATION = _histogram(
-    "dynbeat_pass_duration_seconds", "Duration of successful passes", BEAT, buckets=PASS_BUCKETS
-)
-PASSES_FAILED = _counter("dynbeat_passes_failed_total", "Passes that failed", BEAT)
-LAST_PASS = _gauge(
-    "dynbeat_last_successful_pass_age_seconds", "Time since the last successful pass", BEAT
-)
-PUBLISH_ERRORS = _counter("dynbeat_publish_errors_total", "Runs that could not be published", BEAT)
-DATABASE_ERRORS = _counter(
-    "dynbeat_database_errors_total", "Errors of the database", BEAT, "reason"
-)
-NOTIFICATIONS = _counter(
-    "dynbeat_notifications_received_total", "Change notifications that woke beat", BEAT
-)
-PRUNED_RUNS = _counter("dynbeat_pruned_runs_total", "Runs deleted from the history", BEAT)
-PRUNED_CHANGES = _counter("dynbeat_pruned_changes_total", "Changes deleted from the audit", BEAT)
-ALERTS_OPENED = _counter("dynbeat_alerts_opened_total", "Alerts that were opened", BEAT, "reason")
-ALERTS_RECOVERED = _counter(
-    "dynbeat_alerts_recovered_total", "Alerts whose schedule recovered", BEAT, "reason"
-)
-ALERT_MESSAGES_SENT = _counter(
-    "dynbeat_alert_messages_sent_total", "Messages about alerts that were sent", BEAT
-)
-ALERT_MESSAGES_DROPPED = _counter(
-    "dynbeat_alert_messages_dropped_total", "Messages about alerts that were dropped", BEAT
-)
-CLOCK_OFFSET = _gauge(
-    "dynbeat_clock_offset_seconds", "This host's clock minus the database's", BEAT
-)
+#: Counted by the events of SQLAlchemy's engine.
+DATABASE_ERRORS = Metric("database_errors_total", "Errors of the database", labels=("reason",))
+LAST_PASS = Metric("last_successful_pass_age_seconds", "Time since the last successful pass")
+CLOCK_OFFSET = Metric("clock_offset_seconds", "This host's clock minus the database's")
+BEAT_METRICS: Sequence[Metric] = (*EVENT_METRICS, DATABASE_ERRORS, LAST_PASS, CLOCK_OFFSET)
 
+SCRAPE_SUCCESS = Metric("database_scrape_success", "1 if the metrics of the database could be read")
 #: Read from the database at a scrape.
-DUE_SCHEDULES = _gauge("dynbeat_due_schedules", "Schedules that are due", DATABASE)
-OLDEST_DUE = _gauge(
-    "dynbeat_oldest_due_age_seconds", "How long the oldest due schedule has been due", DATABASE
+READ_METRICS = (
+    DatabaseMetric(
+        "database_scrape_duration_seconds", "Duration of the last read", lambda read: read.duration
+    ),
+    DatabaseMetric("due_schedules", "Schedules that are due", lambda read: read.tables.due.count),
+    DatabaseMetric(
+        "oldest_due_age_seconds",
+        "How long the oldest due schedule has been due",
+        lambda read: read.age(read.tables.oldest_due_at),
+    ),
+    DatabaseMetric(
+        "overdue_runs", "Runs that beat must send again", lambda read: read.tables.overdue.count
+    ),
+    DatabaseMetric(
+        "oldest_overdue_run_age_seconds",
+        "How long the oldest overdue run has been overdue",
+        lambda read: read.age(read.tables.overdue_since),
+    ),
+    DatabaseMetric(
+        "unfinished_runs",
+        "Runs that have not ended",
+        lambda read: {(status,): found.count for status, found in read.tables.runs.items()},
+        labels=("status",),
+    ),
+    DatabaseMetric(
+        "oldest_pending_run_age_seconds",
+        "How long the oldest run that no worker has started could have been sent",
+        lambda read: read.age(read.oldest_pending_at),
+    ),
+    DatabaseMetric(
+        "waiting_runs", "Runs that wait for a place, at most 10,000", lambda read: read.waiting_runs
+    ),
+    DatabaseMetric(
+        "quarantined_schedules",
+        "Schedules in quarantine",
+        lambda read: read.tables.quarantined.count,
+    ),
+    DatabaseMetric(
+        "failing_schedules",
+        "Schedules whose last run failed or was lost",
+        lambda read: read.tables.failing.count,
+    ),
+    DatabaseMetric(
+        "lost_runs",
+        "Runs that were lost within the last hour, at most 5",
+        lambda read: len(read.tables.lost_first),
+    ),
+    DatabaseMetric("holds", "Holds in force", lambda read: read.tables.holds.count),
+    DatabaseMetric(
+        "beats",
+        "Beats by the state of their node",
+        lambda read: read.states(NodeKind.BEAT),
+        labels=("status",),
+    ),
+    DatabaseMetric(
+        "workers",
+        "Workers by the state of their node",
+        lambda read: read.states(NodeKind.WORKER),
+        labels=("status",),
+    ),
+    DatabaseMetric(
+        "missing_nodes", "Beats and workers that are missing", Reading.missing, labels=("kind",)
+    ),
+    DatabaseMetric(
+        "runs_ended_total", "Runs that ended", Reading.ended, labels=("queue", "status")
+    ),
+    DatabaseMetric(
+        "run_duration_seconds",
+        "Time from the start to the end of succeeded and failed runs",
+        Reading.durations,
+        labels=("queue",),
+        buckets=RUN_TIME_BOUNDS,
+    ),
 )
-OVERDUE_RUNS = _gauge("dynbeat_overdue_runs", "Runs that beat must send again", DATABASE)
-OLDEST_OVERDUE = _gauge(
-    "dynbeat_oldest_overdue_run_age_seconds",
-    "How long the oldest overdue run has been overdue",
-    DATABASE,
-)
-UNFINISHED_RUNS = _gauge("dynbeat_unfinished_runs", "Runs that have not ended", DATABASE, "status")
-OLDEST_PENDING = _gauge(
-    "dynbeat_oldest_pending_run_age_seconds",
-    "How long the oldest run that no worker has started could have been sent",
-    DATABASE,
-)
-QUARANTINED_SCHEDULES = _gauge("dynbeat_quarantined_schedules", "Schedules in quarantine", DATABASE)
-FAILING_SCHEDULES = _gauge(
-    "dynbeat_failing_schedules", "Schedules whose last run failed or was lost", DATABASE
-)
-LOST_RUNS = _gauge(
-    "dynbeat_lost_runs", "Runs that were lost within the last hour, at most 5", DATABASE
-)
-HOLDS = _gauge("dynbeat_holds", "Holds in force", DATABASE)
-BEATS = _gauge("dynbeat_beats", "Beats by the state of their node", DATABASE, "status")
-WORKERS = _gauge("dynbeat_workers", "Workers by the state of their node", DATABASE, "status")
-MISSING_NODES = _gauge(
-    "dynbeat_missing_nodes", "Beats and workers that are missing", DATABASE, "kind"
-)
-WAITING_RUNS = _gauge(
-    "dynbeat_waiting_runs", "Runs that wait for a place, at most 10,000", DATABASE
-)
-#: From the rollup.
-ENDED = _counter("dynbeat_runs_ended_total", "Runs that ended", DATABASE, "queue", "status")
-RUN_DURATION = _histogram(
-    "dynbeat_run_duration_seconds",
-    "Time from the start to the end of succeeded and failed runs",
-    DATABASE,
-    "queue",
-    buckets=RUN_TIME_BOUNDS,
-)
-SCRAPE_SUCCESS = _gauge(
-    "dynbeat_database_scrape_success", "1 if the metrics of the database could be read", DATABASE
-)
-SCRAPE_DURATION = _gauge(
-    "dynbeat_database_scrape_duration_seconds", "Duration of the last read", DATABASE
-)
-
-METRICS: Mapping[str, Metric] = {
-    each.name: each for each in list(globals().values()) if isinstance(each, Metric)
-}
-
-
-def exported_by(exporter: Exporter) -> Sequence[Metric]:
-    """Return the metrics on the endpoint of ``exporter``."""
-    return [metric for metric in METRICS.values() if exporter in metric.exporters]
+#: On the endpoints of beat and of Flower.
+DATABASE_METRICS: Sequence[Metric] = (SCRAPE_SUCCESS, *READ_METRICS)

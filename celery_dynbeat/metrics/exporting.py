@@ -1,19 +1,21 @@
-"""Export the metrics of a beat while it runs."""
+"""The endpoint of a beat."""
 
 import logging
+import time
 from collections.abc import Iterable
 from threading import Thread
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import Metric as Family
 from prometheus_client.registry import Collector
 
+from celery_dynbeat.common.clock import DatabaseClock
 from celery_dynbeat.common.events import Event
-from celery_dynbeat.metrics.counts import ProcessCounts
+from celery_dynbeat.common.settings import MetricsEndpoint
+from celery_dynbeat.metrics.counting import ProcessCounts, family
 from celery_dynbeat.metrics.database_gauges import DatabaseGauges
-from celery_dynbeat.metrics.definitions import Exporter, Kind, exported_by
-from celery_dynbeat.metrics.process_gauges import ClockGauge, PassGauge
-from celery_dynbeat.metrics.receivers import Receivers
+from celery_dynbeat.metrics.definitions import CLOCK_OFFSET, LAST_PASS
 from celery_dynbeat.process.context import Context
 
 logger = logging.getLogger(__name__)
@@ -25,26 +27,25 @@ class BeatMetrics:
     ``port`` is None if the port could not be opened. The beat then works without an endpoint.
     """
 
-    def __init__(self, context: Context, *, port: int) -> None:
-        counts = ProcessCounts()
-        self._receivers = Receivers(counts)
-        # Export the counters without labels from the start: increase() then sees the first event.
-        for metric in exported_by(Exporter.BEAT):
-            if metric.kind is Kind.COUNTER and not metric.labels:
-                counts.add(metric, 0)
-        self._receivers.connect(context.database.engine)
-        collectors: list[Collector] = [
-            counts,
-            PassGauge(lambda: self._receivers.last_pass_at),
-            ClockGauge(context.clock),
-            DatabaseGauges(context),
-        ]
-        self._server = _serve(collectors, address=context.settings.metrics_address, port=port)
+    def __init__(self, context: Context, endpoint: MetricsEndpoint) -> None:
+        self._clock = context.clock
+        self._counts = ProcessCounts()
+        self._counts.connect(context.database.engine)
+        collectors: list[Collector] = [self._counts, self, DatabaseGauges(context)]
+        self._server = _serve(collectors, endpoint)
         self.port = None if self._server is None else self._server[0].server_port
+
+    def collect(self) -> Iterable[Family]:
+        """Return the gauges of this process. They need no query."""
+        yield family(LAST_PASS, time.monotonic() - self._counts.last_pass_at)
+        # The last reading of the database's clock. Before the first, there is no gauge.
+        offset = self._clock.offset() if isinstance(self._clock, DatabaseClock) else None
+        if offset is not None:
+            yield family(CLOCK_OFFSET, offset.total_seconds())
 
     def close(self) -> None:
         """Count nothing more, and free the port."""
-        self._receivers.disconnect()
+        self._counts.disconnect()
         if self._server is not None:
             server, thread = self._server
             server.shutdown()
@@ -61,15 +62,16 @@ def registry_of(collectors: Iterable[Collector]) -> CollectorRegistry:
 
 
 def _serve(
-    collectors: Iterable[Collector], *, address: str, port: int
+    collectors: Iterable[Collector], endpoint: MetricsEndpoint
 ) -> tuple[WSGIServer, Thread] | None:
     """Serve ``collectors``; return None, with a log record, if the port is in use."""
+    port, address = endpoint
     try:
         server, thread = start_http_server(port, address, registry_of(collectors))
     except OSError as error:
         logger.error(  # noqa: TRY400 - beat works without the endpoint
             "metrics are not exported: %s (address %s, port %s): give each beat its own port"
-            " (DYNBEAT_METRICS_PORT)",
+            " (DYNBEAT_METRICS)",
             error,
             address,
             port,

@@ -3,23 +3,19 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.common.settings import Settings, as_share
 from celery_dynbeat.common.text import shorten
-from celery_dynbeat.common.window import as_share
-from celery_dynbeat.triggers import Trigger, parse_trigger
+from celery_dynbeat.planning.quiet_hours import Quiet, quiet_of
+from celery_dynbeat.triggers import CalendarDays, Trigger, parse_trigger
 from celery_dynbeat.triggers.base import PLAN_STEPS, SearchBudget, utc
 from celery_dynbeat.triggers.wrappers import BudgetedTrigger, SkippingTrigger, nominal
 
-if TYPE_CHECKING:
-    from celery_dynbeat.planning.quiet_hours import Quiet
-    from celery_dynbeat.triggers import CalendarDays
-
 T = TypeVar("T")
 #: The calendars that some schedules use, by name.
-Calendars = Mapping[str, "CalendarDays"]
+Calendars = Mapping[str, CalendarDays]
 NO_CALENDARS: Calendars = MappingProxyType({})
 
 
@@ -51,7 +47,7 @@ class ScheduleSpec(NamedTuple):
     max_run_time: timedelta = timedelta(hours=1)
     window: timedelta | str = timedelta(0)
     min_interval: timedelta = timedelta(0)
-    quiet: "Quiet | None" = None
+    quiet: Quiet | None = None
     calendars: tuple[str, ...] = ()
 
 
@@ -150,9 +146,6 @@ def quiet_calendars(text: str | None) -> tuple[str, ...]:
     """
     if text is None or "calendar" not in text:
         return ()
-    # A late import: few owners have quiet hours.
-    from celery_dynbeat.planning.quiet_hours import quiet_of  # noqa: PLC0415
-
     try:
         calendar = quiet_of(text).calendar
     except InvalidTriggerError:
@@ -221,10 +214,7 @@ def as_skips(skipped: Mapping[datetime, str]) -> dict[str, str] | None:
     return {at.isoformat(): skipped[at] for at in sorted(skipped)} or None
 
 
-def _quiet(text: str, trigger: Trigger, calendars: Calendars | None) -> "Quiet":
-    # A late import: few owners have quiet hours.
-    from celery_dynbeat.planning.quiet_hours import quiet_of  # noqa: PLC0415
-
+def _quiet(text: str, trigger: Trigger, calendars: Calendars | None) -> Quiet:
     quiet = quiet_of(text).excluding(trigger)
     return quiet if calendars is None else quiet.with_days(calendars)
 

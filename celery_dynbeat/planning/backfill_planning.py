@@ -27,7 +27,7 @@ class SkippedRow(Protocol):
     """A row of history that covers fire times without a run."""
 
     @property
-    def scheduled_for(self) -> datetime:
+    def fire_at(self) -> datetime:
         """The newest fire time."""
 
     @property
@@ -84,7 +84,7 @@ def remainder_of(
     up to the row's newest one, which the skipped row does not count. If ``is_of_trigger`` is false,
     the row was written before the trigger changed.
     """
-    newest = row.scheduled_for
+    newest = row.fire_at
     if row.fire_count == 1:
         return SkippedRemainder(0, None) if removed[-1] == newest else None
     if not is_of_trigger:
@@ -108,5 +108,5 @@ def remainder_of(
 def _without_newest(row: SkippedRow) -> SkippedRemainder:
     """Return what a skipped row covers without its newest fire time, if the others are unknown."""
     others = row.fire_count - 1
-    before = row.scheduled_for - MICROSECOND
+    before = row.fire_at - MICROSECOND
     return SkippedRemainder(0, Skip(before, others, row.error or "") if others else None)

@@ -13,12 +13,12 @@ time, ``catch_up`` decides about them.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from celery_dynbeat.common.text import LATEST
-from celery_dynbeat.common.window import width
 from celery_dynbeat.planning import ScheduleSpec, with_skipped
 from celery_dynbeat.triggers.base import hash_of
+from celery_dynbeat.triggers.calendar_effects import effects_on, taken_at
 from celery_dynbeat.triggers.wrappers import SkippingTrigger, nominal, unwrapped
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class OutgoingRun(NamedTuple):
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
     options: Mapping[str, Any]
-    scheduled_for: datetime
+    fire_at: datetime
     expires_at: datetime | None = None
     overlap: str = "allow"
     attempt: int = 0
@@ -163,6 +163,68 @@ def next_planned(spec: ScheduleSpec, after: datetime) -> datetime | None:
     return next_fire(spec, after) or next_fire(with_skipped(spec), after)
 
 
+class Progress(Protocol):
+    """The columns of a schedule that say what it has done."""
+
+    @property
+    def next_fire_at(self) -> datetime | None:
+        """The next fire time before it is planned again."""
+
+    @property
+    def run_count(self) -> int:
+        """The number of its runs."""
+
+    @property
+    def last_run_at(self) -> datetime | None:
+        """The fire time of its newest run."""
+
+
+class NextRun(NamedTuple):
+    """The next fire time of a schedule, and when it is due.
+
+    Without ``run_at``, the schedule has no fire time left. If ``is_blocked``, its calendars are the
+    reason: ``fire_at`` is the first fire time that they have taken.
+    """
+
+    fire_at: datetime | None = None
+    run_at: datetime | None = None
+    is_blocked: bool = False
+
+
+def replanned(spec: ScheduleSpec, row: Progress, *, since: datetime, now: datetime) -> NextRun:
+    """Plan a schedule again: return its first fire time after ``since``.
+
+    A fire time that has passed is due at ``now``, and ``catch_up`` decides about it. Each caller
+    chooses ``since`` alone: the end of a pause, the edit of a calendar, or ``now``.
+    """
+    if has_reached_max_runs(spec, row):
+        return NextRun()
+    fire_at = first_planned(spec, now=since, last_run_at=row.last_run_at)
+    return moved_to(spec, row, fire_at, now=now)
+
+
+def moved_to(
+    spec: ScheduleSpec, row: Progress, fire_at: datetime | None, *, now: datetime
+) -> NextRun:
+    """Return when ``fire_at`` is due. None means that the schedule has no fire time left."""
+    if fire_at is not None:
+        # Not before now, because beat reads the index from its watermark on.
+        return NextRun(fire_at, max(due_at(spec, fire_at, now=now), now))
+    blocked_at = blocked_fire(
+        spec,
+        since=row.next_fire_at or now,
+        now=now,
+        run_count=row.run_count,
+        last_run_at=row.last_run_at,
+    )
+    return NextRun(blocked_at, is_blocked=blocked_at is not None)
+
+
+def has_reached_max_runs(spec: ScheduleSpec, row: Progress) -> bool:
+    """Return whether the schedule has made as many runs as ``max_runs`` allows."""
+    return spec.max_runs is not None and row.run_count >= spec.max_runs
+
+
 def run_at(spec: ScheduleSpec, fire_at: datetime) -> datetime:
     """Return when ``fire_at`` is due: after quiet hours, and after the offset in its window.
 
@@ -180,11 +242,22 @@ def delayed_at(spec: ScheduleSpec, fire_at: datetime) -> datetime:
         return start
     # Also if skip() removed the next fire time, because it may return.
     next_at = nominal(spec.trigger).next_after(start)
-    longest = width(spec.window, None if next_at is None else next_at - start)
+    longest = _width(spec.window, None if next_at is None else next_at - start)
     # The key alone selects the place in the window, so that the offset is the same at each fire
     # time and in each process. It is less than the width.
     offset = longest // MICROSECOND * hash_of(f"window {spec.key}") >> 64
     return start + min(offset * MICROSECOND, LATEST - start)
+
+
+def _width(window: timedelta | str, distance: timedelta | None) -> timedelta:
+    """Return the width of a window after a fire time.
+
+    ``distance`` is the time up to the next fire time, or None after the last one. A share of it is
+    then nothing.
+    """
+    if isinstance(window, timedelta):
+        return window if distance is None else min(window, distance)
+    return timedelta(0) if distance is None else distance * (float(window[:-1]) / 100)
 
 
 def due_at(spec: ScheduleSpec, fire_at: datetime, *, now: datetime) -> datetime:
@@ -270,9 +343,6 @@ def _is_taken(spec: ScheduleSpec, fire_at: datetime) -> bool:
 
     Another release of the tz database can be the reason as well.
     """
-    # A late import: few triggers use calendars.
-    from celery_dynbeat.triggers.calendar_effects import taken_at  # noqa: PLC0415
-
     return taken_at(unwrapped(spec.trigger), fire_at)
 
 
@@ -291,9 +361,6 @@ def blocked_fire(
     """
     if not spec.calendars or (spec.max_runs is not None and run_count >= spec.max_runs):
         return None
-    # A late import: few triggers use calendars.
-    from celery_dynbeat.triggers.calendar_effects import effects_on  # noqa: PLC0415
-
     after = min(since - MICROSECOND, now)
     after = after if spec.start_at is None else max(after, spec.start_at - MICROSECOND)
     trigger = nominal(spec.trigger)

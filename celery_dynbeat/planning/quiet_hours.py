@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
+from celery_dynbeat.common.errors import InvalidArgumentError, InvalidTriggerError
 from celery_dynbeat.common.quiet_rule import WEEK, QuietRule, Span, merged_spans, quiet_spans
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.triggers import CalendarDays, Trigger
@@ -49,7 +49,7 @@ def leaving_time(rules: Iterable[QuietRule]) -> Sequence[QuietRule]:
         try:
             quiet_spans([*found, rule])
             found.append(rule)
-        except InvalidScheduleError:
+        except InvalidArgumentError:
             found.append(rule._replace(windows=()))
     return found
 
@@ -59,7 +59,7 @@ def resolved(rules: Iterable[QuietRule], *, timezone: str) -> str | None:
 
     ``rules`` are the rule of everybody and the owner's own rule. Their windows apply together. The
     last calendar applies. ``timezone`` is the zone of the owner.
-    Raises InvalidScheduleError if all rules together leave no time in which a run can be sent.
+    Raises InvalidArgumentError if all rules together leave no time in which a run can be sent.
     """
     every = [*rules]
     quiet = quiet_spans(every)

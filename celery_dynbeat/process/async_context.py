@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.clock import Clock
-from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.common.errors import InvalidArgumentError
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.process.context import Context
@@ -58,7 +58,7 @@ class AsyncContext(Context):
     async def call(self, session: object, work: Callable[[Session | None], T]) -> T:
         """Return ``work(session)``; ``session`` is the caller's AsyncSession or None.
 
-        ``work`` calls the synchronous API. Raises InvalidScheduleError for any other ``session``.
+        ``work`` calls the synchronous API. Raises InvalidArgumentError for any other ``session``.
         """
         if session is not None:
             result: T = await _run_sync_of(session)(work)
@@ -104,4 +104,4 @@ def _run_sync_of(session: object) -> Callable[..., Any]:
         f"session = {shorten(session)}: must be a sqlalchemy.ext.asyncio.AsyncSession; omit it for"
         " a separate transaction, or call Dynbeat in place of AsyncDynbeat"
     )
-    raise InvalidScheduleError(msg, field="session")
+    raise InvalidArgumentError(msg, field="session")

@@ -12,19 +12,20 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from celery import Celery
+from celery.schedules import crontab
 from sqlalchemy import URL, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import Session, scoped_session
 
-from celery_dynbeat import store
+from celery_dynbeat import notify, store
 from celery_dynbeat.common.clock import Clock, DatabaseClock
 from celery_dynbeat.common.errors import (
     ConfigurationError,
-    InvalidScheduleError,
+    InvalidArgumentError,
     InvalidTriggerError,
     TransactionRolledBackError,
 )
@@ -34,15 +35,15 @@ from celery_dynbeat.common.text import NAME_LENGTH, shorten
 from celery_dynbeat.db import SAVEPOINTS, TableNames, models, schema
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.engine import Database, check_synchronous, in_use, savepoint
+from celery_dynbeat.process.task_names import TaskNames
 from celery_dynbeat.telemetry import logs
 
 if TYPE_CHECKING:
-    from celery_dynbeat.notify import Notifier
     from celery_dynbeat.planning import SpecColumns
-    from celery_dynbeat.process.task_names import TaskNames
 
 logger = logging.getLogger(__name__)
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 #: Hexadecimal digits at the end of the name of an entry that was too long.
@@ -86,9 +87,6 @@ class Context:
         entries: dict[str, Any] = {_storable_name(name): entry for name, entry in given.items()}
         # Celery's own scheduler does the same for a result backend that does not expire results.
         if self.app.conf.result_expires and not self.app.backend.supports_autoexpire:
-            # A late import: only a beat has imported it already.
-            from celery.schedules import crontab  # noqa: PLC0415
-
             entries.setdefault(
                 "celery.backend_cleanup",
                 {
@@ -115,11 +113,8 @@ class Context:
         return self.given_clock or DatabaseClock(self.database.read_clock)
 
     @cached_property
-    def task_names(self) -> "TaskNames":
+    def task_names(self) -> TaskNames:
         """The check that warns of unknown task names."""
-        # A late import: workers store no schedules.
-        from celery_dynbeat.process.task_names import TaskNames  # noqa: PLC0415
-
         return TaskNames(self.app)
 
     def now_or_host_time(self) -> datetime:
@@ -130,11 +125,8 @@ class Context:
             return datetime.now(UTC)
 
     @cached_property
-    def notifier(self) -> "Notifier":
+    def notifier(self) -> notify.Notifier:
         """The notifier that wakes beat."""
-        # A late import: few workers notify a beat.
-        from celery_dynbeat import notify  # noqa: PLC0415
-
         return notify.choose(self.settings.notifier, app=self.app, database=self.database)
 
     def prepare(self, session: Session | None = None) -> None:
@@ -190,7 +182,7 @@ class Context:
     def write(self, session: Session | None, work: Callable[[Session], T]) -> T:
         """Return ``work(session)``, in the caller's transaction or in a new one that is committed.
 
-        Raises InvalidScheduleError for a text that the database cannot encode, and
+        Raises InvalidArgumentError for a text that the database cannot encode, and
         TransactionRolledBackError after a deadlock that ended the caller's transaction.
         """
         session = self._to_join(session)
@@ -226,7 +218,7 @@ class Context:
 
     @contextmanager
     def rejecting_unstorable(self) -> Iterator[None]:
-        """Raise InvalidScheduleError for a text that the database cannot encode."""
+        """Raise InvalidArgumentError for a text that the database cannot encode."""
         try:
             yield
         except UnicodeEncodeError as error:
@@ -260,6 +252,18 @@ class Context:
             self.notifier.notify(session)
 
 
+def reading(
+    work: Callable[Concatenate[Context, Session, P], T],
+) -> Callable[Concatenate[Context, P], T]:
+    """Give each call of ``work`` the session of a transaction for queries of many rows."""
+
+    @wraps(work)
+    def in_transaction(context: Context, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return context.read_many(None, lambda session: work(context, session, *args, **kwargs))
+
+    return in_transaction
+
+
 def _name_of(main: object) -> str | None:
     """Return the name in Celery's ``app.main``, or None if it is not the name of an application."""
     try:
@@ -285,22 +289,22 @@ def naming_schedule(row: "SpecColumns") -> Iterator[None]:
             f"schedule {row.name!r} of owner {row.owner!r} cannot be planned: {error}; give it"
             f" another {part} with update(), or delete() it"
         )
-        raise InvalidTriggerError(msg, field=error.field) from error
+        raise error.saying(msg) from error
 
 
-def _unstorable(error: Exception) -> InvalidScheduleError:
+def _unstorable(error: Exception) -> InvalidArgumentError:
     reason = str(getattr(error, "orig", error)).partition("\n")[0]
     msg = (
         "a name or another text contains a character that the database's encoding does not have"
         f" ({reason}): use other characters, or a database whose encoding is UTF8"
     )
-    return InvalidScheduleError(msg)
+    return InvalidArgumentError(msg)
 
 
 def session_to_join(session: object) -> Session | None:
     """Return the session to join, or None if ``session`` is None.
 
-    Of a ``scoped_session``, return the session of the present scope. Raises InvalidScheduleError
+    Of a ``scoped_session``, return the session of the present scope. Raises InvalidArgumentError
     with field ``"session"`` for any other value.
     """
     if session is None or isinstance(session, Session):
@@ -319,7 +323,7 @@ def session_to_join(session: object) -> Session | None:
             " connection: Session(bind=connection)"
         )
     msg = f"session = {shorten(session)}: {rule}"
-    raise InvalidScheduleError(msg, field="session")
+    raise InvalidArgumentError(msg, field="session")
 
 
 @contextmanager
@@ -364,7 +368,7 @@ def current_of(function: CurrentSession) -> Session | None:
     returned = function()
     try:
         return session_to_join(returned)
-    except InvalidScheduleError as error:
+    except InvalidArgumentError as error:
         raise ConfigurationError(
             f"current_session returned {shorten(returned)}: must be a sqlalchemy.orm.Session, or"
             " None outside a transaction; in Django give celery_dynbeat.django.current_session"

@@ -1,12 +1,14 @@
 """The tasks that this process knows: their names, and the arguments that they accept."""
 
 import difflib
+import inspect
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from celery import Celery
 
+from celery_dynbeat.broker.task_message import argument_error
 from celery_dynbeat.common.events import Event
 
 logger = logging.getLogger(__name__)
@@ -58,18 +60,15 @@ class TaskNames:
     ) -> str | None:
         """Return why the task refuses the arguments, with its signature; None if it accepts them.
 
-        The check is the same as in ``Task.apply_async``. The result is also None if this process
-        cannot check: the task is unknown, or has ``typing=False``.
+        The result is also None if this process cannot check: see ``argument_error``.
         """
-        task = self._app.tasks[name] if name in self.known() else None
-        check = getattr(task, "__header__", None)
-        if task is None or check is None or not task.typing:
+        if name not in self.known():
             return None
-        try:
-            check(*args, **kwargs)
-        except TypeError as error:
-            return f"{error}; the task {name!r} accepts {_parameters(check)}"
-        return None
+        task = self._app.tasks[name]
+        error = argument_error(task, args, kwargs)
+        if error is None:
+            return None
+        return f"{error}; the task {name!r} accepts {_parameters(task.__header__)}"
 
     def known(self) -> Collection[str]:
         """Return the names of the registered tasks; none if the registry cannot be read."""
@@ -90,9 +89,6 @@ def _parameters(check: Callable[..., Any]) -> str:
 
     Celery's ``check`` has other defaults than the task.
     """
-    # An import for a message of an error.
-    import inspect  # noqa: PLC0415
-
     shown = [
         each if each.default is each.empty else each.replace(default=_Default())
         for each in inspect.signature(check).parameters.values()

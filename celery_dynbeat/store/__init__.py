@@ -1,14 +1,17 @@
-"""The queries of the package, by table. Here: the only row of the application.
+"""The queries of the package, by table. Here: the row of the application, and the locks of duties.
 
-It names the application. It has the digest of ``beat_schedule`` and the release of the tz database.
+The row names the application. It has the digest of ``beat_schedule`` and the release of the tz
+database.
 """
 
 from datetime import datetime
 
 from sqlalchemy import Connection, select, update
+from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.dialects import capabilities_of
-from celery_dynbeat.db.models import APPLICATIONS
+from celery_dynbeat.db.models import APPLICATIONS, LOCKS
+from celery_dynbeat.db.statements import insert_new
 
 _COLUMNS = APPLICATIONS.c
 _ONLY_ROW = 1
@@ -65,3 +68,11 @@ def record_tz_release(connection: Connection, release: str, *, only_first: bool 
     """Record the release. With ``only_first``, a recorded release stays."""
     statement = update(APPLICATIONS).where(_COLUMNS.id == _ONLY_ROW).values(tz_release=release)
     connection.execute(statement.where(_COLUMNS.tz_release.is_(None)) if only_first else statement)
+
+
+def lock_row(session: Session, name: str) -> bool:
+    """Lock the row of a duty for this transaction. Return False if another beat has locked it."""
+    locked = select(LOCKS.c.name).where(LOCKS.c.name == name)
+    if session.scalar(locked) is None:
+        insert_new(session.connection(), LOCKS, [{"name": name}])
+    return session.scalar(locked.with_for_update(skip_locked=True)) is not None

@@ -15,13 +15,11 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.alert_kinds import NO_SCHEDULE, AlertKind, Report
 from celery_dynbeat.common.states import UNSTARTED, Origin, Status
 from celery_dynbeat.db import statements
-from celery_dynbeat.db.alert_models import ALERTS, Alert
 from celery_dynbeat.db.dialects import capabilities_of
-from celery_dynbeat.db.models import LOCKS, Run, Schedule
-from celery_dynbeat.db.statements import Row, force_index, in_index_order
+from celery_dynbeat.db.models import ALERTS, LOCKS, Alert, Run, Schedule
+from celery_dynbeat.db.statements import Row
 from celery_dynbeat.store import holds
-from celery_dynbeat.store.runs import FIRE_TIME_INDEX, UNFINISHED_INDEX, execute_dml, unfinished
-from celery_dynbeat.store.schedules.due import DUE_INDEX
+from celery_dynbeat.store.runs import execute_dml, is_not_interrupted, unfinished
 
 #: Schedules or alerts that one query returns.
 LIMIT = 1_000
@@ -30,7 +28,6 @@ SPAN = 20_000
 #: Characters of an error in an alert.
 MAX_CAUSE = 300
 SCHEDULES_IN_UNION = 50
-RECOVERED_INDEX = "ix_dynbeat_alert_recovered_at"
 MAX_LEASE = timedelta(hours=1)
 #: The row that a beat locks to open alerts, and that has the lease of the messages.
 _LOCK = {"name": "alerts"}
@@ -101,7 +98,6 @@ def _new(session: Session, known: Any, *states: Any, after: int) -> Sequence[Row
     return session.execute(statement).all()
 
 
-@in_index_order
 def newest_failures(
     session: Session, schedules: Sequence[Row], *, number: int
 ) -> Mapping[int, Row]:
@@ -113,7 +109,7 @@ def newest_failures(
     for part in statements.in_parts(schedules, SCHEDULES_IN_UNION):
         ends = union_all(*(_failures(each, number=number) for each in part)).subquery()
         newest = select(Run.id, Run.schedule_id, _start(Run.error)).join(
-            ends, and_(Run.schedule_id == ends.c.key, Run.scheduled_for == ends.c.newest)
+            ends, and_(Run.schedule_id == ends.c.key, Run.fire_at == ends.c.newest)
         )
         found |= {row.schedule_id: row for row in session.execute(newest)}
     return found
@@ -121,16 +117,17 @@ def newest_failures(
 
 def _failures(schedule: Row, *, number: int) -> Select[Any]:
     """Return the query of the fire time of the newest failure, if there are ``number`` of them."""
-    history = select(Run.schedule_id, Run.scheduled_for, Run.status, Run.finished_at)
-    history = force_index(history.where(Run.schedule_id == schedule.id), Run, FIRE_TIME_INDEX)
+    history = select(Run.schedule_id, Run.fire_at, Run.status, Run.finished_at, Run.error)
+    history = history.where(Run.schedule_id == schedule.id)
     read = (
-        history.order_by(Run.scheduled_for.desc()).limit(number + unfinished.UNTRIED_MARGIN)
+        history.order_by(Run.fire_at.desc()).limit(number + unfinished.UNTRIED_MARGIN)
     ).subquery()
-    newest = func.max(read.c.scheduled_for, type_=Run.scheduled_for.type).label("newest")
+    newest = func.max(read.c.fire_at, type_=Run.fire_at.type).label("newest")
     return (
         select(read.c.schedule_id.label("key"), newest)
         .where(
             read.c.status.in_([Status.FAILED, Status.LOST]),
+            is_not_interrupted(read.c.status, read.c.error),
             read.c.finished_at >= schedule.failing_since,
         )
         .group_by(read.c.schedule_id)
@@ -138,14 +135,13 @@ def _failures(schedule: Row, *, number: int) -> Select[Any]:
     )
 
 
-@in_index_order
 def overdue(
     session: Session, *, before: datetime, now: datetime, schedule_ids: Sequence[int] | None = None
 ) -> Sequence[Row]:
     """Return schedules that were due before an instant and are not held, the oldest first."""
     if session.scalar(select(holds.everything_is_held(now))):
         return ()
-    statement = force_index(select(*_SUBJECT), Schedule, DUE_INDEX)
+    statement = select(*_SUBJECT)
     statement = statement.where(Schedule.next_run_at < before, Schedule.held_at.is_(None))
     statement = _only(statement, Schedule.id, schedule_ids)
     rows = session.execute(statement.order_by(Schedule.next_run_at).limit(LIMIT)).all()
@@ -158,13 +154,12 @@ _SINCE = func.coalesce(Run.ready_at, Run.created_at, type_=Run.created_at.type)
 _RUN: tuple[Any, ...] = (
     Run.id.label("run_id"),
     Run.schedule_id,
-    Run.scheduled_for,
+    Run.fire_at,
     _SINCE.label("since"),
     Schedule.finish_within,
 )
 
 
-@in_index_order
 def unstarted(
     session: Session, *, before: datetime, schedule_ids: Sequence[int] | None = None
 ) -> Sequence[Row]:
@@ -184,7 +179,6 @@ def unstarted(
     )
 
 
-@in_index_order
 def with_finish_within(
     session: Session, *, schedule_ids: Sequence[int] | None = None
 ) -> Sequence[Row]:
@@ -205,7 +199,7 @@ def _oldest_unfinished(
     One row per schedule: the runs of one schedule must not use up the limit of the others.
     """
     number = func.row_number().over(partition_by=Run.schedule_id, order_by=Run.id)
-    found = force_index(select(*_RUN, number.label("number")), Run, UNFINISHED_INDEX)
+    found = select(*_RUN, number.label("number"))
     found = found.join(Schedule, Schedule.id == Run.schedule_id)
     found = found.where(Run.finished_at.is_(None), Run.schedule_id.is_not(None), *conditions)
     runs = _only(found, Run.schedule_id, schedule_ids).subquery()
@@ -217,7 +211,6 @@ def _only(statement: Any, column: Any, ids: Sequence[int] | None) -> Any:
     return statement if ids is None else statement.where(column.in_(ids))
 
 
-@in_index_order
 def silent(
     session: Session, *, before: datetime, after: int | None, schedule_ids: Sequence[int] | None
 ) -> tuple[Sequence[Row], int]:
@@ -229,9 +222,9 @@ def silent(
     start.
     """
     started_at = (
-        force_index(select(Run.started_at), Run, FIRE_TIME_INDEX)
+        select(Run.started_at)
         .where(Run.schedule_id == Schedule.id, Run.started_at.is_not(None))
-        .order_by(Run.scheduled_for.desc())
+        .order_by(Run.fire_at.desc())
         .limit(1)
         .correlate(Schedule)
         .scalar_subquery()
@@ -249,10 +242,10 @@ def silent(
     # The newest one, because MySQL makes no range of an index from a column of another row.
     error = func.coalesce(Run.error, "")
     passed_at = (
-        force_index(select(Run.scheduled_for), Run, FIRE_TIME_INDEX)
+        select(Run.fire_at)
         .where(
             Run.schedule_id == found.c.id,
-            before > Run.scheduled_for,
+            before > Run.fire_at,
             before > _SINCE,
             or_(Run.waited_for.is_(None), Run.ready_at.is_not(None)),
             # A pause, a hold, a time without beat, or skip().
@@ -261,7 +254,7 @@ def silent(
                 and_(error.not_like("missed:%"), error.not_like("skipped by %")),
             ),
         )
-        .order_by(Run.scheduled_for.desc())
+        .order_by(Run.fire_at.desc())
         .limit(1)
         .correlate(found)
         .scalar_subquery()
@@ -277,7 +270,7 @@ def open_alerts(
     session: Session, *, kind: AlertKind | None = None, after: int = 0, limit: int = LIMIT
 ) -> Sequence[Row]:
     """Return open alerts by id; only those of schedules with ``kind``."""
-    statement = force_index(select(ALERTS), ALERTS, RECOVERED_INDEX)
+    statement = select(ALERTS)
     statement = statement.where(ALERTS.c.recovered_at.is_(None), ALERTS.c.id > after)
     if kind is not None:
         statement = statement.where(ALERTS.c.kind == kind, ALERTS.c.schedule_id != NO_SCHEDULE)
@@ -292,7 +285,7 @@ def open_of(session: Session, schedule_id: int) -> Sequence[str]:
 
 def newest_recovered(session: Session, *, limit: int) -> Sequence[Row]:
     """Return the alerts that recovered last."""
-    statement = force_index(select(ALERTS), ALERTS, RECOVERED_INDEX)
+    statement = select(ALERTS)
     statement = statement.where(ALERTS.c.recovered_at.is_not(None))
     return session.execute(statement.order_by(ALERTS.c.recovered_at.desc()).limit(limit)).all()
 

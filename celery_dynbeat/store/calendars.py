@@ -16,12 +16,11 @@ from datetime import date, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, delete, func, insert, literal, or_, select, update
+from sqlalchemy import ColumnElement, delete, func, literal, or_, select, update
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.db.calendar_models import CALENDARS, LINKS, Calendar, ScheduleCalendar
-from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.db.statements import Row, in_index_order, insert_new
+from celery_dynbeat.db.models import CALENDARS, LINKS, Calendar, Schedule, ScheduleCalendar
+from celery_dynbeat.db.statements import Row, insert_new
 from celery_dynbeat.db.statements import read as read_rows
 from celery_dynbeat.store.runs import execute_dml
 from celery_dynbeat.triggers import CalendarDays
@@ -145,13 +144,18 @@ def link(
         ids = [schedule_id for schedule_id, _ in given]
         links = delete(ScheduleCalendar).where(ScheduleCalendar.schedule_id.in_(ids))
         execute_dml(session, links)
+    add_links(session, ((schedule_id, days) for schedule_id, used in given for days in used))
+
+
+def add_links(session: Session, given: Iterable[tuple[int, CalendarDays | Row]]) -> None:
+    """Link ids of schedules with a calendar each, unless they are linked with it already."""
     rows = [
-        {"schedule_id": schedule_id, "calendar_id": days.id, "planned_with": days.version}
-        for schedule_id, used in given
-        for days in used
+        {"schedule_id": schedule_id, "calendar_id": calendar.id, "planned_with": calendar.version}
+        for schedule_id, calendar in given
     ]
     if rows:
-        session.execute(insert(LINKS), rows, bind_arguments={"mapper": ScheduleCalendar})
+        connection = session.connection(bind_arguments={"mapper": ScheduleCalendar})
+        insert_new(connection, LINKS, rows)
 
 
 def not_in_force(
@@ -186,36 +190,6 @@ def lock_free(session: Session, names: Collection[str]) -> Mapping[str, Row]:
     return {row.name: row for row in rows}
 
 
-def link_unlinked(
-    session: Session, given: Iterable[tuple[int, Collection[str]]], locked: Mapping[str, Row]
-) -> None:
-    """Link schedules with the ``locked`` calendars of these names, if they are not linked."""
-    rows = [
-        {
-            "schedule_id": schedule_id,
-            "calendar_id": locked[name].id,
-            "planned_with": locked[name].version,
-        }
-        for schedule_id, names in given
-        for name in names
-        if name in locked
-    ]
-    if rows:
-        connection = session.connection(bind_arguments={"mapper": ScheduleCalendar})
-        insert_new(connection, LINKS, rows)
-
-
-def link_more(session: Session, given: Iterable[tuple[int, CalendarDays]]) -> None:
-    """Link schedules with one more calendar each, unless they are linked with it already."""
-    rows = [
-        {"schedule_id": schedule_id, "calendar_id": days.id, "planned_with": days.version}
-        for schedule_id, days in given
-    ]
-    if rows:
-        connection = session.connection(bind_arguments={"mapper": ScheduleCalendar})
-        insert_new(connection, LINKS, rows)
-
-
 def unlink(session: Session, schedule_ids: Sequence[int], *, name: str) -> None:
     """Delete the links of schedules with the calendar of this name."""
     named = select(_CALENDAR.id).where(_CALENDAR.name == name).scalar_subquery()
@@ -225,7 +199,6 @@ def unlink(session: Session, schedule_ids: Sequence[int], *, name: str) -> None:
     execute_dml(session, links)
 
 
-@in_index_order
 def first_schedules(session: Session, *, name: str, limit: int) -> Sequence[Schedule]:
     """Return up to ``limit`` schedules that use a calendar.
 
@@ -240,7 +213,6 @@ def first_schedules(session: Session, *, name: str, limit: int) -> Sequence[Sche
     return [found[each] for each in ids if each in found]
 
 
-@in_index_order
 def waiting_ids(
     session: Session, *, calendar_id: int, version: int, after: tuple[int, int], limit: int
 ) -> Sequence[tuple[int, int]]:

@@ -17,7 +17,6 @@ locked the hold, the claim holds the schedule only for a short time.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -41,25 +40,22 @@ from celery_dynbeat.common.states import Wait
 from celery_dynbeat.db import statements
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import HOLDS, SCHEDULES, Hold, Run, Schedule
-from celery_dynbeat.db.statements import Row, force_index, in_index_order, read
-from celery_dynbeat.db.types import UtcDateTime
-from celery_dynbeat.store.owners import OWNER_NAME_INDEX
+from celery_dynbeat.db.statements import Row, force_index, read
 from celery_dynbeat.store.runs import MAX_IN_LIST, execute_dml
+from celery_dynbeat.store.span_reads import Span, read_spans, within_span
 
 #: ``next_run_at`` of a schedule whose hold has no end. Each database and driver can store it.
 NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 #: Rows of schedules of a hold, and of all runs that wait, that the counts of holds read.
 COUNT_LIMIT = 10_000
 
+# Locking reads name their index, because InnoDB locks each row that it scans.
+OWNER_NAME_INDEX = "uq_dynbeat_schedule_owner_name"
 _HOLD = HOLDS.c
 #: The caller's session may choose its database by the mapped class.
 _BIND = {"mapper": Hold}
-OWNER_INDEX, _END_INDEX = "uq_dynbeat_hold_owner", "ix_dynbeat_hold_until_at"
-EVERYTHING_INDEX = "uq_dynbeat_hold_everything"
-_HELD_INDEX, _PRIMARY = "ix_dynbeat_schedule_held_at", "PRIMARY"
-_DUE_INDEX, _OVERDUE_INDEX = "ix_dynbeat_schedule_due", "ix_dynbeat_run_overdue"
 #: The ends of the holds of some owners.
-_ENDS = force_index(select(_HOLD.id, _HOLD.owner, _HOLD.until_at), HOLDS, OWNER_INDEX)
+_ENDS = select(_HOLD.id, _HOLD.owner, _HOLD.until_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +77,8 @@ def _in_force(now: Any) -> ColumnElement[bool]:
 def _of_scope(owner: str | None) -> Select[Any]:
     """Return the SELECT of the hold of an owner, or of everything, in force or not."""
     if owner is None:
-        return force_index(select(Hold), Hold, EVERYTHING_INDEX).where(_HOLD.everything)
-    return force_index(select(Hold), Hold, OWNER_INDEX).where(Hold.owner == owner)
+        return select(Hold).where(_HOLD.everything)
+    return select(Hold).where(Hold.owner == owner)
 
 
 def everything_is_held(now: Any) -> ColumnElement[bool]:
@@ -96,26 +92,16 @@ def everything_is_held_without_end() -> ColumnElement[bool]:
 
 
 def _exists_of_everything(condition: ColumnElement[bool]) -> ColumnElement[bool]:
-    hold = force_index(select(_HOLD.id), HOLDS, EVERYTHING_INDEX)
+    hold = select(_HOLD.id)
     return exists(hold.where(_HOLD.everything, condition))
 
 
 def end_of_everything(now: Any) -> Any:
     """Return a subquery for the end of the hold of everything, NULL if there is none."""
-    end = force_index(select(_HOLD.until_at), HOLDS, EVERYTHING_INDEX)
+    end = select(_HOLD.until_at)
     return end.where(_HOLD.everything, _HOLD.until_at > now).scalar_subquery()
 
 
-def any_hold() -> ColumnElement[bool]:
-    """Return the condition that there is any hold, in force or not.
-
-    There is none in the usual case. The database looks once for each statement, not once for each
-    schedule.
-    """
-    return select(_HOLD.id).limit(1).scalar_subquery().is_not(None)
-
-
-@in_index_order
 def lock_ends(session: Session, owners: Collection[str], *, now: datetime) -> Ends:
     """Return the ends of the holds of ``owners``, locked in share mode for this transaction."""
     of_owners = _ENDS.where(_HOLD.owner.in_(owners), _in_force(now))
@@ -127,7 +113,6 @@ def lock_ends(session: Session, owners: Collection[str], *, now: datetime) -> En
     return Ends(_ends_by_owner(locked), unsure)
 
 
-@in_index_order
 def ends_of(session: Session, owners: Collection[str], *, now: datetime) -> Mapping[str, datetime]:
     """Return when the holds of these owners end, without a lock.
 
@@ -136,7 +121,6 @@ def ends_of(session: Session, owners: Collection[str], *, now: datetime) -> Mapp
     return _ends_by_owner(read(session, _ENDS.where(_HOLD.owner.in_(owners), _in_force(now))))
 
 
-@in_index_order
 def held_of(session: Session, owners: Collection[str], *, now: datetime) -> frozenset[str]:
     """Return which of these owners are held, by a hold of themselves or of everything."""
     return frozenset(ends_with_everything(session, owners, now=now)) if owners else frozenset()
@@ -169,7 +153,6 @@ def end_of(session: Session, *, owner: str | None, now: datetime) -> datetime | 
     return max((hold.until_at or NEVER for hold in found), default=None)
 
 
-@in_index_order
 def in_force(session: Session, *, owner: str | None, now: datetime) -> Sequence[Hold]:
     """Return the holds in force that hold ``owner``: of everything, and then of the owner.
 
@@ -180,7 +163,6 @@ def in_force(session: Session, *, owner: str | None, now: datetime) -> Sequence[
     return [hold for hold in found if hold is not None]
 
 
-@in_index_order
 def lock(session: Session, *, owner: str | None) -> Hold | None:
     """Return the locked hold of an owner, or of everything, in force or not; None without one."""
     locked = _of_scope(owner).with_for_update().execution_options(populate_existing=True)
@@ -188,17 +170,15 @@ def lock(session: Session, *, owner: str | None) -> Hold | None:
     return hold
 
 
-@in_index_order
 def of_owners(session: Session, *, now: datetime, limit: int) -> Sequence[Hold]:
     """Return up to ``limit`` holds in force of any owner, not of everything; the oldest first."""
     statement = select(Hold).where(Hold.owner.is_not(None), _in_force(now)).order_by(Hold.id)
     return session.scalars(statement.limit(limit)).all()
 
 
-@in_index_order
 def page(session: Session, *, now: datetime, after: int, limit: int) -> Sequence[Hold]:
     """Return up to ``limit`` holds in force with an id above ``after``, the oldest first."""
-    statement = force_index(select(Hold), Hold, _PRIMARY).where(Hold.id > after, _in_force(now))
+    statement = select(Hold).where(Hold.id > after, _in_force(now))
     statement = statement.order_by(Hold.id)
     return session.scalars(statement.limit(limit)).all()
 
@@ -221,11 +201,10 @@ def _connection(session: Session) -> Connection:
     return session.connection(bind_arguments=_BIND)
 
 
-@in_index_order
 def delete_of_owner(session: Session, *, owner: str) -> int:
     """Delete the hold of an owner and return the number of holds, 0 or 1."""
     # The DELETE does not name the owner, because MySQL has no index hint for it.
-    ids = force_index(select(Hold.id), Hold, OWNER_INDEX).where(Hold.owner == owner)
+    ids = select(Hold.id).where(Hold.owner == owner)
     return delete_ids(session, session.scalars(ids.with_for_update()).all())
 
 
@@ -236,15 +215,11 @@ class Counted(NamedTuple):
     is_more: bool
 
 
-@in_index_order
 def count_schedules(session: Session, rows: Sequence[Hold]) -> Mapping[int, Counted]:
     """Return how many schedules with a next run each of these holds stops, by the id of the hold.
 
     At most COUNT_LIMIT schedules are read for each hold.
     """
-    # A late import: beat counts no schedules of a hold.
-    from celery_dynbeat.store.span_reads import Span, read_spans  # noqa: PLC0415
-
     values, found = {"row_limit": COUNT_LIMIT + 1}, {}
     owned = [row.id for row in rows if row.owner is not None]
     spans = [Span(hold_id, hold_id + 1) for hold_id in owned]
@@ -253,19 +228,17 @@ def count_schedules(session: Session, rows: Sequence[Hold]) -> Mapping[int, Coun
     for row in rows:
         if row.owner is None:
             at = SCHEDULES.c.next_run_at
-            every = force_index(select(at), SCHEDULES, _DUE_INDEX).where(at.is_not(None))
+            every = select(at).where(at.is_not(None))
             counts = _counts(every.limit(COUNT_LIMIT + 1).subquery())
             found[row.id] = _counted(session.execute(counts, bind_arguments=_BIND).one())
     return found
 
 
 def _count_of_owner(number: Any, start: Any, end: Any) -> Select[Any]:
-    from celery_dynbeat.store.span_reads import within_span  # noqa: PLC0415 - see above
-
     columns = SCHEDULES.c
     owner = select(_HOLD.owner).where(_HOLD.id == start, start < end)
     of_owner = (
-        force_index(select(columns.next_run_at), SCHEDULES, OWNER_NAME_INDEX)
+        select(columns.next_run_at)
         .where(columns.owner == within_span(owner, start).scalar_subquery())
         .limit(bindparam("row_limit", type_=Integer))
     )
@@ -281,14 +254,13 @@ def _counted(row: Row) -> Counted:
     return Counted(min(row.held, COUNT_LIMIT), row.read_rows > COUNT_LIMIT)
 
 
-@in_index_order
 def count_waiting_runs(session: Session) -> tuple[Mapping[str, int], bool]:
     """Return by owner how many runs wait for the end of a hold, and whether more may wait.
 
     At most COUNT_LIMIT of the runs of all owners that are not sent are read.
     """
     unsent = (
-        force_index(select(Run.owner, Run.waited_for), Run, _OVERDUE_INDEX)
+        select(Run.owner, Run.waited_for)
         .where(Run.overdue_at.is_not(None))
         .limit(COUNT_LIMIT + 1)
         .subquery()
@@ -299,11 +271,10 @@ def count_waiting_runs(session: Session) -> tuple[Mapping[str, int], bool]:
     return {row[0]: row[2] for row in rows}, sum(row[1] for row in rows) > COUNT_LIMIT
 
 
-@in_index_order
 def delete_expired(session: Session, *, now: datetime, limit: int) -> int:
     """Delete up to ``limit`` holds that have ended. Locked ones are skipped."""
     expired = (
-        force_index(select(_HOLD.id), HOLDS, _END_INDEX)
+        select(_HOLD.id)
         .where(_HOLD.until_at.is_not(None), _HOLD.until_at <= now)
         .order_by(_HOLD.until_at)
         .limit(limit)
@@ -312,7 +283,6 @@ def delete_expired(session: Session, *, now: datetime, limit: int) -> int:
     return delete_ids(session, session.scalars(expired).all())
 
 
-@in_index_order
 def move_held(
     session: Session, *, owner: str, now: datetime, end: datetime | None, waits: bool = True
 ) -> None:
@@ -322,50 +292,27 @@ def move_held(
     are due earlier do not change. The rows are read in the order of their names, in parts. Unless
     it ``waits``, schedules that another transaction has locked are left out.
     """
-    due_at = end or now
-    after = ""
-    while True:
-        rows = session.execute(
-            _lock_held_statement(waits), {"owner": owner, "after": after, "due_at": due_at}
-        ).all()
-        if not rows:
-            return
-        after = rows[-1].name
-        _set_due(session, [row.id for row in rows], due_at=due_at, is_held=end is not None)
-
-
-@cache
-def _lock_held_statement(waits: bool) -> Select[Any]:  # noqa: FBT001 - a key of the cache
-    columns = SCHEDULES.c
+    due_at, columns = end or now, SCHEDULES.c
     # The read locks rows, because the caller's snapshot may be older than the claim that held the
     # rows.
-    held = (
-        select(columns.id, columns.name)
-        .where(
-            columns.owner == bindparam("owner"),
-            columns.name > bindparam("after"),
-            columns.held_at.is_not(None),
-            columns.next_run_at > bindparam("due_at", type_=UtcDateTime),
-        )
-        .order_by(columns.name)
-        .limit(MAX_IN_LIST)
-        .with_for_update(skip_locked=not waits)
+    held = force_index(select(columns.id, columns.name), SCHEDULES, OWNER_NAME_INDEX).where(
+        columns.owner == owner, columns.held_at.is_not(None), columns.next_run_at > due_at
     )
-    return force_index(held, SCHEDULES, OWNER_NAME_INDEX)
-
-
-def _set_due(session: Session, ids: Sequence[int], *, due_at: datetime, is_held: bool) -> None:
+    held = held.order_by(columns.name).limit(MAX_IN_LIST).with_for_update(skip_locked=not waits)
     values: dict[str, Any] = {"next_run_at": due_at}
-    if not is_held:
+    if end is None:
         values["held_at"] = None
-    execute_dml(session, _update_schedules().where(Schedule.id.in_(ids)).values(values))
+    after = ""
+    while rows := session.execute(held.where(columns.name > after)).all():
+        after = rows[-1].name
+        moved = _update_schedules().where(Schedule.id.in_([row.id for row in rows]))
+        execute_dml(session, moved.values(values))
 
 
 def _update_schedules() -> Update:
-    return force_index(update(Schedule), SCHEDULES, _PRIMARY)
+    return force_index(update(Schedule), SCHEDULES, "PRIMARY")
 
 
-@in_index_order
 def held_after(
     session: Session, *, after: tuple[datetime, int] | None, limit: int
 ) -> Sequence[Row]:
@@ -376,11 +323,7 @@ def held_after(
     columns = SCHEDULES.c
     key = (columns.held_at, columns.id)
     statement = (
-        force_index(
-            select(columns.id, columns.owner, columns.held_at, columns.next_run_at),
-            SCHEDULES,
-            _HELD_INDEX,
-        )
+        select(columns.id, columns.owner, columns.held_at, columns.next_run_at)
         .where(columns.held_at.is_not(None))
         .order_by(*key)
         .limit(limit)
@@ -391,13 +334,12 @@ def held_after(
     return read(session, statement)
 
 
-@in_index_order
 def lock_held(session: Session, ids: Collection[int]) -> Sequence[int]:
     """Lock the held schedules among these ids for this transaction, and return their ids.
 
     Schedules that another transaction has locked are left out.
     """
-    held = force_index(select(Schedule.id), Schedule, _PRIMARY)
+    held = force_index(select(Schedule.id), Schedule, "PRIMARY")
     held = held.where(Schedule.id.in_(ids), Schedule.held_at.is_not(None))
     return session.scalars(held.with_for_update(skip_locked=True)).all()
 
@@ -412,12 +354,12 @@ def page_of_owner(
     session: Session, *, owner: str, after_id: int, limit: int
 ) -> list[Mapping[str, Any]]:
     """Return the next holds of ``owner`` by id, for an export."""
-    statement = force_index(select(*Hold.__table__.c), Hold, OWNER_INDEX)
+    statement = select(*Hold.__table__.c)
     statement = statement.where(Hold.owner == owner, Hold.id > after_id)
     rows = session.execute(statement.order_by(Hold.id).limit(limit)).mappings()
     return [dict(row) for row in rows]
 
 
-def is_everything_held(session: Session, *, now: datetime) -> bool:
+def is_everything_held(session: Session, *, now: datetime | None) -> bool:
     """Return whether a hold of everything is in force."""
     return bool(session.scalar(select(everything_is_held(now))))

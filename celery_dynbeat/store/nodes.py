@@ -1,9 +1,4 @@
-"""Queries on nodes, one function each, and a sample of the work that beat sends.
-
-The health check compares the sample with the queues and tasks of the workers. Each query of the
-sample reads the start of an index up to a limit. Workers are an exception. All workers that ran
-within NODE_RETENTION are read.
-"""
+"""Queries on nodes, one function each."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,7 +9,6 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Row,
-    Select,
     and_,
     delete,
     exists,
@@ -27,9 +21,8 @@ from sqlalchemy import (
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.db.models import Node, NodeKind, Run, Schedule
-from celery_dynbeat.db.statements import RowLockedError, force_index, in_index_order
-from celery_dynbeat.store.runs import UNFINISHED_INDEX
+from celery_dynbeat.db.models import Node, NodeKind, Run
+from celery_dynbeat.db.statements import RowLockedError
 
 MICROSECOND = timedelta(microseconds=1)
 #: The time for which a silent node is stored. It is long, because a clock that is set forward makes
@@ -37,6 +30,12 @@ MICROSECOND = timedelta(microseconds=1)
 NODE_RETENTION = timedelta(days=30)
 #: Longer than any useful dynbeat_node_timeout.
 NOTIFIER_FRESH_FOR = timedelta(hours=1)
+#: What each heartbeat writes.
+_PROGRESS = ("seen_at", "progressed_at", "error", "notifier", "outages", "clock_offset")
+#: Workers. If there are more, the health check makes no statement about queues and tasks.
+MAX_WORKERS = 500
+#: Different lists of tasks that are read. Workers of one kind have the same list.
+MAX_TASK_LISTS = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +63,6 @@ class NodeHeartbeat:
     entries_digest: str | None = None
 
 
-@in_index_order
 def register(session: Session, *, heartbeat: NodeHeartbeat, started_at: datetime) -> None:
     """Register a node and replace the row of another process with the same name.
 
@@ -153,7 +151,7 @@ def _delete_before(session: Session, before: datetime) -> None:
 
 
 def _started_after(now: datetime, *, worker: str) -> Any:
-    return force_index(select(func.max(Run.started_at)), Run, UNFINISHED_INDEX).where(
+    return select(func.max(Run.started_at)).where(
         Run.finished_at.is_(None),
         Run.status == Status.RUNNING,
         Run.worker == worker,
@@ -170,21 +168,9 @@ def refresh(session: Session, *, heartbeat: NodeHeartbeat, with_names: bool = Fa
     key = (heartbeat.kind, heartbeat.name)
     if _lock_free(session, key) != heartbeat.pid:
         return False
-    names = {"queues": heartbeat.queues, "tasks": heartbeat.tasks} if with_names else {}
-    statement = (
-        update(Node)
-        .where(_is(key))
-        .values(
-            seen_at=heartbeat.seen_at,
-            progressed_at=heartbeat.progressed_at,
-            error=heartbeat.error,
-            notifier=heartbeat.notifier,
-            outages=heartbeat.outages,
-            clock_offset=heartbeat.clock_offset,
-            stopped_at=None,
-            **names,
-        )
-    )
+    names = (*_PROGRESS, "queues", "tasks") if with_names else _PROGRESS
+    values = {name: getattr(heartbeat, name) for name in names}
+    statement = update(Node).where(_is(key)).values(**values, stopped_at=None)
     return bool(session.execute(statement).rowcount)  # type: ignore[attr-defined]
 
 
@@ -211,12 +197,6 @@ def beat_listens_to_broker() -> ColumnElement[bool]:
     )
 
 
-#: Waiting runs, and schedules that are due next.
-MAX_SAMPLE = 1_000
-#: Workers. If there are more, the health check makes no statement about queues and tasks.
-MAX_WORKERS = 500
-
-
 def read_workers(
     session: Session, *, seen_since: datetime, stopped_since: datetime
 ) -> Sequence[Row[str | None, str | None]]:
@@ -233,49 +213,9 @@ def read_workers(
     return session.execute(statement).all()
 
 
-@in_index_order
-def read_waiting(session: Session, *, with_arguments: bool) -> Sequence[Row[Any]]:
-    """Return what unstarted runs are sent with, the first sent run first.
-
-    The columns are task and options, and with ``with_arguments`` args and kwargs.
-    """
-    # A run that has not started is in the index of overdue runs.
-    return session.execute(waiting_statement(with_arguments=with_arguments)).all()
-
-
-@in_index_order
-def read_due(session: Session, *, with_arguments: bool) -> Sequence[Row[Any]]:
-    """Return the same columns and next_run_at of the schedules that are due next."""
-    return session.execute(due_statement(with_arguments=with_arguments)).all()
-
-
-def waiting_statement(*, with_arguments: bool) -> Select[Any]:
-    """Return the SELECT of ``read_waiting``."""
-    unstarted = (
-        select(Run.schedule_id, Run.status, Run.overdue_at)
-        .where(Run.overdue_at.is_not(None))
-        .order_by(Run.overdue_at)
-        .limit(2 * MAX_SAMPLE)
-        .subquery()
-    )
-    return (
-        select(*_sent_columns(with_arguments=with_arguments))
-        .join(unstarted, unstarted.c.schedule_id == Schedule.id)
-        .where(unstarted.c.status == Status.SENT)
-        .limit(MAX_SAMPLE)
-    )
-
-
-def due_statement(*, with_arguments: bool) -> Select[Any]:
-    """Return the SELECT of ``read_due``."""
-    return (
-        select(*_sent_columns(with_arguments=with_arguments), Schedule.next_run_at)
-        .where(Schedule.next_run_at.is_not(None))
-        .order_by(Schedule.next_run_at, Schedule.id)
-        .limit(MAX_SAMPLE)
-    )
-
-
-def _sent_columns(*, with_arguments: bool) -> tuple[Any, ...]:
-    arguments = (Schedule.args, Schedule.kwargs) if with_arguments else ()
-    return (Schedule.task, Schedule.options, *arguments)
+def task_lists(session: Session, *, seen_since: datetime) -> Sequence[str]:
+    """Return the different lists of task names of the workers that are alive, as JSON arrays."""
+    is_alive = and_(Node.stopped_at.is_(None), Node.seen_at >= seen_since)
+    lists = select(Node.tasks).where(Node.kind == NodeKind.WORKER, is_alive)
+    different = lists.where(Node.tasks.is_not(None)).distinct().limit(MAX_TASK_LISTS)
+    return [tasks for tasks in session.scalars(different) if tasks is not None]

@@ -28,11 +28,10 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.db import statements
 from celery_dynbeat.db.dialects import OWN_TRANSACTION, capabilities_of
 from celery_dynbeat.db.models import OWNERS, SCHEDULES, Owner, Schedule
-from celery_dynbeat.db.statements import Row, force_index, in_index_order, read
+from celery_dynbeat.db.statements import Row, read
 
 _BATCH = 500
-OWNER_NAME_INDEX = "uq_dynbeat_schedule_owner_name"
-_COUNT = force_index(select(func.count()), Schedule, OWNER_NAME_INDEX)
+_COUNT = select(func.count())
 
 
 def lock(session: Session, owners: Collection[str]) -> None:
@@ -53,30 +52,33 @@ def lock_free(session: Session, *, owner: str) -> bool:
     return free is not None or session.scalar(row) is None
 
 
-@in_index_order
-def with_schedules(session: Session, *, after: str, limit: int) -> Sequence[str]:
+def with_schedules(
+    session: Session, *, after: str | None = None, prefix: str = "", limit: int
+) -> Sequence[str]:
     """Return up to ``limit`` owners above ``after`` that have schedules, in order.
 
-    Reads one index entry for each owner, not one for each schedule.
+    All begin with ``prefix``. Reads one index entry for each owner, not one for each schedule.
     """
     column = SCHEDULES.c.owner
-    read = force_index(select(column), SCHEDULES, OWNER_NAME_INDEX)
+    is_next = column >= prefix if after is None else column > after
+    read = select(column)
     if not capabilities_of(session.get_bind(Schedule).dialect).has_partial_indexes:
         # MySQL skips to the next owner in the index by itself, and not in a recursive query.
-        grouped = read.where(column > after).group_by(column).order_by(column).limit(limit)
-        return session.scalars(grouped).all()
+        owners = read.where(is_next).group_by(column).order_by(column).limit(limit)
+    else:
 
-    def next_owner(above: ColumnElement[bool]) -> Any:
-        return read.where(above).order_by(column).limit(1).scalar_subquery()
+        def next_owner(above: ColumnElement[bool]) -> Any:
+            return read.where(above).order_by(column).limit(1).scalar_subquery()
 
-    first = select(next_owner(column > after).label("owner"), literal(1).label("number"))
-    cte = first.cte("owners", recursive=True)
-    following = select(next_owner(column > cte.c.owner), cte.c.number + 1)
-    cte = cte.union_all(following.where(cte.c.owner.is_not(None), cte.c.number < limit))
-    return session.scalars(select(cte.c.owner).where(cte.c.owner.is_not(None))).all()
+        first = select(next_owner(is_next).label("owner"), literal(1).label("number"))
+        cte = first.cte("owners", recursive=True)
+        following = select(next_owner(column > cte.c.owner), cte.c.number + 1)
+        cte = cte.union_all(following.where(cte.c.owner.is_not(None), cte.c.number < limit))
+        owners = select(cte.c.owner).where(cte.c.owner.is_not(None))
+    # By code point, the owners with the prefix follow each other.
+    return [owner for owner in session.scalars(owners) if owner.startswith(prefix)]
 
 
-@in_index_order
 def count_schedules(session: Session, owners: Collection[str]) -> Mapping[str, int]:
     """Return the number of schedules by locked owner. A number of 0 may be left out.
 
@@ -92,7 +94,6 @@ def count_schedules(session: Session, owners: Collection[str]) -> Mapping[str, i
     return counts
 
 
-@in_index_order
 def count_unlocked(session: Session, owners: Collection[str]) -> Mapping[str, int]:
     """Return the number of schedules by owner, without locks."""
     return {owner: session.scalar(_COUNT.where(Schedule.owner == owner)) or 0 for owner in owners}
@@ -204,85 +205,47 @@ def delete_row(session: Session, *, owner: str) -> None:
     session.execute(delete(Owner).where(Owner.owner == owner))
 
 
-def timezone_of(session: Session, *, owner: str) -> str | None:
-    """Return the owner's time zone, or None if it has none."""
-    return session.scalar(select(Owner.timezone).where(Owner.owner == owner))
-
-
-#: The columns that a new plan needs.
-_SELECT: Any = select(
-    Schedule.id,
-    Schedule.owner,
-    Schedule.name,
-    Schedule.task,
-    Schedule.trigger_kind,
-    Schedule.trigger_spec,
-    Schedule.hash_name,
-    Schedule.timezone,
-    Schedule.quiet_hours,
-    Schedule.anchor_at,
-    Schedule.enabled,
-    Schedule.start_at,
-    Schedule.end_at,
-    Schedule.max_runs,
-    Schedule.run_count,
-    Schedule.catch_up,
-    Schedule.catch_up_window,
-    Schedule.overlap,
-    Schedule.max_run_time,
-    Schedule.window,
-    Schedule.next_fire_at,
-    Schedule.next_run_at,
-    Schedule.held_at,
-    Schedule.skips,
-    Schedule.last_run_at,
-    Schedule.finished_at,
-    Schedule.error,
-    Schedule.version,
-    Schedule.created_at,
-    Schedule.updated_at,
+#: The columns on which the fire times of a schedule depend, and those that name it.
+PLAN_COLUMNS = tuple(
+    getattr(Schedule, name)
+    for name in (
+        *("id", "owner", "name", "task", "trigger_kind", "trigger_spec", "hash_name", "timezone"),
+        *("quiet_hours", "anchor_at", "start_at", "end_at", "max_runs", "run_count", "window"),
+        *("catch_up", "catch_up_window", "overlap", "max_run_time", "next_fire_at", "next_run_at"),
+        *("held_at", "skips", "last_run_at", "created_at"),
+    )
 )
+#: The columns that a new plan of a locked schedule also needs.
+_STATE = (Schedule.enabled, Schedule.finished_at, Schedule.error)
+_EDIT = (Schedule.version, Schedule.updated_at)
 
 
-@in_index_order
 def lock_zoned(
     session: Session, *, owner: str, timezone: str, after: str, limit: int
 ) -> Sequence[Row]:
     """Return up to ``limit`` schedules that follow the owner's zone and are not in ``timezone``.
 
-    They are locked for this transaction, in the order of their names, from the name after ``after``
-    on. It waits for a beat that has locked one.
+    They are locked as in ``lock_schedules``.
     """
-    statement = (
-        force_index(_SELECT, Schedule, OWNER_NAME_INDEX)
-        .where(
-            Schedule.owner == owner,
-            Schedule.name > after,
-            Schedule.inherits_timezone,
-            Schedule.timezone != timezone,
-        )
-        .order_by(Schedule.name)
-        .limit(limit)
-        .with_for_update()
-    )
-    return read(session, statement)
+    is_outside = (Schedule.inherits_timezone, Schedule.timezone != timezone)
+    return _lock_part(session, *is_outside, owner=owner, after=after, limit=limit)
 
 
-@in_index_order
 def lock_schedules(session: Session, *, owner: str, after: str, limit: int) -> Sequence[Row]:
     """Return up to ``limit`` schedules of an owner, from the name after ``after`` on.
 
     They are locked for this transaction, in the order of their names. It waits for a beat that has
     locked one.
     """
-    statement = (
-        force_index(_SELECT, Schedule, OWNER_NAME_INDEX)
-        .where(Schedule.owner == owner, Schedule.name > after)
-        .order_by(Schedule.name)
-        .limit(limit)
-        .with_for_update()
-    )
-    return read(session, statement)
+    return _lock_part(session, owner=owner, after=after, limit=limit)
+
+
+def _lock_part(
+    session: Session, *conditions: Any, owner: str, after: str, limit: int
+) -> Sequence[Row]:
+    part: Any = select(*PLAN_COLUMNS, *_STATE, *_EDIT)
+    part = part.where(Schedule.owner == owner, Schedule.name > after, *conditions)
+    return read(session, part.order_by(Schedule.name).limit(limit).with_for_update())
 
 
 def lock_all_schedules(session: Session, *, owner: str, batch_size: int) -> None:

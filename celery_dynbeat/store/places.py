@@ -21,7 +21,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
-    Select,
+    ColumnElement,
     and_,
     case,
     func,
@@ -37,16 +37,16 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.states import MIN_LATE, WITHOUT_PLACE, Status
 from celery_dynbeat.db import statements
 from celery_dynbeat.db.dialects import capabilities_of
-from celery_dynbeat.db.models import HOLDS, LOCKS, Run, Schedule
-from celery_dynbeat.db.statements import force_index, in_index_order
+from celery_dynbeat.db.models import Run, Schedule
 from celery_dynbeat.db.types import UtcDateTime, seconds_between
+from celery_dynbeat.store import lock_row
 from celery_dynbeat.store.runs import (
     MAX_IN_LIST,
-    PLACE_INDEX,
-    UNFINISHED_INDEX,
     UNFINISHED_ORDER,
     UNSTARTED_RUN,
     WAITS,
+    any_hold,
+    columns_of,
     execute_dml,
     lock_free,
 )
@@ -85,10 +85,7 @@ def _queue(session: Session) -> Sequence[Any]:
 
 def lock(session: Session) -> bool:
     """Lock the queues for this transaction. Return False if another beat has locked them."""
-    locked = select(LOCKS.c.name).where(LOCKS.c.name == _LOCK)
-    if session.scalar(locked) is None:
-        statements.insert_new(session.connection(), LOCKS, [{"name": _LOCK}])
-    return session.scalar(locked.with_for_update(skip_locked=True)) is not None
+    return lock_row(session, _LOCK)
 
 
 class WaitingRun(NamedTuple):
@@ -105,7 +102,7 @@ class WaitingRun(NamedTuple):
     status: str
     attempt: int
     created_at: datetime
-    scheduled_for: datetime
+    fire_at: datetime
     sent_at: datetime | None
     origin: str
     schedule_id: int | None
@@ -117,58 +114,41 @@ class WaitingRun(NamedTuple):
     any_hold: bool
 
 
-_COLUMNS: tuple[Any, ...] = (
-    Run.id,
-    Run.running_key,
-    Run.owner,
-    Run.name,
-    Run.status,
-    Run.attempt,
-    Run.created_at,
-    Run.scheduled_for,
-    Run.sent_at,
-    Run.origin,
-    Run.schedule_id,
-    Schedule.overlap,
-    Schedule.max_run_time,
-    Schedule.error.is_not(None),
-    Run.ignores_quiet_hours,
-    Schedule.quiet_hours,
-    select(HOLDS.c.id).limit(1).scalar_subquery().is_not(None).label("any_hold"),
+_COLUMNS = columns_of(
+    WaitingRun,
+    Run,
+    Schedule,
+    is_quarantined=Schedule.error.is_not(None),
+    any_hold=any_hold(),
 )
 
 
-def _waiting() -> Select[Any]:
-    joined = force_index(select(*_COLUMNS), Run, PLACE_INDEX)
-    return joined.outerjoin(Schedule, Schedule.id == Run.schedule_id).where(WAITS)
-
-
-@in_index_order
 def page(session: Session, *, after: str, limit: int) -> Sequence[WaitingRun]:
     """Return up to ``limit`` waiting runs of the keys above ``after``, by key, oldest first."""
-    rows = session.execute(
-        _waiting().where(Run.running_key > after).order_by(*_queue(session)).limit(limit)
-    )
-    return [WaitingRun(*row) for row in rows]
+    return _first_waiting(session, Run.running_key > after, limit=limit)
 
 
-@in_index_order
 def oldest(session: Session, *, key: str, limit: int) -> Sequence[WaitingRun]:
     """Return the oldest waiting runs of a key."""
-    rows = session.execute(
-        _waiting().where(Run.running_key == key).order_by(*_queue(session)).limit(limit)
-    )
-    return [WaitingRun(*row) for row in rows]
+    return _first_waiting(session, Run.running_key == key, limit=limit)
 
 
-@in_index_order
+def _first_waiting(
+    session: Session, keys: ColumnElement[bool], *, limit: int
+) -> Sequence[WaitingRun]:
+    waiting: Any = select(*_COLUMNS)
+    waiting = waiting.outerjoin(Schedule, Schedule.id == Run.schedule_id).where(WAITS, keys)
+    first = waiting.order_by(*_queue(session)).limit(limit)
+    return [WaitingRun(*row) for row in session.execute(first)]
+
+
 def in_use(session: Session, keys: Collection[str]) -> Counter[str]:
     """Return the number of places in use by key."""
     counts: Counter[str] = Counter()
     for part in statements.in_parts(sorted(keys), MAX_IN_LIST):
         # One statement, because several would not count a run that is sent meanwhile.
         ranges = [
-            force_index(select(Run.running_key, func.count()), Run, PLACE_INDEX)
+            select(Run.running_key, func.count())
             .where(*_UNFINISHED, condition, Run.running_key.in_(part))
             .group_by(Run.running_key)
             for condition in _HAVE_PLACE
@@ -179,7 +159,6 @@ def in_use(session: Session, keys: Collection[str]) -> Counter[str]:
     return counts
 
 
-@in_index_order
 def expired(session: Session, *, now: datetime, default: float | None, limit: int) -> Sequence[str]:
     """Return waiting runs that have expired, at most ``limit``. It reads all waiting runs.
 
@@ -187,7 +166,7 @@ def expired(session: Session, *, now: datetime, default: float | None, limit: in
     schedule without its own, in seconds.
     """
     longest = func.coalesce(Schedule.expires_after, default)
-    found = force_index(select(Run.id), Run, PLACE_INDEX)
+    found = select(Run.id)
     found = found.join(Schedule, Schedule.id == Run.schedule_id).where(
         WAITS, UNSTARTED_RUN, Run.batch_id.is_(None)
     )
@@ -226,7 +205,6 @@ def give(session: Session, run_ids: Sequence[str], *, now: datetime, counts: boo
         execute_dml(session, update(Run).where(Run.id.in_(part)).values(**values))
 
 
-@in_index_order
 def set_keys(session: Session, keys: Mapping[str, str]) -> Counter[str]:
     """Store the present keys, by owner, in unfinished runs that have another key or none.
 
@@ -235,9 +213,9 @@ def set_keys(session: Session, keys: Mapping[str, str]) -> Counter[str]:
     """
     others: dict[str, list[str]] = {}
     for part in statements.in_parts(sorted(keys), MAX_IN_LIST):
-        unfinished = force_index(
-            select(Run.id, Run.owner, Run.running_key), Run, UNFINISHED_INDEX
-        ).where(Run.finished_at.is_(None), Run.owner.in_(part))
+        unfinished = select(Run.id, Run.owner, Run.running_key).where(
+            Run.finished_at.is_(None), Run.owner.in_(part)
+        )
         for run_id, owner, key in session.execute(unfinished.order_by(*UNFINISHED_ORDER)):
             if key != keys[owner]:
                 others.setdefault(keys[owner], []).append(run_id)
@@ -251,13 +229,12 @@ def set_keys(session: Session, keys: Mapping[str, str]) -> Counter[str]:
     return locked
 
 
-@in_index_order
 def count_waiting(session: Session, *, owner: str | None = None, key: str | None = None) -> int:
     """Return the number of waiting runs of an owner or a key, at most MAX_COUNTED.
 
     None counts all runs.
     """
-    waiting = force_index(select(Run.id), Run, PLACE_INDEX).where(WAITS)
+    waiting = select(Run.id).where(WAITS)
     if key is not None:
         waiting = waiting.where(Run.running_key == key)
     if owner is not None:
@@ -266,7 +243,7 @@ def count_waiting(session: Session, *, owner: str | None = None, key: str | None
     return session.scalar(counted) or 0
 
 
-class WaitingOwner(NamedTuple):
+class OwnerInLine(NamedTuple):
     """The number of waiting runs of an owner, since when the oldest of them waits, and their key.
 
     A retry has waited since its run was created.
@@ -278,16 +255,15 @@ class WaitingOwner(NamedTuple):
     since: datetime
 
 
-@in_index_order
-def waiting_owners(session: Session) -> Sequence[WaitingOwner]:
+def waiting_owners(session: Session) -> Sequence[OwnerInLine]:
     """Return the owners with waiting runs, by key and owner, from at most MAX_COUNTED runs."""
-    waiting = force_index(select(Run.owner, Run.running_key, Run.created_at), Run, PLACE_INDEX)
+    waiting = select(Run.owner, Run.running_key, Run.created_at)
     some = waiting.where(WAITS).order_by(*_queue(session)).limit(MAX_COUNTED).subquery()
     grouped = select(
         some.c.owner, some.c.running_key, func.count(), func.min(some.c.created_at)
     ).group_by(some.c.running_key, some.c.owner)
     rows = session.execute(grouped.order_by(some.c.running_key, some.c.owner))
-    return [WaitingOwner(*row) for row in rows]
+    return [OwnerInLine(*row) for row in rows]
 
 
 class PlaceHolder(NamedTuple):
@@ -310,14 +286,13 @@ class LongWait(NamedTuple):
     holders: Sequence[PlaceHolder]
 
 
-@in_index_order
 def long_waits(session: Session, *, before: datetime, named: int) -> Sequence[LongWait]:
     """Return up to ``named`` keys with a run that waits since ``before``, the longest wait first.
 
     At most MAX_COUNTED waiting runs are read. A run that waits for a retry is left out, because
     the start of its wait is not stored.
     """
-    waiting = force_index(select(Run.running_key, Run.created_at), Run, PLACE_INDEX)
+    waiting = select(Run.running_key, Run.created_at)
     waiting = waiting.where(WAITS, Run.sent_at.is_(None)).order_by(*_queue(session))
     some = waiting.limit(MAX_COUNTED).subquery()
     since = func.min(some.c.created_at)
@@ -333,7 +308,7 @@ def long_waits(session: Session, *, before: datetime, named: int) -> Sequence[Lo
 def _holders(session: Session, key: str, *, limit: int) -> Sequence[PlaceHolder]:
     found: list[PlaceHolder] = []
     for condition in _HAVE_PLACE:
-        having = force_index(select(Run.id, Run.owner, Run.name), Run, PLACE_INDEX)
+        having = select(Run.id, Run.owner, Run.name)
         having = having.where(*_UNFINISHED, condition, Run.running_key == key).limit(limit)
         found += [PlaceHolder(*row) for row in session.execute(having)]
     return sorted(found)[:limit]

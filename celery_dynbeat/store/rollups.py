@@ -20,11 +20,9 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.buckets import LAG_BOUNDS, RUN_TIME_BOUNDS, names_of
 from celery_dynbeat.common.states import Origin, Status
 from celery_dynbeat.db import statements
-from celery_dynbeat.db.models import LOCKS, Run
-from celery_dynbeat.db.rollup_models import ROLLUPS, Rollup
-from celery_dynbeat.db.statements import force_index, in_index_order
+from celery_dynbeat.db.models import LOCKS, ROLLUPS, Rollup, Run
 from celery_dynbeat.db.types import RunInstant, in_calendar, seconds_between
-from celery_dynbeat.store.runs import UNFINISHED_INDEX
+from celery_dynbeat.store import lock_row
 from celery_dynbeat.store.span_reads import Span, read_spans, within_span
 
 MINUTE = timedelta(minutes=1)
@@ -73,39 +71,38 @@ class Figures:
         return self.failed + self.lost
 
     def __add__(self, other: "Figures") -> "Figures":
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _SUMS}
         return Figures(
-            sent=self.sent + other.sent,
-            succeeded=self.succeeded + other.succeeded,
-            failed=self.failed + other.failed,
-            lost=self.lost + other.lost,
-            other=self.other + other.other,
-            lag_seconds=self.lag_seconds + other.lag_seconds,
+            **sums,
             lag_max=max(self.lag_max, other.lag_max),
             lags=Counter(self.lags) + Counter(other.lags),
-            run_seconds=self.run_seconds + other.run_seconds,
             run_times=Counter(self.run_times) + Counter(other.run_times),
         )
 
     def __sub__(self, other: "Figures") -> "Figures":
         """Return the increase of each sum, which is never negative."""
+        increases = {name: max(getattr(self, name) - getattr(other, name), 0) for name in _SUMS}
         return Figures(
-            sent=max(self.sent - other.sent, 0),
-            succeeded=max(self.succeeded - other.succeeded, 0),
-            failed=max(self.failed - other.failed, 0),
-            lost=max(self.lost - other.lost, 0),
-            other=max(self.other - other.other, 0),
-            lag_seconds=max(self.lag_seconds - other.lag_seconds, 0.0),
+            **increases,
             lag_max=self.lag_max,
             lags=Counter(self.lags) - Counter(other.lags),
-            run_seconds=max(self.run_seconds - other.run_seconds, 0.0),
             run_times=Counter(self.run_times) - Counter(other.run_times),
         )
 
 
+_SUMS = ("sent", "succeeded", "failed", "lost", "other", "lag_seconds", "run_seconds")
 NOTHING = Figures()
 
 
-class Counted(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Minute:
+    """The runs that ended in the minute from ``at``."""
+
+    at: datetime
+    figures: Figures
+
+
+class CountedRuns(NamedTuple):
     """The figures of a span by queue. ``is_cut``: the limit was reached, so runs are missing."""
 
     by_queue: Mapping[str, Figures]
@@ -136,16 +133,13 @@ _READ = (
     func.coalesce(Run.queue, "").label("queue"),
     Run.status,
     case((Run.sent_at.is_not(None), 1), else_=0).label("sent"),
-    case((_HAS_LAG, _seconds(func.coalesce(Run.ready_at, Run.scheduled_for), Run.sent_at))).label(
-        "lag"
-    ),
+    case((_HAS_LAG, _seconds(func.coalesce(Run.ready_at, Run.fire_at), Run.sent_at))).label("lag"),
     case((_HAS_RUN_TIME, _seconds(Run.started_at, Run.finished_at))).label("run_time"),
 )
 IS_RUN = or_(Run.status != Status.SKIPPED, Run.attempt > 0)
 
 
-@in_index_order
-def count(session: Session, *, since: datetime, until: datetime, limit: int = _ALL) -> Counted:
+def count(session: Session, *, since: datetime, until: datetime, limit: int = _ALL) -> CountedRuns:
     """Return the figures of the runs that ended in [since, until), from at most ``limit`` rows."""
     has_ended = (Run.finished_at >= since, Run.finished_at < until)
     rows = select_by_end(*_READ, IS_RUN.label("is_run")).where(*has_ended).limit(limit)
@@ -174,13 +168,13 @@ def count(session: Session, *, since: datetime, until: datetime, limit: int = _A
     ).group_by(read.c.queue)
     found = session.execute(statement).all()
     by_queue = {row.queue: _figures(row) for row in found if row.runs}
-    return Counted(by_queue, is_cut=sum(row.rows_read for row in found) >= limit)
+    return CountedRuns(by_queue, is_cut=sum(row.rows_read for row in found) >= limit)
 
 
 def select_by_end(*columns: Any) -> Any:
     """Return a SELECT of runs that reads the index of their ends."""
     # On PostgreSQL and SQLite, a condition on finished_at selects the index.
-    return force_index(select(*columns), Run, UNFINISHED_INDEX)
+    return select(*columns)
 
 
 def _bucket_columns(value: Any, name: str, bounds: Sequence[float], number: Any) -> Iterable[Any]:
@@ -228,7 +222,7 @@ def count_minutes(session: Session, *, now: datetime, retention: timedelta) -> b
     Does nothing while another beat counts.
     """
     until = floor(now - SETTLED_AFTER)
-    if not _lock(session):
+    if not lock_row(session, _LOCK):
         return False
     # If the clock was set back, minutes are counted again: runs with new instants end in them.
     at = min(counted_until(session) or floor(now - retention), until)
@@ -252,15 +246,6 @@ def count_minutes(session: Session, *, now: datetime, retention: timedelta) -> b
     return has_more
 
 
-def _lock(session: Session) -> bool:
-    """Lock the duty for this transaction. Return False if another beat has locked it."""
-    locked = select(LOCKS.c.name).where(LOCKS.c.name == _LOCK)
-    if session.scalar(locked) is None:
-        statements.insert_new(session.connection(), LOCKS, [{"name": _LOCK}])
-    return session.scalar(locked.with_for_update(skip_locked=True)) is not None
-
-
-@in_index_order
 def _next_minute(session: Session, *, since: datetime, until: datetime) -> datetime | None:
     """Return the first minute from ``since`` to before ``until`` in which a run ended."""
     first = select_by_end(Run.finished_at).order_by(Run.finished_at).limit(1)
@@ -322,6 +307,35 @@ def by_minute(session: Session, *, since: datetime, until: datetime) -> Mapping[
     for row in session.scalars(select(Rollup).where(*_in_span(since, until))):
         found[row.minute] = found.get(row.minute, NOTHING) + _of(row)
     return found
+
+
+def last_minutes(session: Session, *, now: datetime, number: int) -> Sequence[Minute]:
+    """Return the last ``number`` minutes, oldest first. The last is the present minute.
+
+    With more than MAX_LIVE_RUNS in a minute that is not counted yet, the last is the one before it.
+    """
+    newest, end = live_minutes(session, now=now)
+    start = end - number * MINUTE
+    figures = {**by_minute(session, since=start, until=end), **newest}
+    minutes = [start + each * MINUTE for each in range(number)]
+    return [Minute(at, figures.get(at, NOTHING)) for at in minutes]
+
+
+def live_minutes(session: Session, *, now: datetime) -> tuple[Mapping[datetime, Figures], datetime]:
+    """Return the figures of the minutes that are not counted yet, and the end of the known ones."""
+    at = end = floor(now) + MINUTE
+    at -= MAX_LIVE_MINUTES * MINUTE
+    counted = counted_until(session)
+    if counted is not None:
+        at = max(at, counted)
+    found: dict[datetime, Figures] = {}
+    while at < end:
+        counts = count(session, since=at, until=at + MINUTE, limit=MAX_LIVE_RUNS)
+        if counts.is_cut:
+            return found, at
+        found[at] = counts.total()
+        at += MINUTE
+    return found, end
 
 
 def _of(row: Any) -> Figures:

@@ -11,7 +11,6 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.run_ids import first_run_id
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import CHANGES, RUNS, Base
-from celery_dynbeat.db.statements import in_index_order
 
 #: Rows that are counted at most.
 MAX_COUNTED = 10_000
@@ -36,7 +35,6 @@ class TableSize:
     old_rows: int | None = None
 
 
-@in_index_order
 def read(
     session: Session, *, now: datetime, history: timedelta, audit: timedelta
 ) -> Sequence[TableSize]:

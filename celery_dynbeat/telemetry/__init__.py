@@ -9,26 +9,24 @@ The code of a transition imports ``events`` and this module only. It knows no li
 delivers events to their listeners: at once, or with the transaction that they report.
 
     emit(event)                       the listeners are called now
-    emit_on_commit(session, *events)  listeners of the transaction are called now, and may write in
-                                      it; all others after its commit, and never after a rollback
+    emit_on_commit(session, *events)  they are called after the commit, and never after a rollback
+    call_on_commit(session, *calls)   the same for any function
 
 A caller builds an event only if ``has_listeners`` of its type is true. If there are no listeners,
 an event costs one look-up. An error of a listener is logged and affects neither the caller nor
-other listeners, except an error of the database in a listener of the transaction. This error is
-raised, like an error of any other statement of the transaction.
+other listeners.
 
 Listeners belong to the process. A forked process inherits them.
 """
 
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from typing import Any, TypeAlias
 
 from sqlalchemy import event as orm_event
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session, SessionTransaction
 
 from celery_dynbeat.db.engine import in_use
@@ -37,38 +35,24 @@ logger = logging.getLogger(__name__)
 
 #: Takes an event of the type that it subscribed to.
 Listener: TypeAlias = Callable[[Any], None]
-#: Takes the session, and the events of one ``emit_on_commit`` that it subscribed to.
-TransactionListener: TypeAlias = Callable[[Session, Sequence[Any]], None]
-#: Says whether a listener of transactions has work for an event.
-Wants: TypeAlias = Callable[[Any], bool]
 
-_PENDING, _COMMITTED = "dynbeat_events", "dynbeat_committed_events"
+_PENDING, _COMMITTED = "dynbeat_pending", "dynbeat_committed"
 #: By type and key. An inner dict is replaced, never changed: another thread may iterate over it.
 _listeners: dict[type, dict[Hashable, Listener]] = {}
 #: Those that must be called in the context of the task that an event is about.
 _context_listeners: dict[type, dict[Hashable, Listener]] = {}
-_transaction_listeners: dict[type, dict[Hashable, tuple[TransactionListener, Wants]]] = {}
-_NONE: Mapping[Hashable, Any] = {}
+_NONE: Mapping[Hashable, Listener] = {}
 _lock = Lock()
 
 
 def has_listeners(event_type: type) -> bool:
     """Return whether an event of this type is delivered to any listener."""
-    return event_type in _listeners or event_type in _transaction_listeners
+    return event_type in _listeners
 
 
 def needs_context(event_type: type) -> bool:
     """Return whether a listener must be called while the task of an event is current."""
     return event_type in _context_listeners
-
-
-def needs_transaction(event: object) -> bool:
-    """Return whether a listener may write in the transaction that reports ``event``.
-
-    If not, a state change of one statement may be committed by that statement.
-    """
-    listeners = _transaction_listeners.get(type(event), _NONE)
-    return any(wants(event) for _, wants in listeners.values())
 
 
 def subscribe(
@@ -92,29 +76,12 @@ def unsubscribe(key: Hashable, *event_types: type) -> None:
     _remove(_context_listeners, key, event_types)
 
 
-def _all(_: object) -> bool:
-    return True
-
-
-def subscribe_in_transaction(
-    listener: TransactionListener, *event_types: type, key: Hashable = None, wants: Wants = _all
-) -> None:
-    """Call ``listener`` inside each transaction that emits events of these types.
-
-    ``wants`` returns False for an event that the listener ignores.
-    """
-    _add(
-        _transaction_listeners, (listener, wants), event_types, key=listener if key is None else key
-    )
-
-
-def unsubscribe_in_transaction(key: Hashable, *event_types: type) -> None:
-    """Stop calling the listener with this key for these types."""
-    _remove(_transaction_listeners, key, event_types)
-
-
 def _add(
-    listeners: dict[type, Any], listener: Any, event_types: Sequence[type], *, key: Hashable
+    listeners: dict[type, dict[Hashable, Listener]],
+    listener: Listener,
+    event_types: Sequence[type],
+    *,
+    key: Hashable,
 ) -> None:
     with _lock:
         for event_type in event_types:
@@ -123,7 +90,9 @@ def _add(
             listeners[event_type] = {**present, **added, **present}
 
 
-def _remove(listeners: dict[type, Any], key: Hashable, event_types: Sequence[type]) -> None:
+def _remove(
+    listeners: dict[type, dict[Hashable, Listener]], key: Hashable, event_types: Sequence[type]
+) -> None:
     with _lock:
         for event_type in event_types:
             present = listeners.get(event_type, {})
@@ -144,50 +113,34 @@ def emit(event: object) -> None:
             logger.exception("a listener failed for the event %s", type(event).__name__)
 
 
+def emit_on_commit(session: Session, *events: object) -> None:
+    """Call the listeners after the commit of ``session``, and never after a rollback."""
+    heard = [partial(emit, event) for event in events if type(event) in _listeners]
+    if heard:
+        call_on_commit(session, *heard)
+
+
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """An event that is delivered if ``transaction`` and those around it commit."""
+    """A call that is made if ``transaction`` and those around it commit."""
 
     transaction: SessionTransaction | None
-    event: object
+    call: Callable[[], None]
 
 
-def emit_on_commit(session: Session, *events: object) -> None:
-    """Call the listeners of the transaction now, and all others after the commit of ``session``.
+def call_on_commit(session: Session, *calls: Callable[[], None]) -> None:
+    """Make ``calls`` after the commit of ``session``, each once, even if it is given several times.
 
-    After the commit the session has returned its connection to the pool, so a listener may call the
-    API. After a rollback, even of a savepoint, nothing is delivered.
+    After the commit the session has returned its connection to the pool, so a call may use the API.
+    After a rollback, even of a savepoint, it is not made. A call must not raise.
     """
-    _emit_in_transaction(session, events)
-    heard = [event for event in events if type(event) in _listeners]
-    if not heard:
-        return
     if _PENDING not in session.info:
         session.info[_PENDING] = []
         orm_event.listen(session, "after_commit", _after_commit)
         orm_event.listen(session, "after_transaction_end", _after_end)
         orm_event.listen(session, "after_soft_rollback", _after_rollback)
     innermost = session.get_nested_transaction() or session.get_transaction()
-    session.info[_PENDING] += [_Pending(innermost, event) for event in heard]
-
-
-def _emit_in_transaction(session: Session, events: Sequence[object]) -> None:
-    if not _transaction_listeners:
-        return
-    by_listener: defaultdict[TransactionListener, list[object]] = defaultdict(list)
-    for event in events:
-        for listener, wants in _transaction_listeners.get(type(event), _NONE).values():
-            if wants(event):
-                by_listener[listener].append(event)
-    for listener, heard in by_listener.items():
-        try:
-            listener(session, heard)
-        except SQLAlchemyError:
-            # The transaction may be unusable, so its owner decides.
-            raise
-        except Exception:
-            kinds = ", ".join(sorted({type(event).__name__ for event in heard}))
-            logger.exception("a listener of the transaction failed for the events %s", kinds)
+    session.info[_PENDING] += [_Pending(innermost, call) for call in calls]
 
 
 def _after_commit(session: Session) -> None:
@@ -196,20 +149,20 @@ def _after_commit(session: Session) -> None:
         return
     committed = session.get_transaction()
     pending, session.info[_PENDING] = session.info[_PENDING], []
-    # Session.close() ends a transaction without a commit and without a hook. An event without a
-    # transaction was emitted before the first statement of this transaction.
-    session.info[_COMMITTED] = [
-        each
+    # Session.close() ends a transaction without a commit and without a hook. A call without a
+    # transaction was requested before the first statement of this transaction.
+    session.info[_COMMITTED] = dict.fromkeys(
+        each.call
         for each in pending
         if committed is None or each.transaction is None or _is_within(each.transaction, committed)
-    ]
+    )
 
 
 def _after_end(session: Session, ended: SessionTransaction) -> None:
     if ended.parent is None:
         with in_use(None):
-            for each in session.info.pop(_COMMITTED, ()):
-                emit(each.event)
+            for call in session.info.pop(_COMMITTED, ()):
+                call()
 
 
 def _after_rollback(session: Session, ended: SessionTransaction) -> None:

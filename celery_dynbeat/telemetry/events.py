@@ -5,58 +5,60 @@ it once (``telemetry``). ``schedule`` is the name of the schedule. Instants are 
 in UTC. No event contains arguments or results of a task.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import Field, FrozenInstanceError, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, ClassVar, NoReturn, TypedDict, dataclass_transform
+from typing import Any, ClassVar, TypedDict, dataclass_transform
+
+from celery_dynbeat.common.events import Event
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The log record of an event. ``text`` is a ``%`` format of its fields.
+
+    repr() of names, as in ``%(schedule)r``, escapes line breaks: no name can forge a log line.
+    Name, level and text may depend on the event; without a level it is not logged. The record does
+    not hold ``hidden`` fields at all. The traceback of the field ``exception`` is logged if the
+    logger is enabled for ``traceback_level``.
+    """
+
+    name: Event | Callable[[Any], Event]
+    level: int | Callable[[Any], int | None]
+    text: str | Callable[[Any], str]
+    hidden: frozenset[str] = frozenset()
+    traceback_level: int = logging.DEBUG
+
+
+def _text_of_dropped(event: Any) -> str:
+    ids = ", ".join(run["run_id"] for run in event.runs)
+    more = ", ..." if event.count > len(event.runs) else ""
+    return f"%(count)s outcomes of runs dropped: %(reason)s ({ids}{more})"
+
+
+def _warning_once(event: Any) -> int:
+    return logging.INFO if event.repeated else logging.WARNING
+
+
+def _text_of_failed_ping(event: Any) -> str:
+    to = "" if event.host is None else " to %(host)s"
+    return f"ping %(ping)s of run %(run_id)s{to} failed: %(reason)s"
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class _Event:
     """Makes each subclass a frozen dataclass with keyword-only fields.
 
-    ``dataclass`` compiles six methods for a frozen class, which takes 0.4 ms. A beat or a worker
-    defines forty, so they share these methods.
+    ``log`` is the record of the event, if it is logged.
     """
 
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    log: ClassVar[Record | None] = None
 
     def __init_subclass__(cls) -> None:
-        dataclass(init=False, repr=False, eq=False, match_args=False)(cls)
-
-    def __init__(self, **values: Any) -> None:
-        names = self.__dataclass_fields__.keys()
-        if values.keys() != names:
-            wrong = {name for name in names - values.keys() if not hasattr(self, name)}
-            if wrong := wrong | (values.keys() - names):
-                msg = f"{type(self).__name__}: missing or unknown: {', '.join(sorted(wrong))}"
-                raise TypeError(msg)
-        self.__dict__.update(values)
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        msg = f"cannot assign to field {name!r}"
-        raise FrozenInstanceError(msg)
-
-    def __delattr__(self, name: str) -> NoReturn:
-        msg = f"cannot delete field {name!r}"
-        raise FrozenInstanceError(msg)
-
-    def _values(self) -> tuple[object, ...]:
-        return tuple(getattr(self, name) for name in self.__dataclass_fields__)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Event) and (
-            type(self) is type(other) and self._values() == other._values()
-        )
-
-    def __hash__(self) -> int:
-        return hash(self._values())
-
-    def __repr__(self) -> str:
-        pairs = zip(self.__dataclass_fields__, self._values(), strict=True)
-        return f"{type(self).__name__}({', '.join(f'{name}={each!r}' for name, each in pairs)})"
+        dataclass(frozen=True, kw_only=True)(cls)
 
 
 class BatchKind(StrEnum):
@@ -84,7 +86,7 @@ class SentRun(_Event):
     task: str
     attempt: int
     queue: str | None
-    scheduled_for: datetime
+    fire_at: datetime
     lag: timedelta
     origin: str
     sent_before: bool
@@ -146,13 +148,13 @@ class RunsSent(_Event):
 class FireTimesSkipped(_Event):
     """A policy skipped ``count`` fire times of a schedule.
 
-    ``scheduled_for`` is the newest fire time.
+    ``fire_at`` is the newest fire time.
     """
 
     owner: str
     schedule: str
     task: str
-    scheduled_for: datetime
+    fire_at: datetime
     count: int
     reason: str
 
@@ -168,7 +170,7 @@ class RunStarted(_Event):
     schedule: str
     task: str
     queue: str | None
-    scheduled_for: datetime | None
+    fire_at: datetime | None
     attempt: int
     waited: timedelta | None
     pings: bool
@@ -182,6 +184,14 @@ class RunRefused(_Event):
     broker redelivered the message of a run that is still running, which the run notes.
     ``undecided`` is true if the guard failed, or could not reach the database for too long.
     """
+
+    log: ClassVar = Record(
+        lambda event: Event.RUN_REDELIVERED if event.redelivered else Event.RUN_REFUSED,
+        lambda event: logging.ERROR if event.undecided else logging.INFO,
+        "run %(run_id)s refused: %(reason)s (schedule %(schedule)r of owner %(owner)r)",
+        # The name and the level already contain this.
+        hidden=frozenset({"redelivered", "undecided"}),
+    )
 
     run_id: str
     owner: str
@@ -200,6 +210,12 @@ class RunDeferred(_Event):
     The copy is due after ``seconds``. ``attempt`` is the attempt that the message would start, if
     known.
     """
+
+    log: ClassVar = Record(
+        Event.RUN_DEFERRED,
+        logging.WARNING,
+        "run %(run_id)s deferred by %(seconds)s s: %(reason)s",
+    )
 
     run_id: str
     owner: str
@@ -236,6 +252,14 @@ class RunNotTerminated(_Event):
     ``repeated`` is true if this worker has already reported this for another run.
     """
 
+    log: ClassVar = Record(
+        Event.RUN_NOT_TERMINATED,
+        _warning_once,
+        "run %(run_id)s cannot be terminated by the %(pool)r pool: use -P prefork, or another"
+        " overlap",
+        hidden=frozenset({"repeated"}),
+    )
+
     run_id: str
     owner: str
     schedule: str
@@ -250,6 +274,12 @@ class OutcomeBuffered(_Event):
     ``until`` describes the condition for the next try, such as "the database is reachable".
     ``owner``, ``schedule`` and ``attempt`` are None if they are not known.
     """
+
+    log: ClassVar = Record(
+        Event.OUTCOME_BUFFERED,
+        logging.WARNING,
+        "outcome of run %(run_id)s buffered until %(until)s: %(error)s",
+    )
 
     run_id: str
     owner: str | None
@@ -273,19 +303,21 @@ class DroppedOutcome(TypedDict):
 class OutcomesDropped(_Event):
     """The ends of ``count`` attempts are not written. ``runs`` are the first of them."""
 
+    log: ClassVar = Record(Event.OUTCOME_DROPPED, logging.ERROR, _text_of_dropped)
+
     count: int
     reason: str
     runs: list[DroppedOutcome]
 
 
-class OutcomesHandedOver(_Event):
-    """A pool process ends, and its main process writes ``count`` ends of attempts."""
-
-    count: int
-
-
 class PoolCheckFailed(_Event):
     """A worker could not compare its running runs with its pool. It tries again."""
+
+    log: ClassVar = Record(
+        Event.POOL_CHECK_FAILED,
+        logging.WARNING,
+        "runs of %(node)s not compared with its pool: %(error)s",
+    )
 
     node: str
     error: str
@@ -296,6 +328,15 @@ class RunLost(_Event):
 
     ``schedule_id`` is None if the schedule was deleted.
     """
+
+    log: ClassVar = Record(
+        Event.RUN_LOST,
+        logging.WARNING,
+        lambda event: (
+            f"run %(run_id)s is {'sent again' if event.sent_again else 'lost'}: %(reason)s"
+            " (worker %(worker)r)"
+        ),
+    )
 
     run_id: str
     schedule_id: int | None
@@ -312,12 +353,25 @@ class RunLost(_Event):
 class ReplacedRunLost(RunLost):
     """The worker of a run died, and a newer run was to replace that run. The run is revoked."""
 
+    log: ClassVar = Record(
+        Event.RUN_LOST,
+        logging.WARNING,
+        "run %(run_id)s is revoked: %(reason)s (worker %(worker)r)",
+    )
+
 
 class RunUnpublishable(_Event):
     """A run has failed, because its message can never be sent.
 
     Its schedule is quarantined, unless it was edited since. ``attempt`` is in the message.
     """
+
+    log: ClassVar = Record(
+        Event.RUN_UNPUBLISHABLE,
+        logging.ERROR,
+        "run %(run_id)s of schedule %(schedule)r of owner %(owner)r has failed, because it cannot"
+        " be published: %(error)s",
+    )
 
     run_id: str
     owner: str
@@ -329,6 +383,8 @@ class RunUnpublishable(_Event):
 class RunDeclined(_Event):
     """The application's own code did not send a run. ``attempt`` is in the message."""
 
+    log: ClassVar = Record(Event.RUN_DECLINED, logging.INFO, "run %(run_id)s not sent: %(reason)s")
+
     run_id: str
     owner: str
     schedule: str
@@ -337,30 +393,19 @@ class RunDeclined(_Event):
     reason: str
 
 
-class LateRun(_Event):
-    """The oldest due run of a schedule, and how late it is. Window and holds do not count.
-
-    If ``run_id`` is None, the run does not exist yet, because its queue is refused.
-    """
-
-    run_id: str | None
-    schedule_id: int
-    late_by: timedelta
-
-
-class RunsLate(_Event):
-    """A claim found runs that are late by more than a second."""
-
-    runs: Sequence[LateRun]
-    at: datetime
-
-
 class ScheduleQuarantined(_Event):
     """A schedule cannot be planned or published.
 
     ``error`` is the text that the row stores. The log contains the traceback of ``exception``, if
     there is one.
     """
+
+    log: ClassVar = Record(
+        Event.SCHEDULE_QUARANTINED,
+        logging.ERROR,
+        "schedule %(schedule_id)s (%(schedule)r of owner %(owner)r) is quarantined: %(error)s",
+        traceback_level=logging.ERROR,
+    )
 
     schedule_id: int
     owner: str
@@ -372,6 +417,14 @@ class ScheduleQuarantined(_Event):
 
 class SchedulePaused(_Event):
     """A schedule was paused. If ``automatic`` is true, its last ``failures`` runs had failed."""
+
+    log: ClassVar = Record(
+        Event.SCHEDULE_PAUSED,
+        lambda event: logging.WARNING if event.automatic else None,
+        "schedule %(schedule)r of owner %(owner)r is paused: %(failures)s failures in a row",
+        # The error of a task can contain its arguments.
+        hidden=frozenset({"reason"}),
+    )
 
     schedule_id: int
     owner: str
@@ -387,6 +440,14 @@ class SchedulePaused(_Event):
 class TriggerUnsupported(_Event):
     """A due schedule has a kind of trigger that this version does not support."""
 
+    log: ClassVar = Record(
+        Event.TRIGGER_UNSUPPORTED,
+        logging.WARNING,
+        "schedule %(schedule)r of owner %(owner)r does not run: unsupported trigger kind"
+        " %(trigger_kind)r; this version supports %(supported)s. Start a beat of a newer version,"
+        " or correct trigger_kind",
+    )
+
     schedule_id: int
     owner: str
     schedule: str
@@ -397,6 +458,13 @@ class TriggerUnsupported(_Event):
 class OwnerCostly(_Event):
     """The schedules of an owner take a long time to plan. Other owners come first for some time."""
 
+    log: ClassVar = Record(
+        Event.OWNER_COSTLY,
+        logging.WARNING,
+        "schedules of owner %(owner)r take long to plan: other owners come first for"
+        " %(second_for)s",
+    )
+
     owner: str
     second_for: timedelta
 
@@ -404,11 +472,19 @@ class OwnerCostly(_Event):
 class SchedulesHeld(_Event):
     """The due schedules of held owners wait for the end of the hold. ``schedules`` is a count."""
 
+    log: ClassVar = Record(
+        Event.SCHEDULES_HELD, logging.INFO, "%(schedules)s due schedules of held owners wait"
+    )
+
     schedules: int
 
 
 class PausesEnded(_Event):
     """Beat has resumed schedules at the end of their pause. ``schedules`` is a count."""
+
+    log: ClassVar = Record(
+        Event.PAUSES_ENDED, logging.INFO, "%(schedules)s schedules resumed: their pause has ended"
+    )
 
     schedules: int
 
@@ -418,6 +494,13 @@ class CalendarInForce(_Event):
 
     ``after`` is the time since the edit.
     """
+
+    log: ClassVar = Record(
+        Event.CALENDAR_IN_FORCE,
+        logging.INFO,
+        "version %(version)s of the calendar %(calendar)r is in force for all its schedules"
+        " %(after)s after the edit",
+    )
 
     calendar: str
     version: int
@@ -429,6 +512,12 @@ class TerminationFailed(_Event):
 
     ``repeated`` is true if the previous failure had the same reason.
     """
+
+    log: ClassVar = Record(
+        Event.TERMINATE_FAILED,
+        lambda event: logging.DEBUG if event.repeated else logging.WARNING,
+        "%(count)s replaced runs continue: %(reason)s",
+    )
 
     count: int
     reason: str
@@ -471,6 +560,13 @@ class RetriesResent(_Event):
     The retries had not started within ``resend_after`` after they were due.
     """
 
+    log: ClassVar = Record(
+        Event.RETRIES_RESENT,
+        logging.WARNING,
+        "%(count)s retries did not start within %(resend_after)s after they were due and are sent"
+        " again",
+    )
+
     count: int
     resend_after: timedelta
 
@@ -480,6 +576,12 @@ class PassEnded(_Event):
 
     ``reason`` is a summary of the error. The next try is in ``retry_seconds``.
     """
+
+    log: ClassVar = Record(
+        Event.PASS_FAILED,
+        lambda event: None if event.error is None else logging.ERROR,
+        "pass failed, next try in %(retry_seconds).1f s: %(reason)s",
+    )
 
     duration: timedelta
     error: str | None
@@ -492,6 +594,8 @@ class PassEnded(_Event):
 class PassRecovered(_Event):
     """A pass of beat succeeded after ``failures`` passes that failed."""
 
+    log: ClassVar = Record(Event.PASS_RECOVERED, logging.INFO, "beat works again")
+
     failures: int
 
 
@@ -501,6 +605,12 @@ class DutyFailed(_Event):
     ``reason`` is a summary of the error. ``failures`` counts the failures in a row. The next try is
     in ``retry_seconds``.
     """
+
+    log: ClassVar = Record(
+        Event.DUTY_FAILED,
+        logging.ERROR,
+        "the duty %(duty)r failed, next try in %(retry_seconds).0f s: %(reason)s",
+    )
 
     duty: str
     reason: str
@@ -516,6 +626,13 @@ class RowLeftOut(_Event):
     "schedule", "run" or "the alert of schedule", and ``id`` is an id. The event is sent once, until
     the row is accepted.
     """
+
+    log: ClassVar = Record(
+        Event.ROW_LEFT_OUT,
+        logging.ERROR,
+        "%(kind)s %(id)s (%(schedule)r of owner %(owner)r) is left out and tried again later:"
+        " %(reason)s",
+    )
 
     kind: str
     id: str
@@ -542,6 +659,12 @@ class NotificationReceived(_Event):
 class HistoryPruned(_Event):
     """Beat deleted ``count`` rows from ``table``, which is "run" or "change"."""
 
+    log: ClassVar = Record(
+        Event.HISTORY_PRUNED,
+        logging.DEBUG,
+        "%(count)s rows of table %(table)s older than %(older_than)s deleted",
+    )
+
     table: str
     count: int
     older_than: timedelta
@@ -553,6 +676,12 @@ class AlertOpened(_Event):
     ``kind`` is one of the kinds in docs/how-to/monitor.md. ``run_id`` is the run that the alert
     is about, if any.
     """
+
+    log: ClassVar = Record(
+        Event.ALERT_OPENED,
+        logging.INFO,
+        "alert %(kind)s of schedule %(schedule)r of owner %(owner)r",
+    )
 
     kind: str
     schedule_id: int
@@ -567,9 +696,17 @@ class AlertOpened(_Event):
 class AlertRecovered(AlertOpened):
     """An alert has ended. ``cause`` is why it had opened."""
 
+    log: ClassVar = Record(
+        Event.ALERT_RECOVERED,
+        logging.INFO,
+        "alert %(kind)s of schedule %(schedule)r of owner %(owner)r has ended",
+    )
+
 
 class AlertMessageSent(_Event):
     """A URL has accepted a message about alerts. ``url`` is its position in the setting, from 1."""
+
+    log: ClassVar = Record(Event.ALERT_SENT, logging.INFO, "%(alerts)s alerts sent to URL %(url)s")
 
     url: int
     alerts: int
@@ -577,6 +714,12 @@ class AlertMessageSent(_Event):
 
 class AlertMessageDropped(_Event):
     """Beat has stopped trying to deliver alerts to a URL, which has refused them for a day."""
+
+    log: ClassVar = Record(
+        Event.ALERT_DROPPED,
+        logging.ERROR,
+        "%(alerts)s alerts were not delivered to URL %(url)s of dynbeat_alert_urls: %(error)s",
+    )
 
     url: int
     alerts: int
@@ -588,6 +731,13 @@ class PingsDropped(_Event):
 
     ``repeated`` is true if the previous ping was dropped for the same reason.
     """
+
+    log: ClassVar = Record(
+        Event.PING_DROPPED,
+        lambda event: None if event.repeated else logging.WARNING,
+        "%(count)s pings of runs dropped: %(reason)s",
+        hidden=frozenset({"repeated"}),
+    )
 
     count: int
     reason: str
@@ -601,6 +751,10 @@ class PingFailed(_Event):
     previous ping to this host also failed. ``owner`` and ``schedule`` are None if the message is
     gone.
     """
+
+    log: ClassVar = Record(
+        Event.PING_FAILED, _warning_once, _text_of_failed_ping, hidden=frozenset({"repeated"})
+    )
 
     run_id: str
     owner: str | None

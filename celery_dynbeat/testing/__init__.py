@@ -9,29 +9,12 @@
     assert [run.task for run in beat.publisher.sent] == ["mail.send_digest"]
 
 The passes are the same as in a real beat, and use a real database. No broker is needed unless you
-pass a real publisher. In pytest use the fixtures ``dynbeat_clock`` and ``dynbeat_beat``
-(``plugin``).
+pass a real publisher. In pytest use the fixtures ``dynbeat_clock`` and ``dynbeat_beat`` of
+``celery_dynbeat.pytest_plugin``.
 """
 
-from typing import TYPE_CHECKING
-
-from celery_dynbeat.common import lazy_exports
-
-if TYPE_CHECKING:
-    from celery_dynbeat.testing.beat import ManualBeat
-    from celery_dynbeat.testing.clock import FrozenClock
-    from celery_dynbeat.testing.overriding import delete_rows, override
-    from celery_dynbeat.testing.publisher import RecordingPublisher
+from celery_dynbeat.testing.beat import ManualBeat
+from celery_dynbeat.testing.overriding import FrozenClock, delete_rows, override
+from celery_dynbeat.testing.worker import RecordingPublisher
 
 __all__ = ["FrozenClock", "ManualBeat", "RecordingPublisher", "delete_rows", "override"]
-
-_LAZY_EXPORTS = {
-    "beat": ("ManualBeat",),
-    "clock": ("FrozenClock",),
-    "overriding": ("delete_rows", "override"),
-    "publisher": ("RecordingPublisher",),
-}
-
-if not TYPE_CHECKING:
-    # Lazy: pytest imports the plugin, and so this package, in each project that installs it.
-    __getattr__, __dir__ = lazy_exports(__name__, _LAZY_EXPORTS)

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Generic, TypeVar, overload
+from typing import Any
 
 from celery_dynbeat.api import Dynbeat
 from celery_dynbeat.beat.dispatcher import Dispatcher
@@ -13,16 +13,13 @@ from celery_dynbeat.broker.publisher import RunPublisher
 from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.db.dialects import is_embedded
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.testing.publisher import RecordingPublisher
-from celery_dynbeat.testing.worker import TaskRunner
+from celery_dynbeat.testing.worker import RecordingPublisher, TaskRunner
 
 #: After this many passes without a pause, the beat counts as never idle.
 MAX_PASSES = 10_000
 
-P = TypeVar("P", bound=RunPublisher)
 
-
-class ManualBeat(Generic[P]):
+class ManualBeat:
     """A beat that makes a pass each time the test calls it, with the clock of ``dynbeat``.
 
     ``publisher`` receives the runs. The default publisher appends them to ``publisher.sent``.
@@ -39,29 +36,6 @@ class ManualBeat(Generic[P]):
     name. Any other database raises ConfigurationError, unless ``any_database`` is true.
     """
 
-    publisher: P
-
-    @overload
-    def __init__(
-        self: "ManualBeat[RecordingPublisher]",
-        dynbeat: Dynbeat,
-        publisher: None = None,
-        *,
-        run_tasks: bool = False,
-        any_database: bool = False,
-        failpoint: Callable[[str], None] | None = None,
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self: "ManualBeat[P]",
-        dynbeat: Dynbeat,
-        publisher: P,
-        *,
-        any_database: bool = False,
-        failpoint: Callable[[str], None] | None = None,
-    ) -> None: ...
-
     def __init__(
         self,
         dynbeat: Dynbeat,
@@ -74,11 +48,13 @@ class ManualBeat(Generic[P]):
         if not any_database:
             _check_test_database(dynbeat.context.database)
         self._runner = TaskRunner(dynbeat.context) if run_tasks else None
-        self.publisher = publisher or self._runner or RecordingPublisher()  # type: ignore[assignment]
+        receives: Any = publisher or self._runner or RecordingPublisher()
+        #: What receives the runs. Another publisher that the caller gave has its own attributes.
+        self.publisher: RecordingPublisher = receives
         self._context = dynbeat.context
         self._dispatcher = Dispatcher(
             database=dynbeat.context.database,
-            publisher=self.publisher,
+            publisher=receives,
             clock=dynbeat.context.clock,
             settings=dynbeat.context.settings,
             failpoint=failpoint or (lambda _point: None),

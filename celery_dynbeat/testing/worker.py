@@ -5,37 +5,28 @@ tracer runs the body as ``Task.apply`` does: the hooks and signals of the task a
 message is published. A retry stays in a queue here until the clock has reached its time.
 """
 
-import inspect
 import logging
 import os
-from collections import deque
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, NamedTuple
 
-from celery import signals
-from celery import states as celery_states
 from celery.app.task import Context as TaskRequest
-from celery.app.task import Task
 from celery.app.trace import build_tracer
-from celery.exceptions import Ignore, Reject
-from celery.utils.time import maybe_make_aware
+from celery.exceptions import Reject, Retry
+from celery.states import FAILURE
 
 from celery_dynbeat.broker import (
-    HEADER_ATTEMPT,
     HEADER_EXPIRES_AT,
-    HEADER_OVERLAP,
-    retry_at_of,
+    admit,
+    attempt_of,
+    instant_in,
     run_headers,
 )
 from celery_dynbeat.broker.publisher import PublishResult
-from celery_dynbeat.common.states import Status
 from celery_dynbeat.planning.plan import OutgoingRun
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.testing.publisher import RecordingPublisher
-from celery_dynbeat.worker import PostponeRun, note_of, set_note
-from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
-from celery_dynbeat.worker.signal_handlers import ignored_end, not_awaited, subject_of
+from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 from celery_dynbeat.worker.start_decision import Delivery, StartAction, StartDecision, decide_start
 from celery_dynbeat.worker.task_guard import emit_started
 
@@ -44,7 +35,42 @@ logger = logging.getLogger(__name__)
 WORKER_NAME = "manual@test"
 
 
-class Message(NamedTuple):
+class RecordingPublisher:
+    """A publisher that appends the runs that a broker would receive to ``sent``.
+
+    ``terminated`` contains the ids of the runs that beat asks the workers to terminate.
+    """
+
+    def __init__(self) -> None:
+        self.sent: list[OutgoingRun] = []
+        self.terminated: list[str] = []
+        self._failure: Exception | None = None
+
+    def fail_with(self, error: Exception | None) -> None:
+        """Raise ``error`` on each later use, like an unreachable broker. None raises no error."""
+        self._failure = error
+
+    def connect(self) -> None:
+        """Raise the error set by ``fail_with``, if any."""
+        if self._failure is not None:
+            raise self._failure
+
+    def publish(self, batch: Sequence[OutgoingRun]) -> PublishResult:
+        """Append the batch to ``sent``."""
+        self.connect()
+        self.sent += batch
+        return PublishResult(sent=[run.run_id for run in batch])
+
+    def outage_delay(self) -> None:
+        """Return None, because no run is held back."""
+
+    def terminate(self, run_ids: Sequence[str]) -> None:
+        """Append the ids to ``terminated``."""
+        self.connect()
+        self.terminated += run_ids
+
+
+class QueuedMessage(NamedTuple):
     """A message as a worker receives it. A retry starts at ``not_before``."""
 
     run_id: str
@@ -56,6 +82,12 @@ class Message(NamedTuple):
     not_before: datetime
 
 
+class _Outcomes(OutcomeSignals):
+    def _host_now(self) -> datetime:
+        # A task computes the instant of its retry with the clock of the test.
+        return self._context.clock.now()
+
+
 class TaskRunner(RecordingPublisher):
     """A publisher that queues its messages; ``run_queued`` executes them."""
 
@@ -64,21 +96,15 @@ class TaskRunner(RecordingPublisher):
         self._context = context
         # Import the task modules that the application names or discovers, as a worker does.
         context.app.loader.import_default_modules()
-        self._queue: deque[Message] = deque()
-        # Of the last task that was executed.
-        self._request = TaskRequest()
-        self._recorder = Recorder(
-            context.database,
-            settings=context.settings,
-            notify=lambda session: context.notifier.notify(session),  # noqa: PLW0108 - at use
-        )
+        self._queue: list[QueuedMessage] = []
+        self._outcomes = _Outcomes(context, WORKER_NAME)
 
     def publish(self, batch: Sequence[OutgoingRun]) -> PublishResult:
         """Queue the batch."""
         published = super().publish(batch)
         now = self._context.clock.now()
         self._queue += [
-            Message(
+            QueuedMessage(
                 run.run_id,
                 run.task,
                 run.args,
@@ -98,38 +124,45 @@ class TaskRunner(RecordingPublisher):
         """
         now = self._context.clock.now()
         ready = [message for message in self._queue if message.not_before <= now]
+        self._queue = [message for message in self._queue if message.not_before > now]
         for message in ready:
-            self._queue.remove(message)
             self._run(message)
         return len(ready)
 
-    def _run(self, message: Message) -> None:
+    def _run(self, message: QueuedMessage) -> None:
+        request = TaskRequest(
+            {
+                # A worker sets them as attributes of task.request and in request.headers.
+                **message.headers,
+                "headers": message.headers,
+                "id": message.run_id,
+                "root_id": message.run_id,
+                "task": message.task,
+                "retries": message.retries,
+                "is_eager": True,
+                "hostname": WORKER_NAME,
+                "delivery_info": {"is_eager": True},
+            }
+        )
         if message.task not in self._context.app.tasks:
             logger.error(
                 "run %s failed: task %r is not registered; import its module", *message[:2]
             )
-            self._record(
-                message,
-                Status.FAILED,
-                started=False,
-                attempt=message.headers[HEADER_ATTEMPT],
-                error=f"NotRegistered: {message.task}",
-            )
+            self._outcomes.on_unknown(message.run_id, message.task, request)
             return
-        decision = self._decide(message)
+        decision = self._decide(message, request)
         if decision.action is StartAction.START:
-            assert decision.attempt is not None  # noqa: S101 - see StartDecision
-            self._trace(message, decision.attempt)
+            admit(request, decision.attempt)
+            self._trace(message, request)
 
-    def _decide(self, message: Message) -> StartDecision:
-        expires_at = message.headers.get(HEADER_EXPIRES_AT)
+    def _decide(self, message: QueuedMessage, request: TaskRequest) -> StartDecision:
         delivery = Delivery(
             run_id=message.run_id,
             retries=message.retries,
-            expected_attempt=message.headers[HEADER_ATTEMPT],
+            expected_attempt=attempt_of(request),
             redelivered=False,
             acks_late=False,
-            expires_at=None if expires_at is None else datetime.fromisoformat(expires_at),
+            expires_at=instant_in(request, HEADER_EXPIRES_AT),
             worker=WORKER_NAME,
             main_pid=os.getpid(),
             pid=os.getpid(),
@@ -140,119 +173,38 @@ class TaskRunner(RecordingPublisher):
             lambda session: decide_start(session, delivery, now=now, timeout=timeout)
         )
 
-    def _trace(self, message: Message, attempt: int) -> None:
-        app = self._context.app
-        task = app.tasks[message.task]
-        headers = {**message.headers, HEADER_ATTEMPT: attempt}
-        request = {
-            # A worker sets them as attributes of task.request and in request.headers.
-            **headers,
-            "headers": headers,
-            "id": message.run_id,
-            "root_id": message.run_id,
-            "task": message.task,
-            "retries": message.retries,
-            "is_eager": True,
-            "hostname": WORKER_NAME,
-            "delivery_info": {"is_eager": True},
-        }
-        self._request = TaskRequest(request)
-        now = self._context.clock.now()
-        emit_started(task, self._request, run_id=message.run_id, attempt=attempt, now=now)
-
-        def keep_note(sender: Task, task_id: str, **_: Any) -> None:
-            # The tracer creates a request from this request.
-            if task_id == message.run_id and (note := note_of(sender.request)):
-                set_note(self._request, note)
-
-        signals.task_postrun.connect(keep_note)
-        # This comes after the connect, because the tracer keeps the present list of receivers, and
-        # a connect can replace that list.
-        trace = build_tracer(task.name, task, eager=True, app=app)
+    def _trace(self, message: QueuedMessage, request: TaskRequest) -> None:
+        app, now = self._context.app, self._context.clock.now()
+        task, attempt = app.tasks[message.task], (attempt_of(request) or 0)
+        emit_started(task, request, run_id=message.run_id, attempt=attempt, now=now)
+        self._outcomes.connect()
         try:
-            result = trace(message.run_id, list(message.args), dict(message.kwargs), request)
+            # After the connect, because the tracer keeps the present lists of receivers.
+            trace = build_tracer(task.name, task, eager=True, app=app)
+            result = trace(message.run_id, list(message.args), dict(message.kwargs), vars(request))
         finally:
-            signals.task_postrun.disconnect(keep_note)
-        self._end(message, attempt, headers, result)
-
-    def _end(self, message: Message, attempt: int, headers: Mapping[str, Any], result: Any) -> None:
-        state = celery_states.SUCCESS if result.info is None else result.info.state
-        end: dict[str, Any] = {"attempt": attempt, "awaited": HEADER_OVERLAP in headers}
-        if inspect.iscoroutine(result.retval):
-            # As in a worker, nothing has awaited the body.
-            result.retval.close()
-            self._record(message, Status.FAILED, error=not_awaited(message.task), **end)
-            return
-        if state == celery_states.SUCCESS:
-            self._record(message, Status.SUCCEEDED, **end)
-            return
-        error = result.info.retval
-        if state == celery_states.RETRY:
-            self._retry(message, attempt, headers, error)
-        elif isinstance(error, PostponeRun):
-            self._record(message, Status.PENDING, attempt=attempt, resend_at=error.until)
-        elif isinstance(error, Ignore):
-            status, reason = ignored_end(error)
-            self._record(message, status, error=reason, **end)
-        elif state == celery_states.REJECTED and getattr(error, "requeue", False):
-            resend_at = self._context.clock.now() + self._context.settings.resend_after
-            self._record(message, Status.SENT, attempt=attempt, resend_at=resend_at)
-        else:
-            self._fail(message, error, result, end)
-
-    def _fail(self, message: Message, error: Any, result: Any, end: Mapping[str, Any]) -> None:
-        at = self._context.clock.now()
-        retry_at = None if isinstance(error, Reject) else retry_at_of(self._request, now=at)
-        self._record(
-            message,
-            Status.FAILED if retry_at is None else Status.RETRYING,
-            at=at,
-            retry_at=retry_at,
-            sent_by_beat=retry_at is not None,
-            retries=None if retry_at is None else self._request.retries,
-            error=f"{type(error).__name__}: {error}",
-            traceback=str(result.retval),
-            **end,
-        )
-        if self._context.app.conf.task_eager_propagates and isinstance(error, BaseException):
+            self._outcomes.disconnect()
+        error: Any = None if result.info is None else result.info.retval
+        if isinstance(error, Retry):
+            self._queue_retry(message, request, error)
+        elif isinstance(error, Reject) and not error.requeue:
+            self._outcomes.record_rejected(request, error)
+        elif app.conf.task_eager_propagates and result.info and result.info.state == FAILURE:
             raise error
 
-    def _retry(
-        self, message: Message, attempt: int, headers: Mapping[str, Any], retry: Any
-    ) -> None:
-        at = self._context.clock.now() + self._delay(retry.when)
-        self._record(message, Status.RETRYING, attempt=attempt, retry_at=at, error=str(retry))
-        if retry.sig is None:
+    def _queue_retry(self, message: QueuedMessage, request: TaskRequest, retry: Retry) -> None:
+        sig: Any = retry.sig
+        if sig is None:
             # The task raised Retry itself. Celery sends no message; beat resends the retry later.
             return
-        sig = retry.sig
-        args, kwargs, retries = sig.args, sig.kwargs, message.retries + 1
         self._queue.append(
-            Message(message.run_id, message.task, args, kwargs, headers, retries, at)
-        )
-
-    def _delay(self, when: Any) -> timedelta:
-        """Return the delay of a retry; ``when`` is seconds, or an instant by the host's clock."""
-        if isinstance(when, datetime):
-            aware: datetime = maybe_make_aware(when, self._context.app.timezone)
-            return aware - self._context.clock.now()
-        return timedelta(seconds=when or 0)
-
-    def _record(self, message: Message, status: Status, **details: Any) -> None:
-        details.setdefault("at", self._context.clock.now())
-        request = (
-            self._request
-            if self._request.id == message.run_id
-            else TaskRequest(headers=message.headers)
-        )
-        self._recorder.record(
-            Outcome(
-                subject=subject_of(message.task, request),
-                note=note_of(request),
-                run_id=message.run_id,
-                worker=WORKER_NAME,
-                pid=os.getpid(),
-                status=status,
-                **details,
+            QueuedMessage(
+                message.run_id,
+                message.task,
+                sig.args,
+                sig.kwargs,
+                request.headers,
+                message.retries + 1,
+                self._outcomes.retry_time(retry),
             )
         )

@@ -1,7 +1,4 @@
-"""The interface of every trigger, the kinds, and what the kinds share.
-
-The class of a kind is imported when it is first needed, because most applications use only two or
-three kinds.
+"""The interface of every trigger, and what the kinds share.
 
 The cost of a search for fire times is limited, counted in steps. A step is one year, week or day
 that a recurrence rule examines. It takes a little more than a microsecond. Unlike seconds, steps
@@ -9,48 +6,30 @@ are equal on every machine, so every machine refuses the same triggers. A cursor
 order, and its searches take their steps from a budget.
 """
 
+import difflib
 import hashlib
+import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 from importlib import import_module
-from typing import Any, ClassVar, Protocol, Self
+from itertools import islice, pairwise
+from typing import Any, ClassVar, Self
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import as_text, shorten
 
 _PACKAGE = "celery_dynbeat.triggers"
-_CLASSES = {
-    "cron": ("cron.trigger", "Cron"),
-    "every": ("every", "Every"),
-    "once": ("once", "Once"),
-    "rrule": ("rrule.trigger", "RRule"),
-    "solar": ("solar", "Solar"),
-    "any_of": ("composite.any_of", "AnyOf"),
-    "excluding": ("composite.excluding", "Excluding"),
-    "on_business_day": ("composite.on_business_day", "OnBusinessDay"),
-}
-#: The kinds that this version can read.
-KINDS = tuple(_CLASSES)
+#: The class of each kind that this version can read. The package adds them.
+CLASSES: dict[str, Any] = {}
 
 
 def is_known(kind: str) -> bool:
     """Return whether this version has triggers of ``kind``. Case and outer spaces are ignored."""
-    return kind.strip().lower() in _CLASSES
-
-
-def load_class(kind: str) -> Any:
-    """Return the class of the triggers of ``kind``, which is one of KINDS.
-
-    Raises ``ImportError`` if its module cannot be read. That says nothing about any trigger.
-    """
-    module, name = _CLASSES[kind]
-    try:
-        return getattr(import_module(f"{_PACKAGE}.{module}"), name)
-    except OSError as error:
-        raise ImportError(f"the class of {kind!r} triggers cannot be loaded: {error}") from error
+    return kind.strip().lower() in CLASSES
 
 
 def hash_of(seed: str) -> int:
@@ -125,7 +104,6 @@ class SearchBudget:
 
     limit: float = SEARCH_STEPS
     spent: int = 0
-    _searched: set[Hashable] = field(default_factory=set)
 
     def spend(self, steps: int) -> None:
         """Take ``steps``. Raises ``BudgetExceededError`` when fewer are left."""
@@ -133,24 +111,10 @@ class SearchBudget:
         if self.spent > self.limit:
             raise BudgetExceededError
 
-    def spend_once(self, key: Hashable, steps: int) -> None:
-        """Take ``steps`` for the search ``key``, unless this budget has taken them before."""
-        if key not in self._searched:
-            self.mark_searched(key)
-            self.spend(steps)
-
-    def mark_searched(self, key: Hashable) -> None:
-        """Make ``spend_once`` free for the search ``key``."""
-        self._searched.add(key)
-
     @property
     def remaining(self) -> float:
         """Return the steps that are left."""
         return self.limit - self.spent
-
-    def half(self) -> "SearchBudget":
-        """Return a new budget of half the remaining steps. The caller spends its cost here."""
-        return SearchBudget(self.remaining / 2)
 
 
 def unlimited_budget() -> SearchBudget:
@@ -162,44 +126,33 @@ def unlimited_budget() -> SearchBudget:
 MIN_INSTANT = datetime.min.replace(tzinfo=UTC)
 
 
-class Cursor(Protocol):
-    """Finds the fire times of a trigger, for instants that never decrease."""
+class Cursor(ABC):
+    """Finds the fire times of a trigger, for instants that never decrease.
+
+    It remembers its last result, so no search runs twice.
+    """
+
+    _upcoming: datetime | None = MIN_INSTANT
 
     def next_after(self, instant: datetime) -> datetime | None:
         """Return the first fire time strictly after ``instant``."""
-
-
-class SingleTrigger(Protocol):
-    """A trigger that is not made of other triggers."""
-
-    def next_within(self, instant: datetime, budget: SearchBudget) -> datetime | None:
-        """Return the first fire time strictly after ``instant``. Take its steps from ``budget``."""
-
-
-class SingleCursor:
-    """A cursor over one trigger. It remembers its last result."""
-
-    def __init__(self, trigger: SingleTrigger, budget: SearchBudget) -> None:
-        self._trigger, self._budget = trigger, budget
-        self._upcoming: datetime | None = MIN_INSTANT
-
-    def next_after(self, instant: datetime) -> datetime | None:
-        """Return the first fire time after ``instant``."""
         if self._upcoming is not None and self._upcoming <= instant:
-            self._upcoming = self._trigger.next_within(instant, self._budget)
+            self._upcoming = self._search(instant)
         return self._upcoming
 
+    @abstractmethod
+    def _search(self, instant: datetime) -> datetime | None:
+        """Return the first fire time strictly after ``instant``, which is not known yet."""
 
-class MergedCursor:
-    """A cursor over several cursors."""
 
-    def __init__(self, cursors: Iterable[Cursor]) -> None:
-        self._cursors = tuple(cursors)
+class SingleCursor(Cursor):
+    """A cursor over a trigger that is not made of other triggers."""
 
-    def next_after(self, instant: datetime) -> datetime | None:
-        """Return the first fire time of any cursor."""
-        following = (cursor.next_after(instant) for cursor in self._cursors)
-        return min((fire_time for fire_time in following if fire_time is not None), default=None)
+    def __init__(self, trigger: "Trigger", budget: SearchBudget) -> None:
+        self._trigger, self._budget = trigger, budget
+
+    def _search(self, instant: datetime) -> datetime | None:
+        return self._trigger.next_within(instant, self._budget)
 
 
 def iter_fire_times(cursor: Cursor, *, after: datetime) -> Iterator[datetime]:
@@ -281,8 +234,7 @@ class Trigger(ABC):
 
         Raises ``InvalidTriggerError``, also for a missing or unknown key.
         """
-        trigger = import_module(_PACKAGE).trigger_from_json(data)
-        return cls._checked_kind(trigger, data)
+        return cls._checked_kind(trigger_from_json(data), data)
 
     @classmethod
     def _checked_kind(cls, trigger: "Trigger", given: object) -> Self:
@@ -355,16 +307,13 @@ class Trigger(ABC):
     def shortest_interval(self, *, after: datetime, sample: int = SAMPLE) -> timedelta | None:
         """Return the shortest interval between two of the next ``sample`` fire times.
 
+        Fewer are compared if finding them takes too many steps: those fire times are far apart.
         None when there are fewer than two.
         """
-        shortest, earlier = None, self.next_after(after)
-        for _ in range(sample - 1):
-            later = None if earlier is None else self.next_after(earlier)
-            if earlier is None or later is None:
-                break
-            interval, earlier = later - earlier, later
-            shortest = interval if shortest is None else min(shortest, interval)
-        return shortest
+        budget = SearchBudget(SEARCH_STEPS * sample // SAMPLE)
+        fire_times = iter_fire_times(self.cursor(budget), after=utc(after, field="after"))
+        pairs = pairwise(islice(fire_times, sample))
+        return min((later - earlier for earlier, later in pairs), default=None)
 
     @abstractmethod
     def phrase(self, timezone: str | None = None) -> str:
@@ -394,9 +343,7 @@ class Trigger(ABC):
         time is left.
         """
         calendars = (calendar,) if isinstance(calendar, str) else calendar
-        # Recognized by its kind, because the class is itself a Trigger, so its module imports this
-        # module.
-        make = load_class("excluding")
+        make = CLASSES["excluding"]
         trigger: Trigger = make(self, *what, timezone=timezone, calendars=calendars)
         return trigger.checked()
 
@@ -410,7 +357,7 @@ class Trigger(ABC):
         not business days. The days are in ``timezone``, or else in this trigger's zone, or else in
         UTC. Raises ``InvalidTriggerError``.
         """
-        make = load_class("on_business_day")
+        make = CLASSES["on_business_day"]
         trigger: Trigger = make(self, direction, calendar=calendar, timezone=timezone)
         return trigger.checked()
 
@@ -514,3 +461,83 @@ def _newest_window(
 
 def _at_most(fire_time: datetime | None, until: datetime) -> datetime | None:
     return fire_time if fire_time is not None and fire_time <= until else None
+
+
+_KEYS = ("kind", "spec", "timezone")
+
+
+def parse_trigger(kind: str, spec: str, *, timezone: str | None = None) -> Trigger:
+    """Return the trigger of a database row: the inverse of ``kind``, ``spec`` and ``timezone``.
+
+    Case and spaces may differ, because people also write rows manually. Only rules of the wall
+    clock use ``timezone``.
+
+    Raises ``InvalidTriggerError``, and no other error, for any text.
+    """
+    return _parse_whole(*_required(kind, spec, timezone))
+
+
+def trigger_from_json(data: Mapping[str, object]) -> Trigger:
+    """See ``Trigger.from_json``."""
+    return _parse_whole(*_texts(data))
+
+
+def _texts(data: object) -> tuple[str, str, str | None]:
+    """Return kind, spec and timezone.
+
+    Only text may reach the caches, because they need hashable keys.
+    """
+    if not isinstance(data, Mapping):
+        rule = f"it must be an object with the keys {', '.join(_KEYS)}"
+        raise InvalidTriggerError(f"trigger is {shorten(data)}; {rule}", field="trigger")
+    for key in data:
+        if key not in _KEYS:
+            message = f"unknown key {shorten(key)} in trigger; known are {', '.join(_KEYS)}"
+            field = key if isinstance(key, str) and len(key) <= MAX_SPEC_LENGTH else shorten(key)
+            raise InvalidTriggerError(message, field=field)
+    return _required(data.get("kind"), _spec_text(data.get("spec")), data.get("timezone"))
+
+
+def _spec_text(spec: object) -> object:
+    """Return the spec of a combination as the text of a row, any other value as it is."""
+    if not isinstance(spec, list | dict):
+        return spec
+    try:
+        return json.dumps(spec, ensure_ascii=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidTriggerError(f"spec {shorten(spec)} is not JSON", field="spec") from error
+
+
+def _required(kind: object, spec: object, timezone: object) -> tuple[str, str, str | None]:
+    kind = require_text(kind, field="kind", example="cron")
+    spec = require_text(spec, field="spec", example="0 9 * * mon-fri")
+    if timezone is not None:
+        timezone = require_text(timezone, field="timezone", example="Asia/Seoul")
+    return kind, spec, timezone
+
+
+@lru_cache(maxsize=8192)
+def _parse_whole(kind: str, spec: str, timezone: str | None) -> Trigger:
+    # Parts are not checked one by one, because all searches of the check share one budget.
+    return parse_unchecked(kind, spec, timezone).checked()
+
+
+def parse_part(data: Mapping[str, object]) -> Trigger:
+    """Return a part of a combined trigger from its JSON, not checked for having fire times."""
+    return parse_unchecked(*_texts(data))
+
+
+@lru_cache(maxsize=8192)
+def parse_unchecked(kind: str, spec: str, timezone: str | None) -> Trigger:
+    """Return ``parse_trigger``, not checked for having fire times."""
+    name = kind.strip().lower()
+    if name not in CLASSES:
+        near = difflib.get_close_matches(name[:40], CLASSES, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(CLASSES)}"
+        raise InvalidTriggerError(f"unknown kind of trigger {shorten(kind)}: {hint}", field="kind")
+    trigger_class: type[Trigger] = CLASSES[name]
+    most = trigger_class.max_spec_length
+    if len(spec) > most:
+        message = f"{shorten(spec)} has {len(spec)} characters; at most {most} are allowed"
+        raise InvalidTriggerError(message, field="spec")
+    return trigger_class.from_spec(spec, timezone)

@@ -45,7 +45,7 @@ _MIN_INTERVAL = 20 / 24
 _NEAR_POLE = 88
 
 
-class _Event(NamedTuple):
+class _Phase(NamedTuple):
     """The height in degrees that the sun's centre or edge passes, and in which direction."""
 
     words: str
@@ -56,15 +56,15 @@ class _Event(NamedTuple):
 
 # Celery defines the heights, and whether they apply to the centre or the edge of the sun.
 EVENTS = {
-    "dawn_astronomical": _Event("astronomical dawn", rising=True, height=-18, use_center=True),
-    "dawn_nautical": _Event("nautical dawn", rising=True, height=-12, use_center=True),
-    "dawn_civil": _Event("civil dawn", rising=True, height=-6, use_center=True),
-    "sunrise": _Event("sunrise", rising=True, height=-34 / 60, use_center=False),
-    "solar_noon": _Event("solar noon", rising=True, height=0, use_center=True),
-    "sunset": _Event("sunset", rising=False, height=-34 / 60, use_center=False),
-    "dusk_civil": _Event("civil dusk", rising=False, height=-6, use_center=True),
-    "dusk_nautical": _Event("nautical dusk", rising=False, height=-12, use_center=True),
-    "dusk_astronomical": _Event("astronomical dusk", rising=False, height=-18, use_center=True),
+    "dawn_astronomical": _Phase("astronomical dawn", rising=True, height=-18, use_center=True),
+    "dawn_nautical": _Phase("nautical dawn", rising=True, height=-12, use_center=True),
+    "dawn_civil": _Phase("civil dawn", rising=True, height=-6, use_center=True),
+    "sunrise": _Phase("sunrise", rising=True, height=-34 / 60, use_center=False),
+    "solar_noon": _Phase("solar noon", rising=True, height=0, use_center=True),
+    "sunset": _Phase("sunset", rising=False, height=-34 / 60, use_center=False),
+    "dusk_civil": _Phase("civil dusk", rising=False, height=-6, use_center=True),
+    "dusk_nautical": _Phase("nautical dusk", rising=False, height=-12, use_center=True),
+    "dusk_astronomical": _Phase("astronomical dusk", rising=False, height=-18, use_center=True),
 }
 
 

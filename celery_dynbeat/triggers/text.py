@@ -19,13 +19,17 @@ from typing import NamedTuple
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import BYTE_ORDER_MARK, shorten
-from celery_dynbeat.triggers import parse_unchecked
-from celery_dynbeat.triggers.base import MAX_TEXT_LENGTH, Trigger, require_text
+from celery_dynbeat.triggers.base import (
+    MAX_TEXT_LENGTH,
+    Trigger,
+    parse_unchecked,
+    require_text,
+)
 from celery_dynbeat.triggers.composite.any_of import MAX_TRIGGERS, AnyOf
+from celery_dynbeat.triggers.composite.base import MAX_DEPTH, prepared
 from celery_dynbeat.triggers.composite.excluding import MAX_TRIGGERS as MAX_EXCLUDED_TRIGGERS
 from celery_dynbeat.triggers.composite.excluding import Excluding, read_date
 from celery_dynbeat.triggers.composite.on_business_day import OnBusinessDay
-from celery_dynbeat.triggers.composite.parts import MAX_DEPTH, prepared
 from celery_dynbeat.triggers.iso8601 import is_local, parse_instant
 from celery_dynbeat.triggers.once import Once, parse_delay
 from celery_dynbeat.triggers.zones import load_zone
@@ -211,7 +215,9 @@ def _read_kind(rule: str, zone: str | None, timezone: str | None) -> Trigger:
             f"{error}; or write a duration ('PT5M', '5m'), an instant ('2026-11-21T09:00:00Z') or a"
             " recurrence rule ('FREQ=WEEKLY;BYDAY=MO')"
         )
-        raise InvalidTriggerError(message, field=error.field) from error
+        if not rule:
+            raise InvalidTriggerError(message, field="trigger", code="required") from error
+        raise InvalidTriggerError(message) from error
 
 
 def kind_of(rule: str) -> str:

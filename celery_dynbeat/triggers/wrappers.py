@@ -73,7 +73,7 @@ class BudgetedTrigger(Trigger):
         The count takes half of the remaining steps. If they do not suffice, it is too low.
         """
         after, until = utc(after, field="after"), utc(until, field="until")
-        share = self._budget.half()
+        share = SearchBudget(self._budget.remaining / 2)
         fire_times = iter_fire_times(self._trigger.cursor(share), after=after)
         inside = takewhile(lambda fire_time: fire_time <= until, fire_times)
         count = sum(1 for _ in islice(inside, max(limit, 0)))

@@ -55,7 +55,7 @@ class DynbeatStep(bootsteps.StartStopStep):
         # Celery's own steps do the same. ProgressStep finds this step through this attribute.
         parent.dynbeat = self
         self._context = dynbeat_of(parent.app).context
-        has_processes = _has_processes(parent)
+        has_processes = self._has_processes = _has_processes(parent)
         if has_processes and _spawns(parent):
             # A late import: most pools fork.
             from celery_dynbeat.worker.spawned_process import require_picklable  # noqa: PLC0415
@@ -152,8 +152,21 @@ class DynbeatStep(bootsteps.StartStopStep):
         This does not happen in ``stop``. Celery stops steps in the reverse order of their start,
         so it stops this step before the pool has finished its last tasks.
         """
-        if sender is not self._worker or self._stopping.is_set():
+        if sender is self._worker and not self._stopping.is_set():
+            self._close()
+
+    def terminate(self, parent: Any) -> None:
+        """End at once, in a cold shutdown, which sends no worker_shutdown."""
+        if self._stopping.is_set():
             return
+        if self._has_processes:
+            # Celery 5.4 would do it after this step. A second call changes nothing.
+            parent.pool.terminate()
+        self._close()
+        if self._has_processes:
+            self._pool_check.end_interrupted()
+
+    def _close(self) -> None:
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(STOP_TIMEOUT)

@@ -1,25 +1,28 @@
 """The information that a task can read about the run that executes it."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
+from celery._state import _task_stack
 from celery.app.task import Task
 
 from celery_dynbeat.api import dynbeat_of
 from celery_dynbeat.broker import (
-    HEADER_SCHEDULED_FOR,
+    HEADER_FIRE_AT,
+    admitted_attempt,
+    attempt_of,
     claimed_run_id,
     instant_in,
     origin_of,
     schedule_of,
 )
-from celery_dynbeat.broker.executed_task import executed_task, present_attempt
-from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.common.errors import InvalidArgumentError
 from celery_dynbeat.common.text import NOTE_LENGTH, cut, shorten
-from celery_dynbeat.store.runs import last_success
+from celery_dynbeat.store import runs
 from celery_dynbeat.worker import PostponeRun, set_note
 
 #: The longest time by which a task can postpone its run.
@@ -34,7 +37,7 @@ class CurrentRun:
 
     - ``run_id`` is the id of the run, which is also the id of the task.
     - ``owner`` and ``schedule`` are the owner and the name of the schedule.
-    - ``scheduled_for`` is the fire time, aware and in UTC. A rerun has the fire time of the
+    - ``fire_at`` is the fire time, aware and in UTC. A rerun has the fire time of the
       original run.
     - ``attempt`` is the number of this attempt, counted from 1. A retry is an attempt.
     - ``origin`` is ``"schedule"``, ``"manual"``, ``"backfill"`` or ``"rerun"``. If a beat does not
@@ -44,7 +47,7 @@ class CurrentRun:
     run_id: str
     owner: str
     schedule: str
-    scheduled_for: datetime
+    fire_at: datetime
     attempt: int
     origin: str
     _now: Callable[[], datetime] = field(repr=False, compare=False)
@@ -69,7 +72,7 @@ class CurrentRun:
         quiet hours and limits are asked again at ``until``. A run whose ``expires_after`` passes
         until then expires. The call raises Celery's ``Ignore``, which the task must not catch.
 
-        Raises InvalidScheduleError if ``until`` is invalid.
+        Raises InvalidArgumentError if ``until`` is invalid.
         """
         now = self._now()
         raise PostponeRun(max(_instant_of(until, now=now), now + _SHORTEST))
@@ -82,7 +85,7 @@ def current_run() -> CurrentRun | None:
     task sent. A task that another task calls as a function belongs to the caller's run. Threads
     that a task starts are outside the task.
     """
-    executed = executed_task()
+    executed = _executed_task()
     run_id = None if executed is None else claimed_run_id(executed.request)
     return None if executed is None or run_id is None else _run_of(*executed, run_id)
 
@@ -99,7 +102,7 @@ def _instant_of(until: object, *, now: datetime) -> datetime:
             f"until = {shorten(until)}: must be an aware datetime in the future or a timedelta"
             f" above 0, and at most {MAX_POSTPONED.days} days away"
         )
-        raise InvalidScheduleError(msg, field="until")
+        raise InvalidArgumentError(msg, field="until")
     return at.astimezone(UTC)
 
 
@@ -114,32 +117,30 @@ def note(text: str) -> None:
     if not isinstance(text, str):
         msg = f"the note {text!r} must be a string: call note(str(...))"  # type: ignore[unreachable]
         raise TypeError(msg)
-    executed = executed_task()
+    executed = _executed_task()
     if executed is not None and claimed_run_id(executed.request) is not None:
         set_note(executed.request, cut(text, NOTE_LENGTH))
 
 
 def _run_of(task: Task, request: Any, run_id: str) -> CurrentRun | None:
     """Return the same object for each call in one attempt, so that it reads the database once."""
-    attempt = present_attempt(request)
+    attempt = _present_attempt(request)
     known = getattr(request, "dynbeat_run", None)
     if not isinstance(known, CurrentRun) or known.attempt != attempt:
-        scheduled_for = instant_in(request, HEADER_SCHEDULED_FOR)
-        if scheduled_for is None:
+        fire_at = instant_in(request, HEADER_FIRE_AT)
+        if fire_at is None:
             # Beat sent no such message.
             return None
-        known = _new_run(task, request, run_id, attempt, scheduled_for)
+        known = _new_run(task, request, run_id, attempt, fire_at)
         request.dynbeat_run = known
     return known
 
 
-def _new_run(
-    task: Task, request: Any, run_id: str, attempt: int, scheduled_for: datetime
-) -> CurrentRun:
+def _new_run(task: Task, request: Any, run_id: str, attempt: int, fire_at: datetime) -> CurrentRun:
     owner, name = schedule_of(request)
 
     def read_last_success() -> datetime | None:
-        read = partial(last_success.read, run_id=run_id, before=scheduled_for)
+        read = partial(runs.last_success, run_id=run_id, before=fire_at)
         return dynbeat_of(task.app).context.database.read_in_transaction(read)
 
     def now() -> datetime:
@@ -149,9 +150,42 @@ def _new_run(
         run_id=run_id,
         owner=owner,
         schedule=name,
-        scheduled_for=scheduled_for,
+        fire_at=fire_at,
         attempt=attempt,
         origin=origin_of(request),
         _now=now,
         _read_last_success=read_last_success,
     )
+
+
+class _ExecutedTask(NamedTuple):
+    """A task and the request of its message."""
+
+    task: Task
+    request: Any
+
+
+def _executed_task() -> _ExecutedTask | None:
+    """Return the task that a message started, or None outside of a task.
+
+    A task that another task calls as a function belongs to the caller's message.
+    """
+    # Celery keeps one stack of tasks for each thread or greenlet, and one of requests for each task
+    # in it.
+    depths: Counter[str] = Counter()
+    for task in reversed(_task_stack.stack):
+        depths[task.name] += 1
+        request = task.request_stack.stack[-depths[task.name]]
+        if not request.called_directly:
+            return _ExecutedTask(task, request)
+    return None
+
+
+def _present_attempt(request: Any) -> int:
+    """Return the number of the attempt that executes the request of a run."""
+    admitted = admitted_attempt(request)
+    if admitted is not None:
+        return admitted
+    # ManualBeat sets the number of the present attempt. In a worker, before the guard has decided,
+    # the header has the number of the attempt before.
+    return (attempt_of(request) or 0) + (not request.is_eager)

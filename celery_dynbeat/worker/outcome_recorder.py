@@ -1,28 +1,32 @@
-"""Write to the history how runs ended. Buffer outcomes while the database is unreachable.
+"""Write to the history how runs ended.
 
-    record -> written
-        |       a success, and this process has just started one run after another
-        +--> delayed --the process starts its next run--> written in the same transaction
-        |      +--OUTCOME_DELAY without a next run--> written
-        |       the database is unreachable, or older outcomes are buffered
-        +--> buffered --thread, with back-off--> written
-                |  the outcome can never be written, or the buffer is full -> dropped
-                +--the pool process ends--> sent to the main process of its worker
+    record -> written at once, by the process that executed the task
+        |       a success of a message that is acknowledged early
+        +--> put --> writer thread of the main process: the successes of a batch in one statement
+        |       the database is unreachable, the row is locked, or the process died
+        +--> put --> the same thread, one after the other, with back-off
+                |  the outcome can never be written, or the buffer is full
+                +--> dropped
 
-The buffer is in the memory of its process and holds MAX_BUFFERED_OUTCOMES. When it is full, the
-oldest outcome is dropped. The recorder never raises into the task. A process that is killed loses
-its buffer and its delayed outcome. Its runs stay ``running`` until the check of its node finds
-them.
+A pool process keeps no outcome: it writes it, or sends it to the main process, whose buffer holds
+MAX_BUFFERED_OUTCOMES. When the buffer is full, the oldest outcome is dropped. The recorder never
+raises into the task.
+
+An outcome after which another message of the run may come is never batched: a retry, a postponed
+run, a message that is acknowledged late. Nor is one that another run waits for, or whose event
+needs the current task. A main process that is killed loses its buffer, which holds the successes of
+the last BATCH_INTERVAL. Their runs stay ``running`` until beat finds that their worker is dead.
 """
 
+import itertools
 import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import islice
 
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, StatementError
 from sqlalchemy.orm import Session
@@ -36,15 +40,9 @@ from celery_dynbeat.db.statements import RowLockedError
 from celery_dynbeat.db.types import escape_non_ascii
 from celery_dynbeat.store import runs
 from celery_dynbeat.store.runs import attempts, unfinished
-from celery_dynbeat.telemetry import (
-    emit,
-    emit_on_commit,
-    events,
-    has_listeners,
-    needs_context,
-    needs_transaction,
-)
-from celery_dynbeat.transitions import note_failure
+from celery_dynbeat.store.schedules.failing import note_failure
+from celery_dynbeat.telemetry import emit, emit_on_commit, events, has_listeners, needs_context
+from celery_dynbeat.worker import PoolChannel
 
 MAX_BUFFERED_OUTCOMES = 10_000
 #: The statuses by which an attempt ends. The others continue or repeat it.
@@ -57,14 +55,18 @@ SHORT_ERROR_LENGTH = 100
 MAX_NAMED = 10
 ERROR_LENGTH = 1_000
 TRACEBACK_LENGTH = 8_000
-#: Seconds by which an outcome is delayed, in a process that starts a run within this time after the
-#: run before. One commit then writes the end of a run and the start of the next.
-OUTCOME_DELAY = 0.01
-#: Seconds that a start has to write a delayed outcome. Then a thread writes the outcome, because a
-#: soft time limit may have interrupted the start.
-START_TIMEOUT = 5.0
-#: Seconds that a process waits for this thread at its end.
-STOP_TIMEOUT = 1.0
+#: Seconds between two batches. The first outcome after a pause is written at once.
+BATCH_INTERVAL = 0.05
+#: The outcomes of one batch. A full batch is written within BATCH_POLL seconds.
+MAX_BATCH, BATCH_POLL = 100, 0.01
+#: While more outcomes than this wait, a process writes its success itself.
+MAX_WAITING = 1_000
+#: Seconds that the end of a worker waits for a writer thread that writes nothing.
+STOP_TIMEOUT = 5.0
+#: How often a process tries to send an outcome that it could not write.
+MAX_SENDS = 3
+#: The runs whose outcomes a pool process has passed on, and remembers.
+MAX_PASSED_ON = 1_000
 #: In seconds, between two attempts to write the buffered outcomes.
 FIRST_DELAY, MAX_DELAY = 0.5, 30.0
 
@@ -136,254 +138,306 @@ class Outcome:
         return self.attempt is not None and self.started
 
 
-@dataclass(slots=True, eq=False)
-class _Delayed:
-    """An outcome that the next start writes, and the event to emit then.
+class Recorder:
+    """Writes outcomes. Those of one run are written in the order in which they are recorded.
 
-    ``until`` is an instant of the monotonic clock. ``is_taken`` is true while a start is writing
-    it.
+    ``channel`` carries the outcomes of pool processes, or is None if there are none.
+    ``is_pool_process`` says which end of it this process has. Nothing is batched on SQLite, where
+    a process that is forked during a transaction of another thread inherits its locks.
     """
 
-    outcome: Outcome
-    event: events.RunEnded | None
-    until: float
-    is_taken: bool = False
-
-
-class Recorder:
-    """Writes outcomes. Those of one run are written in the order in which they are recorded."""
-
     def __init__(
-        self, database: Database, *, settings: Settings, notify: Callable[[Session], None]
+        self,
+        database: Database,
+        *,
+        settings: Settings,
+        notify: Callable[[Session], None],
+        channel: PoolChannel[Outcome] | None = None,
+        is_pool_process: bool = False,
     ) -> None:
         self._database = database
         self._settings = settings
         self._notify = notify
-        self._buffered: deque[Outcome] = deque()
+        self._channel = channel
+        self._is_pool_process = is_pool_process
+        self._batches = is_pool_process and not database.capabilities.embedded
+        # In the order of their arrival, by number. Those that wait for their row have a second
+        # entry: the instant of the monotonic clock of the next try.
+        self._buffered: dict[int, Outcome] = {}
+        self._not_before: dict[str, float] = {}
+        self._numbers = itertools.count()
         self._buffered_chars = 0
-        # The first is held while the buffer is written; the second for each change of the buffer.
-        self._flush_lock, self._buffer_lock = threading.Lock(), threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._closing = threading.Event()
-        # The delayed outcomes by run id, until they are written or buffered. A signal can raise a
-        # soft time limit at any line, so an outcome is removed after its write. A second write
-        # changes nothing.
-        self._delayed: dict[str, _Delayed] = {}
-        self._delay_lock, self._is_delaying = threading.Lock(), threading.Event()
-        self._delay_thread: threading.Thread | None = None
-        # When the last run of this process was recorded, and whether the present run followed
-        # immediately.
-        self._idle_since, self._is_busy = -math.inf, False
+        self._passed_on: deque[str] = deque(maxlen=MAX_PASSED_ON)
+        # The first is held while the buffer is written, the second while outcomes are moved from
+        # the channel to the buffer, the third for each change of the buffer.
+        self._flush_lock, self._receive_lock = threading.Lock(), threading.Lock()
+        self._changed = threading.Condition()
+        self._threads: list[threading.Thread] = []
+        self._is_closing = self._is_failing = self._is_writing = False
 
-    def start_run(self, attempt_start: attempts.AttemptStart, *, now: datetime) -> bool:
-        """Start a run by ``attempts.start`` as a separate transaction; return what that returns.
+    def start(self) -> None:
+        """Write successes in batches from now on, in a thread of the main process."""
+        self._batches = not self._database.capabilities.embedded
+        if self._channel is not None:
+            self._start_thread(self._receive_until_closed, "dynbeat-outcome-channel")
 
-        The transaction also writes a delayed outcome. Raises the error of the database.
+    def record(self, outcome: Outcome, *, may_wait: bool = False) -> None:
+        """Write ``outcome``, or leave it to the writer thread.
+
+        ``may_wait`` is true if no other message of the run can come before it is written.
         """
-        self._is_busy = time.monotonic() - self._idle_since < OUTCOME_DELAY
-        own = self._delayed.get(attempt_start.run_id)
-        if own is not None:
-            self._write_delayed(own)
-        delayed = self._take_delayed()
-        if delayed is not None:
-            try:
-                return self._finish_and_start(delayed, attempt_start, now=now)
-            except BaseException as error:
-                self.buffer(delayed.outcome)
-                self._delayed.pop(delayed.outcome.run_id, None)
-                if not (isinstance(error, DBAPIError) and self._is_lock(error)):
-                    raise
-                # Both were rolled back, perhaps because of the row of the other run.
-        return self._database.execute(*attempts.starting(attempt_start, now=now)) == 1
-
-    def _finish_and_start(
-        self, delayed: _Delayed, attempt_start: attempts.AttemptStart, *, now: datetime
-    ) -> bool:
-        outcome, event = delayed.outcome, delayed.event
-        written, started = attempts.finish_and_start(
-            self._database, _attempt_end_of(outcome), attempt_start, now=now
-        )
-        self._delayed.pop(outcome.run_id, None)
-        if written and event is not None:
-            emit(event)
-        return started
-
-    def record(self, outcome: Outcome, *, is_last: bool = True) -> None:
-        """Write ``outcome``, or delay it until the next start, or buffer it.
-
-        It is buffered until the database is reachable and its row unlocked. If
-        ``is_last`` is false, another outcome of the same attempt follows and must be written
-        second.
-        """
-        if not (is_last and self._is_busy and self._delay(outcome)):
-            self._record_now(outcome)
-        # Read after the write, no matter how long the write took.
-        self._idle_since = time.monotonic()
-
-    def _delay(self, outcome: Outcome) -> bool:
-        """Delay ``outcome``; return False if it must be written now."""
-        is_plain = outcome.status == Status.SUCCEEDED and outcome.error is None
-        if not is_plain or self._buffered or self._closing.is_set():
-            return False
-        event = self._wanted_event(outcome)
-        if needs_context(events.RunEnded) or self._needs_transaction(outcome, event):
-            return False
-        try:
-            until = time.monotonic() + OUTCOME_DELAY
-            self._delayed[outcome.run_id] = _Delayed(outcome, event, until)
-            with self._delay_lock:
-                if self._delay_thread is None:
-                    thread = threading.Thread(
-                        target=self._write_delayed_in_time,
-                        name="dynbeat-delayed-outcome",
-                        daemon=True,
-                    )
-                    thread.start()
-                    self._delay_thread = thread
-            self._is_delaying.set()
-        # No thread can be started, or a soft time limit is raised here.
-        except Exception:  # noqa: BLE001
-            self._delayed.pop(outcome.run_id, None)
-            return False
-        return True
-
-    def _take_delayed(self) -> _Delayed | None:
-        """Return an outcome that no other start writes, or None if there is none."""
-        if not self._delayed:
-            return None
-        with self._delay_lock:
-            for delayed in list(self._delayed.values()):
-                if not delayed.is_taken:
-                    delayed.is_taken, delayed.until = True, delayed.until + START_TIMEOUT
-                    return delayed
-        return None
-
-    def _write_delayed(self, delayed: _Delayed) -> None:
-        self._record_now(delayed.outcome)
-        self._delayed.pop(delayed.outcome.run_id, None)
-
-    def _write_delayed_in_time(self) -> None:
-        while not self._closing.is_set():
-            self._is_delaying.wait()
-            self._is_delaying.clear()
-            while self._delayed and not self._closing.is_set():
-                wait = OUTCOME_DELAY
-                for delayed in list(self._delayed.values()):
-                    left = delayed.until - time.monotonic()
-                    if left <= 0:
-                        self._write_delayed(delayed)
-                    else:
-                        wait = min(wait, left)
-                self._closing.wait(wait)
-
-    def _stop_delaying(self) -> None:
-        """Write or buffer the delayed outcomes, and do not delay any further outcome."""
-        self._closing.set()
-        self._is_delaying.set()
-        thread = self._delay_thread
-        if thread is not None:
-            thread.join(STOP_TIMEOUT)
-        for delayed in list(self._delayed.values()):
-            if thread is not None and thread.is_alive():
-                # The database does not answer.
-                self.buffer(delayed.outcome)
-            else:
-                self._write_delayed(delayed)
+        if may_wait and self._batches and self._is_plain(outcome):
+            # The exception can be a soft time limit, as below. A second write changes nothing.
+            with suppress(Exception):
+                if len(self._buffered) < MAX_WAITING and self.put(outcome):
+                    return
+        self._record_now(outcome)
 
     def _record_now(self, outcome: Outcome) -> None:
-        if not self._buffered:
+        if not (self._is_failing or self.has(outcome.run_id)):
             try:
-                self._write(outcome)
+                self._write(outcome, waits=outcome.is_of_this_process)
             # This includes a soft time limit that is raised here, because Celery would swallow it
             # with the outcome.
             except Exception as error:  # noqa: BLE001
-                is_locked = self._is_lock(error)
-                emit(
-                    events.OutcomeBuffered(
-                        **_fields_of(outcome),
-                        until="its row is unlocked" if is_locked else "the database is reachable",
-                        error=type(error).__name__,
-                    )
-                )
-                self.buffer(outcome)
-            return
-        self.buffer(outcome)
+                self._report_buffered(outcome, error)
+                if not self._is_pool_process:
+                    # Until the writer thread reaches the database.
+                    self._is_failing = self._database.is_outage(error)
+                    self._defer(outcome, FIRST_DELAY)
+            else:
+                return
+        for _ in range(MAX_SENDS):
+            with suppress(Exception):
+                if self.put(outcome):
+                    self._passed_on.append(outcome.run_id)
+                    return
+        self._report_dropped([outcome], "the main process of the worker does not take it")
 
-    def buffer(self, outcome: Outcome) -> None:
-        """Add ``outcome`` to the buffer, which a thread writes."""
-        with self._buffer_lock:
-            if len(self._buffered) >= MAX_BUFFERED_OUTCOMES:
-                self._drop([self._pop()], None)
-            self._append(outcome)
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._flush_until_empty, name="dynbeat-outcomes", daemon=True
-                )
-                self._thread.start()
-
-    def has_buffered(self, run_id: str) -> bool:
-        """Return whether an outcome of the run is delayed or buffered."""
-        return run_id in self._delayed or any(
-            outcome.run_id == run_id for outcome in self._buffered.copy()
-        )
-
-    def flush(self) -> bool:
-        """Write the buffered outcomes in order. Return False if the database is still unreachable.
-
-        Outcomes whose runs other transactions have locked stay in the buffer.
-        """
-        locked = 0
-        with self._flush_lock:
-            while len(self._buffered) > locked:
-                outcome = self._buffered[0]
-                try:
-                    self._write(outcome)
-                except RowLockedError:
-                    locked += 1
-                    with self._buffer_lock:
-                        self._buffered.rotate(-1)
-                    continue
-                except Exception as error:  # noqa: BLE001
-                    if not is_permanent(error):
-                        return False
-                    self._drop([outcome], error)
-                with self._buffer_lock:
-                    # A full buffer may have dropped it while it was written.
-                    if self._buffered and self._buffered[0] is outcome:
-                        self._pop()
+    def put(self, outcome: Outcome) -> bool:
+        """Leave ``outcome`` to the writer thread. Return False if the main process is gone."""
+        # A long text would not fit into one message of the channel.
+        outcome = _truncated(outcome, error_length=ERROR_LENGTH)
+        if self._is_pool_process and self._channel is not None:
+            return self._channel.send(outcome)
+        self._receive()
+        self._buffer([outcome])
         return True
 
-    def hand_over(self, send: Callable[[Outcome], bool]) -> None:
-        """Pass the buffered outcomes to ``send``, in order, until it returns False.
+    def has(self, run_id: str) -> bool:
+        """Return whether an outcome of the run waits, as far as this process knows."""
+        if self._is_pool_process:
+            return run_id in self._passed_on
+        self._receive()
+        return any(outcome.run_id == run_id for outcome in tuple(self._buffered.values()))
 
-        This includes an outcome that the thread is writing. A second write changes nothing, because
-        the attempt has ended.
+    def flush(self) -> bool:
+        """Write the buffered outcomes. Return False if the database is unreachable.
+
+        Outcomes whose runs other transactions have locked, or whose change the database refuses,
+        stay in the buffer. They are tried again later.
         """
-        self._stop_delaying()
-        handed_over = 0
-        with self._buffer_lock:
-            while self._buffered and send(self._buffered[0]):
-                self._pop()
-                handed_over += 1
-        if handed_over:
-            emit(events.OutcomesHandedOver(count=handed_over))
+        with self._flush_lock:
+            while batch := self._next_batch():
+                try:
+                    self._write_batch(batch)
+                except Exception as error:  # noqa: BLE001 - drivers raise errors of many classes
+                    if not self._is_failing:
+                        self._report_buffered(next(iter(batch.values())), error)
+                    self._is_failing = True
+                    return False
+        self._is_failing = False
+        return True
 
     def close(self) -> None:
-        """Write the delayed outcome, and the buffered ones once more; drop the others."""
-        self._stop_delaying()
-        self.flush()
-        if self._buffered:
-            self._drop(self._buffered.copy(), None)
+        """Stop the threads, write the buffered outcomes once more, and drop the others."""
+        self._receive()
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
+        if self._channel is not None:
+            self._channel.stop_waiting()
+        for thread in self._threads:
+            left = len(self._buffered) + 1
+            # A thread that writes nothing for this time waits for the database.
+            while thread.is_alive() and len(self._buffered) < left:
+                left = len(self._buffered)
+                thread.join(STOP_TIMEOUT)
+        self._receive()
+        if not any(thread.is_alive() for thread in self._threads):
+            self._not_before.clear()
+            self.flush()
+        if dropped := list(self._buffered.values()):
+            self._report_dropped(dropped, "they could not be written in time")
 
-    def _write(self, outcome: Outcome) -> None:
+    def _start_thread(self, work: Callable[[], None], name: str) -> None:
+        thread = threading.Thread(target=work, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _receive_until_closed(self) -> None:
+        assert self._channel is not None  # noqa: S101 - see ``start``
+        while self._channel.wait():
+            self._receive()
+            with self._changed:
+                # While the writer is too slow, the channel fills, and pool processes write their
+                # outcomes themselves.
+                while len(self._buffered) >= MAX_WAITING and not (
+                    self._is_failing or self._is_closing
+                ):
+                    self._changed.wait(BATCH_POLL)
+            # One wake-up for the outcomes of this time.
+            time.sleep(BATCH_POLL)
+
+    def _receive(self) -> None:
+        if self._channel is not None and not self._is_pool_process:
+            with self._receive_lock:
+                if received := self._channel.receive():
+                    self._buffer(received)
+
+    def _write_until_closed(self) -> None:
+        back_off, next_batch_at = BackOff(first=FIRST_DELAY, maximum=MAX_DELAY), 0.0
+        while self._wait_for_batch(next_batch_at):
+            if self.flush():
+                back_off.reset()
+                next_batch_at = time.monotonic() + BATCH_INTERVAL
+                continue
+            with self._changed:
+                if self._changed.wait_for(lambda: self._is_closing, back_off.next_delay()):
+                    return
+
+    def _wait_for_batch(self, not_before: float) -> bool:
+        """Wait until outcomes can be written; return False if none is left and none will come."""
+        with self._changed:
+            while True:
+                now = time.monotonic()
+                ready_at = self._next_ready_at(not_before)
+                if ready_at <= now or (self._is_closing and ready_at <= now + BATCH_INTERVAL):
+                    return True
+                if self._is_closing:
+                    return False
+                self._changed.wait(None if ready_at == math.inf else ready_at - now)
+
+    def _next_ready_at(self, not_before: float) -> float:
+        if not self._buffered:
+            return math.inf
+        if len(self._buffered) >= MAX_BATCH:
+            not_before = 0.0
+        if not self._not_before:
+            return not_before
+        tries = (self._not_before.get(each.run_id, 0.0) for each in self._buffered.values())
+        return max(min(tries), not_before)
+
+    def _buffer(self, outcomes: Sequence[Outcome]) -> None:
+        with self._changed:
+            for outcome in outcomes:
+                if len(self._buffered) >= MAX_BUFFERED_OUTCOMES:
+                    oldest = self._pop(next(iter(self._buffered)))
+                    self._report_dropped([oldest], "the buffer is full")
+                self._append(outcome)
+            if not self._is_writing:
+                self._is_writing = True
+                self._start_thread(self._write_until_closed, "dynbeat-outcomes")
+            self._changed.notify_all()
+
+    def _append(self, outcome: Outcome) -> None:
+        if self._buffered_chars + _char_count(outcome) > MAX_BUFFERED_CHARS:
+            outcome = replace(_truncated(outcome, error_length=SHORT_ERROR_LENGTH), traceback=None)
+        self._buffered_chars += _char_count(outcome)
+        self._buffered[next(self._numbers)] = outcome
+
+    def _pop(self, number: int) -> Outcome:
+        outcome = self._buffered.pop(number)
+        self._buffered_chars -= _char_count(outcome)
+        self._not_before.pop(outcome.run_id, None)
+        return outcome
+
+    def _remove(self, number: int) -> None:
+        with self._changed:
+            # A full buffer may have dropped it while it was written.
+            if number in self._buffered:
+                self._pop(number)
+
+    def _next_batch(self) -> dict[int, Outcome]:
+        """Return the first outcomes by number, one for each run."""
+        batch: dict[str, int] = {}
+        now = time.monotonic()
+        with self._changed:
+            for number, outcome in self._buffered.items():
+                if self._not_before.get(outcome.run_id, now) <= now:
+                    batch.setdefault(outcome.run_id, number)
+                if len(batch) == MAX_BATCH:
+                    break
+            return {number: self._buffered[number] for number in batch.values()}
+
+    def _write_batch(self, batch: dict[int, Outcome]) -> None:
+        """Write the outcomes and remove them. Raises the error of an unreachable database."""
+        succeeded = self._succeed([each for each in batch.values() if self._is_plain(each)])
+        for number, outcome in batch.items():
+            if outcome.run_id in succeeded:
+                self._remove(number)
+                self._report(outcome)
+        for number, outcome in batch.items():
+            if outcome.run_id not in succeeded and self._write_or_defer(outcome):
+                self._remove(number)
+
+    def _write_or_defer(self, outcome: Outcome) -> bool:
+        """Write an outcome, or drop it; return False if it must be tried again later."""
         try:
-            self._write_unchanged(outcome)
+            self._write(outcome, waits=False)
+        except Exception as error:
+            if is_permanent(error):
+                self._report_dropped([outcome], type(error).__name__)
+                return True
+            if self._database.is_outage(error):
+                raise
+            if outcome.run_id not in self._not_before and not isinstance(error, RowLockedError):
+                self._report_buffered(outcome, error)
+            self._defer(outcome, FIRST_DELAY if self._is_lock(error) else MAX_DELAY)
+            return False
+        return True
+
+    def _defer(self, outcome: Outcome, seconds: float) -> None:
+        with self._changed:
+            self._not_before[outcome.run_id] = time.monotonic() + seconds
+
+    def _succeed(self, outcomes: Sequence[Outcome]) -> Collection[str]:
+        """Write successes in one transaction, and return the runs that changed."""
+        if not outcomes:
+            return ()
+        try:
+            return attempts.succeed(self._database, [_attempt_end_of(each) for each in outcomes])
+        except Exception as error:
+            if self._database.is_outage(error):
+                raise
+            # One of them is refused. Each is written alone.
+            return ()
+
+    def _is_plain(self, outcome: Outcome) -> bool:
+        """Return whether ``attempts.succeed`` writes all that the outcome needs."""
+        return (
+            outcome.status == Status.SUCCEEDED
+            and outcome.error is None
+            and outcome.is_of_this_process
+            and not needs_context(events.RunEnded)
+            and not self._needs_transaction(outcome)
+        )
+
+    def _report(self, outcome: Outcome) -> None:
+        event = self._wanted_event(outcome)
+        if event is not None:
+            emit(event)
+
+    def _write(self, outcome: Outcome, *, waits: bool) -> None:
+        """Write one outcome. Raises RowLockedError if its row is locked and it must not wait."""
+        try:
+            self._write_unchanged(outcome, waits=waits)
         except Exception as error:
             in_plain_ascii = _in_ascii(outcome)
             if in_plain_ascii == outcome or not self._is_unstorable(error):
                 raise
             # The encoding of the database or of the connection may lack a character.
-            self._write_unchanged(in_plain_ascii)
+            self._write_unchanged(in_plain_ascii, waits=waits)
 
     def _is_lock(self, error: Exception) -> bool:
         is_transient = self._database.capabilities.is_transient
@@ -396,18 +450,20 @@ class Recorder:
             return True
         return is_permanent(error)
 
-    def _write_unchanged(self, outcome: Outcome) -> None:
+    def _write_unchanged(self, outcome: Outcome, *, waits: bool) -> None:
         event = self._wanted_event(outcome)
-        in_transaction = self._needs_transaction(outcome, event)
+        in_transaction = not waits or self._needs_transaction(outcome)
 
         def write(session: Session) -> bool:
+            if not waits:
+                runs.check_free(session, outcome.run_id)
             written = self._write_within(session, outcome)
             if written and in_transaction and event is not None:
                 emit_on_commit(session, event)
             return written
 
         if in_transaction:
-            written = self._database.run(write)
+            written = self._database.run(write, follow_indexes=False)
         elif _is_attempt_end(outcome):
             written = self._database.execute(*attempts.finishing(_attempt_end_of(outcome))) == 1
         else:
@@ -424,14 +480,9 @@ class Recorder:
         is_reported = outcome.status in REPORTED and has_listeners(events.RunEnded)
         return _event_of(outcome) if is_reported else None
 
-    def _needs_transaction(self, outcome: Outcome, event: events.RunEnded | None) -> bool:
-        return (
-            # It ends, and the waiting run is released, in the same transaction.
-            outcome.awaited
-            or not outcome.is_of_this_process
-            or self._is_due_soon(outcome)
-            or (event is not None and needs_transaction(event))
-        )
+    def _needs_transaction(self, outcome: Outcome) -> bool:
+        # The waiting run is released in the transaction of the end.
+        return outcome.awaited or self._is_due_soon(outcome)
 
     def _is_due_soon(self, outcome: Outcome) -> bool:
         """Return whether beat must be notified, because its next poll may be too late."""
@@ -442,9 +493,6 @@ class Recorder:
         return again_at - outcome.at < self._settings.poll_interval
 
     def _write_within(self, session: Session, outcome: Outcome) -> bool:
-        if not outcome.is_of_this_process:
-            # The main process of a worker reports it, and must not wait for the run.
-            runs.check_free(session, outcome.run_id)
         written = apply_outcome(session, outcome)
         if written and self._is_due_soon(outcome):
             self._notify(session)
@@ -457,32 +505,18 @@ class Recorder:
             self._notify(session)
         return written
 
-    def _append(self, outcome: Outcome) -> None:
-        buffered = _truncated(outcome, error_length=ERROR_LENGTH)
-        if self._buffered_chars + _char_count(buffered) > MAX_BUFFERED_CHARS:
-            buffered = replace(_truncated(outcome, error_length=SHORT_ERROR_LENGTH), traceback=None)
-        self._buffered_chars += _char_count(buffered)
-        self._buffered.append(buffered)
+    def _report_buffered(self, outcome: Outcome, error: Exception) -> None:
+        if self._is_lock(error):
+            until = "its row is unlocked"
+        elif self._database.is_outage(error):
+            until = "the database is reachable"
+        else:
+            until = "the database accepts it"
+        name = type(error).__name__
+        emit(events.OutcomeBuffered(**_fields_of(outcome), until=until, error=name))
 
-    def _pop(self) -> Outcome:
-        outcome = self._buffered.popleft()
-        self._buffered_chars -= _char_count(outcome)
-        return outcome
-
-    def _flush_until_empty(self) -> None:
-        back_off = BackOff(first=FIRST_DELAY, maximum=MAX_DELAY)
-        while not self._closing.wait(back_off.next_delay()):
-            if self.flush():
-                # The remaining outcomes must not delay new outcomes.
-                back_off.reset()
-            with self._buffer_lock:
-                if not self._buffered:
-                    self._thread = None
-                    return
-
-    def _drop(self, outcomes: Sequence[Outcome], error: Exception | None) -> None:
-        reason = "they could not be written in time" if error is None else type(error).__name__
-        first = [_fields_of(outcome) for outcome in islice(outcomes, MAX_NAMED)]
+    def _report_dropped(self, outcomes: Sequence[Outcome], reason: str) -> None:
+        first = [_fields_of(outcome) for outcome in outcomes[:MAX_NAMED]]
         emit(events.OutcomesDropped(count=len(outcomes), reason=reason, runs=first))
 
 

@@ -36,7 +36,7 @@ from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.process.queue_thread import QueueThread
-from celery_dynbeat.store.runs import ping_urls
+from celery_dynbeat.store import runs
 from celery_dynbeat.telemetry import emit, events, subscribe, unsubscribe
 from celery_dynbeat.worker import PoolChannel
 from celery_dynbeat.worker.ping_client import (
@@ -116,10 +116,12 @@ class RunPings:
             )
 
     def _put(self, ping: Ping) -> None:
-        if not self._is_pool_process or self.channel is None:
-            self._sender.put(ping)
+        # The end of a run that a pool process executed must not overtake its start.
+        is_taken = self.channel is not None and self.channel.send(ping)
+        if not self._is_pool_process:
+            if not is_taken:
+                self._sender.put(ping)
             return
-        is_taken = self.channel.send(ping)
         if not is_taken:
             reason = "the main process of the worker does not take them"
             _report_dropped(1, reason, repeated=self._is_dropping)
@@ -210,7 +212,7 @@ class PingSender:
             _report_dropped(1, f"too many pings to {request.origin} are queued")
 
     def _request(self, ping: Ping) -> PingRequest | None:
-        url = self._database.read(partial(ping_urls.read, run_id=ping.run_id))
+        url = self._database.read(partial(runs.ping_url, run_id=ping.run_id))
         if url is None:
             return None
         # Checked again after the check of the API, because a row can be edited in SQL, and a

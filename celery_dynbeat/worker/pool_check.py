@@ -6,8 +6,7 @@ signal. It sends no signal
 
 - when it requeues the message (``reject_on_worker_lost``, a hard time limit with
   ``acks_on_timeout=False``, ``worker_cancel_long_running_tasks_on_connection_loss``),
-- when the process died after its result was stored,
-- when the process died with the outcome in its buffer.
+- when the process died after its result was stored.
 
 Each heartbeat reads the ``running`` rows of this node once. A run that the pool does not execute
 is a suspect. The check ends a run that stays a suspect:
@@ -21,9 +20,8 @@ The time for which it must remain a suspect depends on what can still end it:
 
     Celery's request and the pool process are both gone         -> until the next heartbeat. Celery
         has reported the end, is reporting it at this moment, or will never report it.
-    one of the two exists                                       -> dynbeat_node_timeout and
-        GRACE_SECONDS. A pool process may have the outcome in its buffer because the database was
-        unreachable, or Celery is about to report the death.
+    one of the two exists                                       -> dynbeat_node_timeout. Celery is
+        about to report the death.
 
 A run whose slot names a living pool process is not a suspect, even if Celery has lost its request.
 
@@ -47,13 +45,13 @@ from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.common.states import INTERRUPTED
 from celery_dynbeat.process.context import Context
 from celery_dynbeat.store import runs
 from celery_dynbeat.store.runs import unfinished
+from celery_dynbeat.store.runs.unfinished import EndedAttempts, end_attempts
 from celery_dynbeat.telemetry import emit, events
-from celery_dynbeat.transitions import EndedAttempts, end_attempts
 from celery_dynbeat.worker import PoolSlots
-from celery_dynbeat.worker.outcome_recorder import MAX_DELAY
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 
 logger = logging.getLogger(__name__)
@@ -61,10 +59,9 @@ logger = logging.getLogger(__name__)
 #: Id, attempt and worker_pid of a running run.
 RunningRow = Row[str, int, int | None]
 
+PROCESS_GONE = "its pool process is gone"
 #: The runs that one check ends, and the results that it reads.
 BATCH = 100
-#: Added to dynbeat_node_timeout. A recorder tries twice in this time to write its buffer.
-GRACE_SECONDS = 2 * MAX_DELAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +267,7 @@ class PoolCheck:
         self._is_handling = is_handling
         self._results = results
         timeout = context.settings.node_timeout
-        self._suspects = Suspects(timeout + timedelta(seconds=GRACE_SECONDS))
+        self._suspects = Suspects(timeout)
         # A backend that does not answer delays no heartbeat, and delays the end of a run only for
         # this time.
         self._fetch_timeout = interval.total_seconds() / 4
@@ -304,8 +301,29 @@ class PoolCheck:
         self._results.fetch(dead, timeout=self._fetch_timeout)
         self._end([run_id for run_id in dead if self._can_end(run_id, at)][:BATCH])
 
+    def end_interrupted(self) -> None:
+        """End what the worker still executes, because its pool was stopped before the tasks ended.
+
+        Never raises: beat ends these runs after dynbeat_node_timeout.
+        """
+        try:
+            database = self._context.database
+            while rows := database.read(
+                lambda session: unfinished.running_on_worker(
+                    session, worker=self._worker, limit=BATCH
+                )
+            ):
+                attempts, now = {row.id: row.attempt for row in rows}, self._context.clock.now()
+                ended = database.run(
+                    lambda session: self._end_dropped(session, attempts, now, reason=INTERRUPTED)  # noqa: B023
+                )
+                if not ended:
+                    return
+        except Exception as error:  # noqa: BLE001 - drivers raise errors of many classes
+            emit(events.PoolCheckFailed(node=self._worker, error=type(error).__name__))
+
     def _is_handled(self, run_id: str) -> bool:
-        return self._is_handling(run_id) or self._outcomes.has_buffered(run_id)
+        return self._is_handling(run_id) or self._outcomes.has_outcome(run_id)
 
     def _can_end(self, run_id: str, at: float) -> bool:
         waited = at - self._suspects.by_run_id[run_id].since
@@ -323,15 +341,24 @@ class PoolCheck:
         if not attempts:
             return
         now = self._context.clock.now()
-        self._context.database.run(lambda session: self._end_dropped(session, attempts, now))
+        self._context.database.run(
+            lambda session: self._end_dropped(session, attempts, now, reason=PROCESS_GONE)
+        )
 
-    def _end_dropped(self, session: Session, attempts: Mapping[str, int], now: datetime) -> None:
-        settings = self._context.settings
+    def _end_dropped(
+        self, session: Session, attempts: Mapping[str, int], now: datetime, *, reason: str
+    ) -> int:
         ended = end_dropped(
-            session, worker=self._worker, attempts=attempts, now=now, settings=settings
+            session,
+            worker=self._worker,
+            attempts=attempts,
+            now=now,
+            settings=self._context.settings,
+            reason=reason,
         )
         if ended.rerun_count:
             self._context.notifier.notify(session)
+        return ended.count
 
 
 def end_dropped(
@@ -341,12 +368,11 @@ def end_dropped(
     attempts: Mapping[str, int],
     now: datetime,
     settings: Settings,
+    reason: str = PROCESS_GONE,
 ) -> EndedAttempts:
     """End the ``attempts``, one for each run id, that ``worker`` does not execute.
 
     A run that has ended, or has started another attempt, stays unchanged.
     """
     locked = unfinished.lock_attempts(session, worker=worker, attempts=attempts)
-    return end_attempts(
-        session, locked, now=now, settings=settings, reason="its pool process is gone"
-    )
+    return end_attempts(session, locked, now=now, settings=settings, reason=reason)

@@ -15,6 +15,7 @@ from celery.app.task import Task
 from celery.exceptions import Reject, TimeLimitExceeded, WorkerShutdown, WorkerTerminate
 from celery.states import SUCCESS
 from celery.utils.time import maybe_make_aware
+from celery.worker import state as worker_state
 
 from celery_dynbeat.broker import (
     admitted_attempt,
@@ -30,7 +31,6 @@ from celery_dynbeat.broker import (
 from celery_dynbeat.common.run_ids import is_run_id
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.process.context import Context
-from celery_dynbeat.store.runs.attempts import AttemptStart
 from celery_dynbeat.telemetry import emit, events
 from celery_dynbeat.worker import REASON_LENGTH, PoolChannel, PostponeRun, SkipRun, note_of
 from celery_dynbeat.worker.outcome_recorder import UNKNOWN, Outcome, Recorder, Subject
@@ -99,19 +99,19 @@ class OutcomeSignals:
     ) -> None:
         self._context = context
         self._hostname = hostname
-        self._recorder = self._new_recorder()
         self._channel = channel
-        self._is_pool_process = False
+        self._recorder = self._new_recorder()
         self._has_reported_pool = False
-        self._thread: threading.Thread | None = None
 
-    def _new_recorder(self) -> Recorder:
+    def _new_recorder(self, *, is_pool_process: bool = False) -> Recorder:
         context = self._context
         return Recorder(
             context.database,
             settings=context.settings,
             # Read at use: the connections of the notifier belong to the process that opened them.
             notify=lambda session: context.notifier.notify(session),  # noqa: PLW0108
+            channel=self._channel,
+            is_pool_process=is_pool_process,
         )
 
     def connect(self) -> None:
@@ -133,37 +133,15 @@ class OutcomeSignals:
             (signals.task_postrun, self.on_postrun),
             (signals.task_unknown, self.on_unknown),
             (signals.worker_process_init, self.on_process_init),
-            (signals.worker_process_shutdown, self.on_process_shutdown),
         ]
 
     def start(self) -> None:
-        """Start the thread that receives the buffered outcomes of pool processes that end."""
-        if self._channel is not None:
-            self._thread = threading.Thread(
-                target=self._receive, args=(self._channel,), name="dynbeat-handover", daemon=True
-            )
-            self._thread.start()
+        """Start the thread that writes outcomes, in the main process and after its pool forked."""
+        self._recorder.start()
 
-    def _receive(self, channel: PoolChannel[Outcome]) -> None:
-        while channel.wait():
-            self._buffer_received(channel)
-
-    def _buffer_received(self, channel: PoolChannel[Outcome]) -> None:
-        for outcome in channel.receive():
-            self._recorder.buffer(outcome)
-
-    def has_buffered(self, run_id: str) -> bool:
-        """Return whether an outcome of the run is buffered in this process.
-
-        In the main process this includes the outcomes of pool processes that have ended.
-        """
-        if self._channel is not None and not self._is_pool_process:
-            self._buffer_received(self._channel)
-        return self._recorder.has_buffered(run_id)
-
-    def start_run(self, attempt_start: AttemptStart, *, now: datetime) -> bool:
-        """Start a run, together with the end of the run before it if that is not written yet."""
-        return self._recorder.start_run(attempt_start, now=now)
+    def has_outcome(self, run_id: str) -> bool:
+        """Return whether an outcome of the run waits to be written, as far as known here."""
+        return self._recorder.has(run_id)
 
     def undo_start(self, task: Task, run_id: str, *, began_at: datetime) -> None:
         """Record that this process does not execute the run, even if its row is ``running``.
@@ -202,15 +180,10 @@ class OutcomeSignals:
         )
 
     def close(self) -> None:
-        """Write the buffered outcomes of this process and of its ended pool processes."""
-        if self._channel is not None:
-            self._channel.stop_waiting()
-            if self._thread is not None:
-                self._thread.join()
-            self._buffer_received(self._channel)
-            self._channel.close()
-            self._channel = None
+        """Write the outcomes that wait, those of ended pool processes included."""
         self._recorder.close()
+        if self._channel is not None:
+            self._channel.close()
 
     def _record(
         self,
@@ -229,12 +202,12 @@ class OutcomeSignals:
         retries: int | None = None,
         pid: int | None = None,
         awaited: bool = False,
-        is_last: bool = True,
+        may_wait: bool = False,
         subject: Subject = UNKNOWN,
     ) -> None:
         """Record an outcome of this node.
 
-        ``at=None`` means now. ``is_last`` has the same meaning as for the recorder.
+        ``at=None`` means now. ``may_wait`` has the same meaning as for the recorder.
         """
         outcome = Outcome(
             run_id=run_id,
@@ -254,7 +227,7 @@ class OutcomeSignals:
             awaited=awaited,
             subject=subject,
         )
-        self._recorder.record(outcome, is_last=is_last)
+        self._recorder.record(outcome, may_wait=may_wait)
 
     def on_success(self, sender: Task, result: Any = None, **_: Any) -> None:
         """Receive task_success, in the process that ran the body."""
@@ -265,25 +238,15 @@ class OutcomeSignals:
         if inspect.iscoroutine(result):
             # Celery has not awaited the body. A pool that awaits it passes on the result.
             result.close()
-            self._record(
-                run_id,
-                Status.FAILED,
-                attempt=_ended_attempt(sender.request),
-                awaited=is_awaited(sender.request),
-                note=note_of(sender.request),
-                error=not_awaited(sender.name),
-                subject=subject_of(sender.name, sender.request),
-            )
+            self._record(run_id, Status.FAILED, error=not_awaited(sender.name), **_end_of(sender))
         else:
             self._record(
                 run_id,
                 Status.SUCCEEDED,
-                attempt=_ended_attempt(sender.request),
-                awaited=is_awaited(sender.request),
-                # The retry that task_always_eager executes ends before its attempt.
-                is_last=not sender.request.is_eager,
-                note=note_of(sender.request),
-                subject=subject_of(sender.name, sender.request),
+                # An early acknowledged message does not come again. The retry that
+                # task_always_eager executes ends before its attempt.
+                may_wait=not sender.acks_late and admitted_attempt(sender.request) is not None,
+                **_end_of(sender),
             )
 
     def on_failure(self, sender: Task, task_id: str, exception: Any, einfo: Any, **_: Any) -> None:
@@ -294,6 +257,9 @@ class OutcomeSignals:
         if not is_run_id(task_id) or _is_requeued(sender, exception):
             return
         here = _ended_run(sender.request) == task_id
+        if worker_state.should_terminate and not here:
+            # The shutdown ended the process. ``PoolCheck.end_interrupted`` ends the run.
+            return
         request = sender.request if here else getattr(_reported, "request", None)
         if request is not None and claimed_run_id(request) != task_id:
             # A receiver of the reported signal executes another task, which fails.
@@ -331,7 +297,7 @@ class OutcomeSignals:
             retry_at=retry_at,
             sent_by_beat=retry_at is not None,
             # A retry that task_always_eager executes counts in the request, but not in the row.
-            retries=None if retry_at is None or request.is_eager else request.retries,
+            retries=None if retry_at is None or _is_eager_retry(request) else request.retries,
             error=f"{type(exception).__name__}: {_text_of(exception)}",
             **details,
         )
@@ -369,7 +335,7 @@ class OutcomeSignals:
                 attempt=attempt,
                 note=note_of(request),
                 subject=subject_of(sender.name, request),
-                retry_at=self._context.now_or_host_time() + self._delay(reason),
+                retry_at=self.retry_time(reason),
                 error=_text_of(reason),
                 traceback=None if einfo is None else _text_of(einfo),
             )
@@ -419,81 +385,44 @@ class OutcomeSignals:
 
     def _record_other_end(self, sender: Task, state: str | None, retval: Any) -> None:
         """Record an outcome that has no other signal."""
-        run_id = run_id_of(sender.request)
-        # None means that the guard refused the run, so this process did not start an attempt.
-        attempt = admitted_attempt(sender.request)
-        if run_id is None or attempt is None:
+        run_id = claimed_run_id(sender.request)
+        # Without an attempt, the guard refused the run.
+        if run_id is None or admitted_attempt(sender.request) is None:
             return
         if state is None:
-            self._record_unusual_end(sender, run_id, attempt, sys.exc_info()[1])
+            self._record_unusual_end(sender, run_id, sys.exc_info()[1])
         elif state == SUCCESS and not hasattr(sender.request, _HAS_SUCCEEDED):
-            self._record_failed_success(sender, run_id, attempt, sys.exc_info()[1])
+            self._record_failed_success(sender, run_id, sys.exc_info()[1])
         elif is_replaced(sender.request):
             self._record(
                 run_id,
                 Status.RETRYING,
-                attempt=attempt,
-                note=note_of(sender.request),
-                subject=subject_of(sender.name, sender.request),
                 # The last task of a canvas can start after any amount of time, so beat sends no
                 # further message.
                 retry_at=self._context.now_or_host_time()
                 if is_replaced_by_task(sender.request)
                 else None,
                 error="the task was replaced",
+                **_end_of(sender),
             )
         elif isinstance(retval, PostponeRun):
-            self._record(
-                run_id,
-                Status.PENDING,
-                attempt=attempt,
-                resend_at=retval.until,
-                note=note_of(sender.request),
-                subject=subject_of(sender.name, sender.request),
-            )
+            self._record(run_id, Status.PENDING, resend_at=retval.until, **_end_of(sender))
         elif state == "IGNORED":
             status, error = ignored_end(retval)
-            self._record(
-                run_id,
-                status,
-                attempt=attempt,
-                error=error,
-                note=note_of(sender.request),
-                awaited=is_awaited(sender.request),
-                subject=subject_of(sender.name, sender.request),
-            )
+            self._record(run_id, status, error=error, **_end_of(sender))
         elif state == "REJECTED" and getattr(retval, "requeue", False):
             resend_at = self._context.now_or_host_time() + self._context.settings.resend_after
-            self._record(
-                run_id,
-                Status.SENT,
-                attempt=attempt,
-                resend_at=resend_at,
-                subject=subject_of(sender.name, sender.request),
-            )
+            self._record(run_id, Status.SENT, resend_at=resend_at, **_end_of(sender))
 
-    def _record_failed_success(
-        self, task: Task, run_id: str, attempt: int, error: BaseException | None
-    ) -> None:
+    def _record_failed_success(self, task: Task, run_id: str, error: BaseException | None) -> None:
         """Record the error of a hook or of the result backend, after the body has returned."""
         if not isinstance(error, Exception) or isinstance(error, (MemoryError, Reject)):
-            self._record_unusual_end(task, run_id, attempt, error)
+            self._record_unusual_end(task, run_id, error)
             return
         # Celery sends task_failure after this, when the request is gone.
-        self._record_failed(
-            run_id,
-            task.request,
-            error,
-            may_retry=False,
-            attempt=attempt,
-            note=note_of(task.request),
-            awaited=is_awaited(task.request),
-            subject=subject_of(task.name, task.request),
-        )
+        self._record_failed(run_id, task.request, error, may_retry=False, **_end_of(task))
 
-    def _record_unusual_end(
-        self, task: Task, run_id: str, attempt: int, error: BaseException | None
-    ) -> None:
+    def _record_unusual_end(self, task: Task, run_id: str, error: BaseException | None) -> None:
         """Record the end of a body that raised a BaseException, for which Celery has no signal.
 
         In a pool process the main process reports it. A shutdown ends the whole worker.
@@ -502,25 +431,34 @@ class OutcomeSignals:
             return
         if error is None or isinstance(error, Exception) or _is_requeued(task, error):
             return
-        ended: dict[str, Any] = {
-            "attempt": attempt,
-            "note": note_of(task.request),
-            "awaited": is_awaited(task.request),
-            "subject": subject_of(task.name, task.request),
-        }
         if type(error).__name__ == "GreenletExit":
             text = f"{type(error).__name__}: {_text_of(error)}"
-            self._record(run_id, Status.REVOKED, error=text, **ended)
+            self._record(run_id, Status.REVOKED, error=text, **_end_of(task))
         else:
-            self._record_failed(run_id, task.request, error, may_retry=True, **ended)
+            self._record_failed(run_id, task.request, error, may_retry=True, **_end_of(task))
 
-    def _delay(self, reason: Any) -> timedelta:
-        """Return how long Celery's retry waits; ``reason`` is its Retry exception."""
-        when = getattr(reason, "when", None)
+    def retry_time(self, reason: Any) -> datetime:
+        """Return when Celery's retry starts; ``reason`` is its Retry exception."""
+        when, now = getattr(reason, "when", None), self._context.now_or_host_time()
         if isinstance(when, datetime):
             aware: datetime = maybe_make_aware(when, self._context.app.timezone)
-            return aware - datetime.now(UTC)
-        return timedelta(seconds=when or 0)
+            return now + (aware - self._host_now())
+        return now + timedelta(seconds=when or 0)
+
+    def _host_now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def record_rejected(self, request: Any, error: Reject) -> None:
+        """Record that the task rejected its message, which the broker does not deliver again."""
+        self._record_failed(
+            request.id,
+            request,
+            error,
+            may_retry=False,
+            attempt=admitted_attempt(request),
+            awaited=is_awaited(request),
+            subject=subject_of(request.task, request),
+        )
 
     def record_stored_result(self, run_id: str, *, attempt: int) -> None:
         """Record that an attempt succeeded whose process died after its result was stored."""
@@ -534,17 +472,10 @@ class OutcomeSignals:
         )
 
     def on_process_init(self, **_: Any) -> None:
-        """Receive worker_process_init: start with an empty buffer; the main process has its own."""
-        self._recorder = self._new_recorder()
-        self._is_pool_process = True
+        """Receive worker_process_init: leave what this process does not write to the main one."""
         if self._channel is not None:
             self._channel.close_receiver()
-
-    def on_process_shutdown(self, **_: Any) -> None:
-        """Receive worker_process_shutdown: hand the buffered outcomes over to the main process."""
-        if self._channel is not None:
-            self._recorder.hand_over(self._channel.send)
-        self._recorder.close()
+        self._recorder = self._new_recorder(is_pool_process=self._channel is not None)
 
     def on_unknown(self, id: str, name: str, message: Any = None, **_: Any) -> None:  # noqa: A002 - Celery's name
         """Receive task_unknown. The worker dropped the message of a task that is not registered."""
@@ -594,7 +525,22 @@ def _ended_run(request: Any) -> str | None:
 
 
 def _ended_attempt(request: Any) -> int | None:
-    return attempt_of(request) if request.is_eager else admitted_attempt(request)
+    return attempt_of(request) if _is_eager_retry(request) else admitted_attempt(request)
+
+
+def _end_of(task: Task) -> dict[str, Any]:
+    """Return the fields of the outcome of the attempt that ``task`` executes."""
+    request = task.request
+    return {
+        "attempt": _ended_attempt(request),
+        "awaited": is_awaited(request),
+        "note": note_of(request),
+        "subject": subject_of(task.name, request),
+    }
+
+
+def _is_eager_retry(request: Any) -> bool:
+    return request.is_eager and admitted_attempt(request) is None
 
 
 def _is_requeued(task: Task, exception: Any) -> bool:

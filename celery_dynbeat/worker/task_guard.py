@@ -36,8 +36,8 @@ from celery_dynbeat.broker import (
     HEADER_DEFERRALS,
     HEADER_DEFERRED_AT,
     HEADER_EXPIRES_AT,
+    HEADER_FIRE_AT,
     HEADER_REPLACES,
-    HEADER_SCHEDULED_FOR,
     HEADER_SENT_AT,
     admit,
     admitted_attempt,
@@ -285,7 +285,7 @@ class TaskGuard:
 
     def _handles_another_message(self, run_id: str) -> bool:
         """Return whether this process handles another message of the run, or has its outcome."""
-        return self._handled[run_id] > 1 or self._outcomes.has_buffered(run_id)
+        return self._handled[run_id] > 1 or self._outcomes.has_outcome(run_id)
 
     def _require_start(self, task: Task, run_id: str) -> None:
         """Return when the run may start. Raises Ignore when it must not start, or not yet."""
@@ -331,7 +331,7 @@ class TaskGuard:
         # Each transition is one conditional UPDATE, and no lock is held between two of them.
         database = self._context.database
         usual = usual_start(delivery, now=now)
-        if usual is not None and self._outcomes.start_run(usual, now=now):
+        if usual is not None and database.execute(*attempts.starting(usual, now=now)) == 1:
             return StartDecision(StartAction.START, usual.expected_attempt + 1)
         timeout = effective_node_timeout(self._context.clock, self._context.settings)
         return database.run_autocommit(
@@ -417,7 +417,7 @@ def emit_started(task: Task, request: Any, *, run_id: str, attempt: int, now: da
         schedule=schedule,
         task=task.name,
         queue=delivered_queue(request.delivery_info or {}, consumed_queues(task.app)),
-        scheduled_for=instant_in(request, HEADER_SCHEDULED_FOR),
+        fire_at=instant_in(request, HEADER_FIRE_AT),
         attempt=attempt,
         waited=waited,
         pings=wants_pings(request),

@@ -64,7 +64,7 @@ class ShownReminder(ShownSchedule):
 class ShownFireTime(BaseModel):
     """A fire time, also in the zone of the user, and a note at a change of the clock."""
 
-    at: datetime
+    fire_at: datetime
     local: datetime
     note: str | None
 
@@ -89,7 +89,7 @@ class ShownRun(BaseModel):
     """A run of a reminder."""
 
     id: str
-    scheduled_for: datetime
+    fire_at: datetime
     status: str
     origin: str
     finished_at: datetime | None

@@ -7,11 +7,11 @@ from login import TooManyError
 from starlette.exceptions import HTTPException
 
 from celery_dynbeat import (
-    InvalidScheduleError,
-    InvalidTriggerError,
-    OwnerLimitError,
+    ConflictError,
+    InvalidArgumentError,
+    LimitError,
+    NotFoundError,
     ScheduleExistsError,
-    ScheduleNotFoundError,
 )
 
 FORM = "form"
@@ -42,13 +42,11 @@ async def _invalid_request(_: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"errors": errors}, 422)
 
 
-async def _invalid_trigger(_: Request, error: Exception) -> JSONResponse:
-    return refusal(422, "rule", error)
-
-
-async def _invalid_schedule(_: Request, error: Exception) -> JSONResponse:
-    argument = str(getattr(error, "field", None))
-    field = _ARGUMENTS.get(argument, argument)
+async def _invalid_argument(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, InvalidArgumentError)
+    # The parts of a rule are the fields of its error, and its text explains them.
+    field = "rule" if error.code == "rule" else str(error.field)
+    field = _ARGUMENTS.get(field, field)
     return refusal(422, field if field in _FIELDS else FORM, error)
 
 
@@ -57,20 +55,12 @@ async def _too_many(_: Request, error: Exception) -> JSONResponse:
     return refusal(429, FORM, "You did this too often. Wait a minute.")
 
 
-# The messages of these errors name owners and calls of the API: they are for programmers.
-async def _exists(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, ScheduleExistsError)
-    return refusal(409, "name", f"You have {error.name!r} already. Choose another name.")
-
-
-async def _limit(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, OwnerLimitError)
-    return refusal(409, "name", f"You have {error.limit} already. Delete one first.")
-
-
-async def _not_found(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, ScheduleNotFoundError)
-    return refusal(404, "name", f"You have no {error.name!r}.")
+async def _refused(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, (ConflictError, LimitError, NotFoundError))
+    is_of_form = isinstance(error, ConflictError) and not isinstance(error, ScheduleExistsError)
+    field = FORM if is_of_form else "name"
+    status = 404 if isinstance(error, NotFoundError) else 409
+    return refusal(status, field, error.user_message)
 
 
 def add_error_handlers(api: FastAPI) -> None:
@@ -78,8 +68,6 @@ def add_error_handlers(api: FastAPI) -> None:
     api.add_exception_handler(HTTPException, _http_error)
     api.add_exception_handler(RequestValidationError, _invalid_request)
     api.add_exception_handler(TooManyError, _too_many)
-    api.add_exception_handler(InvalidTriggerError, _invalid_trigger)
-    api.add_exception_handler(InvalidScheduleError, _invalid_schedule)
-    api.add_exception_handler(ScheduleExistsError, _exists)
-    api.add_exception_handler(OwnerLimitError, _limit)
-    api.add_exception_handler(ScheduleNotFoundError, _not_found)
+    api.add_exception_handler(InvalidArgumentError, _invalid_argument)
+    for refused in (ConflictError, LimitError, NotFoundError):
+        api.add_exception_handler(refused, _refused)

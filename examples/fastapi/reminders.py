@@ -130,7 +130,7 @@ async def act(
         await mine.run_now(name)
     else:
         for fire_time in await mine.upcoming(name, count=1):
-            await mine.skip(name, fire_time.at)
+            await mine.skip(name, fire_time.fire_at)
     return _shown(await mine.get(name), await mine.timezone())
 
 

@@ -12,7 +12,7 @@ import os
 
 from celery import Celery
 
-from celery_dynbeat import Dynbeat
+from celery_dynbeat import Dynbeat, OwnerLimits
 
 DATABASE_URL = os.environ.get("DYNBEAT_DEMO_DATABASE_URL", "sqlite:///app.sqlite3")
 #: Schedules of one user.
@@ -24,7 +24,7 @@ app.conf.update(
     broker_connection_retry_on_startup=True,
     beat_scheduler="dynbeat",
     dynbeat_database_url=DATABASE_URL,
-    dynbeat_max_schedules_per_owner=MAX_SCHEDULES,
+    dynbeat_owner_limits=OwnerLimits(max_schedules=MAX_SCHEDULES),
     # SQLite and its broker cannot notify beat of a change, so beat polls twice a second.
     dynbeat_poll_interval=0.5,
 )

@@ -71,7 +71,7 @@ def _run(schedule: ScheduleInfo, fire_time: datetime) -> Run:
         owner=schedule.owner,
         name=schedule.name,
         task=schedule.task,
-        scheduled_for=fire_time,
+        fire_at=fire_time,
         status="failed" if has_failed else "succeeded",
         attempt=1,
         created_at=created_at,

@@ -95,7 +95,7 @@ class Incident:
     def failed_run(self) -> str:
         """Return the id of the newest failed run."""
         with sqlite3.connect(self.folder / "dynbeat.sqlite3") as connection:
-            statement = "SELECT id FROM dynbeat_run WHERE status = 'failed' ORDER BY scheduled_for"
+            statement = "SELECT id FROM dynbeat_run WHERE status = 'failed' ORDER BY fire_at"
             return str(connection.execute(statement).fetchall()[-1][0])
 
     def run(self, command: str) -> str:

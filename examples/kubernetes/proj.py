@@ -11,9 +11,8 @@ app.conf.update(
     beat_scheduler="dynbeat",
     dynbeat_database_url=os.environ["DATABASE_URL"],
     # The kubelet and Prometheus connect to the address of the pod.
-    dynbeat_metrics_port=9808,
-    dynbeat_metrics_address="0.0.0.0",  # noqa: S104
-    dynbeat_expected_beats=2,
+    dynbeat_metrics="0.0.0.0:9808",
+    dynbeat_expected_nodes={"beat": 2},
 )
 dynbeat = Dynbeat(app)
 

@@ -40,9 +40,7 @@ class Figures:
         until = now - timedelta(seconds=1)
         # A worker may start a run before beat has marked it sent. Then its start counts.
         sent_at = func.coalesce(Run.sent_at, Run.started_at)
-        sent = select(sent_at, Run.scheduled_for).where(
-            mine, sent_at > self.since, sent_at <= until
-        )
+        sent = select(sent_at, Run.fire_at).where(mine, sent_at > self.since, sent_at <= until)
         for at, due_at in session.execute(sent):
             self.lags.append((at - due_at).total_seconds())
         self.since = max(self.since, until)

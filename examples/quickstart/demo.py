@@ -126,7 +126,7 @@ class Demo:
         """Return the runs of this demo, oldest fire time first."""
         owners = (self.mina, self.omar, self.lena)
         runs = [run for mine in owners for run in mine.runs(since=self.started_at, limit=500)]
-        return sorted(runs, key=lambda run: run.scheduled_for)
+        return sorted(runs, key=lambda run: run.fire_at)
 
     def show_runs(self) -> None:
         """Print the runs that ended since the last call."""
@@ -151,9 +151,9 @@ class Demo:
         by_name: defaultdict[str, list[RunInfo]] = defaultdict(list)
         for run in self.runs():
             by_name[run.name].append(run)
-        quick = [run for run in by_name["pulse"] if run.scheduled_for > self.changed_at]
-        late = [run for run in by_name["report"] if run.scheduled_for > self.paused_at]
-        ticks = [run.scheduled_for.second % 5 for run in by_name["seoul-clock"]]
+        quick = [run for run in by_name["pulse"] if run.fire_at > self.changed_at]
+        late = [run for run in by_name["report"] if run.fire_at > self.paused_at]
+        ticks = [run.fire_at.second % 5 for run in by_name["seoul-clock"]]
         return {
             "the new interval took effect at once": len(quick) >= STEPS_SECONDS - 7,
             "seoul-clock ran every five seconds": ticks in ([0, 0], [0, 0, 0]),

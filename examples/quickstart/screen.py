@@ -49,7 +49,7 @@ class Screen:
         """Print one run of the history."""
         self._console.print(
             Text.assemble(
-                f"  {run.scheduled_for:%H:%M:%S}  {run.owner + '/' + run.name:<24}",
+                f"  {run.fire_at:%H:%M:%S}  {run.owner + '/' + run.name:<24}",
                 (f"{run.status:<10}", COLOURS.get(run.status, "")),
                 f"lag {_milliseconds(run.lag)}  {run.worker or '-'}",
                 (f"  {run.error.splitlines()[0]}" if run.error else "", "red"),
@@ -87,7 +87,7 @@ def _when(schedule: ScheduleInfo, fire_times: Sequence[FireTime]) -> str:
     if not fire_times:
         return "finished"
     zone = ZoneInfo(schedule.timezone)
-    return ", ".join(f"{each.at.astimezone(zone):%a %H:%M:%S}" for each in fire_times)
+    return ", ".join(f"{each.fire_at.astimezone(zone):%a %H:%M:%S}" for each in fire_times)
 
 
 def _median_lag(runs: Iterable[RunInfo]) -> timedelta | None:

@@ -9,7 +9,7 @@ from datetime import datetime
 from app import dynbeat
 from fastapi import FastAPI
 
-from celery_dynbeat import Once, ScheduleNotFoundError
+from celery_dynbeat import NotFoundError, Once
 
 api = FastAPI()
 
@@ -27,7 +27,7 @@ def cancel(user: str, name: str) -> dict[str, bool]:
     """Cancel the reminder. A reminder that does not exist needs no cancellation."""
     try:
         dynbeat.schedules.for_owner(f"user:{user}").delete(name)
-    except ScheduleNotFoundError:
+    except NotFoundError:
         return {"existed": False}
     return {"existed": True}
 

@@ -47,10 +47,9 @@ app.conf.update(
     # A message that the broker lost is sent again after this.
     dynbeat_resend_after=60,
     dynbeat_node_timeout=30,
-    dynbeat_expected_beats=2,
-    dynbeat_expected_workers=2,
-    dynbeat_metrics_address="0.0.0.0",  # noqa: S104 - Prometheus is on another host
-    dynbeat_metrics_port=9808,
+    dynbeat_expected_nodes={"beat": 2, "worker": 2},
+    # Prometheus is on another host.
+    dynbeat_metrics="0.0.0.0:9808",
 )
 dynbeat = Dynbeat(app)
 
@@ -61,7 +60,7 @@ def remind() -> None:
     run = current_run()
     line = {
         "schedule": run and run.schedule,
-        "fire_time": run and run.scheduled_for.isoformat(),
+        "fire_time": run and run.fire_at.isoformat(),
         "run": run and run.run_id,
         "attempt": run and run.attempt,
     }

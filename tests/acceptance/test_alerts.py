@@ -28,14 +28,12 @@ def test_a_message_is_repeated_after_its_beat_was_killed_and_the_recovery_is_rep
     site = redis_site
     with HttpSink().serving() as sink:
         sink.gate.clear()
-        site.config |= {
-            "dynbeat_alert_urls": [sink.url],
-            "dynbeat_alert_interval": 0,
-            "dynbeat_alert_timeout": 5,
-        }
+        site.config |= {"dynbeat_alert_urls": [sink.url]}
         site.constants |= {
             "celery_dynbeat.alerts.checks.EVERY": 0.5,
             "celery_dynbeat.alerts.sending.EVERY": 0.5,
+            "celery_dynbeat.alerts.sending.INTERVAL": 0,
+            "celery_dynbeat.alerts.sending.TIMEOUT": 5,
             "celery_dynbeat.alerts.sending.LEASE_MARGIN": 5,
         }
         site.mine.create("report", task="probe.record", trigger=timedelta(hours=1))

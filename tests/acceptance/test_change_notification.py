@@ -8,8 +8,7 @@ import redis
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import Every, Once
-from celery_dynbeat.notify import broker, reconnect_back_off
+from celery_dynbeat import Every, Once, notify
 from tests.support.sites import site
 from tests.support.waiting import wait_until
 
@@ -232,7 +231,7 @@ def hanging_url():
 def test_a_broker_that_hangs_delays_no_call(
     site_folder, sqlite_url, hanging_url, monkeypatch, caplog
 ):
-    monkeypatch.setattr(broker, "PUBLISH_TIMEOUT", 0.2)
+    monkeypatch.setattr(notify, "PUBLISH_TIMEOUT", 0.2)
     with site(
         site_folder, database_url=sqlite_url, broker_url=hanging_url, dynbeat_notifier="broker"
     ) as made:
@@ -260,7 +259,7 @@ def test_a_listener_without_the_right_to_subscribe_retries_less_and_less_often(
         site_folder, database_url=sqlite_url, broker_url=no_subscribe_url, dynbeat_notifier="broker"
     ) as made:
         listener = made.dynbeat.context.notifier.listener(lambda: None)
-        vars(listener)["_back_off"] = reconnect_back_off(first=0.01)
+        vars(listener)["_back_off"] = notify.reconnect_back_off(first=0.01)
         listener.start()
 
         wait_until(lambda: len(caplog.records) == 4, within=10)

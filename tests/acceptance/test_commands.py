@@ -166,15 +166,16 @@ def rich_free(line):
 def test_a_terminal_shows_the_next_fire_times_in_whole_seconds(offline):
     offline.mine.set_timezone("Asia/Seoul")
     offline.mine.create("n", task="probe.record", trigger=Every(60))
-    fire_time = offline.mine.upcoming("n", count=1)[0].at
+    fire_time = offline.mine.upcoming("n", count=1)[0].fire_at
 
-    command = ("next", "n", "--owner", OWNER, "--count", "1")
+    command = ("show", "n", "--owner", OWNER, "--count", "1")
     with Terminal(offline, *command, columns=100) as terminal:
         assert terminal.wait() == 0
 
     utc = fire_time.strftime("%Y-%m-%d %H:%M:%S")
     seoul = (fire_time + timedelta(hours=9)).strftime("%Y-%m-%d %H:%M:%S")
-    assert rich_free(terminal.text.splitlines()[-1]).startswith(f"{seoul}  {utc}  in ")
+    (line,) = [line for line in terminal.text.splitlines() if "upcoming" in line]
+    assert rich_free(line).startswith(f"upcoming     {seoul}+09:00 ({utc} UTC), in ")
 
 
 def test_a_terminal_asks_before_a_delete(offline):

@@ -30,7 +30,7 @@ def test_each_kind_of_trigger_runs_and_has_a_complete_history(each_running):
         run = each_running.wait_for_run(
             name, "succeeded", where=lambda run: run.sent_at is not None
         )
-        assert run.scheduled_for <= run.started_at <= run.finished_at
+        assert run.fire_at <= run.started_at <= run.finished_at
         assert (run.worker, run.attempt, run.error) == ("w1@test", 1, None)
         assert len(each_running.event_log.starts(run.id)) == 1
     assert each_running.mine.get("once").finished_at is not None
@@ -43,13 +43,13 @@ def test_the_task_finds_its_run_in_the_headers(each_running):
 
     run = each_running.wait_for_run("digest", "succeeded")
     (start,) = each_running.event_log.starts(run.id)
-    assert run.scheduled_for < datetime.fromisoformat(start["headers"]["dynbeat_sent_at"])
+    assert run.fire_at < datetime.fromisoformat(start["headers"]["dynbeat_sent_at"])
     assert start["headers"] == {
         "tenant": "blue",
         "dynbeat_run_id": run.id,
         "dynbeat_schedule": "digest",
         "dynbeat_owner": "user:1",
-        "dynbeat_scheduled_for": run.scheduled_for.isoformat(),
+        "dynbeat_fire_at": run.fire_at.isoformat(),
         "dynbeat_attempt": 1,
         "dynbeat_sent_at": start["headers"]["dynbeat_sent_at"],
         "celery_beat_task": True,
@@ -151,24 +151,24 @@ def has_no_unfinished_run(made):
 @one_combination
 def test_each_failed_run_of_a_repaired_task_runs_once_with_its_fire_time(repaired):
     mine = repaired.mine
-    failed = {run.id: run.scheduled_for for run in mine.runs("tick", status="failed")}
+    failed = {run.id: run.fire_at for run in mine.runs("tick", status="failed")}
     assert mine.get("tick").failing_since is not None
     # The repaired task.
     mine.update("tick", task="probe.current", kwargs={"is_subtask": True})
 
     batch = mine.rerun_many(since=min(failed.values()))
     again = mine.rerun_many(since=min(failed.values()))
-    assert (batch.created, again.created) == (len(failed), 0)
+    assert (batch.total, again.total) == (len(failed), 0)
     wait_until(lambda: has_no_unfinished_run(repaired), within=30)
     assert mine.get_batch(batch.batch_id).counts == {"succeeded": len(failed)}
 
     reruns = mine.runs("tick", origin="rerun", limit=100)
-    assert {run.rerun_of: run.scheduled_for for run in reruns} == failed
+    assert {run.rerun_of: run.fire_at for run in reruns} == failed
     assert {run.status for run in reruns} == {"succeeded"}
     assert len(reruns) == len(failed)
     bodies = [each["run"] for each in repaired.event_log.read("current")]
     assert sorted(body["run_id"] for body in bodies) == sorted(run.id for run in reruns)
-    seen = {body["run_id"]: datetime.fromisoformat(body["scheduled_for"]) for body in bodies}
+    seen = {body["run_id"]: datetime.fromisoformat(body["fire_at"]) for body in bodies}
     assert seen == {run.id: failed[run.rerun_of] for run in reruns}
     assert {body["origin"] for body in bodies} == {"rerun"}
     wait_until(lambda: mine.get("tick").failing_since is None, within=10)

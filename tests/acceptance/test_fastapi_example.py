@@ -81,7 +81,9 @@ def test_each_kind_of_rule_is_previewed_and_created_in_the_zone_of_the_user(alic
     assert shown["description"].startswith(words)
     assert made.status_code == 201, made.text
     assert made.json()["rule"].startswith(words)
-    assert made.json()["next"][:19] == shown["fire_times"][0]["at"][:19] or "every" in str(rule)
+    assert made.json()["next"][:19] == shown["fire_times"][0]["fire_at"][:19] or "every" in str(
+        rule
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,7 +124,7 @@ def test_a_user_has_a_limit_of_reminders(alice):
     refused = create(alice, "one-more")
 
     assert refused.status_code == 409
-    assert refused.json()["errors"] == {"name": "You have 10 already. Delete one first."}
+    assert refused.json()["errors"] == {"name": "You can have at most 10 schedules."}
 
 
 def test_a_reminder_is_paused_skipped_changed_and_deleted(alice):

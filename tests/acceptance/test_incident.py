@@ -18,7 +18,7 @@ def site(request):
 
 
 def explanation(site, name, *, owner=OWNER):
-    process = site.run("dynbeat", "explain", name, "--owner", owner, "--json", name="explain")
+    process = site.run("dynbeat", "show", name, "--owner", owner, "--why", "--json", name="explain")
     assert process.wait(within=30) == 0
     return json.loads(process.text.splitlines()[-1])
 

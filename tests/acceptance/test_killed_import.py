@@ -7,7 +7,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.models import Change, Schedule
-from celery_dynbeat.importing.sql.reading import PAGE_SIZE
+from celery_dynbeat.importing.tables import PAGE_SIZE
 from tests.support.killed_imports import BATCH_VARIABLE
 from tests.support.peers import write_store
 from tests.support.sites import site

@@ -40,7 +40,7 @@ def create_runs(site):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_prometheus_sees_what_the_tables_contain(redis_site, own_server):
-    redis_site.config |= {"dynbeat_metrics_port": 0}
+    redis_site.config |= {"dynbeat_metrics": 0}
     redis_site.worker()
     beat = redis_site.beat()
     ScrapingServer.targets |= {"beat": target_of(beat)}
@@ -57,7 +57,7 @@ def test_prometheus_sees_what_the_tables_contain(redis_site, own_server):
 
 
 def test_an_embedded_beat_exports_its_metrics(redis_site):
-    redis_site.config |= {"dynbeat_metrics_port": 0, "beat_scheduler": "dynbeat"}
+    redis_site.config |= {"dynbeat_metrics": 0, "beat_scheduler": "dynbeat"}
     worker = redis_site.worker("-B")
     redis_site.create_once("record")
     redis_site.wait_for_run("record", "succeeded")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from celery_dynbeat.metrics.definitions import METRICS, Kind
+from celery_dynbeat.metrics.definitions import BEAT_METRICS, DATABASE_METRICS
 from tests.support.fixtures import service_is_missing
 from tests.support.promtool import check_firing, promtool
 from tests.support.servers import ServerMissingError
@@ -148,9 +148,9 @@ def test_promtool_accepts_each_query_of_the_dashboard(tmp_path):
 
 def test_rules_and_dashboard_use_only_metrics_that_exist():
     names = {
-        f"{metric.name}{suffix}"
-        for metric in METRICS.values()
-        for suffix in (("_bucket", "_count", "_sum") if metric.kind is Kind.HISTOGRAM else ("",))
+        f"{metric.full_name}{suffix}"
+        for metric in (*BEAT_METRICS, *DATABASE_METRICS)
+        for suffix in (("_bucket", "_count", "_sum") if metric.buckets else ("",))
     }
     rules = [rule["expr"] for rule in yaml.safe_load(RULES.read_text())["groups"][0]["rules"]]
 
@@ -160,7 +160,7 @@ def test_rules_and_dashboard_use_only_metrics_that_exist():
 
 
 def test_the_dashboard_shows_each_counter_of_alerts():
-    counters = {name for name in METRICS if "_alert" in name}
+    counters = {each.full_name for each in BEAT_METRICS if "alert" in each.name}
 
     assert len(counters) >= 4
     assert counters <= set(re.findall(r"\bdynbeat_\w+", " ".join(expressions())))

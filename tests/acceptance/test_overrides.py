@@ -255,7 +255,7 @@ def run(number, task, **options):
         args=[],
         kwargs={},
         options=options,
-        scheduled_for=NOW,
+        fire_at=NOW,
     )
 
 

@@ -33,7 +33,7 @@ def each_started_once(site, count, *, within):
 
 @pytest.mark.parametrize("beats", [2, 3])
 def test_several_beats_start_each_run_of_a_burst_once(redis_site, beats):
-    redis_site.config["dynbeat_batch_size"] = BATCH_SIZE
+    redis_site.constants["celery_dynbeat.beat.refused.BATCH_SIZE"] = BATCH_SIZE
     running = [redis_site.beat() for _ in range(beats)]
     for beat in running:
         beat.wait_for_log("beat started")

@@ -146,6 +146,8 @@ def test_a_beat_without_its_broker_is_alive_and_reports_the_error(
     with site(site_folder, database_url=postgresql_url, broker_url=broker.url) as made:
         made.config.update(dynbeat_node_timeout=3, dynbeat_poll_interval=1)
         made.beat().wait_for_log("beat started")
+        # A beat whose first pass fails is starting, not without progress.
+        wait_until(lambda: status(made)[1]["beats"][0]["state"] == "working", within=30)
         broker.stop()
         reports = []
 

@@ -178,12 +178,12 @@ def test_each_fire_time_is_sent_once(made, old, store_url):
         assert Counter(each["run_id"] for each in by_new) == Counter(run.id for run in runs)
         assert not mine.runs(name, status="skipped")
         # The first fire time follows the last run of the old beat, without a gap.
-        fire_times = sorted(run.scheduled_for for run in runs)
+        fire_times = sorted(run.fire_at for run in runs)
         last_old = carried[name].last_run_at
         first = last_old + step if name == "tick" else next_minute(last_old or written_at)
         assert fire_times == list(steps(first, fire_times[-1], step))
     # The minute that passed between the stop and the release.
-    assert minute in {run.scheduled_for for run in mine.runs("minutely")}
+    assert minute in {run.fire_at for run in mine.runs("minutely")}
 
 
 def rows_that_run_once(now):

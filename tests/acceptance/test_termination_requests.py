@@ -12,9 +12,9 @@ import redis
 from celery import Celery
 from sqlalchemy import make_url
 
-from celery_dynbeat import DispatchError
 from celery_dynbeat.broker import connection, publisher_confirms
 from celery_dynbeat.broker.publisher import Publisher
+from celery_dynbeat.common.errors import DispatchError
 from celery_dynbeat.planning.plan import OutgoingRun
 from tests.support.proxy import Proxy
 from tests.support.servers import RabbitMQServer, RedisServer
@@ -65,7 +65,7 @@ def run_to_send():
         args=[],
         kwargs={},
         options={},
-        scheduled_for=datetime(2026, 11, 22, 9, tzinfo=UTC),
+        fire_at=datetime(2026, 11, 22, 9, tzinfo=UTC),
     )
 
 

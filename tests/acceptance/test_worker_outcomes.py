@@ -61,9 +61,9 @@ def test_a_task_knows_its_current_run_and_its_subtask_has_none(running):
         *((1, "schedule"), (2, "schedule")),
         *((1, "manual"), (2, "manual")),
     ]
-    fire_time = first.scheduled_for.isoformat()
+    fire_time = first.fire_at.isoformat()
     assert [run["last_success_at"] for run in of_runs] == [None, None, fire_time, fire_time]
-    assert of_runs[0]["scheduled_for"] == fire_time
+    assert of_runs[0]["fire_at"] == fire_time
     assert of_runs[0]["run_id"] == first.id
 
 

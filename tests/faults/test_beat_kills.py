@@ -142,7 +142,7 @@ def test_a_beat_killed_in_a_batch_of_a_rerun_loses_and_duplicates_no_run(
     wait_until(lambda: len(mine.runs("past", status="succeeded", limit=99)) == 2 * BATCH, within=60)
     first.terminate()
     killed_beats = KilledBeats(fault_site, point)
-    since = mine.runs("past", limit=99)[-1].scheduled_for
+    since = mine.runs("past", limit=99)[-1].fire_at
     batch = mine.rerun_many(since=since, status="succeeded", per_minute=PACE)
     killed_beats.start(1)
     killed_beats.wait_for_kills(1)
@@ -151,8 +151,8 @@ def test_a_beat_killed_in_a_batch_of_a_rerun_loses_and_duplicates_no_run(
     done = partial(mine.runs, "past", origin="rerun", status="succeeded", limit=99)
     wait_until(lambda: len(done()) == 2 * BATCH, within=60)
     originals = mine.runs("past", origin="backfill", limit=99)
-    assert {run.rerun_of: run.scheduled_for for run in done()} == {
-        run.id: run.scheduled_for for run in originals
+    assert {run.rerun_of: run.fire_at for run in done()} == {
+        run.id: run.fire_at for run in originals
     }
     assert mine.get_batch(batch.batch_id).counts == {"succeeded": 2 * BATCH}
 

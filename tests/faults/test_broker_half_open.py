@@ -96,7 +96,7 @@ def stops_notifications(fault_site, proxy, record_property):
     settings = {"dynbeat_notifier": "broker", "dynbeat_poll_interval": POLL_INTERVAL}
     fault_site.config.update(settings)
     fault_site.app.conf.update(settings)
-    fault_site.constants["celery_dynbeat.notify.broker.PING_INTERVAL"] = 1.0
+    fault_site.constants["celery_dynbeat.notify.PING_INTERVAL"] = 1.0
     beat = fault_site.beat().wait_for_log("beat started")
     wait_until(lambda: change_latency(fault_site, "warm-up") < 1, within=60)
 

@@ -137,4 +137,4 @@ def accounted(site):
 def starts(site):
     """Return the number of starts of each fire time of each schedule."""
     headers = [start["headers"] for start in site.event_log.starts()]
-    return Counter((each["dynbeat_schedule"], each["dynbeat_scheduled_for"]) for each in headers)
+    return Counter((each["dynbeat_schedule"], each["dynbeat_fire_at"]) for each in headers)

@@ -83,14 +83,14 @@ def minutes(clocks, beat, count, *, alive=lambda: None):
         alive()
         before = len(beat.publisher.sent)
         beat.run_until_idle()
-        assert all(run.scheduled_for <= clocks.instant for run in beat.publisher.sent[before:])
+        assert all(run.fire_at <= clocks.instant for run in beat.publisher.sent[before:])
 
 
 def accounted(dynbeat, name):
     """Return the fire times of the runs, and the number of fire times that they count."""
-    statement = select(Run.scheduled_for, Run.fire_count).where(Run.name == name)
+    statement = select(Run.fire_at, Run.fire_count).where(Run.name == name)
     rows = dynbeat.context.database.read(lambda session: session.execute(statement).all())
-    return [row.scheduled_for for row in rows], sum(row.fire_count for row in rows)
+    return [row.fire_at for row in rows], sum(row.fire_count for row in rows)
 
 
 @each_step
@@ -114,7 +114,7 @@ def test_a_step_of_the_clock_loses_and_duplicates_no_fire_time(
         assert count == (farthest - START) // MINUTE
         assert len(set(instants)) == len(instants)
     assert max(Counter(run.run_id for run in stepped_beat.publisher.sent).values()) == 1
-    fired = [run.scheduled_for for run in stepped_beat.publisher.sent if run.name == "once"]
+    fired = [run.fire_at for run in stepped_beat.publisher.sent if run.name == "once"]
     assert fired == [START + 30 * MINUTE]
 
 

@@ -27,13 +27,13 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import (
+    ConflictError,
     Cron,
     Every,
-    InvalidScheduleError,
+    InvalidArgumentError,
     Once,
     Retry,
     ScheduleExistsError,
-    ScheduleHeldError,
 )
 from celery_dynbeat.broker import HEADER_ATTEMPT
 from celery_dynbeat.common.states import Status
@@ -223,7 +223,7 @@ class Fuzzer:
             edit = self.random.choices(edits, weights)[0]
             try:
                 edit()
-            except (InvalidScheduleError, ScheduleHeldError):
+            except (ConflictError, InvalidArgumentError):
                 # The instant has passed, or the schedule is in no state for this edit.
                 self.counts["refused"] += 1
             self.counts[edit.__name__] += 1
@@ -323,7 +323,7 @@ class Fuzzer:
         entry = self.choose()
         since = self.now() - 5 * SECOND
         made = self.mine.rerun_many(name=entry.name, since=since, per_minute=600)
-        entry.requested[Origin.RERUN] += made.created
+        entry.requested[Origin.RERUN] += made.total
 
     def rerun(self):
         entry = self.choose()
@@ -372,7 +372,7 @@ class Fuzzer:
 @pytest.fixture
 def fuzzed(fault_site):
     # A run that waits in the queue of a busy machine must not be sent again meanwhile.
-    limits = {"dynbeat_min_interval": 0, "dynbeat_max_running_per_owner": CAP}
+    limits = {"dynbeat_min_interval": 0, "dynbeat_owner_limits": {"*": {"max_running": CAP}}}
     fault_site.config.update(dynbeat_engine_options=POOL_OF_ONE, dynbeat_resend_after=60, **limits)
     fault_site.app.conf.update(limits)
     return fault_site
@@ -523,19 +523,17 @@ def instants_written_with_backfills(runs):
     known any more, so their count is a microsecond before the run, in the same transaction.
     """
     with_backfill = {
-        (run.scheduled_for - timedelta.resolution, run.created_at)
+        (run.fire_at - timedelta.resolution, run.created_at)
         for run in runs
         if run.origin == Origin.BACKFILL
     }
     skipped = [run for run in runs if run.status == Status.SKIPPED]
-    return {
-        run.scheduled_for for run in skipped if (run.scheduled_for, run.created_at) in with_backfill
-    }
+    return {run.fire_at for run in skipped if (run.fire_at, run.created_at) in with_backfill}
 
 
 def verify_entry(entry, runs):
     own = [run for run in runs if run.origin == Origin.SCHEDULE]
-    recorded = {run.scheduled_for: run for run in own}
+    recorded = {run.fire_at: run for run in own}
     assert len(recorded) == len(own), f"{entry}: a fire time has two rows"
     now = datetime.now(UTC)
     if entry.deleted_at is not None:
@@ -552,7 +550,7 @@ def verify_entry(entry, runs):
     settled = max(recorded, default=entry.rules[0][0])
     required -= {at for at in entry.skipped if at > settled}
     # A backfill may make the run of a fire time that beat has not processed yet.
-    required -= {run.scheduled_for for run in runs if run.origin == Origin.BACKFILL}
+    required -= {run.fire_at for run in runs if run.origin == Origin.BACKFILL}
     unexpected = sorted(recorded.keys() - possible - instants_written_with_backfills(runs))
     assert not unexpected, f"{entry}: not expected: {unexpected[:5]}"
     count = sum(run.fire_count for run in own)

@@ -57,9 +57,9 @@ def test_hosts_with_wrong_clocks_fire_nothing_early_late_or_twice(fault_site, wo
 
     wait_until(lambda: not fault_site.count_runs(Run.sent_at.is_(None)), within=10)
     runs = fault_site.all_runs()
-    assert all(run.scheduled_for <= run.sent_at for run in runs)
-    assert all(run.scheduled_for <= run.started_at <= run.finished_at for run in runs)
-    assert max(run.sent_at - run.scheduled_for for run in runs) < LATE_AT_MOST
+    assert all(run.fire_at <= run.sent_at for run in runs)
+    assert all(run.fire_at <= run.started_at <= run.finished_at for run in runs)
+    assert max(run.sent_at - run.fire_at for run in runs) < LATE_AT_MOST
     assert {run.worker for run in runs} == {f"w{seconds}@test" for seconds in workers}
 
 
@@ -101,7 +101,7 @@ def test_a_worker_whose_clock_is_behind_starts_no_expired_run(fault_site, shifte
     fault_site.create_once("record", expires_after=1)
     sent = fault_site.wait_for_run("record", "sent")
     clock = fault_site.dynbeat.context.clock
-    wait_until(lambda: clock.now() > sent.scheduled_for + timedelta(seconds=3), within=10)
+    wait_until(lambda: clock.now() > sent.fire_at + timedelta(seconds=3), within=10)
 
     fault_site.worker(**shifted(BEHIND))
 

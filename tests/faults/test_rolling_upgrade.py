@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import inspect
 
 from celery_dynbeat import triggers
+from celery_dynbeat.beat import refused
 from celery_dynbeat.db import schema
 from celery_dynbeat.store.schedules import due
 from celery_dynbeat.testing import ManualBeat
@@ -31,8 +32,9 @@ LATER_TABLES = (
 
 
 @pytest.fixture
-def dynbeat(database_url, clock):
-    with application(database_url, clock=clock, batch_size=10) as created:
+def dynbeat(database_url, clock, monkeypatch):
+    monkeypatch.setattr(refused, "BATCH_SIZE", 10)
+    with application(database_url, clock=clock) as created:
         created.context.prepare()
         yield created
 
@@ -42,19 +44,21 @@ def next_version(monkeypatch):
     """Yield a function that adds the next version's kind of trigger to this process."""
 
     def add_kind():
-        monkeypatch.setitem(base._CLASSES, "next_kind", base._CLASSES["every"])
-        known = (*base.KINDS, "next_kind")
+        monkeypatch.setitem(base.CLASSES, "next_kind", base.CLASSES["every"])
+        known = (*triggers.KINDS, "next_kind")
         for module in (triggers, due):
             monkeypatch.setattr(module, "KINDS", known)
+        for name, statement in {
+            "_LOCK_DUE": due._lock_due(has_since=False),
+            "_LOCK_DUE_SINCE": due._lock_due(has_since=True),
+            "_FULL_POLL": due._poll(has_watermark=False),
+            "_POLL_SINCE": due._poll(has_watermark=True),
+        }.items():
+            monkeypatch.setattr(due, name, statement)
         clear_caches()
 
     def clear_caches():
-        for cached in (
-            triggers.parse_unchecked,
-            triggers._parse_whole,
-            due._lock_due_statement,
-            due._pending_statement,
-        ):
+        for cached in (base.parse_unchecked, base._parse_whole):
             cached.cache_clear()
 
     yield add_kind
@@ -111,7 +115,7 @@ def test_the_next_versions_beat_sends_the_runs_that_an_older_beat_skipped(
     next_version()
     beat.run_until_idle()
 
-    assert [run.scheduled_for for run in beat.publisher.sent] == [START + MINUTE, clock.now()]
+    assert [run.fire_at for run in beat.publisher.sent] == [START + MINUTE, clock.now()]
     assert {run.status for run in mine.runs("next")} == {"sent"}
 
 

@@ -98,7 +98,7 @@ def no_run_starts_twice(runs, starts):
 def describe(runs, starts):
     """Return the history and the starts of the first three of ``runs``."""
     columns = ("id", "name", "status", "attempt", "retries", "origin", "worker", "error")
-    times = ("scheduled_for", "created_at", "sent_at", "started_at", "finished_at", "cancelled_at")
+    times = ("fire_at", "created_at", "sent_at", "started_at", "finished_at", "cancelled_at")
     lines = [f"{len(runs)} runs, seed {SEED}; the first three:"]
     for run in sorted(runs, key=lambda run: run.created_at)[:3]:
         lines += [f"{column}: {getattr(run, column)}" for column in (*columns, *times)]
@@ -107,7 +107,7 @@ def describe(runs, starts):
 
 
 def figures(soak, runs, fires, watched):
-    lags = sorted((run.sent_at - run.scheduled_for).total_seconds() for run in runs if run.sent_at)
+    lags = sorted((run.sent_at - run.fire_at).total_seconds() for run in runs if run.sent_at)
     p50, p99 = (lags[int(len(lags) * part)] for part in (0.5, 0.99))
     counts = ", ".join(f"{name} {count}" for name, count in sorted(soak.counts.items()))
     statuses = Counter(run.status for run in runs)

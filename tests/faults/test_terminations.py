@@ -3,7 +3,7 @@
 import pytest
 
 from celery_dynbeat import Every
-from celery_dynbeat.beat.maintenance import NOT_ENDED
+from celery_dynbeat.beat.termination import NOT_ENDED
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
 from tests.support.waiting import wait_until
@@ -35,7 +35,7 @@ def replaced(fault_site):
 def later_sent_runs(fault_site, first):
     """Return the number of later runs that were sent."""
     return fault_site.count_runs(
-        Run.id != first.id, Run.scheduled_for > first.scheduled_for, Run.sent_at.is_not(None)
+        Run.id != first.id, Run.fire_at > first.fire_at, Run.sent_at.is_not(None)
     )
 
 

@@ -245,8 +245,8 @@ def test_the_next_fire_time_runs_when_the_previous_run_is_lost(fault_site, recor
     assert (lost.status, lost.attempt) == (Status.LOST, 1)
     assert second.sent_at >= lost.finished_at
     # Each second has a run, or is counted in a skipped row.
-    rows = sorted(ended.values(), key=lambda run: run.scheduled_for)
-    span = round((rows[-1].scheduled_for - rows[0].scheduled_for).total_seconds())
+    rows = sorted(ended.values(), key=lambda run: run.fire_at)
+    span = round((rows[-1].fire_at - rows[0].fire_at).total_seconds())
     # A skipped row has the instant of its newest fire time.
     assert sum(run.fire_count for run in rows) == span + rows[0].fire_count
     skipped = sum(run.fire_count for run in ended.values() if run.status == Status.SKIPPED)

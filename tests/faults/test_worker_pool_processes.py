@@ -3,7 +3,6 @@
 import os
 import signal
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -11,6 +10,7 @@ from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
 from tests.support.final_statuses import verify_statuses
 from tests.support.gated_tasks import INCLUDE, gate_for_attempt
+from tests.support.processes import children_of
 from tests.support.sites import POOLS
 from tests.support.versions import needs_celery
 from tests.support.waiting import wait_until
@@ -158,7 +158,6 @@ def test_a_run_that_is_cancelled_when_its_worker_loses_the_broker_starts_again(
 
 
 def test_a_run_that_no_thread_of_its_worker_executes_is_found(fault_site, workload, gate):
-    fault_site.constants["celery_dynbeat.worker.pool_check.GRACE_SECONDS"] = 1
     fault_site.beat()
     fault_site.worker(pool="threads").wait_for_log("ready.")
     start = start_victim(fault_site, workload, gate, "attempts.leave_first", on_lost="rerun")
@@ -185,10 +184,6 @@ def test_a_run_that_is_longer_than_many_checks_is_executed_once(fault_site, work
     workload.verify(f"a long run ({pool})")
 
 
-def children_of(pid):
-    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
 def seen(fault_site, worker):
     return next(node.seen_at for node in fault_site.nodes("worker") if node.name == worker)
 
@@ -199,7 +194,6 @@ def test_a_run_that_starts_when_its_worker_loses_the_broker_does_not_start_twice
 ):
     proxy = proxied(broker_server)
     direct = fault_site.config["broker_url"]
-    fault_site.constants["celery_dynbeat.worker.pool_check.GRACE_SECONDS"] = 1
     fault_site.beat()
     fault_site.config["broker_url"] = proxy.through(direct)
     # Celery's heartbeat events would wait for the broker and block the event loop.

@@ -16,10 +16,11 @@ from celery import Celery
 from sqlalchemy import inspect, text
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import Dynbeat, Every, OwnerLimitError, ScheduleNotFoundError, SchemaError
+from celery_dynbeat import Dynbeat, Every, LimitError, NotFoundError
+from celery_dynbeat.common.errors import SchemaError
 from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.health.evaluation import evaluate
+from celery_dynbeat.health.checks import evaluate
 from celery_dynbeat.health.probes import collect_health
 from tests.support.databases import administration
 from tests.support.event_log import CONFIG_VARIABLE
@@ -114,7 +115,10 @@ def dynbeat_on(url, **settings):
 @pytest.fixture
 def two(servers, url_of):
     """Yield an application on each of two servers. An owner may have two schedules."""
-    made = [dynbeat_on(url_of(each), dynbeat_max_schedules_per_owner=2) for each in servers[:2]]
+    made = [
+        dynbeat_on(url_of(each), dynbeat_owner_limits={"*": {"max_schedules": 2}})
+        for each in servers[:2]
+    ]
     yield made
     for dynbeat in made:
         dynbeat.context.database.dispose()
@@ -133,7 +137,7 @@ def test_a_limit_is_exceeded_through_two_servers(two):
         one.commit()
         other.commit()
 
-    with pytest.raises(OwnerLimitError, match="has 3 schedules"):
+    with pytest.raises(LimitError, match="has 3 schedules"):
         first.create("d", task="t", trigger=HOURLY)
 
 
@@ -145,7 +149,7 @@ def test_a_read_through_another_server_may_be_old(two, servers):
         # It also stops what the other servers replicate to this one.
         connection.execute(text("FLUSH TABLES WITH READ LOCK"))
         first.create("b", task="t", trigger=HOURLY)
-        with pytest.raises(ScheduleNotFoundError):
+        with pytest.raises(NotFoundError):
             second.get("b")
         connection.execute(text("UNLOCK TABLES"))
 

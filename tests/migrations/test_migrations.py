@@ -8,7 +8,7 @@ import pytest
 from alembic.script import ScriptDirectory
 from sqlalchemy import ClauseElement, inspect
 
-from celery_dynbeat import SchemaError
+from celery_dynbeat.common.errors import SchemaError
 from celery_dynbeat.db import VERSION_TABLE, alembic_upgrade, schema
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.indexes import METADATA
@@ -141,7 +141,7 @@ def test_the_next_migration_keeps_the_rows(database, next_revision):
             " VALUES (7, 'old', 't', 'every', 'PT1M')"
         )
         connection.exec_driver_sql(
-            "INSERT INTO dynbeat_run (id, schedule_id, owner, name, task, scheduled_for, status)"
+            "INSERT INTO dynbeat_run (id, schedule_id, owner, name, task, fire_at, status)"
             " VALUES ('019e0000-0000-7000-8000-000000000001', 7, '', 'old', 't',"
             " '2026-11-21 09:00:00', 'sent')"
         )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from celery_dynbeat import SchemaError
+from celery_dynbeat.common.errors import SchemaError
 from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database
 from tests.migrations.test_migrations import reflected

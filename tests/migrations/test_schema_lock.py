@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import NullPool, create_engine, event, inspect, make_url, text
 from sqlalchemy.exc import DBAPIError
 
-from celery_dynbeat import SchemaError
+from celery_dynbeat.common.errors import SchemaError
 from celery_dynbeat.db import alembic_upgrade, schema
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.indexes import METADATA

@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat import Dynbeat, Every
 from celery_dynbeat.beat.claim import claim
-from celery_dynbeat.beat.maintenance import rescue_runs, resend_retries
+from celery_dynbeat.beat.rescue import rescue_runs, resend_retries
 from celery_dynbeat.beat.sweep import take_overdue
 from celery_dynbeat.common.states import UNFINISHED, Status
 from celery_dynbeat.db.models import Node, NodeKind, Run, Schedule
@@ -145,7 +145,7 @@ class Steps:
                 if is_recorded:
                     self._load_run(session, plan, fire, Row(Status.SENT))
             claimed = claim(session, now=now, settings=self._context.settings)
-            fires = [FIRES.index(run.scheduled_for) for run in claimed.outgoing]
+            fires = [FIRES.index(run.fire_at) for run in claimed.outgoing]
             assert [row.status for row in self._rows(session)].count(Status.PENDING) == len(fires)
             return self._read_plan(session), fires
 
@@ -282,7 +282,7 @@ class Steps:
             getattr(self._mine.bound(session=session), call)("n")
             session.flush()
             after = Plan("deleted") if call == "delete" else self._read_plan(session)
-            found = {run.scheduled_for: run for run in self._rows(session)}
+            found = {run.fire_at: run for run in self._rows(session)}
             return after, tuple(
                 _row(found[at], rows[fire]) if at in found else None
                 for fire, at in enumerate(FIRES)
@@ -333,7 +333,7 @@ class Steps:
             "owner": "user:42",
             "name": "n",
             "task": "t",
-            "scheduled_for": FIRES[fire],
+            "fire_at": FIRES[fire],
             "created_at": START,
             "status": row.status,
             "attempt": row.attempt,
@@ -373,7 +373,7 @@ class Steps:
         return _row(run, None)._replace(replaced=bool(replaced), fresh=fresh)
 
     def _rows(self, session: Session) -> Any:
-        return session.execute(select(*Run.__table__.columns).order_by(Run.scheduled_for)).all()
+        return session.execute(select(*Run.__table__.columns).order_by(Run.fire_at)).all()
 
     def _read_plan(self, session: Session) -> Plan:
         statement = select(Schedule.enabled, Schedule.next_fire_at, Schedule.finished_at)

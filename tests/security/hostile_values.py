@@ -4,9 +4,10 @@ import base64
 import json
 from datetime import UTC, date, datetime, timedelta, timezone
 
-from celery_dynbeat import AnyOf, Cron, Every, Excluding, OnBusinessDay, Once, RRule, Solar, Trigger
-from celery_dynbeat.api.acting import acting
+from celery_dynbeat import AnyOf, Cron, Every, Once, RRule, Solar, Trigger
+from celery_dynbeat.api.audit import acting
 from celery_dynbeat.common.run_ids import new_run_id
+from celery_dynbeat.triggers import Excluding, OnBusinessDay
 from tests.support.applications import MINUTELY, START
 
 
@@ -98,8 +99,6 @@ FIELDS = {
                {"frequent_above": HUGE, "frequent_within": 1}, {"frequent_above": Hostile()}],
     "ping_url": [*ANY, "", LONG, "\x00", "\ud800", "https://hc-ping.com", "https://[", 5],
     "enabled": [*ANY, 1, None, "false"],
-    "paused_until": [*ANY, START, START.replace(tzinfo=None), timedelta.max, timedelta.min, True],
-    "paused_reason": [*ANY, "\x00", "\ud800", 5],
     LONG: [1],
     "owner": ["user:2"],
 }  # fmt: skip
@@ -184,7 +183,7 @@ CALLS = {
     "action": (lambda mine, value: mine.changes(action=value), [*ANY, "", {}, "PAUSE"]),
     "changes since": (lambda mine, value: mine.changes(since=value), [*ANY, "2026-01-01"]),
     "change count": (lambda mine, value: mine.changes(limit=value), [*ANY, 0, 10**9]),
-    "actor": (lambda mine, value: acting_pause(mine, actor=value), [*ANY, "\x00", "\ud800", None]),
+    "actor": (lambda mine, value: acting_pause(mine, actor=value), [*ANY, "\x00", "\ud800"]),
     "acting reason": (
         lambda mine, value: acting_pause(mine, reason=value),
         [*ANY, "\x00", "\ud800", None],

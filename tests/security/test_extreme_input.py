@@ -1,12 +1,13 @@
 """Extreme input raises a DynbeatError within the bounds, and changes no row."""
 
 import itertools
+import re
 
 import pytest
 
 from celery_dynbeat import (
     DynbeatError,
-    InvalidScheduleError,
+    InvalidArgumentError,
     InvalidTriggerError,
     Trigger,
 )
@@ -20,7 +21,7 @@ from tests.support.property_application import prepared_application
 pytestmark = pytest.mark.no_cover
 
 #: A string may be a trigger; its error names the field of the trigger.
-REJECTIONS = (InvalidScheduleError, InvalidTriggerError)
+REJECTIONS = InvalidArgumentError
 
 
 @pytest.fixture
@@ -62,6 +63,10 @@ def test_no_argument_accepts_an_extreme_value(populated):
         for value in values:
             rejection = attempt(call, mine, value)
             assert isinstance(rejection, DynbeatError), (name, type(value))
+            # What an end user reads is short, and names no call, argument or setting.
+            assert len(rejection.user_message) <= 120
+            is_plain = re.search(r"[_=()`]|dynbeat", rejection.user_message) is None
+            assert is_plain or rejection.code == "choice"
 
     assert everything(dynbeat) == before
 
@@ -84,7 +89,7 @@ def test_create_many_rejects_values_that_are_not_lists_of_schedules(populated):
         [hostile_values.Hostile()],
         [hostile_values.HostileDict()],
     ):
-        assert isinstance(attempt(create_many, many), InvalidScheduleError)
+        assert isinstance(attempt(create_many, many), InvalidArgumentError)
 
 
 @pytest.mark.parametrize("field", ["args", "kwargs", "options", "description", "tags", "task"])
@@ -145,7 +150,7 @@ def test_invalid_arguments_are_rejected_in_pairs_too(populated):
 
     for one, other in pairs:
         fields = {one: hostile_values.FIELDS[one][0], other: hostile_values.FIELDS[other][0]}
-        assert isinstance(attempt(mine.update, "n", **fields), InvalidScheduleError)
+        assert isinstance(attempt(mine.update, "n", **fields), InvalidArgumentError)
 
     assert everything(dynbeat) == before
 
@@ -161,7 +166,7 @@ def test_a_trigger_that_is_costly_to_plan_is_rejected_with_its_cost_the_rule_and
 
     rejection = attempt(create)
 
-    assert isinstance(rejection, InvalidTriggerError | InvalidScheduleError)
+    assert isinstance(rejection, InvalidTriggerError | InvalidArgumentError)
     assert "too costly" in str(rejection)
     assert " steps" in str(rejection)
     assert "or make several schedules" in str(rejection)

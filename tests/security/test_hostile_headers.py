@@ -83,7 +83,7 @@ def test_random_values(dynbeat, mine, beat, deliver, state):
         execute(dynbeat, "DELETE FROM dynbeat_run")
     chance = random.Random(state)  # noqa: S311 - repeatable values, no secret
     for _ in range(MESSAGES_PER_STATE):
-        finished_at = "scheduled_for" if state == "succeeded" else "NULL"
+        finished_at = "fire_at" if state == "succeeded" else "NULL"
         execute(
             dynbeat,
             f"UPDATE dynbeat_run SET status = :state, attempt = 1, retries = 0, overdue_at = NULL,"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from celery_dynbeat import (
     Cron,
     DynbeatError,
-    InvalidScheduleError,
+    InvalidArgumentError,
     InvalidTriggerError,
     Trigger,
 )
@@ -56,7 +56,7 @@ def store_and_read(dynbeat, text):
     assert found.options == {**fields["options"], "queue": text[:60]}
     assert mine.pause(text, reason=text).paused_reason == text
     assert mine.runs(text) == []
-    with pytest.raises(InvalidScheduleError):
+    with pytest.raises(InvalidArgumentError):
         mine.runs(text, status=text)
     assert before <= everything(dynbeat)
     assert {(each.owner, each.name) for each in mine.changes(text)} == {(text, text)}
@@ -215,7 +215,7 @@ def test_any_cursor_is_accepted_or_rejected(postgresql_url):
         @given(cursors | TEXTS)
         def check_cursor(after):
             found = attempt(mine.list, after=after)
-            assert isinstance(found, InvalidScheduleError) or {each.owner for each in found} <= {
+            assert isinstance(found, InvalidArgumentError) or {each.owner for each in found} <= {
                 mine.owner
             }
 

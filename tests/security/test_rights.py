@@ -62,7 +62,9 @@ def grant(connection, statements):
 
 def test_rights_on_rows_are_enough(bounded_account, clock):
     # The administrator owns the tables: `schema upgrade` runs with another account.
-    with application(bounded_account, clock=clock, max_schedules_per_owner=9) as dynbeat:
+    with application(
+        bounded_account, clock=clock, owner_limits={"*": {"max_schedules": 9}}
+    ) as dynbeat:
         dynbeat.app.conf.dynbeat_create_tables = False
         mine, beat = dynbeat.schedules.for_owner("user:1"), ManualBeat(dynbeat)
 

@@ -81,7 +81,7 @@ async def async_engine(url: str) -> AsyncIterator[AsyncEngine]:
 
 def instants(fire_times: Iterable[FireTime]) -> list[datetime]:
     """Return the instants of what ``upcoming`` returned."""
-    return [each.at for each in fire_times]
+    return [each.fire_at for each in fire_times]
 
 
 def execute(dynbeat: Dynbeat, statement: str, **parameters: Any) -> int:

@@ -10,8 +10,12 @@ from pathlib import Path
 from threading import Thread
 from zoneinfo import ZoneInfo
 
+from celery_dynbeat.api.results import BoundedCount
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.flower import charts
+from celery_dynbeat.flower.charts import heat_map, histogram, lines, run_strip, timeline
+from celery_dynbeat.insights.charts import CalendarDay
+from celery_dynbeat.insights.history import RecentRun
+from celery_dynbeat.insights.timeline import Bin
 
 #: The clock of Berlin went back in the night before.
 NOW = datetime(2026, 10, 25, 14, 20, tzinfo=ZoneInfo("Europe/Berlin"))
@@ -75,11 +79,11 @@ def _static(package: str, name: str) -> bytes:
 def _page(theme: str) -> str:
     drawings = {
         "strip": _strip(),
-        "sparkline": charts.sparkline([1, 2, None, 5, 3], label="Lag p99"),
+        "sparkline": lines.sparkline([1, 2, None, 5, 3], label="Lag p99"),
         "lines": _lines(),
         "calendar": _calendar(),
         "timeline": f'<div class="db-timeline-chart">{_timeline()}</div>'
-        + charts.timeline_legend(),
+        + timeline.timeline_legend(),
         "histogram": _histogram(),
     }
     cards = "".join(
@@ -99,22 +103,33 @@ def _page(theme: str) -> str:
 
 
 def _strip() -> str:
-    bars = [
-        charts.StripBar(
+    runs = [
+        RecentRun(
+            id=f"{n}",
             status=_STATUSES[n % len(_STATUSES)],
-            duration_seconds=1 + n % 7,
-            title=f"run {n} {HOSTILE if n == 0 else ''}",
-            href=f"#run-{n}",
+            attempt=1,
+            origin="schedule",
+            fire_at=NOW,
+            fire_count=1,
+            lag=None,
+            queue_time=None,
+            duration=timedelta(seconds=1 + n % 7),
+            error=None,
         )
         for n in range(25)
     ]
-    return charts.run_strip(bars, label="Last runs")
+    return run_strip.run_strip(
+        runs,
+        title=lambda run: f"run {run.id} {HOSTILE if run.id == '0' else ''}",
+        href=lambda run: f"#run-{run.id}",
+        label="Last runs",
+    )
 
 
 def _lines() -> str:
     start = NOW - 30 * DAY
     points = [
-        charts.LinePoint(
+        lines.LinePoint(
             start_at=start + n * DAY,
             end_at=start + (n + 1) * DAY,
             p50=None if n in {11, 12} else 0.03 + n % 5 / 200,
@@ -123,35 +138,42 @@ def _lines() -> str:
         )
         for n in range(30)
     ]
-    dots = [charts.LineDot(at=NOW - 9 * DAY, seconds=0.1, title="failed", href="#failed")]
-    return charts.line_chart(points, dots=dots, start_at=start, end_at=NOW, label="Lag, 30 days")
+    dots = [lines.LineDot(at=NOW - 9 * DAY, seconds=0.1, title="failed", href="#failed")]
+    return lines.line_chart(points, dots=dots, start_at=start, end_at=NOW, label="Lag, 30 days")
 
 
 def _calendar() -> str:
-    first = NOW.date() - 180 * DAY
-    cells = [
-        charts.CalendarCell(
-            day=first + n * DAY,
-            total=0 if n > 180 else n % 60,
+    first = NOW - 180 * DAY
+    days = [
+        CalendarDay(
+            day=(first + n * DAY).date(),
+            start_at=first + n * DAY,
+            end_at=first + (n + 1) * DAY,
+            total=BoundedCount(count=0 if n > 180 else n % 60, exact=True),
             failed=0 if n > 180 else n % 60 if n % 23 == 0 else int(n % 17 == 0 and n % 60 > 0),
             skipped=0,
             planned=int(n >= 180),
-            title=f"day {n}",
-            href=f"#day-{n}",
+            planned_exact=True,
         )
         for n in range(200)
     ]
-    return charts.heat_map(cells, today=NOW.date(), label="Runs by day")
+    return heat_map.heat_map(
+        days,
+        title=lambda day: f"day {(day.start_at - first).days}",
+        href=lambda day: f"#day-{(day.start_at - first).days}",
+        today=NOW.date(),
+        label="Runs by day",
+    )
 
 
 def _timeline() -> str:
     start = NOW - 720 * MINUTE
     rows = [
-        charts.TimelineRow(
+        timeline.TimelineRow(
             label=f"report-with-a-long-name-{n} {HOSTILE if n == 1 else ''}",
             href=f"#row-{n}",
             bars=[
-                charts.TimelineBar(
+                timeline.TimelineBar(
                     start_at=start + (k * 72 + n) * MINUTE,
                     end_at=start + (k * 72 + n + k % 4 * 9) * MINUTE,
                     status=status,
@@ -161,29 +183,35 @@ def _timeline() -> str:
                 for k, status in enumerate(_STATUSES)
             ],
             ticks=[
-                charts.TimelineTick(at=NOW + (k * 20 + n) * MINUTE, title="planned", href=None)
+                timeline.TimelineTick(at=NOW + (k * 20 + n) * MINUTE, title="planned", href=None)
                 for k in range(1, 12)
             ],
         )
         for n in range(6)
     ]
     end = NOW + 240 * MINUTE
-    return charts.timeline(rows, start_at=start, end_at=end, now=NOW, label="Timeline")
+    return timeline.timeline(rows, start_at=start, end_at=end, now=NOW, label="Timeline")
 
 
 def _histogram() -> str:
     start = NOW - 120 * MINUTE
     bins = [
-        charts.HistogramBin(
+        Bin(
             start_at=start + n * MINUTE,
             end_at=start + (n + 1) * MINUTE,
             past=300 + n % 11 * 20 if n < 120 else 0,
             failed=n if 30 < n < 50 else 0,
             planned=300 + n % 11 * 20 if n >= 120 else 0,
-            title=f"minute {n}",
-            href=f"#minute-{n}",
+            more=False,
         )
         for n in range(180)
     ]
-    end = NOW + 60 * MINUTE
-    return charts.histogram(bins, start_at=start, end_at=end, now=NOW, label="Fires per minute")
+    return histogram.histogram(
+        bins,
+        title=lambda each: f"minute {(each.start_at - start) // MINUTE}",
+        href=lambda each: f"#minute-{(each.start_at - start) // MINUTE}",
+        start_at=start,
+        end_at=NOW + 60 * MINUTE,
+        now=NOW,
+        label="Fires per minute",
+    )

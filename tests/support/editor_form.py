@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from celery_dynbeat.api import ChangeInfo, OwnerSchedules
+from celery_dynbeat.api import OwnerSchedules
+from celery_dynbeat.api.results import ChangeInfo
 from tests.support.flower_pages import Answer, Pages
 from tests.support.html_forms import HtmlForm, form_of
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Engine, event, inspect
+from sqlalchemy import Engine, Select, event, inspect
 
 _LOG_PLANS = """
     LOAD 'auto_explain';
@@ -50,6 +50,22 @@ def record_statements(engine: Engine) -> Iterator[list[Statement]]:
     for name, listener in listeners.items():
         event.remove(engine, name, listener)
     engine.dispose()
+
+
+@contextmanager
+def record_selects(engine: Engine) -> Iterator[list[Select[Any]]]:
+    """Yield a list to which each SELECT on the engine is appended, with its parameters."""
+    selects: list[Select[Any]] = []
+
+    def record(
+        _connection: Any, statement: Any, _many: Any, values: dict[str, Any], _options: Any
+    ) -> None:
+        if isinstance(statement, Select):
+            selects.append(statement.params(values))
+
+    event.listen(engine, "before_execute", record)
+    yield selects
+    event.remove(engine, "before_execute", record)
 
 
 def _watch_postgresql(statements: list[Statement]) -> dict[str, Any]:

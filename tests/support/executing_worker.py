@@ -13,6 +13,8 @@ from sqlalchemy import Engine, event
 from celery_dynbeat import Dynbeat
 from celery_dynbeat.broker import run_headers
 from celery_dynbeat.testing import FrozenClock, ManualBeat
+from celery_dynbeat.worker import PoolChannel
+from celery_dynbeat.worker.outcome_recorder import Outcome
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 from celery_dynbeat.worker.task_guard import TaskGuard
 from tests.support.applications import MINUTELY
@@ -53,11 +55,13 @@ class ExecutingWorker:
     It is connected to Celery's signals. The caller disconnects ``outcomes`` and closes it.
     """
 
-    def __init__(self, dynbeat: Dynbeat, clock: FrozenClock) -> None:
+    def __init__(
+        self, dynbeat: Dynbeat, clock: FrozenClock, *, channel: PoolChannel[Outcome] | None = None
+    ) -> None:
         self.context, self.clock = dynbeat.context, clock
         self.mine = dynbeat.schedules.for_owner("user:42")
         self.beat, self.node = ManualBeat(dynbeat), WorkerStub(dynbeat)
-        self.outcomes = OutcomeSignals(self.context, self.node.name)
+        self.outcomes = OutcomeSignals(self.context, self.node.name, channel=channel)
         self.ends: list[Any] = []
         self.starts = 0
         #: Called after the body, as a slow hook or result backend.
@@ -76,6 +80,7 @@ class ExecutingWorker:
             if end is not None:
                 raise bound.retry(countdown=0) if end == "retry" else end
 
+        self.task = task
         self.guard = TaskGuard(self.context, self.node.name, self.outcomes)
         self.guard.wrap(task)
         # Before the tracer: it keeps the list of receivers, which a later `connect` may replace.

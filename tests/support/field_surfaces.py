@@ -17,9 +17,9 @@ from typing import Any
 from celery.bin.base import CLIContext
 from click.testing import CliRunner
 
-from celery_dynbeat import Dynbeat, InvalidScheduleError
+from celery_dynbeat import Dynbeat, InvalidArgumentError
 from celery_dynbeat.api.fields import FIELDS
-from celery_dynbeat.beat import config_sync
+from celery_dynbeat.beat import config_entries
 from celery_dynbeat.cli import dynbeat as group
 from tests.support.applications import MINUTELY, application
 from tests.support.editor_form import OWNER, edit_url, open_form, save
@@ -57,11 +57,11 @@ class Surfaces:
         """Return whether a call accepts the field, and refuses a value of it by its name."""
         try:
             call(*arguments, **given, **{self.name: VALUE})
-        except InvalidScheduleError as error:
+        except InvalidArgumentError as error:
             return "there is no such field" not in str(error)
         try:
             call(*arguments, **given, **{self.name: -1})
-        except InvalidScheduleError as error:
+        except InvalidArgumentError as error:
             return error.field == self.name
         return False
 
@@ -98,7 +98,7 @@ class Surfaces:
 
     def beat_schedule(self) -> bool:
         """Set it in an entry of ``beat_schedule``."""
-        fields = config_sync.convert(
+        fields = config_entries.convert(
             self.dynbeat.context, {"task": "t", "schedule": 60, self.name: 120}
         )
         return isinstance(fields, dict) and fields[self.name] == VALUE.seconds

@@ -34,7 +34,7 @@ def verify_statuses(
         last = site.app.send_task("probe.record")
         wait_until(lambda: site.event_log.starts(last.id), within=SETTLES_WITHIN)
         assert count_by_status(workload) == expected
-        planned: Counter[Any] = Counter((run.name, run.scheduled_for) for run in site.all_runs())
+        planned: Counter[Any] = Counter((run.name, run.fire_at) for run in site.all_runs())
         assert planned == Counter(workload.expected), "the runs are not the expected ones"
         assert workload.starts().total() == starts, f"{workload.starts()}"
     except AssertionError as error:

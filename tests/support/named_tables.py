@@ -52,7 +52,7 @@ def results(dynbeat: Dynbeat) -> Iterator[Any]:
     mine.rerun_many(since=START)
     mine.backfill("n1", since=START - timedelta(minutes=10), until=START + timedelta(seconds=1))
     beat.run_until_idle()
-    mine.skip("daily", mine.preview(Cron("0 9 * * *")).fire_times[0].at)
+    mine.skip("daily", mine.preview(Cron("0 9 * * *")).fire_times[0].fire_at)
     for state in ("active", "paused", "held", "quarantined", "finished", "overdue", "failing"):
         yield state, [each.name for each in mine.list(state=state)]
     yield [each.name for each in everything.list(name_prefix="n", order="next_run_at")]
@@ -91,7 +91,7 @@ def fails() -> None:
 def main() -> None:
     """Read the command line."""
     url, name, names = sys.argv[1:]
-    with application(url, main=name, alerts=True, **json.loads(names)) as dynbeat:
+    with application(url, main=name, alert_urls=[], **json.loads(names)) as dynbeat:
         dynbeat.app.task(name="ok")(ok)
         dynbeat.app.task(name="fails")(fails)
         json.dump(list(results(dynbeat)), sys.stdout)

@@ -124,3 +124,8 @@ class CeleryProcess:
         """Return the end of the log, for an error message."""
         tail = "\n".join(self.text.splitlines()[-LOG_TAIL_LINES:])
         return f"--- celery {' '.join(self.arguments)} (status {self.exit_status}) ---\n{tail}"
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the ids of the processes that the main thread of a process has started."""
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

@@ -105,7 +105,7 @@ def current(self: Task, *, is_subtask: bool = False) -> None:
     details = run and {
         "run_id": run.run_id,
         "schedule": run.schedule,
-        "scheduled_for": run.scheduled_for.isoformat(),
+        "fire_at": run.fire_at.isoformat(),
         "attempt": run.attempt,
         "origin": run.origin,
         "last_success_at": run.last_success_at and run.last_success_at.isoformat(),

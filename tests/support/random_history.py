@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import Dynbeat
-from celery_dynbeat.api import ScheduleInfo
+from celery_dynbeat.api.results import ScheduleInfo
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Origin, Run
@@ -47,6 +47,6 @@ def _new_run(schedule: ScheduleInfo, fire_at: datetime) -> Run:
         owner=schedule.owner,
         name=schedule.name,
         task=schedule.task,
-        scheduled_for=fire_at,
+        fire_at=fire_at,
         created_at=fire_at,
     )

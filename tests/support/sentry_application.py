@@ -59,7 +59,7 @@ def execute(dynbeat: Dynbeat, statement: str) -> None:
         connection.exec_driver_sql(statement)
 
 
-def send_twice(dynbeat: Dynbeat, beat: ManualBeat[Publisher]) -> str:
+def send_twice(dynbeat: Dynbeat, beat: ManualBeat) -> str:
     """Return the id of a run of which the broker has two messages."""
     schedules = dynbeat.schedules.for_owner("")
     schedules.create("nightly-twice", task="t", args=["ok"], trigger=Every(timedelta(hours=1)))

@@ -15,7 +15,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import Dynbeat, Once
-from celery_dynbeat.api import RunInfo
+from celery_dynbeat.api.results import RunInfo
 from celery_dynbeat.db.models import Node, Run
 from tests.support.event_log import (
     CONFIG_VARIABLE,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from celery_dynbeat.api import ScheduleInfo
+from celery_dynbeat.api.results import ScheduleInfo
 from celery_dynbeat.db.models import Origin, Run
 
 #: The clocks of two processes may differ by this, so near a change either interval may apply.
@@ -117,7 +117,7 @@ class SoakExpectations:
         own = [run for run in runs if run.origin == Origin.SCHEDULE]
         end = self._end(entry, own)
         expected = self.expected_fire_times(entry, end=end - timedelta(microseconds=1))
-        recorded = {run.scheduled_for for run in own}
+        recorded = {run.fire_at for run in own}
         count = sum(run.fire_count for run in own)
         least, most = len(expected.required), len(expected.required | expected.possible)
         case = f"{entry.name}: {least} to {most} fire times before {end}, {count} in the history"
@@ -135,5 +135,5 @@ class SoakExpectations:
             assert entry.row.next_run_at is None, f"{entry.name} is not paused"
             return self.next_fire_at[entry.name]
         # A deletion does not record the fire times that it cut off. The history must have no gaps.
-        newest = max((run.scheduled_for for run in own), default=entry.periods[0].since)
+        newest = max((run.fire_at for run in own), default=entry.periods[0].since)
         return newest + timedelta(microseconds=1)

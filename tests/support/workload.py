@@ -21,7 +21,7 @@ from typing import Any
 from sqlalchemy.exc import DBAPIError
 
 from celery_dynbeat import Every, Once
-from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.common.errors import InvalidArgumentError
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
 from celery_dynbeat.triggers import Trigger
@@ -99,7 +99,7 @@ class Workload:
             }
             try:
                 self._create({name: Once(at) for name, at in instants.items()}, **fields)
-            except InvalidScheduleError:
+            except InvalidArgumentError:
                 if datetime.now(UTC) < begin:
                     raise
             else:
@@ -175,7 +175,7 @@ class Workload:
 
     def _assert_equal(self, extra_starts: int) -> RunCounts:
         starts, runs = self.starts(), self.site.all_runs()
-        planned = Counter((run.name, run.scheduled_for) for run in runs)
+        planned = Counter((run.name, run.fire_at) for run in runs)
         count = RunCounts(
             expected=len(self.expected),
             runs=sum(run.fire_count for run in runs),
@@ -217,7 +217,7 @@ class Workload:
         )
 
     def _times(self) -> str:
-        lags = [run.sent_at - run.scheduled_for for run in self.site.all_runs() if run.sent_at]
+        lags = [run.sent_at - run.fire_at for run in self.site.all_runs() if run.sent_at]
         text = f"lag max {max(lags, default=timedelta()).total_seconds():.1f} s"
         seconds = self.recovered_in()
         return text if seconds is None else f"{text}; recovered in {seconds:.1f} s"
@@ -237,4 +237,4 @@ class Workload:
 
 def _fire_time(start: dict[str, Any]) -> FireTime:
     headers = start["headers"]
-    return headers["dynbeat_schedule"], datetime.fromisoformat(headers["dynbeat_scheduled_for"])
+    return headers["dynbeat_schedule"], datetime.fromisoformat(headers["dynbeat_fire_at"])

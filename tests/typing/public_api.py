@@ -15,9 +15,7 @@ from celery_dynbeat import (
     AnyOf,
     AsyncDynbeat,
     BatchInfo,
-    BatchResult,
     BoundedCount,
-    BulkFailure,
     BulkResult,
     CalendarInfo,
     ChangeInfo,
@@ -33,12 +31,9 @@ from celery_dynbeat import (
     OwnerLimits,
     Page,
     Preview,
-    PreviewedFireTime,
     QuietHours,
-    QuietHoursInfo,
     Retry,
     RRule,
-    RunFilter,
     RunInfo,
     ScheduleInfo,
     SkipRun,
@@ -54,6 +49,8 @@ from celery_dynbeat.api.async_calls import (
     AsyncOwnerSchedules,
     AsyncSchedules,
 )
+from celery_dynbeat.api.filters import RunKeywords
+from celery_dynbeat.api.results import BulkFailure, QuietHoursInfo
 from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.celery_schedules import schedule_of, trigger_of
 from celery_dynbeat.planning.plan import OutgoingRun
@@ -111,9 +108,8 @@ mine.update("policies", retry={"max_retries": 3})
 mine.update("policies", finish_within=3600, ping_url=None)
 send = app.task(print)
 mine.create("crontab", task=send, trigger=crontab(minute=0, hour=9))
-mine.create("text", task="t", trigger="0 9 * * mon-fri", enabled=False, paused_reason="unpaid")
+mine.create("text", task="t", trigger="0 9 * * mon-fri", enabled=False)
 mine.pause("text", until=timedelta(days=2))
-mine.create("end", task="t", trigger="@daily", enabled=False, paused_until=timedelta(days=2))
 mine.upsert("duration", task=send, trigger=timedelta(minutes=5))
 mine.update("instant", trigger=datetime(2026, 11, 21, tzinfo=UTC))
 assert_type(Trigger.from_text("PT5M"), Trigger)
@@ -130,22 +126,22 @@ assert_type(mine.rerun("01a1fd56-64e0-786c-ae7b-f20dde6af188"), RunInfo)
 again = mine.rerun_many(
     since=clock.now(), until=None, status=["failed"], name="digest", per_minute=5
 )
-assert_type(again, BatchResult)
+assert_type(again, BatchInfo)
 assert_type(again.batch_id, str | None)
 assert_type(again.left_since, datetime | None)
 assert_type(mine.get_batch("01a1fd56-64e0-786c-ae7b-f20dde6af188"), BatchInfo)
 assert_type(mine.get_batch("01a1fd56-64e0-786c-ae7b-f20dde6af188").counts, Mapping[str, int])
 assert_type(mine.cancel_runs(batch_id="01a1fd56-64e0-786c-ae7b-f20dde6af188"), int)
-assert_type(dynbeat.schedules.rerun_many(owner="ann", since=clock.now()), BatchResult)
+assert_type(dynbeat.schedules.rerun_many(owner="ann", since=clock.now()), BatchInfo)
 fire_times = mine.upcoming("digest", with_skipped=True)
 assert_type(fire_times, Sequence[FireTime])
 assert_type(mine.explain("n", at=None), Explanation)
 assert_type(mine.forecast(per="hour", queue="celery"), ForecastInfo)
-assert_type(fire_times[0].at, datetime)
+assert_type(fire_times[0].fire_at, datetime)
 assert_type(fire_times[0].is_skipped, bool)
 assert_type(fire_times[0].reason, str | None)
-assert_type(mine.skip("digest", fire_times[0].at, reason="holiday"), ScheduleInfo)
-assert_type(mine.unskip("digest", fire_times[0].at, expected_version=3), ScheduleInfo)
+assert_type(mine.skip("digest", fire_times[0].fire_at, reason="holiday"), ScheduleInfo)
+assert_type(mine.unskip("digest", fire_times[0].fire_at, expected_version=3), ScheduleInfo)
 assert_type(mine.list(tag="red", limit=10), Page[ScheduleInfo])
 assert_type(mine.list(state="failing", name_prefix="rep", order="next_run_at"), Page[ScheduleInfo])
 assert_type(dynbeat.schedules.count(owner=None, state="overdue"), BoundedCount)
@@ -164,7 +160,7 @@ assert_type(mine.changes()[0].before, Mapping[str, Any] | None)
 assert_type(dynbeat.schedules.changes(action="delete")[0], ChangeInfo)
 assert_type(mine.run_now("digest").lag, timedelta | None)
 past = mine.backfill("digest", since=clock.now(), until=clock.now(), per_minute=10)
-assert_type(past, BatchResult)
+assert_type(past, BatchInfo)
 assert_type(mine.run_now("digest").batch_id, str | None)
 assert_type(mine.set_timezone("Asia/Seoul"), int)
 assert_type(mine.set_timezone(None), int)
@@ -178,7 +174,7 @@ assert_type(made.stored_trigger, Mapping[str, str])
 shown = mine.preview("0 9 * * mon-fri", "digest", 3, window=30, end_at=clock.now())
 assert_type(shown, Preview)
 assert_type(shown.warnings[0].message, str)
-assert_type(shown.fire_times[0], PreviewedFireTime)
+assert_type(shown.fire_times[0], FireTime)
 assert_type(shown.fire_times[0].note, str | None)
 assert_type(shown.to_dict(), dict[str, Any])
 mine.delete("digest")
@@ -200,11 +196,11 @@ with Session() as session:
     mine.bound(session=session).create("joined", task="t", trigger=Every(5))
 
 beat = ManualBeat(dynbeat)
-assert_type(beat, ManualBeat[RecordingPublisher])
+assert_type(beat.publisher, RecordingPublisher)
 assert_type(beat.publisher.sent, list[OutgoingRun])
 assert_type(beat.tick(), timedelta)
-assert_type(ManualBeat(dynbeat, Publisher(app)), ManualBeat[Publisher])
-assert_type(ManualBeat(dynbeat, run_tasks=True), ManualBeat[RecordingPublisher])
+ManualBeat(dynbeat, Publisher(app))
+assert_type(ManualBeat(dynbeat, run_tasks=True), ManualBeat)
 assert_type(FrozenClock(clock.now()).advance(61), datetime)
 with override(dynbeat, database="sqlite://", clock=clock) as overridden:
     assert_type(overridden, Dynbeat)
@@ -230,7 +226,7 @@ run_of_task = current_run()
 assert_type(run_of_task, CurrentRun | None)
 if run_of_task is not None:
     assert_type((run_of_task.run_id, run_of_task.owner, run_of_task.schedule), tuple[str, str, str])
-    assert_type((run_of_task.scheduled_for, run_of_task.attempt), tuple[datetime, int])
+    assert_type((run_of_task.fire_at, run_of_task.attempt), tuple[datetime, int])
     assert_type((run_of_task.origin, run_of_task.last_success_at), tuple[str, datetime | None])
 
 assert_type(mine.hold(reason="ticket 12", until=clock.now()), HoldInfo)
@@ -244,7 +240,7 @@ assert_type(dynbeat.schedules.holds(limit=10, after="x"), Page[HoldInfo])
 assert_type(dynbeat.schedules.release(), HoldInfo | None)
 
 
-def failed_runs(**matching: Unpack[RunFilter]) -> Page[RunInfo]:
+def failed_runs(**matching: Unpack[RunKeywords]) -> Page[RunInfo]:
     return mine.runs("digest", **matching)
 
 

@@ -10,9 +10,15 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "celery_dynbeat"
 PAGE = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
 TREE = re.search(r"```\ncelery_dynbeat/\n(.*?)```", PAGE, re.DOTALL).group(1)
-#: A row of "Where does it happen": the question, the file, the functions.
-ROWS = re.findall(r"^\| [^|]+ \| `([\w/]+\.py)` \| ([^|]+) \|$", PAGE, re.MULTILINE)
-NAMES = [(file, name) for file, cell in ROWS for name in re.findall(r"`([\w.]+)`", cell)]
+#: A row of a tour or of "Where does it happen": the step or the question, the file, the functions.
+ROW = re.compile(r"^\| [^|]+ \| `([\w/]+\.py)` \| ([^|]+) \|$", re.MULTILINE)
+ROWS = ROW.findall(PAGE)
+NAMES = sorted({(file, name) for file, cell in ROWS for name in re.findall(r"`([\w.]+)`", cell)})
+
+
+def rows_of(title):
+    """Return the rows of one section of the page."""
+    return ROW.findall(PAGE.partition(f"## {title}\n")[2].partition("\n## ")[0])
 
 
 def files_of_tree():
@@ -57,5 +63,12 @@ def test_each_answer_names_a_function_that_exists(file, name):
     assert name in names_in(file)
 
 
+@pytest.mark.parametrize("tour", ["One run", "One edit"])
+def test_a_tour_has_at_most_twelve_files(tour):
+    files = [file for file, _ in rows_of(f"{tour}, file by file")]
+
+    assert 0 < len(files) == len(set(files)) <= 12
+
+
 def test_the_map_answers_twenty_questions():
-    assert len(ROWS) >= 20
+    assert len(rows_of("Where does it happen?")) >= 20

@@ -14,7 +14,7 @@ from celery.schedules import crontab, schedule, solar
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from celery_dynbeat import AnyOf, Cron, Every, InvalidScheduleError, InvalidTriggerError, Once
+from celery_dynbeat import AnyOf, Cron, Every, InvalidArgumentError, InvalidTriggerError, Once
 from celery_dynbeat.celery_schedules import schedule_of, trigger_of
 from celery_dynbeat.triggers import Solar
 
@@ -125,7 +125,7 @@ def test_a_crontab_without_an_application_is_in_the_given_zone(given, text):
 
 
 def test_text_is_rejected_with_the_trigger_to_write():
-    with pytest.raises(InvalidScheduleError, match=r"Trigger.from_text\('PT5M'\)"):
+    with pytest.raises(InvalidArgumentError, match=r"Trigger.from_text\('PT5M'\)"):
         trigger_of("PT5M", timezone="UTC")
 
 
@@ -157,7 +157,7 @@ def test_a_trigger_is_returned_unchanged():
     ids=["lunar", "relative", "nowfun", "none"],
 )
 def test_a_schedule_without_an_equal_trigger_is_rejected(given):
-    with pytest.raises(InvalidScheduleError, match="use one of them") as caught:
+    with pytest.raises(InvalidArgumentError, match="use one of them") as caught:
         trigger_of(given, timezone="UTC")
 
     assert caught.value.field == "schedule"
@@ -239,7 +239,7 @@ def test_a_solar_schedule_with_an_invalid_place_is_rejected():
     ],
 )
 def test_a_trigger_that_celery_does_not_support_is_rejected_with_a_hint(trigger, reason):
-    with pytest.raises(InvalidScheduleError, match=reason) as caught:
+    with pytest.raises(InvalidArgumentError, match=reason) as caught:
         schedule_of(trigger, app=APP)
 
     assert caught.value.field == "schedule"

@@ -70,7 +70,11 @@ def test_the_settings_of_several_hosts_are_valid():
     environment = {**services["api1"]["environment"], "PYTHONPATH": str(ROOT)}
 
     shown = subprocess.run(
-        [sys.executable, "-c", "import api; print(api.dynbeat.context.settings.expected_beats)"],
+        [
+            sys.executable,
+            "-c",
+            "import api; print(api.dynbeat.context.settings.expected_nodes['beat'])",
+        ],
         cwd=SEVERAL_HOSTS,
         env={**os.environ, **environment},
         capture_output=True,

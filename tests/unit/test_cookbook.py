@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from celery import Celery
 
-from celery_dynbeat import Dynbeat, InvalidScheduleError
+from celery_dynbeat import Dynbeat, InvalidArgumentError
 from celery_dynbeat.testing import FrozenClock, ManualBeat
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "cookbook.md"
@@ -188,7 +188,7 @@ def test_no_report_is_sent_on_a_public_holiday(recipe):
     recipe["create_report"](42)
 
     upcoming = recipe.of("user:42").upcoming("report", count=70)
-    days = [each.at.date() for each in upcoming]
+    days = [each.fire_at.date() for each in upcoming]
     assert date(2026, 4, 2) in days
     # Good Friday and Easter Monday.
     assert not {date(2026, 4, 3), date(2026, 4, 6)} & {*days}
@@ -224,7 +224,7 @@ def test_the_whole_days_of_a_file_become_dates(recipe):
         date(2026, 1, 7): "Company outing",
         date(2026, 1, 12): "",
     }
-    with pytest.raises(InvalidScheduleError, match="would have no day"):
+    with pytest.raises(InvalidArgumentError, match="would have no day"):
         recipe["put_file"]("outings", "BEGIN:VCALENDAR\nEND:VCALENDAR\n")
 
 

@@ -113,11 +113,12 @@ def test_each_container_reads_the_secret_that_the_application_needs(monkeypatch)
     sys.modules.pop("proj")
 
     settings = proj.dynbeat.context.settings
-    beat, port = containers()["proj-beat"], settings.metrics_port
+    beat = containers()["proj-beat"]
+    port, address = settings.metrics
     assert beat["ports"] == [{"name": "metrics", "containerPort": port}]
-    assert settings.metrics_address == "0.0.0.0"  # noqa: S104 - the kubelet probes the port
+    assert address == "0.0.0.0"  # noqa: S104 - the kubelet probes the port
     (beats,) = [each for each in documents() if each["metadata"]["name"] == "proj-beat"][:1]
-    assert beats["spec"]["replicas"] == settings.expected_beats
+    assert beats["spec"]["replicas"] == settings.expected_nodes["beat"]
     proj.dynbeat.context.database.dispose()
 
 

@@ -77,7 +77,7 @@ FEATURES = {{
     "django": django,
     "redis": lambda: beat(broker="redis://127.0.0.1:1/0"),
     "redis with a password": lambda: beat(broker="redis://:secret@127.0.0.1:1/0"),
-    "beat metrics": lambda: beat(dynbeat_metrics_port=0),
+    "beat metrics": lambda: beat(dynbeat_metrics=0),
     "solar": lambda: Solar("sunrise", latitude=37.5, longitude=127),
     "flower": flower,
     "all names": all_names,

@@ -1,7 +1,6 @@
 """Which modules a process imports: they determine its memory and its start-up time.
 
-The bounds are the numbers at the time of writing. A new module that each beat or each worker needs
-raises them; one that few need is imported where it is used.
+Only extras, the code of subcommands, and what a setting turns on are imported where they are used.
 """
 
 import subprocess
@@ -90,18 +89,7 @@ def test_the_command_line_of_celery_imports_no_database():
     assert "sqlalchemy" not in modules
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        *("rrule.trigger", "solar", "composite.any_of", "composite.excluding"),
-        *("composite.on_business_day", "calendar_days", "calendar_effects"),
-    ],
-)
-def test_beat_does_not_import_triggers_that_no_schedule_uses(spec):
-    assert f"celery_dynbeat.triggers.{spec}" not in imported("postgresql+psycopg://host/name")
-
-
-def test_the_help_of_the_commands_imports_neither_rich_nor_sqlalchemy(tmp_path):
+def test_the_help_of_the_commands_imports_neither_rich_nor_the_code_of_commands(tmp_path):
     (tmp_path / "proj.py").write_text(PROJECT)
     code = (
         "import sys; import proj; from celery_dynbeat.cli import dynbeat; import click;"
@@ -113,8 +101,8 @@ def test_the_help_of_the_commands_imports_neither_rich_nor_sqlalchemy(tmp_path):
     process = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path)
     modules = process.stdout.split()
 
-    assert "celery_dynbeat.cli.prune" in modules
-    assert not {"rich", "sqlalchemy", "celery_dynbeat.process.context"} & set(modules)
+    assert "celery_dynbeat.cli.maintenance" in modules
+    assert not {"rich", "alembic", "celery_dynbeat.beat.pruning"} & set(modules)
 
 
 PROJECT = """
@@ -140,7 +128,7 @@ beat.max_interval = 0.01
 beat.tick()
 Worker(app=app, pool_cls="solo")
 print("prometheus_client" in sys.modules)
-assert "celery_dynbeat.api.lists.forecast" not in sys.modules
+assert "celery_dynbeat.api.forecast" not in sys.modules
 print(any("serve_forever" in each.name for each in threading.enumerate()))
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry import has_listeners
@@ -151,7 +139,7 @@ beat.close()
 
 @pytest.mark.parametrize(
     ("settings", "expected"),
-    [({}, ["False"] * 3), ({"dynbeat_metrics_port": 0}, ["True"] * 3)],
+    [({}, ["False"] * 3), ({"dynbeat_metrics": 0}, ["True"] * 3)],
 )
 def test_without_the_setting_metrics_cost_no_import_thread_or_receiver(settings, expected):
     command = [sys.executable, "-c", OFF.format(settings=settings)]
@@ -168,34 +156,19 @@ RARE = {
 }
 #: Own modules that a process imports only with a setting, or for what it does now and then.
 RARE_IN_BEAT = (
-    *("celery_dynbeat.alerts", "celery_dynbeat.api.", "celery_dynbeat.store.alerts"),
-    *("celery_dynbeat.beat.config_sync", "celery_dynbeat.cli."),
-    *("celery_dynbeat.metrics", "celery_dynbeat.planning.alerting", "celery_dynbeat.triggers.cron"),
-    *("celery_dynbeat.triggers.rrule", "celery_dynbeat.db.alert_models"),
-    *("celery_dynbeat.common.retry", "celery_dynbeat.db.django_databases"),
+    *("celery_dynbeat.cli.", "celery_dynbeat.metrics"),
+    "celery_dynbeat.db.django_databases",
 )
 RARE_IN_WORKER = (
-    *(
-        "celery_dynbeat.api.",
-        "celery_dynbeat.beat",
-        "celery_dynbeat.cli.",
-        "celery_dynbeat.metrics",
-    ),
-    *("celery_dynbeat.notify", "celery_dynbeat.planning", "celery_dynbeat.triggers"),
-    "celery_dynbeat.db.alert_models",
-    *("celery_dynbeat.common.retry", "celery_dynbeat.db.django_databases"),
+    *("celery_dynbeat.beat", "celery_dynbeat.cli.", "celery_dynbeat.metrics"),
+    "celery_dynbeat.db.django_databases",
 )
-#: The largest numbers of own modules.
-MOST_OF_APPLICATION, MOST_OF_BEAT, MOST_OF_BEAT_WITH_ENTRIES, MOST_OF_WORKER = 7, 72, 108, 43
-#: Modules of other packages that Celery has not imported.
-MOST_OTHERS_OF_APPLICATION = 2
 
 APPLICATION = """
 import sys
 from celery import Celery
 app = Celery("proj", broker="memory://", set_as_current=False)
 app.conf.update(dynbeat_database_url={url!r}, result_expires=None, **{settings!r})
-before = set(sys.modules)
 from celery_dynbeat import Dynbeat
 dynbeat = Dynbeat(app)
 """
@@ -254,19 +227,19 @@ def rare(modules):
     return {each.partition(".")[0] for each in modules} & RARE
 
 
-def test_dynbeat_adds_few_modules_to_an_application(process_modules):
-    added = process_modules("print(*set(sys.modules) - before)")
+def test_the_first_call_imports_only_the_dialect_and_the_driver(process_modules):
+    calls = CREATE.replace("create(", "upsert(") + 'dynbeat.schedules.list(owner_prefix="user:")'
+    added = process_modules(f"before = set(sys.modules){calls}\nprint(*set(sys.modules) - before)")
 
-    assert len(own(added)) <= MOST_OF_APPLICATION
-    assert len(added - own(added)) <= MOST_OTHERS_OF_APPLICATION
-    assert not {each for each in added if each.startswith(("sqlalchemy", "kombu"))}
+    assert not rare(added)
+    assert own(added) <= {"celery_dynbeat.db.dialects.sqlite"}
+    assert "celery_dynbeat.api.owner" not in added
 
 
-def test_a_beat_that_sends_runs_imports_few_modules(process_modules):
+def test_a_beat_that_sends_runs_imports_no_rare_modules(process_modules):
     modules = process_modules(TICK)
 
     assert "celery_dynbeat.triggers.every" in modules
-    assert len(own(modules)) <= MOST_OF_BEAT
     assert not rare(modules)
     assert not {each for each in own(modules) if each.startswith(RARE_IN_BEAT)}
 
@@ -275,19 +248,5 @@ def test_a_worker_imports_few_modules(process_modules):
     modules = process_modules(START_WORKER)
 
     assert "celery_dynbeat.worker.task_guard" in modules
-    assert len(own(modules)) <= MOST_OF_WORKER
     assert not rare(modules)
     assert not {each for each in own(modules) if each.startswith(RARE_IN_WORKER)}
-
-
-def test_a_beat_imports_the_api_only_for_changed_entries(process_modules):
-    entries = {"one": {"task": "one", "schedule": 3600}}
-    modules = process_modules(TICK, beat_schedule=entries)
-
-    again = process_modules(TICK, beat_schedule=entries)
-
-    assert "celery_dynbeat.beat.config_sync" in modules
-    assert len(own(modules)) <= MOST_OF_BEAT_WITH_ENTRIES
-    assert not rare(modules)
-    assert len(own(again)) <= MOST_OF_BEAT
-    assert not {each for each in own(again) if each.startswith(RARE_IN_BEAT)}

@@ -12,7 +12,7 @@ import pytest
 import celery_dynbeat
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.telemetry import logs
-from celery_dynbeat.telemetry.logs import RECORDS
+from celery_dynbeat.telemetry.logs import LOGGED
 
 PACKAGE = Path(celery_dynbeat.__file__).parent
 REFERENCE = PACKAGE.parent / "docs/reference/logging.md"
@@ -45,7 +45,8 @@ def documented() -> set[LogCall]:
 
 
 def emitted() -> Iterator[LogCall]:
-    for event_type, record in RECORDS.items():
+    for event_type in LOGGED:
+        record = event_type.log
         level = "log" if callable(record.level) else logging.getLevelName(record.level).lower()
         shown = frozenset(logs.fields_of(event_type, record))
         for name in REFUSALS if callable(record.name) else (record.name,):
@@ -53,7 +54,8 @@ def emitted() -> Iterator[LogCall]:
     for name in logs.BATCHES.values():
         yield LogCall(name, "events", "info", frozenset({"sent", "claimed", "runs"}))
     for path in sorted({*PACKAGE.rglob("*.py")} - {Path(logs.__file__)}):
-        logger = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+        module = path.parent if path.name == "__init__.py" else path.with_suffix("")
+        logger = ".".join(module.relative_to(PACKAGE).parts)
         tree = ast.parse(path.read_text())
         for call in log_calls(tree):
             keys = extra_of(call, tree, path)

@@ -6,10 +6,11 @@ An error that is none of these is a bug of this package; Python prints its trace
 import difflib
 import json
 import os
+import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import click
 from celery.exceptions import ImproperlyConfigured
@@ -17,14 +18,11 @@ from kombu.exceptions import OperationalError
 
 from celery_dynbeat.api import dynbeat_of
 from celery_dynbeat.common.errors import (
-    CalendarInUseError,
-    CalendarNotFoundError,
     ConfigurationError,
+    ConflictError,
     DynbeatError,
-    RunNotFoundError,
+    NotFoundError,
     ScheduleExistsError,
-    ScheduleHeldError,
-    ScheduleNotFoundError,
 )
 from celery_dynbeat.common.text import (
     MAX_PAGE_SIZE,
@@ -102,14 +100,45 @@ def error_text(context: click.Context, error: Exception) -> str:
         return f"{error} (celery -A MODULE dynbeat ...)"
     if isinstance(error, ImportError):
         return f"the application cannot be loaded: {error}; check its imports and configuration"
-    if isinstance(error, ScheduleNotFoundError):
+    if isinstance(error, NotFoundError):
         return _not_found(context, error)
-    in_words = _WORDS.get(type(error))
-    return " ".join(str(error).split()) if in_words is None else in_words(error)
+    return _in_words(error) or " ".join(str(error).split())
 
 
-def _not_found(context: click.Context, error: ScheduleNotFoundError) -> str:
-    calls = dynbeat_of(context.obj.app).schedules.for_owner(error.owner)
+def _in_words(error: Exception) -> str | None:
+    """Return the text of an error whose own text names calls of the API, or None."""
+    if isinstance(error, ScheduleExistsError):
+        return (
+            f"{_owner(error.owner)} already has a schedule named {error.name!r}; choose another"
+            " name, or change it with `dynbeat update`"
+        )
+    if isinstance(error, ConflictError) and error.code == "held":
+        owner, held = error.params["owner"], error.params["hold"]
+        scope = "--all-owners" if owner is None else f"--owner {shlex.quote(owner)}"
+        return f"{held}; wait for its end, or end it with `dynbeat hold --release {scope}`"
+    if isinstance(error, ConflictError) and error.code == "in_use":
+        name, used_by = error.params["name"], error.params["used_by"]
+        return (
+            f"calendar {name!r} is used by {used_by}; give them other triggers with `dynbeat"
+            " update`, or other quiet hours, first"
+        )
+    return None
+
+
+def _not_found(context: click.Context, error: NotFoundError) -> str:
+    if error.kind == "schedule":
+        return _no_schedule(context, error)
+    listed = {"run": "runs", "calendar": "calendars list"}.get(error.kind)
+    if listed is None:
+        return " ".join(str(error).split())
+    whose = "there is" if error.owner is None else f"{_owner(error.owner)} has"
+    name = error.name if error.kind == "run" else repr(error.name)
+    return f"{whose} no {error.kind} {name}; `dynbeat {listed}` shows those that exist"
+
+
+def _no_schedule(context: click.Context, error: NotFoundError) -> str:
+    owner = error.owner or ""
+    calls = dynbeat_of(context.obj.app).schedules.for_owner(owner)
     # Of an owner with many schedules, those that begin alike.
     names = [each.name for each in calls.list(limit=MAX_PAGE_SIZE)]
     if len(names) == MAX_PAGE_SIZE:
@@ -118,47 +147,9 @@ def _not_found(context: click.Context, error: ScheduleNotFoundError) -> str:
     near = difflib.get_close_matches(error.name, names, n=3)
     meant = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     return (
-        f"{_owner(error.owner)} has no schedule named {error.name!r}; {meant}`dynbeat list` shows "
+        f"{_owner(owner)} has no schedule named {error.name!r}; {meant}`dynbeat list` shows "
         "existing schedules, and with --owner the schedules of another owner"
     )
-
-
-def _exists(error: ScheduleExistsError) -> str:
-    return (
-        f"{_owner(error.owner)} already has a schedule named {error.name!r}; choose another name,"
-        " or change it with `dynbeat update`"
-    )
-
-
-def _held(error: ScheduleHeldError) -> str:
-    return f"{error.hold}; wait for its end, or end it with `dynbeat release`"
-
-
-def _no_run(error: RunNotFoundError) -> str:
-    whose = "there is" if error.owner is None else f"{_owner(error.owner)} has"
-    return f"{whose} no run {error.run_id}; `dynbeat runs` shows those that exist"
-
-
-def _no_calendar(error: CalendarNotFoundError) -> str:
-    return f"there is no calendar {error.name!r}; `dynbeat calendars list` shows those that exist"
-
-
-def _calendar_in_use(error: CalendarInUseError) -> str:
-    number = f"{error.schedules:,}" if error.is_exact else f"more than {error.schedules:,}"
-    return (
-        f"calendar {error.name!r} is used by {number} schedules; give them other triggers with"
-        " `dynbeat update` first"
-    )
-
-
-#: The texts of these errors name calls of the API.
-_WORDS: Mapping[type[Exception], Callable[[Any], str]] = {
-    ScheduleExistsError: _exists,
-    ScheduleHeldError: _held,
-    RunNotFoundError: _no_run,
-    CalendarNotFoundError: _no_calendar,
-    CalendarInUseError: _calendar_in_use,
-}
 
 
 def _owner(owner: str) -> str:

@@ -1,21 +1,21 @@
-"""Tables that fit the terminal. The only module that imports rich for stdout.
+"""Tables that fit the terminal, and progress bars. The only module that imports rich.
 
 A table that would be too narrow to read shows each item as a block of lines instead, like the
 expanded format of psql.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from rich.cells import cell_len
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from celery_dynbeat.cli.base.cells import readable
-from celery_dynbeat.cli.base.columns import Column
-from celery_dynbeat.cli.base.encoding import encodable
+from celery_dynbeat.cli.base.cells import Column, encodable, readable
 
 #: Blanks between two columns.
 GAP = 2
@@ -47,6 +47,21 @@ def console(*, no_color: bool, stderr: bool = False) -> Console:
     return Console(
         markup=False, highlight=False, emoji=False, no_color=no_color or None, stderr=stderr
     )
+
+
+@contextmanager
+def bar(title: str) -> Iterator[Callable[..., None]]:
+    """Yield a function that updates a bar on stderr. The bar disappears at the end of the block."""
+    shown = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        console=console(no_color=False, stderr=True),
+        transient=True,
+    )
+    with shown:
+        task = shown.add_task(title, total=None)
+        yield lambda done, total=None: shown.update(task, completed=done, total=total)
 
 
 def show(

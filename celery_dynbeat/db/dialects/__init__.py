@@ -5,7 +5,7 @@ A process uses one database, so it imports only that database's dialect.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cache
 from importlib import import_module
@@ -30,10 +30,8 @@ from sqlalchemy.sql.dml import Insert
 
 S = TypeVar("S", bound=GenerativeSelect)
 
-#: Keys of ``Session.info``: a transaction of the package, or statements in autocommit mode.
-OWN_TRANSACTION, AUTOCOMMIT = "dynbeat_own_transaction", "dynbeat_autocommit"
-#: A key of ``Session.info`` that makes the commit of a transaction of the package asynchronous.
-ASYNCHRONOUS_COMMIT = "dynbeat_asynchronous_commit"
+#: A key of ``Session.info``: a transaction of the package.
+OWN_TRANSACTION = "dynbeat_own_transaction"
 #: The name of the lock for a change of the schema.
 SCHEMA_LOCK = "dynbeat_schema"
 #: The table that is the lock in a cluster, in the database of the connection.
@@ -60,8 +58,6 @@ class Capabilities(ABC):
     embedded: ClassVar[bool] = False
     #: Whether the database converts a JSON parameter into rows (json_to_recordset).
     has_json_recordset: ClassVar[bool] = False
-    #: Whether a WITH clause may contain an UPDATE with RETURNING.
-    has_writing_cte: ClassVar[bool] = False
     #: Whether the database supports LATERAL, arrays and ANY.
     has_lateral: ClassVar[bool] = False
     #: Whether a query uses a partial index if its condition implies the index's condition. SQLite
@@ -85,13 +81,13 @@ class Capabilities(ABC):
     def begin_write(self, session: Session) -> None:  # noqa: B027 - most need nothing
         """Start a write transaction that no other writer can invalidate."""
 
-    def in_index_order(self, session: Session, *, mapper: Any) -> AbstractContextManager[None]:
-        """Restrict the statements of the block to index scans, where SQL has no hints for it.
+    def follow_indexes(  # noqa: B027 - SQL of most databases has hints for it
+        self, session: Session, *, asynchronous_commit: bool = False
+    ) -> None:
+        """Make the statements of a transaction of the package follow indexes, without sorting.
 
-        ``mapper`` is the mapped class by which the session chooses its database.
+        With ``asynchronous_commit``, its commit does not wait for the disk where that is possible.
         """
-        del session, mapper
-        return nullcontext()
 
     def check_deferred(self, session: Session) -> None:  # noqa: B027 - most have none
         """Check the constraints that are deferred to the commit, and from then on at once."""

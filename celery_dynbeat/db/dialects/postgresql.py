@@ -11,13 +11,11 @@ from sqlalchemy import (
     Select,
     String,
     Table,
-    bindparam,
     func,
     literal,
     literal_column,
     select,
     text,
-    true,
 )
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import DBAPIError, OperationalError
@@ -26,9 +24,6 @@ from sqlalchemy.sql.dml import Insert
 
 from celery_dynbeat.db import table_names
 from celery_dynbeat.db.dialects import (
-    ASYNCHRONOUS_COMMIT,
-    AUTOCOMMIT,
-    OWN_TRANSACTION,
     SCHEMA_LOCK,
     Capabilities,
     Size,
@@ -52,11 +47,6 @@ _OFF: list[ColumnElement[Any]] = [
 _ASYNCHRONOUS: ColumnElement[Any] = literal_column("set_config('synchronous_commit', 'off', true)")
 _TURN_OFF: Select[Any] = select(*_OFF)
 _TURN_OFF_AND_COMMIT_ASYNCHRONOUSLY: Select[Any] = select(*_OFF, _ASYNCHRONOUS)
-_TURN_OFF_FOR_NOW: Select[Any] = select(
-    *(func.current_setting(name).label(name) for name in _OTHER_PLANS), *_OFF
-)
-_RESTORE = select(*(func.set_config(name, bindparam(name), true()) for name in _OTHER_PLANS))
-_IS_OFF = "dynbeat_index_order"
 # Without a pooler: a pooler would give the setting to other clients. A stricter value stays.
 _COMMIT_SYNCHRONOUSLY = (
     "SELECT set_config('synchronous_commit', 'on', false)"
@@ -91,7 +81,6 @@ class PostgreSql(Capabilities):
     has_lateral = True
     has_partial_indexes = True
     autocommit_saves_round_trips = True
-    has_writing_cte = True
     # serialization_failure, deadlock_detected, lock_not_available
     _transient = frozenset({"40001", "40P01", "55P03"})
     # invalid_sql_statement_name, duplicate_prepared_statement
@@ -140,33 +129,10 @@ class PostgreSql(Capabilities):
         connection.exec_driver_sql(f"SET LOCAL search_path TO {quoted}")
         yield
 
-    @contextmanager
-    def in_index_order(self, session: Session, *, mapper: Any) -> Iterator[None]:
-        if session.info.get(OWN_TRANSACTION):
-            if not session.info.get(_IS_OFF):
-                is_asynchronous = session.info.get(ASYNCHRONOUS_COMMIT)
-                session.connection().execute(
-                    _TURN_OFF_AND_COMMIT_ASYNCHRONOUSLY if is_asynchronous else _TURN_OFF
-                )
-                session.info[_IS_OFF] = True
-            yield
-            return
-        if session.info.get(AUTOCOMMIT):
-            # In autocommit mode, there is no transaction for the setting.
-            yield
-            return
-        connection = session.connection(bind_arguments={"mapper": mapper})
-        before = dict(zip(_OTHER_PLANS, connection.execute(_TURN_OFF_FOR_NOW).one(), strict=False))
-        failed = False
-        try:
-            yield
-        except DBAPIError:
-            # The server rejects statements until the caller rolls back. That restores the settings.
-            failed = True
-            raise
-        finally:
-            if not failed:
-                connection.execute(_RESTORE, before)
+    def follow_indexes(self, session: Session, *, asynchronous_commit: bool = False) -> None:
+        session.connection().execute(
+            _TURN_OFF_AND_COMMIT_ASYNCHRONOUSLY if asynchronous_commit else _TURN_OFF
+        )
 
     def defaults_to_read_committed(self, connection: Connection) -> bool:
         level: str = connection.execute(_DEFAULT_ISOLATION).scalar_one()

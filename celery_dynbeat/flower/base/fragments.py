@@ -1,9 +1,12 @@
 """Fragments of HTML that several pages show. PURE: they take ``now``.
 
 Each function returns HTML in which all values are escaped. Templates write it with ``{% raw %}``.
+The commands of a hint stand in backticks, as in ``Start it: `celery -A app dynbeat resume -- a`.``
 """
 
 import json
+import re
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -12,6 +15,23 @@ from celery_dynbeat.common.text import format_distance, format_duration
 from celery_dynbeat.flower.templates import show
 
 NOTHING = '<span class="db-none" aria-label="none">&ndash;</span>'
+#: A command of ``celery dynbeat`` -> the button or the page that does the same.
+_IN_THE_PAGES: Mapping[str, str] = {
+    "hold --release": "the button Release",
+    "list": "the page Schedules",
+    "owner": "the page of the owner",
+    "owner --held": "the page Beats",
+    "rerun": "the button Rerun",
+    "resume": "the button Resume",
+    "run": "the button Run now",
+    "runs": "the page of the run",
+    "runs --errors": "the page Runs",
+    "status": "the page Beats",
+}
+_COMMAND = re.compile(
+    r"`(?P<code>(?:celery -A \S+ dynbeat )?"
+    r"(?P<verb>runs --errors|hold --release|owner --\w+|[\w-]+)[^`]*)`"
+)
 
 
 def local_time(at: datetime, zone: ZoneInfo, *, fraction: bool = False) -> str:
@@ -109,3 +129,22 @@ def _time(at: datetime, *, text: str, title: str, relative: bool = False, css: s
     return (
         f'<time datetime="{at.isoformat()}" title="{show(title)}"{attributes}>{show(text)}</time>'
     )
+
+
+def hint_html(text: str) -> str:
+    """Return a hint, with names of buttons and pages in place of the commands that they replace.
+
+    Other commands, such as the start of a beat, stay as code.
+    """
+    parts, at = [], 0
+    for match in _COMMAND.finditer(text):
+        before = text[at : match.start()]
+        parts.append(show(before))
+        named = _IN_THE_PAGES.get(match["verb"])
+        is_first = (not before.strip() and at == 0) or before.endswith(". ")
+        if named is None:
+            parts.append(f"<code>{show(match['code'])}</code>")
+        else:
+            parts.append(named[0].upper() + named[1:] if is_first else named)
+        at = match.end()
+    return "".join([*parts, show(text[at:])])

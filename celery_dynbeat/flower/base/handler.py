@@ -1,8 +1,12 @@
-"""The base of all handlers: login, headers, database calls, errors."""
+"""The base of all handlers: login, headers, database calls, and errors of the API as statuses."""
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
 from http import HTTPStatus
+from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Protocol, TypeVar
 from urllib.parse import urlencode
@@ -12,26 +16,78 @@ from sqlalchemy.exc import SQLAlchemyError
 from tornado.web import HTTPError, authenticated
 
 from celery_dynbeat.api import Dynbeat, OwnerSchedules, Schedules
-from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.common.errors import (
+    ConfigurationError,
+    ConflictError,
+    DispatchError,
+    DynbeatError,
+    InvalidArgumentError,
+    NotFoundError,
+)
 from celery_dynbeat.flower.base.access import why_read_only, why_wrong_host
 from celery_dynbeat.flower.base.database_calls import DatabaseCalls
-from celery_dynbeat.flower.base.errors import PageError, page_error
-from celery_dynbeat.flower.base.static_files import static_version
 
+_UNAVAILABLE = (ConfigurationError, DispatchError)
 T = TypeVar("T")
-
 #: Characters of the arguments of a URL. Tornado's loop parses them.
 MAX_QUERY = 16_000
 #: The same for a link on a page of another site, such as a chat.
 MAX_LINKED_QUERY = 2_000
-
 logger = logging.getLogger(__name__)
-
 #: The style sheet of Bootstrap contains images as data: URLs.
 CONTENT_SECURITY_POLICY = (
     "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none';"
     " form-action 'self'; frame-ancestors 'none'"
 )
+
+
+class ActionTimeoutError(TimeoutError):
+    """An action did not end in time. Its thread continues, so it may still be carried out."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageError:
+    """The HTTP status and the sentence that a page shows for an error."""
+
+    status: HTTPStatus
+    text: str
+
+
+def page_error(error: BaseException | None) -> PageError | None:
+    """Return the status and sentence for an error of the API, or None for any other error.
+
+    The error of a driver can contain a host or a statement. Only the log shows it.
+    """
+    if isinstance(error, DynbeatError):
+        return PageError(_status(error), str(error))
+    if isinstance(error, ActionTimeoutError):
+        text = "The database did not answer in time. Check whether the action took effect."
+        return PageError(HTTPStatus.SERVICE_UNAVAILABLE, text)
+    if isinstance(error, TimeoutError):
+        text = "The database did not answer in time. Try again, or narrow the filter."
+        return PageError(HTTPStatus.SERVICE_UNAVAILABLE, text)
+    if isinstance(error, SQLAlchemyError):
+        text = "The database cannot be used. The log of Flower contains the error."
+        return PageError(HTTPStatus.SERVICE_UNAVAILABLE, text)
+    return None
+
+
+def _status(error: DynbeatError) -> HTTPStatus:
+    if isinstance(error, NotFoundError):
+        return HTTPStatus.NOT_FOUND
+    if isinstance(error, ConflictError):
+        return HTTPStatus.CONFLICT
+    is_unavailable = isinstance(error, _UNAVAILABLE)
+    return HTTPStatus.SERVICE_UNAVAILABLE if is_unavailable else HTTPStatus.BAD_REQUEST
+
+
+STATIC = Path(__file__).parent.parent / "static"
+
+
+@cache
+def static_version(name: str) -> str:
+    """Return a text that changes with the file, for the cache of the browser."""
+    return sha256((STATIC / name).read_bytes()).hexdigest()[:12]
 
 
 class PagesApplication(Protocol):
@@ -86,7 +142,7 @@ class DynbeatHandler(BaseHandler):
             return
         if len(self.request.query) > MAX_QUERY:
             msg = f"The arguments of the URL have more than {MAX_QUERY:,} characters."
-            raise InvalidScheduleError(msg, field="url")
+            raise InvalidArgumentError(msg, field="url")
         if self.request.method in {"GET", "HEAD"} and self._is_loaded_by_other_site():
             raise HTTPError(HTTPStatus.FORBIDDEN, reason="Cross-site request")
 

@@ -1,6 +1,11 @@
-"""The base of the pages, with the parts that surround the content of a page."""
+"""The base of the pages, with what surrounds their content, and the message after an action.
 
+A signed cookie keeps the message until a page shows it once.
+"""
+
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from http import HTTPStatus
@@ -9,32 +14,69 @@ from typing import Any, ClassVar
 
 from flower.utils import template as flower_template
 from tornado.escape import xhtml_escape
+from tornado.web import RequestHandler
 
-from celery_dynbeat.common.errors import InvalidScheduleError
-from celery_dynbeat.common.text import with_application
-from celery_dynbeat.flower.base import fragments, messages
-from celery_dynbeat.flower.base.chips import Chips, Filter, active_filters
+from celery_dynbeat.api.filters import MAX_SEARCH, Key
+from celery_dynbeat.common.errors import InvalidArgumentError
+from celery_dynbeat.common.text import escape, with_application
+from celery_dynbeat.flower.base import fragments
 from celery_dynbeat.flower.base.database_calls import MAX_PAGES
-from celery_dynbeat.flower.base.errors import PageError
-from celery_dynbeat.flower.base.handler import DynbeatHandler
-from celery_dynbeat.flower.base.hints import hint_html
-from celery_dynbeat.flower.base.search_text import MAX_LENGTH
+from celery_dynbeat.flower.base.fragments import hint_html
+from celery_dynbeat.flower.base.handler import DynbeatHandler, PageError
+from celery_dynbeat.flower.base.lists import Chips, PagePlace, Paging, active_filters, paging
 from celery_dynbeat.flower.base.zones import CHOICE_COOKIE, VIEWER_COOKIE, ViewZone, view_zone
 from celery_dynbeat.flower.templates import show
-from celery_dynbeat.insights.statistics.banners import banners
+from celery_dynbeat.insights.installation import banners
 
+COOKIE = "dynbeat_message"
+#: Browsers drop a cookie of more than 4,096 bytes. JSON can double a text; base64 adds a third.
+_MAX_BYTES = 1_400
+_CUT = " ..."
 #: The arguments of each page.
 _OF_EACH_PAGE = frozenset({"zone"})
 #: Arguments with several values. Of others, the last value counts.
 _LISTS = frozenset({"back", "status"})
 #: The longest value of an argument, in characters. Each row of a list repeats ``zone`` and
 #: ``size``, also unknown ones. With another invalid argument, a list has no rows.
-MAX_VALUE = MAX_LENGTH
+MAX_VALUE = MAX_SEARCH
 _MAX_VALUES = {"zone": 64, "size": 8}
 #: The arguments with separate rules: a search, and cursors.
 _UNBOUNDED = frozenset({"q", "after", "back"})
 #: The values that Flower's ``render`` passes to its templates.
 _HELPERS = dict(getmembers(flower_template, isfunction))
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A sentence for the person who changed something. ``kind`` names a kind of Bootstrap alert."""
+
+    text: str
+    kind: str = "success"
+
+
+def leave_message(handler: RequestHandler, message: Message) -> None:
+    """Show the message on the next page."""
+    value = json.dumps(
+        asdict(replace(message, text=_cut(escape(message.text)))), ensure_ascii=False
+    )
+    handler.set_signed_cookie(COOKIE, value, expires_days=None, httponly=True, samesite="Lax")
+
+
+def take_message(handler: RequestHandler) -> Message | None:
+    """Return the message of the last action, once. None if there is none."""
+    value = handler.get_signed_cookie(COOKIE, max_age_days=1)
+    if value is None:
+        return None
+    handler.clear_cookie(COOKIE)
+    return Message(**json.loads(value))
+
+
+def _cut(text: str) -> str:
+    encoded = text.encode()
+    if len(encoded) <= _MAX_BYTES:
+        return text
+    # A character can have several bytes, so the last character may be incomplete.
+    return encoded[:_MAX_BYTES].decode(errors="ignore") + _CUT
 
 
 class PageHandler(DynbeatHandler):
@@ -49,8 +91,8 @@ class PageHandler(DynbeatHandler):
     route: ClassVar[str] = ""
     #: The arguments that the page reads. Its links repeat them, and no others.
     arguments: ClassVar[frozenset[str]] = frozenset()
-    #: Those of the arguments that filter the list, in the order of their chips.
-    chip_filters: ClassVar[Sequence[Filter]] = ()
+    #: The keys of the arguments that filter the list, in the order of their chips.
+    chip_keys: ClassVar[Sequence[Key]] = ()
 
     #: Whether the page is one of MAX_PAGES.
     is_counted: ClassVar[bool] = True
@@ -86,14 +128,14 @@ class PageHandler(DynbeatHandler):
         super().on_finish()
 
     def _check_arguments(self) -> None:
-        for name, values in self._given_arguments.items():
+        for name, values in self.given.items():
             longest = _MAX_VALUES.get(name, MAX_VALUE)
             if name not in _UNBOUNDED and any(len(value) > longest for value in values):
                 msg = f"{name} has more than {longest:,} characters."
-                raise InvalidScheduleError(msg, field=name)
+                raise InvalidArgumentError(msg, field=name)
 
     @cached_property
-    def _given_arguments(self) -> Mapping[str, Sequence[str]]:
+    def given(self) -> Mapping[str, Sequence[str]]:
         """The arguments of the URL that the page knows."""
         query = self.request.query_arguments
         known = self.arguments | _OF_EACH_PAGE
@@ -117,15 +159,26 @@ class PageHandler(DynbeatHandler):
 
     def here(self, **changes: object) -> str:
         """Return the URL of this page with other arguments. None removes an argument."""
-        kept = {**self._given_arguments, **changes}
+        kept = {**self.given, **changes}
         return self.link(self.route or f"dynbeat_{self.tab}", *self.path_args, **kept)
+
+    @property
+    def place(self) -> PagePlace:
+        """The position of this page in its list."""
+        return PagePlace.of(
+            after=self.argument("after"),
+            back=self.get_query_arguments("back", strip=False),
+            size=self.argument("size"),
+        )
+
+    def paging(self, cursor: str | None) -> Paging:
+        """Return the links below a list that ends with ``cursor``."""
+        return paging(self.place, cursor=cursor, here=self.here)
 
     @property
     def active_filters(self) -> Chips:
         """The filters of this URL, for ``chips.html``."""
-        return active_filters(
-            self._given_arguments, self.chip_filters, here=self.here, time_text=self._time_text
-        )
+        return active_filters(self.given, self.chip_keys, here=self.here, time_text=self._time_text)
 
     def _time_text(self, given: str) -> str:
         """Return an instant of the URL in the zone of the page, other text as it is."""
@@ -185,7 +238,7 @@ class PageHandler(DynbeatHandler):
             "page": self,
             "ui": fragments,
             "zone": self.zone,
-            "message": messages.take(self),
+            "message": take_message(self),
             "why_read_only": self.why_read_only,
         }
 

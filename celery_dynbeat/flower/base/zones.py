@@ -1,4 +1,6 @@
-"""The time zone of a page: the viewer's zone, UTC, or the zone of each owner. PURE.
+"""The time zone of a page, and the instants of a URL or a form in it. PURE.
+
+The zone is the viewer's zone, UTC, or the zone of each owner.
 
 ?zone=Asia/Seoul       this zone. A link that is sent to a colleague shows the same times
 ?zone=owner            the zone of each schedule
@@ -6,9 +8,11 @@
 """
 
 from dataclasses import dataclass
+from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.api.field_types import parse_instant
+from celery_dynbeat.common.errors import InvalidArgumentError, InvalidTriggerError
 from celery_dynbeat.triggers.zones import load_zone
 
 UTC = ZoneInfo("UTC")
@@ -65,3 +69,17 @@ def known_zone(name: str) -> ZoneInfo | None:
         return load_zone(name)
     except InvalidTriggerError:
         return None
+
+
+def given_instant(field: str, text: str, *, zone: ZoneInfo, now: datetime) -> datetime:
+    """Return the instant of ``2026-11-22T09:00``, with or without an offset, or of ``24h`` ago.
+
+    A time without an offset is in ``zone``. Raises InvalidArgumentError.
+    """
+    # A "+" in a URL that a person wrote arrives as a space.
+    cleaned = text.replace(" ", "+") if "T" in text else text
+    try:
+        typed = parse_instant(cleaned, direction=-1)
+        return typed.resolve(now=lambda: now, zone=zone).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise InvalidArgumentError(f"{field}: {error}", field=field) from None

@@ -1,13 +1,13 @@
 """The runs of a schedule by day: weeks as columns, weekdays as rows."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import date, timedelta
 from xml.etree.ElementTree import Element
 
 from celery_dynbeat.common.text import MONTHS, WEEKDAYS
 from celery_dynbeat.flower.charts.svg import add, add_mark, percent, render, svg
+from celery_dynbeat.insights.charts import CalendarDay
 
 _PITCH = 16
 _SIZE = 13
@@ -21,28 +21,23 @@ _LEVELS = 4
 _MIN_COLUMNS_OF_LABEL = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CalendarCell:
-    """A day. ``total`` counts all its runs, ``planned`` the fire times that have not passed."""
-
-    day: date
-    total: int
-    failed: int
-    skipped: int
-    planned: int
-    title: str
-    href: str | None
-
-
-def heat_map(cells: Sequence[CalendarCell], *, today: date | None = None, label: str) -> str:
-    """Return the calendar of ``cells``, one for each day, oldest first.
+def heat_map(
+    days: Sequence[CalendarDay],
+    *,
+    title: Callable[[CalendarDay], str],
+    href: Callable[[CalendarDay], str | None],
+    today: date | None = None,
+    only_failed: bool = False,
+    label: str,
+) -> str:
+    """Return the calendar of ``days``, oldest first, with the title and the link of each.
 
     A planned day is hollow, and a day with a failure has a mark in its corner. ``today`` has a ring
-    and is the only tab stop.
+    and is the only tab stop. With ``only_failed``, only failed runs count.
     """
     root = Element("div", {"class": "dynbeat-chart dynbeat-heat-map"})
-    first = _monday(cells[0].day) if cells else None
-    columns = _column(cells[-1].day, first) + 1 if first else 1
+    first = _monday(days[0].day) if days else None
+    columns = _column(days[-1].day, first) + 1 if first else 1
     outer = svg(
         "dynbeat-calendar",
         role="group",
@@ -53,10 +48,32 @@ def heat_map(cells: Sequence[CalendarCell], *, today: date | None = None, label:
     root.append(outer)
     _add_weekdays(outer)
     if first:
-        _add_months(outer, cells, first=first, columns=columns)
-    busiest = max((cell.total for cell in cells), default=0)
-    for cell in cells:
-        _add_cell(outer, cell, first=first, columns=columns, busiest=busiest, today=today)
+        _add_months(outer, days, first=first, columns=columns)
+    totals = [each.failed if only_failed else each.total.count for each in days]
+    busiest = max(totals, default=0)
+    for each, total in zip(days, totals, strict=True):
+        is_today = each.day == today
+        kind = f"{_kind(each, total, busiest)}{' dynbeat-today' if is_today else ''}"
+        mark = add_mark(
+            outer,
+            f"dynbeat-day {kind}",
+            title=title(each),
+            href=href(each),
+            is_tab_stop=is_today,
+        )
+        place = add(
+            mark,
+            "svg",
+            x=percent(_column(each.day, first) / columns),
+            y=_TOP + each.day.weekday() * _PITCH,
+            width=percent(1 / columns),
+            height=_PITCH,
+        )
+        add(place, "rect", class_="dynbeat-cell", x=1.5, y=1.5, width="82%", height=_SIZE, rx=2)
+        if each.failed:
+            add(place, "path", class_="dynbeat-corner", d="M1.5 1.5h8l-8 8Z")
+        if total and each.planned:
+            add(place, "rect", class_="dynbeat-rest", x=1.5, y=_SIZE - 2, width="82%", height=3)
     return render(root)
 
 
@@ -75,12 +92,10 @@ def _add_weekdays(outer: Element) -> None:
         add(axis, "text", WEEKDAYS[weekday][:3], x=-8, y=y, text_anchor="end")
 
 
-def _add_months(
-    outer: Element, cells: Sequence[CalendarCell], *, first: date, columns: int
-) -> None:
+def _add_months(outer: Element, days: Sequence[CalendarDay], *, first: date, columns: int) -> None:
     """Append the name of each month above the column that holds its first day."""
     axis = add(outer, "g", class_="dynbeat-axis")
-    months = {(cell.day.year, cell.day.month): _column(cell.day, first) for cell in reversed(cells)}
+    months = {(each.day.year, each.day.month): _column(each.day, first) for each in reversed(days)}
     next_free = columns - _MIN_COLUMNS_OF_LABEL + 1
     for (_, month), column in months.items():
         if column <= next_free:
@@ -88,53 +103,13 @@ def _add_months(
             next_free = column - _MIN_COLUMNS_OF_LABEL
 
 
-def _level(total: int, busiest: int) -> int:
-    """Return 0 for a day without a run, or else 1 to ``_LEVELS``."""
+def _kind(day: CalendarDay, total: int, busiest: int) -> str:
+    """Return the class of the appearance of a day, of which ``total`` runs count."""
     if not total:
-        return 0
-    share = math.log1p(total) / math.log1p(busiest)
-    return max(math.ceil(share * _LEVELS), 1)
-
-
-def _kind(cell: CalendarCell, busiest: int) -> str:
-    """Return the class of the appearance of a day."""
-    if not cell.total:
-        return "dynbeat-day-planned" if cell.planned else "dynbeat-day-empty"
-    if 2 * cell.failed > cell.total:
+        return "dynbeat-day-planned" if day.planned else "dynbeat-day-empty"
+    if 2 * day.failed > total:
         return "dynbeat-day-failed"
-    if cell.skipped >= cell.total:
+    if day.skipped >= total:
         return "dynbeat-day-skipped"
-    return f"dynbeat-day-level-{_level(cell.total, busiest)}"
-
-
-def _add_cell(
-    outer: Element,
-    cell: CalendarCell,
-    *,
-    first: date | None,
-    columns: int,
-    busiest: int,
-    today: date | None,
-) -> None:
-    kind = _kind(cell, busiest)
-    is_today = cell.day == today
-    mark = add_mark(
-        outer,
-        f"dynbeat-day {kind}{' dynbeat-today' if is_today else ''}",
-        title=cell.title,
-        href=cell.href,
-        is_tab_stop=is_today,
-    )
-    place = add(
-        mark,
-        "svg",
-        x=percent(_column(cell.day, first) / columns),
-        y=_TOP + cell.day.weekday() * _PITCH,
-        width=percent(1 / columns),
-        height=_PITCH,
-    )
-    add(place, "rect", class_="dynbeat-cell", x=1.5, y=1.5, width="82%", height=_SIZE, rx=2)
-    if cell.failed:
-        add(place, "path", class_="dynbeat-corner", d="M1.5 1.5h8l-8 8Z")
-    if cell.total and cell.planned:
-        add(place, "rect", class_="dynbeat-rest", x=1.5, y=_SIZE - 2, width="82%", height=3)
+    share = math.log1p(total) / math.log1p(busiest)
+    return f"dynbeat-day-level-{max(math.ceil(share * _LEVELS), 1)}"

@@ -1,51 +1,31 @@
 """Fires over time: past ones solid, failed ones hatched, future ones hollow."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from xml.etree.ElementTree import Element
 from zlib import crc32
 
-from celery_dynbeat.flower.charts.plot import (
-    add_clock_change_labels,
-    add_now,
-    add_now_arrow,
-    add_plot,
-    add_time_grid,
-    add_time_labels,
-    add_value_axis,
-    time_labels_height,
-)
+from celery_dynbeat.flower.charts.plot import add_axes, add_now, add_now_arrow
 from celery_dynbeat.flower.charts.scales import LinearScale, TimeScale, count_ticks, format_count
 from celery_dynbeat.flower.charts.svg import add, add_mark, percent, render
+from celery_dynbeat.insights.timeline import Bin
 
 _HEIGHT = 200
 #: The least height of a part that counts at least one fire.
 _MIN_HEIGHT = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistogramBin:
-    """The fires of ``[start_at, end_at)``: ``failed`` of ``past`` runs, and ``planned`` ones."""
-
-    start_at: datetime
-    end_at: datetime
-    past: int
-    failed: int
-    planned: int
-    title: str
-    href: str | None
-
-
 def histogram(
-    bins: Sequence[HistogramBin],
+    bins: Sequence[Bin],
     *,
+    title: Callable[[Bin], str],
+    href: Callable[[Bin], str | None],
     start_at: datetime,
     end_at: datetime,
     now: datetime | None = None,
     label: str,
 ) -> str:
-    """Return the chart of ``bins`` in ``[start_at, end_at]``.
+    """Return the chart of ``bins`` in ``[start_at, end_at]``, with the title and link of each.
 
     Labels show the time zone of ``start_at``. ``now`` is a line.
     """
@@ -53,16 +33,15 @@ def histogram(
     scale = TimeScale(start_at, end_at)
     ticks = count_ticks(max((each.past + each.planned for each in bins), default=0))
     values = LinearScale(0, ticks[-1])
-    height = _HEIGHT + time_labels_height(scale)
-    plot = add_plot(root, label=label, height=height)
+    plot = add_axes(root, scale, values, ticks, height=_HEIGHT, text=format_count, label=label)
     hatch = _add_hatch(plot, label)
-    add_value_axis(plot, values, ticks, height=_HEIGHT, text=format_count)
-    add_time_grid(plot, scale, height=_HEIGHT)
-    add_time_labels(plot, scale, times_y=_HEIGHT + 16, days_y=_HEIGHT + 32)
-    add_clock_change_labels(plot, scale, y=-5)
     shown = [each for each in bins if each.past or each.planned]
     for each in shown:
-        _add_bin(plot, each, scale, values, hatch=hatch, is_tab_stop=each is shown[-1])
+        is_last = each is shown[-1]
+        mark = add_mark(
+            plot, "dynbeat-bin", title=title(each), href=href(each), is_tab_stop=is_last
+        )
+        _add_bin(mark, each, scale, values, hatch=hatch)
     add_now(plot, scale, now, height=_HEIGHT)
     add_now_arrow(plot, scale, now, y=0)
     return render(root)
@@ -87,15 +66,8 @@ def _add_hatch(plot: Element, label: str) -> str:
 
 
 def _add_bin(
-    plot: Element,
-    each: HistogramBin,
-    scale: TimeScale,
-    values: LinearScale,
-    *,
-    hatch: str,
-    is_tab_stop: bool,
+    mark: Element, each: Bin, scale: TimeScale, values: LinearScale, *, hatch: str
 ) -> None:
-    mark = add_mark(plot, "dynbeat-bin", title=each.title, href=each.href, is_tab_stop=is_tab_stop)
     left, right = scale.clamped(each.start_at), scale.clamped(each.end_at)
     x, width = percent(left), percent(max(right - left, 0))
     add(mark, "rect", class_="dynbeat-hit", x=x, y=0, width=width, height=_HEIGHT)
@@ -112,16 +84,8 @@ def _add_bin(
             continue
         height = max(values.position(count) * _HEIGHT, _MIN_HEIGHT)
         top = max(bottom - height, 0)
-        add(
-            mark,
-            "rect",
-            class_=class_name,
-            fill=fill,
-            x=x,
-            y=top,
-            width=width,
-            height=bottom - top,
-        )
+        height = bottom - top
+        add(mark, "rect", class_=class_name, fill=fill, x=x, y=top, width=width, height=height)
         if class_name == "dynbeat-bar-planned":
             add(mark, "rect", class_="dynbeat-bar-cap", x=x, y=top, width=width, height=1.5)
         bottom = top

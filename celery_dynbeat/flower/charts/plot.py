@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from xml.etree.ElementTree import Element
 
-from celery_dynbeat.flower.charts.scales import Scale, TimeScale
-from celery_dynbeat.flower.charts.svg import add, percent, svg
-from celery_dynbeat.flower.charts.time_ticks import (
+from celery_dynbeat.flower.charts.scales import (
+    Scale,
+    TimeScale,
     TimeTick,
     clock_changes,
     day_label,
@@ -17,6 +17,7 @@ from celery_dynbeat.flower.charts.time_ticks import (
     time_step,
     time_ticks,
 )
+from celery_dynbeat.flower.charts.svg import add, percent, svg
 
 #: A label nearer to an end of the axis would leave the chart if it were centred.
 _EDGE = 0.06
@@ -30,6 +31,25 @@ def add_plot(parent: Element, *, label: str, height: float) -> Element:
     """Append the plot of a chart."""
     plot = svg("dynbeat-plot", role="group", aria_label=label, width="100%", height=height)
     parent.append(plot)
+    return plot
+
+
+def add_axes(
+    root: Element,
+    time: TimeScale,
+    values: Scale,
+    ticks: Sequence[float],
+    *,
+    height: float,
+    text: Callable[[float], str],
+    label: str,
+) -> Element:
+    """Append a plot with both axes, and return it."""
+    plot = add_plot(root, label=label, height=height + time_labels_height(time))
+    add_value_axis(plot, values, ticks, height=height, text=text)
+    add_time_grid(plot, time, height=height)
+    add_time_labels(plot, time, times_y=height + 16, days_y=height + 32)
+    add_clock_change_labels(plot, time, y=-5)
     return plot
 
 

@@ -1,12 +1,20 @@
 """The last runs of a schedule as one bar per run."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from xml.sax.saxutils import escape
 
-from celery_dynbeat.flower.charts.svg import checked_link, clean, number, render, svg
-from celery_dynbeat.flower.charts.tones import Tone, tone_class, tone_of
+from celery_dynbeat.flower.charts.svg import (
+    Tone,
+    checked_link,
+    clean,
+    number,
+    render,
+    svg,
+    tone_class,
+    tone_of,
+)
+from celery_dynbeat.insights.history import RecentRun
 
 _PITCH = 5
 _WIDTH = 4
@@ -20,24 +28,21 @@ _SHORTEST_SECONDS = 0.001
 _IN_ATTRIBUTES = {'"': "&quot;", "\r": "&#13;", "\n": "&#10;", "\t": "&#09;"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StripBar:
-    """One run. ``duration_seconds`` is None if it is unknown or the run has not ended."""
-
-    status: str
-    duration_seconds: float | None
-    title: str
-    href: str | None
-
-
-def run_strip(bars: Sequence[StripBar], *, slots: int = 30, label: str) -> str:
-    """Return the newest ``slots`` of ``bars``, which are oldest first; the newest is at the right.
+def run_strip(
+    runs: Sequence[RecentRun],
+    *,
+    title: Callable[[RecentRun], str],
+    href: Callable[[RecentRun], str | None],
+    slots: int = 30,
+    label: str,
+) -> str:
+    """Return the newest ``slots`` of ``runs``, which are oldest first; the newest is at the right.
 
     The height is the logarithm of the duration: shorter than a tenth of the shortest is zero, ten
     times the shortest, or the longest if that is more, is full. Noise therefore does not look like
     a change.
     """
-    shown = list(bars)[-slots:] if slots > 0 else []
+    shown = runs[-slots:]
     root = svg(
         "dynbeat-strip",
         role="group",
@@ -47,10 +52,19 @@ def run_strip(bars: Sequence[StripBar], *, slots: int = 30, label: str) -> str:
         height=_HEIGHT,
     )
     first = slots - len(shown)
-    heights = _heights([bar.duration_seconds for bar in shown])
+    heights = _heights(
+        [None if run.duration is None else run.duration.total_seconds() for run in shown]
+    )
     marks = [
-        _mark(bar, slot=slot, height=height, is_tab_stop=slot == slots - 1)
-        for slot, (bar, height) in enumerate(zip(shown, heights, strict=True), start=first)
+        _mark(
+            tone_of(run.status),
+            title=title(run),
+            href=href(run),
+            slot=slot,
+            height=height,
+            is_tab_stop=slot == slots - 1,
+        )
+        for slot, (run, height) in enumerate(zip(shown, heights, strict=True), start=first)
     ]
     # A page has up to 3,000 marks. Writing them as text takes a third of the time of creating
     # elements.
@@ -80,18 +94,19 @@ def _empty_slot(slot: int) -> str:
     return _rect(x, _HEIGHT - 1, _WIDTH, 1, class_name="dynbeat-empty")
 
 
-def _mark(bar: StripBar, *, slot: int, height: float, is_tab_stop: bool) -> str:
-    tone = tone_of(bar.status)
-    title = f"<title>{escape(clean(bar.title))}</title>" if bar.title else ""
+def _mark(
+    tone: Tone, *, title: str, href: str | None, slot: int, height: float, is_tab_stop: bool
+) -> str:
     # The area for the pointer is the whole slot: bars are small.
     hit = _rect(slot * _PITCH, 0, _PITCH, _HEIGHT, class_name="dynbeat-hit")
-    inner = title + hit + _shape(tone, x=slot * _PITCH + 0.5, height=height)
+    shape = _shape(tone, x=slot * _PITCH + 0.5, height=height)
+    inner = f"<title>{escape(clean(title))}</title>{hit}{shape}"
     name = f'class="dynbeat-mark {tone_class(tone)}"'
-    if bar.href is None:
+    if href is None:
         return f"<g {name}>{inner}</g>"
-    href = escape(clean(checked_link(bar.href)), _IN_ATTRIBUTES)
+    link = escape(clean(checked_link(href)), _IN_ATTRIBUTES)
     index = "" if is_tab_stop else ' tabindex="-1"'
-    return f'<a {name} href="{href}"{index}>{inner}</a>'
+    return f'<a {name} href="{link}"{index}>{inner}</a>'
 
 
 def _shape(tone: Tone, *, x: float, height: float) -> str:

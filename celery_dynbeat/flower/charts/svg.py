@@ -1,17 +1,24 @@
-"""The elements that every chart consists of.
+"""The elements and the tones of all charts.
 
 Charts are fluid: horizontal positions are percentages of the plot, vertical ones are pixels. Text
 therefore keeps its size at each width of the page. A chart without text scales by its ``viewBox``.
+
+A tone is a colour and a shape that several statuses of a run share, so that the colour is never
+the only difference.
 """
 
 import re
+from enum import StrEnum
 from urllib.parse import urlsplit
 from xml.etree.ElementTree import Element, SubElement, tostring
+
+from celery_dynbeat.common.states import Status
 
 _NAMESPACE = "http://www.w3.org/2000/svg"
 # The characters that XML 1.0 does not allow or that UTF-8 cannot encode.
 _INVALID = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _LINK_SCHEMES = ("", "http", "https")
+_HEIGHT = 8
 
 
 def svg(class_name: str, **attributes: str | float | None) -> Element:
@@ -89,3 +96,47 @@ def _set(element: Element, attributes: dict[str, str | float | None]) -> None:
         if value is not None:
             shown = clean(value) if isinstance(value, str) else number(value)
             element.set(name.rstrip("_").replace("_", "-"), shown)
+
+
+class Tone(StrEnum):
+    """The appearances of a run. The style sheet has a class for each."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    ACTIVE = "active"
+    WAITING = "waiting"
+    INACTIVE = "inactive"
+
+
+_TONES = {
+    Status.PENDING: Tone.WAITING,
+    Status.SENT: Tone.WAITING,
+    Status.RUNNING: Tone.ACTIVE,
+    Status.RETRYING: Tone.ACTIVE,
+    Status.SUCCEEDED: Tone.SUCCESS,
+    Status.FAILED: Tone.FAILURE,
+    Status.LOST: Tone.FAILURE,
+    Status.REVOKED: Tone.INACTIVE,
+    Status.EXPIRED: Tone.INACTIVE,
+    Status.SKIPPED: Tone.INACTIVE,
+}
+
+
+def tone_of(status: str) -> Tone:
+    """Return the tone of a run with ``status``."""
+    return _TONES[Status(status)]
+
+
+def tone_class(tone: Tone) -> str:
+    """Return the class that colours a mark."""
+    return f"dynbeat-tone-{tone}"
+
+
+def share(*, start: float, share: float, label: str) -> str:
+    """Return a bar from ``start`` that is ``share`` long, both fractions of the width."""
+    root = svg("dynbeat-share", role="img", aria_label=label, width="100%", height=_HEIGHT)
+    add(root, "rect", class_="dynbeat-share-whole", width="100%", height=_HEIGHT, rx=2)
+    # One that is too short to see is still a line.
+    add(root, "rect", class_="dynbeat-share-part", x=percent(start), y=0, height=_HEIGHT, rx=1)
+    root[-1].set("width", percent(max(share, 0.004)))
+    return render(root)

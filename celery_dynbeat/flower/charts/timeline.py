@@ -1,4 +1,4 @@
-"""Past runs and future fire times of many schedules on one axis of time."""
+"""Past runs and future fire times of many schedules on one axis of time, and their legend."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,6 +16,7 @@ from celery_dynbeat.flower.charts.plot import (
 )
 from celery_dynbeat.flower.charts.scales import TimeScale
 from celery_dynbeat.flower.charts.svg import (
+    Tone,
     add,
     add_mark,
     checked_link,
@@ -23,8 +24,9 @@ from celery_dynbeat.flower.charts.svg import (
     percent,
     render,
     svg,
+    tone_class,
+    tone_of,
 )
-from celery_dynbeat.flower.charts.tones import Tone, tone_class, tone_of
 
 _TRACK_HEIGHT = 20
 #: Room above the bars for the flags of failed runs.
@@ -35,6 +37,14 @@ _HEAD_HEIGHT = 52
 _MIN_WIDTH = 0.00002
 #: Runs that overlap are drawn below each other, on at most this number of lanes.
 _MAX_LANES = 4
+_MEANINGS = {
+    Tone.SUCCESS: "succeeded",
+    Tone.FAILURE: "failed or lost",
+    Tone.ACTIVE: "running or retrying",
+    Tone.WAITING: "pending or sent",
+    Tone.INACTIVE: "skipped, revoked or expired",
+}
+_WIDTH, _HEIGHT = 18, 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,3 +195,22 @@ def add_tick_shape(mark: Element, *, x: float) -> None:
     place = add(mark, "svg", x=percent(x), y=0, overflow="visible")
     height = _TRACK_HEIGHT - _FLAG_HEIGHT - 3
     add(place, "rect", x=-2, y=_FLAG_HEIGHT + 1.5, width=4, height=height, rx=1)
+
+
+def timeline_legend() -> str:
+    """Return a list of the shapes of a timeline with their meanings."""
+    legend = Element("ul", {"class": "dynbeat-legend"})
+    for tone, meaning in _MEANINGS.items():
+        key = _add_item(legend, f"dynbeat-bar {tone_class(tone)}", meaning)
+        x = 0.5 if tone is Tone.WAITING else 0.25
+        add_run_shape(key, tone, x=x, width=0.5, y=6, height=_HEIGHT - 6)
+    add_tick_shape(_add_item(legend, "dynbeat-fire-time", "planned"), x=0.5)
+    return render(legend)
+
+
+def _add_item(legend: Element, class_name: str, meaning: str) -> Element:
+    item = add(legend, "li")
+    drawing = svg("dynbeat-key-shape", aria_hidden="true", width=_WIDTH, height=_HEIGHT)
+    item.append(drawing)
+    add(item, "span", meaning)
+    return add(drawing, "g", class_=class_name)

@@ -1,18 +1,119 @@
-"""The values that the page of the form shows."""
+"""The form of a schedule, which is the form of the table FIELDS. PURE.
 
-from collections.abc import Mapping, Sequence
+A field of the table with ``in_form`` is a control of the form: its kind, its default and its help
+come from the row. CONTROLS has what a row does not say. The rule is the only control without a row.
+
+A text without an edit is not read back. Values that only SQL can write, such as a damaged trigger,
+therefore stay as they are.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
 
-from celery_dynbeat.api import ScheduleInfo
-from celery_dynbeat.api.field_types import Choice
-from celery_dynbeat.api.fields import Field
+from celery_dynbeat.api.checks import check_name
+from celery_dynbeat.api.field_types import Choice, JsonValue, TypedInstant
+from celery_dynbeat.api.fields import FIELDS, Field, check_span, merge_options, to_columns
+from celery_dynbeat.api.results import ChangeInfo, FireTime, ScheduleInfo
+from celery_dynbeat.common.errors import (
+    ConflictError,
+    InvalidArgumentError,
+    InvalidTriggerError,
+    LimitError,
+)
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.flower.editor import fields
-from celery_dynbeat.flower.editor.conflict import Conflict
 from celery_dynbeat.flower.editor.picker import Picked
-from celery_dynbeat.flower.editor.preview import PreviewView
+from celery_dynbeat.triggers import Trigger
 
+#: The fields of the table that the form has.
+TABLE = {name: each for name, each in FIELDS.items() if each.in_form}
+#: The fields with arguments of the task. They are left out if the pages hide arguments.
+ARGUMENT_FIELDS = tuple(name for name, each in TABLE.items() if isinstance(each.type, JsonValue))
+#: The fields below "Policies". Empty means the default.
+POLICIES = tuple(each for each in TABLE.values() if each.group in {"limit", "policy"})
+#: Field -> its label, in the order of the form.
+LABELS = {
+    "task": TABLE["task"].label,
+    "rule": "Rule",
+    **{name: each.label for name, each in TABLE.items()},
+}
+#: The texts of a new schedule.
+EMPTY: Mapping[str, str] = dict.fromkeys(LABELS, "")
+#: Fields of the request that no row has.
+_OTHER_FIELDS = ("owner", "name", "reason")
+#: Field of the form -> the field of the audit, where they differ.
+_AUDITED = {
+    "rule": "trigger",
+    **{name: "options" for name, each in TABLE.items() if each.in_options},
+}
 _MAX_ROWS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """How the form shows a field, where its row does not say it.
+
+    A control with ``rows`` is a text of several lines. ``note`` follows the label.
+    ``attributes`` are those of the element.
+    """
+
+    rows: int = 0
+    note: str = ""
+    is_code: bool = False
+    attributes: str = 'spellcheck="false"'
+
+
+_NAME = 'maxlength="255" spellcheck="false"'
+CONTROLS: Mapping[str, Control] = {
+    "task": Control(
+        is_code=True,
+        attributes=(
+            f'{_NAME} required list="db-tasks" placeholder="for example app.tasks.send_digest"'
+        ),
+    ),
+    "description": Control(rows=2, attributes='maxlength="1024"'),
+    "tags": Control(rows=2, note="one per line"),
+    "args": Control(
+        rows=2, note="JSON array", is_code=True, attributes='spellcheck="false" placeholder="[]"'
+    ),
+    "kwargs": Control(
+        rows=3, note="JSON object", is_code=True, attributes='spellcheck="false" placeholder="{}"'
+    ),
+    "queue": Control(attributes=f'placeholder="default of the task" {_NAME}'),
+    "priority": Control(attributes='inputmode="numeric" placeholder="none"'),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewView:
+    """The preview of a rule. ``viewer_zone`` is None if its clock equals the clock of ``zone``."""
+
+    sentence: str
+    zone: ZoneInfo
+    viewer_zone: ZoneInfo | None
+    fire_times: Sequence[FireTime]
+    warnings: Sequence[str]
+    empty: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConflictRow:
+    """A field with different texts. ``change`` is the last edit of it, or None if there is none."""
+
+    label: str
+    mine: str
+    stored: str
+    change: ChangeInfo | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conflict:
+    """The changes since the viewer opened the form. ``changes`` are the newest first."""
+
+    rows: Sequence[ConflictRow]
+    changes: Sequence[ChangeInfo]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,18 +153,143 @@ class EditorForm:
     @property
     def has_policies(self) -> bool:
         """Whether a policy is set or has an error, so that the page shows the policies."""
-        names = [policy.name for policy in fields.POLICIES]
-        return any(self.texts.get(name) or name in self.errors for name in names)
+        return any(self.texts.get(each.name) or each.name in self.errors for each in POLICIES)
+
+    def controls(self, *groups: str) -> Sequence[Field]:
+        """Return the fields of groups of the table that the form shows."""
+        found = [each for each in TABLE.values() if each.group in groups]
+        return [each for each in found if each.name in self.texts and each.name != "task"]
 
     def rows(self, name: str, *, least: int) -> int:
         """Return the height of the field of a text, in lines."""
         return min(_MAX_ROWS, max(least, self.texts[name].count("\n") + 1))
 
-    def choices(self, policy: Field) -> Sequence[str]:
-        """Return the values of a policy for its menu; none if a person types the value.
+    def choices(self, shown: Field) -> Sequence[str]:
+        """Return the values of a field for its menu; none if a person types the value.
 
         An unknown stored value stays in the menu.
         """
-        stored = self.texts.get(policy.name, "")
-        known = list(policy.type.choices) if isinstance(policy.type, Choice) else []
-        return [*known, stored] if known and stored and stored not in known else known
+        if not isinstance(shown.type, Choice):
+            return []
+        return list(dict.fromkeys(filter(None, (*shown.type.choices, self.texts[shown.name]))))
+
+
+def control_of(shown: Field) -> Control:
+    """Return how the form shows a field."""
+    return CONTROLS.get(shown.name, Control())
+
+
+@dataclass(frozen=True, slots=True)
+class Parsing:
+    """The meaning of texts. ``zone`` is the owner's zone. ``limit`` is the size of payloads.
+
+    ``now`` is read only for a time such as ``2h``.
+    """
+
+    zone: ZoneInfo
+    limit: int
+    now: Callable[[], datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """The arguments that differ from the stored schedule, and the errors by field."""
+
+    changes: dict[str, Any] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+
+
+def texts_of(
+    info: ScheduleInfo, *, zone: ZoneInfo, hides_arguments: bool = False
+) -> dict[str, str]:
+    """Return the texts of all fields. Instants are on the clock of ``zone``, with their offset."""
+    texts = {name: each.format(each.value_in(info), zone) for name, each in TABLE.items()}
+    texts["rule"] = info.stored_trigger["spec"] if info.rule is None else info.rule
+    hidden = ARGUMENT_FIELDS if hides_arguments else ()
+    return {name: lines(texts[name]) for name in LABELS if name not in hidden}
+
+
+def lines(text: str) -> str:
+    """Return a text with the line breaks that a browser does not change."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def parse(texts: Mapping[str, str], *, stored: Mapping[str, str], by: Parsing) -> Parsed:
+    """Return the arguments for the fields whose texts differ from ``stored``.
+
+    Fields that ``texts`` does not have are not changed. Never raises for any text.
+    """
+    parsed = Parsed()
+    for name, text in texts.items():
+        if text == stored.get(name):
+            continue
+        try:
+            argument = "trigger" if name == "rule" else name
+            parsed.changes[argument] = _value(name, text, by)
+        # InvalidArgumentError and InvalidTriggerError are ValueErrors.
+        except (ValueError, OverflowError) as error:
+            parsed.errors[name] = str(error)
+    try:
+        check_span(**{name: parsed.changes.get(name) for name in ("start_at", "end_at")})
+    except InvalidArgumentError as error:
+        parsed.errors["end_at"] = str(error)
+    return parsed
+
+
+def _value(name: str, text: str, by: Parsing) -> Any:
+    if name == "rule":
+        if not text.strip():
+            msg = "the rule is empty: pick one, or write one such as '0 9 * * mon-fri' or '5m'"
+            raise InvalidTriggerError(msg, field="trigger")
+        return Trigger.from_text(text, timezone=by.zone.key)
+    value = TABLE[name].parse(text)
+    if isinstance(value, TypedInstant):
+        value = value.resolve(now=by.now, zone=by.zone)
+    to_columns(merge_options({}, {name: value}), limit=by.limit)
+    return value
+
+
+def check_names(owner: str, name: str) -> Mapping[str, str]:
+    """Return the errors of the owner and the name of a new schedule."""
+    errors = {}
+    for named, value, empty in (("owner", owner, True), ("name", name, False)):
+        try:
+            check_name(named, value, empty=empty)
+        except InvalidArgumentError as error:
+            errors[named] = str(error)
+    return errors
+
+
+def field_of(error: InvalidArgumentError | ConflictError | LimitError) -> str:
+    """Return the field of the form to which an error belongs, "" for the whole form."""
+    if isinstance(error, LimitError):
+        return "owner"
+    if isinstance(error, InvalidTriggerError) or error.field == "trigger":
+        return "rule"
+    named = error.field or ""
+    return named if named in {*LABELS, *_OTHER_FIELDS} else ""
+
+
+def conflict_of(
+    mine: Mapping[str, str], *, stored: Mapping[str, str], changes: Sequence[ChangeInfo]
+) -> Conflict:
+    """Return the fields in which ``mine`` and ``stored`` differ."""
+    rows = []
+    for name, text in stored.items():
+        if mine[name] != text:
+            audited = _AUDITED.get(name, name)
+            edits = (change for change in changes if audited in (change.after or ()))
+            last = next(edits, None)
+            rows.append(ConflictRow(label=LABELS[name], mine=mine[name], stored=text, change=last))
+    return Conflict(rows=rows, changes=changes)
+
+
+def changes_since(
+    info: ScheduleInfo, changes: Iterable[ChangeInfo], *, version: int
+) -> Sequence[ChangeInfo]:
+    """Return the edits of this schedule after ``version``."""
+    return [
+        change
+        for change in changes
+        if change.changed_at >= info.created_at and (change.after or {}).get("version", 0) > version
+    ]

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from celery_dynbeat.api.filters import Key
 from celery_dynbeat.api.results import AlertInfo
 from celery_dynbeat.common.alert_kinds import AlertKind
-from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.common.errors import InvalidArgumentError
 from celery_dynbeat.common.text import error_cause, shorten
-from celery_dynbeat.flower.base.chips import Filter
 from celery_dynbeat.flower.base.page import PageHandler
-from celery_dynbeat.insights.statistics.alert_lists import alert_lists
+from celery_dynbeat.insights.lists import alert_lists
 
 #: Rows of the table, and schedules that one row names.
 MAX_ROWS, MAX_NAMED = 200, 5
@@ -34,14 +34,14 @@ class AlertsPage(PageHandler):
 
     tab = "alerts"
     arguments = frozenset({"kind"})
-    chip_filters = (Filter(name="kind"),)
+    chip_keys = (Key(name="kind"),)
 
     async def get(self) -> None:
         """Render the page."""
         kind = self.argument("kind")
         if kind and kind not in tuple(AlertKind):
             rule = f"must be one of {', '.join(AlertKind)}"
-            raise InvalidScheduleError(f"kind = {shorten(kind)}: {rule}", field="kind")
+            raise InvalidArgumentError(f"kind = {shorten(kind)}: {rule}", field="kind")
         context = self.dynbeat.context
         found, now = await asyncio.gather(
             self.call(partial(alert_lists, context)), self.call(context.clock.now)

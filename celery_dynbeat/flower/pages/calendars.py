@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from datetime import date
 from functools import partial
 
-from celery_dynbeat.api import CalendarInfo
-from celery_dynbeat.common.errors import CalendarNotFoundError
+from celery_dynbeat.api.results import CalendarInfo
+from celery_dynbeat.common.errors import NotFoundError
 from celery_dynbeat.flower.base.page import PageHandler
-from celery_dynbeat.flower.base.paging import PagePlace, paging
 from celery_dynbeat.flower.pages.schedules import schedule_rows
-from celery_dynbeat.insights.statistics.calendar_schedules import calendar_schedules
+from celery_dynbeat.insights.lists import calendar_schedules
 from celery_dynbeat.triggers.zones import load_zone
 
 #: What the page of a calendar shows.
@@ -27,11 +26,7 @@ class CalendarsPage(PageHandler):
 
     async def get(self) -> None:
         """Render the page."""
-        place = PagePlace.of(
-            after=self.argument("after"),
-            back=self.get_query_arguments("back", strip=False),
-            size=self.argument("size"),
-        )
+        place = self.place
         page, now = await asyncio.gather(
             self.call(partial(self.dynbeat.calendars.list, limit=place.size, after=place.after)),
             self.call(self.dynbeat.context.clock.now),
@@ -39,7 +34,7 @@ class CalendarsPage(PageHandler):
         await self.render_page(
             "calendars.html",
             calendars=await self.call(partial(self._with_waiting, page.items)),
-            paging=paging(place, cursor=page.cursor, here=self.here),
+            paging=self.paging(page.cursor),
             now=now,
         )
 
@@ -49,7 +44,7 @@ class CalendarsPage(PageHandler):
         def counted(info: CalendarInfo) -> CalendarInfo:
             try:
                 return self.dynbeat.calendars.get(info.name)
-            except CalendarNotFoundError:
+            except NotFoundError:
                 # It was deleted after the list was read.
                 return info
 

@@ -6,13 +6,16 @@ from itertools import chain
 
 from celery_dynbeat.common.alert_kinds import AlertKind
 from celery_dynbeat.common.states import State, Status
+from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.flower.base.page import PageHandler
-from celery_dynbeat.flower.charts.sparkline import sparkline
-from celery_dynbeat.health.evaluation import Evaluation, evaluate
+from celery_dynbeat.flower.charts.lines import sparkline
+from celery_dynbeat.flower.pages.overview import lags_of
+from celery_dynbeat.health.checks import Evaluation, Problem, evaluate
+from celery_dynbeat.health.nodes import of_kind
 from celery_dynbeat.health.probes import collect_health
-from celery_dynbeat.health.problem import Problem
-from celery_dynbeat.insights.statistics.installation import installation
-from celery_dynbeat.insights.statistics.overview import MinuteCount, MinuteLag, overview
+from celery_dynbeat.insights.installation import RECENT, nodes, overview
+from celery_dynbeat.insights.lag import lag_percentile
+from celery_dynbeat.store.rollups import Minute
 
 #: Seconds after which the open pages probe again.
 PROBED_EVERY = 10
@@ -50,20 +53,24 @@ class NodesPage(PageHandler):
     async def get(self) -> None:
         """Render the page."""
         context = self.dynbeat.context
-        found, last_hour, holds = await asyncio.gather(
-            self.call(lambda: installation(context)),
+        shown, found, holds = await asyncio.gather(
+            self.call(lambda: nodes(context)),
             self.call(lambda: overview(context)),
             self.call(self.schedules.holds),
         )
-        nodes = [*found.beats, *found.workers]
+        recent = found.last(RECENT)
         await self.render_page(
             "nodes.html",
             found=found,
-            first_wrong_clock=next((each for each in nodes if each.clock_differs), None),
+            beats=of_kind(shown, NodeKind.BEAT),
+            workers=of_kind(shown, NodeKind.WORKER),
+            lag_p50=lag_percentile(recent, 0.5),
+            lag_p99=lag_percentile(recent, 0.99),
+            first_wrong_clock=next((each for each in shown if each.clock_differs), None),
             now=found.now,
             holds=holds,
-            rate_line=_rate_line(last_hour.sent_by_minute),
-            lag_line=_lag_line(last_hour.lag_by_minute),
+            rate_line=_rate_line(found.minutes),
+            lag_line=_lag_line(found.minutes),
         )
 
 
@@ -105,13 +112,13 @@ class ProblemsFragment(_HealthHandler):
         await self.render_fragment("problems.html", problems=problems)
 
 
-def _rate_line(minutes: Sequence[MinuteCount]) -> str:
-    values = [float(each.count) for each in minutes]
+def _rate_line(minutes: Sequence[Minute]) -> str:
+    values = [float(each.figures.sent) for each in minutes]
     return sparkline(values, label="Runs sent per minute in the last hour", width=120)
 
 
-def _lag_line(minutes: Sequence[MinuteLag]) -> str:
-    values = [None if each.p99 is None else each.p99.total_seconds() for each in minutes]
+def _lag_line(minutes: Sequence[Minute]) -> str:
+    values = lags_of(minutes)
     known = max(chain([0.0], (value for value in values if value is not None)))
     label = f"Lag per minute in the last hour, 99th percentile, at most {known:.3g} s"
     return sparkline(values, label=label, width=120)

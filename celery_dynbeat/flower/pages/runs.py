@@ -1,25 +1,24 @@
 """The page "Runs": the history of all owners, with filters and bulk actions."""
 
 import asyncio
-from datetime import timedelta
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
-from celery_dynbeat.api import checks
-from celery_dynbeat.api.lists import history
+from celery_dynbeat.api.filters import search_keys, to_texts
+from celery_dynbeat.api.reading import count_runs, runs_page
 from celery_dynbeat.api.results import BatchInfo, BoundedCount, Page, RunInfo
-from celery_dynbeat.common.errors import BatchNotFoundError, InvalidScheduleError
+from celery_dynbeat.common.errors import InvalidArgumentError, NotFoundError
+from celery_dynbeat.common.filters import RunFilter
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.db.models import Origin
-from celery_dynbeat.flower.base.chips import Filter
-from celery_dynbeat.flower.base.page import PageHandler
-from celery_dynbeat.flower.base.paging import PagePlace, paging
-from celery_dynbeat.flower.base.search_text import SearchError, parse_terms, search_text
-from celery_dynbeat.flower.pages.run_filter import KEYS, SPANS, RunFilter, run_filter
-from celery_dynbeat.insights.explain.runs import first_line, wait_text
-from celery_dynbeat.insights.statistics.failures import failures
-from celery_dynbeat.store.runs import run_filters as store_filters
-from celery_dynbeat.store.runs.run_filters import UNSUCCESSFUL
+from celery_dynbeat.common.text import first_line
+from celery_dynbeat.flower.actions import ACTIONS, run_filter
+from celery_dynbeat.flower.base.list_page import ListPage
+from celery_dynbeat.insights.explain.runs import wait_text
+from celery_dynbeat.insights.history import failures
+from celery_dynbeat.store.runs.run_pages import UNSUCCESSFUL
 
 #: The time of the runs by error, unless the URL names another, and the groups that are shown.
 ERRORS_SINCE = timedelta(hours=24)
@@ -36,54 +35,42 @@ CHIPS: dict[str, tuple[str, ...]] = {
 }
 
 
-class RunsPage(PageHandler):
+#: The quick choices of the page: durations back from now.
+SPANS = ("1h", "24h", "7d")
+SEARCH = tuple(key.name for key in search_keys(RunFilter))
+#: The keys by which groups of errors can be filtered.
+_OF_GROUPS = ("owner", "task", "since", "until")
+#: The values of the template that are always the same, and that of a page without a list.
+_CONSTANTS: Mapping[str, Any] = {
+    "runs": None,
+    "groups": None,
+    "chips": CHIPS,
+    "search": SEARCH,
+    "spans": SPANS,
+    "statuses": Status,
+    "max_groups": MAX_GROUPS,
+}
+
+
+class RunsPage(ListPage):
     """Runs, the newest first, or with ``?group=error`` the failed runs by task and error."""
 
     tab = "runs"
-    arguments = frozenset(
-        {"q", *KEYS, "status", "since", "until", "size", "after", "back", "group"}
-    )
+    kind = RunFilter
+    template = "runs.html"
+    kept = ("status", "since", "until", "size", "zone", "group")
 
-    chip_filters = (
-        *(Filter(name="status"), Filter(name="owner", dependent="name", can_be_empty=True)),
-        *(Filter(name="name"), Filter(name="task"), Filter(name="origin")),
-        Filter(name="batch"),
-        *(Filter(name="worker"), Filter(name="text")),
-        *(Filter(name="since", is_time=True), Filter(name="until", is_time=True)),
-    )
+    async def read(self) -> Mapping[str, Any]:
+        """Return a page of the list, or the groups of errors."""
+        now = await self.call(self.dynbeat.context.clock.now)
+        values = await (self._errors(now) if self.is_grouped else self._listing(now))
+        return {**_CONSTANTS, "now": now, **values}
 
-    async def get(self) -> None:
-        """Render a page of the list. A text of the search box becomes arguments of the URL."""
-        text = self.argument("q")
-        try:
-            if "q" in self.request.query_arguments:
-                found = parse_terms(text, keys=KEYS, default="name")
-                empty = dict.fromkeys(KEYS)
-                self.redirect(self.here(q=None, after=None, back=None, **{**empty, **found}))
-                return
-            values = await (self._errors() if self.is_grouped else self._listing())
-        except (SearchError, InvalidScheduleError) as error:
-            self.set_status(400)
-            values = {
-                "runs": None,
-                "groups": None,
-                "text": text or self.request_search,
-                "error": str(error),
-            }
-        await self.render_page(
-            "runs.html",
-            chips=CHIPS,
-            spans=SPANS,
-            statuses=Status,
-            origins=Origin,
-            max_groups=MAX_GROUPS,
-            **values,
-        )
-
-    @property
-    def request_search(self) -> str:
-        """The search box of the arguments as they are, valid or not."""
-        return search_text({key: self._argument(key) or None for key in KEYS})
+    def unread(self, error: InvalidArgumentError) -> Mapping[str, Any]:
+        """Answer 400 with the error."""
+        del error
+        self.set_status(HTTPStatus.BAD_REQUEST)
+        return _CONSTANTS
 
     @property
     def is_grouped(self) -> bool:
@@ -93,7 +80,7 @@ class RunsPage(PageHandler):
     @property
     def errors_url(self) -> str:
         """Return the URL of the failed runs by error, with the filter of the list."""
-        given = {key: self._argument(key) for key in ("owner", "task", "since", "until")}
+        given = {key: self.given.get(key) for key in _OF_GROUPS}
         return self.link("dynbeat_runs", **given, group="error")
 
     def failed_url(self, task: str) -> str:
@@ -103,28 +90,10 @@ class RunsPage(PageHandler):
 
     def with_statuses(self, *statuses: str) -> str:
         """Return the URL of the list with other statuses."""
-        return self.here(status=list(statuses) or None, after=None, back=None)
+        return self.first_page(status=list(statuses) or None)
 
-    def _argument(self, name: str) -> str | None:
-        return self.argument(name) if name in self.request.query_arguments else None
-
-    @property
-    def place(self) -> PagePlace:
-        """The position of this page in the list."""
-        return PagePlace.of(
-            after=self.argument("after"),
-            back=self.get_query_arguments("back", strip=False),
-            size=self.argument("size"),
-        )
-
-    async def _listing(self) -> dict[str, Any]:
-        now = await self.call(self.dynbeat.context.clock.now)
-        matching = run_filter(
-            argument=self._argument,
-            statuses=self.get_query_arguments("status"),
-            zone=self.zone.common,
-            now=now,
-        )
+    async def _listing(self, now: datetime) -> dict[str, Any]:
+        matching = run_filter(self.given, zone=self.zone.common, now=now)
         runs, total, batch = await asyncio.gather(
             self.call(lambda: self._page(matching)),
             self.call(lambda: self._total(matching)),
@@ -132,21 +101,22 @@ class RunsPage(PageHandler):
         )
         return {
             "runs": runs,
-            "groups": None,
-            "now": now,
             "total": total,
             "batch": batch,
             "matching": matching,
-            "text": search_text(matching.search),
-            "error": "",
+            "fields": to_texts(matching),
+            "actions": [each for each in ACTIONS.values() if each.all_runs is not None],
             "first_line": first_line,
             "wait_text": wait_text,
-            "paging": paging(self.place, cursor=runs.cursor, here=self.here),
+            "paging": self.paging(runs.cursor),
         }
 
-    async def _errors(self) -> dict[str, Any]:
-        now = await self.call(self.dynbeat.context.clock.now)
-        matching = run_filter(argument=self._argument, statuses=(), zone=self.zone.common, now=now)
+    async def _errors(self, now: datetime) -> dict[str, Any]:
+        given = {key: values for key, values in self.given.items() if key != "status"}
+        matching = run_filter(given, zone=self.zone.common, now=now)
+        if others := to_texts(matching).keys() - _OF_GROUPS:
+            message = f"Groups of errors cannot be filtered by {' and '.join(sorted(others))}."
+            raise InvalidArgumentError(message, field="q")
         read = partial(
             failures,
             self.dynbeat.context,
@@ -155,30 +125,19 @@ class RunsPage(PageHandler):
             owner=matching.owner,
             task=matching.task,
         )
-        found = await self.call(read)
-        text = search_text({"owner": matching.owner, "task": matching.task})
-        return {"runs": None, "groups": found, "now": now, "text": text, "error": ""}
+        return {"groups": await self.call(read)}
 
     def _page(self, matching: RunFilter) -> Page[RunInfo]:
-        place, found = self.place, _stored_filter(matching)
-        context = self.dynbeat.context
-        return history.page(context, None, matching=found, limit=place.size, after=place.after)
+        place, context = self.place, self.dynbeat.context
+        return runs_page(context, None, matching=matching, limit=place.size, after=place.after)
 
     def _batch(self, matching: RunFilter) -> BatchInfo | None:
-        if matching.batch is None:
+        if matching.batch_id is None:
             return None
         try:
-            return self.calls_of(matching.owner).get_batch(matching.batch)
-        except BatchNotFoundError:
+            return self.calls_of(matching.owner).get_batch(matching.batch_id)
+        except NotFoundError:
             return None
 
     def _total(self, matching: RunFilter) -> BoundedCount:
-        return history.count(self.dynbeat.context, None, matching=_stored_filter(matching))
-
-
-def _stored_filter(matching: RunFilter) -> store_filters.RunFilter:
-    """Return the filter as the queries take it. Raises InvalidScheduleError."""
-    if matching.owner is not None:
-        checks.check_name("owner", matching.owner, empty=True)
-    given = matching.arguments(worker=matching.worker, text=matching.text)
-    return history.filter_of(owner=matching.owner, **given)
+        return count_runs(self.dynbeat.context, None, matching=matching)

@@ -3,52 +3,22 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
-from celery_dynbeat.api import HoldInfo, RunInfo, ScheduleInfo
+from celery_dynbeat.api.results import ChangeInfo, HoldInfo, RunInfo, ScheduleInfo
 from celery_dynbeat.broker.outages import PUBLISHING, ReportedOutage
 from celery_dynbeat.common.owner_limits import Cap
 from celery_dynbeat.common.states import Status, Wait
-from celery_dynbeat.health.evaluation import NodeState
+from celery_dynbeat.health.nodes import SeenNode
 from celery_dynbeat.insights.explain.runs import ON_TIME
 from celery_dynbeat.planning import ScheduleSpec
 from celery_dynbeat.planning.obstacles import before_sending
-
-if TYPE_CHECKING:
-    from celery_dynbeat.planning.quiet_hours import Quiet
+from celery_dynbeat.planning.quiet_hours import Quiet
 
 #: The states of a run that has not started.
 WAITING = (Status.PENDING, Status.SENT)
 #: A run in such a status says less than a backfill, a rerun or an earlier run that waits.
 _UNTROUBLED = (Status.RUNNING, Status.SUCCEEDED)
 _OBSTACLES = (Wait.HOLD, Wait.QUIET, Wait.PREVIOUS, Wait.PLACE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeFact:
-    """A beat or a worker.
-
-    ``queues`` and ``tasks`` belong to a worker. None means that they are not known.
-    """
-
-    name: str
-    state: NodeState
-    seen_at: datetime
-    started_at: datetime | None = None
-    error: str | None = None
-    queues: frozenset[str] | None = None
-    tasks: frozenset[str] | None = None
-    outages: Sequence[ReportedOutage] = ()
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether the node sends heartbeats."""
-        return self.state not in {NodeState.GONE, NodeState.STOPPED}
-
-    @property
-    def works(self) -> bool:
-        """Whether the node makes progress."""
-        return self.state is NodeState.WORKING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,26 +29,24 @@ class Facts:
     out, with the reasons; those that have passed may have no run yet. ``unfinished`` are the oldest
     runs that have not ended, oldest first. ``queue`` is the queue of its messages, or None if it is
     not known. ``refused_content`` is their content type if ``accept_content`` of the application
-    refuses it. ``default_overlap`` comes from the settings. ``paused_by`` is the actor of the last
-    pause, "" if it is not known. ``spec`` is None if the row cannot be read. ``ignores_quiet``
-    is true if ``newest`` waits for a place and does not wait for the end of quiet hours.
+    refuses it. ``default_overlap`` comes from the settings. ``pause`` is the pause in force, if the
+    audit has it. ``spec`` is None if the row cannot be read. ``cap`` is the limit for which
+    ``newest`` waits, and ``ignores_quiet`` is true if it does not wait for the end of quiet hours.
     """
 
     now: datetime
     schedule: ScheduleInfo
     is_overdue: bool
     holds: Sequence[HoldInfo] = ()
-    paused_by: str = ""
-    paused_at: datetime | None = None
+    pause: ChangeInfo | None = None
     runs: Sequence[RunInfo] = ()
     skips: Mapping[datetime, str] = field(default_factory=dict)
     unfinished: Sequence[RunInfo] = ()
-    # The limit for which the newest run waits.
     cap: Cap | None = None
     queue: str | None = None
     refused_content: str | None = None
-    beats: Sequence[NodeFact] = ()
-    workers: Sequence[NodeFact] = ()
+    beats: Sequence[SeenNode] = ()
+    workers: Sequence[SeenNode] = ()
     default_overlap: str = "allow"
     spec: ScheduleSpec | None = None
     next_fire_at: datetime | None = None
@@ -90,7 +58,7 @@ class Facts:
         return self.schedule.overlap or self.default_overlap
 
     @property
-    def quiet(self) -> "Quiet | None":
+    def quiet(self) -> Quiet | None:
         """The quiet hours of the schedule."""
         return None if self.spec is None else self.spec.quiet
 
@@ -119,7 +87,7 @@ class Facts:
         A run that was sent or started less than ON_TIME ago counts only if there is no other run,
         because it usually ends like the previous run.
         """
-        passed = [run for run in self.runs if run.scheduled_for <= self.now]
+        passed = [run for run in self.runs if run.fire_at <= self.now]
         settled = (run for run in passed if not self._may_end(run))
         newest = next(settled, passed[0] if passed else None)
         if newest is not None and newest.status in _UNTROUBLED:
@@ -132,7 +100,7 @@ class Facts:
         return is_new and run.finished_at is None and not run.is_waiting
 
     @property
-    def consumers(self) -> list[NodeFact]:
+    def consumers(self) -> list[SeenNode]:
         """The living workers that consume the queue of the schedule."""
         living = [worker for worker in self.workers if worker.is_alive]
         if self.queue is None:
@@ -140,7 +108,7 @@ class Facts:
         return [each for each in living if each.queues is None or self.queue in each.queues]
 
     @property
-    def capable(self) -> list[NodeFact]:
+    def capable(self) -> list[SeenNode]:
         """The living workers that consume the queue and have the task."""
         task = self.schedule.task
         return [each for each in self.consumers if each.tasks is None or task in each.tasks]

@@ -12,25 +12,21 @@ Of a run that was skipped, revoked or late, the pause, the hold or the outage is
 after its end.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import chain
-from typing import TYPE_CHECKING
 
-from celery_dynbeat.api import ChangeInfo, RunInfo
+from celery_dynbeat.api.results import ChangeInfo, RunInfo
 from celery_dynbeat.common.states import Action, Status, was_started
-from celery_dynbeat.common.text import described_owner, format_duration
+from celery_dynbeat.common.text import described_owner, first_line, format_duration
+from celery_dynbeat.insights.explain.causes import Cause, Finding, because_of, story
 from celery_dynbeat.insights.explain.facts import Facts
-from celery_dynbeat.insights.explain.findings import Cause, Finding, story
-from celery_dynbeat.insights.explain.runs import delay_reason, first_line
+from celery_dynbeat.insights.explain.runs import delay_reason
 from celery_dynbeat.planning.plan import SUPERSEDED
-from celery_dynbeat.triggers import Excluding
+from celery_dynbeat.triggers import Excluding, Trigger
 from celery_dynbeat.triggers.zones import describe_instant, load_zone
-
-if TYPE_CHECKING:
-    from celery_dynbeat.triggers import Trigger
 
 #: ``at`` means the fire time in the minute that begins with it.
 WITHIN = timedelta(minutes=1)
@@ -61,20 +57,16 @@ class Past:
     at: datetime
     run: RunInfo | None
     changes: Sequence[ChangeInfo]
-    trigger: "Trigger | None" = None
+    trigger: Trigger | None = None
     edit: ChangeInfo | None = None
     retention: timedelta = timedelta.max
 
 
-def find_past_cause(facts: Facts, past: Past, present: Finding) -> Finding:
-    """Return why the schedule did or did not run at ``past.at``.
+def find_past_causes(facts: Facts, past: Past, present: Finding) -> Iterator[Finding]:
+    """Yield why the schedule did or did not run at ``past.at``. The first cause decides.
 
     ``present`` is the cause of now, which also explains a fire time that is still due.
     """
-    return next(_findings(facts, past, present))
-
-
-def _findings(facts: Facts, past: Past, present: Finding) -> Iterator[Finding]:
     schedule, at = facts.schedule, _when(facts, past.at)
     if past.at > facts.now:
         yield Finding(PastCause.NOT_YET, f"{at} has not come yet. {present.sentence}", present.fix)
@@ -82,23 +74,26 @@ def _findings(facts: Facts, past: Past, present: Finding) -> Iterator[Finding]:
         yield _of_run(facts, past, past.run)
     for skipped_at, reason in facts.skips.items():
         if past.at <= skipped_at < past.at + WITHIN:
-            yield skipped_by_call(facts, skipped_at, reason)
+            when, why = _when(facts, skipped_at), first_line(reason)
+            yield Finding(Cause.SKIPPED, f"The fire time of {when} was skipped: {why}.")
+    not_run = f"It did not run at {at}"
     if schedule.created_at >= past.at + WITHIN:
         made = next((each for each in past.changes if each.action == Action.CREATE), None)
         created = f"{_by(made)} created the schedule at {_when(facts, schedule.created_at)}"
-        yield Finding(PastCause.CREATED_LATER, f"It did not run at {at}: {created}.")
+        yield Finding(PastCause.CREATED_LATER, f"{not_run}: {created}.")
     if facts.now - past.at > past.retention:
         kept = f"dynbeat_history_retention keeps {format_duration(past.retention)}"
         yield Finding(PastCause.NO_RECORD, f"The runs of {at} are deleted: {kept}.")
     if schedule.finished_at is not None and schedule.finished_at <= past.at:
-        yield Finding(Cause.FINISHED, f"It did not run at {at}: it had finished before.")
-    yield from _without_run(facts, past, stopped=list(_stops(facts, past)))
+        yield Finding(Cause.FINISHED, f"{not_run}: it had finished before.")
+    for each in _without_run(facts, past):
+        yield replace(each, sentence=f"{not_run}{each.sentence}")
     if _is_undecided(facts, past):
         yield Finding(present.cause, f"{at} is still due. {present.sentence}", present.fix)
     yield from _outage(facts, past)
     yield Finding(
         PastCause.NO_RECORD,
-        f"It did not run at {at}, and neither the history nor the audit says why.",
+        f"{not_run}, and neither the history nor the audit says why.",
         "Read beat's log of that time. Manual SQL leaves no record.",
     )
 
@@ -111,37 +106,30 @@ def _is_undecided(facts: Facts, past: Past) -> bool:
     return fire_at is not None and facts.next_fire_at <= fire_at
 
 
-def _without_run(facts: Facts, past: Past, *, stopped: Sequence[Finding]) -> Iterator[Finding]:
-    at = _when(facts, past.at)
-    for each in stopped:
-        yield Finding(each.cause, f"It did not run at {at}: {each.sentence}", each.fix)
+def _without_run(facts: Facts, past: Past) -> Iterator[Finding]:
+    """Yield why there was no run. The sentences continue "It did not run at ..."."""
+    for each in _stops(facts, past):
+        yield replace(each, sentence=f": {each.sentence}")
     if past.trigger is None:
         return
     if _fire_time(past.trigger, past.at) is None:
         yield from _edited(facts, past)
         yield from _excluded(facts, past)
         yield _no_fire_time(facts, past, past.trigger)
-    schedule = facts.schedule
-    for name, limit in (("start_at", schedule.start_at), ("end_at", schedule.end_at)):
-        if limit is not None and (limit > past.at if name == "start_at" else limit < past.at):
-            sentence = f"It did not run at {at}: its {name} is {_when(facts, limit)}."
-            yield Finding(PastCause.NO_FIRE_TIME, sentence)
+    start_at, end_at = facts.schedule.start_at, facts.schedule.end_at
+    if start_at is not None and start_at > past.at:
+        yield Finding(PastCause.NO_FIRE_TIME, f": its start_at is {_when(facts, start_at)}.")
+    if end_at is not None and end_at < past.at:
+        yield Finding(PastCause.NO_FIRE_TIME, f": its end_at is {_when(facts, end_at)}.")
     for each in _quiet(facts, past):
-        yield Finding(each.cause, f"It did not run at {at}: {each.sentence}", each.fix)
-
-
-def skipped_by_call(facts: Facts, at: datetime, reason: str) -> Finding:
-    """Return that ``skip()`` took out a fire time that has passed."""
-    return Finding(
-        Cause.SKIPPED, f"The fire time of {_when(facts, at)} was skipped: {first_line(reason)}."
-    )
+        yield replace(each, sentence=f": {each.sentence}")
 
 
 def _of_run(facts: Facts, past: Past, run: RunInfo) -> Finding:
     """Return what happened to the run, with what stopped it."""
     what = "The run of" if was_started(run.status, run.attempt) else "The fire time of"
-    sentence = f"{what} {_when(facts, run.scheduled_for)} {story(facts, run)}."
-    cause = _STATUSES.get(Status(run.status), Cause.RAN)
+    sentence = f"{what} {_when(facts, run.fire_at)} {story(facts, run)}."
+    cause = _CAUSES.get(run.status) or Cause(run.status)
     is_late = delay_reason(run, spec=facts.spec) is not None
     if is_late and cause is Cause.RAN:
         cause = Cause.RAN_LATE
@@ -165,7 +153,7 @@ def stopped_by(facts: Facts, changes: Sequence[ChangeInfo], run: RunInfo) -> str
     """
     if not is_of_stop(run):
         return ""
-    past = Past(at=run.scheduled_for, run=run, changes=changes)
+    past = Past(at=run.fire_at, run=run, changes=changes)
     stop = next(_stops(facts, past, until=_stopped_until(run)), None)
     return "" if stop is None else f"; {stop.sentence.removesuffix('.')}"
 
@@ -182,37 +170,43 @@ def _stopped_until(run: RunInfo) -> datetime | None:
 
 #: The first words of the error of such a run.
 _STOPPED = ("missed:", "the schedule was paused")
-_STATUSES = {
+#: The causes of the statuses that have another name.
+_CAUSES: Mapping[str, Cause] = {
     Status.PENDING: Cause.NOT_PUBLISHED,
     Status.SENT: Cause.WAITS_IN_QUEUE,
-    Status.RUNNING: Cause.RUNNING,
-    Status.RETRYING: Cause.RETRYING,
-    Status.FAILED: Cause.FAILED,
-    Status.LOST: Cause.LOST,
-    Status.REVOKED: Cause.REVOKED,
-    Status.EXPIRED: Cause.EXPIRED,
-    Status.SKIPPED: Cause.SKIPPED,
+    Status.SUCCEEDED: Cause.RAN,
 }
+
+
+def pause_in_force(changes: Iterable[ChangeInfo], *, until: datetime) -> ChangeInfo | None:
+    """Return the edit that paused the schedule until the instant; ``changes`` are newest first.
+
+    An earlier schedule may have had the name.
+    """
+    for each in changes:
+        if not each.name or each.changed_at > until:
+            continue
+        if each.action == Action.CREATE:
+            return each if (each.after or {}).get("enabled") is False else None
+        if each.action in {Action.PAUSE, Action.RESUME}:
+            return each if each.action == Action.PAUSE else None
+    return None
 
 
 def _stops(facts: Facts, past: Past, *, until: datetime | None = None) -> Iterator[Finding]:
     """Yield the pause and the holds that were in force at the instant."""
     end = past.at if until is None else max(until, past.at)
-    before = [each for each in reversed(past.changes) if each.changed_at <= end]
-    after = [each for each in reversed(past.changes) if each.changed_at > end]
-    pause = None
-    for each in before:
-        is_disabled = each.action == Action.CREATE and (each.after or {}).get("enabled") is False
-        if each.name and (each.action == Action.PAUSE or is_disabled):
-            pause = each
-        elif each.name and each.action == Action.RESUME:
-            pause = None
+    oldest_first = list(reversed(past.changes))
+    after = [each for each in oldest_first if each.changed_at > end]
+    pause = pause_in_force(past.changes, until=end)
     if pause is not None:
         resumed = next((each for each in after if each.name and each.action == Action.RESUME), None)
         end_text = "" if resumed is None else f", and {_did(facts, resumed, 'resumed it')}"
         yield Finding(Cause.PAUSED, f"{_did(facts, pause, 'paused it')}{end_text}.")
     holds = {}
-    for each in before:
+    for each in oldest_first:
+        if each.changed_at > end:
+            break
         if each.action == Action.HOLD:
             holds[each.owner] = each
         elif each.action == Action.RELEASE:
@@ -230,14 +224,10 @@ def _stops(facts: Facts, past: Past, *, until: datetime | None = None) -> Iterat
 
 def _edited(facts: Facts, past: Past) -> Iterator[Finding]:
     """Yield the later edit that gave the schedule the trigger with this fire time."""
-    edit, trigger = past.edit, facts.schedule.trigger
-    if edit is None or trigger is None:
-        return
-    yield Finding(
-        PastCause.TRIGGER_CHANGED,
-        f"It did not run at {_when(facts, past.at)}, because its trigger did not fire then."
-        f" {_did(facts, edit, 'changed it')}: {edit.text}.",
-    )
+    if past.edit is not None and facts.schedule.trigger is not None:
+        changed = f"{_did(facts, past.edit, 'changed it')}: {past.edit.text}"
+        why = f", because its trigger did not fire then. {changed}."
+        yield Finding(PastCause.TRIGGER_CHANGED, why)
 
 
 def _excluded(facts: Facts, past: Past) -> Iterator[Finding]:
@@ -247,29 +237,17 @@ def _excluded(facts: Facts, past: Past) -> Iterator[Finding]:
     day = past.at.astimezone(load_zone(trigger.timezone or "UTC")).date()
     calendar = next((each.name for each in trigger.days if day in each.dates), None)
     whose = "its trigger excludes this day" if calendar is None else f"calendar {calendar!r} has it"
-    put = next(
-        (
-            each
-            for each in past.changes
-            if each.action == Action.UPSERT_CALENDAR
-            and (each.after or {}).get("calendar") == calendar
-        ),
-        None,
-    )
+    writes = (each for each in past.changes if each.action == Action.UPSERT_CALENDAR)
+    put = next((each for each in writes if (each.after or {}).get("calendar") == calendar), None)
     who = "" if put is None or calendar is None else f". {_did(facts, put, 'wrote this calendar')}"
-    yield Finding(
-        PastCause.EXCLUDED_DAY,
-        f"It did not run at {_when(facts, past.at)}: the day {day} is excluded, {whose}{who}.",
-    )
+    yield Finding(PastCause.EXCLUDED_DAY, f": the day {day} is excluded, {whose}{who}.")
 
 
-def _no_fire_time(facts: Facts, past: Past, trigger: "Trigger") -> Finding:
+def _no_fire_time(facts: Facts, past: Past, trigger: Trigger) -> Finding:
     after = trigger.next_after(past.at)
     following = "" if after is None else f"; its next fire time then was {_when(facts, after)}"
-    return Finding(
-        PastCause.NO_FIRE_TIME,
-        f"{_when(facts, past.at)} is no fire time: {trigger.describe()}{following}.",
-    )
+    why = f", which is no fire time: {trigger.describe()}{following}."
+    return Finding(PastCause.NO_FIRE_TIME, why)
 
 
 def _quiet(facts: Facts, past: Past) -> Iterator[Finding]:
@@ -289,27 +267,23 @@ def _quiet(facts: Facts, past: Past) -> Iterator[Finding]:
 
 def _outage(facts: Facts, past: Past) -> Iterator[Finding]:
     """Yield that no beat that is known was alive at the instant."""
-    if any(
-        beat.started_at is not None and beat.started_at <= past.at <= beat.seen_at
-        for beat in facts.beats
-    ):
+    at = past.at
+    if any(beat.row.started_at <= at <= beat.last_seen_at for beat in facts.beats):
         return
-    ended = [beat for beat in facts.beats if beat.seen_at < past.at]
-    begun = [beat for beat in facts.beats if (beat.started_at or past.at) > past.at]
-    parts = [
-        f"{beat.name} was last seen at {_when(facts, beat.seen_at)}"
-        for beat in sorted(ended, key=lambda each: each.seen_at)[-1:]
-    ]
-    parts += [
-        f"{beat.name} started at {_when(facts, beat.started_at)}"
-        for beat in sorted(begun, key=lambda each: each.started_at or past.at)[:1]
-        if beat.started_at is not None
-    ]
+    ended = [beat for beat in facts.beats if beat.last_seen_at < at]
+    begun = [beat for beat in facts.beats if beat.row.started_at > at]
+    parts = []
+    if ended:
+        last = max(ended, key=lambda beat: beat.last_seen_at)
+        parts.append(f"{last.row.name} was last seen at {_when(facts, last.last_seen_at)}")
+    if begun:
+        first = min(begun, key=lambda beat: beat.row.started_at)
+        parts.append(f"{first.row.name} started at {_when(facts, first.row.started_at)}")
     seen = f": {', and '.join(parts)}" if parts else ""
     yield Finding(Cause.NO_BEAT, f"no beat is known to have been alive then{seen}.")
 
 
-def _fire_time(trigger: "Trigger", at: datetime) -> datetime | None:
+def _fire_time(trigger: Trigger, at: datetime) -> datetime | None:
     """Return the fire time in the minute that begins at ``at``."""
     found = trigger.next_after(at - _STEP)
     return found if found is not None and found < at + WITHIN else None
@@ -325,5 +299,5 @@ def _by(change: ChangeInfo | None) -> str:
 
 def _did(facts: Facts, change: ChangeInfo, verb: str) -> str:
     """Return who made the change, when and why: ``alice paused it at 09:00 because of 'x'``."""
-    because = f" because of {first_line(change.reason)!r}" if change.reason else ""
-    return f"{_by(change)} {verb} at {_when(facts, change.changed_at)}{because}"
+    at = _when(facts, change.changed_at)
+    return f"{_by(change)} {verb} at {at}{because_of(change.reason)}"

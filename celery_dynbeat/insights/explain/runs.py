@@ -14,16 +14,15 @@ The time before it was ready is no delay. The start of a later attempt says noth
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from celery_dynbeat.api import RunInfo
+from celery_dynbeat.api.results import RunInfo
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.states import Origin, Status, Wait, was_started
-from celery_dynbeat.common.text import counted, cut, format_distance, format_duration
+from celery_dynbeat.common.text import counted, first_line, format_distance, format_duration
 from celery_dynbeat.planning import ScheduleSpec
 from celery_dynbeat.planning.plan import run_at
 
 #: A run that started within this time after its fire time is on time.
 ON_TIME = timedelta(seconds=5)
-_ERROR_LENGTH = 200
 
 _ENDED = {
     Status.SUCCEEDED: "succeeded",
@@ -48,11 +47,6 @@ _WAITS: Mapping[str, str] = {
 def wait_text(run: RunInfo) -> str:
     """Return what the run waits or waited for, as part of a sentence; "" if it did not wait."""
     return _WAITS.get(run.waited_for or "", "")
-
-
-def first_line(text: str | None) -> str:
-    """Return the first line of an error, cut."""
-    return cut((text or "").strip().partition("\n")[0], _ERROR_LENGTH)
 
 
 def start_delay(run: RunInfo) -> timedelta | None:

@@ -23,28 +23,33 @@ from sqlalchemy import (
     func,
     literal,
     literal_column,
+    or_,
     select,
     update,
 )
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.common.run_ids import new_run_id
+from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.common.states import (
     BATCH_ORIGINS,
     CONFIRM,
     EXPIRE,
     GIVE_UP,
+    INTERRUPTED,
     KEPT_ORIGINS,
     REVOKE,
     SEND_RETRY,
     Status,
     Wait,
 )
-from celery_dynbeat.common.text import NAME_LENGTH, cut
+from celery_dynbeat.common.text import NAME_LENGTH, cut, first_line
 from celery_dynbeat.db import statements
 from celery_dynbeat.db.dialects import Capabilities, capabilities_of
 from celery_dynbeat.db.models import HOLDS, RUNS, Origin, Run, Schedule
-from celery_dynbeat.db.statements import RowLockedError, force_index, in_index_order, read
+from celery_dynbeat.db.statements import RowLockedError, force_index, read
 from celery_dynbeat.db.types import UtcDateTime
+from celery_dynbeat.planning.plan import Skip
 
 #: Values in one IN condition. Drivers allow tens of thousands.
 MAX_IN_LIST = 1_000
@@ -73,8 +78,9 @@ WAITS_IN_BATCH = and_(
 )
 #: A run without an attempt that counts. An attempt does not count if its task postponed the run.
 UNSTARTED_RUN = and_(Run.started_at.is_(None), Run.earlier_errors.is_(None))
-PLACE_INDEX = "ix_dynbeat_run_place"
-FIRE_TIME_INDEX = "uq_dynbeat_run_schedule_id_scheduled_for"
+#: Rows of history that the two queries of ``last_success`` search. Most schedules succeeded in one
+#: of the first rows. The maximum is a week of failures at one per minute.
+FIRST_ROWS, MAX_ROWS = 100, 10_000
 
 
 def add(session: Session, rows: Sequence[Mapping[str, Any]]) -> set[str]:
@@ -89,13 +95,82 @@ def add(session: Session, rows: Sequence[Mapping[str, Any]]) -> set[str]:
     return ids if added == len(ids) else _present(session, ids)
 
 
-def has_run(session: Session, *, schedule_id: int, scheduled_for: datetime) -> bool:
+def skipped_row(schedule: Any, skip: Skip, *, now: datetime) -> dict[str, Any]:
+    """Return the row of skipped fire times of a schedule, whose row has its columns."""
+    return {
+        "schedule_id": schedule.id,
+        "owner": schedule.owner,
+        "name": schedule.name,
+        "task": schedule.task,
+        "id": new_run_id(now),
+        "fire_at": skip.newest,
+        "status": Status.SKIPPED,
+        "origin": Origin.SCHEDULE,
+        "created_at": now,
+        "overdue_at": None,
+        "finished_at": now,
+        "waited_for": None,
+        "ready_at": None,
+        "fire_count": skip.count,
+        "error": skip.reason,
+    }
+
+
+def _needs_place(record: Mapping[str, Any]) -> bool:
+    return record["status"] == Status.PENDING and record.get("waited_for") != Wait.BATCH
+
+
+class AddedRuns(NamedTuple):
+    """The ids of the inserted rows, and of those that wait for a place."""
+
+    ids: set[str]
+    waiting: frozenset[str] = frozenset()
+
+
+def record(
+    session: Session, records: Sequence[Mapping[str, Any]], *, settings: Settings
+) -> AddedRuns:
+    """Insert rows of history. A fire time that already has a row keeps it.
+
+    A run of an owner with a limit on its runs waits for a place: it is ``pending`` without
+    ``overdue_at``, so no sweep sends it before beat admits it (``beat.admission``). A run of a
+    backfill or a rerun waits for its turn first. The sweep then lets it wait for a place.
+    """
+    limits = settings.owner_limits.for_pass()
+    if not limits.may_cap_runs:
+        return AddedRuns(add(session, records))
+    pending = [each for each in records if _needs_place(each)]
+    owners = {each["owner"] for each in pending}
+    keys = {owner: cap.key for owner in owners if (cap := limits.cap_of(owner)) is not None}
+    if not keys:
+        return AddedRuns(add(session, records))
+    waiting = {each["id"] for each in pending if each["owner"] in keys}
+    added = add(
+        session,
+        [
+            {
+                **each,
+                "overdue_at": None,
+                # Beat asks for a hold before it gives a place.
+                "waited_for": (
+                    Wait.PREVIOUS if each.get("waited_for") == Wait.PREVIOUS else Wait.PLACE
+                ),
+                "running_key": keys[each["owner"]],
+            }
+            if each["id"] in waiting
+            else {**each, "waited_for": each.get("waited_for"), "running_key": None}
+            for each in records
+        ],
+    )
+    return AddedRuns(added, frozenset(waiting & added))
+
+
+def has_run(session: Session, *, schedule_id: int, fire_at: datetime) -> bool:
     """Return whether the schedule has a run or a skipped row for that fire time."""
-    run = select(Run.id).where(Run.schedule_id == schedule_id, Run.scheduled_for == scheduled_for)
+    run = select(Run.id).where(Run.schedule_id == schedule_id, Run.fire_at == fire_at)
     return session.scalar(run.limit(1)) is not None
 
 
-@in_index_order
 def newest_decided(
     session: Session, schedule_ids: Collection[int], *, after: datetime, until: datetime
 ) -> Mapping[int, datetime]:
@@ -103,29 +178,25 @@ def newest_decided(
 
     A row of skipped fire times counts for all of them, with its newest one.
     """
-    newest = select(Run.schedule_id, func.max(Run.scheduled_for)).where(
+    newest = select(Run.schedule_id, func.max(Run.fire_at)).where(
         Run.schedule_id.in_(schedule_ids),
-        Run.scheduled_for > after,
-        Run.scheduled_for <= until,
+        Run.fire_at > after,
+        Run.fire_at <= until,
         Run.origin == Origin.SCHEDULE,
     )
-    newest = force_index(newest, Run, FIRE_TIME_INDEX).group_by(Run.schedule_id)
+    newest = newest.group_by(Run.schedule_id)
     return {row[0]: row[1] for row in session.execute(newest) if row[0] is not None}
 
 
-@in_index_order
 def first_since(session: Session, *, schedule_id: int, since: datetime) -> Run | None:
     """Return the run or skip of the schedule with the first fire time from ``since`` on."""
-    found = select(Run).where(Run.schedule_id == schedule_id, Run.scheduled_for >= since)
-    return session.scalar(
-        force_index(found, Run, FIRE_TIME_INDEX).order_by(Run.scheduled_for).limit(1)
-    )
+    found = select(Run).where(Run.schedule_id == schedule_id, Run.fire_at >= since)
+    return session.scalar(found.order_by(Run.fire_at).limit(1))
 
 
-@in_index_order
 def has_waiting(session: Session) -> bool:
     """Return whether a run waits for a place."""
-    first = force_index(select(Run.id), Run, PLACE_INDEX).where(WAITS)
+    first = select(Run.id).where(WAITS)
     return session.scalar(first.order_by(Run.running_key).limit(1)) is not None
 
 
@@ -164,12 +235,11 @@ def mark_sent(
     if len(ids_by_queue) == 1:
         (values["queue_name"],) = ids_by_queue
         return _execute_free(session, *_mark_sent(capabilities), values)
-    whens = [
+    to_queue = [
         (_is_one_of_ids(capabilities, each), literal(queue, RUNS.c.queue.type))
         for queue, each in ids_by_queue.items()
-        if queue is not None
     ]
-    return _execute_free(session, *_mark_sent_to(capabilities, case(*whens)), values)
+    return _execute_free(session, *_mark_sent_to(capabilities, case(*to_queue)), values)
 
 
 def _stored_queue(queue: str | None) -> str | None:
@@ -188,6 +258,7 @@ def unmarked(session: Session, ids: Sequence[str]) -> Sequence[str]:
     return session.scalars(select(Run.id).where(Run.id.in_(ids), Run.sent_at.is_(None))).all()
 
 
+# Cached: building it takes longer than executing it for one run.
 @cache
 def _mark_sent(capabilities: Capabilities) -> tuple[Select[Any] | None, Update]:
     return _mark_sent_to(capabilities, bindparam("queue_name", type_=RUNS.c.queue.type))
@@ -242,6 +313,29 @@ def earliest_overdue_at(*, since: Any = None, until: Any, except_ids: Collection
     return earliest.order_by(overdue_at).limit(1).scalar_subquery()
 
 
+def columns_of(row: type, *models: Any, **computed: Any) -> Sequence[Any]:
+    """Return the columns of a NamedTuple's fields, in their order.
+
+    A field that is not ``computed`` is the attribute of the first model that has it.
+    """
+
+    def column(name: str) -> Any:
+        if name in computed:
+            return computed[name].label(name)
+        return next(getattr(model, name) for model in models if hasattr(model, name))
+
+    return [column(name) for name in row._fields]  # type: ignore[attr-defined]
+
+
+def any_hold() -> ColumnElement[bool]:
+    """Return the condition that there is any hold, in force or not.
+
+    There is none in the usual case. The database looks once for each statement, not once for each
+    row.
+    """
+    return select(HOLDS.c.id).limit(1).scalar_subquery().is_not(None)
+
+
 class OverdueRun(NamedTuple):
     """An overdue run, with the columns of its schedule that its message needs.
 
@@ -251,7 +345,7 @@ class OverdueRun(NamedTuple):
     id: str
     owner: str
     name: str
-    scheduled_for: datetime
+    fire_at: datetime
     nominal_at: datetime | None
     created_at: datetime
     origin: str
@@ -283,7 +377,18 @@ class OverdueRun(NamedTuple):
     pings: bool
 
 
-@in_index_order
+_OVERDUE_COLUMNS = columns_of(
+    OverdueRun,
+    Run,
+    Schedule,
+    task=Schedule.task,
+    is_unstarted=UNSTARTED_RUN,
+    is_quarantined=Schedule.error.is_not(None),
+    any_hold=any_hold(),
+    pings=Schedule.ping_url.is_not(None),
+)
+
+
 def lock_overdue(
     session: Session,
     *,
@@ -298,52 +403,25 @@ def lock_overdue(
     ``since`` is the earliest ``overdue_at`` to read; None means all. ``except_ids`` are left out.
     """
     statement: Any = (
-        select(
-            Run.id,
-            Run.owner,
-            Run.name,
-            Run.scheduled_for,
-            Run.nominal_at,
-            Run.created_at,
-            Run.origin,
-            Run.batch_id,
-            Run.status,
-            Run.sent_at,
-            Run.waited_for,
-            Run.ready_at,
-            Run.attempt,
-            Run.retries,
-            UNSTARTED_RUN.label("is_unstarted"),
-            Run.running_key,
-            Schedule.id.label("schedule_id"),
-            Schedule.version,
-            Schedule.task,
-            Schedule.args,
-            Schedule.kwargs,
-            Schedule.options,
-            Schedule.expires_after,
-            Schedule.overlap,
-            Schedule.max_run_time,
-            Schedule.retry,
-            Schedule.next_fire_at,
-            Schedule.enabled,
-            Schedule.error.is_not(None).label("is_quarantined"),
-            Run.ignores_quiet_hours,
-            Schedule.quiet_hours,
-            select(HOLDS.c.id).limit(1).scalar_subquery().is_not(None).label("any_hold"),
-            Schedule.ping_url.is_not(None).label("pings"),
-        )
+        select(*_OVERDUE_COLUMNS)
         .join(Schedule, Schedule.id == Run.schedule_id)
-        .where(Run.overdue_at.is_not(None), Run.overdue_at <= now)
+        .where(*_overdue(now, since, except_ids))
         .order_by(Run.overdue_at)
         .limit(limit)
         .with_for_update(skip_locked=True, of=Run)
     )
-    if since is not None:
-        statement = statement.where(Run.overdue_at >= since)
-    if except_ids:
-        statement = statement.where(Run.id.not_in(except_ids))
     return read(session, statement, make=OverdueRun._make)
+
+
+def _overdue(
+    now: datetime, since: datetime | None, except_ids: Collection[str]
+) -> Sequence[ColumnElement[bool]]:
+    conditions = [Run.overdue_at.is_not(None), Run.overdue_at <= now]
+    if since is not None:
+        conditions.append(Run.overdue_at >= since)
+    if except_ids:
+        conditions.append(Run.id.not_in(except_ids))
+    return conditions
 
 
 def lease(
@@ -362,9 +440,8 @@ def lease(
 
 def postpone(session: Session, ids: Sequence[str], *, until: datetime, waited_for: Wait) -> None:
     """Let locked runs that are pending or retrying wait; the sweep asks again at ``until``."""
-    unsent = (Run.id.in_(ids), Run.status.in_([Status.PENDING, Status.RETRYING]))
-    values = {"overdue_at": until, "waited_for": waited_for, "ready_at": None}
-    execute_dml(session, update(Run).where(*unsent).values(values))
+    unsent = (Status.PENDING, Status.RETRYING)
+    change(session, ids, unsent, overdue_at=until, waited_for=waited_for, ready_at=None)
 
 
 def make_retries_pending(
@@ -380,49 +457,32 @@ def make_retries_pending(
     They must be locked. ``ready_at`` is stored if it is given. If ``leased_until`` is None, they
     wait for a place of ``running_key``.
     """
-    if not ids:
-        return 0
-    statement = (
-        update(Run)
-        .where(Run.id.in_(ids), Run.status.in_(SEND_RETRY.sources))
-        .values(
-            status=Status.PENDING,
-            overdue_at=leased_until,
-            retry_at=None,
-            started_at=None,
-            # A second delivery of the message of the failed attempt has the previous count.
-            retries=Run.retries + 1,
-        )
-    )
+    values: dict[str, Any] = {
+        "status": Status.PENDING,
+        "overdue_at": leased_until,
+        "retry_at": None,
+        "started_at": None,
+        # A second delivery of the message of the failed attempt has the previous count.
+        "retries": Run.retries + 1,
+    }
     if leased_until is None:
-        statement = statement.values(waited_for=Wait.PLACE, ready_at=None, running_key=running_key)
+        values |= {"waited_for": Wait.PLACE, "ready_at": None, "running_key": running_key}
     elif ready_at is not None:
-        statement = statement.values(ready_at=ready_at)
-    return execute_dml(session, statement)
+        values["ready_at"] = ready_at
+    return change(session, ids, SEND_RETRY.sources, **values)
 
 
 def wait_for_place(session: Session, ids: Sequence[str], *, running_key: str) -> None:
     """Let locked pending runs that had no place wait for a place of ``running_key``."""
-    unsent = (Run.id.in_(ids), Run.status == Status.PENDING)
     values = {"overdue_at": None, "waited_for": Wait.PLACE, "running_key": running_key}
-    execute_dml(session, update(Run).where(*unsent).values(values))
+    change(session, ids, (Status.PENDING,), **values)
 
 
 def mark_expired(session: Session, ids: Sequence[str], *, now: datetime) -> int:
     """Move unstarted runs to expired, because no worker started them in time."""
-    if not ids:
-        return 0
-    statement = (
-        update(Run)
-        .where(Run.id.in_(ids), Run.status.in_(EXPIRE.sources), UNSTARTED_RUN)
-        .values(
-            status=Status.EXPIRED,
-            finished_at=now,
-            overdue_at=None,
-            error="not started within expires_after",
-        )
-    )
-    return execute_dml(session, statement)
+    error = "not started within expires_after"
+    expired = {"status": Status.EXPIRED, "finished_at": now, "overdue_at": None, "error": error}
+    return change(session, ids, EXPIRE.sources, UNSTARTED_RUN, **expired)
 
 
 def revoke_free(session: Session, ids: Sequence[str], *, now: datetime, reason: str) -> int:
@@ -432,19 +492,14 @@ def revoke_free(session: Session, ids: Sequence[str], *, now: datetime, reason: 
 
 def revoke(session: Session, ids: Sequence[str], *, now: datetime, reason: str) -> int:
     """Move unstarted runs to revoked and return their number."""
-    if not ids:
-        return 0
-    statement = (
-        update(Run)
-        .where(Run.id.in_(ids), Run.status.in_(REVOKE.sources))
-        .values(
-            status=Status.REVOKED, finished_at=now, overdue_at=None, retry_at=None, error=reason
-        )
-    )
-    return execute_dml(session, statement)
+    return change(session, ids, REVOKE.sources, **_revoked(now, reason))
 
 
-@in_index_order
+def _revoked(now: datetime, reason: str) -> dict[str, Any]:
+    ended = {"status": Status.REVOKED, "finished_at": now, "error": reason}
+    return {**ended, "overdue_at": None, "retry_at": None}
+
+
 def lock_orphans(
     session: Session,
     *,
@@ -459,13 +514,8 @@ def lock_orphans(
     that no other transaction has locked are read. The same sweep publishes or defers the others of
     them, so later sweeps reach all orphans. Runs in ``except_ids`` are left out.
     """
-    overdue: Any = select(Run.id, Run.owner, Run.name, Run.schedule_id).where(
-        Run.overdue_at.is_not(None), Run.overdue_at <= now
-    )
-    if since is not None:
-        overdue = overdue.where(Run.overdue_at >= since)
-    if except_ids:
-        overdue = overdue.where(Run.id.not_in(except_ids))
+    overdue: Any = select(Run.id, Run.owner, Run.name, Run.schedule_id)
+    overdue = overdue.where(*_overdue(now, since, except_ids))
     first = overdue.order_by(Run.overdue_at).limit(limit).with_for_update(skip_locked=True)
     return [row for row in session.execute(first) if row.schedule_id is None]
 
@@ -475,8 +525,8 @@ def is_unfinished_of(
 ) -> ColumnElement[bool]:
     """Return the condition that a run is an unfinished run of one of the schedules.
 
-    The schedules must be locked. The statement must also have a condition on the status, and it
-    must force UNFINISHED_INDEX for MySQL and MariaDB.
+    The schedules must be locked. The statement must also have a condition on the status. An
+    UPDATE must force UNFINISHED_INDEX: MySQL and MariaDB lock each row that they scan.
     """
     if not capabilities_of(session.get_bind(Run).dialect).has_lateral:
         of_schedules = (Run.finished_at.is_(None), Run.schedule_id.in_(schedule_ids))
@@ -507,15 +557,13 @@ def newest_unfinished(
     return statements.lateral_for_each(Schedule.id, schedule_ids, newest)
 
 
-@in_index_order
 def oldest_unfinished(session: Session, *, schedule_id: int, limit: int) -> Sequence[Run]:
     """Return up to ``limit`` unfinished runs of a schedule, the first created first."""
     unfinished = (Run.finished_at.is_(None), Run.schedule_id == schedule_id)
     statement = select(Run).where(*unfinished).order_by(*UNFINISHED_ORDER, Run.id).limit(limit)
-    return session.scalars(force_index(statement, Run, UNFINISHED_INDEX)).all()
+    return session.scalars(statement).all()
 
 
-@in_index_order
 def revoke_unstarted(
     session: Session,
     *,
@@ -532,21 +580,17 @@ def revoke_unstarted(
     runs that a caller requested, and with ``keep_batches`` the runs that wait in batches.
     """
     kept = (~WAITS_IN_BATCH,) if keep_batches else ()
-    statement = (
-        update(Run)
-        .where(is_unfinished_of(session, schedule_ids, *kept), Run.status.in_(REVOKE.sources))
-        .values(
-            status=Status.REVOKED, finished_at=now, overdue_at=None, retry_at=None, error=reason
-        )
+    statement = update(Run).where(
+        is_unfinished_of(session, schedule_ids, *kept), Run.status.in_(REVOKE.sources)
     )
+    statement = statement.values(_revoked(now, reason))
     if keep_requested:
         statement = statement.where(Run.origin.not_in(KEPT_ORIGINS))
     if except_ids:
         statement = statement.where(Run.id.not_in(except_ids))
-    return execute_dml(session, force_index(statement, Run.__table__, UNFINISHED_INDEX))
+    return execute_dml(session, force_index(statement, RUNS, UNFINISHED_INDEX))
 
 
-@in_index_order
 def revoke_owner(session: Session, *, owner: str, now: datetime, reason: str) -> int:
     """Move the unstarted runs of all schedules of ``owner`` to revoked and return their number."""
     schedule_ids = session.scalars(select(Schedule.id).where(Schedule.owner == owner)).all()
@@ -570,7 +614,6 @@ def get(session: Session, *, run_id: str) -> Run | None:
     return session.get(Run, run_id, populate_existing=True)
 
 
-@in_index_order
 def detach_from_schedule(session: Session, condition: ColumnElement[bool]) -> None:
     """Set the schedule of the runs to NULL, because their schedule is about to be deleted."""
     # In parts: for a long history one statement would exceed the read timeout.
@@ -589,6 +632,11 @@ def check_free(session: Session, run_id: str) -> None:
     is_locked = not lock_free(session, [run_id])
     if is_locked and session.scalar(select(Run.id).where(Run.id == run_id)) is not None:
         raise RowLockedError
+
+
+def is_not_interrupted(status: ColumnElement[Any], error: ColumnElement[Any]) -> Any:
+    """Return the condition that a run was not lost by a shutdown of its worker."""
+    return or_(status != Status.LOST, error.is_distinct_from(INTERRUPTED))
 
 
 def _free(*conditions: ColumnElement[bool]) -> Select[Any]:
@@ -629,6 +677,24 @@ def _execute_free(
     return execute_dml(session, changed, {**values, "free_ids": ids}) if ids else 0
 
 
+def change(
+    session: Session,
+    ids: str | Sequence[str],
+    sources: Sequence[str],
+    *conditions: ColumnElement[bool],
+    **values: Any,
+) -> int:
+    """Make a transition: update the runs with one of the statuses ``sources``.
+
+    Returns the number of changed runs.
+    """
+    if not ids:
+        return 0
+    of_ids = Run.id == ids if isinstance(ids, str) else Run.id.in_(ids)
+    changed = update(Run).where(of_ids, Run.status.in_(sources), *conditions)
+    return execute_dml(session, changed.values(values))
+
+
 def execute_dml(session: Session, statement: Any, values: Mapping[str, Any] | None = None) -> int:
     """Execute an UPDATE or DELETE and return its row count."""
     options = {"synchronize_session": False}
@@ -636,7 +702,79 @@ def execute_dml(session: Session, statement: Any, values: Mapping[str, Any] | No
     return int(result.rowcount)  # type: ignore[attr-defined]
 
 
-@in_index_order
+def delete_ids(session: Session, model: Any, ids: Sequence[Any]) -> int:
+    """Delete rows by their ids, and return the number of ids."""
+    if ids:
+        # The caller's session may choose its database by the mapped class.
+        connection = session.connection(bind_arguments={"mapper": model})
+        capabilities_of(connection.dialect).delete(connection, model.__table__, ids)
+    return len(ids)
+
+
+def prune_page(session: Session, *, after: str, before: str, limit: int) -> Sequence[Row[Any]]:
+    """Return up to ``limit`` runs with ids between ``after`` and ``before``, ordered by id.
+
+    The columns of the schedule decide which runs stay; they are None if it was deleted. ``over_at``
+    is the schedule's ``finished_at``.
+    """
+    of_run = (Run.id, Run.schedule_id, Run.fire_at, Run.origin, Run.finished_at)
+    of_schedule = (
+        Schedule.last_run_at,
+        Schedule.next_fire_at,
+        Schedule.finished_at.label("over_at"),
+    )
+    statement: Any = (
+        select(*of_run, *of_schedule)
+        .outerjoin(Schedule, Schedule.id == Run.schedule_id)
+        .where(Run.id > after, Run.id < before)
+        .order_by(Run.id)
+        .limit(limit)
+    )
+    return session.execute(statement).all()
+
+
+def delete_finished(session: Session, ids: Sequence[str]) -> int:
+    """Delete the runs that are finished, and return their number.
+
+    Rows that another transaction has locked are skipped. They are locked first, because two beats
+    that delete the same rows would wait for each other.
+    """
+    free = _free(Run.id.in_(ids), Run.finished_at.is_not(None))
+    return delete_ids(session, Run, session.scalars(free).all()) if ids else 0
+
+
+def delete_of_owner(session: Session, *, owner: str, limit: int) -> int:
+    """Delete up to ``limit`` runs of an owner, the oldest first; return their number."""
+    ids = select(Run.id).where(Run.owner == owner)
+    return delete_ids(session, Run, session.scalars(ids.order_by(Run.fire_at).limit(limit)).all())
+
+
+def last_success(session: Session, *, run_id: str, before: datetime) -> datetime | None:
+    """Return the newest fire time ``before`` an instant whose run succeeded, or None.
+
+    The run ``run_id`` belongs to the schedule. The search covers MAX_ROWS rows of its history.
+    """
+    schedule_id = select(Run.schedule_id).where(Run.id == run_id).scalar_subquery()
+    history = select(Run.fire_at, Run.nominal_at, Run.status)
+    history = history.where(Run.schedule_id == schedule_id, Run.fire_at < before)
+    for limit in (FIRST_ROWS, MAX_ROWS):
+        newest = history.order_by(Run.fire_at.desc()).limit(limit).subquery()
+        # fire_at of a rerun is not its fire time.
+        fire_time = func.coalesce(newest.c.nominal_at, newest.c.fire_at, type_=Run.fire_at.type)
+        succeeded = select(fire_time).where(newest.c.status == Status.SUCCEEDED)
+        last = succeeded.order_by(newest.c.fire_at.desc()).limit(1)
+        found: datetime | None = session.scalar(last)
+        if found is not None:
+            return found
+    return None
+
+
+def ping_url(session: Session, *, run_id: str) -> str | None:
+    """Return the ping URL of a run's schedule, or None. Reads two primary keys."""
+    of_run = select(Schedule.ping_url).join(Run, Run.schedule_id == Schedule.id)
+    return session.scalar(of_run.where(Run.id == run_id))
+
+
 def lock(session: Session, *, run_id: str, owner: str | None) -> Run | None:
     """Return a run of an owner, locked for this transaction, or None.
 
@@ -649,7 +787,6 @@ def lock(session: Session, *, run_id: str, owner: str | None) -> Run | None:
     return session.scalars(latest).one_or_none()
 
 
-@in_index_order
 def lock_many(
     session: Session, ids: Sequence[str], conditions: Sequence[ColumnElement[bool]] = ()
 ) -> Sequence[Row[Any]]:
@@ -663,13 +800,12 @@ def lock_many(
         .order_by(Run.id)
         .with_for_update()
     )
+    # InnoDB locks each row that it scans.
     return session.execute(force_index(statement, Run, "PRIMARY")).all()
 
 
 # The errors of earlier attempts are a bounded text in the run, with one line for each attempt. The
 # UPDATE that ends an attempt, and lets another one follow, appends the line.
-#: Characters of an error.
-_ERROR_LENGTH = 200
 #: The line of another attempt is not added to a text of this length.
 _MAX_LENGTH = 4_000
 _errors = RUNS.c.earlier_errors
@@ -677,8 +813,8 @@ _errors = RUNS.c.earlier_errors
 
 def error_line(error: str | None, *, at: datetime) -> str:
     """Return the line of an attempt that ended, without the number of the attempt."""
-    first = (error or "").strip().partition("\n")[0]
-    return f", {at:%Y-%m-%dT%H:%M:%SZ}: {cut(first, _ERROR_LENGTH) or 'no error text'}\n"
+    text = first_line(error) or "no error text"
+    return f", {at:%Y-%m-%dT%H:%M:%SZ}: {text}\n"
 
 
 def with_error_line(line: Any) -> Any:

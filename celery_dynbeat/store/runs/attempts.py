@@ -13,24 +13,26 @@ function that returns bool returns whether the UPDATE changed the run:
     undo_start         the process did not learn that its commit of ``start`` succeeded
 
 A run that starts and ends as usual costs the two statements of ``starting`` and ``finishing``,
-which ``Database.execute`` executes without a session. ``finish_and_start`` is the end of one run
-and the start of another in one transaction.
+which ``Database.execute`` executes without a session. ``succeed`` ends many runs at once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from sqlalchemy import (
+    ARRAY,
     ColumnElement,
+    Integer,
     Row,
-    Select,
+    Text,
     Update,
     and_,
     bindparam,
     case,
+    cast,
+    column,
     func,
     literal,
     literal_column,
@@ -60,7 +62,7 @@ from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import NODES, RUNS, SCHEDULES, NodeKind, Run
 from celery_dynbeat.db.statements import is_one_of
 from celery_dynbeat.db.types import UtcDateTime
-from celery_dynbeat.store.runs import error_line, execute_dml, with_error_line
+from celery_dynbeat.store.runs import change, error_line, execute_dml, lock_free, with_error_line
 
 _run, _node, _schedule = RUNS.c, NODES.c, SCHEDULES.c
 #: A statement and its parameters.
@@ -132,17 +134,9 @@ def note_redelivery(session: Session, *, run_id: str, attempt: int) -> bool:
     its pool. The message can then be dropped: if the node loses the attempt, beat sends the run
     again.
     """
-    statement = (
-        update(Run)
-        .where(Run.id == run_id, Run.attempt == attempt, Run.status.in_(REDELIVER.sources))
-        .values(
-            redelivered_attempt=attempt,
-            status=Status.RUNNING,
-            finished_at=None,
-            error=None,
-        )
-    )
-    return execute_dml(session, statement) == 1
+    running = {"status": Status.RUNNING, "finished_at": None, "error": None}
+    values = {**running, "redelivered_attempt": attempt}
+    return change(session, run_id, REDELIVER.sources, Run.attempt == attempt, **values) == 1
 
 
 def _start_values(attempt_start: AttemptStart, now: datetime) -> Mapping[str, Any]:
@@ -218,126 +212,143 @@ def finish(session: Session, attempt_end: AttemptEnd) -> bool:
 
 def finishing(attempt_end: AttemptEnd) -> Parametrised:
     """Return the statement of ``finish``, whose row count is 1 if the attempt was ended."""
-    attempt, status = attempt_end.attempt, attempt_end.status
+    end, is_known = attempt_end, attempt_end.attempt is not None
     values = {
-        "ended": attempt_end.run_id,
-        "at": attempt_end.at,
-        "reason": attempt_end.error,
-        "trace": attempt_end.traceback,
+        "ended": end.run_id,
+        "begun": end.attempt,
+        "by": None if is_known else end.worker,
+        "executed_by": None if is_known else end.pid,
+        "had_retries": end.retries,
+        "at": end.at,
+        "reason": end.error,
+        "trace": end.traceback,
+        "said": end.note,
     }
-    knows_process = attempt is None and attempt_end.pid is not None
-    values |= {"by": attempt_end.worker} if attempt is None else {"begun": attempt}
-    values |= {"executed_by": attempt_end.pid} if knows_process else {}
-    if status == Status.RETRYING:
-        line = error_line(attempt_end.error, at=attempt_end.at)
-        values |= {"again_at": attempt_end.retry_at, "line": line}
-    knows_retries = attempt_end.retries is not None
-    values |= {"had_retries": attempt_end.retries} if knows_retries else {}
-    has_note = attempt_end.note is not None
-    values |= {"said": attempt_end.note} if has_note else {}
-    known = _Known(attempt is not None, knows_process, knows_retries)
-    return _finish(status, known, attempt_end.sent_by_beat, has_note), values
+    if end.status == Status.SUCCEEDED:
+        return _SUCCEED, values
+    if end.status != Status.RETRYING:
+        return _END, {**values, "end_status": end.status}
+    values |= {"again_at": end.retry_at, "send_at": end.retry_at if end.sent_by_beat else None}
+    return _RETRY, {**values, "line": error_line(end.error, at=end.at)}
 
 
-def finish_and_start(
-    database: Database, attempt_end: AttemptEnd, attempt_start: AttemptStart, *, now: datetime
-) -> tuple[bool, bool]:
-    """Do ``finish`` and ``start`` of two runs in one transaction; return what each returned.
+def succeed(database: Database, ends: Sequence[AttemptEnd]) -> Collection[str]:
+    """End attempts that succeeded, one for each run id; return the runs that changed.
 
-    If the database supports UPDATE in a WITH clause, this is one statement.
+    Their numbers are known. A run that another transaction has locked does not change. This is one
+    statement on PostgreSQL, and one transaction on the other databases.
     """
-    assert attempt_end.run_id != attempt_start.run_id  # noqa: S101 - one statement changes a row once
-    finish_statement, finish_values = finishing(attempt_end)
-    start_statement, start_values = starting(attempt_start, now=now)
-    if database.has_writing_cte:
-        both = _both(finish_statement, start_statement)
-        row = database.execute_and_read(both, {**finish_values, **start_values})
-        return row.finished == 1, row.started == 1
+    if database.capabilities.has_lateral:
+        values = {
+            "ids": [end.run_id for end in ends],
+            "attempts": [end.attempt for end in ends],
+            "ats": [end.at for end in ends],
+            "notes": [end.note for end in ends],
+        }
+        changed: Collection[str] = database.execute_returning(_SUCCEED_ALL, values)
+        return changed
 
-    def work(session: Session) -> tuple[bool, bool]:
-        started = execute_dml(session, start_statement, start_values) == 1
-        return execute_dml(session, finish_statement, finish_values) == 1, started
+    def work(session: Session) -> Collection[str]:
+        free = set(lock_free(session, [end.run_id for end in ends]))
+        return [end.run_id for end in ends if end.run_id in free and finish(session, end)]
 
-    return database.run(work)
-
-
-@cache
-def _both(finish_statement: Update, start_statement: Update) -> Select[tuple[int, int]]:
-    counts = [
-        select(func.count())
-        .select_from(statement.returning(_run.id).cte(name))
-        .scalar_subquery()
-        .label(name)
-        # In this order, PostgreSQL starts first. The start may wait for the beat that is confirming
-        # the run, and the confirmation of a batch for each row that this transaction has changed.
-        for name, statement in (("started", start_statement), ("finished", finish_statement))
-    ]
-    return select(*counts)
+    return database.run(work, follow_indexes=False)
 
 
-class _Known(NamedTuple):
-    """Which values of an AttemptEnd are not None."""
-
-    attempt: bool
-    process: bool
-    retries: bool
-
-
-@cache
-def _finish(
-    status: Status,
-    known: _Known,
-    sent_by_beat: bool,  # noqa: FBT001 - keys of the cache
-    has_note: bool,  # noqa: FBT001
-) -> Update:
-    sources = FINISH.sources + (FINISH_BEFORE_RERUN.sources if known.attempt else ())
-    mine = [_run.attempt == bindparam("begun") if known.attempt else _run.worker == bindparam("by")]
-    if known.process:
-        mine.append(_run.worker_pid == bindparam("executed_by"))
-    if known.retries:
-        # A second write must not repeat a retry that beat has sent.
-        mine.append(_run.retries == bindparam("had_retries"))
+def _finish_statement(**values: Any) -> Update:
+    """Return the UPDATE of one kind of end. A parameter that is None makes no condition."""
+    begun, pid = _parameter("begun", _run.attempt), _parameter("executed_by", _run.worker_pid)
+    by = _parameter("by", _run.worker)
     return (
         update(RUNS)
-        .where(_run.id == bindparam("ended"), is_one_of(_run.status, sources), *mine)
+        .where(
+            _run.id == bindparam("ended"),
+            or_(
+                is_one_of(_run.status, FINISH.sources),
+                and_(is_one_of(_run.status, FINISH_BEFORE_RERUN.sources), _run.attempt == begun),
+            ),
+            _run.attempt == func.coalesce(begun, _run.attempt),
+            _run.worker.is_not_distinct_from(func.coalesce(by, _run.worker)),
+            _run.worker_pid.is_not_distinct_from(func.coalesce(pid, _run.worker_pid)),
+            # A second write must not repeat a retry that beat has sent.
+            _run.retries == func.coalesce(_parameter("had_retries", _run.retries), _run.retries),
+        )
         .values(
-            **{"overdue_at": null(), **_end(status, sent_by_beat=sent_by_beat)},
             # A cancelled run keeps its termination error (unfinished.note_termination_failure).
             error=func.coalesce(
-                bindparam("reason"), case((_run.cancelled_at.is_not(None), _run.error))
+                _parameter("reason", _run.error), case((_run.cancelled_at.is_not(None), _run.error))
             ),
             traceback=bindparam("trace"),
-            **({"note": bindparam("said")} if has_note else {}),
+            note=func.coalesce(_parameter("said", _run.note), _run.note),
+            **values,
         )
     )
 
 
-def _end(status: Status, *, sent_by_beat: bool) -> dict[str, Any]:
-    end, at = _literal(status), bindparam("at", type_=UtcDateTime)
-    if status == Status.SUCCEEDED:
-        # Read without a lock, also on MySQL and MariaDB at READ COMMITTED. Not EXISTS: PostgreSQL
-        # could hash all failing schedules.
-        failing_since = (
-            select(_schedule.failing_since)
-            .where(_schedule.id == _run.schedule_id)
-            .scalar_subquery()
-        )
-        retry_at = case((failing_since.is_not(None), at), else_=null())
-        return {"status": end, "finished_at": at, "retry_at": retry_at}
-    if status != Status.RETRYING:
-        return {"status": end, "finished_at": at, "retry_at": null()}
-    # A run that a newer one replaced starts no other attempt.
-    replaced = _run.cancelled_at.is_not(None)
-    again_at = bindparam("again_at", type_=UtcDateTime)
-    retry_at = case((replaced, null()), else_=again_at)
-    return {
-        "status": case((replaced, _literal(Status.REVOKED)), else_=end),
-        "finished_at": case((replaced, at), else_=null()),
-        "retry_at": retry_at,
-        "earlier_errors": with_error_line(bindparam("line", type_=_run.error.type)),
-        # The sweep sends overdue runs.
-        **({"overdue_at": retry_at} if sent_by_beat else {}),
-    }
+def _parameter(name: str, column: ColumnElement[Any]) -> ColumnElement[Any]:
+    return bindparam(name, type_=column.type)
+
+
+_at = bindparam("at", type_=UtcDateTime)
+# Read without a lock, also on MySQL and MariaDB at READ COMMITTED. Not EXISTS: PostgreSQL could
+# hash all failing schedules.
+_failing_since = (
+    select(_schedule.failing_since).where(_schedule.id == _run.schedule_id).scalar_subquery()
+)
+_SUCCEED = _finish_statement(
+    status=_literal(Status.SUCCEEDED),
+    finished_at=_at,
+    retry_at=case((_failing_since.is_not(None), _at), else_=null()),
+    overdue_at=null(),
+)
+
+
+_types = {"id": _run.id.type, "attempt": Integer(), "at": UtcDateTime(), "note": Text()}
+_ends = (
+    func.unnest(*(cast(bindparam(f"{name}s"), ARRAY(type_)) for name, type_ in _types.items()))
+    .table_valued(*(column(name, type_) for name, type_ in _types.items()))
+    .render_derived()
+)
+_free = (
+    select(_ends)
+    .join_from(_ends, RUNS, _run.id == _ends.c.id)
+    .with_for_update(of=RUNS, key_share=True, skip_locked=True)
+    .cte("free")
+)
+_SUCCEED_ALL = (
+    update(RUNS)
+    .where(
+        _run.id == _free.c.id,
+        _run.attempt == _free.c.attempt,
+        is_one_of(_run.status, (*FINISH.sources, *FINISH_BEFORE_RERUN.sources)),
+    )
+    .values(
+        status=_literal(Status.SUCCEEDED),
+        finished_at=_free.c.at,
+        retry_at=case((_failing_since.is_not(None), _free.c.at), else_=null()),
+        overdue_at=null(),
+        error=case((_run.cancelled_at.is_not(None), _run.error)),
+        traceback=null(),
+        note=func.coalesce(_free.c.note, _run.note),
+    )
+    .returning(_run.id)
+)
+_END = _finish_statement(
+    status=_parameter("end_status", _run.status),
+    finished_at=_at,
+    retry_at=null(),
+    overdue_at=null(),
+)
+# A run that a newer one replaced starts no other attempt.
+_replaced = _run.cancelled_at.is_not(None)
+_RETRY = _finish_statement(
+    status=case((_replaced, _literal(Status.REVOKED)), else_=_literal(Status.RETRYING)),
+    finished_at=case((_replaced, _at), else_=null()),
+    retry_at=case((_replaced, null()), else_=_parameter("again_at", _run.retry_at)),
+    # The sweep sends overdue runs.
+    overdue_at=case((_replaced, null()), else_=_parameter("send_at", _run.overdue_at)),
+    earlier_errors=with_error_line(_parameter("line", _run.error)),
+)
 
 
 def refuse(
@@ -354,14 +365,10 @@ def refuse(
     The UPDATE changes no running run, and no run whose last attempt is not ``expected_attempt``:
     the dropped message was a duplicate. None means that the attempt is not known.
     """
-    statement = (
-        update(Run)
-        .where(Run.id == run_id, Run.status.in_(REFUSE.sources))
-        .values(status=status, finished_at=at, overdue_at=None, retry_at=None, error=error)
-    )
-    if expected_attempt is not None:
-        statement = statement.where(Run.attempt == expected_attempt)
-    return execute_dml(session, statement) == 1
+    expected = () if expected_attempt is None else (Run.attempt == expected_attempt,)
+    refused = {"status": status, "finished_at": at, "error": error}
+    refused |= {"overdue_at": None, "retry_at": None}
+    return change(session, run_id, REFUSE.sources, *expected, **refused) == 1
 
 
 def requeue(session: Session, *, run_id: str, attempt: int, overdue_at: datetime) -> bool:
@@ -371,18 +378,9 @@ def requeue(session: Session, *, run_id: str, attempt: int, overdue_at: datetime
     came before this UPDATE, because the guard has dropped that message.
     """
     was_redelivered = Run.redelivered_attempt == attempt
-    statement = (
-        update(Run)
-        .where(
-            Run.id == run_id,
-            Run.status.in_(REQUEUE.sources),
-            Run.attempt == attempt,
-        )
-        .values(
-            status=Status.SENT, overdue_at=case((was_redelivered, Run.started_at), else_=overdue_at)
-        )
-    )
-    return execute_dml(session, statement) == 1
+    at = case((was_redelivered, Run.started_at), else_=overdue_at)
+    sent = {"status": Status.SENT, "overdue_at": at}
+    return change(session, run_id, REQUEUE.sources, Run.attempt == attempt, **sent) == 1
 
 
 def postpone(
@@ -407,12 +405,7 @@ def postpone(
         "error": case((replaced, Run.error), else_=null()),
     }
     values |= {} if note is None else {"note": note}
-    statement = (
-        update(Run)
-        .where(Run.id == run_id, Run.status.in_(POSTPONE.sources), Run.attempt == attempt)
-        .values(values)
-    )
-    return execute_dml(session, statement) == 1
+    return change(session, run_id, POSTPONE.sources, Run.attempt == attempt, **values) == 1
 
 
 def undo_start(
@@ -424,18 +417,10 @@ def undo_start(
     the same process stays. Beat resends the message, and the first message starts the run. A lost
     run is also sent again, because its node was only silent.
     """
-    statement = (
-        update(Run)
-        .where(
-            Run.id == run_id,
-            Run.status.in_(UNDO_START.sources),
-            Run.worker == worker,
-            Run.worker_pid == pid,
-            Run.started_at <= before,
-        )
-        .values(status=Status.SENT, overdue_at=before, finished_at=None, retry_at=None, error=None)
-    )
-    return execute_dml(session, statement) == 1
+    mine = (Run.worker == worker, Run.worker_pid == pid, Run.started_at <= before)
+    sent = {"status": Status.SENT, "overdue_at": before}
+    sent |= {"finished_at": None, "retry_at": None, "error": None}
+    return change(session, run_id, UNDO_START.sources, *mine, **sent) == 1
 
 
 def owned_attempt(session: Session, *, run_id: str, worker: str) -> Row[int, int | None] | None:

@@ -1,11 +1,29 @@
 """Queries on unfinished runs: for the overlap policy, and when they are stuck.
 
-A run is stuck if its worker is dead, or if the broker lost its retry. ``latest_outcomes`` reads
-consecutive failures, past the unfinished runs.
+A run is stuck if the broker lost its retry, if its worker is dead or executes it no longer, or if
+its canvas is lost. A worker is dead when it was replaced, or has been stopped or silent for
+dynbeat_node_timeout. ``end_attempts`` decides what follows:
+
+    running, on_lost="record" (the default)                     -> lost
+    running, on_lost="rerun" (an idempotent task)               -> pending, sent again
+    running, the broker redelivered the message                 -> pending, sent again
+    the last two, at the MAX_ATTEMPTS-th attempt                -> lost: it may kill its workers
+    running, a newer run was to replace it                      -> revoked
+    retrying: replaced by a canvas that has not ended           -> lost: tasks of it may still run
+
+An attempt that its task has postponed does not count.
+
+Beat calls it for the runs of dead nodes (``beat.rescue``). A living worker calls it for runs that
+it does not execute (``worker.pool_check``). A worker that was only slow records the end of its
+attempt later, over ``lost``. The guard prevents a second start: a redelivered message finds its run
+started or ended.
+
+``latest_outcomes`` reads consecutive failures, past the unfinished runs.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -14,11 +32,12 @@ from sqlalchemy import Select, and_, case, func, literal, or_, select, update
 from sqlalchemy.orm import Session
 from sqlalchemy.orm import join as orm_join
 
-from celery_dynbeat.common.states import LOSE, RERUN, RESEND_RETRY, Status, Wait
+from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.common.states import KEPT_ORIGINS, LOSE, RERUN, RESEND_RETRY, Status, Wait
 from celery_dynbeat.db import statements
-from celery_dynbeat.db.dialects import Capabilities, capabilities_of
-from celery_dynbeat.db.models import Node, NodeKind, Origin, Run, Schedule
-from celery_dynbeat.db.statements import Row, force_index, in_index_order, read
+from celery_dynbeat.db.dialects import capabilities_of
+from celery_dynbeat.db.models import RUNS, Node, NodeKind, Origin, Run, Schedule
+from celery_dynbeat.db.statements import Row, force_index, read
 from celery_dynbeat.db.types import UtcDateTime, seconds_between
 from celery_dynbeat.store.runs import (
     MAX_IN_LIST,
@@ -26,8 +45,10 @@ from celery_dynbeat.store.runs import (
     UNFINISHED_INDEX,
     UNFINISHED_ORDER,
     WAITS_IN_BATCH,
+    change,
     error_line,
     execute_dml,
+    is_not_interrupted,
     is_unfinished_of,
     lock_free,
     newest_unfinished,
@@ -35,6 +56,7 @@ from celery_dynbeat.store.runs import (
     update_free,
     with_error_line,
 )
+from celery_dynbeat.telemetry import emit_on_commit, events
 
 #: The error of a run that a newer run replaced.
 REPLACED = "overlap: a newer run took its place"
@@ -42,7 +64,7 @@ REPLACED = "overlap: a newer run took its place"
 _OVERLAP_COLUMNS: tuple[Any, ...] = (
     Run.id,
     Run.schedule_id,
-    Run.scheduled_for,
+    Run.fire_at,
     Run.origin,
     Run.sent_at,
     Run.started_at,
@@ -53,9 +75,10 @@ _OVERLAP_COLUMNS: tuple[Any, ...] = (
 MAX_UNFINISHED = 100
 #: The maximum number of buffered runs of one schedule that are read. Usually, there is only one.
 MAX_RELEASED = 10
+#: Additional rows between the last outcomes: skipped, revoked, manual and unfinished runs.
+UNTRIED_MARGIN = 500
 
 
-@in_index_order
 def unfinished_runs(session: Session, schedule_ids: Sequence[int]) -> Sequence[Row]:
     """Return the unfinished runs of the schedules, in any order and without locks.
 
@@ -72,7 +95,7 @@ def unfinished_runs(session: Session, schedule_ids: Sequence[int]) -> Sequence[R
     runs = [run for run in found if run.schedule_id not in crowded]
     for schedule_id in crowded:
         unended = (Run.finished_at.is_(None), Run.schedule_id == schedule_id, ~WAITS_IN_BATCH)
-        statement = force_index(select(*_OVERLAP_COLUMNS), Run, UNFINISHED_INDEX).where(*unended)
+        statement = select(*_OVERLAP_COLUMNS).where(*unended)
         first = case((Run.status == Status.RUNNING, 0), (Run.origin == Origin.SCHEDULE, 1), else_=2)
         runs += read(session, statement.order_by(first, Run.id.desc()).limit(MAX_UNFINISHED))
     return runs
@@ -101,15 +124,12 @@ def _newest_runs(session: Session, schedule_ids: Sequence[int]) -> Sequence[Row]
 
 def _unfinished(schedule_ids: Sequence[int], *, limit: int) -> Select[Any]:
     unended = (Run.finished_at.is_(None), Run.schedule_id.in_(schedule_ids), ~WAITS_IN_BATCH)
-    statement = (
-        force_index(select(*_OVERLAP_COLUMNS), Run, UNFINISHED_INDEX).where(*unended).limit(limit)
-    )
+    statement = select(*_OVERLAP_COLUMNS).where(*unended).limit(limit)
     # Index order is possible only for a single schedule, because the rows of a list would be
     # sorted.
     return statement.order_by(*NEWEST_UNFINISHED) if len(schedule_ids) == 1 else statement
 
 
-@in_index_order
 def with_locked_runs(
     session: Session, schedule_ids: Sequence[int], *, except_batches: bool = False
 ) -> set[int | None]:
@@ -120,7 +140,7 @@ def with_locked_runs(
     """
     if not schedule_ids:
         return set()
-    unfinished = force_index(select(Run.id, Run.schedule_id), Run, UNFINISHED_INDEX)
+    unfinished = select(Run.id, Run.schedule_id)
     left_out = (~WAITS_IN_BATCH,) if except_batches else ()
     found = session.execute(unfinished.where(is_unfinished_of(session, schedule_ids, *left_out)))
     schedule_of = {row.id: row.schedule_id for row in found}
@@ -128,7 +148,6 @@ def with_locked_runs(
     return {schedule_of[run_id] for run_id in locked}
 
 
-@in_index_order
 def cancel_replaced(
     session: Session, schedule_ids: Sequence[int], *, by: Sequence[str], now: datetime
 ) -> list[str]:
@@ -152,19 +171,18 @@ def cancel_replaced(
     others = is_unfinished_of(session, schedule_ids, ~WAITS_IN_BATCH)
     running = (others, Run.status == Status.RUNNING)
     mark = update(Run).where(*running, Run.cancelled_at.is_(None)).values(cancelled_at=now)
-    execute_dml(session, force_index(mark, Run.__table__, UNFINISHED_INDEX))
-    marked = force_index(select(Run.id), Run, UNFINISHED_INDEX)
-    return list(session.scalars(marked.where(*running, Run.cancelled_at == now)))
+    execute_dml(session, force_index(mark, RUNS, UNFINISHED_INDEX))
+    marked = select(Run.id).where(*running, Run.cancelled_at == now)
+    return list(session.scalars(marked))
 
 
-@in_index_order
 def cancelled_before(session: Session, *, before: datetime, limit: int) -> Sequence[str]:
     """Return up to ``limit`` ids of running runs that were cancelled ``before`` an instant.
 
     Runs with an error of ``note_termination_failure`` are left out, and runs that another
     transaction has locked: ``note_termination_failure`` could not change them.
     """
-    statement = force_index(select(Run.id), Run, UNFINISHED_INDEX).where(
+    statement = select(Run.id).where(
         Run.finished_at.is_(None),
         Run.status == Status.RUNNING,
         Run.cancelled_at <= before,
@@ -174,7 +192,6 @@ def cancelled_before(session: Session, *, before: datetime, limit: int) -> Seque
     return session.scalars(first).all()
 
 
-@in_index_order
 def note_termination_failure(session: Session, *, run_ids: Sequence[str], reason: str) -> bool:
     """Store why cancelled runs were not terminated; return whether a row was changed.
 
@@ -203,10 +220,10 @@ def make_buffered_overdue(session: Session, *, run_id: str, now: datetime) -> in
         # NULL means that the run waits for a place.
         Run.overdue_at.is_not(None),
     )
-    # This is the worker's transaction, without the setting of ``in_index_order``. A small limit in
-    # the order of an index makes the planner use it.
+    # This is the worker's transaction, without ``follow_indexes``. A small limit in the order of an
+    # index makes the planner use it.
     buffered = (
-        force_index(select(Run.id), Run, UNFINISHED_INDEX)
+        select(Run.id)
         .where(Run.finished_at.is_(None), Run.schedule_id == schedule_id, *unsent)
         .order_by(*UNFINISHED_ORDER)
         .limit(MAX_RELEASED)
@@ -217,7 +234,6 @@ def make_buffered_overdue(session: Session, *, run_id: str, now: datetime) -> in
     return update_free(session, Run.id.in_(ids), *unsent, values={"overdue_at": now})
 
 
-@in_index_order
 def make_all_buffered_overdue(
     session: Session, schedule_ids: Sequence[int], *, default: str, now: datetime
 ) -> int:
@@ -239,7 +255,7 @@ def make_all_buffered_overdue(
         Run.overdue_at.is_not(None),
     )
     made = statement.values(overdue_at=now)
-    return execute_dml(session, force_index(made, Run.__table__, UNFINISHED_INDEX))
+    return execute_dml(session, force_index(made, RUNS, UNFINISHED_INDEX))
 
 
 #: The runs of a schedule that beat considers before it sends one of them: one that waits for a
@@ -247,7 +263,6 @@ def make_all_buffered_overdue(
 _FIRST = 3
 
 
-@in_index_order
 def first_in_batches(
     session: Session, schedule_ids: Sequence[int], *, now: datetime
 ) -> Sequence[Row]:
@@ -261,19 +276,13 @@ def first_in_batches(
         and_(Run.waited_for == Wait.BATCH, Run.overdue_at <= now),
     )
 
-    columns = (Run.id, Run.schedule_id, Run.waited_for)
-    capabilities = capabilities_of(session.get_bind(Run).dialect)
-
-    def first(schedule_id: Any) -> Select[Any]:
-        oldest = _oldest(capabilities, columns, schedule_id=schedule_id)
+    def first(oldest: Select[Any]) -> Select[Any]:
         return oldest.where(WAITS_IN_BATCH, has_turn).limit(_FIRST)
 
-    if capabilities.has_lateral:
-        return read(session, statements.lateral_for_each(Schedule.id, schedule_ids, first))
-    return [row for key in schedule_ids for row in read(session, first(key))]
+    keys = [(schedule_id,) for schedule_id in schedule_ids]
+    return _oldest(session, (Run.id, Run.schedule_id, Run.waited_for), keys, first)
 
 
-@in_index_order
 def busy(session: Session, since: Mapping[int, datetime]) -> set[int]:
     """Return which of the schedules have an unfinished run that began after its ``since``.
 
@@ -282,27 +291,38 @@ def busy(session: Session, since: Mapping[int, datetime]) -> set[int]:
     """
     if not since:
         return set()
-    capabilities = capabilities_of(session.get_bind(Run).dialect)
 
-    def first(schedule_id: Any, since: Any) -> Select[Any]:
-        oldest = _oldest(capabilities, (Run.schedule_id,), schedule_id=schedule_id)
+    def first(oldest: Select[Any], since: Any) -> Select[Any]:
         has_begun_since = or_(Run.started_at.is_(None), Run.started_at > since)
         return oldest.where(~WAITS_IN_BATCH, has_begun_since).limit(1)
 
-    if capabilities.has_lateral:
-        keys, rows = (Schedule.id, Run.started_at), sorted(since.items())
-        return set(session.scalars(statements.lateral_for_rows(keys, rows, first)))
-    return {key for key, at in since.items() if session.scalar(first(key, at)) is not None}
+    rows = _oldest(session, (Run.schedule_id,), sorted(since.items()), first)
+    return {row.schedule_id for row in rows}
 
 
-def _oldest(capabilities: Capabilities, columns: Sequence[Any], *, schedule_id: Any) -> Select[Any]:
-    """Return a SELECT of the unfinished runs of a schedule, the first recorded first."""
+def _oldest(
+    session: Session,
+    columns: Sequence[Any],
+    keys: Sequence[tuple[Any, ...]],
+    limited: Callable[..., Select[Any]],
+) -> Sequence[Row]:
+    """Return the rows of ``limited`` for each key: a schedule, and perhaps an instant.
+
+    It gets a SELECT of the unfinished runs of a schedule, the first recorded first.
+    """
+    capabilities = capabilities_of(session.get_bind(Run).dialect)
     # MariaDB sorts all rows if the order begins with a column that is NULL in each of them.
     order = UNFINISHED_ORDER if capabilities.has_partial_indexes else UNFINISHED_ORDER[1:]
-    found = force_index(select(*columns), Run, UNFINISHED_INDEX)
-    unfinished = (Run.finished_at.is_(None), Run.schedule_id == schedule_id)
-    ordered: Select[Any] = found.where(*unfinished).order_by(*order, Run.id)
-    return ordered
+    found = select(*columns).where(Run.finished_at.is_(None))
+
+    def of_one(schedule_id: Any, *rest: Any) -> Select[Any]:
+        oldest = found.where(Run.schedule_id == schedule_id).order_by(*order, Run.id)
+        return limited(oldest, *rest)
+
+    if capabilities.has_lateral and keys:
+        types = (Schedule.id, Run.started_at)[: len(keys[0])]
+        return read(session, statements.lateral_for_rows(types, keys, of_one))
+    return [row for key in keys for row in read(session, of_one(*key))]
 
 
 def ask_at(session: Session, run_ids: Sequence[str], *, at: datetime) -> None:
@@ -312,11 +332,6 @@ def ask_at(session: Session, run_ids: Sequence[str], *, at: datetime) -> None:
         update_free(session, *later, values={"overdue_at": at})
 
 
-#: Additional rows between the last outcomes: skipped, revoked, manual and unfinished runs.
-UNTRIED_MARGIN = 500
-
-
-@in_index_order
 def lock_lost(
     session: Session,
     *,
@@ -437,50 +452,95 @@ def _is_unheard_of(now: datetime, max_run_time: timedelta) -> Any:
     )
 
 
-def end_lost(
+#: After this many attempts, the run is not sent again.
+MAX_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class EndedAttempts:
+    """The ended attempts of one batch: their number, and how many of their runs are sent again."""
+
+    count: int
+    rerun_count: int
+
+
+def end_attempts(
+    session: Session, rows: Sequence[Row], *, now: datetime, settings: Settings, reason: str
+) -> EndedAttempts:
+    """End the attempts of locked runs, and record ``reason`` with each of them."""
+    replaced = [row for row in rows if row.cancelled_at is not None]
+    others = [row for row in rows if row.cancelled_at is None]
+    rerun = [row for row in others if _is_rerun(row, settings)]
+    lost = [row for row in others if not _is_rerun(row, settings)]
+    _end_lost(session, _ids(replaced), status=Status.REVOKED, now=now, error=REPLACED)
+    _rerun(session, _ids(rerun), now=now, error=reason)
+    _end_lost(session, _ids(lost), status=Status.LOST, now=now, error=reason)
+    emit_on_commit(
+        session,
+        *(_event(events.ReplacedRunLost, row, reason=reason, at=now) for row in replaced),
+        *(_event(events.RunLost, row, reason=reason, at=now, sent_again=True) for row in rerun),
+        *(_event(events.RunLost, row, reason=reason, at=now) for row in lost),
+    )
+    return EndedAttempts(len(rows), len(rerun))
+
+
+def _event(
+    event_type: type[events.RunLost],
+    row: Row,
+    *,
+    reason: str,
+    at: datetime,
+    sent_again: bool = False,
+) -> events.RunLost:
+    return event_type(
+        run_id=row.id,
+        schedule_id=row.schedule_id,
+        owner=row.owner,
+        schedule=row.name,
+        task=row.task,
+        attempt=row.attempt,
+        worker=row.worker,
+        reason=reason,
+        sent_again=sent_again,
+        at=at,
+    )
+
+
+def _ids(rows: Sequence[Row]) -> list[str]:
+    return [row.id for row in rows]
+
+
+def _is_rerun(row: Row, settings: Settings) -> bool:
+    # A pause or a delete prevents a new attempt, as it prevents the first.
+    is_active = bool(row.enabled) or row.origin in KEPT_ORIGINS
+    allowed = row.attempt - row.postponements < MAX_ATTEMPTS and is_active
+    redelivered = row.redelivered_attempt == row.attempt
+    may_run_again = redelivered or (row.on_lost or settings.on_lost) == "rerun"
+    return allowed and may_run_again and row.status == Status.RUNNING
+
+
+def _end_lost(
     session: Session, ids: Sequence[str], *, status: Status, now: datetime, error: str
 ) -> int:
     """Move running and retrying runs to lost or revoked. Return their number.
 
     Maintenance corrects the schedules of lost runs (``store.failing``).
     """
-    if not ids:
-        return 0
-    statement = (
-        update(Run)
-        .where(Run.id.in_(ids), Run.status.in_(LOSE.sources))
-        .values(
-            status=status,
-            finished_at=now,
-            error=error,
-            retry_at=now if status == Status.LOST else None,
-        )
-    )
-    return execute_dml(session, statement)
+    retry_at = now if status == Status.LOST else None
+    ended = {"status": status, "finished_at": now, "error": error, "retry_at": retry_at}
+    return change(session, ids, LOSE.sources, **ended)
 
 
-def rerun(session: Session, ids: Sequence[str], *, now: datetime, error: str) -> int:
+def _rerun(session: Session, ids: Sequence[str], *, now: datetime, error: str) -> int:
     """Move running runs to pending, so that beat sends them for a new attempt.
 
     Return their number.
     """
-    if not ids:
-        return 0
-    statement = (
-        update(Run)
-        .where(Run.id.in_(ids), Run.status.in_(RERUN.sources))
-        .values(
-            status=Status.PENDING,
-            overdue_at=now,
-            started_at=None,
-            error=error,
-            earlier_errors=with_error_line(error_line(error, at=now)),
-        )
-    )
-    return execute_dml(session, statement)
+    errors = with_error_line(error_line(error, at=now))
+    pending = {"status": Status.PENDING, "overdue_at": now, "started_at": None, "error": error}
+    return change(session, ids, RERUN.sources, **pending, earlier_errors=errors)
 
 
-@in_index_order
 def lock_late_retries(
     session: Session, *, before: datetime, limit: int, except_ids: Collection[str] = ()
 ) -> Sequence[Row]:
@@ -505,36 +565,23 @@ def resend_retries(session: Session, ids: Sequence[str], *, now: datetime) -> in
 
     Beat sends a message with the same retry count in place of the message that is lost.
     """
-    if not ids:
-        return 0
-    statement = (
-        update(Run)
-        .where(Run.id.in_(ids), Run.status.in_(RESEND_RETRY.sources))
-        .values(
-            status=Status.PENDING,
-            overdue_at=now,
-            retry_at=None,
-            started_at=None,
-            retries=Run.retries + 1,
-        )
-    )
-    return execute_dml(session, statement)
+    pending = {"status": Status.PENDING, "overdue_at": now, "retry_at": None, "started_at": None}
+    return change(session, ids, RESEND_RETRY.sources, **pending, retries=Run.retries + 1)
 
 
-@in_index_order
 def latest_outcomes(
     session: Session, *, schedule_id: int, until: datetime, limit: int
 ) -> Sequence[Row]:
     """Return status, finished_at and error of the last succeeded, failed and lost runs.
 
-    The newest fire time up to ``until`` comes first. Manual runs and runs of a backfill are left
-    out. The query reads at most the newest ``limit`` + UNTRIED_MARGIN rows of the schedule's
-    history.
+    The newest fire time up to ``until`` comes first. Manual and interrupted runs and runs of a
+    backfill are left out. The query reads at most the newest ``limit`` + UNTRIED_MARGIN rows of the
+    schedule's history.
     """
     newest = (
         select(Run.status, Run.finished_at, Run.error, Run.origin)
-        .where(Run.schedule_id == schedule_id, Run.scheduled_for <= until)
-        .order_by(Run.scheduled_for.desc())
+        .where(Run.schedule_id == schedule_id, Run.fire_at <= until)
+        .order_by(Run.fire_at.desc())
         .limit(limit + UNTRIED_MARGIN)
         .subquery()
     )
@@ -543,6 +590,7 @@ def latest_outcomes(
         .where(
             newest.c.origin == Origin.SCHEDULE,
             newest.c.status.in_((Status.SUCCEEDED, Status.FAILED, Status.LOST)),
+            is_not_interrupted(newest.c.status, newest.c.error),
         )
         .limit(limit)
     )

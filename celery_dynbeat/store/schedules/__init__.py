@@ -1,7 +1,8 @@
-"""The API's queries on schedules, one function each."""
+"""Queries on schedules: write, lock, pause, rename and delete them."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     Select,
@@ -15,16 +16,21 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.common.errors import ScheduleExistsError
+from celery_dynbeat.common.errors import NotFoundError, ScheduleExistsError
 from celery_dynbeat.db import statements
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.engine import savepoint
-from celery_dynbeat.db.models import SCHEDULES, Run, Schedule
-from celery_dynbeat.db.statements import RowLockedError, in_index_order
-from celery_dynbeat.store.runs import detach_from_schedule, execute_dml, unfinished
-
-if TYPE_CHECKING:
-    from celery_dynbeat.planning import Calendars, TriggerColumns
+from celery_dynbeat.db.models import SCHEDULES, Alert, Run, Schedule
+from celery_dynbeat.db.statements import RowLockedError
+from celery_dynbeat.planning import NO_CALENDARS, Calendars, TriggerColumns, calendar_names
+from celery_dynbeat.store import calendars
+from celery_dynbeat.store.runs import (
+    detach_from_schedule,
+    execute_dml,
+    revoke_unstarted,
+    unfinished,
+)
+from celery_dynbeat.telemetry import emit_on_commit, events, has_listeners
 
 #: Ids in one statement.
 _IDS = 1_000
@@ -86,20 +92,13 @@ def _without_nulls(rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, A
     return [{name: row[name] for name in row if name not in nulls} for row in rows]
 
 
-def calendars_of(session: Session, rows: "Iterable[TriggerColumns]") -> "Calendars":
+def calendars_of(session: Session, rows: Iterable[TriggerColumns]) -> Calendars:
     """Return the calendars that the triggers of the rows use, by name.
 
     If there are none, no query is made. A calendar that does not exist is left out.
     """
-    # Late imports: a worker plans nothing, and few schedules use calendars.
-    from celery_dynbeat.planning import NO_CALENDARS, calendar_names  # noqa: PLC0415
-
     names = calendar_names(rows)
-    if not names:
-        return NO_CALENDARS
-    from celery_dynbeat.store import calendars  # noqa: PLC0415
-
-    return calendars.read(session, names)
+    return calendars.read(session, names) if names else NO_CALENDARS
 
 
 def newest_id(session: Session) -> int:
@@ -107,7 +106,6 @@ def newest_id(session: Session) -> int:
     return session.scalar(select(func.max(Schedule.id))) or 0
 
 
-@in_index_order
 def ids_of(
     session: Session, keys: Collection[tuple[str, str]], *, after: int
 ) -> Mapping[tuple[str, str], int]:
@@ -128,7 +126,6 @@ def ids_of(
     return ids
 
 
-@in_index_order
 def existing_keys(session: Session, keys: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
     """Return the (owner, name) ``keys`` that exist in the table."""
     existing: set[tuple[str, str]] = set()
@@ -142,9 +139,12 @@ def existing_keys(session: Session, keys: Iterable[tuple[str, str]]) -> set[tupl
     return existing
 
 
-def get(session: Session, *, owner: str, name: str) -> Schedule | None:
-    """Return the schedule, or None."""
-    return session.scalars(_named(owner, name)).one_or_none()
+def get(session: Session, *, owner: str, name: str) -> Schedule:
+    """Return the schedule. Raises NotFoundError."""
+    row = session.scalars(_named(owner, name)).one_or_none()
+    if row is None:
+        raise NotFoundError("schedule", name, owner=owner)
+    return row
 
 
 def get_id(session: Session, *, owner: str, schedule_id: int) -> Schedule | None:
@@ -187,7 +187,6 @@ def lock_id(session: Session, *, schedule_id: int, waits: bool = True) -> Schedu
     return row
 
 
-@in_index_order
 def lock_ids(session: Session, ids: Sequence[int]) -> Mapping[int, Schedule]:
     """Return the schedules with these ids, locked for this transaction, by id. Waits for beats."""
     rows: dict[int, Schedule] = {}
@@ -198,7 +197,6 @@ def lock_ids(session: Session, ids: Sequence[int]) -> Mapping[int, Schedule]:
     return rows
 
 
-@in_index_order
 def locked_names(session: Session, *, owner: str, names: Iterable[str]) -> set[str]:
     """Return the names of schedules that another transaction has locked, or that have a locked run.
 
@@ -248,9 +246,6 @@ def rename(session: Session, row: Schedule, *, name: str) -> None:
         if lock(session, owner=owner, name=name) is None:
             raise
         raise ScheduleExistsError(owner=owner, name=name) from error
-    # A late import: most processes that rename a schedule have no alerts.
-    from celery_dynbeat.db.alert_models import Alert  # noqa: PLC0415
-
     alerts = update(Alert).where(Alert.schedule_id == schedule_id).values(name=name)
     execute_dml(session, alerts)
 
@@ -264,7 +259,6 @@ def delete_one(session: Session, *, schedule_id: int) -> None:
     session.execute(delete(Schedule).where(Schedule.id == schedule_id))
 
 
-@in_index_order
 def delete_of_owner(session: Session, *, owner: str) -> int:
     """Delete all schedules of ``owner`` and return their number."""
     schedule_ids = select(Schedule.id).where(Schedule.owner == owner)
@@ -277,13 +271,75 @@ def delete_of_owner(session: Session, *, owner: str) -> int:
 
 def _delete_alerts(session: Session, schedule_ids: Any) -> None:
     """Delete the alerts of schedules, which have no foreign key (``store.alerts``)."""
-    # A late import: most processes that delete schedules have no alerts.
-    from celery_dynbeat.db.alert_models import Alert  # noqa: PLC0415
-
     execute_dml(session, delete(Alert).where(Alert.schedule_id.in_(schedule_ids)))
 
 
-@in_index_order
+def pause(
+    session: Session,
+    row: Schedule,
+    *,
+    reason: str,
+    now: datetime,
+    until: datetime | None = None,
+) -> None:
+    """Pause a locked schedule and revoke its runs that have not started, except requested ones.
+
+    ``next_fire_at`` stays unchanged, so that a resume records the fire times missed since then.
+    Beat resumes the schedule at ``until``. None means that only a call resumes it.
+    """
+    row.enabled, row.paused_reason, row.paused_until = False, reason, until
+    row.next_run_at = row.held_at = None
+    row.version += 1
+    row.updated_at = now
+    session.flush()
+    revoke_unstarted(
+        session,
+        schedule_ids=[row.id],
+        now=now,
+        reason="the schedule was paused",
+        keep_requested=True,
+    )
+
+
+def emit_paused(
+    session: Session,
+    row: Schedule,
+    *,
+    actor: str,
+    reason: str,
+    now: datetime,
+    failures: int | None = None,
+) -> None:
+    """Report a pause with the commit. ``failures`` is the number of failures that caused it."""
+    if has_listeners(events.SchedulePaused):
+        event = events.SchedulePaused(
+            schedule_id=row.id,
+            owner=row.owner,
+            schedule=row.name,
+            task=row.task,
+            actor=actor,
+            reason=reason,
+            automatic=failures is not None,
+            failures=failures,
+            at=now,
+        )
+        emit_on_commit(session, event)
+
+
+def pause_all(session: Session, *, owner: str, reason: str, now: datetime) -> None:
+    """Pause the locked schedules of ``owner``."""
+    values: dict[Any, Any] = {
+        Schedule.enabled: False,
+        Schedule.paused_reason: reason,
+        Schedule.paused_until: None,
+        Schedule.next_run_at: None,
+        Schedule.held_at: None,
+        Schedule.version: Schedule.version + 1,
+        Schedule.updated_at: now,
+    }
+    execute_dml(session, update(Schedule).where(Schedule.owner == owner).values(values))
+
+
 def lock_ids_of_owner(session: Session, *, owner: str) -> Sequence[int]:
     """Return the ids of the owner's schedules, locked for this transaction."""
     statement = select(Schedule.id).where(Schedule.owner == owner).with_for_update()
@@ -300,14 +356,10 @@ def batches_of_owner(session: Session, *, owner: str, limit: int) -> Iterator[Se
         rows = _load(session, statement.where(Schedule.name > rows[-1].name))
 
 
-# The decorator is not on the generator, because the setting must not last between two batches in
-# the caller's transaction.
-@in_index_order
 def _load(session: Session, statement: Select[Schedule]) -> Sequence[Schedule]:
     return session.scalars(statement).all()
 
 
-@in_index_order
 def managed_names(session: Session, *, managed_by: str) -> Sequence[str]:
     """Return the names of the application's schedules with this ``managed_by``."""
     statement = select(Schedule.name).where(
@@ -325,7 +377,6 @@ class ManagedRow(NamedTuple):
     is_quarantined: bool
 
 
-@in_index_order
 def managed_rows(session: Session) -> Sequence[ManagedRow]:
     """Return the rows that follow entries of ``beat_schedule``."""
     columns = Schedule.name, Schedule.version, Schedule.error.is_not(None)
@@ -335,7 +386,6 @@ def managed_rows(session: Session) -> Sequence[ManagedRow]:
     return [ManagedRow(*row) for row in session.execute(statement)]
 
 
-@in_index_order
 def tags_of(session: Session, ids: Iterable[int]) -> Mapping[int, Sequence[str]]:
     """Return the tags of up to a thousand schedules by id."""
     rows = session.execute(select(Schedule.id, Schedule.tags).where(Schedule.id.in_(list(ids))))

@@ -6,7 +6,6 @@ The next work is one query that reads the start of seven indexes.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -33,7 +32,7 @@ from celery_dynbeat.common.text import EARLIEST
 from celery_dynbeat.db import statements
 from celery_dynbeat.db.models import SCHEDULES, Schedule
 from celery_dynbeat.db.statements import Row as NamedRow
-from celery_dynbeat.db.statements import force_index, in_index_order, is_one_of, read
+from celery_dynbeat.db.statements import force_index, is_one_of, read
 from celery_dynbeat.db.types import RunInstant, UtcDateTime
 from celery_dynbeat.store import holds, runs
 from celery_dynbeat.store.runs import execute_dml
@@ -41,7 +40,7 @@ from celery_dynbeat.store.schedules import check_deleted, failing
 from celery_dynbeat.triggers import KINDS
 
 _COLUMNS = SCHEDULES.c
-DUE_INDEX = "ix_dynbeat_schedule_due"
+_DUE_INDEX = "ix_dynbeat_schedule_due"
 _UNPLANNED_INDEX = "ix_dynbeat_schedule_unplanned"
 _PAUSED_INDEX = "ix_dynbeat_schedule_paused_until"
 #: The limit of failures of a schedule to which the setting applies.
@@ -101,22 +100,20 @@ class DueSchedule(NamedTuple):
         return self.was_held or self.any_hold
 
 
-_COMPUTED: Mapping[str, ColumnElement[Any]] = {
-    "pings": _COLUMNS.ping_url.is_not(None),
-    "failure_limit": case(
+_DUE_COLUMNS = runs.columns_of(
+    DueSchedule,
+    _COLUMNS,
+    pings=_COLUMNS.ping_url.is_not(None),
+    failure_limit=case(
         (
             _COLUMNS.failing_since.is_not(None),
             func.coalesce(_COLUMNS.pause_after_failures, OF_SETTING),
         )
     ),
     # held_at is not read, because converting an instant for each row of a claim takes longer.
-    "was_held": _COLUMNS.held_at.is_not(None),
-    "any_hold": holds.any_hold(),
-}
-_DUE_COLUMNS = [
-    _COMPUTED[name].label(name) if name in _COMPUTED else _COLUMNS[name]
-    for name in DueSchedule._fields
-]
+    was_held=_COLUMNS.held_at.is_not(None),
+    any_hold=runs.any_hold(),
+)
 _COLUMNS_TO_RUN = [column for column in _DUE_COLUMNS if column is not _COLUMNS.next_run_at]
 # The order of an index, so that PostgreSQL uses it. The planner multiplies the selectivity of the
 # conditions. In a table full of finished one-offs it therefore expects many unplanned rows, and
@@ -133,7 +130,24 @@ def _has_supported_trigger() -> ColumnElement[bool]:
     return is_one_of(_COLUMNS.trigger_kind, KINDS)
 
 
-@in_index_order
+_now = bindparam("now", type_=UtcDateTime)
+
+
+def _lock_due(*, has_since: bool) -> Select[Any]:
+    at = _COLUMNS.next_run_at
+    due = force_index(select(*_DUE_COLUMNS), SCHEDULES, _DUE_INDEX).where(
+        at.is_not(None), at <= _now, _has_supported_trigger(), not_(holds.everything_is_held(_now))
+    )
+    if has_since:
+        due = due.where(at >= bindparam("since", type_=UtcDateTime))
+    first = due.order_by(at, _COLUMNS.id).limit(bindparam("limit", type_=Integer))
+    return first.with_for_update(skip_locked=True)
+
+
+# Constants: building a statement takes longer than executing it.
+_LOCK_DUE, _LOCK_DUE_SINCE = _lock_due(has_since=False), _lock_due(has_since=True)
+
+
 def lock_due(
     session: Session,
     *,
@@ -152,37 +166,15 @@ def lock_due(
     no row is returned. ``only_owners`` and ``except_owners`` limit the owners.
     ``except_ids`` are left out.
     """
-    statement = _lock_due_statement(since is not None)
+    statement = _LOCK_DUE if since is None else _LOCK_DUE_SINCE
     values = {"now": now, "limit": limit, "since": since}
     if only_owners:
         statement = statement.where(_COLUMNS.owner.in_(only_owners))
     if except_owners:
         statement = statement.where(_COLUMNS.owner.not_in(except_owners))
-    if except_ids:
-        statement = statement.where(_COLUMNS.id.not_in(except_ids))
-    return read(session, statement, values, make=DueSchedule._make)
+    return read(session, statement.where(*_except(except_ids)), values, make=DueSchedule._make)
 
 
-def due_statement(*, now: datetime, limit: int) -> Select[Any]:
-    """Return the statement of ``lock_due`` without ``since``, for EXPLAIN."""
-    return _lock_due_statement(False).params(now=now, limit=limit)  # noqa: FBT003 - a key of the cache
-
-
-# Cached: all passes use the same statement.
-@cache
-def _lock_due_statement(in_part: bool) -> Select[Any]:  # noqa: FBT001
-    at = _COLUMNS.next_run_at
-    now = bindparam("now", type_=UtcDateTime)
-    due = force_index(select(*_DUE_COLUMNS), SCHEDULES, DUE_INDEX).where(
-        at.is_not(None), at <= now, _has_supported_trigger(), not_(holds.everything_is_held(now))
-    )
-    if in_part:
-        due = due.where(at >= bindparam("since", type_=UtcDateTime))
-    first = due.order_by(at, _COLUMNS.id).limit(bindparam("limit", type_=Integer))
-    return first.with_for_update(skip_locked=True)
-
-
-@in_index_order
 def lock_unplanned(
     session: Session,
     *,
@@ -194,22 +186,15 @@ def lock_unplanned(
 
     Schedules whose trigger names one of ``except_calendars`` are left out, and ``except_ids``.
     """
-    statement = unplanned_statement(limit=limit, except_calendars=except_calendars)
-    if except_ids:
-        statement = statement.where(_COLUMNS.id.not_in(except_ids))
-    return read(session, statement, make=DueSchedule._make)
-
-
-def unplanned_statement(*, limit: int, except_calendars: Collection[str] = ()) -> Select[Any]:
-    """Return the statement of ``lock_unplanned``, for EXPLAIN."""
     unplanned = force_index(select(*_DUE_COLUMNS), SCHEDULES, _UNPLANNED_INDEX)
-    unplanned = unplanned.where(*_unplanned()).order_by(*_UNPLANNED).limit(limit)
+    unplanned = unplanned.where(*_unplanned(), *_except(except_ids))
     for part in sorted(f'"{name}"' for name in except_calendars):
         unplanned = unplanned.where(~_COLUMNS.trigger_spec.contains(part, autoescape=True))
     if except_calendars:
         # JSON can write the letters of a name as such escapes.
         unplanned = unplanned.where(~_COLUMNS.trigger_spec.contains("\\u", autoescape=True))
-    return unplanned.with_for_update(skip_locked=True)
+    first = unplanned.order_by(*_UNPLANNED).limit(limit).with_for_update(skip_locked=True)
+    return read(session, first, make=DueSchedule._make)
 
 
 class EndedPause(NamedTuple):
@@ -222,7 +207,6 @@ class EndedPause(NamedTuple):
     error: str | None
 
 
-@in_index_order
 def lock_ended_pauses(
     session: Session, *, now: datetime, limit: int, except_ids: Collection[int] = ()
 ) -> Sequence[EndedPause]:
@@ -230,21 +214,14 @@ def lock_ended_pauses(
 
     They are locked in the same way as in ``lock_due``. Rows in ``except_ids`` are left out.
     """
-    statement = ended_pauses_statement(now=now, limit=limit)
-    if except_ids:
-        statement = statement.where(_COLUMNS.id.not_in(except_ids))
-    rows = read(session, statement, make=tuple)
-    size = len(DueSchedule._fields)
-    return [EndedPause(DueSchedule._make(row[:size]), *row[size:]) for row in rows]
-
-
-def ended_pauses_statement(*, now: datetime, limit: int) -> Select[Any]:
-    """Return the statement of ``lock_ended_pauses``, for EXPLAIN."""
     until = _COLUMNS.paused_until
     added = (_COLUMNS.enabled, _COLUMNS.paused_reason, until, _COLUMNS.error)
     ended = force_index(select(*_DUE_COLUMNS, *added), SCHEDULES, _PAUSED_INDEX)
     ended = ended.where(until.is_not(None), until <= now, _has_known_trigger())
-    return ended.order_by(until, _COLUMNS.id).limit(limit).with_for_update(skip_locked=True)
+    first = ended.where(*_except(except_ids)).order_by(until, _COLUMNS.id).limit(limit)
+    rows = read(session, first.with_for_update(skip_locked=True), make=tuple)
+    size = len(DueSchedule._fields)
+    return [EndedPause(DueSchedule._make(row[:size]), *row[size:]) for row in rows]
 
 
 def end_pauses(session: Session, schedule_ids: Sequence[int], *, now: datetime) -> None:
@@ -270,7 +247,6 @@ def earliest_end_of_pause(*, except_ids: Collection[int] = ()) -> Any:
     return earliest.order_by(until, _COLUMNS.id).limit(1).scalar_subquery()
 
 
-@in_index_order
 def lock_by_ids(session: Session, schedule_ids: Collection[int]) -> Sequence[NamedRow]:
     """Return the schedules with these ids, due or not, locked as in ``lock_due``."""
     names = ("enabled", "error", "next_run_at", "finished_at", "updated_at")
@@ -279,20 +255,17 @@ def lock_by_ids(session: Session, schedule_ids: Collection[int]) -> Sequence[Nam
     return read(session, statement.with_for_update(skip_locked=True))
 
 
-@in_index_order
 def named(session: Session, schedule_ids: Collection[int]) -> Sequence[NamedRow]:
     """Return id, owner and name of the schedules."""
     return read(session, _by_ids(schedule_ids, _COLUMNS.id, _COLUMNS.owner, _COLUMNS.name))
 
 
-@in_index_order
 def lock_free(session: Session, schedule_ids: Collection[int]) -> set[int]:
     """Lock the schedules that no other transaction has locked, and return their ids."""
     locked = _by_ids(schedule_ids, _COLUMNS.id).order_by(_COLUMNS.id)
     return set(session.scalars(locked.with_for_update(skip_locked=True)))
 
 
-@in_index_order
 def ids_after(session: Session, *, after: int, limit: int) -> Sequence[int]:
     """Return the ids of the next ``limit`` schedules after an id."""
     ids = force_index(select(_COLUMNS.id), SCHEDULES, "PRIMARY").where(_COLUMNS.id > after)
@@ -316,13 +289,11 @@ def _is_zoned(now: datetime) -> Sequence[ColumnElement[bool]]:
     )
 
 
-@in_index_order
 def zoned_ids(session: Session, schedule_ids: Collection[int], *, now: datetime) -> Sequence[int]:
     """Return which of the schedules have a future run that depends on a zone, without locks."""
     return session.scalars(_by_ids(schedule_ids, _COLUMNS.id).where(*_is_zoned(now))).all()
 
 
-@in_index_order
 def lock_zoned(
     session: Session, schedule_ids: Collection[int], *, now: datetime
 ) -> Sequence[DueSchedule]:
@@ -367,14 +338,13 @@ def earliest_next_run_at(*, since: Any = None, except_ids: Collection[int] = ())
     """Return a subquery for the earliest ``next_run_at``, from ``since`` on if it is given."""
     # min() is not used, because with another condition, MariaDB reads the whole index for it.
     at = _COLUMNS.next_run_at
-    earliest = force_index(select(at), SCHEDULES, DUE_INDEX)
+    earliest = force_index(select(at), SCHEDULES, _DUE_INDEX)
     earliest = earliest.where(at.is_not(None), _has_supported_trigger(), *_except(except_ids))
     if since is not None:
         earliest = earliest.where(at >= since)
     return earliest.order_by(at, _COLUMNS.id).limit(1).scalar_subquery()
 
 
-@in_index_order
 def find_unsupported(session: Session, *, now: datetime, limit: int) -> Sequence[Row[Any]]:
     """Return id, owner, name and kind of up to ``limit`` schedules with unsupported triggers.
 
@@ -384,7 +354,7 @@ def find_unsupported(session: Session, *, now: datetime, limit: int) -> Sequence
     columns = (_COLUMNS.id, _COLUMNS.owner, _COLUMNS.name, _COLUMNS.trigger_kind)
     due = (_COLUMNS.next_run_at.is_not(None), _COLUMNS.next_run_at <= now)
     searches = (
-        (DUE_INDEX, due, (_COLUMNS.next_run_at, _COLUMNS.id)),
+        (_DUE_INDEX, due, (_COLUMNS.next_run_at, _COLUMNS.id)),
         (_UNPLANNED_INDEX, _is_unplanned_of_any_kind(), _UNPLANNED),
     )
     unsupported: list[Any] = []
@@ -421,7 +391,6 @@ def _is_unplanned_of_any_kind() -> tuple[Any, ...]:
     )
 
 
-@in_index_order
 def advance(session: Session, changes: Sequence[Mapping[str, Any]]) -> None:
     """Update schedules by ``id`` with what beat decided. All changes have the same columns."""
     if not changes:
@@ -469,17 +438,15 @@ NO_WATERMARK = Watermark()
 class PendingWork:
     """The earliest instant of each kind of work, or None if there is none.
 
-    During a hold of everything, ``next_run_at`` is not before its end, and
-    ``is_held`` is true. The next query may start at ``watermark``. ``has_deferred`` is true if
-    schedules of ended runs must be corrected (``store.failing``). Beat resumes the first paused
-    schedule at ``pause_ends_at``.
+    During a hold of everything, ``next_run_at`` is not before its end. The next query may start at
+    ``watermark``. ``has_deferred`` is true if schedules of ended runs must be corrected
+    (``store.failing``). Beat resumes the first paused schedule at ``pause_ends_at``.
     """
 
     next_run_at: datetime | None
     overdue_at: datetime | None
     unplanned: bool
     watermark: Watermark = NO_WATERMARK
-    is_held: bool = False
     has_deferred: bool = False
     pause_ends_at: datetime | None = None
 
@@ -503,70 +470,48 @@ def read_pending(
     The schedules in ``except_ids`` and the runs in ``except_runs`` are left out.
     """
     has_watermark = watermark != NO_WATERMARK
-    parameters = _parameters(now, until, watermark)
-    if except_ids or except_runs:
-        statement = _new_pending_statement(has_watermark, except_ids, except_runs)
-    else:
-        statement = _pending_statement(has_watermark)
-    row = session.execute(statement, parameters).one()
-    next_run_at, overdue_at, unplanned, *others = row
-    held_until, has_no_end, deferred_id, pause_ends_at = others
-    reached = NO_WATERMARK
-    # A run that reads as overdue since EARLIEST may be stored with an earlier instant (RunInstant).
-    if overdue_at != EARLIEST:
-        reached = Watermark(_watermark_at(next_run_at, now), _watermark_at(overdue_at, now))
-    held_until = holds.NEVER if has_no_end else held_until
-    return PendingWork(
-        next_run_at=_not_before(held_until, next_run_at),
-        overdue_at=overdue_at,
-        unplanned=unplanned is not None,
-        watermark=reached,
-        is_held=held_until is not None,
-        has_deferred=deferred_id is not None,
-        pause_ends_at=pause_ends_at,
-    )
-
-
-def _not_before(held_until: datetime | None, instant: datetime | None) -> datetime | None:
-    if held_until is None or instant is None:
-        return instant
-    return max(instant, held_until)
-
-
-def _watermark_at(instant: datetime | None, now: datetime) -> datetime:
-    return (now if instant is None else min(instant, now)) - IN_FLIGHT
-
-
-def statement(
-    *, now: datetime, until: datetime, watermark: Watermark = NO_WATERMARK
-) -> Select[Any]:
-    """Return the statement of ``read``, for EXPLAIN."""
-    has_watermark = watermark != NO_WATERMARK
-    return _pending_statement(has_watermark).params(_parameters(now, until, watermark))
-
-
-def _parameters(now: datetime, until: datetime, watermark: Watermark) -> dict[str, datetime | None]:
-    return {
+    values = {
         "now": now,
         "until": until,
         "recent": now - failing.RECENT,
         "due": watermark.no_due_before,
         "overdue": watermark.no_overdue_before,
     }
+    if except_ids or except_runs:
+        statement = _poll(
+            has_watermark=has_watermark, except_ids=except_ids, except_runs=except_runs
+        )
+    else:
+        statement = _POLL_SINCE if has_watermark else _FULL_POLL
+    next_run_at, overdue_at, unplanned, *others = session.execute(statement, values).one()
+    held_until, has_no_end, deferred_id, pause_ends_at = others
+    reached = NO_WATERMARK
+    # A run that reads as overdue since EARLIEST may be stored with an earlier instant (RunInstant).
+    if overdue_at != EARLIEST:
+        reached = Watermark(_watermark_at(next_run_at, now), _watermark_at(overdue_at, now))
+    held_until = holds.NEVER if has_no_end else held_until
+    if held_until is not None and next_run_at is not None:
+        next_run_at = max(next_run_at, held_until)
+    return PendingWork(
+        next_run_at=next_run_at,
+        overdue_at=overdue_at,
+        unplanned=unplanned is not None,
+        watermark=reached,
+        has_deferred=deferred_id is not None,
+        pause_ends_at=pause_ends_at,
+    )
 
 
-# Cached: all passes use the same two statements.
-@cache
-def _pending_statement(has_watermark: bool) -> Select[Any]:  # noqa: FBT001 - a key of the cache
-    return _new_pending_statement(has_watermark, (), ())
+def _watermark_at(instant: datetime | None, now: datetime) -> datetime:
+    return (now if instant is None else min(instant, now)) - IN_FLIGHT
 
 
-def _new_pending_statement(
-    has_watermark: bool,  # noqa: FBT001
-    except_ids: Collection[int],
-    except_runs: Collection[str],
+def _poll(
+    *,
+    has_watermark: bool,
+    except_ids: Collection[int] = (),
+    except_runs: Collection[str] = (),
 ) -> Select[Any]:
-    now = bindparam("now", type_=UtcDateTime)
     until = bindparam("until", type_=UtcDateTime)
     due_since = bindparam("due", type_=UtcDateTime) if has_watermark else None
     overdue_since = bindparam("overdue", type_=UtcDateTime) if has_watermark else None
@@ -577,8 +522,11 @@ def _new_pending_statement(
             RunInstant,
         ),
         first_unplanned_id(except_ids=except_ids),
-        type_coerce(holds.end_of_everything(now), UtcDateTime),
+        type_coerce(holds.end_of_everything(_now), UtcDateTime),
         holds.everything_is_held_without_end(),
-        failing.first_deferred_id(now=now, since=bindparam("recent", type_=UtcDateTime)),
+        failing.first_deferred_id(now=_now, since=bindparam("recent", type_=UtcDateTime)),
         type_coerce(earliest_end_of_pause(except_ids=except_ids), UtcDateTime),
     )
+
+
+_FULL_POLL, _POLL_SINCE = _poll(has_watermark=False), _poll(has_watermark=True)

@@ -1,6 +1,7 @@
 """Queries on ``failing_since``: since when the ended runs of a schedule fail.
 
-A schedule is failing if its last ended run failed or was lost. The last is the one with the latest
+A schedule is failing if its last ended run failed or was lost. A run that a shutdown interrupted
+does not count. The last is the one with the latest
 ``finished_at``, so outcomes that are written late do not count as newer than they are. Runs of any
 origin count. An edit does not change it.
 
@@ -19,22 +20,28 @@ a failed run, the next failed run corrects the column.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from sqlalchemy import ScalarSelect, select, update
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.db.models import Run, Schedule
-from celery_dynbeat.db.statements import RowLockedError, force_index, in_index_order, read
-from celery_dynbeat.store.runs import FIRE_TIME_INDEX, execute_dml, update_free
+from celery_dynbeat.db.engine import Database
+from celery_dynbeat.db.models import RUNS, Run, Schedule
+from celery_dynbeat.db.statements import RowLockedError, read
+from celery_dynbeat.store.runs import execute_dml, is_not_interrupted, update_free
 from celery_dynbeat.store.schedules import check_deleted
+from celery_dynbeat.telemetry import emit, events, has_listeners
 
 #: The statuses that decide whether a schedule is failing.
 OUTCOMES = (Status.SUCCEEDED, Status.FAILED, Status.LOST)
+#: Ended runs whose schedules one call corrects, in one transaction that locks the schedules.
+MAX_DEFERRED = 20
 #: Rows of the history that a refresh reads.
 MAX_READ = 500
 #: Status and ``finished_at`` of a run.
@@ -83,20 +90,19 @@ class Refreshed(NamedTuple):
     locked: set[int]
 
 
-@in_index_order
-def refresh(session: Session, schedule_ids: Sequence[int]) -> Refreshed:
+def _refresh_rows(session: Session, schedule_ids: Sequence[int]) -> Refreshed:
     """Set ``failing_since`` of schedules from their newest runs. Locks the schedules."""
     recovered: list[Recovered] = []
     locked: set[int] = set()
     for schedule_id in schedule_ids:
         try:
-            recovered += _refresh(session, schedule_id)
+            recovered += _refresh_one(session, schedule_id)
         except RowLockedError:
             locked.add(schedule_id)
     return Refreshed(recovered, locked)
 
 
-def _refresh(session: Session, schedule_id: int) -> Sequence[Recovered]:
+def _refresh_one(session: Session, schedule_id: int) -> Sequence[Recovered]:
     lock = select(Schedule.owner, Schedule.name, Schedule.failing_since)
     lock = lock.where(Schedule.id == schedule_id).with_for_update(skip_locked=True)
     row = session.execute(lock).one_or_none()
@@ -116,7 +122,8 @@ def _refresh(session: Session, schedule_id: int) -> Sequence[Recovered]:
 
 def _newest(session: Session, schedule_id: int) -> Sequence[_End]:
     newest = select(Run.status, Run.finished_at).where(Run.schedule_id == schedule_id)
-    newest = force_index(newest, Run, FIRE_TIME_INDEX).order_by(Run.scheduled_for.desc())
+    newest = newest.where(is_not_interrupted(RUNS.c.status, RUNS.c.error))
+    newest = newest.order_by(Run.fire_at.desc())
     return [(row.status, row.finished_at) for row in session.execute(newest.limit(MAX_READ))]
 
 
@@ -168,7 +175,6 @@ def set_corrected(
         update_free(session, *free, values={"retry_at": until})
 
 
-@in_index_order
 def deferred(
     session: Session,
     *,
@@ -195,3 +201,74 @@ def deferred(
         Run.id.in_(ids)
     )
     return [DeferredEnd(*row) for row in read(session, statement)]
+
+
+def note_failure(database: Database, *, run_id: str, at: datetime) -> None:
+    """Correct ``failing_since`` of the schedule whose run has failed.
+
+    Call it after the commit of the end. For a schedule that fails already, this is one read.
+    """
+    schedule_id = database.read(partial(unaware_schedule_of, run_id=run_id))
+    if schedule_id is not None and _refresh(database, [schedule_id]).locked:
+        # Beat tries again.
+        database.run_autocommit(partial(defer, run_id=run_id, until=at))
+
+
+class Settled(NamedTuple):
+    """The number of ended runs whose schedules were corrected, or are tried again.
+
+    ``refused`` are the runs whose change the database refuses.
+    """
+
+    corrected: int
+    refused: Mapping[DeferredEnd, DBAPIError]
+
+
+def settle_deferred(
+    database: Database,
+    *,
+    now: datetime,
+    retry_after: timedelta,
+    since: datetime | None = None,
+    except_ids: Collection[str] = (),
+) -> Settled:
+    """Correct the schedules of up to MAX_DEFERRED ended runs, except ``except_ids``.
+
+    With ``since``, only ends that were deferred to a later instant count. A schedule that is still
+    locked, or whose change the database refuses, is tried again after ``retry_after``.
+    """
+    read = partial(deferred, now=now, limit=MAX_DEFERRED, since=since, except_ids=except_ids)
+    ends = database.read_in_transaction(read)
+    # The schedule of a run may have been deleted.
+    schedule_ids = {end.schedule_id for end in ends if end.schedule_id is not None}
+    locked = _refresh(database, sorted(schedule_ids)).locked
+    again = [end for end in ends if end.schedule_id in locked]
+    done = [end for end in ends if end.schedule_id not in locked]
+    until = now + retry_after
+    _, refused = database.run_in_parts(partial(set_corrected, until=until), again)
+    _, others = database.run_in_parts(set_corrected, done)
+    refused |= others
+    return Settled(len(ends) - len(refused), refused)
+
+
+def _refresh(database: Database, schedule_ids: Sequence[int]) -> Refreshed:
+    """Set ``failing_since`` of schedules from their history.
+
+    A schedule whose change the database refuses counts as locked.
+    """
+    results, refused = database.run_in_parts(_refresh_rows, schedule_ids, in_transaction=True)
+    refreshed = Refreshed(
+        [each for result in results for each in result.recovered],
+        {each for result in results for each in result.locked} | refused.keys(),
+    )
+    if has_listeners(events.ScheduleRecovered):
+        for recovered in refreshed.recovered:
+            emit(
+                events.ScheduleRecovered(
+                    schedule_id=recovered.schedule_id,
+                    owner=recovered.owner,
+                    schedule=recovered.name,
+                    failing_since=recovered.failing_since,
+                )
+            )
+    return refreshed

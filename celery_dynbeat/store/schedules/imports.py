@@ -4,13 +4,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from sqlalchemy import Select, and_, case, false, or_, select
+from sqlalchemy import and_, case, false, or_, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import SCHEDULES, Schedule
-from celery_dynbeat.db.statements import force_index, in_index_order
-from celery_dynbeat.store.owners import OWNER_NAME_INDEX
+from celery_dynbeat.db.statements import force_index, given_rows
+from celery_dynbeat.store.holds import OWNER_NAME_INDEX
 
 #: Schedules that a page reads.
 PAGE_SIZE = 5_000
@@ -25,29 +25,25 @@ def named(
 
     With ``lock`` they are locked for this transaction.
     """
-    names: dict[str, list[str]] = {}
-    for owner, name in sorted(keys):
-        names.setdefault(owner, []).append(name)
-    # A list of pairs is not used, because PostgreSQL and MariaDB would then read all schedules of
-    # an owner. For the same reason there is no ORDER BY: PostgreSQL without statistics would scan
-    # the index for it.
-    terms = (and_(Schedule.owner == each, Schedule.name.in_(names[each])) for each in names)
-    statement = (
-        select(Schedule).where(or_(false(), *terms)).execution_options(populate_existing=True)
-    )
+    statement = select(Schedule).execution_options(populate_existing=True)
+    values: Mapping[str, Any] = {}
+    if capabilities_of(session.get_bind(Schedule).dialect).has_json_recordset:
+        # PostgreSQL would read all schedules for a condition with the names of several owners.
+        columns = {"owner": SCHEDULES.c.owner, "name": SCHEDULES.c.name}
+        given, values = given_rows(columns, [{"owner": each, "name": name} for each, name in keys])
+        same = and_(Schedule.owner == given.c.owner, Schedule.name == given.c.name)
+        statement = statement.join(given, same)
+    else:
+        names: dict[str, list[str]] = {}
+        for owner, name in sorted(keys):
+            names.setdefault(owner, []).append(name)
+        # Not a list of pairs: MariaDB would read all schedules of an owner.
+        terms = (and_(Schedule.owner == each, Schedule.name.in_(names[each])) for each in names)
+        statement = statement.where(or_(false(), *terms))
     if lock:
-        statement = statement.with_for_update()
-    # PostgreSQL combines the terms of several owners in a bitmap, which an index order excludes.
-    load = _load_in_index_order if len(names) == 1 else _load
-    rows = load(session, statement)
+        statement = statement.with_for_update(of=Schedule)
+    rows = session.scalars(statement, values).all()
     return {(row.owner, row.name): row for row in rows}
-
-
-def _load(session: Session, statement: Select[Schedule]) -> Sequence[Schedule]:
-    return session.scalars(statement).all()
-
-
-_load_in_index_order = in_index_order(_load)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +54,6 @@ class KeyPage:
     last_key: Key | None
 
 
-@in_index_order
 def tagged_page(session: Session, *, tag: str, after: Key | None) -> KeyPage:
     """Return the keys with the tag among the next PAGE_SIZE schedules after the key ``after``.
 
@@ -68,6 +63,7 @@ def tagged_page(session: Session, *, tag: str, after: Key | None) -> KeyPage:
     key = Schedule.owner, Schedule.name
     # A column, not a condition: LIMIT counts the schedules that are read.
     is_tagged = case((capabilities.has_tag(Schedule.tags, tag), 1), else_=0)
+    # Each page is a range of this index, in its order.
     statement: Any = force_index(select(*key, is_tagged), Schedule, OWNER_NAME_INDEX)
     if after is not None:
         statement = statement.where(capabilities.row_after(key, after))

@@ -1,8 +1,6 @@
 """Pages and counts of schedules.
 
-A list is read in the order of an index, from the key of the previous page on. Conditions that the
-index does not serve are applied to the rows that it yields, MAX_SCANNED rows for one page at most.
-A page whose filter matches rarely then ends before it is full, and its cursor continues the scan.
+A list is read in the order of an index. ``scans`` says how many rows a page reads.
 
     order                                  index
     owner, name                            unique (owner, name)
@@ -13,96 +11,84 @@ A page whose filter matches rarely then ends before it is full, and its cursor c
 Some sets have an index, but not in the order of the list: the schedules of an owner by next_run_at,
 and those in a rare state on MySQL. Up to MAX_SCANNED keys of such a set are read and sorted here.
 A larger set is dense enough for the scan in the order of the list.
+
+When schedules run next is read in the order of the due index. The schedules of an owner have no
+such index. Up to MAX_SCANNED of them are read by owner. An owner with more is dense enough for the
+due index.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Any, NamedTuple, TypeAlias
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, and_, case, func, literal, select
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    Text,
+    and_,
+    case,
+    exists,
+    func,
+    not_,
+    or_,
+    select,
+    true,
+)
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.common.filters import Order, ScheduleFilter
 from celery_dynbeat.common.states import State
 from celery_dynbeat.db import statements
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Hold, Schedule
-from celery_dynbeat.db.statements import force_index, in_index_order
-from celery_dynbeat.store.holds import OWNER_INDEX
-from celery_dynbeat.store.schedules.due import DUE_INDEX
-from celery_dynbeat.store.schedules.schedule_filters import (
-    RARE_STATES,
-    ScheduleFilter,
-    has_owner,
-    has_prefix,
-    in_state,
-    is_everything_held,
-    is_in_force,
-    others,
-)
+from celery_dynbeat.db.statements import force_index
+from celery_dynbeat.db.types import as_text
+from celery_dynbeat.store import scans
+from celery_dynbeat.store.holds import is_everything_held
+from celery_dynbeat.store.owners import PLAN_COLUMNS, has_text
+from celery_dynbeat.store.scans import KEYS, Position, Rows, Scan
+from celery_dynbeat.triggers.once import Once
 
-#: Rows that a page or a count reads at most.
-MAX_SCANNED = 10_000
 #: Held owners whose schedules one page reads.
 _MAX_OWNERS = 50
-_UNIQUE = "uq_dynbeat_schedule_owner_name"
-_NAME_INDEX = "ix_dynbeat_schedule_name"
-#: MySQL: the index that selects the schedules in a rare state.
-_SELECTING = {
-    State.PAUSED: "ix_dynbeat_schedule_unplanned",
-    State.FINISHED: "ix_dynbeat_schedule_unplanned",
-    State.QUARANTINED: "ix_dynbeat_schedule_quarantined",
-    State.FAILING: "ix_dynbeat_schedule_failing",
+_FIRST_SURROGATE, _AFTER_SURROGATES = 0xD800, 0xE000
+#: The states of few schedules: each has an index.
+RARE_STATES = frozenset({State.PAUSED, State.FINISHED, State.QUARANTINED, State.FAILING})
+
+
+_ACTIVE = (
+    and_(Schedule.enabled),
+    Schedule.finished_at.is_(None),
+    Schedule.error.is_(None),
+)
+#: The conditions of each state. The conditions of a rare state imply the condition of its index.
+_CONDITIONS: Mapping[str, Sequence[ColumnElement[bool]]] = {
+    State.ACTIVE: _ACTIVE,
+    State.HELD: _ACTIVE,
+    State.PAUSED: (
+        not_(Schedule.enabled),
+        Schedule.finished_at.is_(None),
+        Schedule.error.is_(None),
+    ),
+    State.FINISHED: (Schedule.finished_at.is_not(None), Schedule.error.is_(None)),
+    State.QUARANTINED: (Schedule.error.is_not(None),),
+    State.FAILING: (Schedule.failing_since.is_not(None),),
+    State.OVERDUE: (Schedule.next_run_at.is_not(None), Schedule.held_at.is_(None)),
 }
 
 
-class Order(StrEnum):
-    """The order of a list, as its cursors name it."""
-
-    OWNER = "name"
-    NAME = "name of all owners"
-    NEXT_RUN_AT = "next_run_at"
-
-
-#: The attributes of a row that are its key in an order.
-KEYS = {
-    Order.OWNER: ("owner", "name"),
-    Order.NAME: ("name", "owner"),
-    Order.NEXT_RUN_AT: ("next_run_at", "id"),
-}
-Key: TypeAlias = tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleRows:
-    """The schedules of a page, and the key after which the next one starts; None after the last."""
-
-    rows: Sequence[Schedule]
-    last_key: Key | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Scan:
-    """The index that a list is read from, with the conditions that are a range of it."""
-
-    index: str
-    served: Sequence[ColumnElement[bool]]
-    filters: Sequence[ColumnElement[bool]]
-    #: The only owner of the rows that the index yields.
-    owner: str | None = None
-
-
-@in_index_order
 def page(
-    session: Session, *, matching: ScheduleFilter, order: Order, after: Key | None, limit: int
-) -> ScheduleRows:
-    """Return up to ``limit`` matching schedules after the key ``after``, in ``order``.
+    session: Session, *, matching: ScheduleFilter, order: Order, after: Position | None, limit: int
+) -> Rows:
+    """Return up to ``limit`` matching schedules after the position ``after``, in ``order``.
 
     Schedules without ``next_run_at`` are not in a list by next_run_at.
     """
     in_effect = _in_effect(session, matching)
     if in_effect is None:
-        return ScheduleRows([], None)
+        return Rows([], None)
     matching = in_effect
     if matching.state == State.HELD:
         return _held_page(session, matching=matching, after=after, limit=limit)
@@ -110,7 +96,7 @@ def page(
     if selected is not None and _is_small(session, selected):
         return _sorted_page(session, selected, order=order, after=after, limit=limit)
     scan = _scan(session, matching, order)
-    return _scanned_page(session, scan, order=order, after=after, limit=limit)
+    return _read(session, scan, owner=matching.owner, after=after, limit=limit)
 
 
 def _in_effect(session: Session, matching: ScheduleFilter) -> ScheduleFilter | None:
@@ -120,12 +106,11 @@ def _in_effect(session: Session, matching: ScheduleFilter) -> ScheduleFilter | N
     """
     if matching.state not in {State.HELD, State.OVERDUE}:
         return matching
-    if not is_everything_held(session, matching):
+    if not is_everything_held(session, now=matching.now):
         return matching
     return None if matching.state == State.OVERDUE else replace(matching, state=State.ACTIVE)
 
 
-@in_index_order
 def lock_matching(
     session: Session, ids: Sequence[int], *, matching: ScheduleFilter
 ) -> Sequence[Schedule]:
@@ -143,6 +128,7 @@ def lock_matching(
         *has_prefix(in_effect),
         *others(session, in_effect),
     ]
+    # InnoDB locks each row that it scans.
     statement = force_index(select(Schedule), Schedule, "PRIMARY")
     statement = statement.where(Schedule.id.in_(ids), *conditions)
     # In the order of the primary key: PostgreSQL would read all of another index, without a sort.
@@ -150,7 +136,7 @@ def lock_matching(
     return session.scalars(statement.execution_options(populate_existing=True)).all()
 
 
-def _scan(session: Session, matching: ScheduleFilter, order: Order) -> _Scan:
+def _scan(session: Session, matching: ScheduleFilter, order: Order) -> Scan:
     """Return how to read the matching schedules in ``order``."""
     owner, prefix = has_owner(matching), has_prefix(matching)
     state, filters = list(in_state(matching)), list(others(session, matching))
@@ -161,90 +147,42 @@ def _scan(session: Session, matching: ScheduleFilter, order: Order) -> _Scan:
         # Only active schedules are in this index.
         state = [] if matching.state == State.ACTIVE else state
         is_known = Schedule.held_at.is_(None)
-        return _Scan(DUE_INDEX, served, [is_known, *state, *owner, *prefix, *filters])
+        filters = [is_known, *state, *owner, *prefix, *filters]
+        return Scan(order, _columns(order), served, filters)
     if order == Order.NAME:
-        return _Scan(_NAME_INDEX, prefix, [*state, *filters])
+        return Scan(order, _columns(order), prefix, [*state, *filters])
+    # With the owner in ORDER BY, MariaDB sorts all schedules of the owner. With a condition on the
+    # owner, a comparison of both columns is not an index range.
+    columns = _columns(order) if matching.owner is None else (Schedule.name,)
     if matching.state in RARE_STATES and _has_partial_indexes(session):
         served = [*owner, state[0]]
-        index = f"ix_dynbeat_schedule_{matching.state}"
-        return _Scan(index, served, [*state[1:], *prefix, *filters], matching.owner)
+        return Scan(order, columns, served, [*state[1:], *prefix, *filters])
     # The names of one owner are a range of the index. The names of several owners are not.
     if matching.owner is not None:
-        return _Scan(_UNIQUE, [*owner, *prefix], [*state, *filters], matching.owner)
-    return _Scan(_UNIQUE, owner, [*state, *prefix, *filters])
+        return Scan(order, columns, [*owner, *prefix], [*state, *filters])
+    return Scan(order, columns, owner, [*state, *prefix, *filters])
 
 
 def _has_partial_indexes(session: Session) -> bool:
     return capabilities_of(session.get_bind(Schedule).dialect).has_partial_indexes
 
 
-def _scanned_page(
-    session: Session, scan: _Scan, *, order: Order, after: Key | None, limit: int
-) -> ScheduleRows:
-    served, filters = list(scan.served), list(scan.filters)
-    if after is not None:
-        served.append(_is_after(session, scan, order, after))
-    end = _end_of_scan(session, scan, served, order) if filters else None
-    if end is not None:
-        filters.append(_is_until(session, scan, order, end))
-    statement = force_index(select(Schedule), Schedule, scan.index).where(*served, *filters)
-    ordered = statement.order_by(*_columns(scan, order))
-    found = session.scalars(ordered.limit(limit + 1)).all()
-    if len(found) > limit:
-        return ScheduleRows(found[:limit], _key_of(found[limit - 1], order))
-    return ScheduleRows(found, end)
+def _columns(order: Order) -> tuple[Any, ...]:
+    return tuple(getattr(Schedule, name) for name in KEYS[order])
 
 
-def _end_of_scan(
-    session: Session, scan: _Scan, served: Sequence[ColumnElement[bool]], order: Order
-) -> Key | None:
-    """Return the key of the last row that a page reads, or None if the list ends before it."""
-    key = (getattr(Schedule, name) for name in KEYS[order])
-    statement: Any = force_index(select(*key), Schedule, scan.index).where(*served)
-    ordered = statement.order_by(*_columns(scan, order))
-    last = session.execute(ordered.offset(MAX_SCANNED - 1).limit(1)).one_or_none()
-    return None if last is None else _key_of(last, order)
+def _read(
+    session: Session, scan: Scan, *, owner: str | None, after: Position | None, limit: int
+) -> Rows:
+    if scan.order == Order.OWNER and owner is not None and after is not None:
+        # The scan reads only this owner. The cursor can be of a list of several owners.
+        if after.key[0] > owner:
+            return Rows([], None)
+        after = after if after.key[0] == owner else None
+    return scans.page(session, scan, after=after, limit=limit)
 
 
-def _columns(scan: _Scan, order: Order) -> tuple[Any, ...]:
-    if order == Order.OWNER and scan.owner is not None:
-        # With the owner in ORDER BY, MariaDB sorts all schedules of the owner.
-        return (Schedule.name,)
-    return _pair_of_columns(order)
-
-
-def _pair_of_columns(order: Order) -> tuple[Any, Any]:
-    first, second = (getattr(Schedule, name) for name in KEYS[order])
-    return first, second
-
-
-def _is_after(session: Session, scan: _Scan, order: Order, key: Key) -> ColumnElement[bool]:
-    if order == Order.OWNER and scan.owner == key[0]:
-        # With a condition on the owner, a comparison of both columns is not an index range.
-        return and_(Schedule.name > key[1])
-    capabilities = capabilities_of(session.get_bind(Schedule).dialect)
-    return capabilities.row_after(_pair_of_columns(order), _pair(key))
-
-
-def _is_until(session: Session, scan: _Scan, order: Order, key: Key) -> ColumnElement[bool]:
-    if order == Order.OWNER and scan.owner == key[0]:
-        return and_(Schedule.name <= key[1])
-    capabilities = capabilities_of(session.get_bind(Schedule).dialect)
-    return capabilities.row_until(_pair_of_columns(order), _pair(key))
-
-
-def _pair(key: Key) -> tuple[Any, Any]:
-    first, second = key
-    return first, second
-
-
-def _key_of(row: Any, order: Order) -> Key | None:
-    key = tuple(getattr(row, name) for name in KEYS[order])
-    # An instant beyond Python's calendar, which manual SQL wrote, is the end of the list.
-    return None if None in key else key
-
-
-def _selected(session: Session, matching: ScheduleFilter, order: Order) -> _Scan | None:
+def _selected(session: Session, matching: ScheduleFilter, order: Order) -> Scan | None:
     """Return how to select a set that the list consists of, if no index has the list's order."""
     is_rare = matching.state in RARE_STATES
     if not matching.is_of_all:
@@ -254,7 +192,7 @@ def _selected(session: Session, matching: ScheduleFilter, order: Order) -> _Scan
     return _state_set(session, matching)
 
 
-def _state_set(session: Session, matching: ScheduleFilter) -> _Scan:
+def _state_set(session: Session, matching: ScheduleFilter) -> Scan:
     if _has_partial_indexes(session):
         return _scan(session, matching, Order.OWNER)
     assert matching.state is not None  # noqa: S101 - the callers check it
@@ -262,54 +200,49 @@ def _state_set(session: Session, matching: ScheduleFilter) -> _Scan:
     # The first column of the index of the unplanned schedules.
     served = [Schedule.enabled.in_([True, False])] if matching.state == State.FINISHED else []
     filters = [*state, *has_prefix(matching), *others(session, matching)]
-    return _Scan(_SELECTING[matching.state], [*served, condition], filters)
+    order = Order.OWNER
+    return Scan(order, _columns(order), [*served, condition], filters)
 
 
-def _is_small(session: Session, scan: _Scan) -> bool:
-    few = force_index(select(Schedule.id), Schedule, scan.index).where(*scan.served)
-    few = few.limit(MAX_SCANNED + 1)
+def _is_small(session: Session, scan: Scan) -> bool:
+    few = select(Schedule.id).where(*scan.served)
+    few = few.limit(scans.MAX_SCANNED + 1)
     number = session.scalar(select(func.count()).select_from(few.subquery()))
-    return (number or 0) <= MAX_SCANNED
+    return (number or 0) <= scans.MAX_SCANNED
 
 
 def _sorted_page(
-    session: Session, scan: _Scan, *, order: Order, after: Key | None, limit: int
-) -> ScheduleRows:
+    session: Session, scan: Scan, *, order: Order, after: Position | None, limit: int
+) -> Rows:
     """Return a page of a small set, which is sorted here."""
     columns = [getattr(Schedule, name) for name in {*KEYS[order], "id"}]
-    statement: Any = force_index(select(*columns), Schedule, scan.index)
+    statement: Any = select(*columns)
     statement = statement.where(*scan.served, *scan.filters)
     if order == Order.NEXT_RUN_AT:
         statement = statement.where(Schedule.next_run_at.is_not(None), Schedule.held_at.is_(None))
-    found = statements.read(session, statement)
-    keys = sorted((tuple(getattr(row, name) for name in KEYS[order]), row.id) for row in found)
-    chosen = [each for each in keys if after is None or each[0] > after][: limit + 1]
-    ids = [row_id for _, row_id in chosen[:limit]]
-    chosen_rows = session.scalars(select(Schedule).where(Schedule.id.in_(ids)))
-    by_id = {row.id: row for row in chosen_rows}
-    last = chosen[limit - 1][0] if len(chosen) > limit else None
-    return ScheduleRows([by_id[row_id] for row_id in ids if row_id in by_id], last)
+    rows = session.execute(statement)
+    return scans.sorted_page(session, Schedule, rows, order=order, after=after, limit=limit)
 
 
 def _held_page(
-    session: Session, *, matching: ScheduleFilter, after: Key | None, limit: int
-) -> ScheduleRows:
+    session: Session, *, matching: ScheduleFilter, after: Position | None, limit: int
+) -> Rows:
     """Return a page of the schedules of held owners, by owner and name."""
     found: list[Schedule] = []
-    held = _held_owners(session, matching, since=None if after is None else after[0])
-    key = after
+    held = _held_owners(session, matching, since=None if after is None else after.key[0])
+    last = after
     for owner in held.owners:
         of_owner = replace(matching, owner=owner, state=State.ACTIVE)
-        start = after if after is not None and after[0] == owner else None
+        start = after if after is not None and after.key[0] == owner else None
         scan, room = _scan(session, of_owner, Order.OWNER), limit - len(found)
-        part = _scanned_page(session, scan, order=Order.OWNER, after=start, limit=room)
+        part = scans.page(session, scan, after=start, limit=room)
         found += part.rows
-        if part.last_key is not None:
-            return ScheduleRows(found, part.last_key)
-        key = (owner, found[-1].name if part.rows else "")
+        if part.last is not None:
+            return Rows(found, part.last)
+        last = Position(Order.OWNER, (owner, found[-1].name if part.rows else ""))
         if len(found) == limit:
-            return ScheduleRows(found, key)
-    return ScheduleRows(found, key if held.is_more else None)
+            return Rows(found, last)
+    return Rows(found, last if held.is_more else None)
 
 
 class _HeldOwners(NamedTuple):
@@ -321,7 +254,7 @@ class _HeldOwners(NamedTuple):
 
 def _held_owners(session: Session, matching: ScheduleFilter, *, since: str | None) -> _HeldOwners:
     """Return the first held owners from owner ``since`` on."""
-    held: Any = force_index(select(Hold.owner), Hold, OWNER_INDEX)
+    held: Any = select(Hold.owner)
     held = held.where(Hold.owner.is_not(None), is_in_force(matching))
     held = held.where(*has_owner(matching, Hold.owner))
     if since is not None:
@@ -330,7 +263,6 @@ def _held_owners(session: Session, matching: ScheduleFilter, *, since: str | Non
     return _HeldOwners(found, is_more=len(found) == _MAX_OWNERS)
 
 
-@in_index_order
 def count(
     session: Session, *, matching: ScheduleFilter, limit: int | None = None
 ) -> tuple[int, bool]:
@@ -339,14 +271,15 @@ def count(
     At most ``limit`` + 1 schedules are read, by default MAX_SCANNED + 1. Of a rare state they lie
     anywhere in the table.
     """
-    limit = MAX_SCANNED if limit is None else limit
+    limit = scans.MAX_SCANNED if limit is None else limit
     in_effect = _in_effect(session, matching)
     if in_effect is None:
         return 0, False
     matching = in_effect
     if matching.state == State.HELD:
         return _count_held(session, matching, limit)
-    return _count(session, _counted(session, matching), limit)
+    found, is_more = scans.count(session, _counted(session, matching), limit=limit)
+    return min(found, limit), is_more
 
 
 def _count_held(session: Session, matching: ScheduleFilter, limit: int) -> tuple[int, bool]:
@@ -354,22 +287,15 @@ def _count_held(session: Session, matching: ScheduleFilter, limit: int) -> tuple
     held, total = _held_owners(session, matching, since=None), 0
     for owner in held.owners:
         of_owner = replace(matching, owner=owner, state=State.ACTIVE)
-        found, is_more = _count(session, _scan(session, of_owner, Order.OWNER), limit)
+        scan = _scan(session, of_owner, Order.OWNER)
+        found, is_more = scans.count(session, scan, limit=limit)
         total += found
         if is_more or total > limit:
             return min(total, limit), True
     return total, held.is_more
 
 
-def _count(session: Session, scan: _Scan, limit: int) -> tuple[int, bool]:
-    is_match = case((and_(*scan.filters), 1), else_=0) if scan.filters else literal(1)
-    read: Any = force_index(select(is_match.label("is_match")), Schedule, scan.index)
-    few = read.select_from(Schedule).where(*scan.served).limit(limit + 1).subquery()
-    number, found = session.execute(select(func.count(), func.sum(few.c.is_match))).one()
-    return min(int(found or 0), limit), number > limit
-
-
-def _counted(session: Session, matching: ScheduleFilter) -> _Scan:
+def _counted(session: Session, matching: ScheduleFilter) -> Scan:
     """Return how to read the smallest set that contains the matching schedules."""
     if matching.is_of_all and matching.state in RARE_STATES:
         return _state_set(session, matching)
@@ -378,5 +304,229 @@ def _counted(session: Session, matching: ScheduleFilter) -> _Scan:
     if matching.is_of_all and matching.name_prefix:
         return _scan(session, matching, Order.NAME)
     if matching.is_of_all and matching.state == State.ACTIVE:
-        return _Scan(DUE_INDEX, [Schedule.next_run_at.is_not(None)], others(session, matching))
+        order, is_planned = Order.NEXT_RUN_AT, [Schedule.next_run_at.is_not(None)]
+        filters = others(session, matching)
+        return Scan(order, _columns(order), is_planned, filters)
     return _scan(session, matching, Order.OWNER)
+
+
+def in_state(matching: ScheduleFilter) -> Sequence[ColumnElement[bool]]:
+    """Return the conditions of the state. A hold of everything is not considered."""
+    conditions = list(_CONDITIONS[matching.state]) if matching.state else []
+    if matching.state == State.HELD:
+        conditions.append(_has_hold(matching))
+    if matching.state == State.OVERDUE:
+        conditions += [Schedule.next_run_at < matching.overdue_before, not_(_has_hold(matching))]
+    return conditions
+
+
+def _has_hold(matching: ScheduleFilter) -> ColumnElement[bool]:
+    # A hold of everything is read separately: an OR would hide the index on the owner.
+    hold = select(Hold.id)
+    return exists(hold.where(Hold.owner == Schedule.owner, is_in_force(matching)))
+
+
+def is_in_force(matching: ScheduleFilter) -> ColumnElement[bool]:
+    """Return the condition that a hold has not ended."""
+    return or_(Hold.until_at.is_(None), Hold.until_at > matching.now)
+
+
+def has_prefix(matching: ScheduleFilter) -> Sequence[ColumnElement[bool]]:
+    """Return the conditions that the name begins with the prefix, if the filter has one."""
+    return _begins(Schedule.name, matching.name_prefix) if matching.name_prefix else []
+
+
+def has_owner(
+    matching: ScheduleFilter, column: Any = Schedule.owner
+) -> Sequence[ColumnElement[bool]]:
+    """Return the conditions on the owner, if the filter has some."""
+    if matching.owner is not None:
+        return [column == matching.owner]
+    return _begins(column, matching.owner_prefix) if matching.owner_prefix else []
+
+
+def _begins(column: Any, prefix: str) -> Sequence[ColumnElement[bool]]:
+    """Return the conditions that ``column`` begins with the prefix: a range of code points."""
+    end = _end_of_prefix(prefix)
+    return [column >= prefix] if end is None else [column >= prefix, column < end]
+
+
+def _end_of_prefix(prefix: str) -> str | None:
+    """Return the first text after all texts that begin with ``prefix``, or None without one."""
+    shorter = prefix.rstrip(chr(sys.maxunicode))
+    if not shorter:
+        return None
+    following = ord(shorter[-1]) + 1
+    is_surrogate = _FIRST_SURROGATE <= following < _AFTER_SURROGATES
+    return shorter[:-1] + chr(_AFTER_SURROGATES if is_surrogate else following)
+
+
+def others(session: Session, matching: ScheduleFilter) -> Sequence[ColumnElement[bool]]:
+    """Return the conditions on task, enabled, tag and text, which no index serves."""
+    conditions: list[Any] = []
+    if matching.task is not None:
+        conditions.append(Schedule.task == matching.task)
+    if matching.enabled is not None:
+        conditions.append(Schedule.enabled == matching.enabled)
+    if matching.tag is not None:
+        dialect = session.get_bind(Schedule).dialect
+        conditions.append(capabilities_of(dialect).has_tag(Schedule.tags, matching.tag))
+    if matching.text is not None:
+        conditions.append(has_text(Schedule.owner, Schedule.name, text=matching.text))
+    return conditions
+
+
+#: Schedules that are counted by the minute of their next run.
+MAX_COUNTED = 50_000
+_DUE_ORDER = (Schedule.next_run_at, Schedule.id)
+_PLANNED = (*PLAN_COLUMNS, Schedule.tags, Schedule.options)
+
+
+class PlannedRows(NamedTuple):
+    """Schedules that run next in a span. ``is_more`` is true if there can be others."""
+
+    rows: Sequence[statements.Row]
+    is_more: bool
+
+
+class PlannedMinute(NamedTuple):
+    """The number of schedules with these options that run next in the minute from ``at``.
+
+    ``options`` are JSON.
+    """
+
+    at: datetime
+    task: str
+    options: str
+    schedules: int
+
+
+class PlannedMinutes(NamedTuple):
+    """Schedules by the minute of their next run. With ``is_more``, the numbers are lower bounds."""
+
+    minutes: Sequence[PlannedMinute]
+    is_more: bool
+
+
+def next_runs(
+    session: Session,
+    *,
+    matching: ScheduleFilter,
+    until: datetime,
+    limit: int,
+    since: datetime | None = None,
+    except_for: PlannedRows | None = None,
+) -> PlannedRows:
+    """Return up to ``limit`` schedules with since <= next_run_at < until, earliest first.
+
+    Without ``since`` all that are due before ``until``. ``except_for`` is a result of ``recurring``
+    whose schedules are left out.
+    """
+    chosen = [] if except_for is None else [_is_not_in(session, except_for)]
+    return _next_runs(session, matching, _in_span(since, until), chosen, limit)
+
+
+def recurring(
+    session: Session, *, matching: ScheduleFilter, until: datetime, limit: int
+) -> PlannedRows:
+    """Return up to ``limit`` schedules with next_run_at < until that can run again, earliest first.
+
+    They are searched in the next MAX_SCANNED schedules.
+    """
+    return _next_runs(session, matching, _in_span(None, until), [not_(_is_once())], limit)
+
+
+def _next_runs(
+    session: Session,
+    matching: ScheduleFilter,
+    span: Sequence[ColumnElement[bool]],
+    chosen: Sequence[ColumnElement[bool]],
+    limit: int,
+) -> PlannedRows:
+    if matching.owner is not None and _is_small_owner(session, matching.owner):
+        return _of_small_owner(session, matching, [*span, *chosen], limit)
+    filters = [*chosen, *has_owner(matching), *others(session, matching)]
+    scan = Scan(Order.NEXT_RUN_AT, _DUE_ORDER, span, filters)
+    found = scans.page(session, scan, after=None, limit=limit, columns=_PLANNED)
+    return PlannedRows(found.rows, found.last is not None)
+
+
+def _is_once() -> ColumnElement[bool]:
+    # Only the plan of a row with skips knows whether it runs.
+    return and_(Schedule.trigger_kind == Once.kind, Schedule.skips.is_(None))
+
+
+def _is_not_in(session: Session, found: PlannedRows) -> ColumnElement[bool]:
+    """Return the condition that ``recurring`` did not find the schedule."""
+    if not found.is_more:
+        return _is_once()
+    if not found.rows:
+        return true()
+    capabilities = capabilities_of(session.get_bind(Schedule).dialect)
+    last = found.rows[-1]
+    return or_(_is_once(), capabilities.row_after(_DUE_ORDER, (last.next_run_at, last.id)))
+
+
+def by_minute(
+    session: Session, *, matching: ScheduleFilter, until: datetime, except_for: PlannedRows
+) -> PlannedMinutes:
+    """Count the schedules by the minute of their next run before ``until``, and by their options.
+
+    ``except_for`` is a result of ``recurring`` whose schedules are left out. The next MAX_COUNTED
+    schedules are read.
+    """
+    chosen = [_is_not_in(session, except_for), *others(session, matching)]
+    is_small = matching.owner is not None and _is_small_owner(session, matching.owner)
+    chosen += has_owner(matching)
+    capabilities = capabilities_of(session.get_bind(Schedule).dialect)
+    columns: Select[Any] = select(
+        capabilities.minute_of(Schedule.next_run_at).label("minute"),
+        Schedule.task,
+        as_text(Schedule.options, type_=Text()).label("options"),
+        case((and_(*chosen), 1), else_=0).label("is_chosen"),
+    )
+    read = columns
+    condition = _in_span(None, until)
+    if is_small:
+        inside = read.where(*condition, *has_owner(matching)).subquery()
+    else:
+        inside = read.where(*condition).order_by(*_DUE_ORDER).limit(MAX_COUNTED).subquery()
+    key = (inside.c.minute, inside.c.task, inside.c.options)
+    counts = (func.count().label("rows_read"), func.sum(inside.c.is_chosen).label("schedules"))
+    rows = session.execute(select(*key, *counts).group_by(*key)).all()
+    minutes = [
+        PlannedMinute(_instant(row.minute), row.task, row.options, int(row.schedules))
+        for row in rows
+        if row.schedules
+    ]
+    is_more = not is_small and sum(row.rows_read for row in rows) >= MAX_COUNTED
+    return PlannedMinutes(minutes, is_more)
+
+
+def _instant(minute: str) -> datetime:
+    return datetime.fromisoformat(minute).replace(tzinfo=UTC)
+
+
+def _of_small_owner(
+    session: Session,
+    matching: ScheduleFilter,
+    condition: Sequence[ColumnElement[bool]],
+    limit: int,
+) -> PlannedRows:
+    key: Any = select(Schedule.id, Schedule.next_run_at)
+    found = key.where(*has_owner(matching), *condition, *others(session, matching))
+    # Sorted here: for an ORDER BY, PostgreSQL would read the due index of all owners.
+    keys = sorted((row.next_run_at, row.id) for row in statements.read(session, found))
+    ids = [row_id for _, row_id in keys[:limit]]
+    rows = statements.read(session, select(*_PLANNED).where(Schedule.id.in_(ids)))
+    return PlannedRows(sorted(rows, key=lambda row: (row.next_run_at, row.id)), len(keys) > limit)
+
+
+def _in_span(since: datetime | None, until: datetime) -> list[ColumnElement[bool]]:
+    condition = [Schedule.next_run_at.is_not(None), Schedule.next_run_at < until]
+    return condition if since is None else [*condition, Schedule.next_run_at >= since]
+
+
+def _is_small_owner(session: Session, owner: str) -> bool:
+    """Return whether the schedules of the owner can all be read."""
+    return _is_small(session, _scan(session, ScheduleFilter(owner=owner), Order.OWNER))

@@ -3,28 +3,25 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import islice, pairwise
 from typing import Any, ClassVar
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.triggers.base import (
     SAMPLE,
-    SEARCH_STEPS,
     Cursor,
-    MergedCursor,
     SearchBudget,
     Trigger,
-    iter_fire_times,
-    utc,
 )
 from celery_dynbeat.triggers.composite.base import (
     Composite,
+    distinct,
+    load,
     part_json,
     phrase_of,
+    read_parts,
     rebuilt,
 )
-from celery_dynbeat.triggers.composite.parts import distinct, load, read_parts
 
 _MIN_TRIGGERS, MAX_TRIGGERS = 2, 20
 # The fire times of one part that are compared at least.
@@ -97,7 +94,7 @@ class AnyOf(Composite):
 
     def cursor(self, budget: SearchBudget) -> Cursor:
         """Return a cursor over the fire times of all triggers."""
-        return MergedCursor(trigger.cursor(budget) for trigger in self.triggers)
+        return _MergedCursor(trigger.cursor(budget) for trigger in self.triggers)
 
     def latest_within(
         self, budget: SearchBudget, *, after: datetime, until: datetime
@@ -112,12 +109,10 @@ class AnyOf(Composite):
         The fire times of each part are also sampled, because a part may begin long after the
         others.
         """
-        after = utc(after, field="after")
         share = max(sample // len(self.triggers), _MIN_SAMPLE)
-        own = (part.shortest_interval(after=after, sample=share) for part in self.triggers)
-        fire_times = iter_fire_times(self.cursor(SearchBudget(SEARCH_STEPS)), after=after)
-        pairs = pairwise(islice(fire_times, sample))
-        intervals = [*own, *(later - earlier for earlier, later in pairs)]
+        intervals = [part.shortest_interval(after=after, sample=share) for part in self.triggers]
+        # super() does not work in a dataclass with slots, because that is a copy of the class.
+        intervals.append(Composite.shortest_interval(self, after=after, sample=sample))
         return min((interval for interval in intervals if interval is not None), default=None)
 
     @property
@@ -145,6 +140,17 @@ class AnyOf(Composite):
             return self
         different = _flat(changed)
         return rebuilt(self, triggers=different) if len(different) > 1 else different[0]
+
+
+class _MergedCursor(Cursor):
+    """A cursor over several cursors."""
+
+    def __init__(self, cursors: Iterable[Cursor]) -> None:
+        self._cursors = tuple(cursors)
+
+    def _search(self, instant: datetime) -> datetime | None:
+        following = (cursor.next_after(instant) for cursor in self._cursors)
+        return min((fire_time for fire_time in following if fire_time is not None), default=None)
 
 
 def _check(triggers: Iterable[object]) -> None:

@@ -1,23 +1,20 @@
 """Excluding: a trigger without its fire times on certain days.
 
 A search ends without a fire time after MAX_EXCLUDED_DAYS days or LONGEST_SEARCH, whichever comes
-first. Searches from the end of an excluded day are cached, also those without a result. Each
-instant of the days before leads to the same search.
+first.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
-from functools import lru_cache
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.common.errors import InvalidTriggerError, UnresolvedCalendarError
 from celery_dynbeat.common.text import EARLIEST, LATEST, shorten
 from celery_dynbeat.triggers.base import (
-    MIN_INSTANT,
     SAMPLE,
     SEARCH_STEPS,
     BudgetExceededError,
@@ -27,21 +24,22 @@ from celery_dynbeat.triggers.base import (
     SingleCursor,
     Trigger,
 )
+from celery_dynbeat.triggers.calendar_days import CalendarDays, check_name, days_of, written_name
 from celery_dynbeat.triggers.composite.any_of import AnyOf
 from celery_dynbeat.triggers.composite.base import (
     CHECKED_FROM,
     Composite,
     days_zone,
+    distinct,
+    load,
     part_json,
     part_text,
     phrase_of,
+    read_part,
+    read_parts,
     rebuilt,
 )
-from celery_dynbeat.triggers.composite.parts import distinct, load, read_part, read_parts
 from celery_dynbeat.triggers.zones import day_around, load_zone, zone_name
-
-if TYPE_CHECKING:
-    from celery_dynbeat.triggers.calendar_days import CalendarDays
 
 MAX_DATES, MAX_TRIGGERS, _MAX_LISTED = 366, 10, 5
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
@@ -87,7 +85,7 @@ class Excluding(Composite):
     timezone: str | None
     calendars: tuple[str, ...]
     #: The days of each calendar, from ``resolved``. It is empty until the calendars are read.
-    days: "tuple[CalendarDays, ...]" = field(init=False)
+    days: tuple[CalendarDays, ...] = field(init=False)
 
     def __init__(
         self,
@@ -101,7 +99,7 @@ class Excluding(Composite):
         # The field names are also arguments, for dataclasses.replace.
         what = (*what, *dates, *triggers)
         _check_types(trigger, what)
-        names = _calendar_names(calendars)
+        names = {*map(check_name, calendars)}
         timezone = None if timezone is None else zone_name(timezone)
         zone = timezone or trigger.timezone
         if isinstance(trigger, Excluding) and trigger.timezone == zone:
@@ -152,9 +150,8 @@ class Excluding(Composite):
 
     def first_excluded_day(self, budget: SearchBudget) -> str:
         """Return the start of an error that names the excluded day, if there is only one."""
-        cursor = ExcludingCursor(self, budget)
-        days = [*islice(cursor.days(CHECKED_FROM), 2)]
-        return f"it excludes {cursor.date_of(days[0])}, its only day: " if len(days) == 1 else ""
+        days = [*islice(ExcludingCursor(self, budget).days(CHECKED_FROM), 2)]
+        return f"it excludes {days[0].date}, its only day: " if len(days) == 1 else ""
 
     @property
     def has_excluded_days(self) -> bool:
@@ -178,8 +175,6 @@ class Excluding(Composite):
         """Return this trigger with the days of its calendars."""
         if not self.calendar_names:
             return self
-        from celery_dynbeat.triggers.calendar_days import days_of  # noqa: PLC0415 - few need it
-
         days = tuple(days_of(calendars, name) for name in self.calendars)
         return rebuilt(self, trigger=self.trigger.resolved(calendars), days=days)
 
@@ -202,9 +197,6 @@ class Excluding(Composite):
 
     def to_text(self) -> str:
         """Return the text of the trigger, ``except``, and the exclusions with commas."""
-        # A late import: few triggers name calendars.
-        from celery_dynbeat.triggers.calendar_days import written_name  # noqa: PLC0415
-
         what = [
             *map(date.isoformat, self.dates),
             *(f"calendar {written_name(name)}" for name in self.calendars),
@@ -335,31 +327,21 @@ def _split_exclusions(
     return dates, different
 
 
-def _calendar_names(given: Iterable[str]) -> set[str]:
-    names = [*given]
-    if not names:
-        return set()
-    # A late import: few triggers name calendars.
-    from celery_dynbeat.triggers.calendar_days import check_name  # noqa: PLC0415
-
-    return {check_name(name) for name in names}
-
-
 def _refusal(value: object, reason: str) -> InvalidTriggerError:
     return InvalidTriggerError(f"excluding {shorten(value)}: {reason}", field="excluded")
 
 
-@dataclass(frozen=True, slots=True)
-class _FireDay:
+class _FireDay(NamedTuple):
     """A day with a fire time."""
 
     fire_time: datetime
+    date: date
     start: datetime
     end: datetime
     is_excluded: bool
 
 
-class ExcludingCursor:
+class ExcludingCursor(Cursor):
     """A cursor over the fire times on days that are not excluded."""
 
     def __init__(self, exclusion: Excluding, budget: SearchBudget) -> None:
@@ -372,15 +354,8 @@ class ExcludingCursor:
         self._zone = load_zone(exclusion.timezone or "UTC")
         self._fires = exclusion.trigger.cursor(budget)
         self._excluded = [SingleCursor(rule, budget) for rule in exclusion.triggers]
-        self._upcoming: datetime | None = MIN_INSTANT
         # The end of the last day that was found not to be excluded.
         self._included_until = EARLIEST
-
-    def next_after(self, instant: datetime) -> datetime | None:
-        """Return the first fire time after ``instant``."""
-        if self._upcoming is not None and self._upcoming <= instant:
-            self._upcoming = self._search(instant)
-        return self._upcoming
 
     def _search(self, instant: datetime) -> datetime | None:
         fire_time = self._fires.next_after(max(instant, EARLIEST))
@@ -389,15 +364,19 @@ class ExcludingCursor:
         if fire_time >= self._included_until:
             day = self._day_of(fire_time)
             if day.is_excluded:
-                try:
-                    fire_time, steps = _first_included(self._exclusion, day.end)
-                except BudgetExceededError:
-                    self._budget.spend(SEARCH_STEPS)
-                    raise
-                self._budget.spend_once((self._exclusion, day.end), steps)
-                return fire_time
+                return self._first_included(day.end)
             self._included_until = day.end
         return fire_time
+
+    def _first_included(self, end: datetime) -> datetime | None:
+        """Return the first fire time from ``end``, the end of an excluded day."""
+        for day in islice(self.days(end - _MICROSECOND), MAX_EXCLUDED_DAYS):
+            if day.fire_time > end + LONGEST_SEARCH:
+                return None
+            if not day.is_excluded:
+                self._included_until = day.end
+                return day.fire_time
+        return None
 
     def days(self, after: datetime) -> Iterator[_FireDay]:
         """Yield each day with a fire time after ``after``, excluded or not."""
@@ -407,10 +386,6 @@ class ExcludingCursor:
             yield day
             # A microsecond before the end, because the next midnight may be a fire time.
             fire_time = self._fires.next_after(day.end - _MICROSECOND)
-
-    def date_of(self, day: _FireDay) -> date:
-        """Return the date of a day with a fire time."""
-        return day_around(self._zone, day.fire_time).date
 
     def excludes(self, instant: datetime) -> bool:
         """Return whether the day of ``instant`` is excluded."""
@@ -422,7 +397,7 @@ class ExcludingCursor:
             (excluding := cursor.next_after(start - _MICROSECOND)) is not None and excluding < end
             for cursor in self._excluded
         )
-        return _FireDay(fire_time, start, end, is_excluded)
+        return _FireDay(fire_time, day, start, end, is_excluded)
 
 
 def latest_included(
@@ -452,18 +427,3 @@ def _days_within(
 ) -> list[_FireDay]:
     days = ExcludingCursor(exclusion, budget).days(after)
     return list(takewhile(lambda day: day.fire_time <= until, days))
-
-
-@lru_cache(maxsize=8192)
-def _first_included(exclusion: Excluding, end: datetime) -> tuple[datetime | None, int]:
-    """Return the first fire time from ``end``, the end of an excluded day, and its steps."""
-    budget = SearchBudget(SEARCH_STEPS)
-    fire_time = None
-    days = ExcludingCursor(exclusion, budget).days(end - _MICROSECOND)
-    for day in islice(days, MAX_EXCLUDED_DAYS):
-        if day.fire_time > end + LONGEST_SEARCH:
-            break
-        if not day.is_excluded:
-            fire_time = day.fire_time
-            break
-    return fire_time, budget.spent

@@ -12,22 +12,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from enum import StrEnum
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any, ClassVar, NamedTuple
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.common.errors import InvalidTriggerError, UnresolvedCalendarError
 from celery_dynbeat.common.text import EARLIEST, LATEST, shorten
 from celery_dynbeat.triggers.base import (
-    MIN_INSTANT,
-    SAMPLE,
-    SEARCH_STEPS,
     Calendars,
     Cursor,
     SearchBudget,
     Trigger,
-    iter_fire_times,
-    utc,
 )
 from celery_dynbeat.triggers.calendar_days import (
     CalendarDays,
@@ -40,12 +35,13 @@ from celery_dynbeat.triggers.composite.base import (
     CHECKED_FROM,
     Composite,
     days_zone,
+    load,
     part_json,
     part_text,
     phrase_of,
+    read_part,
     rebuilt,
 )
-from celery_dynbeat.triggers.composite.parts import load, read_part
 from celery_dynbeat.triggers.zones import (
     LocalDay,
     day_around,
@@ -231,13 +227,6 @@ class OnBusinessDay(Composite):
             until, step, dropped = start, step * 2, dropped + cursor.dropped
         return None
 
-    def shortest_interval(self, *, after: datetime, sample: int = SAMPLE) -> timedelta | None:
-        """Return the shortest interval between two of the next ``sample`` fire times."""
-        cursor = self.cursor(SearchBudget(SEARCH_STEPS))
-        fire_times = iter_fire_times(cursor, after=utc(after, field="after"))
-        pairs = pairwise(islice(fire_times, sample))
-        return min((later - earlier for earlier, later in pairs), default=None)
-
     def require_fire_time(self, budget: SearchBudget) -> None:
         """Raise ``InvalidTriggerError`` if there is no fire time, or one day has too many."""
         # super() does not work here, because slots=True replaces this class with another class.
@@ -330,7 +319,7 @@ class _BusinessDay(NamedTuple):
     fire_times: tuple[datetime, ...]
 
 
-class BusinessDayCursor:
+class BusinessDayCursor(Cursor):
     """A cursor over the fire times on business days."""
 
     def __init__(self, rule: OnBusinessDay, budget: SearchBudget) -> None:
@@ -339,17 +328,11 @@ class BusinessDayCursor:
         self._zone = self._business.zone
         #: Days whose fire times were dropped.
         self.dropped = 0
-        self._upcoming: datetime | None = MIN_INSTANT
         self._loaded: _BusinessDay | None = None
         self._days: Iterator[_BusinessDay] | None = None
 
-    def next_after(self, instant: datetime) -> datetime | None:
-        """Return the first fire time after ``instant``."""
-        if self._upcoming is not None and self._upcoming <= instant:
-            self._upcoming = self._search(max(instant, EARLIEST))
-        return self._upcoming
-
     def _search(self, instant: datetime) -> datetime | None:
+        instant = max(instant, EARLIEST)
         found = self._first_loaded(instant)
         if found is not None:
             return found

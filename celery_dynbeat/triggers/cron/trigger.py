@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 from celery_dynbeat.common.text import EARLIEST, LATEST
 from celery_dynbeat.triggers.base import Trigger, require_text, utc
+from celery_dynbeat.triggers.cron.description import describe_cron
 from celery_dynbeat.triggers.cron.expression import parse_expression, resolve_hashes
 from celery_dynbeat.triggers.cron.instants import count_fire_times, next_fixed, next_wildcard
 from celery_dynbeat.triggers.cron.wall_times import wall_times
@@ -123,9 +124,6 @@ class Cron(Trigger):
 
     def phrase(self, timezone: str | None = None) -> str:  # noqa: ARG002 - it has no instant
         """Describe the expression and its zone."""
-        # A late import: beat describes no trigger.
-        from celery_dynbeat.triggers.cron.description import describe_cron  # noqa: PLC0415
-
         words = describe_cron(parse_expression(self.expression), day_or=self.day_or)
         return f"{words}, {self.timezone or 'UTC'}"
 

@@ -11,8 +11,7 @@ from celery_dynbeat.common.text import (
     ordinal,
     plural,
 )
-from celery_dynbeat.triggers.rrule.recurrence import Recurrence
-from celery_dynbeat.triggers.rrule.rule import Freq, RecurrenceRule, format_rule
+from celery_dynbeat.triggers.rrule.text import Freq, Recurrence, RecurrenceRule, format_rule
 
 _UNITS = ("year", "month", "week", "day", "hour", "minute", "second")
 _WORKDAYS, _ALL_DAYS = tuple(range(5)), tuple(range(7))

@@ -16,15 +16,16 @@ from celery_dynbeat.triggers.base import (
     SearchBudget,
     unlimited_budget,
 )
-from celery_dynbeat.triggers.rrule.matching_days import day_filter, days_of
-from celery_dynbeat.triggers.rrule.recurrence import Recurrence, instant_of, parse_recurrence
-from celery_dynbeat.triggers.rrule.rule import (
+from celery_dynbeat.triggers.rrule.days import DayFilter, RuleWallTimes, matching_days
+from celery_dynbeat.triggers.rrule.text import (
+    Recurrence,
     RecurrenceRule,
     format_moment,
     format_rule,
+    instant_of,
     invalid_part,
+    parse_recurrence,
 )
-from celery_dynbeat.triggers.rrule.wall_times import RuleWallTimes
 from celery_dynbeat.triggers.zones import first_instant, gap_before, load_zone, next_wall, wall_at
 
 _FIRST_WALL = datetime(FIRST_YEAR, 1, 1)  # noqa: DTZ001 - a wall time
@@ -61,7 +62,7 @@ class PreparedRecurrence:
             try:
                 yield rule, RuleWallTimes(rule, dtstart, budget)
             except BudgetExceededError:
-                raise _too_long(rule) from None
+                raise _too_long(rule, dtstart) from None
 
     @property
     def preparation_steps(self) -> int:
@@ -81,7 +82,7 @@ class PreparedRecurrence:
             try:
                 self._check_rule(rule, times, budget)
             except BudgetExceededError:
-                raise _too_long(rule) from None
+                raise _too_long(rule, self.recurrence.dtstart) from None
         self._check_fires(budget)
         self._is_checked = True
 
@@ -91,7 +92,7 @@ class PreparedRecurrence:
         try:
             first = self.next_after(EARLIEST, budget)
         except BudgetExceededError:
-            reason = f"{_EXCEEDED} to find its first fire time; exclude fewer dates"
+            reason = f"{_EXCEEDED} to find its first fire time; exclude fewer dates or rules"
             raise invalid_part("rrule", self.text, reason) from None
         if first is None:
             reason = "UNTIL and EXDATE leave nothing to fire; exclude less"
@@ -170,7 +171,17 @@ def _candidates(
             yield instant_of(zone, later)
 
 
-def _too_long(rule: RecurrenceRule) -> InvalidTriggerError:
+def _too_long(rule: RecurrenceRule, dtstart: datetime | None) -> InvalidTriggerError:
+    """Return the error of a rule for which the steps do not suffice, with what helps."""
+    times = RuleWallTimes(rule.without_count(), dtstart or _FIRST_WALL, unlimited_budget())
+    try:
+        times.first_from(_FIRST_WALL, SearchBudget(PREPARATION_STEPS))
+    except BudgetExceededError:
+        reason = (
+            f"{_EXCEEDED} to find its first fire time, or never fires; choose a DTSTART at which"
+            " the BY parts match, or a shorter INTERVAL"
+        )
+        return invalid_part("rrule", format_rule(rule), reason)
     if rule.count is not None:
         reason = f"{_EXCEEDED} to count through; set UNTIL, or the schedule's max_runs"
         return invalid_part("count", format_rule(rule), reason)
@@ -179,7 +190,7 @@ def _too_long(rule: RecurrenceRule) -> InvalidTriggerError:
 
 
 def _check_days(rule: RecurrenceRule, dtstart: datetime | None) -> None:
-    if not days_of(day_filter(rule, dtstart)).any():
+    if not matching_days(DayFilter.of(rule, dtstart)).any():
         reason = "names days that never occur together; choose days that exist"
         raise invalid_part("rrule", format_rule(rule), reason)
 

@@ -1,9 +1,8 @@
 """RRule: fire times by a recurrence rule of RFC 5545, as calendars use it."""
 
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
-from itertools import islice, pairwise
 from typing import ClassVar
 from zoneinfo import ZoneInfo
 
@@ -11,11 +10,8 @@ from celery_dynbeat.common.text import EARLIEST, FIRST_YEAR, LAST_YEAR
 from celery_dynbeat.triggers.base import (
     LOOKUP_STEPS,
     MAX_RRULE_LENGTH,
-    SAMPLE,
-    SEARCH_STEPS,
     SearchBudget,
     Trigger,
-    iter_fire_times,
     latest_by,
     require_text,
     unlimited_budget,
@@ -23,8 +19,7 @@ from celery_dynbeat.triggers.base import (
 )
 from celery_dynbeat.triggers.rrule.description import describe_recurrence
 from celery_dynbeat.triggers.rrule.prepared import normal_form, preparation_steps, prepare
-from celery_dynbeat.triggers.rrule.recurrence import anchored
-from celery_dynbeat.triggers.rrule.rule import format_moment, invalid_part
+from celery_dynbeat.triggers.rrule.text import anchored, format_moment, invalid_part
 from celery_dynbeat.triggers.zones import zone_name
 
 #: The number of rules that can be searched in the time of one lookup.
@@ -116,16 +111,6 @@ class RRule(Trigger):
         after, until = utc(after, field="after"), utc(until, field="until")
         next_after = partial(self.next_within, budget=budget)
         return latest_by(next_after, after=after, until=until)
-
-    def shortest_interval(self, *, after: datetime, sample: int = SAMPLE) -> timedelta | None:
-        """Return the shortest interval between two of the next ``sample`` fire times.
-
-        Fewer are compared if finding them takes too many steps: those fire times are far apart.
-        """
-        budget = SearchBudget(SEARCH_STEPS * sample // SAMPLE)
-        fire_times = iter_fire_times(self.cursor(budget), after=utc(after, field="after"))
-        pairs = pairwise(islice(fire_times, sample))
-        return min((later - earlier for earlier, later in pairs), default=None)
 
     @property
     def preparation_steps(self) -> int:

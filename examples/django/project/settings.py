@@ -70,7 +70,7 @@ CELERY_BROKER_URL = f"sqla+sqlite:///{FOLDER}/broker.sqlite3"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BEAT_SCHEDULER = "dynbeat"
 CELERY_DYNBEAT_DATABASE_URL = "django://default"
-CELERY_DYNBEAT_MAX_SCHEDULES_PER_OWNER = 10
+CELERY_DYNBEAT_OWNER_LIMITS = {"*": {"max_schedules": 10}}
 CELERY_DYNBEAT_MIN_INTERVAL = 60
 # SQLite and its broker cannot notify beat of a change, so beat polls twice a second.
 CELERY_DYNBEAT_POLL_INTERVAL = 0.5

@@ -5,12 +5,7 @@ from typing import Any
 from django import forms
 from project.celery import dynbeat
 
-from celery_dynbeat import (
-    InvalidScheduleError,
-    InvalidTriggerError,
-    OwnerLimitError,
-    Trigger,
-)
+from celery_dynbeat import InvalidArgumentError, Trigger
 
 EXAMPLES = "a cron expression such as 0 9 * * mon-fri, or a duration such as PT1H"
 
@@ -32,6 +27,6 @@ class ReportForm(forms.Form):
             # A rule without a zone follows the zone of the owner.
             trigger = Trigger.from_text(self.cleaned_data["rule"])
             mine.preview(trigger, count=1)
-        except (InvalidTriggerError, InvalidScheduleError, OwnerLimitError) as error:
+        except InvalidArgumentError as error:
             raise forms.ValidationError(str(error)) from error
         return trigger

@@ -9,7 +9,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 from project.celery import dynbeat
 
-from celery_dynbeat import OwnerLimitError
+from celery_dynbeat import LimitError
 from celery_dynbeat.api.owner import OwnerSchedules
 from reports.forms import ReportForm
 from reports.models import Report
@@ -31,7 +31,7 @@ def page(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         try:
             _create(request, form.cleaned_data)
-        except OwnerLimitError as error:
+        except LimitError as error:
             form.add_error(None, f"You have {error.limit} reports already. Delete one first.")
         else:
             return redirect("reports")

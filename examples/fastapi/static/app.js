@@ -62,7 +62,7 @@ async function preview() {
     const times = element("ol");
     for (const each of found.fire_times) {
       const note = each.note ? ` (${each.note})` : "";
-      times.append(element("li", local(each.at, found.timezone) + note));
+      times.append(element("li", local(each.fire_at, found.timezone) + note));
     }
     const warnings = found.warnings.map((each) => element("p", each.message, { className: "hint" }));
     shown.replaceChildren(element("strong", found.description), times, ...warnings);
@@ -125,7 +125,7 @@ function endEdit() {
 async function showHistory(name, place) {
   const runs = await call("GET", `reminders/${encodeURIComponent(name)}/history`);
   const rows = runs.map((run) => {
-    const row = element("li", `${local(run.scheduled_for, zone())}: ${run.status}`);
+    const row = element("li", `${local(run.fire_at, zone())}: ${run.status}`);
     row.className = `status-${run.status}`;
     if (run.error) row.append(element("span", ` ${run.error}`, { className: "error" }));
     return row;

@@ -1,6 +1,7 @@
 """An application with alerts, whose passes and messages a test makes."""
 
 import os
+from datetime import timedelta
 from functools import partial
 from types import SimpleNamespace
 
@@ -154,6 +155,12 @@ def alerting(limited, clock, servers):
         return Alerting(limited(**{"alert_urls": ["json://a"], **settings}), clock, servers)
 
     return make
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """Let no time pass between two messages to one URL."""
+    monkeypatch.setattr("celery_dynbeat.alerts.sending.INTERVAL", timedelta(0))
 
 
 @pytest.fixture

@@ -56,9 +56,10 @@ def test_what_is_over_is_reported_in_the_past(alerting, clock, servers):
     assert servers.titles == ["[contract] a of user:42 failed"]
 
 
+@pytest.mark.usefixtures("at_once")
 @one_database
 def test_a_recovery_does_not_repeat_the_cause_and_says_what_is_still_open(alerting, clock, servers):
-    each = alerting(alert_interval=0)
+    each = alerting()
     failing(each, clock, "a", "b")
     each.send()
     clock.advance(MINUTE)
@@ -184,9 +185,10 @@ def test_only_the_row_of_the_lease_is_written_while_a_url_refuses(
     assert len([one for one in executed if one.startswith("UPDATE dynbeat_lock")]) == 3
 
 
+@pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("ends", [True, False])
 def test_what_changes_while_a_message_is_sent_is_reported_later(alerting, clock, servers, ends):
-    each = alerting(alert_interval=0)
+    each = alerting()
     failing(each, clock, "s")
     if not ends:
         each.send()

@@ -6,8 +6,9 @@ from zoneinfo import ZoneInfo
 import pytest
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import BulkFailure, BulkResult, Cron, Every, InvalidScheduleError
-from celery_dynbeat.api.edit import bulk
+from celery_dynbeat import BulkResult, Cron, Every, InvalidArgumentError, Once
+from celery_dynbeat.api import many
+from celery_dynbeat.api.results import BulkFailure
 from celery_dynbeat.notify import PollingNotifier
 from tests.support.applications import MINUTELY, START, execute
 from tests.support.suites import one_database
@@ -46,7 +47,7 @@ def crowd(dynbeat):
 @pytest.fixture
 def batches(monkeypatch):
     """Make a batch two schedules."""
-    monkeypatch.setattr(bulk, "BATCH_SIZE", 2)
+    monkeypatch.setattr(many, "BATCH_SIZE", 2)
 
 
 def names(calls, **matching):
@@ -163,12 +164,12 @@ def test_a_call_without_a_filter_is_refused(dynbeat, mine, call):
 
     for calls in (dynbeat.schedules, mine):
         for filters in ({}, {"tag": None}, {"name_prefix": ""}, {"everything": False}):
-            with pytest.raises(InvalidScheduleError, match="everything=True") as raised:
+            with pytest.raises(InvalidArgumentError, match="everything=True") as raised:
                 call(calls, **filters)
             assert raised.value.field == "everything"
-        with pytest.raises(InvalidScheduleError, match="cannot be combined"):
+        with pytest.raises(InvalidArgumentError, match="cannot be combined"):
             call(calls, everything=True, tag="x")
-        with pytest.raises(InvalidScheduleError, match="True or False"):
+        with pytest.raises(InvalidArgumentError, match="True or False"):
             call(calls, everything="yes", tag="x")
 
     assert mine.get("n").version == 1
@@ -178,7 +179,7 @@ def test_a_call_without_a_filter_is_refused(dynbeat, mine, call):
 @one_database
 @each_call
 def test_an_unknown_filter_is_refused(mine, call):
-    with pytest.raises(InvalidScheduleError, match="did you mean state") as raised:
+    with pytest.raises(InvalidArgumentError, match="did you mean state") as raised:
         call(mine, stat="paused")
     assert raised.value.field == "stat"
 
@@ -190,7 +191,7 @@ def test_an_unknown_filter_is_refused(mine, call):
 def test_another_number_than_the_expected_one_changes_nothing(mine, call, expected):
     before = list(mine.list())
 
-    with pytest.raises(InvalidScheduleError, match="nothing was changed") as raised:
+    with pytest.raises(InvalidArgumentError, match="nothing was changed") as raised:
         call(mine, tag="x", expected=expected)
 
     assert raised.value.field == "expected"
@@ -200,7 +201,7 @@ def test_another_number_than_the_expected_one_changes_nothing(mine, call, expect
 @one_database
 @pytest.mark.parametrize("expected", [-1, True, "3", 10**9])
 def test_an_invalid_expected_number_is_refused(mine, expected):
-    with pytest.raises(InvalidScheduleError) as raised:
+    with pytest.raises(InvalidArgumentError) as raised:
         mine.delete_many(tag="x", expected=expected)
     assert raised.value.field == "expected"
 
@@ -261,6 +262,19 @@ def test_an_error_of_one_schedule_does_not_stop_the_others(dynbeat, mine):
 
 
 @one_database
+@pytest.mark.usefixtures("crowd", "batches")
+def test_a_conflict_of_one_schedule_does_not_stop_the_others(mine):
+    run = mine.run_now("c")
+
+    done = mine.update_many({"trigger": Once(run.fire_at)}, tag="x")
+
+    (failure,) = done.failures
+    assert failure.name == "c"
+    assert "already has its run" in failure.error
+    assert (done.matched, done.changed, done.failed) == (3, 2, 1)
+
+
+@one_database
 @pytest.mark.usefixtures("crowd")
 def test_a_damaged_trigger_is_reported(dynbeat, mine):
     execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'x' WHERE name = 'c'")
@@ -275,7 +289,7 @@ def test_a_damaged_trigger_is_reported(dynbeat, mine):
 def test_a_schedule_that_fails_is_not_changed_in_part(dynbeat, mine):
     """The fire times that skip() took out make an edit read the database before it fails."""
     for name in "ac":
-        mine.skip(name, mine.upcoming(name, count=1)[0].at)
+        mine.skip(name, mine.upcoming(name, count=1)[0].fire_at)
     mine.update("a", end_at=START + HOUR)
     mine.pause("c")
     execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'x' WHERE name = 'c'")
@@ -307,7 +321,7 @@ def test_a_result_names_the_first_failures_only():
     ({"alerts": {"to": "nowhere"}}, "alerts"), ({"options": {"serializer": "none"}}, "options"),
 ])  # fmt: skip
 def test_a_value_that_no_schedule_accepts_is_refused_before_the_edits(mine, changes, field):
-    with pytest.raises(InvalidScheduleError) as raised:
+    with pytest.raises(InvalidArgumentError) as raised:
         mine.update_many(changes, everything=True)
     assert (raised.value.field or "").startswith(field)
 
@@ -386,7 +400,7 @@ def test_no_call_of_an_owner_changes_a_row_of_another(dynbeat, call):
 
     for filters in ({"everything": True}, {"tag": "x"}, {"owner": "user:42"}):
         call(mine, **filters)
-        with pytest.raises(InvalidScheduleError):
+        with pytest.raises(InvalidArgumentError):
             call(mine, **{**filters, "owner": "user:7", "everything": False})
 
     assert list(theirs.list()) == before
@@ -401,6 +415,6 @@ def test_progress_is_reported_after_each_batch(mine, call):
     call(mine, everything=True, progress=reports.append)
 
     assert reports == [2, 4, 5]
-    with pytest.raises(InvalidScheduleError) as raised:
+    with pytest.raises(InvalidArgumentError) as raised:
         call(mine, everything=True, progress=5)
     assert raised.value.field == "progress"

@@ -7,11 +7,11 @@ from sqlalchemy import event, text
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import (
-    CalendarInUseError,
-    CalendarNotFoundError,
+    ConflictError,
     Cron,
-    InvalidScheduleError,
+    InvalidArgumentError,
     InvalidTriggerError,
+    NotFoundError,
     Once,
 )
 from tests.support.applications import START, execute, instants
@@ -71,7 +71,7 @@ def test_each_date_can_have_a_note(calendars, mine):
     assert calendars.upsert(NAME, dates=[MONDAY, TUESDAY]).version == 2
     assert list(calendars.upsert(NAME, dates={MONDAY: "a" * 200}).dates.values()) == ["a" * 200]
     taken = mine.upcoming("n", count=3, with_skipped=True)[2]
-    assert (taken.at, taken.reason) == (at(MONDAY), f"calendar holidays ({'a' * 200})")
+    assert (taken.fire_at, taken.reason) == (at(MONDAY), f"calendar holidays ({'a' * 200})")
 
 
 @one_database
@@ -101,7 +101,7 @@ def test_each_date_can_have_a_note(calendars, mine):
     ],
 )
 def test_an_invalid_definition_is_refused(calendars, given, field):
-    with pytest.raises(InvalidScheduleError) as raised:
+    with pytest.raises(InvalidArgumentError) as raised:
         calendars.upsert(**{"name": NAME, **given})
     assert raised.value.field == field
     assert calendars.list() == []
@@ -138,13 +138,13 @@ def test_a_calendar_that_a_schedule_uses_cannot_be_deleted(calendars, mine):
     calendars.upsert(NAME, dates=[MONDAY])
     mine.create("n", task="t", trigger=USING)
 
-    with pytest.raises(CalendarInUseError, match="used by 1 schedules") as raised:
+    with pytest.raises(ConflictError, match="used by 1 schedules") as raised:
         calendars.delete(NAME)
-    assert (raised.value.schedules, raised.value.is_exact) == (1, True)
+    assert (raised.value.code, raised.value.params["schedules"]) == ("in_use", 1)
     mine.update("n", trigger=DAILY)
     calendars.delete(NAME)
     for call in (calendars.get, calendars.delete):
-        with pytest.raises(CalendarNotFoundError):
+        with pytest.raises(NotFoundError):
             call(NAME)
 
 
@@ -205,7 +205,7 @@ def test_each_call_plans_with_the_days_and_links_the_schedule(calendars, mine, c
 def test_a_schedule_without_a_fire_time_is_refused_with_the_calendar(calendars, mine):
     calendars.upsert(NAME, dates=[MONDAY])
 
-    with pytest.raises(InvalidScheduleError, match="with the calendar holidays, it has no fire"):
+    with pytest.raises(InvalidArgumentError, match="with the calendar holidays, it has no fire"):
         mine.create("n", task="t", trigger=Once(at(MONDAY)).excluding(calendar=NAME))
 
 
@@ -231,7 +231,7 @@ def test_only_a_fire_time_that_the_calendar_leaves_can_be_skipped(calendars, min
     calendars.upsert(NAME, dates=[MONDAY])
     mine.create("n", task="t", trigger=USING)
 
-    with pytest.raises(InvalidScheduleError, match="is not a fire time"):
+    with pytest.raises(InvalidArgumentError, match="is not a fire time"):
         mine.skip("n", at(MONDAY))
 
 
@@ -285,12 +285,16 @@ def test_damaged_dates_affect_only_their_calendar(calendars, dynbeat, mine):
 def test_a_preview_names_the_calendar_that_takes_or_moves_a_fire_time(calendars, mine):
     calendars.upsert(NAME, dates={MONDAY: "a feast"})
     shown = mine.preview(USING, count=3)
-    assert [each.at for each in shown.fire_times] == [at(START.date()), at(SUNDAY), at(TUESDAY)]
+    assert [each.fire_at for each in shown.fire_times] == [
+        at(START.date()),
+        at(SUNDAY),
+        at(TUESDAY),
+    ]
     takes = "does not fire at 2026-11-23 12:00 UTC: calendar holidays (a feast)"
     assert [str(each) for each in shown.warnings if each.code == "calendar"] == [takes]
 
     moved = mine.preview(DAILY.on_business_day("next", calendar=NAME), count=1)
-    assert [each.at for each in moved.fire_times] == [at(TUESDAY)]
+    assert [each.fire_at for each in moved.fire_times] == [at(TUESDAY)]
     assert [str(each) for each in moved.warnings if each.code == "calendar"] == [
         "does not fire at 2026-11-21 12:00 UTC: calendar holidays: moves to 2026-11-24 12:00 UTC",
         "does not fire at 2026-11-22 12:00 UTC: calendar holidays: moves to 2026-11-24 12:00 UTC",
@@ -311,14 +315,14 @@ def test_upcoming_lists_what_calendars_take_with_the_skipped_ones(calendars, min
 
     found = mine.upcoming("n", count=4, with_skipped=True)
 
-    assert [(each.at, each.is_skipped, each.calendar) for each in found] == [
+    assert [(each.fire_at, each.is_skipped, each.calendar) for each in found] == [
         (at(START.date()), False, None),
         (at(SUNDAY), True, None),
         (at(MONDAY), True, NAME),
         (at(TUESDAY), False, None),
     ]
     assert found[2].reason == "calendar holidays"
-    with pytest.raises(InvalidScheduleError, match="is not skipped"):
+    with pytest.raises(InvalidArgumentError, match="is not skipped"):
         mine.unskip("n", at(MONDAY))
 
 
@@ -334,7 +338,7 @@ def test_a_forecast_and_a_backfill_use_the_days(calendars, mine, clock, beat):
 
     result = mine.backfill("n", since=START, until=START + timedelta(days=3))
 
-    assert (result.created, result.excluded) == (1, 1)
+    assert (result.total, result.excluded) == (1, 1)
 
 
 # Only PostgreSQL lets another transaction delete the row of the conflict.
@@ -370,5 +374,5 @@ def test_a_calendar_that_is_deleted_during_its_put_is_created_again(calendars, d
         assert calendars.upsert(NAME, dates=[MONDAY]).version == 1
         assert list(calendars.get(NAME).dates) == [MONDAY]
     else:
-        with pytest.raises(InvalidScheduleError, match="repeat the call"):
+        with pytest.raises(ConflictError, match="repeat the call"):
             calendars.upsert(NAME, dates=[MONDAY])

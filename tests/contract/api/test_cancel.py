@@ -6,11 +6,12 @@ from datetime import timedelta
 import pytest
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import InvalidScheduleError, RunNotFoundError
-from celery_dynbeat.api.control import cancelling
+from celery_dynbeat import ConflictError, InvalidArgumentError, NotFoundError
+from celery_dynbeat.api import controlling
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.store.runs import attempts, run_pages
+from celery_dynbeat.store import scans
+from celery_dynbeat.store.runs import attempts
 from tests.support.applications import MINUTELY, START, execute, instants
 from tests.support.ended_runs import end, start
 from tests.support.suites import one_database
@@ -115,7 +116,7 @@ def test_the_schedule_of_a_cancelled_run_does_not_change(mine, clock, beat, sent
     for _ in range(3):
         clock.advance(MINUTE)
         beat.run_until_idle()
-    assert [run.scheduled_for for run in sent] == [START + MINUTE, START + 2 * MINUTE]
+    assert [run.fire_at for run in sent] == [START + MINUTE, START + 2 * MINUTE]
 
 
 @one_database
@@ -129,7 +130,7 @@ def test_a_run_that_is_buffered_behind_a_cancelled_one_is_sent_at_once(mine, clo
     mine.cancel_run(sent[0].run_id)
     beat.run_until_idle()
 
-    assert [run.scheduled_for for run in sent] == [START + MINUTE, START + 2 * MINUTE]
+    assert [run.fire_at for run in sent] == [START + MINUTE, START + 2 * MINUTE]
 
 
 @one_database
@@ -153,7 +154,7 @@ def test_a_run_that_must_wait_for_another_one_stays_buffered(mine, clock, beat, 
 def test_a_running_run_is_refused_with_the_call_that_ends_it(dynbeat, mine, run):
     start(dynbeat, run.id)
 
-    with pytest.raises(InvalidScheduleError, match=r"revoke\(.*terminate=True\)") as caught:
+    with pytest.raises(ConflictError, match=r"revoke\(.*terminate=True\)") as caught:
         mine.cancel_run(run.id)
 
     assert caught.value.field == "run_id"
@@ -168,7 +169,7 @@ def test_a_run_that_has_ended_is_refused(dynbeat, mine, run, status):
     end(dynbeat, run.id, status)
     before = mine.get_run(run.id)
 
-    with pytest.raises(InvalidScheduleError, match=f"has ended as {status}"):
+    with pytest.raises(ConflictError, match=f"has ended as {status}"):
         mine.cancel_run(run.id)
 
     assert mine.get_run(run.id) == before
@@ -181,16 +182,16 @@ def test_a_skipped_fire_time_is_refused(mine, clock, beat):
     clock.advance(timedelta(minutes=2))
     beat.run_until_idle()
 
-    with pytest.raises(InvalidScheduleError, match="skipped"):
+    with pytest.raises(ConflictError, match="skipped"):
         mine.cancel_run(mine.runs("n", status="skipped")[0].id)
 
 
 @one_database
 def test_the_run_of_another_owner_is_not_found(dynbeat, mine, theirs, run):
     for calls, run_id in ((theirs, run.id), (mine, new_run_id(START))):
-        with pytest.raises(RunNotFoundError, match=run_id) as caught:
+        with pytest.raises(NotFoundError, match=run_id) as caught:
             calls.cancel_run(run_id)
-        assert (caught.value.owner, caught.value.run_id) == (calls.owner, run_id)
+        assert (caught.value.owner, caught.value.name) == (calls.owner, run_id)
 
     assert mine.get_run(run.id) == run
     assert dynbeat.schedules.cancel_run(run.id.upper()).status == "revoked"
@@ -204,7 +205,7 @@ def test_a_cancel_writes_one_change(dynbeat, mine, run):
     change = mine.changes("n", action="cancel")[0]
     assert (change.actor, change.reason) == ("alice", "ticket 12")
     assert (change.before, change.after) == (None, {"run_id": run.id})
-    with pytest.raises(InvalidScheduleError):
+    with pytest.raises(ConflictError):
         mine.cancel_run(run.id)
     assert len(mine.changes("n", action="cancel")) == 1
 
@@ -246,7 +247,7 @@ def test_the_matching_runs_of_an_owner_are_cancelled(
 
     assert cancel(**filters) == len(expected)
 
-    found = {(run.name, (run.scheduled_for - START) // MINUTE) for run in revoked(mine)}
+    found = {(run.name, (run.fire_at - START) // MINUTE) for run in revoked(mine)}
     assert found == expected
     assert revoked(theirs) == []
     assert {run.error for run in revoked(mine)} <= {CANCELLED}
@@ -280,8 +281,8 @@ def test_started_and_ended_runs_are_not_cancelled(dynbeat, mine):
 @pytest.mark.usefixtures("crowd")
 @pytest.mark.parametrize("limit", [1, 3, 5, 12, 13])
 def test_a_call_cancels_at_most_its_limit_in_batches(dynbeat, monkeypatch, limit):
-    monkeypatch.setattr(cancelling, "BATCH_SIZE", 2)
-    monkeypatch.setattr(run_pages, "MAX_SCANNED", 3)
+    monkeypatch.setattr(controlling, "BATCH_SIZE", 2)
+    monkeypatch.setattr(scans, "MAX_SCANNED", 3)
 
     assert dynbeat.schedules.cancel_runs(limit=limit) == min(limit, 12)
     assert len(revoked(dynbeat.schedules)) == min(limit, 12)
@@ -290,14 +291,14 @@ def test_a_call_cancels_at_most_its_limit_in_batches(dynbeat, monkeypatch, limit
 
 @pytest.mark.usefixtures("crowd")
 def test_a_rare_match_among_many_unfinished_runs_is_found(dynbeat, monkeypatch):
-    monkeypatch.setattr(run_pages, "MAX_SCANNED", 2)
+    monkeypatch.setattr(scans, "MAX_SCANNED", 2)
 
     assert dynbeat.schedules.cancel_runs(task="u", until=START + 2 * MINUTE) == 1
 
 
 @pytest.mark.usefixtures("crowd")
 def test_the_runs_of_a_schedule_that_sql_deleted_are_cancelled(dynbeat, mine, monkeypatch):
-    monkeypatch.setattr(run_pages, "MAX_SCANNED", 3)
+    monkeypatch.setattr(scans, "MAX_SCANNED", 3)
     execute(dynbeat, "DELETE FROM dynbeat_schedule WHERE owner = 'user:42' AND name = 'a'")
 
     assert mine.cancel_runs(name="a") == 4
@@ -353,10 +354,10 @@ def test_runs_buffered_behind_many_cancelled_ones_are_sent_at_once(mine, theirs,
 )
 def test_an_invalid_argument_is_rejected(dynbeat, mine, run, field, value):
     for call in (mine.cancel_runs, dynbeat.schedules.cancel_runs):
-        with pytest.raises(InvalidScheduleError) as caught:
+        with pytest.raises(InvalidArgumentError) as caught:
             call(**{field: value})
         assert caught.value.field == field
-    with pytest.raises(InvalidScheduleError) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         dynbeat.schedules.cancel_runs(owner=5)
     assert caught.value.field == "owner"
     assert mine.get_run(run.id) == run
@@ -364,7 +365,7 @@ def test_an_invalid_argument_is_rejected(dynbeat, mine, run, field, value):
 
 @one_database
 def test_a_filter_on_running_runs_is_refused_with_the_call_that_ends_them(mine):
-    with pytest.raises(InvalidScheduleError, match=r"terminate=True"):
+    with pytest.raises(InvalidArgumentError, match=r"terminate=True"):
         mine.cancel_runs(status=("sent", "running"))
 
 
@@ -375,7 +376,7 @@ def test_a_cancel_waits_for_a_starting_worker_and_leaves_the_run_to_it(dynbeat, 
     def cancel():
         try:
             results.append(mine.cancel_runs() if many else mine.cancel_run(run.id))
-        except InvalidScheduleError as error:
+        except ConflictError as error:
             results.append(error.field)
 
     other = threading.Thread(target=cancel)
@@ -426,7 +427,7 @@ def test_a_cancel_does_not_wait_for_runs_that_it_does_not_cancel(dynbeat, mine, 
 
 @pytest.mark.usefixtures("crowd")
 def test_two_calls_at_the_same_time_cancel_each_run_once(dynbeat, monkeypatch):
-    monkeypatch.setattr(cancelling, "BATCH_SIZE", 2)
+    monkeypatch.setattr(controlling, "BATCH_SIZE", 2)
     together, counts = threading.Barrier(2), []
 
     def cancel():

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from celery_dynbeat import Cron, InvalidScheduleError, Once, ScheduleExistsError
+from celery_dynbeat import Cron, InvalidArgumentError, Once, ScheduleExistsError
 from tests.support.applications import MINUTELY, START
 from tests.support.suites import one_database
 
@@ -55,7 +55,7 @@ def test_a_name_is_unique_for_each_owner(dynbeat, mine):
 
 @one_database
 def test_a_time_in_the_past_is_rejected(mine):
-    with pytest.raises(InvalidScheduleError, match="never fire") as caught:
+    with pytest.raises(InvalidArgumentError, match="never fire") as caught:
         mine.create("late", task="t", trigger=Once(START - timedelta(seconds=31)))
 
     assert caught.value.field == "trigger"
@@ -93,7 +93,7 @@ def test_a_time_in_the_past_is_rejected(mine):
 def test_an_invalid_field_is_named_and_nothing_is_created(mine, field, given):
     arguments = {"name": "n", "task": "t", "trigger": MINUTELY, **given}
 
-    with pytest.raises(InvalidScheduleError) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         mine.create(arguments.pop("name"), **arguments)
 
     assert caught.value.field == field
@@ -102,7 +102,7 @@ def test_an_invalid_field_is_named_and_nothing_is_created(mine, field, given):
 
 @one_database
 def test_an_invalid_owner_is_rejected(dynbeat):
-    with pytest.raises(InvalidScheduleError) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         dynbeat.schedules.for_owner("x" * 256)
 
     assert caught.value.field == "owner"

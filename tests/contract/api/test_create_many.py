@@ -9,9 +9,9 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import (
-    InvalidScheduleError,
+    InvalidArgumentError,
+    NotFoundError,
     ScheduleExistsError,
-    ScheduleNotFoundError,
     TransactionRolledBackError,
 )
 from celery_dynbeat.store import schedules
@@ -47,8 +47,8 @@ def test_create_many_stores_text_as_create_does(dynbeat, text):
     [
         (new(1), ScheduleExistsError),
         (new(7), ScheduleExistsError),
-        (new(9, max_runs=0), InvalidScheduleError),
-        ({"name": "n", "task": "t"}, InvalidScheduleError),
+        (new(9, max_runs=0), InvalidArgumentError),
+        ({"name": "n", "task": "t"}, InvalidArgumentError),
     ],
     ids=["twins", "taken", "invalid", "incomplete"],
 )
@@ -63,7 +63,7 @@ def test_all_schedules_are_created_or_none(dynbeat, last, error):
 
 @one_database
 def test_an_invalid_schedule_is_named_by_its_index(dynbeat):
-    with pytest.raises(InvalidScheduleError, match="schedule 1 of create_many") as caught:
+    with pytest.raises(InvalidArgumentError, match="schedule 1 of create_many") as caught:
         dynbeat.schedules.create_many([new(0), new(1, catch_up="odd")])
 
     assert caught.value.field == "catch_up"
@@ -154,14 +154,14 @@ def test_a_query_sees_the_changes_of_its_own_transaction(dynbeat, mine):
         assert len(mine.bound(session=session).upcoming("n")) == 5
         session.rollback()
 
-    with pytest.raises(ScheduleNotFoundError):
+    with pytest.raises(NotFoundError):
         mine.get("n")
 
 
 @one_database
 @pytest.mark.parametrize("many", [[5], {"owner": "a"}])
 def test_a_value_that_is_not_a_schedule_is_rejected_with_its_index(dynbeat, many):
-    with pytest.raises(InvalidScheduleError, match="schedule 0 of create_many"):
+    with pytest.raises(InvalidArgumentError, match="schedule 0 of create_many"):
         dynbeat.schedules.create_many(many)
 
 
@@ -243,7 +243,7 @@ def test_an_owner_creates_only_its_own(mine):
     new = {"name": "n", "task": "t", "trigger": "@daily"}
 
     (made,) = mine.create_many([new])
-    with pytest.raises(InvalidScheduleError, match="schedule 0 of create_many: owner = 'user:7'"):
+    with pytest.raises(InvalidArgumentError, match="schedule 0 of create_many: owner = 'user:7'"):
         mine.create_many([{**new, "name": "m", "owner": "user:7"}])
 
     assert made == mine.get("n")

@@ -18,7 +18,6 @@ FULL = PLAIN | {
     "on_lost": "rerun",
     "finish_within": 60,
     "enabled": False,
-    "paused_reason": "",
 }
 
 

@@ -7,11 +7,11 @@ import pytest
 from sqlalchemy import text
 
 from celery_dynbeat import (
+    ConflictError,
     Every,
-    InvalidScheduleError,
+    InvalidArgumentError,
+    NotFoundError,
     Once,
-    ScheduleNotFoundError,
-    StaleScheduleError,
 )
 from tests.support.applications import MINUTELY, START, application
 from tests.support.suites import one_database
@@ -86,7 +86,7 @@ def test_several_small_edits_cannot_exceed_the_payload_limit(limited, call):
     mine.create("n", task="t", trigger=MINUTELY, args=["a" * 600])
     whole = {"task": "t", "trigger": MINUTELY} if call == "upsert" else {}
 
-    with pytest.raises(InvalidScheduleError, match="dynbeat_max_payload_bytes allows 1000"):
+    with pytest.raises(InvalidArgumentError, match="dynbeat_max_payload_bytes allows 1000"):
         getattr(mine, call)("n", kwargs={"a": "x" * 600}, **whole)
 
     assert getattr(mine, call)("n", args=[], kwargs={"a": "x" * 600}, **whole).args == []
@@ -112,11 +112,26 @@ def test_a_queue_changes_only_its_entry_of_the_options(mine):
 def test_an_edit_of_an_older_version_is_rejected(mine, made):
     mine.update("n", task="u", expected_version=made.version)
 
-    with pytest.raises(StaleScheduleError) as caught:
+    with pytest.raises(ConflictError, match="another caller has changed it") as caught:
         mine.update("n", task="v", expected_version=made.version)
 
-    assert (caught.value.expected_version, caught.value.version) == (1, 2)
+    assert caught.value.code == "stale"
+    assert caught.value.params["expected_version"] == 1
+    assert caught.value.params["version"] == 2
     assert mine.get("n").task == "u"
+
+
+@one_database
+def test_an_edit_cannot_set_end_at_to_the_past(mine, clock):
+    made = mine.create("n", task="t", trigger=MINUTELY, end_at=START + timedelta(hours=1))
+    clock.move_to(START + timedelta(minutes=30))
+    for past in (START + timedelta(minutes=30), START + timedelta(minutes=1)):
+        with pytest.raises(InvalidArgumentError, match="lies in the past") as caught:
+            mine.update("n", end_at=past)
+        assert (caught.value.field, caught.value.code) == ("end_at", "past")
+    # An end that has passed since it was set does not prevent another edit.
+    clock.move_to(made.end_at + timedelta(hours=1))
+    assert mine.update("n", end_at=made.end_at, description="d").description == "d"
 
 
 @one_database
@@ -124,7 +139,7 @@ def test_an_edit_of_an_older_version_is_rejected(mine, made):
 def test_an_edit_cannot_set_end_at_before_start_at(mine):
     mine.update("n", start_at=START + timedelta(days=2))
 
-    with pytest.raises(InvalidScheduleError) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         mine.update("n", end_at=START + timedelta(days=1))
 
     assert caught.value.field == "end_at"
@@ -133,7 +148,7 @@ def test_an_edit_cannot_set_end_at_before_start_at(mine):
 @one_database
 @pytest.mark.parametrize("call", ["update", "pause", "resume", "delete", "get", "run_now"])
 def test_a_missing_schedule_raises_not_found(mine, call):
-    with pytest.raises(ScheduleNotFoundError) as caught:
+    with pytest.raises(NotFoundError) as caught:
         getattr(mine, call)("nothing")
 
     assert (caught.value.owner, caught.value.name) == ("user:42", "nothing")
@@ -142,7 +157,7 @@ def test_a_missing_schedule_raises_not_found(mine, call):
 @one_database
 @pytest.mark.parametrize("call", ["pause", "resume", "delete"])
 def test_each_change_accepts_an_expected_version(mine, made, call):
-    with pytest.raises(StaleScheduleError):
+    with pytest.raises(ConflictError, match="another caller has changed it"):
         getattr(mine, call)("n", expected_version=9)
 
     assert mine.get("n") == made
@@ -246,8 +261,8 @@ def test_run_now_does_not_change_the_schedule_and_two_calls_create_two_runs(mine
     beat.run_until_idle()
 
     assert sorted(run.run_id for run in sent) == sorted([first.id, second.id])
-    assert (first.origin, first.status, first.scheduled_for) == ("manual", "pending", START)
-    assert second.scheduled_for == START + timedelta(microseconds=1)
+    assert (first.origin, first.status, first.fire_at) == ("manual", "pending", START)
+    assert second.fire_at == START + timedelta(microseconds=1)
     assert mine.get("n") == made
 
 
@@ -265,7 +280,7 @@ def test_none_removes_a_queue(mine):
 def test_an_invalid_reason_is_rejected_with_its_field(mine, reason):
     mine.create("n", task="t", trigger=MINUTELY)
 
-    with pytest.raises(InvalidScheduleError) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         mine.pause("n", reason=reason)
 
     assert caught.value.field == "reason"
@@ -277,7 +292,7 @@ def test_a_time_that_has_passed_when_it_is_edited_is_rejected(mine, clock):
     mine.create("digest", task="t", trigger=MINUTELY)
     clock.advance(timedelta(hours=1))
 
-    with pytest.raises(InvalidScheduleError, match="never fire") as caught:
+    with pytest.raises(InvalidArgumentError, match="never fire") as caught:
         mine.update("digest", trigger=Once(START + timedelta(minutes=1)))
 
     assert f"it is {clock.now():%Y-%m-%d %H:%M} UTC now" in str(caught.value)

@@ -6,13 +6,11 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import InvalidScheduleError
-from celery_dynbeat.api import export
-from celery_dynbeat.api.control import erasure
+from celery_dynbeat import InvalidArgumentError
+from celery_dynbeat.api import owner, schedules
 from celery_dynbeat.common.alert_kinds import WORDS, AlertKind
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.db.alert_models import Alert
-from celery_dynbeat.db.models import Change, Hold, Owner, Run, Schedule
+from celery_dynbeat.db.models import Alert, Change, Hold, Owner, Run, Schedule
 from tests.security.lookalikes import everything
 from tests.support.applications import MINUTELY, START
 from tests.support.suites import one_database
@@ -29,7 +27,7 @@ def session(dynbeat):
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch):
-    monkeypatch.setattr(erasure, "BATCH_SIZE", 3)
+    monkeypatch.setattr(schedules, "BATCH_SIZE", 3)
 
 
 def alert(schedule, kind):
@@ -179,14 +177,14 @@ def test_an_owner_without_rows_is_recorded(dynbeat, mine):
 @one_database
 @pytest.mark.parametrize(("field", "value"), [("erase_history", "yes"), ("progress", 5)])
 def test_an_invalid_argument_is_refused(dynbeat, field, value):
-    with pytest.raises(InvalidScheduleError) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         dynbeat.schedules.delete_owner("user:42", **{field: value})
     assert caught.value.field == field
 
 
 def test_an_export_has_each_row_of_the_owner_once(dynbeat, filled, session, monkeypatch):
     dynbeat.schedules.for_owner("user:421").create("a", task="t", trigger=MINUTELY)
-    monkeypatch.setattr(export, "BATCH_SIZE", 4)
+    monkeypatch.setattr(owner, "BATCH_SIZE", 4)
     text = "\n".join(json.dumps(line) for line in filled.export())
     lines = [json.loads(line) for line in text.splitlines()]
 
@@ -213,13 +211,13 @@ def test_an_export_has_each_row_of_the_owner_once(dynbeat, filled, session, monk
 
 
 def test_an_export_reads_in_batches(mine, clock, beat, monkeypatch):
-    monkeypatch.setattr("celery_dynbeat.api.export.BATCH_SIZE", 4)
+    monkeypatch.setattr("celery_dynbeat.api.owner.BATCH_SIZE", 4)
     mine.create("a", task="t", trigger=MINUTELY, catch_up="all")
     clock.advance(60 * 25)
     beat.run_until_idle()
 
     runs = [line for line in mine.export() if line["record"] == "run"]
     assert len({line["id"] for line in runs}) == len(runs) == 25
-    assert [line["scheduled_for"] for line in runs] == sorted(
-        (line["scheduled_for"] for line in runs), reverse=True
+    assert [line["fire_at"] for line in runs] == sorted(
+        (line["fire_at"] for line in runs), reverse=True
     )

@@ -19,16 +19,16 @@ TOY = {
         "    toy: Mapped[float | None] = mapped_column(Double)\n",
     ),
     "db/migrations/versions/0001_first_schema.py": (
-        '        sa.Column("finish_within", sa.Double(), nullable=True),\n',
-        '        sa.Column("toy", sa.Double(), nullable=True),\n',
+        'DURATIONS = ("catch_up_window", "expires_after", "finish_within", "max_run_time")\n',
+        'DURATIONS += ("toy",)\n',
     ),
-    "api/results/schedule.py": (
+    "api/results.py": (
         "    finish_within: timedelta | None\n",
         "    toy: timedelta | None\n",
     ),
     "api/fields.py": (
         "    for field in (\n",
-        '        Field("toy", Duration(), "Toy", "A sentence."),\n',
+        '        Field("toy", Duration(), "A sentence."),\n',
     ),
 }
 

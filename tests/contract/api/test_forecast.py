@@ -11,13 +11,14 @@ from celery_dynbeat import (
     AnyOf,
     Cron,
     Every,
-    InvalidScheduleError,
+    InvalidArgumentError,
     Once,
     RRule,
     Solar,
 )
-from celery_dynbeat.api.lists import planned_ticks
-from celery_dynbeat.store.schedules import planned_runs
+from celery_dynbeat.api import forecast as forecast_module
+from celery_dynbeat.store import scans
+from celery_dynbeat.store.schedules import schedule_pages
 from celery_dynbeat.testing import FrozenClock, ManualBeat
 from tests.support.applications import (
     MINUTELY,
@@ -188,8 +189,8 @@ def test_a_schedule_that_cannot_be_read_has_no_run_after_the_next_one(dynbeat, m
 @pytest.mark.parametrize("followed", [0, 7, 1_000])
 @pytest.mark.parametrize("scanned", [3, 10_000])
 def test_what_is_not_followed_is_counted_once(dynbeat, forecast, monkeypatch, followed, scanned):
-    monkeypatch.setattr(planned_ticks, "MAX_FOLLOWED", followed)
-    monkeypatch.setattr(planned_runs, "MAX_SCANNED", scanned)
+    monkeypatch.setattr(forecast_module, "MAX_FOLLOWED", followed)
+    monkeypatch.setattr(scans, "MAX_SCANNED", scanned)
     for n in range(10):
         theirs = dynbeat.schedules.for_owner(f"o{n % 2}")
         theirs.create(f"r{n}", task="t", trigger=Every(HOUR, anchor=START + n * SECOND))
@@ -212,7 +213,7 @@ def test_what_is_not_followed_is_counted_once(dynbeat, forecast, monkeypatch, fo
 def test_more_schedules_than_are_counted_are_a_lower_bound(dynbeat, monkeypatch):
     new = {"task": "t", "trigger": START + HOUR}
     dynbeat.schedules.create_many({"owner": f"o{n}", "name": "n", **new} for n in range(20))
-    monkeypatch.setattr(planned_runs, "MAX_COUNTED", 10)
+    monkeypatch.setattr(schedule_pages, "MAX_COUNTED", 10)
 
     found = dynbeat.schedules.forecast(until=START + 2 * HOUR)
 
@@ -223,7 +224,7 @@ def test_more_schedules_than_are_counted_are_a_lower_bound(dynbeat, monkeypatch)
 @one_database
 @pytest.mark.parametrize("call", [{"per": "day"}, {"until": START}, {"queue": ""}, {"owner": 1}])
 def test_an_invalid_argument_is_refused_with_its_field(dynbeat, call):
-    with pytest.raises(InvalidScheduleError) as refused:
+    with pytest.raises(InvalidArgumentError) as refused:
         dynbeat.schedules.forecast(**call)
     assert refused.value.field in call
 
@@ -231,7 +232,7 @@ def test_an_invalid_argument_is_refused_with_its_field(dynbeat, call):
 @one_database
 def test_a_forecast_covers_at_most_1440_minutes_or_hours(dynbeat):
     dynbeat.schedules.forecast(per="hour", until=START + timedelta(days=60))
-    with pytest.raises(InvalidScheduleError, match="must be after since"):
+    with pytest.raises(InvalidArgumentError, match="must be after since"):
         dynbeat.schedules.forecast(until=START + timedelta(days=1, minutes=1))
 
 

@@ -6,10 +6,10 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import update
 
-from celery_dynbeat import InvalidScheduleError, RunNotFoundError
+from celery_dynbeat import InvalidArgumentError, NotFoundError
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.db.models import Run
-from celery_dynbeat.store.runs import run_pages
+from celery_dynbeat.store import scans
 from tests.support.applications import MINUTELY, START, execute
 from tests.support.ended_runs import start
 from tests.support.suites import one_database
@@ -52,7 +52,7 @@ def ids(pages):
 
 def test_the_pages_of_an_owner_contain_each_run_once(mine, history):
     own = [run for run in history.values() if run.owner == mine.owner]
-    expected = sorted(own, key=lambda run: (run.scheduled_for, run.id), reverse=True)
+    expected = sorted(own, key=lambda run: (run.fire_at, run.id), reverse=True)
 
     for limit in (1, 3, 10, 100):
         pages = all_pages(mine.runs, limit=limit)
@@ -66,7 +66,7 @@ def test_the_pages_of_a_schedule_contain_each_run_once(mine):
     for limit in (1, 2, 5, 6):
         pages = all_pages(lambda **how: mine.runs("a", **how), limit=limit)
 
-        times = [run.scheduled_for for page in pages for run in page]
+        times = [run.fire_at for page in pages for run in page]
         assert times == [START + minutes * MINUTE for minutes in (5, 4, 3, 2, 1)], limit
 
 
@@ -93,7 +93,7 @@ def test_a_history_has_filters(dynbeat, mine):
     for call in (mine.runs, dynbeat.schedules.runs):
         assert ids([call(status=("failed", "lost"))]) == [lost, failed]
         assert ids([call(status="failed")]) == [failed]
-        assert {run.scheduled_for for run in call(since=third, until=fifth)} == {
+        assert {run.fire_at for run in call(since=third, until=fifth)} == {
             third,
             third + MINUTE,
         }
@@ -104,7 +104,7 @@ def test_a_history_has_filters(dynbeat, mine):
 
 @pytest.mark.usefixtures("history")
 def test_a_rare_filter_reads_a_bounded_number_of_runs_for_one_page(dynbeat, mine, monkeypatch):
-    monkeypatch.setattr(run_pages, "MAX_SCANNED", 3)
+    monkeypatch.setattr(scans, "MAX_SCANNED", 3)
     oldest = mine.runs(limit=100)[-1].id
     end(dynbeat, "succeeded", [oldest])
 
@@ -137,7 +137,7 @@ def test_the_cursor_of_another_order_is_rejected(dynbeat, mine):
     for number, call in enumerate(calls):
         for other, cursor in enumerate(cursors):
             if other != number:
-                with pytest.raises(InvalidScheduleError, match="order") as caught:
+                with pytest.raises(InvalidArgumentError, match="order") as caught:
                     call(after=cursor)
                 assert caught.value.field == "after"
 
@@ -153,9 +153,9 @@ def test_the_run_of_another_owner_is_not_found(dynbeat, mine):
     run = mine.run_now("n")
 
     for owner in ("user:41", "user:4", "", "User:42"):
-        with pytest.raises(RunNotFoundError, match=run.id) as caught:
+        with pytest.raises(NotFoundError, match=run.id) as caught:
             dynbeat.schedules.for_owner(owner).get_run(run.id)
-        assert (caught.value.owner, caught.value.run_id) == (owner, run.id)
+        assert (caught.value.owner, caught.value.name) == (owner, run.id)
 
 
 @one_database
@@ -170,7 +170,7 @@ def test_a_run_that_does_not_exist_is_not_found(dynbeat, mine):
 @one_database
 @pytest.mark.parametrize("run_id", ["", "nonsense", None, 5, b"x", "{" * 100])
 def test_a_text_that_is_not_an_id_is_rejected(mine, run_id):
-    with pytest.raises(InvalidScheduleError) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         mine.get_run(run_id)
 
     assert caught.value.field == "run_id"
@@ -196,14 +196,14 @@ def test_a_text_that_is_not_an_id_is_rejected(mine, run_id):
 )
 def test_an_invalid_filter_is_rejected(dynbeat, mine, field, value):
     for call in (mine.runs, dynbeat.schedules.runs):
-        with pytest.raises(InvalidScheduleError) as caught:
+        with pytest.raises(InvalidArgumentError) as caught:
             call(**{field: value})
         assert caught.value.field == field
 
 
 @one_database
 def test_an_unknown_status_names_a_similar_one(mine):
-    with pytest.raises(InvalidScheduleError, match="did you mean 'failed'"):
+    with pytest.raises(InvalidArgumentError, match="did you mean 'failed'"):
         mine.runs(status="fail")
 
 
@@ -213,14 +213,14 @@ def test_a_rerun_shows_the_fire_time_of_its_original(dynbeat, mine):
     original, run = mine.run_now("n"), new_run_id(START)
     execute(
         dynbeat,
-        "INSERT INTO dynbeat_run (id, owner, name, task, scheduled_for, nominal_at, rerun_of,"
+        "INSERT INTO dynbeat_run (id, owner, name, task, fire_at, nominal_at, rerun_of,"
         f" status, origin) VALUES ('{run}', 'user:42', 'n', 't', '2026-11-22 08:00:00.000001',"
         f" '2026-11-22 08:00:00', '{original.id}', 'pending', 'rerun')",
     )
 
     found = mine.get_run(run)
 
-    assert (found.rerun_of, found.scheduled_for.microsecond) == (original.id, 0)
+    assert (found.rerun_of, found.fire_at.microsecond) == (original.id, 0)
     assert found.to_dict()["rerun_of"] == original.id
 
 
@@ -241,9 +241,7 @@ FILTERS = (
 @pytest.fixture
 def mixed(dynbeat, history):
     """End the runs of the even minutes; return the ids of the others, newest first."""
-    unfinished = {
-        run.id for run in history.values() if (run.scheduled_for - START) // MINUTE % 2 == 1
-    }
+    unfinished = {run.id for run in history.values() if (run.fire_at - START) // MINUTE % 2 == 1}
     end(dynbeat, "succeeded", history.keys() - unfinished)
     return sorted(unfinished, reverse=True)
 
@@ -264,7 +262,7 @@ def test_unfinished_runs_have_filters(dynbeat, mine, mixed, history):
     assert list(found) == [
         history[run_id]
         for run_id in mixed
-        if history[run_id].task == "u" and history[run_id].scheduled_for >= START + 2 * MINUTE
+        if history[run_id].task == "u" and history[run_id].fire_at >= START + 2 * MINUTE
     ]
     assert found
     assert dynbeat.schedules.runs(status=("running", "pending")) == []
@@ -277,7 +275,7 @@ def test_many_unfinished_runs_of_all_owners_are_listed_by_schedule(
 ):
     execute(dynbeat, "DELETE FROM dynbeat_schedule WHERE owner = 'user:42' AND name = 'b'")
     schedule_ids = {run.id: run.schedule_id for run in dynbeat.schedules.runs(limit=100)}
-    monkeypatch.setattr(run_pages, "MAX_SCANNED", len(mixed) - 1)
+    monkeypatch.setattr(scans, "MAX_SCANNED", len(mixed) - 1)
 
     # A run whose schedule was deleted comes last.
     expected = sorted(mixed, key=lambda each: (schedule_ids[each] or 0, each), reverse=True)
@@ -290,14 +288,14 @@ def test_many_unfinished_runs_of_all_owners_are_listed_by_schedule(
 
 def test_many_unfinished_runs_of_an_owner_are_found_in_its_history(mine, mixed, monkeypatch):
     expected = [run.id for run in mine.runs(limit=100) if run.id in mixed]
-    monkeypatch.setattr(run_pages, "MAX_SCANNED", len(mixed) - 1)
+    monkeypatch.setattr(scans, "MAX_SCANNED", len(mixed) - 1)
 
     assert ids(all_pages(mine.runs, status="sent", limit=2)) == expected
 
 
 def test_a_rare_status_among_many_unfinished_runs_is_found(dynbeat, mixed, monkeypatch):
     start(dynbeat, mixed[3])
-    monkeypatch.setattr(run_pages, "MAX_SCANNED", 2)
+    monkeypatch.setattr(scans, "MAX_SCANNED", 2)
 
     pages = all_pages(dynbeat.schedules.runs, status="running")
 
@@ -310,20 +308,20 @@ def test_the_pages_continue_when_the_unfinished_runs_become_many_or_few(
 ):
     few, many = len(mixed), len(mixed) - 1
     for first, then in ((few, many), (many, few)):
-        monkeypatch.setattr(run_pages, "MAX_SCANNED", first)
+        monkeypatch.setattr(scans, "MAX_SCANNED", first)
         page = dynbeat.schedules.runs(status="sent", limit=3)
-        monkeypatch.setattr(run_pages, "MAX_SCANNED", then)
+        monkeypatch.setattr(scans, "MAX_SCANNED", then)
         rest = all_pages(dynbeat.schedules.runs, status="sent", limit=3, after=page.cursor)
         assert sorted([*ids([page]), *ids(rest)], reverse=True) == mixed
 
 
 @one_database
 def test_the_cursor_of_a_list_by_schedule_needs_the_same_filter(dynbeat, mine, mixed, monkeypatch):
-    monkeypatch.setattr(run_pages, "MAX_SCANNED", len(mixed) - 1)
+    monkeypatch.setattr(scans, "MAX_SCANNED", len(mixed) - 1)
     cursor = dynbeat.schedules.runs(status="sent", limit=1).cursor
 
     for call, status in ((dynbeat.schedules.runs, "failed"), (mine.runs, "sent")):
-        with pytest.raises(InvalidScheduleError, match="order"):
+        with pytest.raises(InvalidArgumentError, match="order"):
             call(status=status, after=cursor)
 
 
@@ -344,7 +342,7 @@ def test_a_count_is_the_number_of_listed_runs(dynbeat, mine):
 
 @pytest.mark.usefixtures("mixed")
 def test_a_count_ends_at_its_limit(dynbeat, mine, monkeypatch):
-    monkeypatch.setattr(run_pages, "MAX_SCANNED", 4)
+    monkeypatch.setattr(scans, "MAX_SCANNED", 4)
 
     for call in (dynbeat.schedules.count_runs, mine.count_runs):
         assert str(call()) == "4+"
@@ -357,8 +355,8 @@ def test_a_count_ends_at_its_limit(dynbeat, mine, monkeypatch):
 @one_database
 def test_a_count_rejects_an_invalid_filter(dynbeat, mine):
     for call in (mine.count_runs, dynbeat.schedules.count_runs):
-        with pytest.raises(InvalidScheduleError) as caught:
+        with pytest.raises(InvalidArgumentError) as caught:
             call(status="odd")
         assert caught.value.field == "status"
-    with pytest.raises(InvalidScheduleError):
+    with pytest.raises(InvalidArgumentError):
         mine.count_runs("")

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import event
 
-from celery_dynbeat import HoldInfo, InvalidScheduleError
+from celery_dynbeat import HoldInfo, InvalidArgumentError
 from celery_dynbeat.store import holds
 from tests.support.applications import MINUTELY, START, execute
 from tests.support.ended_runs import end, start
@@ -207,7 +207,7 @@ def test_a_hold_is_not_listed_after_its_end(mine, clock):
     ],
 )
 def test_an_invalid_hold_is_rejected(mine, given, field, rule):
-    with pytest.raises(InvalidScheduleError, match=rule) as raised:
+    with pytest.raises(InvalidArgumentError, match=rule) as raised:
         mine.hold(**given)
 
     assert raised.value.field == field
@@ -223,7 +223,7 @@ def test_an_invalid_hold_is_rejected(mine, given, field, rule):
     ],
 )
 def test_an_invalid_argument_is_named(dynbeat, call, field):
-    with pytest.raises(InvalidScheduleError) as raised:
+    with pytest.raises(InvalidArgumentError) as raised:
         call(dynbeat.schedules)
 
     assert raised.value.field == field

@@ -2,7 +2,7 @@
 
 import pytest
 
-from celery_dynbeat import InvalidScheduleError
+from celery_dynbeat import InvalidArgumentError
 from tests.support.applications import MINUTELY
 
 
@@ -31,7 +31,7 @@ def digest(dynbeat):
     ],
 )
 def test_the_error_names_the_argument_and_the_parameters(given, field, named, mine):
-    with pytest.raises(InvalidScheduleError, match=named) as error:
+    with pytest.raises(InvalidArgumentError, match=named) as error:
         mine.create("n", task="mail.digest", trigger=MINUTELY, **given)
 
     assert error.value.field == field
@@ -52,14 +52,14 @@ def test_create_many_checks_each_row(mine):
         {"name": "b", "task": "mail.digest", "trigger": MINUTELY},
     ]
 
-    with pytest.raises(InvalidScheduleError, match="'user_id'"):
+    with pytest.raises(InvalidArgumentError, match="'user_id'"):
         mine.create_many(rows)
 
 
 def test_an_update_checks_the_arguments_together_with_the_stored_ones(mine):
     mine.create("n", task="mail.digest", trigger=MINUTELY, args=[1])
 
-    with pytest.raises(InvalidScheduleError, match="multiple values"):
+    with pytest.raises(InvalidArgumentError, match="multiple values"):
         mine.update("n", kwargs={"user_id": 2})
     assert mine.update("n", args=[], kwargs={"user_id": 2}).kwargs == {"user_id": 2}
 
@@ -67,7 +67,7 @@ def test_an_update_checks_the_arguments_together_with_the_stored_ones(mine):
 def test_an_update_to_another_task_checks_the_stored_arguments(mine):
     mine.create("n", task="unknown", trigger=MINUTELY, kwargs={"a": 1})
 
-    with pytest.raises(InvalidScheduleError, match="'a'"):
+    with pytest.raises(InvalidArgumentError, match="'a'"):
         mine.update("n", task="mail.digest")
 
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import AnyOf, Cron, Every, InvalidScheduleError, Once
+from celery_dynbeat import AnyOf, Cron, Every, InvalidArgumentError, Once
 from celery_dynbeat.beat.config_sync import sync
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, execute
@@ -55,7 +55,7 @@ def test_a_trigger_below_the_minimum_interval_is_rejected(limited, write, trigge
     dynbeat = limited(min_interval=300)
     before = owned(dynbeat).create("n", task="t", trigger=Every(300))
 
-    with pytest.raises(InvalidScheduleError) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         write(owned(dynbeat), task="t", trigger=trigger)
 
     assert caught.value.field == "trigger"
@@ -80,7 +80,7 @@ def test_a_trigger_below_the_minimum_interval_is_rejected(limited, write, trigge
     ids=range(9),
 )
 def test_an_end_user_can_read_the_error_without_knowing_python(limited, trigger, fields, shown):
-    with pytest.raises(InvalidScheduleError) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         owned(limited(min_interval=300)).create("n", task="t", trigger=trigger, **fields)
 
     message = str(caught.value)
@@ -90,7 +90,7 @@ def test_an_end_user_can_read_the_error_without_knowing_python(limited, trigger,
 
 
 def test_the_minimum_interval_applies_to_the_application_itself_too(limited):
-    with pytest.raises(InvalidScheduleError, match="dynbeat_min_interval = 1 s"):
+    with pytest.raises(InvalidArgumentError, match="dynbeat_min_interval = 1 s"):
         limited().schedules.for_owner("").create("n", task="t", trigger=Every(0.5))
 
 
@@ -137,20 +137,22 @@ def test_a_beat_schedule_entry_below_the_limit_is_rejected_by_name(limited, capl
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 @pytest.mark.parametrize("task", ["os.remove", "Mail.send", "xmail.send"])
 def test_a_task_that_is_not_allowed_is_rejected(limited, write, task):
-    dynbeat = limited(allowed_tasks=["mail.*", "report"])
+    dynbeat = limited(owner_limits={"*": {"allowed_tasks": ["mail.*", "report"]}})
     before = owned(dynbeat).create("n", task="mail.send", trigger=MINUTELY)
 
-    with pytest.raises(InvalidScheduleError) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         write(owned(dynbeat), task=task, trigger=MINUTELY)
 
     assert caught.value.field == "task"
     assert task in str(caught.value)
-    assert "dynbeat_allowed_tasks = ['mail.*', 'report']" in str(caught.value)
+    assert "dynbeat_owner_limits: allowed_tasks of owner 'user:42' = ['mail.*', 'report']" in str(
+        caught.value
+    )
     assert list(dynbeat.schedules.list()) == [before]
 
 
 def test_the_application_itself_may_run_any_task(limited):
-    schedules = limited(allowed_tasks=[]).schedules.for_owner("")
+    schedules = limited(owner_limits={"*": {"allowed_tasks": []}}).schedules.for_owner("")
 
     schedules.create("n", task="os.remove", trigger=MINUTELY)
 
@@ -159,11 +161,11 @@ def test_the_application_itself_may_run_any_task(limited):
 
 def test_a_schedule_whose_task_is_no_longer_allowed_cannot_run_or_change(limited):
     owned(limited()).create("n", task="os.remove", trigger=MINUTELY)
-    mine = owned(limited(allowed_tasks=["mail.*"]))
+    mine = owned(limited(owner_limits={"*": {"allowed_tasks": ["mail.*"]}}))
 
-    with pytest.raises(InvalidScheduleError, match="dynbeat_allowed_tasks"):
+    with pytest.raises(InvalidArgumentError, match="dynbeat_owner_limits: allowed_tasks"):
         mine.run_now("n")
-    with pytest.raises(InvalidScheduleError, match="dynbeat_allowed_tasks"):
+    with pytest.raises(InvalidArgumentError, match="dynbeat_owner_limits: allowed_tasks"):
         mine.update("n", description="changed")
 
     assert mine.runs() == []
@@ -171,7 +173,7 @@ def test_a_schedule_whose_task_is_no_longer_allowed_cannot_run_or_change(limited
 
 
 def test_beat_quarantines_a_schedule_whose_task_is_not_allowed(limited, clock):
-    dynbeat = limited(allowed_tasks=["mail.*"])
+    dynbeat = limited(owner_limits={"*": {"allowed_tasks": ["mail.*"]}})
     mine, beat = owned(dynbeat), ManualBeat(dynbeat)
     for name in ("good", "bad"):
         mine.create(name, task="mail.send", trigger=MINUTELY)
@@ -181,12 +183,12 @@ def test_beat_quarantines_a_schedule_whose_task_is_not_allowed(limited, clock):
     beat.run_until_idle()
 
     assert [run.name for run in beat.publisher.sent] == ["good"]
-    assert "dynbeat_allowed_tasks = ['mail.*']" in mine.get("bad").error
+    assert "allowed_tasks of owner 'user:42' = ['mail.*']" in mine.get("bad").error
     assert mine.get("bad").next_run_at is None
 
 
 def test_a_row_from_sql_with_a_task_that_is_not_allowed_is_never_planned(limited):
-    dynbeat = limited(allowed_tasks=["mail.*"])
+    dynbeat = limited(owner_limits={"*": {"allowed_tasks": ["mail.*"]}})
     execute(
         dynbeat,
         "INSERT INTO dynbeat_schedule (owner, name, task, trigger_kind, trigger_spec)"
@@ -195,4 +197,4 @@ def test_a_row_from_sql_with_a_task_that_is_not_allowed_is_never_planned(limited
 
     ManualBeat(dynbeat).run_until_idle()
 
-    assert "dynbeat_allowed_tasks" in owned(dynbeat).get("n").error
+    assert "dynbeat_owner_limits: allowed_tasks" in owned(dynbeat).get("n").error

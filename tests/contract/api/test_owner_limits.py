@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import Every, InvalidScheduleError, LimitUsage, OwnerLimitError, Usage
+from celery_dynbeat import Every, InvalidArgumentError, LimitError, Usage
 from celery_dynbeat.db.models import Owner
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, application
@@ -27,21 +27,22 @@ def create(dynbeat, owner, name):
 
 @one_database
 def test_a_function_gives_each_owner_the_limits_of_its_plan(limited):
-    plans = {"user:1": {"max_schedules": 1}, "user:2": None}
-    dynbeat = limited(max_schedules_per_owner=2, owner_limits=plans.get)
+    plans = {"user:1": {"max_schedules": 1}, "user:2": {"max_schedules": 2}, "user:3": None}
+    dynbeat = limited(owner_limits=plans.get)
 
     create(dynbeat, "user:1", "a")
-    with pytest.raises(OwnerLimitError, match="'user:1' has 1 schedules"):
+    with pytest.raises(LimitError, match="'user:1' has 1 schedules"):
         create(dynbeat, "user:1", "b")
     plans["user:1"] = {"max_schedules": 3}
     for name in "bc":
         create(dynbeat, "user:1", name)
-    with pytest.raises(OwnerLimitError, match="= 2"):
+    with pytest.raises(LimitError, match="= 2"):
         dynbeat.schedules.create_many(new("user:2", name) for name in "abc")
+    dynbeat.schedules.create_many(new("user:3", name) for name in "abc")
 
 
 def test_create_many_locks_all_owners_in_one_order_also_those_that_need_no_zone(limited):
-    dynbeat, results = limited(max_schedules_per_owner=9), []
+    dynbeat, results = limited(owner_limits={"*": {"max_schedules": 9}}), []
     # Only the trigger of the second owner needs its zone.
     many = [new("b", "n"), new("a", "n", trigger=Every(60))]
 
@@ -73,23 +74,17 @@ def test_only_owners_with_a_limit_on_their_schedules_are_locked(limited):
 
 
 def test_usage_shows_used_and_limit_of_the_owner(limited):
-    dynbeat = limited(max_schedules_per_owner=3, owner_limits={OTHER: {"max_schedules": 5}})
+    dynbeat = limited(owner_limits={"*": {"max_schedules": 3}, OTHER: {"max_schedules": 5}})
     for name in "ab":
         create(dynbeat, OWNER, name)
 
     usage = dynbeat.schedules.for_owner(OWNER).usage()
 
     assert usage == dynbeat.schedules.usage(OWNER)
-    assert usage == Usage(
-        owner=OWNER,
-        schedules=2,
-        limits=(
-            LimitUsage(owner=OWNER, used=2, limit=3, setting="dynbeat_max_schedules_per_owner"),
-        ),
-    )
+    assert usage == Usage(owner=OWNER, schedules=2, max_schedules=3)
     assert usage.remaining == 1
-    assert usage.to_dict()["limits"][0]["remaining"] == 1
-    assert [each.setting for each in dynbeat.schedules.usage(OTHER).limits] == [SETTING]
+    assert usage.to_dict()["remaining"] == 1
+    assert dynbeat.schedules.usage(OTHER).max_schedules == 5
 
 
 @one_database
@@ -99,7 +94,7 @@ def test_without_limits_usage_only_counts(limited):
 
     usage = dynbeat.schedules.for_owner("").usage()
 
-    assert (usage.schedules, usage.limits, usage.remaining) == (1, (), None)
+    assert (usage.schedules, usage.max_schedules, usage.remaining) == (1, None, None)
 
 
 @one_database
@@ -107,7 +102,7 @@ def test_usage_needs_the_name_of_an_owner_and_only_the_own_one(limited):
     schedules = limited().schedules
 
     for call in (schedules.usage, lambda: schedules.for_owner(OWNER).usage(OTHER)):
-        with pytest.raises(InvalidScheduleError) as caught:
+        with pytest.raises(InvalidArgumentError) as caught:
             call()
         assert caught.value.field == "owner"
 
@@ -117,7 +112,7 @@ def test_the_interval_of_the_owner_is_checked_and_named(limited):
     dynbeat = limited(owner_limits={OWNER: {"min_interval": 300}})
     mine = dynbeat.schedules.for_owner(OWNER)
 
-    with pytest.raises(InvalidScheduleError) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         mine.create("n", task="t", trigger=MINUTELY)
 
     assert "dynbeat_owner_limits: min_interval of owner 'org:7/user:42' = 300 s" in str(
@@ -125,7 +120,7 @@ def test_the_interval_of_the_owner_is_checked_and_named(limited):
     )
     assert mine.create("n", task="t", trigger=Every(300)).name == "n"
     assert create(dynbeat, "user:1", "n").name == "n"
-    with pytest.raises(InvalidScheduleError, match="of owner 'org:7/user:42'"):
+    with pytest.raises(InvalidArgumentError, match="of owner 'org:7/user:42'"):
         mine.update("n", trigger=Every(299))
 
 
@@ -153,7 +148,7 @@ def test_beat_quarantines_a_task_that_the_plan_no_longer_allows(limited, clock):
 
     error = dynbeat.schedules.for_owner(OWNER).get("n").error
     assert "dynbeat_owner_limits: allowed_tasks of owner 'org:7/user:42' = ['mail.*']" in error
-    with pytest.raises(InvalidScheduleError, match="of owner 'org:7/user:42'"):
+    with pytest.raises(InvalidArgumentError, match="of owner 'org:7/user:42'"):
         dynbeat.schedules.for_owner(OWNER).run_now("n")
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from celery_dynbeat import InvalidScheduleError
-from celery_dynbeat.api.edit import bulk
+from celery_dynbeat import InvalidArgumentError
+from celery_dynbeat.api import many
 from tests.support.applications import MINUTELY
 
 PREFIX, INNER = "org:7/", "org:7/team:1/"
@@ -82,14 +82,14 @@ def test_the_states_are_listed_and_counted(schedules):
 def test_the_edits_of_many_reach_the_owners_with_the_prefix_and_no_others(
     schedules, monkeypatch, batch
 ):
-    monkeypatch.setattr(bulk, "BATCH_SIZE", batch)
+    monkeypatch.setattr(many, "BATCH_SIZE", batch)
     others = {owner: list(schedules.for_owner(owner).list()) for owner in OTHERS}
     how, number = {"owner_prefix": PREFIX}, 2 * len(OWNERS)
 
     assert schedules.pause_many(**how, expected=number).changed == number
     assert schedules.resume_many(**how).changed == number
     assert schedules.update_many({"queue": "slow"}, **how).changed == number
-    with pytest.raises(InvalidScheduleError) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         schedules.delete_many(**how, expected=1)
     assert caught.value.field == "expected"
     assert schedules.delete_many(**how).changed == number
@@ -101,7 +101,7 @@ def test_the_edits_of_many_reach_the_owners_with_the_prefix_and_no_others(
 @pytest.mark.parametrize("prefix", ["", 7, "x" * 300, "a\x00"])
 def test_a_prefix_is_a_text_that_is_not_empty(schedules, prefix):
     for call in (schedules.list, schedules.count, schedules.delete_many):
-        with pytest.raises(InvalidScheduleError) as caught:
+        with pytest.raises(InvalidArgumentError) as caught:
             call(owner_prefix=prefix)
         assert caught.value.field == "owner_prefix"
 
@@ -112,7 +112,7 @@ def test_a_prefix_and_an_owner_cannot_be_combined(schedules):
         lambda: schedules.for_owner("org:7/a").list(owner_prefix=PREFIX),
         lambda: schedules.for_owner("org:7/a").delete_many(owner_prefix=PREFIX),
     ):
-        with pytest.raises(InvalidScheduleError, match="cannot be combined with owner 'org:7/a'"):
+        with pytest.raises(InvalidArgumentError, match="cannot be combined with owner 'org:7/a'"):
             call()
 
 

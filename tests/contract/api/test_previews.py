@@ -13,7 +13,7 @@ from celery_dynbeat import (
     AnyOf,
     Cron,
     Every,
-    InvalidScheduleError,
+    InvalidArgumentError,
     InvalidTriggerError,
     Once,
     Retry,
@@ -51,12 +51,12 @@ def test_a_preview_shows_the_local_times_in_the_zone_of_the_owner(dynbeat, mine)
         "2026-11-23T09:00:00+09:00",
         "2026-11-24T09:00:00+09:00",
     ]
-    assert shown.fire_times[0].at == datetime(2026, 11, 23, tzinfo=UTC)
+    assert shown.fire_times[0].fire_at == datetime(2026, 11, 23, tzinfo=UTC)
     assert execute(dynbeat, "UPDATE dynbeat_schedule SET version = version") == 0
 
 
 def test_to_dict_is_a_body_that_an_application_returns(limited):
-    dynbeat = limited(max_schedules_per_owner=3, min_interval=60)
+    dynbeat = limited(owner_limits={"*": {"max_schedules": 3}}, min_interval=60)
     mine = dynbeat.schedules.for_owner("user:42")
     mine.set_timezone(SEOUL)
     mine.create("a", task="t", trigger=NINE)
@@ -83,10 +83,11 @@ def test_to_dict_is_json_with_the_local_offset(mine):
     (first,) = json.loads(json.dumps(mine.preview(NINE, "a", 1).to_dict()))["fire_times"]
 
     assert first == {
-        "at": "2026-11-22T00:00:00+00:00",
+        "fire_at": "2026-11-22T00:00:00+00:00",
         "run_at": "2026-11-22T00:00:00+00:00",
         "local": "2026-11-22T09:00:00+09:00",
-        "note": None,
+        **dict.fromkeys(("reason", "calendar", "wait_note", "clock_note", "note")),
+        "is_skipped": False,
     }
 
 
@@ -97,7 +98,7 @@ def test_the_last_instant_of_fire_times_has_a_preview(mine, zone):
 
     (shown,) = mine.preview(Once(last), "late").fire_times
 
-    assert shown.at == shown.local == last
+    assert shown.fire_at == shown.local == last
     assert mine.create("late", task="t", trigger=Once(last)).next_run_at == last
 
 
@@ -113,10 +114,11 @@ def test_h_and_window_have_the_values_of_the_schedule(mine):
     made = mine.create("a", task="t", trigger="H H * * *", window=600)
 
     assert shown.trigger == made.trigger
-    assert [each.at for each in shown.fire_times] == list(instants(mine.upcoming("a")))
+    assert [each.fire_at for each in shown.fire_times] == list(instants(mine.upcoming("a")))
     assert shown.fire_times[0].run_at == made.next_run_at
     assert all(
-        timedelta(0) < each.run_at - each.at < timedelta(minutes=10) for each in shown.fire_times
+        timedelta(0) < each.run_at - each.fire_at < timedelta(minutes=10)
+        for each in shown.fire_times
     )
 
 
@@ -141,10 +143,10 @@ def test_it_raises_the_errors_of_create(limited, trigger, fields):
         lambda: mine.preview(trigger, "a", **fields),
         lambda: mine.create("a", task="t", trigger=trigger, **fields),
     ):
-        with pytest.raises((InvalidScheduleError, InvalidTriggerError)) as refusal:
+        with pytest.raises(InvalidArgumentError) as refusal:
             call()
         error = refusal.value
-        assert isinstance(error, InvalidScheduleError | InvalidTriggerError)
+        assert isinstance(error, InvalidArgumentError | InvalidTriggerError)
         errors.append((type(error), str(error), error.field))
 
     assert errors[0] == errors[1]
@@ -152,7 +154,7 @@ def test_it_raises_the_errors_of_create(limited, trigger, fields):
 
 @pytest.mark.parametrize("count", [0, 101, True, "5"])
 def test_the_count_is_bounded(mine, count):
-    with pytest.raises(InvalidScheduleError) as refusal:
+    with pytest.raises(InvalidArgumentError) as refusal:
         mine.preview(NINE, "a", count)
 
     assert refusal.value.field == "count"
@@ -202,11 +204,11 @@ def test_a_preview_shows_the_nominal_and_the_effective_time(dynbeat, mine):
     made = mine.create("a", task="t", trigger=NINE, window="50%")
     (upcoming,) = mine.upcoming("a", count=1)
 
-    assert (shown.at, shown.run_at) == (upcoming.at, upcoming.run_at)
-    assert upcoming.at < upcoming.run_at == made.next_run_at
+    assert (shown.fire_at, shown.run_at) == (upcoming.fire_at, upcoming.run_at)
+    assert upcoming.fire_at < upcoming.run_at == made.next_run_at
     assert shown.note == f"in its window: sent at {describe_instant(shown.run_at, 'Asia/Seoul')}"
     (without,) = mine.preview(NINE, "a", 1).fire_times
-    assert (without.run_at, without.note) == (without.at, None)
+    assert (without.run_at, without.note) == (without.fire_at, None)
 
 
 @pytest.mark.parametrize(
@@ -304,18 +306,18 @@ def test_a_preview_equals_the_created_schedule(sqlite_url):
             fields = {"window": window, "max_runs": max_runs}
             try:
                 shown = mine.preview(trigger, "a", **fields)
-            except InvalidScheduleError as error:
-                with pytest.raises(InvalidScheduleError, match=re.escape(str(error))):
+            except InvalidArgumentError as error:
+                with pytest.raises(InvalidArgumentError, match=re.escape(str(error))):
                     mine.create("a", task="t", trigger=trigger, **fields)
                 return
             made = mine.create("a", task="t", trigger=trigger, **fields)
 
-            assert [each.at for each in shown.fire_times] == list(instants(mine.upcoming("a")))
+            assert [each.fire_at for each in shown.fire_times] == list(instants(mine.upcoming("a")))
             assert shown.fire_times[0].run_at == made.next_run_at
             assert shown.trigger == made.trigger
             local = ZoneInfo(zone or "UTC")
             # In UTC: a repeated hour compares unequal between zones (PEP 495).
-            assert all(each.local.astimezone(UTC) == each.at for each in shown.fire_times)
+            assert all(each.local.astimezone(UTC) == each.fire_at for each in shown.fire_times)
             assert all(each.local.tzinfo is local for each in shown.fire_times)
 
         each()

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import Cron, InvalidScheduleError, ScheduleNotFoundError
+from celery_dynbeat import Cron, InvalidArgumentError, NotFoundError
 from tests.support.applications import MINUTELY, START, instants
 from tests.support.suites import one_database
 
@@ -32,7 +32,7 @@ def test_upcoming_equals_what_beat_sends(mine, clock, beat, trigger, fields):
         clock.move_to(fire_at)
         beat.run_until_idle()
 
-    assert [run.scheduled_for for run in reversed(mine.runs())] == promised
+    assert [run.fire_at for run in reversed(mine.runs())] == promised
     assert len(promised) > 1
 
 
@@ -74,7 +74,7 @@ def test_pages_contain_each_schedule_once(dynbeat, mine):
 @one_database
 @pytest.mark.parametrize("cursor", ["", "nonsense", "e30=", "WzFd", "ü"])
 def test_a_forged_cursor_is_rejected(mine, cursor):
-    with pytest.raises(InvalidScheduleError) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         mine.list(after=cursor)
 
     assert caught.value.field == "after"
@@ -94,7 +94,7 @@ def test_the_cursor_of_another_owner_shows_none_of_its_schedules(dynbeat, mine):
 @one_database
 @pytest.mark.parametrize("limit", [0, -1, 1001, True, "5"])
 def test_a_limit_outside_its_bounds_is_rejected(mine, limit):
-    with pytest.raises(InvalidScheduleError) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         mine.list(limit=limit)
 
     assert caught.value.field == "limit"
@@ -109,12 +109,12 @@ def test_a_history_is_newest_first_and_applies_its_filters(mine, clock, beat):
     mine.pause("other")
 
     times = [START + timedelta(minutes=minute) for minute in (3, 2, 1)]
-    assert [run.scheduled_for for run in mine.runs("n")] == times
-    assert [run.scheduled_for for run in mine.runs("n", since=times[1])] == times[:2]
-    assert [run.scheduled_for for run in mine.runs("n", limit=1)] == times[:1]
+    assert [run.fire_at for run in mine.runs("n")] == times
+    assert [run.fire_at for run in mine.runs("n", since=times[1])] == times[:2]
+    assert [run.fire_at for run in mine.runs("n", limit=1)] == times[:1]
     assert {run.name for run in mine.runs(status="revoked")} == {"other"}
     assert len(mine.runs()) == 6
-    with pytest.raises(InvalidScheduleError):
+    with pytest.raises(InvalidArgumentError):
         mine.runs(status="odd")
 
 
@@ -138,7 +138,7 @@ def test_an_owner_cannot_read_or_change_the_schedules_of_a_similar_name(dynbeat,
     theirs.run_now("n")
 
     for call in (mine.update, mine.pause, mine.resume, mine.delete, mine.run_now, mine.upcoming):
-        with pytest.raises(ScheduleNotFoundError):
+        with pytest.raises(NotFoundError):
             call("n")
     mine.create("n", task="mine", trigger=MINUTELY)
     assert dynbeat.schedules.delete_owner("user:42") == 1

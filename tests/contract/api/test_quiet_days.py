@@ -6,17 +6,17 @@ import pytest
 from celery.schedules import crontab
 
 from celery_dynbeat import (
-    CalendarInUseError,
+    ConflictError,
     Cron,
-    InvalidScheduleError,
+    InvalidArgumentError,
     InvalidTriggerError,
     Once,
     QuietHours,
 )
 from celery_dynbeat.beat import config_sync
-from celery_dynbeat.importing.found import Converted, Found
+from celery_dynbeat.importing.foreign import Converted, ForeignEntry
 from celery_dynbeat.importing.writing import Importer
-from celery_dynbeat.insights.explain.collect import explain
+from celery_dynbeat.insights.explain.reading import explain
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START, execute
 from tests.support.suites import one_database
@@ -49,7 +49,7 @@ def run_until(clock, beat, end, *, step=30 * MINUTE):
         before = len(beat.publisher.sent)
         beat.run_until_idle()
         for run in beat.publisher.sent[before:]:
-            found.setdefault(run.run_id, (clock.now(), run.scheduled_for))
+            found.setdefault(run.run_id, (clock.now(), run.fire_at))
     return [*found.values()]
 
 
@@ -129,7 +129,7 @@ def test_a_fire_time_waits_only_for_the_present_quiet_days(put, mine, clock, bea
     put()
     beat.run_until_idle()
     beat.run_until_idle()
-    assert {run.scheduled_for for run in beat.publisher.sent} == {START + HOUR}
+    assert {run.fire_at for run in beat.publisher.sent} == {START + HOUR}
     assert len(beat.publisher.sent) == 2
 
 
@@ -193,7 +193,7 @@ def test_an_imported_schedule_has_the_quiet_days(dynbeat, mine):
     mine.set_quiet_hours(calendar=NAME)
     for hour in (12, 13):
         converted = Converted(task="t", trigger=Cron(f"0 {hour} * * *"))
-        found = Found(name="n", described="", row={}, converted=converted)
+        found = ForeignEntry(name="n", described="", row={}, converted=converted)
         Importer(dynbeat.context, "redbeat", lambda _: "user:42", dry_run=False).write([found])
         assert linked(dynbeat) == 1
         assert mine.get("n").next_run_at == at(SATURDAY, hour)
@@ -202,10 +202,10 @@ def test_an_imported_schedule_has_the_quiet_days(dynbeat, mine):
 @pytest.mark.usefixtures("put")
 def test_a_calendar_in_use_is_not_deleted(dynbeat, mine):
     mine.set_quiet_hours(calendar=NAME)
-    with pytest.raises(CalendarInUseError, match="quiet hours of 'user:42'"):
+    with pytest.raises(ConflictError, match="quiet hours of 'user:42'"):
         dynbeat.calendars.delete(NAME)
     mine.create("n", task="t", trigger=Cron("0 12 * * *"))
-    with pytest.raises(CalendarInUseError, match="1 schedules"):
+    with pytest.raises(ConflictError, match="1 schedules"):
         dynbeat.calendars.delete(NAME)
 
     dynbeat.schedules.delete_owner("user:42")
@@ -222,7 +222,7 @@ def test_an_unknown_calendar_is_refused_without_the_names_of_others(mine):
         assert NAME not in str(raised.value)
     with pytest.raises(InvalidTriggerError, match="must be"):
         mine.set_quiet_hours(calendar="Not A Name")
-    with pytest.raises(InvalidScheduleError, match="no window"):
+    with pytest.raises(InvalidArgumentError, match="no window"):
         mine.set_quiet_hours()
     assert mine.quiet_hours() == []
 
@@ -285,7 +285,7 @@ def test_the_setting_applies_to_everybody(put, limited, clock):
     other.clear_quiet_hours()
     for owner in ("user:1", "user:2", ""):
         dynbeat.schedules.delete_owner(owner)
-    with pytest.raises(CalendarInUseError, match="dynbeat_quiet_hours"):
+    with pytest.raises(ConflictError, match="dynbeat_quiet_hours"):
         dynbeat.calendars.delete(NAME)
 
 

@@ -10,12 +10,11 @@ import pytest
 from sqlalchemy import create_engine, event, text
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import Cron, Every, InvalidScheduleError, Once, QuietHours
-from celery_dynbeat.api.edit import quiet_hours
+from celery_dynbeat import Cron, Every, InvalidArgumentError, Once, QuietHours
+from celery_dynbeat.api import owner_clock
 from celery_dynbeat.beat.claim import claim
-from celery_dynbeat.insights.explain.collect import explain
-from celery_dynbeat.insights.statistics.calendar import calendar
-from celery_dynbeat.insights.statistics.upcoming import next_fire_times
+from celery_dynbeat.insights.charts import calendar
+from celery_dynbeat.insights.explain.reading import explain
 from celery_dynbeat.store import owners
 from tests.support.applications import MINUTELY, START, application, execute, instants
 from tests.support.suites import one_database
@@ -28,7 +27,7 @@ HALF_HOURLY = Cron("*/30 * * * *")
 
 
 def fire_times(sent):
-    return [(run.scheduled_for - START) / MINUTE for run in sent]
+    return [(run.fire_at - START) / MINUTE for run in sent]
 
 
 def run_until(clock, beat, end, *, step=30 * MINUTE):
@@ -65,7 +64,7 @@ def test_latest_sends_the_newest_fire_time_of_a_window_and_all_sends_each(mine, 
         *range(30, 181, 30)
     ]
     [skipped] = mine.runs("latest", status="skipped")
-    assert (skipped.fire_count, skipped.scheduled_for) == (5, NOON - 30 * MINUTE)
+    assert (skipped.fire_count, skipped.fire_at) == (5, NOON - 30 * MINUTE)
 
 
 @one_database
@@ -177,7 +176,7 @@ def test_a_damaged_value_of_the_owner_prevents_no_edit_that_does_not_need_it(dyn
     assert mine.timezone() == "Asia/Seoul"
     assert mine.update("m", trigger=Cron("0 9 * * *")).timezone == "Asia/Seoul"
     for call in (mine.quiet_hours, partial(mine.create, "n", task="t", trigger=MINUTELY)):
-        with pytest.raises(InvalidScheduleError, match="set it again"):
+        with pytest.raises(InvalidArgumentError, match="set it again"):
             call()
     mine.clear_quiet_hours()
     assert mine.create("n", task="t", trigger=MINUTELY).name == "n"
@@ -211,7 +210,7 @@ def test_overlap_expiry_and_max_runs_count_from_the_time_of_sending(mine, clock,
     run_until(clock, beat, NOON)
 
     [run] = beat.publisher.sent
-    assert run.scheduled_for == START + 30 * MINUTE
+    assert run.fire_at == START + 30 * MINUTE
     assert run.expires_at == NOON + timedelta(minutes=5)
     assert mine.get("n").run_count == 1
 
@@ -242,7 +241,7 @@ def test_a_preview_shows_when_the_fire_times_of_a_window_are_sent(mine):
     mine.set_quiet_hours(DAY)
     after = mine.preview("0 9,10 * * *", "n", count=2).fire_times
 
-    assert [(each.at, each.run_at) for each in after] == [
+    assert [(each.fire_at, each.run_at) for each in after] == [
         (START + HOUR, NOON),
         (START + 24 * HOUR, START + 24 * HOUR),
     ]
@@ -271,7 +270,7 @@ def test_a_preview_shows_the_runs_that_the_policies_send(mine, policies, minutes
 @one_database
 def test_a_preview_refuses_unknown_policies(mine):
     for field in ("catch_up", "overlap"):
-        with pytest.raises(InvalidScheduleError, match=field):
+        with pytest.raises(InvalidArgumentError, match=field):
             mine.preview(HALF_HOURLY, "n", **{field: "never"})
 
 
@@ -287,7 +286,9 @@ def test_upcoming_with_max_runs_has_the_runs_that_beat_sends(mine, clock, beat, 
     # A run that no worker starts is sent again.
     sent = {at: minute for minute, at in reversed(run_until(clock, beat, NOON + HOUR))}
 
-    assert {(each.at - START) / MINUTE: (each.run_at - START) / MINUTE for each in runs} == sent
+    assert {
+        (each.fire_at - START) / MINUTE: (each.run_at - START) / MINUTE for each in runs
+    } == sent
     assert len(sent) == max_runs
     assert mine.get("n").next_run_at is None
     assert found == runs
@@ -309,7 +310,9 @@ def test_a_waiting_run_counts_for_the_max_runs_of_upcoming(mine, clock, beat):
     mine.set_quiet_hours(DAY)
     clock.advance(HOUR)
 
-    assert [(each.at, each.run_at) for each in mine.upcoming("n")] == [(START + 30 * MINUTE, NOON)]
+    assert [(each.fire_at, each.run_at) for each in mine.upcoming("n")] == [
+        (START + 30 * MINUTE, NOON)
+    ]
     assert run_until(clock, beat, NOON) == [(180, 30)]
     assert mine.get("n").next_run_at is None
 
@@ -323,7 +326,7 @@ def test_an_offset_outside_of_quiet_hours_leaves_the_fire_time_in_upcoming(
     clock.move_to(START + 30 * MINUTE)
     assert run_at > clock.now()
 
-    assert [(each.at, each.run_at) for each in mine.upcoming("n")] == [(clock.now(), run_at)]
+    assert [(each.fire_at, each.run_at) for each in mine.upcoming("n")] == [(clock.now(), run_at)]
     days = calendar(dynbeat.context, owner="user:42", name="n", zone=ZoneInfo("UTC"))
     assert sum(day.planned for day in days) == 0
     clock.move_to(run_at)
@@ -332,15 +335,12 @@ def test_an_offset_outside_of_quiet_hours_leaves_the_fire_time_in_upcoming(
 
 
 @one_database
-def test_upcoming_fire_times_keep_their_instants_and_say_what_quiet_hours_do(dynbeat, mine):
+def test_upcoming_fire_times_keep_their_instants_and_say_what_quiet_hours_do(mine):
     mine.create("n", task="t", trigger=Cron("0 10,13 * * *"))
     mine.set_quiet_hours(DAY)
 
     assert instants(mine.upcoming("n", count=2)) == [START + HOUR, START + 4 * HOUR]
-    notes = [
-        each.wait_note
-        for each in next_fire_times(dynbeat.context, owner="user:42", name="n", count=2)
-    ]
+    notes = [each.wait_note for each in mine.upcoming("n", count=2)]
     assert notes == ["in quiet hours: sent at 2026-11-21 12:00 UTC", None]
 
 
@@ -356,8 +356,10 @@ def test_upcoming_has_the_times_at_which_a_run_is_sent_and_the_waiting_one_first
     interval, once = mine.upcoming("interval", count=3), mine.upcoming("once", count=3)
 
     hours = [NOON, NOON + HOUR, NOON + 2 * HOUR]
-    assert [(each.at, each.run_at) for each in interval] == list(zip(hours, hours, strict=True))
-    assert [(each.at, each.run_at) for each in once] == [(START + HOUR, NOON)]
+    assert [(each.fire_at, each.run_at) for each in interval] == list(
+        zip(hours, hours, strict=True)
+    )
+    assert [(each.fire_at, each.run_at) for each in once] == [(START + HOUR, NOON)]
     assert once[0].wait_note == "in quiet hours: sent at 2026-11-21 12:00 UTC"
 
 
@@ -373,9 +375,9 @@ def test_upcoming_names_the_hold_for_which_a_fire_time_waits(mine, clock, beat):
     mine.bound(actor="alice").hold()
     (endless,) = mine.upcoming("n")
 
-    assert (timed.at, timed.run_at) == (START + MINUTE, NOON)
+    assert (timed.fire_at, timed.run_at) == (START + MINUTE, NOON)
     assert timed.wait_note == "held by alice (ticket 12): sent at 2026-11-21 12:00 UTC"
-    assert (endless.at, endless.run_at) == (START + MINUTE, None)
+    assert (endless.fire_at, endless.run_at) == (START + MINUTE, None)
     assert endless.wait_note == "held by alice"
 
 
@@ -391,7 +393,7 @@ def test_no_run_waits_until_a_day_that_its_rule_excludes(dynbeat, mine, clock, b
 
     assert made.next_run_at == sent_at
     (first, _) = mine.upcoming("n", count=2)
-    assert (first.at, first.run_at) == (START + 14.5 * HOUR, sent_at)
+    assert (first.fire_at, first.run_at) == (START + 14.5 * HOUR, sent_at)
     assert mine.preview(trigger, "n", count=1).fire_times[0].run_at == sent_at
     sent = run_until(clock, beat, sent_at)
     assert sent == [((sent_at - START) / MINUTE, 14.5 * 60)]
@@ -430,15 +432,15 @@ def test_quiet_hours_that_are_newer_than_the_fire_time_are_named_alike(
     clock.advance(25 * MINUTE)
 
     now, past = (explain(dynbeat.context, owner="user:42", name="n", at=at) for at in (None, TEN))
-    found = [each for each in mine.upcoming("n") if each.at <= NOON]
+    found = [each for each in mine.upcoming("n") if each.fire_at <= NOON]
 
     assert (now.cause, past.cause) == ("quiet_hours", "quiet_hours")
     assert now.sentence.endswith(text)
     assert past.sentence == f"2026-11-21 10:00 UTC is still due. {now.sentence}"
-    assert [((each.at - START) / MINUTE, each.run_at) for each in found] == [
+    assert [((each.fire_at - START) / MINUTE, each.run_at) for each in found] == [
         (minute, NOON) for minute in sent
     ]
-    is_newer = [each.wait_note for each in found if each.at < NOON]
+    is_newer = [each.wait_note for each in found if each.fire_at < NOON]
     assert is_newer == ["in quiet hours: sent at 2026-11-21 12:00 UTC"] * (len(sent) - 1)
     assert run_until(clock, beat, NOON) == [(180, minute) for minute in sent]
     skips = [each for each in mine.explain("n", at=TEN).runs if each.run.status == "skipped"]
@@ -456,7 +458,7 @@ def test_upcoming_of_fire_times_that_beat_has_not_claimed_follows_catch_up(mine,
     hours = [START + number * HOUR for number in range(1, 6)]
     assert found == {"latest": hours[2:4], "all": hours[:2], "none": hours[3:5]}
     beat.run_until_idle()
-    sent = {run.name: run.scheduled_for for run in reversed(beat.publisher.sent)}
+    sent = {run.name: run.fire_at for run in reversed(beat.publisher.sent)}
     assert sent == {"latest": hours[2], "all": hours[0]}
 
 
@@ -467,7 +469,7 @@ def test_a_fire_time_that_no_beat_may_catch_up_after_a_hold_is_not_upcoming(mine
 
     (first,) = mine.upcoming("n", count=1)
 
-    assert (first.at, first.run_at, first.wait_note) == (START + 2 * HOUR, first.at, None)
+    assert (first.fire_at, first.run_at, first.wait_note) == (START + 2 * HOUR, first.fire_at, None)
     assert run_until(clock, beat, START + 2 * HOUR) == [(120, 120)]
 
 
@@ -534,7 +536,7 @@ def test_the_calls_show_audit_and_export_the_windows(mine):
     ],
 )
 def test_invalid_windows_are_refused_with_their_field(mine, arguments, field):
-    with pytest.raises(InvalidScheduleError) as raised:
+    with pytest.raises(InvalidArgumentError) as raised:
         mine.set_quiet_hours(*arguments)
 
     assert raised.value.field == field
@@ -544,7 +546,7 @@ def test_invalid_windows_are_refused_with_their_field(mine, arguments, field):
 def test_windows_that_leave_no_time_with_those_of_everybody_are_refused(sqlite_url, clock):
     with application(sqlite_url, clock=clock, quiet_hours=["08:00-20:00"]) as dynbeat:
         mine = dynbeat.schedules.for_owner("user:42")
-        with pytest.raises(InvalidScheduleError, match="with dynbeat_quiet_hours"):
+        with pytest.raises(InvalidArgumentError, match="with dynbeat_quiet_hours"):
             mine.set_quiet_hours(["20:00-08:00"])
         assert len(mine.quiet_hours()) == 1
         assert mine.set_quiet_hours(["20:00-07:00"]) == 0
@@ -568,7 +570,7 @@ def test_a_value_that_sql_wrote_is_refused_with_the_name_of_its_owner(dynbeat, m
     value = f'{{"windows": {windows}}}'
     execute(dynbeat, "UPDATE dynbeat_owner SET quiet_hours = :value", value=value)
 
-    with pytest.raises(InvalidScheduleError, match="of 'user:42' is not what") as refused:
+    with pytest.raises(InvalidArgumentError, match="of 'user:42' is not what") as refused:
         mine.create("n", task="t", trigger=MINUTELY)
     assert refused.value.field == "quiet_hours"
     mine.set_quiet_hours(DAY)
@@ -671,7 +673,7 @@ def test_a_schedule_that_is_renamed_during_a_change_gets_the_windows(request, ki
                 renamed.wait(0.3)
             return lock_schedules(session, after=after, **given)
 
-        monkeypatch.setattr(quiet_hours, "BATCH_SIZE", 1)
+        monkeypatch.setattr(owner_clock, "BATCH_SIZE", 1)
         monkeypatch.setattr(owners, "lock_schedules", lock_after_rename)
         mine.set_quiet_hours(DAY)
         thread.join(10)

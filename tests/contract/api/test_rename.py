@@ -8,17 +8,17 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat import (
     AnyOf,
+    ConflictError,
     Cron,
     Every,
-    InvalidScheduleError,
+    InvalidArgumentError,
+    NotFoundError,
     Once,
     ScheduleExistsError,
-    ScheduleNotFoundError,
-    StaleScheduleError,
 )
-from celery_dynbeat.api.lists.history import schedule_of
+from celery_dynbeat.api.reading import schedule_of
 from celery_dynbeat.beat.config_sync import sync
-from celery_dynbeat.db.alert_models import Alert
+from celery_dynbeat.db.models import Alert
 from tests.support.applications import MINUTELY, START, execute, instants
 from tests.support.suites import one_database
 from tests.support.worker_stub import WorkerStub
@@ -35,7 +35,7 @@ def test_a_rename_changes_the_name_only(mine, clock):
     changed = {key for key, value in before.to_dict().items() if after.to_dict()[key] != value}
     assert changed == {"name", "version", "updated_at"}
     assert (after.id, after.version, mine.get("new")) == (before.id, 2, after)
-    with pytest.raises(ScheduleNotFoundError):
+    with pytest.raises(NotFoundError):
         mine.get("old")
 
 
@@ -48,7 +48,7 @@ def test_the_history_and_the_messages_in_flight_stay(dynbeat, mine, clock, beat,
     beat.run_until_idle()
 
     runs = mine.runs("new")
-    assert [(run.name, run.scheduled_for) for run in runs] == [
+    assert [(run.name, run.fire_at) for run in runs] == [
         ("new", START + 2 * MINUTE),
         ("old", START + MINUTE),
     ]
@@ -183,7 +183,7 @@ def test_a_rename_to_the_same_name_changes_nothing(mine):
 @pytest.mark.parametrize("name", ["", " n", "n" * 256, "a\nb", 5, None])
 def test_an_invalid_name_is_refused(mine, name):
     mine.create("n", task="t", trigger=MINUTELY)
-    with pytest.raises(InvalidScheduleError) as raised:
+    with pytest.raises(InvalidArgumentError) as raised:
         mine.rename("n", name)
     assert raised.value.field == "new_name"
 
@@ -191,7 +191,7 @@ def test_an_invalid_name_is_refused(mine, name):
 @one_database
 def test_a_stale_version_is_refused(mine):
     mine.create("n", task="t", trigger=MINUTELY)
-    with pytest.raises(StaleScheduleError):
+    with pytest.raises(ConflictError, match="another caller has changed it"):
         mine.rename("n", "m", expected_version=2)
     assert mine.rename("n", "m", expected_version=1).version == 2
 
@@ -201,7 +201,7 @@ def test_a_schedule_of_beat_schedule_keeps_its_name(dynbeat):
     dynbeat.app.conf.beat_schedule = {"a": {"task": "t", "schedule": 60}}
     sync(dynbeat.context)
 
-    with pytest.raises(InvalidScheduleError, match="entry in beat_schedule"):
+    with pytest.raises(InvalidArgumentError, match="entry in beat_schedule"):
         dynbeat.schedules.for_owner("").rename("a", "b")
 
 
@@ -277,5 +277,5 @@ def test_the_schedule_of_a_run_is_found_after_a_rename(dynbeat, mine, clock, bea
 def test_update_names_the_call_that_renames(mine):
     mine.create("n", task="t", trigger=MINUTELY)
 
-    with pytest.raises(InvalidScheduleError, match=r"call rename\('n', 'm'\)"):
+    with pytest.raises(InvalidArgumentError, match=r"call rename\('n', 'm'\)"):
         mine.update("n", name="m")

@@ -7,8 +7,8 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import Every, InvalidScheduleError, RunNotFoundError
-from celery_dynbeat.beat.maintenance import prune_runs
+from celery_dynbeat import ConflictError, Every, InvalidArgumentError, NotFoundError
+from celery_dynbeat.beat.pruning import prune_runs
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application
@@ -34,11 +34,9 @@ def test_a_rerun_is_a_new_run_with_the_fire_time_of_the_original(mine, beat, sen
 
     assert (rerun.origin, rerun.status, rerun.rerun_of) == ("rerun", "pending", failed.id)
     assert rerun.id != failed.id
-    assert rerun.scheduled_for == failed.scheduled_for
+    assert rerun.fire_at == failed.fire_at
     beat.tick()
-    assert [(run.run_id, run.scheduled_for) for run in sent[1:]] == [
-        (rerun.id, failed.scheduled_for)
-    ]
+    assert [(run.run_id, run.fire_at) for run in sent[1:]] == [(rerun.id, failed.fire_at)]
     assert mine.runs("n", status="failed") == [failed]
 
 
@@ -73,7 +71,7 @@ def test_a_rerun_that_beat_sends_again_keeps_the_fire_time(mine, clock, beat, se
 
     again = [run for run in sent if run.run_id == rerun.id]
     assert len(again) > 1
-    assert {run.scheduled_for for run in again} == {failed.scheduled_for}
+    assert {run.fire_at for run in again} == {failed.fire_at}
 
 
 @one_database
@@ -90,9 +88,7 @@ def test_a_rerun_of_a_rerun_names_the_original_and_comes_after_it(
     third = mine.rerun(failed.id)
 
     assert {second.rerun_of, third.rerun_of} == {failed.id}
-    assert {first.scheduled_for, second.scheduled_for, third.scheduled_for} == {
-        failed.scheduled_for
-    }
+    assert {first.fire_at, second.fire_at, third.fire_at} == {failed.fire_at}
     assert [run.id for run in mine.runs("n")] == [third.id, second.id, first.id, failed.id]
 
 
@@ -117,7 +113,7 @@ def test_the_fire_times_of_the_schedule_do_not_change(dynbeat, mine, clock, beat
     clock.advance(HOUR)
     beat.run_until_idle()
 
-    assert [run.scheduled_for for run in sent[2:]] == [START + MINUTE + HOUR]
+    assert [run.fire_at for run in sent[2:]] == [START + MINUTE + HOUR]
 
 
 def test_a_rerun_leaves_the_microsecond_of_a_fire_time_free(dynbeat, mine, clock, beat):
@@ -134,8 +130,8 @@ def test_a_rerun_leaves_the_microsecond_of_a_fire_time_free(dynbeat, mine, clock
     clock.move_to(fire_at)
     beat.run_until_idle()
 
-    assert rerun.scheduled_for == manual.scheduled_for
-    assert fire_at in [run.scheduled_for for run in mine.runs("n", origin="schedule")]
+    assert rerun.fire_at == manual.fire_at
+    assert fire_at in [run.fire_at for run in mine.runs("n", origin="schedule")]
 
 
 @one_database
@@ -173,14 +169,14 @@ def test_an_unknown_run_is_not_found(dynbeat, mine, clock, failed):
     unknown = new_run_id(clock.now())
     other = dynbeat.schedules.for_owner("user:7")
     for calls, run_id in ((mine, unknown), (other, failed.id)):
-        with pytest.raises(RunNotFoundError, match=run_id) as raised:
+        with pytest.raises(NotFoundError, match=run_id) as raised:
             calls.rerun(run_id)
-        assert raised.value.run_id == run_id
+        assert raised.value.name == run_id
     assert dynbeat.schedules.rerun(failed.id).owner == "user:42"
 
 
 def refusal(mine, run_id):
-    with pytest.raises(InvalidScheduleError) as raised:
+    with pytest.raises(ConflictError) as raised:
         mine.rerun(run_id)
     assert raised.value.field == "run_id"
     return str(raised.value)
@@ -216,9 +212,11 @@ def test_a_second_rerun_is_refused_while_the_first_is_unfinished(mine, failed):
 
 @one_database
 def test_a_task_that_is_not_allowed_is_refused(database_url, clock, failed):
-    with application(database_url, clock=clock, allowed_tasks=["reports.*"]) as dynbeat:
+    with application(
+        database_url, clock=clock, owner_limits={"*": {"allowed_tasks": ["reports.*"]}}
+    ) as dynbeat:
         mine = dynbeat.schedules.for_owner("user:42")
-        with pytest.raises(InvalidScheduleError, match="dynbeat_allowed_tasks"):
+        with pytest.raises(InvalidArgumentError, match="dynbeat_owner_limits: allowed_tasks"):
             mine.rerun(failed.id)
 
 
@@ -242,7 +240,7 @@ def test_two_beats_send_a_rerun_once(dynbeat, mine, beat, failed):
 def test_the_history_keeps_the_unique_key(dynbeat, mine, failed):
     mine.rerun(failed.id)
     with dynbeat.context.database.engine.connect() as connection:
-        rows = connection.execute(text("SELECT count(DISTINCT scheduled_for) FROM dynbeat_run"))
+        rows = connection.execute(text("SELECT count(DISTINCT fire_at) FROM dynbeat_run"))
         assert rows.scalar() == 2
 
 
@@ -255,7 +253,7 @@ def test_a_transaction_with_an_old_snapshot_makes_no_second_rerun(dynbeat, mine,
     with Session(engine) as session:
         mine.bound(session=session).get("n")
         mine.rerun(failed.id)
-        with pytest.raises((InvalidScheduleError, OperationalError)):
+        with pytest.raises((ConflictError, OperationalError)):
             mine.bound(session=session).rerun(failed.id)
         session.commit()
 

@@ -8,14 +8,14 @@ from sqlalchemy import create_engine, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import Every, InvalidScheduleError, OwnerLimitError
+from celery_dynbeat import Every, InvalidArgumentError, LimitError
 from celery_dynbeat.db.models import Owner
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, application
 from tests.support.suites import one_database
 
 OWNER = "user:42"
-LIMIT = "dynbeat_max_schedules_per_owner"
+LIMIT = "dynbeat_owner_limits: max_schedules"
 
 
 def owned(dynbeat):
@@ -33,24 +33,24 @@ def new(name, *, owner=OWNER, task="t", trigger=MINUTELY):
 @one_database
 @pytest.mark.parametrize("name", ["create", "upsert"])
 def test_an_owner_at_the_limit_cannot_create_another_schedule(limited, name):
-    dynbeat = limited(max_schedules_per_owner=2)
+    dynbeat = limited(owner_limits={"*": {"max_schedules": 2}})
     mine = owned(dynbeat)
     for made in ("a", "b"):
         getattr(mine, name)(made, task="t", trigger=MINUTELY)
     mine.pause("a")
 
-    with pytest.raises(OwnerLimitError) as caught:
+    with pytest.raises(LimitError) as caught:
         getattr(mine, name)("c", task="t", trigger=MINUTELY)
 
     assert (caught.value.owner, caught.value.setting, caught.value.limit) == (OWNER, LIMIT, 2)
-    for fact in ("'user:42' has 2 schedules", "dynbeat_max_schedules_per_owner = 2", "delete"):
+    for fact in ("'user:42' has 2 schedules", "dynbeat_owner_limits: max_schedules = 2", "delete"):
         assert fact in str(caught.value)
     assert names(dynbeat) == ["a", "b"]
 
 
 @one_database
 def test_at_the_limit_an_upsert_updates_and_a_delete_frees_a_place(limited):
-    mine = owned(limited(max_schedules_per_owner=1))
+    mine = owned(limited(owner_limits={"*": {"max_schedules": 1}}))
     mine.create("a", task="t", trigger=MINUTELY)
 
     assert mine.upsert("a", task="u", trigger=MINUTELY).task == "u"
@@ -61,7 +61,7 @@ def test_at_the_limit_an_upsert_updates_and_a_delete_frees_a_place(limited):
 
 @one_database
 def test_each_owner_has_its_own_count_and_the_application_has_no_limit(limited):
-    dynbeat = limited(max_schedules_per_owner=1)
+    dynbeat = limited(owner_limits={"*": {"max_schedules": 1}})
 
     for owner in (OWNER, "user:43"):
         dynbeat.schedules.for_owner(owner).create("a", task="t", trigger=MINUTELY)
@@ -72,11 +72,11 @@ def test_each_owner_has_its_own_count_and_the_application_has_no_limit(limited):
 
 @one_database
 def test_create_many_creates_nothing_when_one_owner_exceeds_the_limit(limited):
-    dynbeat = limited(max_schedules_per_owner=2)
+    dynbeat = limited(owner_limits={"*": {"max_schedules": 2}})
     owned(dynbeat).create("a", task="t", trigger=MINUTELY)
     many = [new("a", owner="user:43"), new("b"), new("c"), new("b", owner="user:41")]
 
-    with pytest.raises(OwnerLimitError) as caught:
+    with pytest.raises(LimitError) as caught:
         dynbeat.schedules.create_many(many)
 
     assert "'user:42' has 1 schedules and would create 2 more" in str(caught.value)
@@ -85,15 +85,17 @@ def test_create_many_creates_nothing_when_one_owner_exceeds_the_limit(limited):
 
 
 def test_a_rejection_leaves_the_callers_transaction_usable_and_unchanged(limited):
-    dynbeat = limited(max_schedules_per_owner=1, allowed_tasks=["t"], min_interval=60)
+    dynbeat = limited(
+        min_interval=60, owner_limits={"*": {"max_schedules": 1, "allowed_tasks": ["t"]}}
+    )
     mine = owned(dynbeat)
     before = mine.create("a", task="t", trigger=MINUTELY)
 
     with Session(dynbeat.context.database.engine) as session, session.begin():
-        with pytest.raises(OwnerLimitError):
+        with pytest.raises(LimitError):
             mine.bound(session=session).create("b", task="t", trigger=MINUTELY)
         for wrong in ({"task": "u"}, {"trigger": Every(59)}):
-            with pytest.raises(InvalidScheduleError):
+            with pytest.raises(InvalidArgumentError):
                 mine.bound(session=session).update("a", description="changed", **wrong)
 
     assert list(mine.list()) == [before]
@@ -101,13 +103,13 @@ def test_a_rejection_leaves_the_callers_transaction_usable_and_unchanged(limited
 
 @pytest.mark.parametrize("ending", ["commit", "rollback"])
 def test_a_create_waits_for_the_uncommitted_create_of_the_same_owner(limited, ending):
-    dynbeat = limited(max_schedules_per_owner=1)
+    dynbeat = limited(owner_limits={"*": {"max_schedules": 1}})
     mine, results = owned(dynbeat), []
 
     def create_second():
         try:
             results.append(mine.create("second", task="t", trigger=MINUTELY).name)
-        except OwnerLimitError as error:
+        except LimitError as error:
             results.append(error.limit)
 
     second = threading.Thread(target=create_second)
@@ -126,7 +128,7 @@ def test_a_create_waits_for_the_uncommitted_create_of_the_same_owner(limited, en
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
 def test_an_uncommitted_create_does_not_delay_the_owners_runs(request, clock, kind):
     url = request.getfixturevalue(f"{kind}_url")
-    with application(url, clock=clock, max_schedules_per_owner=2) as dynbeat:
+    with application(url, clock=clock, owner_limits={"*": {"max_schedules": 2}}) as dynbeat:
         mine, beat = owned(dynbeat), ManualBeat(dynbeat)
         mine.create("due", task="t", trigger=MINUTELY)
         clock.advance(timedelta(minutes=1))
@@ -141,7 +143,7 @@ def test_an_uncommitted_create_does_not_delay_the_owners_runs(request, clock, ki
 
 @pytest.mark.parametrize("name", ["create", "upsert", "create_many"])
 def test_concurrent_creates_cannot_exceed_the_limit(limited, name):
-    dynbeat, results = limited(max_schedules_per_owner=5), []
+    dynbeat, results = limited(owner_limits={"*": {"max_schedules": 5}}), []
     start = threading.Barrier(20)
 
     def make(number):
@@ -152,7 +154,7 @@ def test_concurrent_creates_cannot_exceed_the_limit(limited, name):
             else:
                 getattr(owned(dynbeat), name)(f"n{number}", task="t", trigger=MINUTELY)
             results.append("made")
-        except OwnerLimitError:
+        except LimitError:
             results.append("refused")
 
     threads = [threading.Thread(target=make, args=(number,)) for number in range(20)]
@@ -170,7 +172,7 @@ def test_concurrent_creates_cannot_exceed_the_limit(limited, name):
 def test_an_old_snapshot_does_not_hide_the_schedules_of_other_transactions(request, kind):
     url = request.getfixturevalue(f"{kind}_url")
     engine = create_engine(url, isolation_level="REPEATABLE READ")
-    with application(url, engine=engine, max_schedules_per_owner=1) as dynbeat:
+    with application(url, engine=engine, owner_limits={"*": {"max_schedules": 1}}) as dynbeat:
         mine = owned(dynbeat)
         dynbeat.context.prepare()
 
@@ -179,7 +181,7 @@ def test_an_old_snapshot_does_not_hide_the_schedules_of_other_transactions(reque
             mine.create("first", task="t", trigger=MINUTELY)
 
             # PostgreSQL aborts a transaction that would have to read past its snapshot.
-            with pytest.raises((OwnerLimitError, DBAPIError)):
+            with pytest.raises((LimitError, DBAPIError)):
                 mine.bound(session=session).create("second", task="t", trigger=MINUTELY)
 
         assert names(dynbeat) == ["first"]
@@ -188,7 +190,7 @@ def test_an_old_snapshot_does_not_hide_the_schedules_of_other_transactions(reque
 
 @one_database
 def test_delete_owner_deletes_the_row_of_the_owner(limited):
-    dynbeat = limited(max_schedules_per_owner=1)
+    dynbeat = limited(owner_limits={"*": {"max_schedules": 1}})
     owned(dynbeat).create("a", task="t", trigger=MINUTELY)
 
     dynbeat.schedules.delete_owner(OWNER)

@@ -6,7 +6,8 @@ import pytest
 from sqlalchemy import StaticPool, create_engine, text
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import InvalidScheduleError, Once, ScheduleExistsError, SchemaError
+from celery_dynbeat import InvalidArgumentError, Once, ScheduleExistsError
+from celery_dynbeat.common.errors import SchemaError
 from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database
 from tests.support.applications import MINUTELY, START, application
@@ -96,7 +97,7 @@ def test_a_rejected_edit_changes_nothing_in_the_callers_transaction(dynbeat, min
     clock.advance(timedelta(minutes=1))
 
     with Session(dynbeat.context.database.engine) as session:
-        with pytest.raises(InvalidScheduleError, match="never fire"):
+        with pytest.raises(InvalidArgumentError, match="never fire"):
             mine.bound(session=session).update("n", trigger=Once(START), args=[1])
         session.commit()
 
@@ -120,5 +121,5 @@ def test_a_new_schedule_does_not_inherit_the_history_of_a_deleted_one(
         theirs.create("m", task="t", trigger=MINUTELY)
         run = theirs.run_now("m")
 
-        assert run.scheduled_for == clock.now()
+        assert run.fire_at == clock.now()
         assert [run.schedule_id for run in mine.runs()] == [None]

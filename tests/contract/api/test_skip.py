@@ -6,15 +6,15 @@ import pytest
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import (
+    ConflictError,
     Cron,
     Every,
     FireTime,
-    InvalidScheduleError,
+    InvalidArgumentError,
+    NotFoundError,
     Once,
-    ScheduleNotFoundError,
-    StaleScheduleError,
 )
-from celery_dynbeat.api.edit import skipping
+from celery_dynbeat.api import timing
 from celery_dynbeat.api.owner import OwnerSchedules
 from tests.support.applications import MINUTELY, START, instants
 from tests.support.suites import one_database
@@ -33,7 +33,7 @@ def made(mine):
 
 def skipped(mine):
     upcoming = mine.upcoming("n", count=99, with_skipped=True)
-    return [each.at for each in upcoming if each.is_skipped]
+    return [each.fire_at for each in upcoming if each.is_skipped]
 
 
 @one_database
@@ -63,10 +63,10 @@ def test_upcoming_says_who_skipped_and_why(dynbeat, mine):
     ]
     assert mine.upcoming("n", count=4, with_skipped=True) == [
         *(
-            FireTime(at=when, is_skipped=True, reason=text)
+            FireTime(fire_at=when, local=when, is_skipped=True, reason=text)
             for when, text in zip(at(1, 2, 3), texts, strict=True)
         ),
-        FireTime(at=at(4)[0], run_at=at(4)[0]),
+        FireTime(fire_at=at(4)[0], local=at(4)[0], run_at=at(4)[0]),
     ]
 
 
@@ -77,7 +77,7 @@ def test_the_audit_has_one_row_for_each_edit(mine):
     mine.skip("n", at(1)[0])
     mine.unskip("n", at(1)[0])
 
-    fire_time = {"fire_time": "2026-11-21T09:01:00+00:00"}
+    fire_time = {"fire_at": "2026-11-21T09:01:00+00:00"}
     found = [(each.action, each.after, each.reason) for each in mine.changes("n")]
     assert found[:2] == [("unskip", fire_time, ""), ("skip", fire_time, "holiday")]
     assert len(found) == 3
@@ -94,7 +94,7 @@ def test_a_second_skip_of_the_same_fire_time_changes_nothing(mine):
 @one_database
 def test_both_calls_are_edits(mine, made):
     assert mine.skip("n", at(1)[0], expected_version=made.version).version == made.version + 1
-    with pytest.raises(StaleScheduleError):
+    with pytest.raises(ConflictError, match="another caller has changed it"):
         mine.unskip("n", at(1)[0], expected_version=made.version)
     assert mine.unskip("n", at(1)[0]).version == made.version + 2
 
@@ -116,18 +116,18 @@ def test_unskip_puts_the_fire_time_back(mine):
 def test_other_instants_are_refused_with_the_nearest_fire_times(mine, clock):
     clock.advance(MINUTE / 2)
     near = START + 2.5 * MINUTE
-    with pytest.raises(InvalidScheduleError) as refused:
+    with pytest.raises(InvalidArgumentError) as refused:
         mine.skip("n", near)
-    assert refused.value.field == "fire_time"
+    assert refused.value.field == "fire_at"
     assert f"the nearest are {at(2)[0]} and {at(3)[0]}" in str(refused.value)
-    with pytest.raises(InvalidScheduleError, match=f"nearest are {at(1)[0]}$".replace("+", r"\+")):
+    with pytest.raises(InvalidArgumentError, match=f"nearest are {at(1)[0]}$".replace("+", r"\+")):
         mine.skip("n", clock.now() + timedelta(seconds=1))
     for passed in (START, clock.now(), START - MINUTE):
-        with pytest.raises(InvalidScheduleError, match="has passed or is due"):
+        with pytest.raises(InvalidArgumentError, match="has passed or is due"):
             mine.skip("n", passed)
-    with pytest.raises(InvalidScheduleError, match="aware"):
+    with pytest.raises(InvalidArgumentError, match="aware"):
         mine.skip("n", datetime(2026, 11, 21, 9, 1))  # noqa: DTZ001
-    with pytest.raises(ScheduleNotFoundError):
+    with pytest.raises(NotFoundError):
         mine.skip("other", at(1)[0])
     assert mine.runs() == []
 
@@ -137,9 +137,9 @@ def test_fire_times_beyond_the_span_are_refused_and_beyond_max_runs_are_not(mine
     span = {"start_at": at(3)[0], "end_at": at(5)[0]}
     mine.create("n", task="t", trigger=Every(60, anchor=START), max_runs=1, **span)
 
-    with pytest.raises(InvalidScheduleError, match=r"nearest are .*09:03"):
+    with pytest.raises(InvalidArgumentError, match=r"nearest are .*09:03"):
         mine.skip("n", at(2)[0])
-    with pytest.raises(InvalidScheduleError, match=r"nearest are .*09:05"):
+    with pytest.raises(InvalidArgumentError, match=r"nearest are .*09:05"):
         mine.skip("n", at(6)[0])
     mine.skip("n", at(4)[0])
     assert instants(mine.upcoming("n")) == at(3)
@@ -152,14 +152,14 @@ def test_fire_times_beyond_the_span_are_refused_and_beyond_max_runs_are_not(mine
 def test_unskip_of_another_fire_time_is_refused(mine, clock):
     mine.skip("n", at(2)[0])
 
-    with pytest.raises(InvalidScheduleError, match=r"is not skipped .*09:02"):
+    with pytest.raises(InvalidArgumentError, match=r"is not skipped .*09:02"):
         mine.unskip("n", at(3)[0])
     mine.unskip("n", at(2)[0])
-    with pytest.raises(InvalidScheduleError, match="no fire time in the future is"):
+    with pytest.raises(InvalidArgumentError, match="no fire time in the future is"):
         mine.unskip("n", at(2)[0])
     mine.skip("n", at(2)[0])
     clock.advance(2 * MINUTE)
-    with pytest.raises(InvalidScheduleError, match="has passed"):
+    with pytest.raises(InvalidArgumentError, match="has passed"):
         mine.unskip("n", at(2)[0])
 
 
@@ -173,16 +173,16 @@ def test_a_schedule_without_other_fire_times_finishes_at_the_skipped_one(
 
     assert mine.skip("n", when).finished_at is None
     assert instants(mine.upcoming("n")) == []
-    assert [each.at for each in mine.upcoming("n", with_skipped=True)] == [when]
+    assert [each.fire_at for each in mine.upcoming("n", with_skipped=True)] == [when]
     if puts_back:
         assert mine.unskip("n", when).next_run_at == when
     clock.move_to(when)
     beat.run_until_idle()
 
-    assert [run.scheduled_for for run in sent] == ([when] if puts_back else [])
+    assert [run.fire_at for run in sent] == ([when] if puts_back else [])
     assert [run.status for run in mine.runs()] == ["sent" if puts_back else "skipped"]
     assert mine.get("n").finished_at == when
-    with pytest.raises(InvalidScheduleError, match="the schedule finished at"):
+    with pytest.raises(ConflictError, match="the schedule finished at"):
         mine.skip("n", when + MINUTE)
 
 
@@ -193,7 +193,7 @@ def test_a_paused_schedule_keeps_its_skips(mine, clock):
     mine.pause("n")
     mine.skip("n", at(3)[0])
     assert instants(mine.upcoming("n")) == []
-    assert [each.at for each in mine.upcoming("n", with_skipped=True)] == at(2, 3)
+    assert [each.fire_at for each in mine.upcoming("n", with_skipped=True)] == at(2, 3)
     mine.skip("n", at(1)[0])
     assert mine.get("n").next_run_at is None
     clock.advance(MINUTE)
@@ -236,18 +236,18 @@ def test_the_trigger_before_an_edit_decides_about_the_skips_that_have_passed(
     clock.advance(MINUTE / 2)
     beat.run_until_idle()
 
-    recorded = {run.scheduled_for: run.status for run in mine.runs()}
+    recorded = {run.fire_at: run.status for run in mine.runs()}
     assert recorded == {**dict.fromkeys(at(1) * is_fire_time, "skipped"), at(2)[0]: "sent"}
 
 
 @one_database
 @pytest.mark.usefixtures("made")
 def test_the_number_of_skips_is_bounded(mine, clock, beat, monkeypatch):
-    monkeypatch.setattr(skipping, "MAX_SKIPPED", 3)
+    monkeypatch.setattr(timing, "MAX_SKIPPED", 3)
     for minute in at(1, 2, 3):
         mine.skip("n", minute)
 
-    with pytest.raises(InvalidScheduleError, match="the limit"):
+    with pytest.raises(InvalidArgumentError, match="the limit"):
         mine.skip("n", at(4)[0])
     clock.advance(4 * MINUTE)
     beat.run_until_idle()
@@ -256,19 +256,19 @@ def test_the_number_of_skips_is_bounded(mine, clock, beat, monkeypatch):
 
 @one_database
 def test_the_skips_of_a_paused_schedule_are_bounded(mine, clock, monkeypatch):
-    monkeypatch.setattr(skipping, "MAX_SKIPPED", 3)
+    monkeypatch.setattr(timing, "MAX_SKIPPED", 3)
     mine.create("n", task="t", trigger=MINUTELY, enabled=False)
     for minute in at(1, 2, 3):
         mine.skip("n", minute)
     clock.advance(3 * MINUTE)
 
-    with pytest.raises(InvalidScheduleError, match="the limit"):
+    with pytest.raises(InvalidArgumentError, match="the limit"):
         mine.skip("n", at(4)[0])
 
 
 @one_database
 def test_skips_that_are_no_fire_times_any_more_do_not_count(mine, monkeypatch):
-    monkeypatch.setattr(skipping, "MAX_SKIPPED", 3)
+    monkeypatch.setattr(timing, "MAX_SKIPPED", 3)
     mine.create("n", task="t", trigger=MINUTELY)
     for minute in at(1, 2, 3):
         mine.skip("n", minute)
@@ -297,11 +297,11 @@ def test_skips_that_would_make_the_plans_too_costly_are_refused(mine, clock, bea
     *upcoming, last = instants(mine.upcoming("n", count=3))
     mine.skip("n", upcoming[0])
 
-    with pytest.raises(InvalidScheduleError, match="too many skipped fire times"):
+    with pytest.raises(InvalidArgumentError, match="too many skipped fire times"):
         mine.skip("n", last)
     clock.move_to(upcoming[1])
     beat.run_until_idle()
-    assert [run.scheduled_for for run in sent] == upcoming[1:]
+    assert [run.fire_at for run in sent] == upcoming[1:]
 
 
 def test_an_edit_that_is_refused_because_of_skips_is_not_written_in_part(dynbeat, mine):
@@ -314,7 +314,7 @@ def test_an_edit_that_is_refused_because_of_skips_is_not_written_in_part(dynbeat
     before = mine.get("n")
 
     with Session(dynbeat.context.database.engine) as session:
-        with pytest.raises(InvalidScheduleError, match="too many skipped fire times"):
+        with pytest.raises(InvalidArgumentError, match="too many skipped fire times"):
             mine.bound(session=session).update("n", trigger=costly)
         session.commit()
 
@@ -326,7 +326,7 @@ def test_an_edit_that_is_refused_because_of_skips_is_not_written_in_part(dynbeat
 def test_another_owner_cannot_skip(dynbeat, mine):
     other = dynbeat.schedules.for_owner("user:7")
     for call in (OwnerSchedules.skip, OwnerSchedules.unskip):
-        with pytest.raises(ScheduleNotFoundError):
+        with pytest.raises(NotFoundError):
             call(other, "n", at(1)[0])
     assert instants(mine.upcoming("n", count=1)) == at(1)
 
@@ -345,12 +345,12 @@ def test_a_rollback_of_the_caller_undoes_a_skip(dynbeat, mine):
 @pytest.mark.usefixtures("made")
 def test_a_fire_time_that_has_a_run_is_refused(mine, clock):
     row = mine.run_now("n")
-    clock.move_to(row.scheduled_for - MINUTE)
-    mine.update("n", trigger=Every(60, anchor=row.scheduled_for))
+    clock.move_to(row.fire_at - MINUTE)
+    mine.update("n", trigger=Every(60, anchor=row.fire_at))
 
-    with pytest.raises(InvalidScheduleError, match="already has a run for this fire time"):
-        mine.skip("n", row.scheduled_for)
-    assert instants(mine.upcoming("n", count=1)) == [row.scheduled_for]
+    with pytest.raises(ConflictError, match="already has a run for this fire time"):
+        mine.skip("n", row.fire_at)
+    assert instants(mine.upcoming("n", count=1)) == [row.fire_at]
 
 
 @one_database

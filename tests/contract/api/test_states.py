@@ -6,8 +6,9 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import insert, update
 
-from celery_dynbeat import BoundedCount, InvalidScheduleError
+from celery_dynbeat import BoundedCount, InvalidArgumentError
 from celery_dynbeat.db.models import Hold, Schedule
+from celery_dynbeat.store import scans
 from celery_dynbeat.store.schedules import schedule_pages
 from tests.support.applications import MINUTELY, START
 from tests.support.suites import one_database
@@ -77,7 +78,7 @@ def all_of(call, *, limit, **how):
 def scanned(request, monkeypatch):
     """Make a page read few rows, so that lists and counts use each of their ways."""
     if request.param is not None:
-        monkeypatch.setattr(schedule_pages, "MAX_SCANNED", request.param)
+        monkeypatch.setattr(scans, "MAX_SCANNED", request.param)
 
 
 #: A few rows make the lists of some states use one way and those of the others another.
@@ -131,7 +132,7 @@ def test_overdue_schedules_are_listed_oldest_first(crowd):
 @one_database
 @pytest.mark.parametrize("state", ["paused", "finished", "quarantined", "held"])
 def test_a_state_without_next_fire_times_has_no_order_by_them(mine, state):
-    with pytest.raises(InvalidScheduleError, match="no next_run_at") as caught:
+    with pytest.raises(InvalidArgumentError, match="no next_run_at") as caught:
         mine.list(state=state, order="next_run_at")
 
     assert caught.value.field == "order"
@@ -218,7 +219,7 @@ def test_a_count_is_the_length_of_the_list(dynbeat, crowd):
 
 
 def test_a_count_of_many_is_a_lower_bound(dynbeat, crowd, monkeypatch):
-    monkeypatch.setattr(schedule_pages, "MAX_SCANNED", 3)
+    monkeypatch.setattr(scans, "MAX_SCANNED", 3)
 
     assert str(crowd.count()) == "3+"
     assert crowd.count(task="u") == BoundedCount(count=0, exact=False)
@@ -236,14 +237,14 @@ def test_a_count_has_separators_and_json():
 @pytest.mark.parametrize("state", ["", "late", "broken", "pause", 5, [], {}])
 def test_an_unknown_state_is_rejected_with_the_list(mine, state):
     for call in (mine.list, mine.count):
-        with pytest.raises(InvalidScheduleError, match=", ".join(sorted(STATES)[:1])) as caught:
+        with pytest.raises(InvalidArgumentError, match=", ".join(sorted(STATES)[:1])) as caught:
             call(state=state)
         assert caught.value.field == "state"
 
 
 @one_database
 def test_an_unknown_state_names_a_similar_one(mine):
-    with pytest.raises(InvalidScheduleError, match="did you mean 'paused'"):
+    with pytest.raises(InvalidArgumentError, match="did you mean 'paused'"):
         mine.list(state="pause")
 
 
@@ -254,7 +255,7 @@ def test_an_unknown_state_names_a_similar_one(mine):
 )
 def test_an_invalid_argument_is_rejected(dynbeat, mine, field, value):
     for call in (mine.list, dynbeat.schedules.list):
-        with pytest.raises(InvalidScheduleError) as caught:
+        with pytest.raises(InvalidArgumentError) as caught:
             call(**{field: value})
         assert caught.value.field == field
 
@@ -272,7 +273,7 @@ def test_the_cursor_of_another_order_is_rejected(dynbeat, crowd):
         enumerate(orders), enumerate(cursors)
     ):
         if number != other:
-            with pytest.raises(InvalidScheduleError, match="another order"):
+            with pytest.raises(InvalidArgumentError, match="another order"):
                 call(after=cursor, **how)
 
 

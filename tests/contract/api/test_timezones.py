@@ -10,15 +10,15 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat import (
     AnyOf,
+    ConflictError,
     Cron,
     Every,
-    InvalidScheduleError,
+    InvalidArgumentError,
     Once,
     RRule,
-    StaleScheduleError,
 )
-from celery_dynbeat.api.acting import acting
-from celery_dynbeat.api.edit import timezones
+from celery_dynbeat.api import owner_clock
+from celery_dynbeat.api.audit import acting
 from celery_dynbeat.db.models import Owner
 from tests.support.applications import START, execute, instants
 from tests.support.lock_waits import wait_for_lock_wait
@@ -153,7 +153,7 @@ def test_a_change_sends_the_fire_time_that_is_due_and_none_retroactively(mine, b
     mine.set_timezone(BERLIN)
     beat.tick()
 
-    assert [run.scheduled_for for run in sent] == [START + HOUR]
+    assert [run.fire_at for run in sent] == [START + HOUR]
     assert mine.get("a").next_run_at == datetime(2026, 11, 22, 9, tzinfo=UTC)
 
 
@@ -238,7 +238,7 @@ def test_a_change_is_an_edit_of_each_schedule(mine):
     made = mine.create("a", task="t", trigger=NINE)
     mine.set_timezone(SEOUL)
 
-    with pytest.raises(StaleScheduleError):
+    with pytest.raises(ConflictError, match="another caller has changed it"):
         mine.update("a", description="x", expected_version=made.version)
 
 
@@ -267,14 +267,14 @@ def test_a_deleted_owner_has_no_zone(dynbeat, mine):
     [("Asia/Soul", "did you mean 'Asia/Seoul'"), (9, "must be a name"), ("", "unknown time zone")],
 )
 def test_an_unknown_zone_is_rejected(mine, zone, reason):
-    with pytest.raises(InvalidScheduleError, match=reason) as refusal:
+    with pytest.raises(InvalidArgumentError, match=reason) as refusal:
         mine.set_timezone(zone)
 
     assert refusal.value.field == "zone"
 
 
 def test_more_schedules_than_one_batch_all_move(dynbeat, mine, monkeypatch):
-    monkeypatch.setattr(timezones, "BATCH_SIZE", 3)
+    monkeypatch.setattr(owner_clock, "BATCH_SIZE", 3)
     dynbeat.schedules.create_many(
         {"owner": "user:42", "name": f"n{n}", "task": "t", "trigger": NINE if n % 4 else Every(60)}
         for n in range(20)
@@ -482,5 +482,5 @@ def test_an_edit_that_is_not_about_a_waiting_fire_time_keeps_it(mine, beat, cloc
     clock.advance(4 * HOUR)
     beat.run_until_idle()
 
-    assert [run.scheduled_for for run in beat.publisher.sent] == [START + HOUR]
+    assert [run.fire_at for run in beat.publisher.sent] == [START + HOUR]
     assert mine.runs(status="skipped").items == ()

@@ -9,12 +9,11 @@ from sqlalchemy import select
 
 from celery_dynbeat import (
     AnyOf,
-    BatchNotFoundError,
     Cron,
     Every,
-    InvalidScheduleError,
+    InvalidArgumentError,
+    NotFoundError,
     Once,
-    ScheduleNotFoundError,
     Solar,
 )
 from celery_dynbeat.common.states import Status
@@ -44,13 +43,13 @@ def at(hour):
 def kept(mine, name="n"):
     """Return the history as (hour, status, origin, count), oldest first."""
     return [
-        ((run.scheduled_for - START) / HOUR, run.status, run.origin, run.fire_count)
+        ((run.fire_at - START) / HOUR, run.status, run.origin, run.fire_count)
         for run in reversed(mine.runs(name, limit=1000))
     ]
 
 
 def hours(sent):
-    return [(run.scheduled_for - START) / HOUR for run in sent]
+    return [(run.fire_at - START) / HOUR for run in sent]
 
 
 def end_runs(dynbeat, clock, sent):
@@ -84,7 +83,7 @@ def test_a_backfill_is_a_batch_of_runs_that_beat_sends_at_a_pace_oldest_first(
 ):
     mine.create("n", task="t", trigger=HOURLY)
     result = mine.backfill("n", since=at(-9), until=at(-5) + SECOND, per_minute=120)
-    assert (result.created, result.excluded, result.left_since) == (5, 0, None)
+    assert (result.total, result.excluded, result.left_since) == (5, 0, None)
     assert mine.get_batch(result.batch_id).counts == {"pending": 5}
 
     by_second = []
@@ -117,7 +116,7 @@ def test_a_batch_is_listed_counted_and_cancelled_by_its_id(dynbeat, mine, clock,
     other = mine.backfill("n", since=at(-12), until=at(-9), per_minute=1)
     clock.advance(SECOND)
     beat.run_until_idle()
-    end_runs(dynbeat, clock, [run for run in sent if run.scheduled_for == at(-9)])
+    end_runs(dynbeat, clock, [run for run in sent if run.fire_at == at(-9)])
 
     for calls in (mine, dynbeat.schedules):
         assert len(calls.runs(batch_id=batch.batch_id)) == 9
@@ -128,7 +127,7 @@ def test_a_batch_is_listed_counted_and_cancelled_by_its_id(dynbeat, mine, clock,
             page = calls.runs(batch_id=batch.batch_id, limit=4, after=cursor)
             pages += page.items
             cursor = page.cursor
-        assert [run.scheduled_for for run in pages] == [at(hour) for hour in range(-1, -10, -1)]
+        assert [run.fire_at for run in pages] == [at(hour) for hour in range(-1, -10, -1)]
 
     assert mine.cancel_runs(batch_id=batch.batch_id) == 8
     assert mine.cancel_runs(batch_id=batch.batch_id) == 0
@@ -143,7 +142,7 @@ def test_only_the_owner_sees_counts_and_cancels_a_batch(dynbeat, mine):
     other = dynbeat.schedules.for_owner("user:43")
     other.create("n", task="t", trigger=HOURLY)
 
-    with pytest.raises(BatchNotFoundError, match=batch.batch_id):
+    with pytest.raises(NotFoundError, match=batch.batch_id):
         other.get_batch(batch.batch_id)
     assert other.runs(batch_id=batch.batch_id) == []
     assert other.cancel_runs(batch_id=batch.batch_id) == 0
@@ -179,7 +178,7 @@ def test_an_edit_applies_to_the_runs_that_wait(mine, clock, beat, sent):
 
 
 def test_runs_that_wait_for_their_turn_take_no_place(limited, clock):
-    dynbeat = limited(max_running_per_owner=2)
+    dynbeat = limited(owner_limits={"*": {"max_running": 2}})
     mine, beat = dynbeat.schedules.for_owner("user:42"), ManualBeat(dynbeat)
     mine.create("n", task="t", trigger=HOURLY)
     mine.backfill("n", since=at(-5), until=at(0), per_minute=1)
@@ -216,7 +215,7 @@ def test_runs_of_a_batch_wait_for_holds_and_quiet_hours(mine, clock, beat, sent,
     clock.move_to(START + 2 * HOUR)
     beat.run_until_idle()
 
-    assert {run.scheduled_for for run in sent if run.origin == "backfill"} == {at(-1)}
+    assert {run.fire_at for run in sent if run.origin == "backfill"} == {at(-1)}
 
 
 def test_a_run_that_never_ends_delays_a_backfill_by_max_run_time_at_most(
@@ -252,7 +251,7 @@ def test_fire_times_that_have_a_run_get_no_other_run(mine, clock, beat, sent):
     result = mine.backfill("n", since=at(-1), until=at(2) + SECOND)
     beat.run_until_idle()
 
-    assert (result.created, result.excluded, result.left_since) == (2, 2, None)
+    assert (result.total, result.excluded, result.left_since) == (2, 2, None)
     assert hours(sent[-2:]) == [-1, 0]
     assert mine.runs("n", origin="schedule") == before
 
@@ -272,9 +271,9 @@ def test_a_backfill_leaves_undecided_fire_times_to_the_claim(mine, clock, beat, 
     undecided = mine.get("n").next_run_at
     clock.move_to(undecided - SECOND)
     result = mine.backfill("n", since=at(0), until=clock.now() + SECOND)
-    assert (result.created, result.left_since) == (1, None)
+    assert (result.total, result.left_since) == (1, None)
     none = mine.backfill("n", since=at(1), until=clock.now() + SECOND)
-    assert (none.batch_id, none.created, none.excluded) == (None, 0, 0)
+    assert (none.batch_id, none.total, none.excluded) == (None, 0, 0)
 
     beat.run_until_idle()
     assert hours(sent) == [0]
@@ -318,7 +317,7 @@ def test_a_skipped_row_keeps_the_fire_times_that_were_not_run(mine, clock, beat,
     clock.advance(10 * HOUR)
     beat.run_until_idle()
     (skipped,) = mine.runs("n", status="skipped")
-    assert (skipped.scheduled_for, skipped.fire_count) == (at(9), 9)
+    assert (skipped.fire_at, skipped.fire_count) == (at(9), 9)
 
     mine.backfill("n", since=at(first), until=at(last) + SECOND)
     beat.run_until_idle()
@@ -391,7 +390,7 @@ def test_a_count_from_another_trigger_is_not_lost(mine, clock, beat):
     clock.move_to(at(2) + 10 * MINUTE)
     beat.run_until_idle()
     (skipped,) = mine.runs("n", status="skipped")
-    assert (skipped.scheduled_for, skipped.fire_count) == (at(2), 11)
+    assert (skipped.fire_at, skipped.fire_count) == (at(2), 11)
     mine.update("n", trigger=Cron("0,15,30,45 * * * *", timezone="UTC"))
 
     mine.backfill("n", since=at(1), until=at(2) + SECOND)
@@ -399,7 +398,7 @@ def test_a_count_from_another_trigger_is_not_lost(mine, clock, beat):
 
     # Beat does not know whether the old trigger fired at the other ones, too.
     (rest,) = mine.runs("n", status="skipped")
-    assert (rest.scheduled_for, rest.fire_count) == (at(2) - timedelta.resolution, 10)
+    assert (rest.fire_at, rest.fire_count) == (at(2) - timedelta.resolution, 10)
     assert len(mine.runs("n", origin="backfill")) == 5
 
 
@@ -415,7 +414,7 @@ def test_the_rest_of_a_count_from_another_trigger_stays_beside_the_run(mine, clo
     beat.run_until_idle()
 
     (rest,) = mine.runs("n", status="skipped")
-    assert (rest.scheduled_for, rest.fire_count) == (at(2) - timedelta.resolution, 11)
+    assert (rest.fire_at, rest.fire_count) == (at(2) - timedelta.resolution, 11)
 
 
 def test_the_rest_of_a_count_is_at_a_fire_time_that_skip_did_not_take_out(mine, clock, beat):
@@ -492,7 +491,7 @@ def test_several_beats_send_each_run_once(database_url, mine, clock):
             thread.join(60)
 
     assert failures == []
-    fires = Counter((run.schedule_id, run.scheduled_for) for run in sent)
+    fires = Counter((run.schedule_id, run.fire_at) for run in sent)
     assert len(fires) == 20 * 50
     assert set(fires.values()) == {1}
 
@@ -551,7 +550,7 @@ def test_a_batch_that_waits_neither_stops_a_fire_time_nor_is_replaced_by_it(
     beat.run_until_idle()
     counts = mine.get_batch(batch.batch_id).counts
 
-    fired = [run.scheduled_for for run in sent if run.origin == "schedule"]
+    fired = [run.fire_at for run in sent if run.origin == "schedule"]
     assert (fired, counts) == ([at(1)], {"pending": 2, "succeeded": 1})
 
 
@@ -615,7 +614,7 @@ def test_a_pause_does_not_revoke_the_runs_of_a_backfill(mine, clock, beat):
 
 @pytest.mark.parametrize("at_once", [False, True])
 def test_the_runs_of_a_backfill_that_wait_for_a_place_wait_in_quiet_hours(limited, clock, at_once):
-    dynbeat = limited(max_running_per_owner=1)
+    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     mine, beat = dynbeat.schedules.for_owner("user:42"), ManualBeat(dynbeat)
     mine.create("n", task="t", trigger=HOURLY)
     mine.run_now("n")
@@ -660,14 +659,14 @@ def test_start_at_and_end_at_bound_a_backfill(mine, clock, beat, sent):
     clock.advance(2 * HOUR)
     beat.run_until_idle()
 
-    assert mine.backfill("n", since=at(-9), until=at(2) + SECOND, per_minute=6_000).created == 4
+    assert mine.backfill("n", since=at(-9), until=at(2) + SECOND, per_minute=6_000).total == 4
     beat.run_until_idle()
 
     assert sorted(hours(sent)) == [-3, -2, -1, 0, 1]
 
 
 def test_an_unknown_schedule_raises_schedule_not_found(mine):
-    with pytest.raises(ScheduleNotFoundError):
+    with pytest.raises(NotFoundError):
         mine.backfill("n", since=at(-1), until=at(0))
 
 
@@ -688,7 +687,7 @@ def test_an_unknown_schedule_raises_schedule_not_found(mine):
 def test_an_invalid_span_is_rejected(mine, given, field, reason):
     mine.create("n", task="t", trigger=HOURLY)
 
-    with pytest.raises(InvalidScheduleError, match=reason) as caught:
+    with pytest.raises(InvalidArgumentError, match=reason) as caught:
         mine.backfill("n", **{"since": at(-1), "until": at(0), **given})
 
     assert caught.value.field == field
@@ -699,16 +698,16 @@ def test_an_interval_has_no_fire_times_before_its_anchor(mine):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.create("anchored", task="t", trigger=Every(60, anchor=at(-1)))
 
-    with pytest.raises(InvalidScheduleError, match="counts from 2026-11-21"):
+    with pytest.raises(InvalidArgumentError, match="counts from 2026-11-21"):
         mine.backfill("n", since=at(-1), until=at(0) - SECOND)
-    assert mine.backfill("anchored", since=at(-1), until=at(0) + SECOND).created == 61
+    assert mine.backfill("anchored", since=at(-1), until=at(0) + SECOND).total == 61
 
 
 def test_an_end_slightly_in_the_future_counts_as_now(mine, clock):
     mine.create("n", task="t", trigger=HOURLY)
     clock.advance(-SECOND)
 
-    assert mine.backfill("n", since=at(-1), until=START + SECOND).created == 1
+    assert mine.backfill("n", since=at(-1), until=START + SECOND).total == 1
 
 
 def test_a_backfill_rolls_back_with_the_transaction_of_the_caller(dynbeat, mine, beat, sent):
@@ -728,15 +727,17 @@ def test_a_backfill_does_not_run_a_task_that_is_no_longer_allowed(database_url, 
         mine.create(name, task="t", trigger=HOURLY)
     mine.backfill("n", since=at(-2), until=at(-1) + SECOND)
 
-    with application(database_url, clock=clock, allowed_tasks=["mail.*"]) as strict:
+    with application(
+        database_url, clock=clock, owner_limits={"*": {"allowed_tasks": ["mail.*"]}}
+    ) as strict:
         theirs = strict.schedules.for_owner("user:42")
-        with pytest.raises(InvalidScheduleError, match="dynbeat_allowed_tasks"):
+        with pytest.raises(InvalidArgumentError, match="dynbeat_owner_limits: allowed_tasks"):
             theirs.backfill("m", since=at(-2), until=at(-1) + SECOND)
         beat = ManualBeat(strict)
         beat.run_until_idle()
 
     assert beat.publisher.sent == []
-    assert "dynbeat_allowed_tasks" in (mine.get("n").error or "")
+    assert "dynbeat_owner_limits: allowed_tasks" in (mine.get("n").error or "")
 
 
 def test_the_history_can_be_filtered_by_origin(mine):
@@ -745,7 +746,7 @@ def test_the_history_can_be_filtered_by_origin(mine):
 
     assert mine.runs("n", origin="manual") == [run]
     assert mine.runs("n", origin="backfill") == []
-    with pytest.raises(InvalidScheduleError, match="must be one of 'schedule'"):
+    with pytest.raises(InvalidArgumentError, match="must be one of schedule"):
         mine.runs("n", origin="x")
 
 
@@ -773,7 +774,7 @@ def test_a_span_that_is_too_costly_to_search_is_recorded_in_several_calls(sqlite
         since, created, calls = START - 3660 * DAY, 0, 0
         while since is not None:
             result = mine.backfill("n", since=since, until=START + SECOND)
-            since, created, calls = result.left_since, created + result.created, calls + 1
+            since, created, calls = result.left_since, created + result.total, calls + 1
 
     assert (created, calls > 1) == (3660, True)
 
@@ -786,8 +787,8 @@ def test_a_call_records_at_most_ten_thousand_runs(sqlite_url, clock):
         first = mine.backfill("n", since=at(-10_001), until=at(0))
         second = mine.backfill("n", since=first.left_since, until=at(0))
 
-        assert (first.created, first.left_since) == (10_000, at(-1))
-        assert (second.created, second.left_since) == (1, None)
+        assert (first.total, first.left_since) == (10_000, at(-1))
+        assert (second.total, second.left_since) == (1, None)
         assert mine.get_batch(first.batch_id).counts == {"pending": 10_000}
         assert mine.get_batch(second.batch_id).total == 1
 

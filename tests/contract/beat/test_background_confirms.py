@@ -8,6 +8,7 @@ from sqlalchemy import AssertionPool, StaticPool, create_engine
 from sqlalchemy.exc import OperationalError
 
 from celery_dynbeat import Every, Once
+from celery_dynbeat.beat import refused
 from celery_dynbeat.beat.confirms import BackgroundExecutor
 from celery_dynbeat.beat.dispatcher import Dispatcher
 from celery_dynbeat.db.engine import Database
@@ -59,8 +60,9 @@ def publisher():
 
 
 @pytest.fixture
-def mine(limited):
-    return limited(batch_size=BATCH).schedules.for_owner("user:42")
+def mine(limited, monkeypatch):
+    monkeypatch.setattr(refused, "BATCH_SIZE", BATCH)
+    return limited().schedules.for_owner("user:42")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from sqlalchemy import event, text
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import AnyOf, Cron, Once
-from celery_dynbeat.beat import maintenance, replanning
+from celery_dynbeat.beat import dispatcher, refused, replanning
 from celery_dynbeat.beat.claim import claim
 from celery_dynbeat.store import calendars as calendars_store
 from celery_dynbeat.testing import ManualBeat
@@ -35,7 +35,7 @@ def calendars(dynbeat):
 
 
 def sent_days(sent):
-    return [run.scheduled_for.date() for run in sent]
+    return [run.fire_at.date() for run in sent]
 
 
 def test_a_due_fire_time_on_a_new_day_is_not_sent(calendars, mine, clock, dynbeat, sent, beat):
@@ -510,7 +510,7 @@ def test_a_claim_finishes_no_schedule_that_a_new_day_blocks(
     beat.run_until_idle()
     # It has passed: nothing fires retroactively, and nothing is lost silently.
     [run] = mine.runs()
-    assert (run.status, run.scheduled_for) == ("skipped", at(SATURDAY))
+    assert (run.status, run.fire_at) == ("skipped", at(SATURDAY))
     assert mine.get("n").error is None
 
 
@@ -549,7 +549,7 @@ def test_a_fire_time_planned_with_another_tz_release_is_sent(
     clock.advance(later - START)
     beat.run_until_idle()
 
-    assert [run.scheduled_for for run in sent] == [later]
+    assert [run.fire_at for run in sent] == [later]
 
 
 @pytest.mark.parametrize("edited", [{"dates": [MONDAY]}, {"dates": [NEVER], "weekend": ["sat"]}])
@@ -585,7 +585,7 @@ def test_a_fire_time_on_a_removed_day_is_not_lost_in_an_outage(
     beat.run_until_idle()
 
     assert (SUNDAY in sent_days(sent)) == (catch_up == "all")
-    statuses = {run.scheduled_for: run.status for run in mine.runs()}
+    statuses = {run.fire_at: run.status for run in mine.runs()}
     assert (statuses[at(SUNDAY)] == "skipped") == (catch_up == "none")
     assert mine.get("n").next_run_at == at(MONDAY)
 
@@ -638,8 +638,11 @@ def test_an_edit_of_a_calendar_does_not_block_new_schedules(calendars, dynbeat, 
     assert calendars.get(NAME).waiting_schedules.count == 1
 
 
-def test_schedules_of_a_locked_calendar_do_not_delay_the_plans_of_others(limited, clock):
-    dynbeat = limited(batch_size=2)
+def test_schedules_of_a_locked_calendar_do_not_delay_the_plans_of_others(
+    limited, clock, monkeypatch
+):
+    monkeypatch.setattr(refused, "BATCH_SIZE", 2)
+    dynbeat = limited()
     if dynbeat.context.database.capabilities.embedded:
         pytest.skip("SQLite has no row locks")
     calendars, mine = dynbeat.calendars, dynbeat.schedules.for_owner("user:42")
@@ -715,7 +718,7 @@ def test_a_skip_does_not_follow_a_fire_time_that_an_edit_moves(calendars, mine, 
     # It fires.
     assert mine.get("n").next_run_at == at(TUESDAY)
     shown = mine.upcoming("n", count=2, with_skipped=True)
-    assert [(each.at, each.is_skipped) for each in shown] == [
+    assert [(each.fire_at, each.is_skipped) for each in shown] == [
         (at(SATURDAY), True),
         (at(TUESDAY), False),
     ]
@@ -748,7 +751,7 @@ def test_notifications_do_not_search_the_links_of_all_calendars(dynbeat, mine, b
     statements = []
     engine = dynbeat.context.database.engine
     event.listen(engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
-    interval = dynbeat.context.settings.node_timeout / maintenance.RESCUES_PER_NODE_TIMEOUT
+    interval = dynbeat.context.settings.node_timeout / dispatcher.ROUNDS_PER_NODE_TIMEOUT
 
     def searches() -> tuple[int, int]:
         of_calendars = [each for each in statements if "in_force_at IS NULL" in each]
@@ -768,7 +771,7 @@ def test_a_late_link_is_planned_while_notifications_arrive(calendars, dynbeat, m
     calendars.upsert(NAME, dates=[SATURDAY])
     beat.run_until_idle()
     execute(dynbeat, "UPDATE dynbeat_schedule_calendar SET planned_with = 1")
-    interval = dynbeat.context.settings.node_timeout / maintenance.RESCUES_PER_NODE_TIMEOUT
+    interval = dynbeat.context.settings.node_timeout / dispatcher.ROUNDS_PER_NODE_TIMEOUT
     for _ in range(5):
         clock.advance(interval / 4)
         beat.run_until_idle()

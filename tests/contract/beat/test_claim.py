@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from celery_dynbeat import Once
+from celery_dynbeat.beat import refused
 from celery_dynbeat.beat.claim import claim
 from celery_dynbeat.store.schedules import due
 from celery_dynbeat.testing import ManualBeat
@@ -18,7 +19,7 @@ MINUTE = timedelta(minutes=1)
 def kept(mine):
     """Return the history as (minute, status, count), oldest first."""
     return [
-        ((run.scheduled_for - START) / MINUTE, run.status, run.fire_count)
+        ((run.fire_at - START) / MINUTE, run.status, run.fire_count)
         for run in reversed(mine.runs(limit=1000))
     ]
 
@@ -74,8 +75,8 @@ def test_a_fire_time_that_already_has_a_run_is_not_sent_again(dynbeat, mine, clo
     with dynbeat.context.database.engine.begin() as connection:
         connection.exec_driver_sql(
             "UPDATE dynbeat_schedule SET"
-            " next_run_at = (SELECT scheduled_for FROM dynbeat_run),"
-            " next_fire_at = (SELECT scheduled_for FROM dynbeat_run)"
+            " next_run_at = (SELECT fire_at FROM dynbeat_run),"
+            " next_fire_at = (SELECT fire_at FROM dynbeat_run)"
         )
     beat.run_until_idle()
 
@@ -127,7 +128,7 @@ def test_catch_up_all_sends_all_missed_fire_times_oldest_first(mine, clock, beat
     beat.run_until_idle()
 
     times = [START + minute * MINUTE for minute in range(1, 251)]
-    assert [run.scheduled_for for run in sent] == times
+    assert [run.fire_at for run in sent] == times
 
 
 def test_a_schedule_finishes_with_its_last_run(mine, clock, beat, sent):
@@ -147,7 +148,7 @@ def test_catch_up_sends_no_more_runs_than_max_runs_allows(mine, clock, beat, sen
 
     beat.run_until_idle()
 
-    assert [run.scheduled_for for run in sent] == [START + n * MINUTE for n in (1, 2, 3)]
+    assert [run.fire_at for run in sent] == [START + n * MINUTE for n in (1, 2, 3)]
     assert mine.get("n").finished_at == clock.now()
 
 
@@ -157,7 +158,7 @@ def test_a_schedule_fires_at_end_at_and_not_after(mine, clock, beat, sent):
         clock.advance(MINUTE)
         beat.run_until_idle()
 
-    assert [run.scheduled_for for run in sent] == [START + MINUTE, START + 2 * MINUTE]
+    assert [run.fire_at for run in sent] == [START + MINUTE, START + 2 * MINUTE]
     assert mine.get("n").finished_at == START + 2 * MINUTE
 
 
@@ -167,7 +168,7 @@ def test_a_missed_one_off_is_sent_late_and_once(mine, clock, beat, sent):
 
     beat.run_until_idle()
 
-    assert [run.scheduled_for for run in sent] == [START + MINUTE]
+    assert [run.fire_at for run in sent] == [START + MINUTE]
     assert mine.get("n").finished_at == clock.now()
 
 
@@ -183,8 +184,9 @@ def test_nothing_fires_a_microsecond_early(mine, clock, beat, sent):
     assert len(sent) == 1
 
 
-def test_a_backlog_larger_than_a_batch_is_sent_in_batches(database_url, clock):
-    with application(database_url, clock=clock, batch_size=50, catch_up="all") as dynbeat:
+def test_a_backlog_larger_than_a_batch_is_sent_in_batches(database_url, clock, monkeypatch):
+    monkeypatch.setattr(refused, "BATCH_SIZE", 50)
+    with application(database_url, clock=clock, catch_up="all") as dynbeat:
         mine = dynbeat.schedules.for_owner("user:42")
         for number in range(5):
             mine.create(f"n{number}", task="t", trigger=MINUTELY)
@@ -196,5 +198,5 @@ def test_a_backlog_larger_than_a_batch_is_sent_in_batches(database_url, clock):
         beat.run_until_idle()
 
     assert first_batch == 50
-    fire_times = {(run.name, run.scheduled_for) for run in beat.publisher.sent}
+    fire_times = {(run.name, run.fire_at) for run in beat.publisher.sent}
     assert len(fire_times) == len(beat.publisher.sent) == 5 * 45

@@ -52,7 +52,7 @@ def walk(dynbeat, clock, steps):
         farthest = max(farthest, clock.advance(step))
         beat = beats[number % 2]
         beat.run_until_idle()
-        assert all(run.scheduled_for <= clock.now() for run in beat.publisher.sent)
+        assert all(run.fire_at <= clock.now() for run in beat.publisher.sent)
         sent += beat.publisher.sent
         beat.publisher.sent.clear()
     return farthest, sent
@@ -69,7 +69,7 @@ def each_fire_time_is_dealt_with_once(dynbeat, clock, steps):
     for name, trigger in TRIGGERS.items():
         due = fire_times(trigger, until=farthest)
         for policy in POLICIES:
-            ours = [run.scheduled_for for run in sent if run.name == f"{name}/{policy}"]
+            ours = [run.fire_at for run in sent if run.name == f"{name}/{policy}"]
             assert ours == (due if policy == "all" else sorted(set(ours) & set(due)))
             history = mine.runs(f"{name}/{policy}", limit=1_000)
             assert sum(run.fire_count for run in history) == len(due) < COUNT_LIMIT
@@ -122,7 +122,7 @@ def test_fire_times_planned_again_after_the_clock_was_set_back_are_not_sent_twic
                     mine.update(policy, trigger=(other, trigger)[number % 2])
                     mine.resume(policy)
 
-            fires = Counter((run.name, run.scheduled_for) for run in sent)
+            fires = Counter((run.name, run.fire_at) for run in sent)
             assert set(fires.values()) <= {1}
 
         each()
@@ -141,7 +141,7 @@ def test_a_fire_time_that_already_has_a_run_does_not_count_for_max_runs(mine, cl
         clock.advance(MINUTE)
         beat.run_until_idle()
 
-    assert [run.scheduled_for for run in sent] == [START + n * MINUTE for n in (1, 2, 3)]
+    assert [run.fire_at for run in sent] == [START + n * MINUTE for n in (1, 2, 3)]
     assert mine.get("n").run_count == 3
 
 

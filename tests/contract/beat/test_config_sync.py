@@ -14,8 +14,9 @@ from celery_dynbeat.beat.runtime import BeatRuntime
 from celery_dynbeat.cli.status import _lines, as_dict
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Node, Schedule
-from celery_dynbeat.health.evaluation import evaluate
+from celery_dynbeat.health.checks import evaluate
 from celery_dynbeat.health.probes import collect_health
+from celery_dynbeat.store import nodes
 from celery_dynbeat.store.health import MAX_NAMED
 from tests.support.applications import MINUTELY, START, execute
 from tests.support.lock_waits import failing_waits
@@ -78,7 +79,7 @@ def other_beat(name, at):
 
 def pass_with_retry(runtime):
     """Make a pass that tries the entries again that were left out."""
-    runtime._compare_at = 0
+    runtime._sync.expect()
     runtime.run_pass()
 
 
@@ -415,14 +416,39 @@ def test_a_beat_starts_although_the_database_refuses_an_entry(dynbeat, own, cloc
 
     runtime = new_runtime(dynbeat)
     runtime.run_pass()
-    reported = [(each.kind, each.name) for each in runtime.dispatcher.report()]
+    reported = [(each.kind, each.name) for each in runtime.report()]
     assert reported == [("duty", "write beat_schedule")]
 
     accept(dynbeat, table="dynbeat_schedule")
     clock.advance(MINUTE)
     pass_with_retry(runtime)
     assert own.get("bad").task == "t"
-    assert runtime.dispatcher.report() == []
+    assert runtime.report() == []
+    runtime.close()
+
+
+def test_an_outage_at_the_entries_stops_no_sending_and_is_noted(dynbeat, own, clock, monkeypatch):
+    own.create("other", task="t", trigger=MINUTE)
+    dynbeat.app.conf.beat_schedule = {"entry": ENTRY}
+    runtime = new_runtime(dynbeat)
+    lost = OperationalError("SELECT 1", {}, Exception("gone"), connection_invalidated=True)
+
+    def fail(*_args, **_values):
+        raise lost
+
+    monkeypatch.setattr(nodes, "has_newer_entries", fail)
+    clock.advance(2 * MINUTE)
+    with pytest.raises(OperationalError):
+        runtime.run_pass()
+
+    assert [run.status for run in own.runs("other")] == [Status.SENT, Status.SKIPPED]
+    # The entries wait, so that the next passes succeed.
+    runtime.run_pass()
+    monkeypatch.setattr(runtime.dispatcher, "_run_pass", fail)
+    runtime._sync.expect()
+    with pytest.raises(OperationalError):
+        runtime.run_pass()
+    assert runtime.dispatcher._silence._is_out
     runtime.close()
 
 

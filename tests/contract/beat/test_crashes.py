@@ -56,7 +56,7 @@ def test_the_next_beat_continues_after_a_crash(dynbeat, mine, clock, sent, beat,
     run = only(mine)
     assert [message.run_id for message in sent] == [run.id]
     assert {message.run_id for message in crashing.publisher.sent} <= {run.id}
-    assert (run.status, run.scheduled_for) == ("sent", START + MINUTE)
+    assert (run.status, run.fire_at) == ("sent", START + MINUTE)
 
 
 def test_a_claim_that_a_crash_of_the_database_undid_is_repeated_and_its_message_refused(
@@ -83,7 +83,7 @@ def test_a_claim_that_a_crash_of_the_database_undid_is_repeated_and_its_message_
         beat.run_until_idle()
 
         (repeated,) = beat.publisher.sent
-        assert repeated.scheduled_for == undone.scheduled_for
+        assert repeated.fire_at == undone.fire_at
         worker = WorkerStub(dynbeat)
         assert [worker.start(run) for run in (undone, repeated, repeated)] == [False, True, False]
 
@@ -240,7 +240,7 @@ def test_several_beats_send_ten_thousand_schedules_once_each(database_url, dynbe
 
     assert failures == []
     assert len({message.run_id for message in sent}) == len(sent) == count
-    fires = Counter((message.schedule_id, message.scheduled_for) for message in sent)
+    fires = Counter((message.schedule_id, message.fire_at) for message in sent)
     assert set(fires.values()) == {1}
     with dynbeat.context.database.engine.connect() as connection:
         states = "SELECT status, COUNT(*) FROM dynbeat_run GROUP BY status"

@@ -5,17 +5,18 @@ index entries. A row that is committed with an instant before the watermark is l
 """
 
 from datetime import timedelta
+from functools import partial
 from itertools import pairwise
 
 import pytest
 from sqlalchemy import insert, select, text, update
 
 from celery_dynbeat.beat.dispatcher import Dispatcher
-from celery_dynbeat.beat.maintenance import Maintenance
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.store.schedules import due
 from celery_dynbeat.testing import RecordingPublisher
 from tests.support.applications import MINUTELY, START
+from tests.support.executed_statements import record_selects
 
 ROWS, REPEATS = 100, 50
 
@@ -101,7 +102,7 @@ def test_the_pass_after_a_failed_one_polls_again(mine, clock, dispatcher, publis
         raise OSError("unreachable")
 
     with monkeypatch.context() as broken:
-        broken.setattr(Maintenance, "run_interval", fail)
+        broken.setattr(dispatcher, "_run_duties", fail)
         with pytest.raises(OSError, match="unreachable"):
             dispatcher.run_pass()
     dispatcher.run_pass()
@@ -207,14 +208,18 @@ def test_the_cost_of_a_poll_does_not_grow_while_a_transaction_is_open(dynbeat):
                 connection.execute(update(Schedule).values(next_run_at=at))
 
         front = due.Watermark(no_due_before=at, no_overdue_before=at)
-        everywhere, in_part = (blocks(engine, where) for where in (due.NO_WATERMARK, front))
+        everywhere, in_part = (blocks(dynbeat, where) for where in (due.NO_WATERMARK, front))
 
     assert in_part * 5 < everywhere
 
 
-def blocks(engine, front):
+def blocks(dynbeat, front):
     """Return how many blocks the database reads for a poll."""
-    statement = due.statement(now=START, until=START, watermark=front)
+    engine = dynbeat.context.database.engine
+    poll = partial(due.read_pending, now=START, until=START, watermark=front)
+    with record_selects(engine) as selects:
+        dynbeat.context.database.read(poll)
+    (statement,) = selects
     compiled = statement.compile(engine, compile_kwargs={"literal_binds": True})
     with engine.connect() as connection:
         explain = text(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {compiled}".replace(":", r"\:"))

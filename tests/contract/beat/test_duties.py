@@ -10,14 +10,13 @@ from celery.bin.base import CLIContext
 from click.testing import CliRunner
 from sqlalchemy.exc import DBAPIError
 
-from celery_dynbeat.beat import duties, maintenance
+from celery_dynbeat.beat import duties, pruning
 from celery_dynbeat.broker import outages
 from celery_dynbeat.cli import dynbeat as commands
 from celery_dynbeat.db.models import NodeKind
-from celery_dynbeat.health.evaluation import evaluate
+from celery_dynbeat.health.checks import evaluate
 from celery_dynbeat.health.probes import collect_health
-from celery_dynbeat.store import nodes, runs
-from celery_dynbeat.store.schedules import changes
+from celery_dynbeat.store import changes, nodes, runs
 from celery_dynbeat.telemetry import events, subscribe, unsubscribe
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, execute
@@ -38,7 +37,7 @@ def failed():
 
 
 def report_of(beat):
-    return beat._dispatcher.duties.report()
+    return beat._dispatcher.report()
 
 
 def pass_minutes(clock, beat, number):
@@ -94,15 +93,15 @@ def test_a_refused_delete_of_a_prune_stops_neither_fire_times_nor_the_rescue(
 def test_a_run_that_cannot_be_deleted_does_not_keep_the_others(
     dynbeat, mine, clock, beat, sent, failed, monkeypatch
 ):
-    monkeypatch.setattr(maintenance, "BATCH_SIZE", 3)
+    monkeypatch.setattr(pruning, "BATCH_SIZE", 3)
     mine.create("old", task="t", trigger=MINUTELY)
     pass_minutes(clock, beat, 8)
     for run in list(sent):
         start(dynbeat, run.run_id)
         end(dynbeat, run.run_id, "succeeded")
     # PostgreSQL's ids are no texts.
-    kept = sent[1].scheduled_for
-    execute(dynbeat, "UPDATE dynbeat_run SET note = 'kept' WHERE scheduled_for = :at", at=kept)
+    kept = sent[1].fire_at
+    execute(dynbeat, "UPDATE dynbeat_run SET note = 'kept' WHERE fire_at = :at", at=kept)
     refuse(dynbeat, action="DELETE", table="dynbeat_run", when="OLD.note = 'kept'")
     mine.pause("old")
     clock.advance(dynbeat.context.settings.history_retention + DAY)
@@ -115,15 +114,15 @@ def test_a_run_that_cannot_be_deleted_does_not_keep_the_others(
         clock.advance(2 * SECOND)
 
     # The run of the last fire time stays at any age.
-    left = [run.scheduled_for for run in mine.runs("old")]
-    assert left == [sent[-1].scheduled_for, kept]
+    left = [run.fire_at for run in mine.runs("old")]
+    assert left == [sent[-1].fire_at, kept]
     assert [(each.duty, each.failures) for each in failed] == [("prune runs", 1)]
 
 
 def test_a_change_that_cannot_be_deleted_does_not_keep_the_others(
     dynbeat, mine, clock, beat, failed, monkeypatch
 ):
-    monkeypatch.setattr(maintenance, "BATCH_SIZE", 3)
+    monkeypatch.setattr(pruning, "BATCH_SIZE", 3)
     mine.create("old", task="t", trigger=MINUTELY)
     for number in range(8):
         mine.update("old", description=f"{number}")
@@ -145,14 +144,14 @@ def test_a_change_that_cannot_be_deleted_does_not_keep_the_others(
 def test_the_command_deletes_the_rows_around_those_that_cannot_be_deleted(
     dynbeat, mine, clock, beat, sent, monkeypatch
 ):
-    monkeypatch.setattr(maintenance, "BATCH_SIZE", 3)
+    monkeypatch.setattr(pruning, "BATCH_SIZE", 3)
     mine.create("old", task="t", trigger=MINUTELY)
     pass_minutes(clock, beat, 8)
     for run in list(sent):
         start(dynbeat, run.run_id)
         end(dynbeat, run.run_id, "succeeded")
-    kept = sent[1].scheduled_for
-    execute(dynbeat, "UPDATE dynbeat_run SET note = 'kept' WHERE scheduled_for = :at", at=kept)
+    kept = sent[1].fire_at
+    execute(dynbeat, "UPDATE dynbeat_run SET note = 'kept' WHERE fire_at = :at", at=kept)
     refuse(dynbeat, action="DELETE", table="dynbeat_run", when="OLD.note = 'kept'")
     mine.pause("old")
     clock.advance(dynbeat.context.settings.audit_retention + DAY)
@@ -192,12 +191,13 @@ def test_a_duty_that_fails_waits_longer_after_each_failure_and_recovers(
 
 
 @one_database
-def test_status_warns_of_a_duty_that_fails(dynbeat, clock, beat):
+def test_status_warns_of_a_duty_that_fails(dynbeat, clock):
     def work(_now):
         raise ValueError("no such table")
 
-    beat._dispatcher.duties.run("rescue", work, now=clock.now(), default=None)
-    report = outages.Outages(clock.now).report(report_of(beat))
+    duty = duties.Duty(dynbeat.context.database, "rescue", work)
+    duty.run(clock.now())
+    report = outages.Outages(clock.now).report(duties.failing([duty]))
     heartbeat = nodes.NodeHeartbeat(
         kind=NodeKind.BEAT,
         name="b",

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from celery_dynbeat import AnyOf, Cron, Once, RRule
-from celery_dynbeat.beat import fairness
+from celery_dynbeat.beat import fairness, refused
 from celery_dynbeat.beat.claim import claim
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START, application, execute
@@ -24,8 +24,9 @@ def due(owner, count, *, at=DUE):
 
 
 @pytest.fixture
-def dynbeat(database_url, clock):
-    with application(database_url, clock=clock, batch_size=BATCH) as made:
+def dynbeat(database_url, clock, monkeypatch):
+    monkeypatch.setattr(refused, "BATCH_SIZE", BATCH)
+    with application(database_url, clock=clock) as made:
         made.context.prepare()
         yield made
 
@@ -85,7 +86,7 @@ def test_without_a_backlog_the_oldest_come_first_of_any_owner(dynbeat, clock):
 @pytest.fixture
 def _no_time(monkeypatch):
     """Give each claim the time for one row only."""
-    for limit in ("PLANNING_NS", "PLANNING_NS_PER_ROW", "COSTLY_PLANNING_NS"):
+    for limit in ("PLANNING_NS", "COSTLY_PLANNING_NS"):
         monkeypatch.setattr(fairness, limit, 0)
 
 
@@ -140,7 +141,7 @@ def test_other_owners_come_before_one_whose_schedules_take_long_to_plan(
     # One claim for each of the first two bursts, on a slow machine too. A second claim in the first
     # burst would find the owner costly already.
     monkeypatch.setattr(fairness, "PLANNING_NS", 60_000_000_000)
-    with application(sqlite_url, clock=clock, batch_size=200, min_interval=0) as dynbeat:
+    with application(sqlite_url, clock=clock, min_interval=0) as dynbeat:
         dynbeat.context.prepare()
         beat = ManualBeat(dynbeat)
         mine = dynbeat.schedules.for_owner("one")

@@ -16,19 +16,31 @@ import pytest
 from sqlalchemy import create_engine, delete, event, select
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import Cron, Every, Retry, beat, transitions
+from celery_dynbeat import Cron, Every, Retry, beat
 from celery_dynbeat.alerts.checks import ScheduleCheck
-from celery_dynbeat.beat import config_sync
-from celery_dynbeat.beat.maintenance import prune_changes, prune_runs
+from celery_dynbeat.beat import config_sync, refused
+from celery_dynbeat.beat.pruning import prune_changes, prune_runs
 from celery_dynbeat.beat.refused import LeftOut
 from celery_dynbeat.broker.publisher import PublishResult
 from celery_dynbeat.common.errors import DispatchError
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.db.alert_models import Alert
-from celery_dynbeat.db.calendar_models import CALENDARS, LINKS, Calendar, ScheduleCalendar
-from celery_dynbeat.db.models import Application, Base, Change, Hold, NodeKind, Run, Schedule
+from celery_dynbeat.db.models import (
+    CALENDARS,
+    LINKS,
+    Alert,
+    Application,
+    Base,
+    Calendar,
+    Change,
+    Hold,
+    NodeKind,
+    Run,
+    Schedule,
+    ScheduleCalendar,
+)
 from celery_dynbeat.process.heartbeat import HeartbeatWriter
+from celery_dynbeat.store.schedules import failing
 from celery_dynbeat.testing import ManualBeat, RecordingPublisher
 from celery_dynbeat.worker import outcome_recorder
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
@@ -46,8 +58,8 @@ STARTED = ("broken", "lost", "dropped", "timed", "failed", "recovers", "retries"
 #: Functions of beat for its start, for unusable requests, and for skipped fire times in a backfill.
 NOT_CALLED = {
     *("ensure_application", "_record_application"),
-    # dynbeat replan calls it.
-    "replan_batch",
+    # dynbeat replan calls the first, and a worker the second, for a locked schedule.
+    *("replan_batch", "defer"),
     *(
         "_quarantine",
         "_cancel",
@@ -154,7 +166,7 @@ class Site:
             session.add(Hold(owner=owner, created_at=past, until_at=past))
             session.add(Change(owner=owner, name="old", action="update", changed_at=past))
             old = Run(id=new_run_id(past), owner=owner, name="old", task="t", status="succeeded")
-            old.scheduled_for = old.created_at = old.finished_at = past
+            old.fire_at = old.created_at = old.finished_at = past
             session.add(old)
         for schedule in session.scalars(select(Schedule)):
             if schedule.name == "typed":
@@ -265,10 +277,8 @@ def database_url(request):
 @pytest.fixture
 def dynbeat(limited):
     # Limits that no owner reaches: each run goes through the admission.
-    limits = {HELD: {"max_running": 100}, FREE: {"max_running": 100}}
-    return limited(
-        alerts=True, allowed_tasks=["t", "refused"], node_timeout=40, owner_limits=limits
-    )
+    limits = {"max_running": 100, "allowed_tasks": ["t", "refused"]}
+    return limited(alert_urls=[], node_timeout=40, owner_limits={HELD: limits, FREE: limits})
 
 
 @pytest.fixture
@@ -354,8 +364,9 @@ def test_locked_rows_of_one_owner_delay_only_their_own_work(site, lock):
 
 
 @pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
-def test_locked_runs_of_a_whole_batch_delay_no_other_schedule(limited, clock):
-    dynbeat = limited(batch_size=2)
+def test_locked_runs_of_a_whole_batch_delay_no_other_schedule(limited, clock, monkeypatch):
+    monkeypatch.setattr(refused, "BATCH_SIZE", 2)
+    dynbeat = limited()
     site_beat, worker = ManualBeat(dynbeat), WorkerStub(dynbeat)
     sent = site_beat.publisher.sent
     held, free = (dynbeat.schedules.for_owner(owner) for owner in (HELD, FREE))
@@ -386,8 +397,9 @@ def test_locked_runs_of_a_whole_batch_delay_no_other_schedule(limited, clock):
 
 
 @pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
-def test_locked_retries_of_a_whole_batch_delay_no_other_retry(limited, clock):
-    dynbeat = limited(batch_size=1)
+def test_locked_retries_of_a_whole_batch_delay_no_other_retry(limited, clock, monkeypatch):
+    monkeypatch.setattr(refused, "BATCH_SIZE", 1)
+    dynbeat = limited()
     site_beat, worker = ManualBeat(dynbeat), WorkerStub(dynbeat)
     for owner in (HELD, FREE):
         dynbeat.schedules.for_owner(owner).create("n", task="t", trigger=MINUTELY, max_runs=1)
@@ -412,7 +424,7 @@ def test_locked_retries_of_a_whole_batch_delay_no_other_retry(limited, clock):
 
 @pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
 def test_locked_ended_runs_of_a_whole_batch_delay_no_other_schedule(limited, clock, monkeypatch):
-    monkeypatch.setattr(transitions, "MAX_DEFERRED", 2)
+    monkeypatch.setattr(failing, "MAX_DEFERRED", 2)
     dynbeat = limited()
     site_beat, dead = ManualBeat(dynbeat), WorkerStub(dynbeat, "dead")
     for owner, name in [(HELD, "a"), (HELD, "b"), (FREE, "n")]:
@@ -422,7 +434,7 @@ def test_locked_ended_runs_of_a_whole_batch_delay_no_other_schedule(limited, clo
     site_beat.run_until_idle()
     assert all(dead.start(run) for run in site_beat.publisher.sent)
     with monkeypatch.context() as stopped:
-        stopped.setattr("celery_dynbeat.beat.maintenance.settle_deferred", lambda *_, **__: 0)
+        stopped.setattr("celery_dynbeat.beat.settling.settle_deferred", lambda *_, **__: 0)
         clock.advance(120 * SECOND)
         site_beat.run_until_idle()
     execute(
@@ -551,7 +563,7 @@ def database_functions():
     """Return the functions of beat with a session, and those that settle the end of runs."""
     names = [each.name for each in pkgutil.iter_modules(beat.__path__)]
     modules = [import_module(f"celery_dynbeat.beat.{name}") for name in names]
-    modules.append(transitions)
+    modules.append(failing)
     found = [
         inspect.unwrap(each)
         for module in modules
@@ -599,7 +611,7 @@ def test_a_retry_of_the_policy_does_not_wait_for_its_locked_schedule(limited, cl
 
 @pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
 def test_waiting_runs_that_an_application_has_locked_delay_no_other_schedule(limited, clock):
-    dynbeat = limited(max_running_per_owner=1)
+    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     site_beat, worker = ManualBeat(dynbeat), WorkerStub(dynbeat)
     mine = dynbeat.schedules.for_owner(HELD)
     for name in ("a", "b"):

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import Every, Once, ScheduleHeldError
+from celery_dynbeat import ConflictError, Every, Once
 from celery_dynbeat.beat.claim import claim
 from celery_dynbeat.beat.holding import hold_rows
 from celery_dynbeat.db.models import Schedule
@@ -32,13 +32,13 @@ def scope(request, dynbeat, mine):
 
 
 def minutes_of(runs):
-    return [(run.scheduled_for - START) / MINUTE for run in runs]
+    return [(run.fire_at - START) / MINUTE for run in runs]
 
 
 def kept(mine, name=None):
     """Return the history as (minute, status, count), oldest first."""
     return [
-        ((run.scheduled_for - START) / MINUTE, run.status, run.fire_count)
+        ((run.fire_at - START) / MINUTE, run.status, run.fire_count)
         for run in reversed(mine.runs(name, limit=1000))
     ]
 
@@ -205,12 +205,17 @@ def test_run_now_is_refused_during_a_hold_and_names_the_hold(mine, scope, clock)
     mine.create("n", task="t", trigger=MINUTELY)
     made = scope.bound(actor="ann").hold(reason="ticket 12", until=clock.now() + MINUTE)
 
-    with pytest.raises(ScheduleHeldError, match=r"is held by 'ann' until .*ticket 12") as refused:
+    with pytest.raises(ConflictError, match=r"is held by 'ann' until .*ticket 12") as refused:
         mine.run_now("n")
 
-    error = refused.value
-    assert (error.owner, error.actor, error.reason) == (made.owner, "ann", "ticket 12")
-    assert error.until_at == made.until_at
+    assert refused.value.code == "held"
+    named = {key: refused.value.params[key] for key in ("owner", "actor", "reason", "until_at")}
+    assert named == {
+        "owner": made.owner,
+        "actor": "ann",
+        "reason": "ticket 12",
+        "until_at": made.until_at,
+    }
     assert mine.runs("n") == []
     assert [change.action for change in mine.changes("n")] == ["create"]
     clock.advance(MINUTE)

@@ -184,7 +184,7 @@ def outgoing(number, **fields):
         "args": [],
         "kwargs": {"user_id": number},
         "options": {},
-        "scheduled_for": NOW - timedelta(seconds=number),
+        "fire_at": NOW - timedelta(seconds=number),
     }
     return OutgoingRun(**{**values, **fields})
 

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from celery_dynbeat.alerts.checks import ScheduleCheck
 from celery_dynbeat.beat.claim import claim
-from celery_dynbeat.beat.dispatcher import LOCKED_PAUSE
+from celery_dynbeat.beat.due_poller import LOCKED_PAUSE
 from celery_dynbeat.beat.refused import LeftOut
 from celery_dynbeat.cli import dynbeat as commands
 from celery_dynbeat.common.text import EARLIEST
@@ -51,7 +51,7 @@ JSON = (
 
 @pytest.fixture
 def dynbeat(database_url, clock):
-    with application(database_url, clock=clock, alerts=True) as made:
+    with application(database_url, clock=clock, alert_urls=[]) as made:
         made.context.prepare()
         yield made
 
@@ -193,7 +193,7 @@ PAGES = (
     *("runs?group=error", "owner?owner=bad", "owner?owner=held", "schedules?state=quarantined"),
 )
 COMMANDS = (
-    *("status", "list --all-owners", "runs --all-owners", "holds", "alerts"),
+    *("status", "list --all-owners", "runs --all-owners", "owner held", "status --alerts open"),
     *("changes --all-owners", "list --all-owners --state failing", "export --all-owners"),
 )
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import AnyOf, Cron, Every, InvalidScheduleError, Once
+from celery_dynbeat import AnyOf, ConflictError, Cron, Every, InvalidArgumentError, Once
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START, instants
 from tests.support.suites import one_database
@@ -24,7 +24,7 @@ def test_a_delay_counts_from_the_clock_of_the_database(mine, clock, beat, sent):
 
     assert moved.trigger == Once(START + timedelta(hours=50))
     assert moved.next_run_at == moved.trigger.at
-    assert [run.scheduled_for for run in sent] == [moved.trigger.at]
+    assert [run.fire_at for run in sent] == [moved.trigger.at]
 
 
 @one_database
@@ -60,7 +60,7 @@ def test_a_one_off_without_a_delay_fires_at_once(mine, beat, sent):
     beat.run_until_idle()
 
     assert made.next_run_at == START
-    assert [run.scheduled_for for run in sent] == [START]
+    assert [run.fire_at for run in sent] == [START]
     assert mine.get("now").finished_at == START
 
 
@@ -78,14 +78,14 @@ def test_a_one_off_that_has_just_passed_fires_at_once(mine, clock, beat, sent, c
     beat.run_until_idle()
 
     assert (made.next_run_at, upcoming) == (clock.now(), [at])
-    assert [run.scheduled_for for run in sent] == [at]
+    assert [run.fire_at for run in sent] == [at]
 
 
 @one_database
 def test_a_one_off_that_passed_earlier_is_rejected_with_its_age(mine):
     at = START - GRACE - SECOND
 
-    with pytest.raises(InvalidScheduleError, match="passed 31 s ago") as refusal:
+    with pytest.raises(InvalidArgumentError, match="passed 31 s ago") as refusal:
         mine.create("late", task="t", trigger=Once(at))
 
     assert refusal.value.field == "trigger"
@@ -102,7 +102,7 @@ def test_a_late_one_off_that_already_has_a_run_does_not_fire_again(mine, clock, 
     mine.update("n", trigger=Once.after(MINUTE))
     clock.advance(SECOND)
 
-    with pytest.raises(InvalidScheduleError, match="already has its run"):
+    with pytest.raises(ConflictError, match="already has its run"):
         mine.update("n", trigger=first)
 
     assert mine.get("n").trigger == Once(START + 2 * MINUTE)
@@ -136,7 +136,7 @@ def test_a_one_off_may_be_moved_by_less_than_min_interval(limited, clock):
     clock.advance(2 * MINUTE)
     beat.run_until_idle()
 
-    assert [run.scheduled_for for run in beat.publisher.sent] == [
+    assert [run.fire_at for run in beat.publisher.sent] == [
         START + MINUTE,
         snoozed.trigger.at,
     ]
@@ -165,7 +165,7 @@ def test_a_one_off_may_be_moved_by_less_than_min_interval(limited, clock):
     ],
 )
 def test_a_schedule_that_would_never_fire_is_rejected_with_the_reason(mine, given, field, reason):
-    with pytest.raises(InvalidScheduleError, match=reason) as refusal:
+    with pytest.raises(InvalidArgumentError, match=reason) as refusal:
         mine.create("n", task="t", **given)
 
     assert refusal.value.field == field
@@ -180,7 +180,7 @@ def test_a_trigger_for_a_schedule_that_reached_max_runs_is_rejected_with_their_n
     clock.advance(MINUTE)
     beat.run_until_idle()
 
-    with pytest.raises(InvalidScheduleError, match="is reached after 1 runs") as refusal:
+    with pytest.raises(InvalidArgumentError, match="is reached after 1 runs") as refusal:
         mine.update("n", trigger=Once.after(MINUTE))
 
     assert refusal.value.field == "max_runs"
@@ -194,5 +194,5 @@ def test_a_fire_time_too_near_to_the_last_run_is_rejected_with_that_reason(limit
     clock.advance(5 * MINUTE)
     beat.run_until_idle()
 
-    with pytest.raises(InvalidScheduleError, match="dynbeat_min_interval = 300 s"):
+    with pytest.raises(InvalidArgumentError, match="dynbeat_min_interval = 300 s"):
         mine.update("n", trigger=Cron("6 9 * * *"), end_at=clock.now() + 2 * MINUTE)

@@ -13,7 +13,7 @@ from celery_dynbeat.broker import outages
 from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.cli.status import as_dict
 from celery_dynbeat.db.models import NodeKind, Run
-from celery_dynbeat.health.evaluation import evaluate
+from celery_dynbeat.health.checks import evaluate
 from celery_dynbeat.health.probes import collect_health
 from celery_dynbeat.store import nodes
 from celery_dynbeat.testing import ManualBeat

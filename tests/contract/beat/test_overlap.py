@@ -20,15 +20,11 @@ def worker(dynbeat):
 
 def kept(mine):
     """Return the history as (minute, status), oldest first."""
-    return [
-        ((run.scheduled_for - START) / MINUTE, run.status) for run in reversed(mine.runs(limit=99))
-    ]
+    return [((run.fire_at - START) / MINUTE, run.status) for run in reversed(mine.runs(limit=99))]
 
 
 def reason(mine, minute):
-    return next(
-        run.error for run in mine.runs(limit=99) if run.scheduled_for == START + minute * MINUTE
-    )
+    return next(run.error for run in mine.runs(limit=99) if run.fire_at == START + minute * MINUTE)
 
 
 @pytest.fixture
@@ -110,7 +106,7 @@ def test_buffer_one_buffers_one_run_and_sends_it_when_the_previous_one_ends(
     assert kept(mine) == [(1, "succeeded"), (2, "sent"), (3, "skipped")]
     (waited,) = mine.runs(status="sent").items
     assert (waited.wait, waited.lag) == (MINUTE, timedelta(0))
-    assert [run.scheduled_for for run in sent] == [START + MINUTE, START + 2 * MINUTE]
+    assert [run.fire_at for run in sent] == [START + MINUTE, START + 2 * MINUTE]
     assert worker.start(sent[1])
 
 
@@ -216,8 +212,8 @@ def test_a_fire_time_that_already_has_a_run_cancels_no_run(dynbeat, mine, clock,
     with dynbeat.context.database.engine.begin() as connection:
         connection.exec_driver_sql(
             "UPDATE dynbeat_schedule SET"
-            " next_run_at = (SELECT scheduled_for FROM dynbeat_run),"
-            " next_fire_at = (SELECT scheduled_for FROM dynbeat_run)"
+            " next_run_at = (SELECT fire_at FROM dynbeat_run),"
+            " next_fire_at = (SELECT fire_at FROM dynbeat_run)"
         )
 
     beat.run_until_idle()

@@ -134,9 +134,10 @@ class Declining(RecordingPublisher):
 
 @one_database
 def test_a_declined_run_that_waited_for_its_place_is_revoked(limited, clock):
-    dynbeat = limited(max_running_per_owner=1)
+    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     mine, worker = dynbeat.schedules.for_owner("user:42"), WorkerStub(dynbeat)
-    beat = ManualBeat(dynbeat, Declining())
+    publisher = Declining()
+    beat = ManualBeat(dynbeat, publisher)
     for name in ("a", "b", "c"):
         mine.create(name, task="t", trigger=MINUTELY, max_runs=1)
     clock.advance(MINUTE)
@@ -147,7 +148,7 @@ def test_a_declined_run_that_waited_for_its_place_is_revoked(limited, clock):
     # Longer than dynbeat_dispatch_timeout.
     clock.advance(MINUTE)
     worker.finish(first)
-    beat.publisher.declines = {"b"}
+    publisher.declines = {"b"}
     for _ in range(3):
         beat.run_until_idle()
         clock.advance(SECOND)
@@ -157,7 +158,8 @@ def test_a_declined_run_that_waited_for_its_place_is_revoked(limited, clock):
 
 @one_database
 def test_a_declined_retry_is_revoked(dynbeat, mine, clock):
-    beat, worker = ManualBeat(dynbeat, Declining()), WorkerStub(dynbeat)
+    publisher = Declining()
+    beat, worker = ManualBeat(dynbeat, publisher), WorkerStub(dynbeat)
     mine.create("n", task="t", trigger=MINUTELY, max_runs=1, retry=Retry(max_retries=2, backoff=60))
     clock.advance(MINUTE)
     worker.heartbeat()
@@ -166,7 +168,7 @@ def test_a_declined_retry_is_revoked(dynbeat, mine, clock):
     worker.start(run)
     retry_at = clock.now() + MINUTE
     worker.finish(run, Status.RETRYING, retry_at=retry_at, sent_by_beat=True)
-    beat.publisher.declines = {"n"}
+    publisher.declines = {"n"}
     clock.advance(MINUTE)
     worker.heartbeat()
     beat.run_until_idle()
@@ -192,9 +194,9 @@ def test_a_retry_that_another_beat_may_have_sent_is_not_revoked(dynbeat, mine, c
     worker.finish(run, Status.RETRYING, retry_at=retry_at, sent_by_beat=True)
     clock.advance(MINUTE)
     worker.heartbeat()
-    slow = ManualBeat(dynbeat, Slow())
-    slow.publisher.declines = {"n"}
-    slow.tick()
+    slow = Slow()
+    slow.declines = {"n"}
+    ManualBeat(dynbeat, slow).tick()
 
     assert newest(mine, "n").status == "sent"
 

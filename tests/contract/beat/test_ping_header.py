@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from celery_dynbeat.broker import HEADER_PING, run_headers
-from celery_dynbeat.store.runs import ping_urls
+from celery_dynbeat.store import runs
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, execute
 from tests.support.suites import one_database
@@ -78,6 +78,6 @@ def test_the_url_of_a_run_is_that_of_its_schedule(dynbeat, mine):
     run = mine.run_now("n")
     read = dynbeat.context.database.read
 
-    assert read(lambda session: ping_urls.read(session, run_id=run.id)) == URL
+    assert read(lambda session: runs.ping_url(session, run_id=run.id)) == URL
     mine.delete("n")
-    assert read(lambda session: ping_urls.read(session, run_id=run.id)) is None
+    assert read(lambda session: runs.ping_url(session, run_id=run.id)) is None

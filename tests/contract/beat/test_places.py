@@ -11,15 +11,15 @@ from sqlalchemy import and_, create_engine, event, or_, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import Once
-from celery_dynbeat.api.usage import usage_of
-from celery_dynbeat.beat import maintenance
+from celery_dynbeat.api.limits import usage_of
+from celery_dynbeat.beat import pruning, refused
 from celery_dynbeat.beat.admission import admit_waiting
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import NodeKind, Run
-from celery_dynbeat.health.evaluation import evaluate
+from celery_dynbeat.health.checks import evaluate
 from celery_dynbeat.health.probes import collect_health
-from celery_dynbeat.insights.explain.collect import explain
-from celery_dynbeat.insights.explain.findings import Cause
+from celery_dynbeat.insights.explain.causes import Cause
+from celery_dynbeat.insights.explain.reading import explain
 from celery_dynbeat.store import nodes, places
 from celery_dynbeat.store.runs import attempts
 from celery_dynbeat.testing import ManualBeat
@@ -75,7 +75,7 @@ def end_running(dynbeat):
 
 
 def test_runs_over_the_cap_wait_and_start_when_a_run_ends(limited, clock):
-    dynbeat = limited(max_running_per_owner=2)
+    dynbeat = limited(owner_limits={"*": {"max_running": 2}})
     create(dynbeat, 5)
     clock.move_to(DUE)
     beat = ManualBeat(dynbeat)
@@ -96,7 +96,7 @@ def test_runs_over_the_cap_wait_and_start_when_a_run_ends(limited, clock):
 
 
 def test_a_waiting_run_is_never_overdue(limited, clock):
-    dynbeat = limited(max_running_per_owner=1)
+    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     create(dynbeat, 2)
     clock.move_to(DUE)
     beat = ManualBeat(dynbeat)
@@ -122,7 +122,7 @@ def test_other_owners_do_not_wait(limited, clock):
 
 
 def test_a_waiting_run_expires(limited, clock):
-    dynbeat = limited(max_running_per_owner=1)
+    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     create(dynbeat, 3, expires_after=30)
     clock.move_to(DUE)
     beat = ManualBeat(dynbeat)
@@ -143,7 +143,7 @@ def test_a_waiting_run_expires(limited, clock):
 
 
 def test_a_pause_revokes_waiting_runs_and_the_next_one_gets_the_place(limited, clock):
-    dynbeat = limited(max_running_per_owner=1)
+    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     create(dynbeat, 4)
     mine = dynbeat.schedules.for_owner(OWNER)
     clock.move_to(DUE)
@@ -164,7 +164,7 @@ def test_a_pause_revokes_waiting_runs_and_the_next_one_gets_the_place(limited, c
 def test_free_places_send_no_run_of_a_batch_with_another_run_of_its_schedule(
     limited, clock, overlap
 ):
-    dynbeat = limited(max_running_per_owner=2)
+    dynbeat = limited(owner_limits={"*": {"max_running": 2}})
     mine = dynbeat.schedules.for_owner(OWNER)
     create(dynbeat, 2)
     mine.create("n", task="t", trigger=MINUTELY, overlap=overlap)
@@ -192,7 +192,7 @@ def test_free_places_send_no_run_of_a_batch_with_another_run_of_its_schedule(
 
 
 def test_a_run_that_is_sent_while_places_are_counted_keeps_its_place(limited, clock):
-    dynbeat = limited(max_running_per_owner=1)
+    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     database = dynbeat.context.database
     if database.capabilities.embedded:
         pytest.skip("SQLite has one writer")
@@ -220,7 +220,7 @@ def test_a_run_that_is_sent_while_places_are_counted_keeps_its_place(limited, cl
 
 
 def test_a_schedule_that_sql_deletes_leaks_no_place(limited, clock):
-    dynbeat = limited(max_running_per_owner=1)
+    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     create(dynbeat, 3)
     clock.move_to(DUE)
     beat = ManualBeat(dynbeat)
@@ -237,7 +237,7 @@ def test_a_schedule_that_sql_deletes_leaks_no_place(limited, clock):
 
 
 def test_a_manual_run_a_rerun_and_a_backfill_need_a_place(limited, clock):
-    dynbeat = limited(max_running_per_owner=1)
+    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     mine = dynbeat.schedules.for_owner(OWNER)
     create(dynbeat, 1)
     clock.move_to(DUE)
@@ -275,7 +275,7 @@ def test_a_removed_limit_lets_all_waiting_runs_start(limited, clock, left):
 def test_beat_without_the_setting_sends_the_waiting_runs_of_another_process(limited, clock):
     beat = ManualBeat(limited())
     beat.run_until_idle()
-    process = limited(max_running_per_owner=1)
+    process = limited(owner_limits={"*": {"max_running": 1}})
     create(process, 1, at=DUE + timedelta(days=1))
     mine = process.schedules.for_owner(OWNER)
     mine.run_now("n00000")
@@ -316,7 +316,7 @@ def test_waiting_runs_keep_waiting_while_the_limits_are_not_known(limited, clock
 
 
 def test_a_buffered_run_does_not_wait_for_a_run_that_waits_for_its_place(limited, clock):
-    dynbeat = limited(max_running_per_owner=1)
+    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     mine = dynbeat.schedules.for_owner(OWNER)
     mine.create("a", task="t", trigger="PT1M", overlap="buffer_one")
     beat = ManualBeat(dynbeat)
@@ -352,7 +352,7 @@ RETURNS = {
 
 @pytest.mark.parametrize("returns", RETURNS)
 def test_a_lost_run_uses_its_place_again_if_it_is_unfinished_again(limited, clock, returns):
-    dynbeat = limited(max_running_per_owner=1, node_timeout=LONG)
+    dynbeat = limited(owner_limits={"*": {"max_running": 1}}, node_timeout=LONG)
     create(dynbeat, 3)
     usage = dynbeat.schedules.for_owner(OWNER).usage
     clock.move_to(DUE)
@@ -368,7 +368,7 @@ def test_a_lost_run_uses_its_place_again_if_it_is_unfinished_again(limited, cloc
     assert usage().running == 1
 
     # Beat also prunes.
-    clock.advance(2 * maintenance.FIRST_DELAY)
+    clock.advance(2 * pruning.FIRST_DELAY)
     beat.run_until_idle()
     assert dynbeat.context.database.run(partial(RETURNS[returns], run_id=lost.run_id))
     assert usage().running == 2
@@ -440,8 +440,9 @@ class Installation:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_no_limit_is_exceeded_and_each_run_ends_after_any_crashes(
-    limited, clock, seed, database_url
+    limited, clock, seed, database_url, monkeypatch
 ):
+    monkeypatch.setattr(refused, "BATCH_SIZE", 4)
     if not database_url.startswith("sqlite") and seed > 1:
         pytest.skip("no database affects the other sequences")
     caps = {"a": (3, "org:7"), "b": (3, "org:7"), "c": (1, None), "d": None}
@@ -452,7 +453,7 @@ def test_no_limit_is_exceeded_and_each_run_ends_after_any_crashes(
         most, key = caps[owner]
         return {"max_running": most, "running_key": key}
 
-    dynbeat = limited(owner_limits=limits_of, dispatch_timeout=5, batch_size=4)
+    dynbeat = limited(owner_limits=limits_of, dispatch_timeout=5)
     for owner in caps:
         create(dynbeat, 7, owner=owner, retry={"max_retries": 1, "backoff": 3})
     clock.move_to(DUE)
@@ -503,11 +504,11 @@ def test_explain_and_usage_show_why_a_run_waits(limited, clock):
     assert "may have 1 unfinished run with the key 'customer:7' (" in found.sentence
     used = dynbeat.schedules.for_owner(OWNER).usage()
     assert (used.running, used.waiting, used.running_key) == (1, 1, "customer:7")
-    assert [(each.owner, each.used, each.limit) for each in used.run_limits] == [(OWNER, 1, 1)]
+    assert used.max_running == 1
 
 
 def test_status_warns_of_a_long_wait_and_names_the_runs_that_have_the_places(limited, clock):
-    dynbeat = limited(max_running_per_owner=1)
+    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     create(dynbeat, 3)
     clock.move_to(DUE)
     beat = ManualBeat(dynbeat)
@@ -553,7 +554,7 @@ def test_owners_with_one_key_share_its_places_and_the_oldest_run_is_first(limite
 
 
 def test_the_fire_times_of_one_pass_start_in_their_order(limited, clock):
-    dynbeat = limited(max_running_per_owner=1)
+    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     mine = dynbeat.schedules.for_owner(OWNER)
     mine.create("a", task="t", trigger=MINUTELY, catch_up="all")
     beat = ManualBeat(dynbeat)
@@ -565,7 +566,7 @@ def test_the_fire_times_of_one_pass_start_in_their_order(limited, clock):
         clock.advance(SECOND)
         beat.run_until_idle()
 
-    sent = [run.scheduled_for for run in beat.publisher.sent]
+    sent = [run.fire_at for run in beat.publisher.sent]
     assert sent == sorted(sent)
 
 
@@ -585,7 +586,7 @@ def retry_later(dynbeat, run_id, *, delay, by_beat=True):
 
 
 def test_a_run_that_waits_for_its_retry_has_no_place_and_waits_for_a_new_one(limited, clock):
-    dynbeat = limited(max_running_per_owner=1)
+    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     create(dynbeat, 2)
     clock.move_to(DUE)
     beat, node = ManualBeat(dynbeat), WorkerStub(dynbeat, "w")
@@ -613,7 +614,7 @@ def test_a_run_that_waits_for_its_retry_has_no_place_and_waits_for_a_new_one(lim
 
 
 def test_a_run_that_waited_waits_again_before_its_retry(limited, clock):
-    dynbeat = limited(max_running_per_owner=1)
+    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     create(dynbeat, 2)
     clock.move_to(DUE)
     beat, node = ManualBeat(dynbeat), WorkerStub(dynbeat, "w")
@@ -643,7 +644,7 @@ def test_a_run_that_waited_waits_again_before_its_retry(limited, clock):
 
 
 def test_a_run_that_celery_retries_keeps_its_place(limited, clock):
-    dynbeat = limited(max_running_per_owner=1)
+    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     create(dynbeat, 2)
     clock.move_to(DUE)
     beat = ManualBeat(dynbeat)
@@ -668,7 +669,7 @@ def test_a_new_limit_counts_the_runs_that_were_sent_before(limited, clock, start
     before = [run.run_id for run in beat.publisher.sent]
     for run_id in before:
         start(dynbeat, run_id) if start_status == "running" else None
-    dynbeat = limited(max_running_per_owner=2)
+    dynbeat = limited(owner_limits={"*": {"max_running": 2}})
     dynbeat.schedules.for_owner(OWNER).run_now("n00000")
     beat = ManualBeat(dynbeat)
     sent = []
@@ -707,7 +708,7 @@ def test_a_changed_key_counts_the_runs_with_the_old_one(limited, clock):
 def test_a_beat_that_gives_places_lets_no_other_beat_give_them(limited, clock, database_url):
     if database_url.startswith("sqlite"):
         pytest.skip("SQLite has one writer")
-    dynbeat = limited(max_running_per_owner=1)
+    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     create(dynbeat, 2)
     mine = dynbeat.schedules.for_owner(OWNER)
     # Recorded without a pass.
@@ -738,7 +739,7 @@ def waits(dynbeat):
 
 
 def test_a_run_stores_that_it_waited_for_a_place_and_since_when_it_could_be_sent(limited, clock):
-    dynbeat = limited(max_running_per_owner=1)
+    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     create(dynbeat, 2)
     clock.move_to(DUE)
     beat = ManualBeat(dynbeat)
@@ -755,7 +756,7 @@ def test_a_run_stores_that_it_waited_for_a_place_and_since_when_it_could_be_sent
 
 
 def test_waiting_manual_runs_do_not_hide_the_run_that_a_buffered_run_waits_for(limited, clock):
-    dynbeat = limited(max_running_per_owner=2)
+    dynbeat = limited(owner_limits={"*": {"max_running": 2}})
     mine = dynbeat.schedules.for_owner(OWNER)
     mine.create("a", task="t", trigger=MINUTELY, overlap="buffer_one")
     mine.create("other", task="t", trigger=Once(DUE + timedelta(days=1)))
@@ -784,7 +785,7 @@ def test_waiting_manual_runs_do_not_hide_the_run_that_a_buffered_run_waits_for(l
 
 
 def test_schedules_with_cancel_previous_take_turns(limited, clock):
-    dynbeat = limited(max_running_per_owner=1)
+    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     mine = dynbeat.schedules.for_owner(OWNER)
     for number in range(4):
         mine.create(f"n{number}", task="t", trigger=MINUTELY, overlap="cancel_previous")
@@ -809,7 +810,7 @@ def test_schedules_with_cancel_previous_take_turns(limited, clock):
 
 
 def test_a_fire_time_does_not_replace_a_run_of_a_backfill_that_waits_for_a_place(limited, clock):
-    dynbeat = limited(max_running_per_owner=1)
+    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     mine = dynbeat.schedules.for_owner(OWNER)
     mine.create("a", task="t", trigger="* * * * *", overlap="cancel_previous")
     mine.create("other", task="t", trigger=Once(DUE + timedelta(days=1)))
@@ -830,7 +831,7 @@ def test_a_fire_time_does_not_replace_a_run_of_a_backfill_that_waits_for_a_place
 
 
 def test_a_buffered_run_takes_no_place_before_the_previous_run_has_ended(limited, clock):
-    dynbeat = limited(max_running_per_owner=2)
+    dynbeat = limited(owner_limits={"*": {"max_running": 2}})
     mine = dynbeat.schedules.for_owner(OWNER)
     mine.create("long", task="t", trigger=MINUTELY, overlap="buffer_one")
     beat, node = ManualBeat(dynbeat), WorkerStub(dynbeat, "w")
@@ -855,7 +856,7 @@ def test_a_buffered_run_takes_no_place_before_the_previous_run_has_ended(limited
 
 
 def test_a_buffered_run_starts_although_the_previous_run_hangs(limited, clock):
-    dynbeat = limited(max_running_per_owner=2)
+    dynbeat = limited(owner_limits={"*": {"max_running": 2}})
     mine = dynbeat.schedules.for_owner(OWNER)
     mine.create("long", task="t", trigger=MINUTELY, overlap="buffer_one", max_run_time=600)
     beat, node = ManualBeat(dynbeat), WorkerStub(dynbeat, "w")
@@ -868,7 +869,7 @@ def test_a_buffered_run_starts_although_the_previous_run_hangs(limited, clock):
 
 
 def test_many_runs_that_wait_for_previous_runs_do_not_hide_the_next_one(limited, clock):
-    dynbeat = limited(max_running_per_owner=30)
+    dynbeat = limited(owner_limits={"*": {"max_running": 30}})
     create(dynbeat, 1, at=DUE + 2 * timedelta(minutes=1))
     mine = dynbeat.schedules.for_owner(OWNER)
     for number in range(25):
@@ -885,7 +886,7 @@ def test_many_runs_that_wait_for_previous_runs_do_not_hide_the_next_one(limited,
 
 
 def test_a_fire_time_is_not_skipped_while_a_backfill_waits_for_a_place(limited, clock):
-    dynbeat = limited(max_running_per_owner=1)
+    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     mine = dynbeat.schedules.for_owner(OWNER)
     mine.create("a", task="t", trigger="* * * * *", overlap="skip")
     mine.create("other", task="t", trigger=Once(DUE + timedelta(days=1)))
@@ -903,7 +904,7 @@ def test_a_fire_time_is_not_skipped_while_a_backfill_waits_for_a_place(limited, 
 
 @pytest.mark.parametrize("overlap", ["skip", "buffer_one"])
 def test_a_backfill_that_waited_for_a_place_does_not_overlap_a_fire_time(limited, clock, overlap):
-    dynbeat = limited(max_running_per_owner=2)
+    dynbeat = limited(owner_limits={"*": {"max_running": 2}})
     mine = dynbeat.schedules.for_owner(OWNER)
     mine.create("a", task="t", trigger="* * * * *", overlap=overlap)
     mine.create("other", task="t", trigger=Once(DUE + timedelta(days=1)))
@@ -936,7 +937,7 @@ def test_a_backfill_that_waited_for_a_place_does_not_overlap_a_fire_time(limited
 def test_two_waiting_runs_of_a_schedule_that_skips_overlaps_start_one_after_the_other(
     limited, clock
 ):
-    dynbeat = limited(max_running_per_owner=2)
+    dynbeat = limited(owner_limits={"*": {"max_running": 2}})
     mine = dynbeat.schedules.for_owner(OWNER)
     mine.create("a", task="t", trigger=MINUTELY)
     mine.create("other", task="t", trigger=Once(DUE + timedelta(days=1)))
@@ -961,7 +962,7 @@ def test_two_waiting_runs_of_a_schedule_that_skips_overlaps_start_one_after_the_
 
 @pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
 def test_a_claim_that_replaces_waiting_runs_does_not_wait_for_new_places(limited, clock):
-    dynbeat = limited(max_running_per_owner=1)
+    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     for owner in ("a", "b"):
         mine = dynbeat.schedules.for_owner(owner)
         mine.create("first", task="t", trigger=Once(DUE + timedelta(days=1)))
@@ -993,7 +994,7 @@ def test_a_claim_that_replaces_waiting_runs_does_not_wait_for_new_places(limited
 
 
 def test_a_manual_run_does_not_wait_for_the_previous_run(limited, clock):
-    dynbeat = limited(max_running_per_owner=2)
+    dynbeat = limited(owner_limits={"*": {"max_running": 2}})
     mine = dynbeat.schedules.for_owner(OWNER)
     mine.create("a", task="t", trigger=MINUTELY, overlap="buffer_one")
     clock.move_to(DUE)
@@ -1035,7 +1036,7 @@ def test_a_function_that_fails_is_called_twice_a_second_for_each_waiting_owner(
 
 @pytest.mark.parametrize("stops", ["hold", "hold of everything", "quiet"])
 def test_a_run_gets_no_place_while_a_hold_or_quiet_hours_stop_it(limited, clock, stops):
-    dynbeat = limited(max_running_per_owner=1)
+    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     create(dynbeat, 2)
     mine = dynbeat.schedules.for_owner(OWNER)
     clock.move_to(DUE)
@@ -1060,7 +1061,7 @@ def test_a_run_gets_no_place_while_a_hold_or_quiet_hours_stop_it(limited, clock,
 
 
 def test_a_rerun_during_a_hold_waits_for_the_release_and_then_for_a_place(limited, clock):
-    dynbeat = limited(max_running_per_owner=1)
+    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     create(dynbeat, 1)
     mine = dynbeat.schedules.for_owner(OWNER)
     clock.move_to(DUE)

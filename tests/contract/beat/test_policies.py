@@ -7,11 +7,11 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
 from celery_dynbeat import AnyOf, Every, Once
-from celery_dynbeat.beat.maintenance import CANVAS_LOST
+from celery_dynbeat.beat.rescue import CANVAS_LOST
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.planning.plan import TOO_NEAR
+from celery_dynbeat.store.runs.unfinished import MAX_ATTEMPTS
 from celery_dynbeat.testing import ManualBeat
-from celery_dynbeat.transitions import MAX_ATTEMPTS
 from tests.support.applications import MINUTELY, START, application, execute, instants
 from tests.support.worker_stub import WorkerStub
 
@@ -36,7 +36,7 @@ def run(mine, beat, sent, worker):
 
 def kept(mine):
     return [
-        ((run.scheduled_for - START) / MINUTE, run.status, run.fire_count, run.error)
+        ((run.fire_at - START) / MINUTE, run.status, run.fire_count, run.error)
         for run in reversed(mine.runs(limit=99))
     ]
 
@@ -52,7 +52,7 @@ def test_a_window_delays_the_run_and_leaves_the_fire_time(mine, clock, beat, sen
     clock.move_to(made.next_run_at)
     beat.run_until_idle()
 
-    assert [run.scheduled_for for run in sent] == [START + MINUTE]
+    assert [run.fire_at for run in sent] == [START + MINUTE]
     assert instants(mine.upcoming("n", count=1)) == [START + 2 * MINUTE]
 
 
@@ -63,7 +63,7 @@ def test_an_edit_of_the_window_moves_the_next_run_and_not_its_fire_time(mine, cl
     assert mine.update("n", window=0).next_run_at == START + MINUTE
     beat.run_until_idle()
 
-    assert [run.scheduled_for for run in sent] == [START + MINUTE]
+    assert [run.fire_at for run in sent] == [START + MINUTE]
 
 
 def test_the_offset_in_a_window_does_not_count_as_late(database_url, clock):
@@ -329,7 +329,9 @@ def test_a_pause_just_before_a_rerun_prevents_the_rerun(dynbeat, mine, clock, be
 
 
 def test_the_sweep_does_not_send_a_task_that_is_no_longer_allowed(database_url, clock):
-    with application(database_url, clock=clock, allowed_tasks=["ok"]) as dynbeat:
+    with application(
+        database_url, clock=clock, owner_limits={"*": {"allowed_tasks": ["ok"]}}
+    ) as dynbeat:
         mine, beat = dynbeat.schedules.for_owner("o"), ManualBeat(dynbeat)
         mine.create("n", task="ok", trigger=Every(3600))
         mine.run_now("n")
@@ -397,15 +399,15 @@ def test_min_interval_applies_across_a_pause_and_the_skipped_are_recorded(databa
         clock.move_to(START + 3 * MINUTE)
         beat.run_until_idle()
 
-        assert [run.scheduled_for for run in beat.publisher.sent][-2:] == [
+        assert [run.fire_at for run in beat.publisher.sent][-2:] == [
             START + 2.5 * MINUTE,
             START + 3 * MINUTE,
         ]
         near = [run for run in mine.runs() if run.error == TOO_NEAR]
-        assert [(run.scheduled_for, run.fire_count) for run in near][:1] == [
+        assert [(run.fire_at, run.fire_count) for run in near][:1] == [
             (START + timedelta(minutes=2, seconds=59), 29)
         ]
-        assert all(run.scheduled_for <= clock.now() for run in mine.runs())
+        assert all(run.fire_at <= clock.now() for run in mine.runs())
 
 
 def test_a_schedule_can_disable_the_pause_after_failures_of_the_settings(database_url, clock):

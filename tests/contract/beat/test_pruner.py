@@ -7,14 +7,13 @@ from functools import partial
 import pytest
 
 from celery_dynbeat import Cron, Once
-from celery_dynbeat.beat import maintenance
-from celery_dynbeat.beat.maintenance import BATCH_PAUSE, FIRST_DELAY, SCAN_INTERVAL
-from celery_dynbeat.cli.prune import _prune_runs
+from celery_dynbeat.beat import pruning, refused
+from celery_dynbeat.beat.pruning import BATCH_PAUSE, FIRST_DELAY, SCAN_INTERVAL
+from celery_dynbeat.cli.maintenance import _prune
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Origin, Run
 from celery_dynbeat.store import runs
-from celery_dynbeat.store.runs import retention
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START, application, execute
 
@@ -28,7 +27,7 @@ LONG = 399 * DAY
 
 def pruned(dynbeat, *, older_than=KEPT):
     """Prune the whole history and return the number of deleted runs."""
-    return _prune_runs(dynbeat.context, older_than, dry_run=False).deleted
+    return _prune(dynbeat.context, pruning.prune_runs, older_than, what="runs deleted").deleted
 
 
 def finish_all(dynbeat):
@@ -45,7 +44,7 @@ def live_through(dynbeat, clock, beat, *, days):
 
 
 def fire_times(mine):
-    return sorted(run.scheduled_for for run in mine.runs(limit=1_000))
+    return sorted(run.fire_at for run in mine.runs(limit=1_000))
 
 
 @pytest.fixture
@@ -93,7 +92,7 @@ def test_a_run_that_has_not_ended_stays_at_any_age(dynbeat, mine, clock, beat):
     beat.run_until_idle()
 
     assert pruned(dynbeat) == 0
-    assert [run.scheduled_for for run in mine.runs(status="sent")].count(NOON) == 1
+    assert [run.fire_at for run in mine.runs(status="sent")].count(NOON) == 1
 
 
 def test_a_long_run_stays_for_the_retention_after_its_end(dynbeat, mine, clock, beat):
@@ -155,7 +154,7 @@ def test_rows_of_skipped_fire_times_are_deleted(dynbeat, mine, clock, beat):
 
     pruned(dynbeat)
 
-    assert mine.runs(status="skipped", limit=1_000)[-1].scheduled_for > START + 5 * DAY
+    assert mine.runs(status="skipped", limit=1_000)[-1].fire_at > START + 5 * DAY
 
 
 @pytest.mark.parametrize(("edit", "days_back"), [("none", 7), ("resumed", 2), ("replanned", 2)])
@@ -173,7 +172,7 @@ def test_no_pruned_fire_time_runs_again_after_the_clock_is_set_back(
 
     live_through(dynbeat, clock, beat, days=days_back + 2)
 
-    times = [run.scheduled_for for run in sent]
+    times = [run.fire_at for run in sent]
     assert times == [NOON + day * DAY for day in range(10)]
 
 
@@ -187,7 +186,7 @@ def old_runs(dynbeat, number):
             "owner": "user:42",
             "name": "n",
             "task": "t",
-            "scheduled_for": made_at,
+            "fire_at": made_at,
             "status": Status.SUCCEEDED,
             "origin": Origin.SCHEDULE,
             "finished_at": made_at,
@@ -202,7 +201,7 @@ def left(dynbeat):
 
 
 def test_beat_prunes_in_small_batches_with_a_pause_after_each(dynbeat, clock, beat, monkeypatch):
-    monkeypatch.setattr(maintenance, "BATCH_SIZE", 4)
+    monkeypatch.setattr(pruning, "BATCH_SIZE", 4)
     old_runs(dynbeat, 10)
 
     assert beat.tick() > timedelta(0)
@@ -236,7 +235,7 @@ def test_beat_prunes_in_small_batches_with_a_pause_after_each(dynbeat, clock, be
 def test_a_clock_that_is_set_forward_during_a_scan_delays_the_next_by_a_day_at_most(
     dynbeat, clock, beat, monkeypatch
 ):
-    monkeypatch.setattr(maintenance, "BATCH_SIZE", 4)
+    monkeypatch.setattr(pruning, "BATCH_SIZE", 4)
     old_runs(dynbeat, 6)
     beat.tick()
     clock.advance(FIRST_DELAY)
@@ -252,8 +251,9 @@ def test_a_clock_that_is_set_forward_during_a_scan_delays_the_next_by_a_day_at_m
     assert left(dynbeat) == 0
 
 
-def test_beat_does_not_prune_during_a_backlog(database_url, clock):
-    with application(database_url, clock=clock, batch_size=2) as dynbeat:
+def test_beat_does_not_prune_during_a_backlog(database_url, clock, monkeypatch):
+    monkeypatch.setattr(refused, "BATCH_SIZE", 2)
+    with application(database_url, clock=clock) as dynbeat:
         mine, beat = dynbeat.schedules.for_owner("user:42"), ManualBeat(dynbeat)
         beat.tick()
         for number in range(5):
@@ -269,8 +269,9 @@ def test_beat_does_not_prune_during_a_backlog(database_url, clock):
     assert len(beat.publisher.sent) == 5
 
 
-def test_after_the_backlog_the_history_is_pruned(database_url, clock):
-    with application(database_url, clock=clock, batch_size=2) as dynbeat:
+def test_after_the_backlog_the_history_is_pruned(database_url, clock, monkeypatch):
+    monkeypatch.setattr(refused, "BATCH_SIZE", 2)
+    with application(database_url, clock=clock) as dynbeat:
         mine, beat = dynbeat.schedules.for_owner("user:42"), ManualBeat(dynbeat)
         beat.tick()
         for number in range(5):
@@ -310,10 +311,10 @@ def server(request, clock):
 
 def one_batch(dynbeat, session, *, after=None):
     """Delete a batch in a transaction of the test; return the number of runs and the position."""
-    found = maintenance.prunable_runs(
+    found = pruning.prunable_runs(
         dynbeat.context.database, now=dynbeat.context.clock.now(), older_than=DAY, after=after
     )
-    return retention.delete_finished(session, found.ids), found.last
+    return runs.delete_finished(session, found.ids), found.last
 
 
 def test_a_claim_does_not_wait_for_a_prune_transaction(server, clock):
@@ -335,7 +336,7 @@ def test_a_claim_does_not_wait_for_a_prune_transaction(server, clock):
 
     # Of five runs, one belongs to the last fire time, and one is less than a day old.
     assert done == [4, False]
-    assert [run.scheduled_for for run in beat.publisher.sent] == [NOON + d * DAY for d in range(6)]
+    assert [run.fire_at for run in beat.publisher.sent] == [NOON + d * DAY for d in range(6)]
 
 
 def test_a_beat_skips_rows_that_another_beat_deletes(server):
@@ -362,7 +363,7 @@ def test_a_beat_skips_rows_that_another_beat_deletes(server):
 
 
 def test_a_beat_deletes_all_rows_that_no_other_beat_deletes(server, monkeypatch):
-    monkeypatch.setattr(maintenance, "BATCH_SIZE", 10)
+    monkeypatch.setattr(pruning, "BATCH_SIZE", 10)
     old_runs(server, 20)
     deleted = []
 
@@ -377,7 +378,7 @@ def test_a_beat_deletes_all_rows_that_no_other_beat_deletes(server, monkeypatch)
 
 
 def test_two_beats_that_prune_at_once_delete_each_run_once(dynbeat, monkeypatch):
-    monkeypatch.setattr(maintenance, "BATCH_SIZE", 50)
+    monkeypatch.setattr(pruning, "BATCH_SIZE", 50)
     old_runs(dynbeat, 1_000)
     start, deleted = threading.Barrier(2), []
 
@@ -400,6 +401,6 @@ def test_ten_thousand_runs_are_deleted_in_batches(dynbeat):
     old_runs(dynbeat, 10_000)
     first, _ = dynbeat.context.database.run(partial(one_batch, dynbeat))
 
-    assert first == maintenance.BATCH_SIZE
-    assert pruned(dynbeat) == 10_000 - maintenance.BATCH_SIZE
+    assert first == pruning.BATCH_SIZE
+    assert pruned(dynbeat) == 10_000 - pruning.BATCH_SIZE
     assert left(dynbeat) == 0

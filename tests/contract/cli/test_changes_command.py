@@ -16,7 +16,7 @@ def test_each_command_records_its_actor_and_reason(shown, as_json):
     shown("resume", "n", *OWNER, "--actor", "bob")
     shown("run", "n", *OWNER, *ALICE)
     shown("hold", *OWNER, *ALICE)
-    shown("release", *OWNER, *ALICE)
+    shown("hold", "--release", *OWNER, *ALICE)
     shown("delete", "n", "--yes", *OWNER, *ALICE)
 
     found = as_json("changes", *OWNER)

@@ -1,6 +1,7 @@
 """A file of schedules is applied in one transaction, and an export is applied without a change."""
 
 import json
+from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -13,13 +14,8 @@ from hypothesis import strategies as st
 from celery_dynbeat import Cron, Every, Once, Retry
 from celery_dynbeat.beat import config_sync
 from celery_dynbeat.cli import dynbeat as group
-from celery_dynbeat.cli.declarations.applying import (
-    ChangedMeanwhileError,
-    InvalidDeclarationsError,
-    apply,
-)
-from celery_dynbeat.cli.declarations.document import declared_file
-from celery_dynbeat.cli.declarations.exporting import Exported, file_lines
+from celery_dynbeat.cli.apply import ChangedMeanwhileError, InvalidDeclarationsError, apply
+from celery_dynbeat.cli.file_format import declared_file, file_lines
 from celery_dynbeat.testing import FrozenClock
 from tests.support.applications import MINUTELY, START, execute
 from tests.support.property_application import (
@@ -55,10 +51,10 @@ def actions(edits):
 
 
 def exported(dynbeat, *, owner=None, as_json=False):
-    result = Exported()
+    omitted = Counter()
     schedules = dynbeat.schedules.list(owner=owner, limit=1000)
-    text = "".join(file_lines(schedules, owner=owner, as_json=as_json, result=result))
-    return text, result
+    text = "".join(file_lines(schedules, owner=owner, as_json=as_json, omitted=omitted))
+    return text, omitted
 
 
 @each_database
@@ -135,6 +131,15 @@ def test_the_file_can_pause_with_a_reason(dynbeat, mine):
 
     assert (mine.get("sync").enabled, mine.get("sync").paused_reason) == (False, "holiday")
     assert actions(run(dynbeat, paused))[1] == ("keep", "sync")
+
+
+def test_the_reason_of_an_edit_is_not_the_reason_of_a_pause_that_the_file_creates(dynbeat, mine):
+    with dynbeat.acting(actor="deploy", reason="release 12"):
+        run(dynbeat, FILE + "    enabled: false")
+
+    assert (mine.get("sync").enabled, mine.get("sync").paused_reason) == (False, "")
+    created = mine.changes("sync")[-1]
+    assert (created.action, created.reason) == ("create", "release 12")
 
 
 def test_the_file_can_pause_until_an_instant_that_then_ends_the_pause(dynbeat, mine, clock):
@@ -244,6 +249,18 @@ def test_refused_schedules_are_all_named_with_their_lines_and_nothing_is_written
     assert not dynbeat.schedules.list()
 
 
+def test_a_conflict_with_a_run_is_reported_with_its_place_and_the_other_errors(dynbeat, mine):
+    mine.create("digest", task="t", trigger=MINUTELY)
+    made = mine.run_now("digest")
+    text = FILE.replace("CRON_TZ=Asia/Seoul 0 9 * * mon-fri", made.fire_at.isoformat())
+
+    with pytest.raises(InvalidDeclarationsError) as raised:
+        run(dynbeat, text.replace("task: sync", "task: sync\n    max_runs: 0"))
+
+    assert [error.field for error in raised.value.errors] == ["trigger", "max_runs"]
+    assert str(raised.value).startswith("f.yaml: schedule 'digest'")
+
+
 def test_entries_of_beat_schedule_are_neither_changed_nor_pruned_nor_exported(dynbeat):
     dynbeat.app.conf.update(
         result_expires=None, beat_schedule={"nightly": {"task": "t", "schedule": 3600.0}}
@@ -254,8 +271,9 @@ def test_entries_of_beat_schedule_are_neither_changed_nor_pruned_nor_exported(dy
     with pytest.raises(InvalidDeclarationsError, match=r"schedule 'nightly': .*beat"):
         run(dynbeat, text)
     assert run(dynbeat, "schedules: []", prune_owners=[""]) == []
-    _, result = exported(dynbeat)
-    assert (result.written, result.omitted) == (0, {"follow an entry of beat_schedule": 1})
+    text, omitted = exported(dynbeat)
+    assert "schedules: []" in text
+    assert omitted == {"follow an entry of beat_schedule": 1}
 
 
 def test_an_export_leaves_out_what_apply_would_refuse(dynbeat, mine, clock, beat):
@@ -266,10 +284,10 @@ def test_an_export_leaves_out_what_apply_would_refuse(dynbeat, mine, clock, beat
     clock.advance(timedelta(minutes=2))
     beat.run_until_idle()
 
-    text, result = exported(dynbeat)
+    text, omitted = exported(dynbeat)
 
     assert [each["name"] for each in yaml.safe_load(text)["schedules"]] == ["live"]
-    assert result.omitted == {"are finished": 1, "have a damaged trigger": 1}
+    assert omitted == {"are finished": 1, "have a damaged trigger": 1}
 
 
 def test_an_empty_export_can_be_read(dynbeat):

@@ -1,4 +1,4 @@
-"""errors."""
+"""runs --errors."""
 
 from datetime import timedelta
 
@@ -7,7 +7,7 @@ from sqlalchemy import insert
 
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.db.models import Run
-from celery_dynbeat.store.runs import run_pages
+from celery_dynbeat.store import scans
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def fail(dynbeat):
             "task": task,
             "status": "failed",
             "origin": "schedule",
-            "scheduled_for": at,
+            "fire_at": at,
             "created_at": at,
             "finished_at": at,
             "error": error,
@@ -42,15 +42,20 @@ def test_failed_runs_are_counted_by_task_and_error(shown, as_json, fail, clock):
     fail("no", task="u")
 
     last = f"{clock.now():%Y-%m-%dT%H:%M:%SZ}"
-    assert shown("errors")[0] == f"2\tt\tKeyError: 1\tuser:7/n, user:42/n\t2\t2\t{first}\t{last}"
-    assert [each["count"] for each in as_json("errors", "--all-owners")] == [2, 1]
-    assert len(shown("errors", "--owner", "user:7")) == 1
-    assert shown("errors", "--task", "u", "--since", "1h")[0].startswith("1\tu\tno")
+    assert (
+        shown("runs", "--errors", "--all-owners")[0]
+        == f"2\tt\tKeyError: 1\tuser:7/n, user:42/n\t2\t2\t{first}\t{last}"
+    )
+    assert [each["count"] for each in as_json("runs", "--errors", "--all-owners")] == [2, 1]
+    assert len(shown("runs", "--errors", "--owner", "user:7")) == 1
+    assert shown("runs", "--errors", "--owner", "user:42", "--task", "u", "--since", "1h")[
+        0
+    ].startswith("1\tu\tno")
 
 
 def test_a_search_that_ends_early_is_said(command, fail, monkeypatch):
     fail("a")
     fail("b")
-    monkeypatch.setattr(run_pages, "MAX_SCANNED", 1)
+    monkeypatch.setattr(scans, "MAX_SCANNED", 1)
 
-    assert "there may be more" in command("errors").stderr
+    assert "there may be more" in command("runs", "--errors", "--all-owners").stderr

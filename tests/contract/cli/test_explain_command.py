@@ -1,4 +1,4 @@
-"""``dynbeat explain`` in a pipe: the sentence, then rows whose first cell names their kind."""
+"""``dynbeat show --why`` in a pipe: the sentence, then rows whose first cell names their kind."""
 
 from celery_dynbeat import Every
 from tests.support.applications import START
@@ -8,7 +8,7 @@ def test_the_rows_after_the_sentence_are_separated_by_tabs(shown, mine):
     mine.create("n", task="t", trigger=Every(60, anchor=START))
     mine.pause("n", reason="ticket\t12")
 
-    sentence, *rows = shown("explain", "n", "--owner", "user:42")
+    sentence, *rows = shown("show", "n", "--why", "--owner", "user:42")
 
     assert sentence.endswith("because of 'ticket\\t12'.")
     fix, *others = [row.split("\t") for row in rows]
@@ -20,6 +20,6 @@ def test_the_rows_after_the_sentence_are_separated_by_tabs(shown, mine):
 def test_json_has_the_cause_as_a_word(as_json, mine):
     mine.create("n", task="t", trigger=Every(60), enabled=False)
 
-    (found,) = as_json("explain", "n", "--owner", "user:42")
+    (found,) = as_json("show", "n", "--why", "--owner", "user:42")
 
     assert (found["cause"], found["runs"], found["queue"]) == ("paused", [], "celery")

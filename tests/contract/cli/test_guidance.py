@@ -17,7 +17,7 @@ def database_url(sqlite_url):
 
 @pytest.fixture
 def on_terminal(monkeypatch):
-    monkeypatch.setattr("celery_dynbeat.cli.base.invocation._can_ask", lambda: True)
+    monkeypatch.setattr("celery_dynbeat.cli.base.invocation.Invocation.can_ask", True)
 
 
 @pytest.mark.usefixtures("on_terminal")
@@ -97,14 +97,25 @@ def test_failing_schedules_are_listed_with_their_last_error(shown, as_json, mine
     assert "last_error" not in as_json("list", *OWNER)[0]
 
 
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [("next", "show"), ("alerts", "status --alerts"), ("explain", "show --why")],
+)
+def test_a_name_that_is_no_command_comes_with_the_command(refused, name, instead):
+    status, error = refused(name)
+
+    assert status == 2
+    assert f"use `dynbeat {instead}`" in error
+
+
 def test_fire_times_inside_a_hold_are_marked(as_json, shown, mine):
     mine.create("n", task="t", trigger=MINUTELY)
     shown("hold", *OWNER, "--reason", "ticket", "--actor", "bob", "--until", "90s")
 
-    first, second = as_json("next", "n", *OWNER, "--count", "2")
+    first, second = as_json("show", "n", *OWNER, "--count", "2")[0]["upcoming"]
     assert first["wait_note"].startswith("held by bob (ticket")
     assert second["wait_note"] is None
-    notes = [each["note"] for each in as_json("explain", "n", *OWNER)[0]["next"]]
+    notes = [each["note"] for each in as_json("show", "n", "--why", *OWNER)[0]["next"]]
     assert notes[0].startswith("held by bob")
     assert notes[1] is None
 
@@ -133,7 +144,7 @@ def test_a_command_in_a_hint_names_the_application_of_the_command_line(dynbeat, 
     mine.hold(reason="ticket")
     monkeypatch.setattr("celery.bin.celery.find_app", lambda _: dynbeat.app)
 
-    arguments = ["-A", "shop.worker", "dynbeat", "explain", "n", *OWNER]
+    arguments = ["-A", "shop.worker", "dynbeat", "show", "n", "--why", *OWNER]
     result = CliRunner().invoke(celery, arguments)
 
-    assert "celery -A shop.worker dynbeat release --owner user:42" in result.stdout
+    assert "celery -A shop.worker dynbeat hold --release --owner user:42" in result.stdout

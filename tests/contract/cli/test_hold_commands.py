@@ -1,4 +1,4 @@
-"""hold, release, holds."""
+"""hold, and its end."""
 
 import pytest
 
@@ -13,11 +13,10 @@ def test_a_hold_names_its_actor_reason_and_end(shown, as_json, mine):
     (text,) = shown("hold", *OWNER, *ALICE, "--reason", "ticket 12", "--until", "2h")
     assert text == "held owner 'user:42' until 2026-11-21 11:00:00 UTC, in 2 h"
 
-    assert shown("holds") == [
-        "user:42\talice\tticket 12\t2026-11-21T09:00:00Z\t2026-11-21T11:00:00Z\t0\t0"
-    ]
-    assert as_json("holds", *OWNER) == [each.to_dict() for each in mine.holds()]
-    assert shown("holds", "--owner", "user:7") == []
+    described = "owner 'user:42' by alice: ticket 12, until 2026-11-21 11:00:00 UTC, in 2 h"
+    assert f"held\t{described}" in shown("owner", "user:42")
+    assert as_json("owner", "user:42")[0]["holds"] == [each.to_dict() for each in mine.holds()]
+    assert as_json("owner", "user:7")[0]["holds"] == []
 
 
 def test_a_hold_of_everything_is_shown_with_each_schedule(shown, mine):
@@ -29,30 +28,32 @@ def test_a_hold_of_everything_is_shown_with_each_schedule(shown, mine):
     assert lines["held"] == "everything by alice: migration"
 
 
-def test_a_second_hold_replaces_the_first_and_any_actor_releases_it(shown, refused, command):
+def test_all_holds_are_listed_with_what_they_hold(shown, as_json, dynbeat, mine):
+    mine.create("n", task="t", trigger=MINUTELY)
+    for number in range(7):
+        dynbeat.schedules.for_owner(f"user:{number}").hold(reason="r")
+    shown("hold", *OWNER, *ALICE, "--reason", "ticket 12")
+
+    found = as_json("owner", "--held")
+
+    assert [each["owner"] for each in found] == [*(f"user:{n}" for n in range(7)), "user:42"]
+    assert (found[-1]["actor"], found[-1]["reason"]) == ("alice", "ticket 12")
+    assert found[-1]["schedules"]["count"] == 1
+
+
+def test_a_second_hold_replaces_the_first_and_any_actor_releases_it(shown, refused, command, mine):
     shown("hold", *OWNER, *ALICE, "--reason", "x")
     shown("hold", *OWNER, *BOB, "--reason", "y")
     shown("hold", "--all-owners", *BOB, "--reason", "migration")
 
-    result = command("release", *OWNER, *ALICE)
+    result = command("hold", "--release", *OWNER, *ALICE)
 
     assert result.stdout == "released owner 'user:42': held by bob\n"
     assert result.stderr == "still held: everything by bob: migration\n"
-    status, error = refused("release", *OWNER, *ALICE)
+    status, error = refused("hold", "--release", *OWNER, *ALICE)
     assert status == 1
     assert "there is no hold of owner 'user:42'" in error
-    assert len(shown("holds")) == 1
-
-
-def test_holds_counts_the_schedules_that_it_stops(shown, as_json, mine):
-    for name in ("a", "b"):
-        mine.create(name, task="t", trigger=MINUTELY)
-    shown("hold", *OWNER, *ALICE, "--reason", "x")
-
-    (line,) = shown("holds")
-
-    assert line.split("\t")[-2:] == ["2", "0"]
-    assert as_json("holds")[0]["schedules"] == {"count": 2, "exact": True}
+    assert len(mine.holds()) == 1
 
 
 def test_run_is_refused_during_a_hold_and_names_the_hold(shown, refused, mine):
@@ -73,8 +74,8 @@ def test_run_is_refused_during_a_hold_and_names_the_hold(shown, refused, mine):
         (("hold", "--all-owners"), 2, "Missing option '--reason'"),
         (("hold", *OWNER, "--all-owners", "--reason", "x"), 2, "cannot be combined"),
         (("hold", *OWNER, "--reason", "x", "--until", "2020-01-01T00:00Z"), 1, "later than now"),
-        (("release", "--all-owners"), 1, "there is no hold of everything"),
-        (("release",), 2, "give --owner OWNER or --all-owners"),
+        (("hold", "--release", "--all-owners"), 1, "there is no hold of everything"),
+        (("hold", "--release"), 2, "give --owner OWNER or --all-owners"),
     ],
 )
 def test_a_refusal_says_what_is_missing(refused, arguments, status, words):

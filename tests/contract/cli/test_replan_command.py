@@ -8,10 +8,10 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat import Cron, Every, Once, store
 from celery_dynbeat.beat import tz_release as replanning
-from celery_dynbeat.cli import replan as command_module
+from celery_dynbeat.cli import maintenance as command_module
 from celery_dynbeat.common.settings import tz_release
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.health.evaluation import evaluate
+from celery_dynbeat.health.checks import evaluate
 from celery_dynbeat.health.probes import collect_health
 from tests.support.applications import START, execute
 from tests.support.suites import each_database
@@ -135,7 +135,7 @@ def test_a_fire_time_that_moves_into_the_past_is_sent_or_recorded(
     beat.run_until_idle()
 
     [run] = mine.runs()
-    assert (run.status, run.scheduled_for) == (status, START - 30 * MINUTE)
+    assert (run.status, run.fire_at) == (status, START - 30 * MINUTE)
     assert mine.get("n").next_run_at == START + 23 * HOUR + 30 * MINUTE
 
 
@@ -153,7 +153,7 @@ def test_a_fire_time_that_moves_to_a_later_time_is_not_sent_twice_on_a_day(
     clock.advance(2 * HOUR)
     beat.run_until_idle()
 
-    assert [run.scheduled_for for run in mine.runs()] == [START + MINUTE]
+    assert [run.fire_at for run in mine.runs()] == [START + MINUTE]
     assert mine.get("n").next_run_at == START + 25 * HOUR
 
 

@@ -61,7 +61,7 @@ def test_only_with_now_a_rerun_and_a_backfill_start_in_quiet_hours(
     before = len(beat.publisher.sent)
 
     shown("rerun", failed[0].id, *given)
-    shown("backfill", "n", *OWNER, "--since", "1h", *given)
+    shown("run", "n", *OWNER, "--since", "1h", *given)
     for _ in range(3):
         beat.run_until_idle()
 
@@ -74,8 +74,8 @@ def test_a_given_owner_sees_its_own_runs_only(refused, shown, failed):
 
     assert (status, len(error.splitlines())) == (1, 1)
     assert failed[0].id in error
-    assert shown("show-run", failed[0].id)[-1]
-    assert refused("show-run", failed[0].id, "--owner", "user:7")[0] == 1
+    assert shown("runs", failed[0].id)[-1]
+    assert refused("runs", failed[0].id, "--owner", "user:7")[0] == 1
 
 
 @each_database
@@ -100,22 +100,22 @@ def test_a_batch_is_listed_and_cancelled_by_its_id(shown, as_json, refused, mine
 
 
 def test_what_is_left_names_the_next_call(shown, mine, monkeypatch):
-    monkeypatch.setattr("celery_dynbeat.api.backfills.MAX_BATCH", 2)
+    monkeypatch.setattr("celery_dynbeat.api.batches.MAX_BATCH", 2)
     mine.create("n", task="t", trigger=Cron("* * * * *", timezone="UTC"))
 
-    (text,) = shown("backfill", "n", *OWNER, "--since", "3m")
+    (text,) = shown("run", "n", *OWNER, "--since", "3m")
     words = text.partition("; more are left: repeat with --since ")
-    (rest,) = shown("backfill", "n", *OWNER, "--since", words[2])
+    (rest,) = shown("run", "n", *OWNER, "--since", words[2])
 
     assert words[0].endswith(": recorded 2 runs, 0 excluded")
     assert rest.endswith(": recorded 1 run, 0 excluded")
-    assert len({run.scheduled_for for run in mine.runs("n")}) == 3
+    assert len({run.fire_at for run in mine.runs("n")}) == 3
 
 
 def test_what_is_left_of_a_rerun_is_without_reruns_that_failed_meanwhile(
     shown, mine, failed, dynbeat, monkeypatch
 ):
-    monkeypatch.setattr("celery_dynbeat.api.reruns.MAX_BATCH", 2)
+    monkeypatch.setattr("celery_dynbeat.api.batches.MAX_BATCH", 2)
     repeated, count, since = [], 0, ("--since", "1h")
     while since and count < 10:
         (text,) = shown("rerun", *since, "--all-owners", *FAST, "--yes")
@@ -132,7 +132,7 @@ def test_a_backfill_can_be_waited_for(dynbeat, mine, beat, command):
     mine.create("n", task="t", trigger=Cron("* * * * *", timezone="UTC"))
     results = []
     arguments = (
-        "backfill",
+        "run",
         "n",
         *OWNER,
         "--since",
@@ -155,24 +155,24 @@ def test_a_backfill_can_be_waited_for(dynbeat, mine, beat, command):
 
     (result,) = results
     shown = json.loads(result.stdout)
-    assert shown["ended"] == {"succeeded": shown["created"]}
+    assert shown["counts"] == {"succeeded": shown["total"]}
     assert {run.batch_id for run in mine.runs("n", origin="backfill")} == {shown["batch_id"]}
 
 
 def test_a_backfill_from_the_shell_has_the_span_of_its_options(shown, mine, refused):
     mine.create("n", task="t", trigger=Cron("* * * * *", timezone="UTC"))
 
-    (text,) = shown("backfill", "n", *OWNER, "--since", "10m", "--until", "5m")
+    (text,) = shown("run", "n", *OWNER, "--since", "10m", "--until", "5m")
 
     runs = mine.runs("n", origin="backfill")
     assert text == f"batch {runs[0].batch_id}: recorded 5 runs, 0 excluded"
-    assert runs[0].scheduled_for - runs[-1].scheduled_for == timedelta(minutes=4)
-    assert refused("backfill", "n", *OWNER)[0] == 2
-    assert refused("backfill", "nope", *OWNER, "--since", "1h")[0] == 1
+    assert runs[0].fire_at - runs[-1].fire_at == timedelta(minutes=4)
+    assert refused("run", "n", *OWNER, "--until", "5m")[0] == 2
+    assert refused("run", "nope", *OWNER, "--since", "1h")[0] == 1
 
 
 def test_the_question_says_how_many_runs_run_again(refused, command, mine, failed, monkeypatch):
-    monkeypatch.setattr("celery_dynbeat.cli.base.invocation._can_ask", lambda: True)
+    monkeypatch.setattr("celery_dynbeat.cli.base.invocation.Invocation.can_ask", True)
 
     status, question = refused("rerun", "--since", "1h", *OWNER, input="n\n")
 
@@ -185,7 +185,7 @@ def test_the_question_says_how_many_runs_run_again(refused, command, mine, faile
 
 @pytest.mark.usefixtures("failed")
 def test_nothing_to_run_again_needs_no_answer(command, mine, monkeypatch):
-    monkeypatch.setattr("celery_dynbeat.cli.base.invocation._can_ask", lambda: True)
+    monkeypatch.setattr("celery_dynbeat.cli.base.invocation.Invocation.can_ask", True)
 
     result = command("rerun", "--since", "1s", "--status", "lost", *OWNER)
 
@@ -296,4 +296,4 @@ def test_a_wait_for_many_runs_ends_with_the_last_of_them_and_counts_failures(
 
     (result,) = results
     assert result.exit_code == 1
-    assert json.loads(result.stdout)["ended"] == {"succeeded": len(failed) - 1, "failed": 1}
+    assert json.loads(result.stdout)["counts"] == {"succeeded": len(failed) - 1, "failed": 1}

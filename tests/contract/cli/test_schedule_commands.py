@@ -8,12 +8,13 @@ import pytest
 from celery.bin.base import CLIContext
 from click.testing import CliRunner
 
-from celery_dynbeat import Cron, Every, Once, Retry, RRule, ScheduleNotFoundError
-from celery_dynbeat.api.lists import planned_ticks
+from celery_dynbeat import Cron, Every, NotFoundError, Once, Retry, RRule
+from celery_dynbeat.api import forecast
 from celery_dynbeat.cli import dynbeat as group
 from tests.support.applications import MINUTELY, START, execute, instants
 from tests.support.suites import each_database
 
+RUN_ID = "01a203ec-f449-7a5a-aa02-b03ca0cb18fc"
 OWNER = ("--owner", "user:42")
 TASK = ("--task", "t")
 
@@ -115,11 +116,13 @@ def test_add_sets_every_field(as_json, dynbeat):
         (("delete", "--all-of-owner", "--yes"), 2, "--all-of-owner needs --owner"),
         (("list", "--all-owners", *OWNER), 2, "--owner and --all-owners cannot be combined"),
         (("list", "--after", "x"), 1, "not a cursor"),
-        (("list", "--limit", "0"), 2, "give a whole number of at least 1"),
+        (("list", "--limit", "0"), 2, "0 is not in the range 1<=x<=1000"),
         (("runs", "n", "--all-owners"), 2, "NAME and --all-owners cannot be combined"),
         (("runs", "--status", "bad"), 2, "'bad' is not one of 'pending'"),
-        (("show-run", "nope"), 2, "is not the id of a run"),
-        (("next", "nope"), 1, "has no schedule named 'nope'"),
+        (("runs", RUN_ID), 1, f"there is no run {RUN_ID}"),
+        (("runs", "--errors", "--status", "failed"), 2, "--errors takes only"),
+        (("skip", "there", "--next", "--undo"), 2, "--undo needs FIRE_TIME"),
+        (("show", "nope"), 1, "has no schedule named 'nope'"),
         (("lst",), 2, "Did you mean one of these?\n    list"),
         (("list", "--onwer", "x"), 2, "Did you mean"),
         (("list", "--owner", "x" * 300), 1, "must have at most 255 characters"),
@@ -226,7 +229,7 @@ def test_a_person_who_lists_nothing_learns_of_other_owners(
     command, dynbeat, monkeypatch, line, is_named
 ):
     dynbeat.schedules.for_owner("").create("n", task="t", trigger=MINUTELY)
-    monkeypatch.setattr("celery_dynbeat.cli.base.output.Output.on_terminal", True)
+    monkeypatch.setattr("celery_dynbeat.cli.base.invocation.Invocation.on_terminal", True)
 
     result = command(*line.split())
 
@@ -240,7 +243,7 @@ def test_a_table_says_that_a_schedule_whose_next_run_has_passed_is_due(
     mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(timedelta(seconds=60))
     assert "2026-11-21T09:01:00Z" in shown("list", *OWNER)[0]
-    monkeypatch.setattr("celery_dynbeat.cli.base.output.Output.on_terminal", True)
+    monkeypatch.setattr("celery_dynbeat.cli.base.invocation.Invocation.on_terminal", True)
 
     for line in (("list",), ("list", "--state", "active")):
         assert "due now" in command(*line, *OWNER).stdout
@@ -318,13 +321,13 @@ def test_pause_resume_and_run(shown, mine):
 def test_delete_asks_before_it_deletes(refused, shown, mine, monkeypatch):
     mine.create("n", task="t", trigger=MINUTELY)
     assert refused("delete", "n", *OWNER)[0] == 2
-    monkeypatch.setattr("celery_dynbeat.cli.base.invocation._can_ask", lambda: True)
+    monkeypatch.setattr("celery_dynbeat.cli.base.invocation.Invocation.can_ask", True)
 
     assert refused("delete", "n", *OWNER, input="n\n")[0] == 1
     assert mine.get("n")
 
     shown("delete", "n", *OWNER, input="y\n")
-    with pytest.raises(ScheduleNotFoundError):
+    with pytest.raises(NotFoundError):
         mine.get("n")
 
 
@@ -345,7 +348,7 @@ def test_delete_tag_counts_asks_and_deletes_the_tagged_schedules(
         mine.create(name, task="t", trigger=Every(60), tags=["import:x"] if name != "c" else [])
     other = dynbeat.schedules.for_owner("other")
     other.create("d", task="t", trigger=Every(60), tags=["import:x"])
-    monkeypatch.setattr("celery_dynbeat.cli.base.invocation._can_ask", lambda: True)
+    monkeypatch.setattr("celery_dynbeat.cli.base.invocation.Invocation.can_ask", True)
     everything = ("delete", "--tag", "import:x", "--all-owners")
 
     status, output = refused(*everything, input="n\n")
@@ -371,7 +374,7 @@ def tagged(dynbeat):
 def test_pause_and_resume_count_ask_and_edit_all_that_match(
     shown, refused, dynbeat, mine, monkeypatch
 ):
-    monkeypatch.setattr("celery_dynbeat.cli.base.invocation._can_ask", lambda: True)
+    monkeypatch.setattr("celery_dynbeat.cli.base.invocation.Invocation.can_ask", True)
 
     status, output = refused("pause", "--tag", "x", "--all-owners", input="n\n")
     assert (status, "Pause 4 schedules with the tag 'x' of all owners?" in output) == (1, 1)
@@ -426,7 +429,7 @@ def test_a_schedule_that_fails_is_named_and_the_others_are_edited(command, dynbe
 
 @pytest.mark.usefixtures("tagged")
 def test_a_schedule_that_matches_after_the_count_stops_the_edit(refused, mine, monkeypatch):
-    monkeypatch.setattr("celery_dynbeat.cli.base.invocation._can_ask", lambda: True)
+    monkeypatch.setattr("celery_dynbeat.cli.base.invocation.Invocation.can_ask", True)
 
     def answer(*_question, **_options):
         mine.update("c", tags=["x"])
@@ -474,20 +477,30 @@ def test_runs_filters_the_history(shown, as_json, mine):
     assert shown("runs", *OWNER, "--status", "failed", "--status", "lost") == []
     assert shown("runs", *OWNER, "--origin", "schedule") == []
     assert as_json("runs", "--all-owners") == [run.to_dict()]
-    assert dict(line.split("\t", 1) for line in shown("show-run", *OWNER, run.id))["id"]
+    assert dict(line.split("\t", 1) for line in shown("runs", *OWNER, run.id))["id"]
 
 
-def test_next_has_the_time_in_utc_and_in_the_owners_zone(shown, mine):
+def test_runs_lists_the_runs_of_a_schedule_whose_name_looks_like_a_run_id(shown, mine):
+    mine.create(RUN_ID, task="t", trigger=MINUTELY)
+    assert shown("runs", RUN_ID, *OWNER) == []
+    run = mine.run_now(RUN_ID)
+
+    (line,) = shown("runs", RUN_ID, *OWNER)
+
+    assert run.id in line
+
+
+def test_show_has_the_next_fire_times_in_utc(upcoming, mine):
     mine.create("n", task="t", trigger=MINUTELY)
 
-    assert shown("next", "n", *OWNER, "--count", "2") == [
-        "2026-11-21T09:01:00Z\t2026-11-21 09:01:00+00:00 UTC\tin 60 s\t\t",
-        "2026-11-21T09:02:00Z\t2026-11-21 09:02:00+00:00 UTC\tin 2 min\t\t",
+    assert upcoming("n", *OWNER, "--count", "2") == [
+        ("upcoming", "2026-11-21T09:01:00Z", "2026-11-21T09:01:00+00:00", ""),
+        ("upcoming", "2026-11-21T09:02:00Z", "2026-11-21T09:02:00+00:00", ""),
     ]
 
 
 @each_database
-def test_next_per_minute_forecasts_the_runs_of_the_next_hour(
+def test_status_forecasts_the_runs_of_each_minute_of_the_next_hour(
     shown, as_json, refused, mine, dynbeat
 ):
     for number in range(3):
@@ -495,28 +508,29 @@ def test_next_per_minute_forecasts_the_runs_of_the_next_hour(
     other = dynbeat.schedules.for_owner("other")
     other.create("n", task="t", trigger=Cron("40 * * * *"), options={"queue": "low"})
 
-    assert shown("next", *OWNER, "--per-minute") == [
+    assert shown("status", *OWNER, "--forecast", "minute") == [
         "2026-11-21T09:20:00Z\tcelery\t3",
         "2026-11-21T09:40:00Z\tcelery\t3",
     ]
-    assert shown("next", "--all-owners", "--per-hour", "--until", "2h", "--queue", "low") == [
+    assert shown("status", "--forecast", "hour", "--until", "2h", "--queue", "low") == [
         "2026-11-21T09:00:00Z\tlow\t1",
         "2026-11-21T10:00:00Z\tlow\t1",
     ]
-    (found,) = as_json("next", "--all-owners", "--per-minute")
+    (found,) = as_json("status", "--forecast", "minute")
     assert [each["runs"] for each in found["rows"]] == [3, 3, 1]
     assert (found["is_at_least"], found["total"], found["busiest_runs"]) == (False, 7, 4)
-    assert refused("next")[0] == refused("next", "n", "--all-owners")[0] == 2
-    assert refused("next", "n0", "--per-minute")[0] == 2
-    assert refused("next", "n0", *OWNER, "--queue", "low")[0] == 2
+    assert refused("status", *OWNER)[0] == refused("status", "--queue", "low")[0] == 2
+    assert refused("status", "--forecast", "hour", "--sizes")[0] == 2
+    assert refused("status", "--forecast", "hour", "--alerts", "open")[0] == 2
+    assert refused("status", "--alerts", "test", *OWNER)[0] == 2
 
 
-def test_next_per_minute_says_that_there_can_be_more(command, mine, monkeypatch):
-    monkeypatch.setattr(planned_ticks, "MAX_FOLLOWED", 1)
+def test_a_forecast_says_that_there_can_be_more(command, mine, monkeypatch):
+    monkeypatch.setattr(forecast, "MAX_FOLLOWED", 1)
     for number in range(2):
         mine.create(f"n{number}", task="t", trigger=MINUTELY)
 
-    shown = command("next", "--all-owners", "--per-minute")
+    shown = command("status", "--forecast", "minute")
 
     assert "at least: there are more schedules than are counted" in shown.stderr
 
@@ -565,25 +579,34 @@ def test_status_shows_the_sizes_of_the_tables(command, mine):
     assert "sizes" not in json.loads(command("status", "--json").stdout)
 
 
-def test_times_are_in_the_zone_of_the_owner(shown, mine):
+def test_times_are_in_the_zone_of_the_owner(shown, upcoming, mine):
     mine.set_timezone("Asia/Seoul")
 
     (text,) = shown("add", "n", *TASK, *OWNER, "--trigger", "0 9 * * *")
     assert text.endswith("2026-11-22 09:00:00+09:00 (2026-11-22 00:00:00 UTC), in 15 h")
-    assert shown("next", "n", *OWNER, "--count", "1") == [
-        "2026-11-22T00:00:00Z\t2026-11-22 09:00:00+09:00 Asia/Seoul\tin 15 h\t\t"
+    assert upcoming("n", *OWNER, "--count", "1") == [
+        ("upcoming", "2026-11-22T00:00:00Z", "2026-11-22T09:00:00+09:00", "")
     ]
     shown("skip", "n", "2026-11-22T09:00", *OWNER)
     assert instants(mine.upcoming("n", count=1))[0].isoformat() == "2026-11-23T00:00:00+00:00"
 
 
-def test_a_trigger_with_its_own_zone_is_shown_in_that_zone(shown, mine):
+def test_the_fire_times_of_an_interval_are_in_the_zone_of_the_owner(upcoming, mine):
+    mine.set_timezone("Asia/Seoul")
+    mine.create("n", task="t", trigger=Every(60))
+
+    assert upcoming("n", *OWNER, "--count", "1") == [
+        ("upcoming", "2026-11-21T09:01:00Z", "2026-11-21T18:01:00+09:00", "")
+    ]
+
+
+def test_a_trigger_with_its_own_zone_is_shown_in_that_zone(shown, upcoming, mine):
     mine.set_timezone("Europe/Berlin")
     mine.create("n", task="t", trigger=Cron("0 9 * * *", timezone="Asia/Seoul"))
 
     assert "Asia/Seoul" in shown("list", *OWNER)[0].split("\t")
-    assert shown("next", "n", *OWNER, "--count", "1") == [
-        "2026-11-22T00:00:00Z\t2026-11-22 09:00:00+09:00 Asia/Seoul\tin 15 h\t\t"
+    assert upcoming("n", *OWNER, "--count", "1") == [
+        ("upcoming", "2026-11-22T00:00:00Z", "2026-11-22T09:00:00+09:00", "")
     ]
 
 
@@ -592,7 +615,7 @@ def test_an_error_shows_an_instant_as_iso_text(refused, mine):
 
     _, error = refused("skip", "n", "2026-11-21T09:01:30Z", *OWNER)
 
-    assert error.startswith("fire_time = 2026-11-21 09:01:30+00:00: is not a fire time")
+    assert error.startswith("fire_at = 2026-11-21 09:01:30+00:00: is not a fire time")
 
 
 @pytest.mark.parametrize("options", [(), ("--json",), ("--all-data",)])
@@ -616,22 +639,23 @@ def test_an_export_that_fails_leaves_its_file_unchanged(
     assert [each.name for each in tmp_path.iterdir() if "schedules" in each.name] == ["schedules"]
 
 
-def test_skip_and_unskip_a_fire_time(shown, as_json, refused, mine):
+def test_skip_and_restore_a_fire_time(shown, upcoming, as_json, refused, mine):
     mine.create("n", task="t", trigger=MINUTELY)
 
     (text,) = shown("skip", "n", "--next", *OWNER, "--actor", "alice", "--reason", "holiday")
     assert text.startswith("schedule 'n' of owner 'user:42': skipped 2026-11-21 09:01:00 UTC, in")
     assert "; next run 2026-11-21 09:02:00 UTC" in text
-    first, second = shown("next", "n", *OWNER, "--count", "2")
-    assert first.endswith("\tskipped by alice: holiday\t")
-    assert second.endswith("\t\t")
-    assert as_json("next", "n", *OWNER, "--count", "1")[0]["is_skipped"]
+    assert [(row[0], row[1], row[3]) for row in upcoming("n", *OWNER, "--count", "2")] == [
+        ("upcoming", "2026-11-21T09:02:00Z", ""),
+        ("skipped", "2026-11-21T09:01:00Z", "skipped by alice: holiday"),
+    ]
+    assert as_json("show", "n", *OWNER, "--count", "1")[0]["upcoming"][0]["is_skipped"]
     status, error = refused("skip", "n", "2026-11-21T09:01:30Z", *OWNER)
     assert (status, "the nearest are" in error) == (1, True)
 
-    shown("unskip", "n", "2026-11-21T09:01Z", *OWNER)
+    shown("skip", "n", "2026-11-21T09:01Z", "--undo", *OWNER)
     assert mine.get("n").next_run_at.minute == 1
-    assert refused("unskip", "n", "2026-11-21T09:01Z", *OWNER)[0] == 1
+    assert refused("skip", "n", "2026-11-21T09:01Z", "--undo", *OWNER)[0] == 1
     assert refused("skip", "n", *OWNER)[0] == 2
 
 
@@ -694,10 +718,21 @@ def test_rename_gives_another_name(shown, refused, mine):
     mine.create("a", task="t", trigger=MINUTELY)
     mine.create("b", task="t", trigger=MINUTELY)
 
-    (line,) = shown("rename", "a", "c", *OWNER, "--reason", "why")
+    (line,) = shown("update", "a", "--rename", "c", *OWNER, "--reason", "why")
 
     assert line.startswith("renamed schedule 'a' of owner 'user:42' to 'c'; next run 2026-")
     assert [each.name for each in mine.list()] == ["b", "c"]
     assert mine.changes("c")[0].reason == "why"
-    assert "already has a schedule named 'b'" in refused("rename", "c", "b", *OWNER)[1]
+    assert "already has a schedule named 'b'" in refused("update", "c", "--rename", "b", *OWNER)[1]
     assert "name: a -> c" in shown("changes", "c", *OWNER)[0]
+
+
+def test_a_refused_rename_undoes_the_other_changes(shown, refused, mine):
+    for name in ("a", "b"):
+        mine.create(name, task="t", trigger=MINUTELY)
+
+    refused("update", "a", "--task", "u", "--rename", "b", *OWNER)
+    assert mine.get("a").task == "t"
+    shown("update", "a", "--task", "u", "--rename", "c", "--expected-version", "1", *OWNER)
+
+    assert mine.get("c").task == "u"

@@ -188,7 +188,7 @@ def test_the_buffer_of_outcomes_is_bounded_and_drops_the_oldest(monkeypatch, cap
             Outcome(run_id=str(number), attempt=1, worker="w", status=Status.SUCCEEDED, at=START)
         )
 
-    assert [outcome.run_id for outcome in recorder._buffered] == ["2", "3"]
+    assert [outcome.run_id for outcome in recorder._buffered.values()] == ["2", "3"]
     recorder.close()
     dropped = [record for record in caplog.records if record.event == "outcome_dropped"]
     assert len(dropped) == 3

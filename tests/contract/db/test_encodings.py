@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import create_engine
 
-from celery_dynbeat import InvalidScheduleError
+from celery_dynbeat import InvalidArgumentError
 from celery_dynbeat.beat import config_sync
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db import schema
@@ -120,9 +120,9 @@ def test_the_error_of_a_schedule_is_stored_escaped(dynbeat):
 def test_a_name_that_the_database_cannot_store_is_rejected(dynbeat):
     mine = dynbeat.schedules.for_owner("user:42")
 
-    with pytest.raises(InvalidScheduleError, match="encoding does not have"):
+    with pytest.raises(InvalidArgumentError, match="encoding does not have"):
         mine.create("값", task="t", trigger=MINUTELY)
-    with pytest.raises(InvalidScheduleError, match="encoding does not have"):
+    with pytest.raises(InvalidArgumentError, match="encoding does not have"):
         dynbeat.schedules.create_many(
             [{"owner": "user:42", "name": "값", "task": "t", "trigger": MINUTELY}]
         )

@@ -5,11 +5,12 @@ import re
 import pytest
 from sqlalchemy import NullPool, create_engine, inspect, make_url, text
 
-from celery_dynbeat import ConfigurationError, SchemaError
+from celery_dynbeat import ConfigurationError
+from celery_dynbeat.common.errors import SchemaError
 from celery_dynbeat.db import MAX_IDENTIFIER, PREFIX, TableNames, schema
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.indexes import METADATA
-from celery_dynbeat.health.evaluation import DatabaseStatus, HealthReport, evaluate
+from celery_dynbeat.health.checks import DatabaseStatus, HealthReport, evaluate
 from tests.support.applications import application
 from tests.support.database_clients import execute_in_client, offline_url
 from tests.support.databases import new_schema

@@ -71,7 +71,7 @@ def record(schedule_id, text, **columns):
         "owner": text,
         "name": text,
         "task": text,
-        "scheduled_for": START,
+        "fire_at": START,
         "status": "pending",
         "error": text,
         "overdue_at": None,
@@ -87,7 +87,7 @@ def test_new_rows_are_inserted_and_existing_ones_skipped(connection, rows):
     added = statements.insert_new(connection, Run.__table__, [*again, *there[4:]])
 
     assert added == len(TEXTS) - 4
-    columns = (Run.id, Run.owner, Run.error, Run.scheduled_for)
+    columns = (Run.id, Run.owner, Run.error, Run.fire_at)
     found = {row.id: row for row in connection.execute(select(*columns))}
     assert found.keys() == {row["id"] for row in there}
     for row in there:

@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import create_engine, text
 
-from celery_dynbeat.health.evaluation import HealthReport, evaluate
+from celery_dynbeat.health.checks import evaluate
 from celery_dynbeat.health.probes import collect_health
 from tests.support.applications import application
 
@@ -26,8 +26,8 @@ def read(connection):
 
 def warnings_of(dynbeat):
     dynbeat.context.prepare()
-    found = collect_health(dynbeat.context.app).database
-    return [warning.code for warning in evaluate(HealthReport(database=found)).warnings]
+    report = collect_health(dynbeat.context.app)
+    return [warning.code for warning in evaluate(report).warnings]
 
 
 def test_the_connections_of_the_package_turn_only_off_into_on(postgresql_url, default):

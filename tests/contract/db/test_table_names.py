@@ -4,7 +4,8 @@ import pytest
 from celery import Celery
 from sqlalchemy import create_engine, inspect, make_url, text
 
-from celery_dynbeat import ConfigurationError, Dynbeat, SchemaError
+from celery_dynbeat import ConfigurationError, Dynbeat
+from celery_dynbeat.common.errors import SchemaError
 from celery_dynbeat.db import MAX_IDENTIFIER, PREFIX, TableNames
 from celery_dynbeat.db.indexes import METADATA
 from celery_dynbeat.db.models import use_names

@@ -3,9 +3,9 @@
 import pytest
 from tornado.web import url
 
+from celery_dynbeat.flower.application import routes
 from celery_dynbeat.flower.base.action import ActionHandler
 from celery_dynbeat.flower.base.handler import DynbeatHandler
-from celery_dynbeat.flower.routes import routes
 
 RELEASE = "/dynbeat/release"
 PAGES = [

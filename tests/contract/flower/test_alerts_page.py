@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.db.alert_models import Alert
+from celery_dynbeat.db.models import Alert
 from tests.support.applications import MINUTELY, START
 
 HOSTILE = '"><script>alert(1)</script>'

@@ -8,7 +8,7 @@ from sqlalchemy import insert
 
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.db.models import Run
-from celery_dynbeat.store.runs import run_pages
+from celery_dynbeat.store import scans
 
 PAGE = "/dynbeat/runs?group=error"
 HOSTILE = '"><script>alert(1)</script>\u202e'
@@ -29,7 +29,7 @@ def fail(dynbeat, clock):
                 "task": task,
                 "status": "failed",
                 "origin": "schedule",
-                "scheduled_for": at,
+                "fire_at": at,
                 "created_at": at,
                 "finished_at": at,
                 "error": error,
@@ -95,9 +95,21 @@ def test_a_wrong_argument_is_explained(pages, query):
     assert "db-search-error" in answer.text
 
 
+@pytest.mark.parametrize("query", ["worker=w", "q=customer:13", "owner=&name=n", "origin=manual"])
+def test_a_filter_that_groups_do_not_have_is_refused(fail, pages, query):
+    fail("a")
+
+    answer = pages.get(f"{PAGE}&{query}")
+    if answer.location:
+        answer = pages.get(answer.location)
+
+    assert answer.status == 400
+    assert "Groups of errors cannot be filtered by" in answer.text
+
+
 def test_a_search_that_ends_early_is_said(fail, pages, monkeypatch):
     fail("a", "b", "c")
-    monkeypatch.setattr(run_pages, "MAX_SCANNED", 2)
+    monkeypatch.setattr(scans, "MAX_SCANNED", 2)
 
     assert "there may be older failures" in pages.get(PAGE).text
 

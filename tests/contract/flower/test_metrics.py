@@ -5,7 +5,7 @@ import threading
 import pytest
 from sqlalchemy import event
 
-from celery_dynbeat.flower.metrics import is_enabled
+from celery_dynbeat.flower.application import is_enabled
 from tests.support.applications import application
 
 
@@ -43,7 +43,7 @@ def test_the_prefix_of_the_urls_applies(serve):
     [
         ({}, False, False),
         ({}, True, True),
-        ({"metrics_port": 0}, False, True),
+        ({"metrics": 0}, False, True),
     ],
 )
 def test_the_option_or_the_port_enables_them(settings, option, expected):

@@ -39,7 +39,7 @@ def test_each_node_has_a_card(dynbeat, pages):
 
     assert "<h3>beat@a</h3>" in text
     assert "db-chip-no_progress" in text
-    assert "mail, default" in text
+    assert "default, mail" in text
     assert "<script>alert" not in text
     assert "\u202e" not in text
 

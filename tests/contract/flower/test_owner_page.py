@@ -92,10 +92,10 @@ def test_an_owner_without_schedules_has_a_page(pages):
 
 @one_database
 def test_the_quota_of_an_owner_is_shown_and_the_application_has_none(limited, serve_of):
-    pages = serve_of(limited(max_schedules_per_owner=3))
+    pages = serve_of(limited(owner_limits={"*": {"max_schedules": 3}}))
 
     assert '0 <span class="db-muted">of 3</span>' in page_of(pages, "user:1").text
-    assert "dynbeat_max_schedules_per_owner" not in page_of(pages, "").text
+    assert "dynbeat_owner_limits" not in page_of(pages, "").text
 
 
 @one_database

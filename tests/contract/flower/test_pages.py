@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from celery_dynbeat.db.models import NodeKind
-from celery_dynbeat.flower.base.selection import encode
+from celery_dynbeat.flower.actions import encode
 from celery_dynbeat.flower.pages.schedules import SchedulesPage
 from celery_dynbeat.store import nodes
 from celery_dynbeat.triggers.zones import load_zone

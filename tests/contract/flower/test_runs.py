@@ -99,7 +99,7 @@ def test_a_search_becomes_arguments_of_the_url(pages):
     answer = pages.get(f'{PAGE}?status=failed&q=owner:user:42+name:"daily+report"')
 
     assert answer.status == 302
-    assert answer.location == ("/dynbeat/runs?status=failed&name=daily+report&owner=user%3A42")
+    assert answer.location == ("/dynbeat/runs?status=failed&owner=user%3A42&name=daily+report")
 
 
 def test_the_date_of_runs_is_shown_once_for_a_day(made, clock, pages):
@@ -153,7 +153,7 @@ def test_no_action_on_all_runs_ignores_a_filter_of_the_list(made, mine, pages, f
     [
         ("q=who:me+what:it", "text: occurs twice"),
         ("name=n", "a schedule has an owner"),
-        ("status=bad", "must be one of pending, sent"),
+        ("status=bad", "must be one or several of pending, sent"),
         ("since=yesterday", "is not a time: write"),
         ("origin=bad", "origin"),
         ("after=bad", "after"),

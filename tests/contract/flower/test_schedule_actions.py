@@ -7,7 +7,7 @@ from html import unescape
 import pytest
 
 from celery_dynbeat import Every
-from celery_dynbeat.flower.base.selection import encode
+from celery_dynbeat.flower.actions import encode
 from tests.support.applications import START, instants
 
 LIST = "/dynbeat/schedules?state=active"
@@ -159,14 +159,14 @@ def test_the_next_fire_time_is_skipped(mine, pages):
 
     assert text == "“a of user:1” skips Sat 21 Nov 2026 10:00:00 +00."
     assert instants(mine.upcoming("a", count=1)) == [second]
-    assert mine.upcoming("a", count=1, with_skipped=True)[0].at == first
+    assert mine.upcoming("a", count=1, with_skipped=True)[0].fire_at == first
 
 
 def test_the_fire_time_that_the_viewer_saw_is_skipped_or_none(mine, pages, clock):
     [seen] = instants(mine.upcoming("a", count=1))
     clock.advance(timedelta(hours=1, minutes=1))
 
-    text = message(pages, post(pages, "skip_next", "a", fire_time=seen.isoformat()))
+    text = message(pages, post(pages, "skip_next", "a", fire_at=seen.isoformat()))
 
     assert "has passed or is due" in text
     assert not any(each.is_skipped for each in mine.upcoming("a", count=3, with_skipped=True))
@@ -175,7 +175,7 @@ def test_the_fire_time_that_the_viewer_saw_is_skipped_or_none(mine, pages, clock
 @pytest.mark.parametrize("fire_time", ["x", "2026-11-21T10:00:00"])
 @pytest.mark.usefixtures("mine")
 def test_an_invalid_fire_time_is_a_message(pages, fire_time):
-    assert "fire_time" in message(pages, post(pages, "skip_next", "a", fire_time=fire_time))
+    assert "fire_at" in message(pages, post(pages, "skip_next", "a", fire_at=fire_time))
 
 
 def test_a_paused_schedule_has_no_fire_time_to_skip(mine, pages):

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import pytest
 
 from celery_dynbeat import Cron, Every
-from celery_dynbeat.flower.base import selection
+from celery_dynbeat.flower.actions import encode
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, execute, instants
 
@@ -141,7 +141,7 @@ def test_a_pause_of_an_outdated_page_is_refused(mine, pages):
     mine.create("n", task="t", trigger=DAILY)
     version = mine.get("n").version
     mine.update("n", description="changed by someone else")
-    form = {"schedule": selection.encode("user:42", "n"), "version": version, "next": url()}
+    form = {"schedule": encode("user:42", "n"), "version": version, "next": url()}
 
     pages.post("/dynbeat/pause", form)
 
@@ -151,8 +151,8 @@ def test_a_pause_of_an_outdated_page_is_refused(mine, pages):
 
 def test_a_fire_time_is_skipped_and_runs_again(mine, pages):
     mine.create("n", task="t", trigger=DAILY)
-    key = selection.encode("user:42", "n")
-    form = {"schedule": key, "fire_time": "2026-11-23T00:00:00+00:00", "next": url()}
+    key = encode("user:42", "n")
+    form = {"schedule": key, "fire_at": "2026-11-23T00:00:00+00:00", "next": url()}
 
     pages.post("/dynbeat/skip_next", form)
     text = pages.get(url()).text
@@ -170,7 +170,7 @@ def test_a_fire_time_is_skipped_and_runs_again(mine, pages):
 @pytest.mark.parametrize("given", ["", "tomorrow", "2026-11-22T00:00:01+00:00"])
 def test_a_wrong_fire_time_is_an_error(mine, pages, given):
     mine.create("n", task="t", trigger=DAILY)
-    form = {"schedule": selection.encode("user:42", "n"), "fire_time": given, "next": url()}
+    form = {"schedule": encode("user:42", "n"), "fire_at": given, "next": url()}
 
     pages.post("/dynbeat/unskip", form)
 

@@ -8,8 +8,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from celery_dynbeat import Every
-from celery_dynbeat.api.lists import planned_ticks
-from celery_dynbeat.insights.statistics import timeline
+from celery_dynbeat.api import forecast
+from celery_dynbeat.insights import timeline
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START
 
@@ -97,7 +97,7 @@ def test_many_schedules_are_a_histogram_that_shows_a_herd(dynbeat, pages):
 
 def test_a_histogram_says_that_there_can_be_more_runs(dynbeat, pages, monkeypatch):
     monkeypatch.setattr(timeline, "MAX_LISTED", 50)
-    monkeypatch.setattr(planned_ticks, "MAX_FOLLOWED", 60)
+    monkeypatch.setattr(forecast, "MAX_FOLLOWED", 60)
     new = {"task": "t", "trigger": Every(timedelta(hours=2), anchor=START)}
     dynbeat.schedules.create_many(
         {"owner": f"user:{number}", "name": "n", **new} for number in range(300)

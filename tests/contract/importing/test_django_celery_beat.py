@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from celery_dynbeat import Cron, Every, Once, Solar
-from celery_dynbeat.importing.sql.layouts import DJANGO_CELERY_BEAT
-from celery_dynbeat.importing.sql.source import table_source
+from celery_dynbeat.importing.table_rows import DJANGO_CELERY_BEAT
+from celery_dynbeat.importing.tables import TableSource
 from celery_dynbeat.importing.writing import Importer
 from tests.support.applications import START, application
 from tests.support.peers import write_store
@@ -109,7 +109,7 @@ def test_an_interval_that_is_overdue_is_due_once(after_import, beat, sent):
 
     beat.tick()
 
-    assert [message.scheduled_for for message in sent] == [START - timedelta(minutes=2)]
+    assert [message.fire_at for message in sent] == [START - timedelta(minutes=2)]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_crontab_whose_fire_time_passed_since_the_last_run_is_due(after_import
 
     beat.tick()
 
-    assert [message.scheduled_for for message in sent] == [START - timedelta(minutes=30)]
+    assert [message.fire_at for message in sent] == [START - timedelta(minutes=30)]
 
 
 def test_a_solar_schedule_keeps_its_place(after_import):
@@ -195,7 +195,7 @@ def test_a_clocked_task_that_no_beat_has_sent_yet_is_due(after_import, beat, sen
 
     beat.tick()
 
-    assert [message.scheduled_for for message in sent] == [at]
+    assert [message.fire_at for message in sent] == [at]
 
 
 def test_a_one_off_interval_runs_once(after_import):
@@ -460,30 +460,30 @@ def test_each_import_is_in_the_audit_with_its_actor(store, imported, dynbeat):
 @pytest.mark.parametrize("dry_run", [True, False], ids=["dry-run", "apply"])
 def test_the_schedules_beyond_a_quota_are_refused(store, sqlite_url, dry_run):
     url = store(*(task(f"digest:{number}", interval=MINUTES_5) for number in (7, 7.5, 8)))
-    with application(sqlite_url, max_schedules_per_owner=1) as made:
+    with application(sqlite_url, owner_limits={"*": {"max_schedules": 1}}) as made:
         made.context.prepare()
-        source = table_source(url, DJANGO_CELERY_BEAT, context=made.context, schema=None, zone=None)
+        source = TableSource(url, DJANGO_CELERY_BEAT, context=made.context)
         importer = Importer(
             made.context, SOURCE, lambda found: found.name.partition(".")[0], dry_run=dry_run
         )
         (page,) = source.pages()
 
-        results = {each.found.name: each for each in importer.write(page)}
+        results = {each.entry.name: each for each in importer.write(page)}
 
         assert {name: str(each.outcome) for name, each in results.items()} == {
             "digest:7": "refuse",
             "digest:7.5": "refuse",
             "digest:8": "create",
         }
-        assert "dynbeat_max_schedules_per_owner = 1" in results["digest:7"].reason
+        assert "dynbeat_owner_limits: max_schedules = 1" in results["digest:7"].reason
 
 
 @pytest.mark.parametrize("dry_run", [True, False], ids=["dry-run", "apply"])
 def test_the_schedules_of_earlier_batches_count_against_a_quota(store, sqlite_url, dry_run):
     url = store(*(task(name, interval=MINUTES_5) for name in "abc"))
-    with application(sqlite_url, max_schedules_per_owner=2) as made:
+    with application(sqlite_url, owner_limits={"*": {"max_schedules": 2}}) as made:
         made.context.prepare()
-        source = table_source(url, DJANGO_CELERY_BEAT, context=made.context, schema=None, zone=None)
+        source = TableSource(url, DJANGO_CELERY_BEAT, context=made.context)
         importer = Importer(made.context, SOURCE, lambda _found: "team:1", dry_run=dry_run)
         (page,) = source.pages()
 
@@ -501,7 +501,7 @@ def test_schedules_that_exist_and_those_of_earlier_pages_count_against_a_limit(
         # The owner has no row in dynbeat_owner.
         made.schedules.for_owner("org:7/x").create("present", task="t", trigger="PT5M")
     with application(sqlite_url, owner_limits={"org:7/x": {"max_schedules": 3}}) as made:
-        source = table_source(url, DJANGO_CELERY_BEAT, context=made.context, schema=None, zone=None)
+        source = TableSource(url, DJANGO_CELERY_BEAT, context=made.context)
         importer = Importer(made.context, SOURCE, lambda _: "org:7/x", dry_run=dry_run)
         (page,) = source.pages()
 

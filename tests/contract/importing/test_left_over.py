@@ -3,7 +3,7 @@
 import pytest
 
 from celery_dynbeat import Every
-from celery_dynbeat.importing.found import Converted, Found
+from celery_dynbeat.importing.foreign import Converted, ForeignEntry
 from celery_dynbeat.importing.writing import Importer
 from celery_dynbeat.store.schedules import imports
 from tests.support.applications import MINUTELY, application
@@ -19,7 +19,9 @@ def database_url(request):
 
 def found(number):
     converted = Converted(task="t", trigger=Every(300))
-    return Found(name=f"n{number:04}", described="", row={"number": number}, converted=converted)
+    return ForeignEntry(
+        name=f"n{number:04}", described="", row={"number": number}, converted=converted
+    )
 
 
 def owner_of(each):

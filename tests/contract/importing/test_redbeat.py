@@ -7,7 +7,7 @@ import pytest
 from redis import Redis
 
 from celery_dynbeat import Cron, Every, RRule
-from celery_dynbeat.importing.redbeat.source import RedBeatSource
+from celery_dynbeat.importing.redbeat import RedBeatSource
 from tests.support.applications import START, application
 from tests.support.peers import write_store
 from tests.support.servers import RedisServer, ReplicaServer, SentinelServer
@@ -260,8 +260,8 @@ def test_a_rule_is_shown_by_its_parts(store, imported):
     shown = imported(SOURCE, store(entry("a", ["rrule", rule])))
 
     assert shown["a"]["before"] == (
-        "rrule freq=YEARLY interval=2 until=2028-10-01T00:00:00+00:00 byweekday=MO,WE byhour=0,17"
-        " dtstart=2026-10-01T09:30:00+09:00"
+        "rrule FREQ=YEARLY;INTERVAL=2;UNTIL=20281001T000000Z;BYDAY=MO,WE;BYHOUR=0,17"
+        " from 2026-10-01T09:30:00+09:00"
     )
 
 
@@ -270,7 +270,9 @@ def test_an_invalid_part_of_a_rule_is_shown_as_it_is_stored(redbeat_definition, 
 
     shown = imported(SOURCE, url, status=1)
 
-    assert shown["a"]["before"] == "rrule freq=9 byweekday=['x'] dtstart='soon'"
+    assert shown["a"]["before"] == (
+        "{'__type__': 'rrule', 'freq': 9, 'dtstart': 'soon', 'byweekday': ['x']}"
+    )
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from click.testing import CliRunner
 from sqlalchemy import make_url, text
 
 from celery_dynbeat import Every
-from celery_dynbeat.api.edit.source_progress import SourceProgress
+from celery_dynbeat.api.edits import SourceProgress
 from celery_dynbeat.cli import dynbeat as group
-from celery_dynbeat.importing.found import Converted, Found, SourceError
-from celery_dynbeat.importing.sql.layouts import DJANGO_CELERY_BEAT
-from celery_dynbeat.importing.sql.reading import TableReader
+from celery_dynbeat.importing.foreign import Converted, ForeignEntry, SourceError
+from celery_dynbeat.importing.table_rows import DJANGO_CELERY_BEAT
+from celery_dynbeat.importing.tables import TableSource
 from celery_dynbeat.importing.writing import Importer
 from tests.support.applications import START, application
 from tests.support.peers import write_store
@@ -24,6 +24,11 @@ ROW = {
     "last_run_at": START.isoformat(),
     "kwargs": '{"text": "ü"}',
 }
+
+
+def source_at(url):
+    with application("sqlite://") as dynbeat:
+        return TableSource(url, DJANGO_CELERY_BEAT, context=dynbeat.context)
 
 
 @pytest.fixture(params=["postgresql", "mariadb"])
@@ -73,7 +78,7 @@ def test_a_value_that_no_database_takes_refuses_one_schedule(
     def found(name, run_count):
         progress = SourceProgress(run_count=run_count)
         converted = Converted(task="proj.a", trigger=Every(300), progress=progress)
-        return Found(name=name, described="", row={}, converted=converted)
+        return ForeignEntry(name=name, described="", row={}, converted=converted)
 
     with application(server_url, clock=clock) as dynbeat:
         dynbeat.context.prepare()
@@ -86,7 +91,7 @@ def test_a_value_that_no_database_takes_refuses_one_schedule(
 
         results = importer.write([found(name, count), found("valid", 0)])
 
-    outcomes = {each.found.name: str(each.outcome) for each in results}
+    outcomes = {each.entry.name: str(each.outcome) for each in results}
     assert outcomes == {name: "refuse", "valid": "create"}
     (reason,) = (each.reason for each in results if each.reason)
     assert reason.startswith(f"{field} = ")
@@ -94,32 +99,32 @@ def test_a_value_that_no_database_takes_refuses_one_schedule(
 
 def test_the_connection_to_the_source_cannot_write(server_url):
     write_store("django-celery-beat", [ROW], server_url)
-    reader = TableReader(server_url, DJANGO_CELERY_BEAT)
+    source = source_at(server_url)
     statement = text("UPDATE django_celery_beat_periodictask SET name = 'b'")
 
     with pytest.raises(SourceError, match=r"(?i)read.only"):
-        reader._read(lambda connection: connection.execute(statement))
+        source._read(lambda connection: connection.execute(statement))
 
 
 def test_an_error_of_the_source_does_not_show_the_password(server_url):
     url = make_url(server_url).set(password="s3cret", database="missing")
 
     with pytest.raises(SourceError) as caught:
-        TableReader(url.render_as_string(hide_password=False), DJANGO_CELERY_BEAT).count()
+        source_at(url.render_as_string(hide_password=False)).count()
 
     assert "s3cret" not in str(caught.value)
 
 
 def test_an_invalid_url_is_not_shown():
     with pytest.raises(SourceError) as caught:
-        TableReader("oracle://user:s3cret@host/app", DJANGO_CELERY_BEAT)
+        source_at("oracle://user:s3cret@host/app")
 
     assert "s3cret" not in str(caught.value)
 
 
 def test_a_missing_file_is_not_created(tmp_path):
     with pytest.raises(SourceError, match="there is no file"):
-        TableReader(f"sqlite:///{tmp_path / 'db.sqlite3'}", DJANGO_CELERY_BEAT)
+        source_at(f"sqlite:///{tmp_path / 'db.sqlite3'}")
     assert not list(tmp_path.iterdir())
 
 
@@ -128,14 +133,14 @@ def test_a_database_without_the_tables_names_them(sqlite_url):
         dynbeat.context.prepare()
 
     with pytest.raises(SourceError, match="has no table 'django_celery_beat_periodictask'"):
-        TableReader(sqlite_url, DJANGO_CELERY_BEAT).count()
+        source_at(sqlite_url).count()
 
 
 def test_postgresql_counts_the_rows_that_an_import_has_written(postgresql_url, clock):
     # Without statistics, each batch would read all schedules of the owner.
     converted = Converted(task="t", trigger=Every(300))
     found = [
-        Found(name=f"n{number}", described="", row={}, converted=converted)
+        ForeignEntry(name=f"n{number}", described="", row={}, converted=converted)
         for number in range(1_000)
     ]
     statement = text("SELECT reltuples FROM pg_class WHERE relname = 'dynbeat_schedule'")

@@ -6,11 +6,11 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from celery_dynbeat import Cron, Every, Once, Solar
-from celery_dynbeat.importing.sql.layouts import (
+from celery_dynbeat.importing.table_rows import (
     CELERY_SQLALCHEMY_SCHEDULER,
     SQLALCHEMY_CELERY_BEAT,
 )
-from celery_dynbeat.importing.sql.source import table_source
+from celery_dynbeat.importing.tables import TableSource
 from tests.support.applications import START, application
 from tests.support.peers import write_store
 
@@ -88,7 +88,7 @@ def test_each_feature_of_a_store_is_imported(sqlite_url, imported, dynbeat, pack
 def test_the_schema_of_sqlalchemy_celery_beat_is_an_option(postgresql_url, clock):
     write_store(NEW, ROWS[:1], postgresql_url, "other")
     with application(postgresql_url, clock=clock) as made:
-        source = table_source(
+        source = TableSource(
             postgresql_url, SQLALCHEMY_CELERY_BEAT, context=made.context, schema="other", zone=None
         )
 
@@ -105,7 +105,7 @@ def test_the_scheduler_writes_naive_instants_in_the_zone_of_the_application(sqli
     )
     with application(sqlite_url, clock=clock) as made:
         made.app.conf.timezone = "Asia/Seoul"
-        source = table_source(
+        source = TableSource(
             sqlite_url, CELERY_SQLALCHEMY_SCHEDULER, context=made.context, schema=None, zone=None
         )
 

@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import Cron, Every, InvalidTriggerError, Once, ScheduleNotFoundError
+from celery_dynbeat import Cron, Every, InvalidTriggerError, NotFoundError, Once
 from celery_dynbeat.db.models import NodeKind
-from celery_dynbeat.insights.explain.collect import explain
+from celery_dynbeat.insights.explain.reading import explain
 from celery_dynbeat.store import nodes
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, execute
@@ -49,7 +49,7 @@ def test_a_schedule_before_its_first_fire_time(mine, why):
     found = why()
 
     assert (found.cause, found.runs) == ("not_fired_yet", [])
-    assert [each.at for each in found.next] == [START + n * MINUTE for n in range(1, 6)]
+    assert [each.fire_at for each in found.next] == [START + n * MINUTE for n in range(1, 6)]
     assert [each.name for each in found.beats] == ["beat@a"]
 
 
@@ -62,6 +62,19 @@ def test_who_paused_it_comes_from_the_audit(dynbeat, mine, clock, why):
     assert why().sentence == "It does not run: alice paused it 2 h ago because of 'holiday'."
 
 
+@one_database
+def test_a_pause_of_a_deleted_schedule_is_not_named_after_a_rename(dynbeat, mine, clock, why):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.bound(actor="alice").pause("n", reason="holiday")
+    mine.delete("n")
+    clock.advance(MINUTE)
+    mine.create("m", task="t", trigger=MINUTELY)
+    mine.rename("m", "n")
+    execute(dynbeat, "UPDATE dynbeat_schedule SET enabled = false, next_run_at = NULL")
+
+    assert why().sentence == "It does not run: a caller paused it."
+
+
 def test_a_pause_before_a_resume_or_of_an_earlier_schedule_is_not_named(dynbeat, mine, clock, why):
     for name in ("n", "again"):
         with dynbeat.acting(actor="alice"):
@@ -69,11 +82,11 @@ def test_a_pause_before_a_resume_or_of_an_earlier_schedule_is_not_named(dynbeat,
             mine.pause(name)
     mine.delete("n")
     clock.advance(MINUTE)
-    mine.create("n", task="t", trigger=MINUTELY, enabled=False, paused_reason="new")
+    mine.bound(reason="new").create("n", task="t", trigger=MINUTELY, enabled=False)
     mine.resume("again")
     execute(dynbeat, "UPDATE dynbeat_schedule SET enabled = false, next_run_at = NULL")
 
-    assert why("n").sentence == "It does not run: a caller paused it because of 'new'."
+    assert why("n").sentence == "It does not run: a caller paused it now because of 'new'."
     assert why("again").sentence == "It does not run: a caller paused it."
 
 
@@ -101,7 +114,7 @@ def test_a_hold_of_the_owner_or_of_everything(dynbeat, mine, why):
 
 @one_database
 def test_a_hold_stops_a_run_that_waits_for_a_place_after_its_schedule_has_finished(limited, clock):
-    dynbeat = limited(max_running_per_owner=1)
+    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     mine = dynbeat.schedules.for_owner("user:42")
     mine.create("other", task="t", trigger=Once(clock.now() + 9 * DAY))
     mine.create("n", task="t", trigger=Once(clock.now() + MINUTE))
@@ -196,7 +209,7 @@ def test_the_next_fire_times_have_notes_where_the_clock_changes(mine, clock, why
 
     found = why(count=2)
 
-    assert found.next[0].local == "2027-03-28T03:00:00+02:00"
+    assert found.next[0].local.isoformat() == "2027-03-28T03:00:00+02:00"
     assert "02:30 does not exist on 2027-03-28 in Europe/Berlin" in found.next[0].note
 
 
@@ -215,5 +228,5 @@ def test_an_unknown_name_and_another_owner_are_not_found(dynbeat, mine):
     mine.create("n", task="t", trigger=MINUTELY)
 
     for owner, name in (("user:42", "x"), ("user:7", "n")):
-        with pytest.raises(ScheduleNotFoundError):
+        with pytest.raises(NotFoundError):
             explain(dynbeat.context, owner=owner, name=name)

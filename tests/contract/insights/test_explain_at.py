@@ -8,7 +8,7 @@ import pytest
 
 from celery_dynbeat import Cron, Dynbeat
 from celery_dynbeat.api import OwnerSchedules
-from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.common.errors import InvalidArgumentError
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.store import nodes
 from tests.support.applications import START
@@ -201,7 +201,7 @@ def test_the_calls_across_owners_need_an_owner(dynbeat, mine):
     found = dynbeat.schedules.explain("report", owner="user:42")
 
     assert (found.schedule.owner, found.at, found.now) == ("user:42", None, START)
-    with pytest.raises(InvalidScheduleError):
+    with pytest.raises(InvalidArgumentError):
         dynbeat.schedules.explain("report")
-    with pytest.raises(InvalidScheduleError):
+    with pytest.raises(InvalidArgumentError):
         mine.explain("report", owner="user:7")

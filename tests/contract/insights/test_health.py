@@ -16,7 +16,7 @@ from celery_dynbeat import Cron, Dynbeat, Every, Once
 from celery_dynbeat.cli.status import as_dict
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import NodeKind
-from celery_dynbeat.health.evaluation import evaluate
+from celery_dynbeat.health.checks import evaluate
 from celery_dynbeat.health.probes import collect_health
 from celery_dynbeat.store import health, nodes
 from celery_dynbeat.store.health import MAX_COUNTED, MAX_NAMED, Count
@@ -436,8 +436,13 @@ def test_holds_are_a_warning_with_who_and_why(dynbeat, mine, clock):
     assert report["healthy"]
     assert codes(report, "warnings") == ["schedules_held"]
     assert "no schedule runs" in report["warnings"][0]["text"]
-    assert "release --all-owners` ends the hold of everything" in (report["warnings"][0]["hint"])
-    assert "release --owner user:42` ends the hold of owner" in (later["warnings"][0]["hint"])
+    assert (
+        "hold --release --all-owners` ends the hold of everything"
+        in (report["warnings"][0]["hint"])
+    )
+    assert (
+        "hold --release --owner user:42` ends the hold of owner" in (later["warnings"][0]["hint"])
+    )
     assert report["holds"]["count"] == {"count": 2, "more": False}
     assert report["holds"]["first"] == [
         {

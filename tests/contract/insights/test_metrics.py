@@ -12,9 +12,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from celery_dynbeat import Every, signals
+from celery_dynbeat.common.settings import MetricsEndpoint
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.metrics.database_gauges import DatabaseGauges
-from celery_dynbeat.metrics.definitions import Exporter, exported_by
+from celery_dynbeat.metrics.definitions import BEAT_METRICS, DATABASE_METRICS
 from celery_dynbeat.metrics.exporting import BeatMetrics
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
@@ -47,7 +48,7 @@ def collected(collector):
 @pytest.fixture
 def exported(dynbeat):
     """Give the metrics of a beat in this process."""
-    metrics = BeatMetrics(dynbeat.context, port=0)
+    metrics = BeatMetrics(dynbeat.context, MetricsEndpoint(0))
     yield metrics
     metrics.close()
 
@@ -88,15 +89,15 @@ def test_the_counts_add_up_with_the_rows(dynbeat, mine, clock, exported):
 def test_the_endpoint_shows_only_defined_metrics(exported):
     names = {name for name, *_ in scrape(exported.port)}
 
-    defined = {metric.name for metric in exported_by(Exporter.BEAT)}
+    defined = {metric.full_name for metric in (*BEAT_METRICS, *DATABASE_METRICS)}
     suffixes = ("_bucket", "_sum", "_count")
     for name in names:
         base = next((name.removesuffix(s) for s in suffixes if name.endswith(s)), name)
         assert {name, base} & defined
     # Counters without labels and gauges are there from the start.
     assert names >= {
-        metric.name
-        for metric in exported_by(Exporter.BEAT)
+        metric.full_name
+        for metric in (*BEAT_METRICS, *DATABASE_METRICS)
         if not metric.labels and metric.kind != "histogram"
     } - {"dynbeat_clock_offset_seconds", "dynbeat_waiting_runs"}
 
@@ -172,7 +173,7 @@ def test_the_gauges_agree_with_the_tables(dynbeat, mine, clock):
     assert read["dynbeat_beats", "working"] == 0
     only_if_used = {"dynbeat_waiting_runs"}
     of_runs = {"dynbeat_runs_ended_total", "dynbeat_run_duration_seconds"}
-    always = {metric.name for metric in exported_by(Exporter.FLOWER)} - only_if_used - of_runs
+    always = {metric.full_name for metric in DATABASE_METRICS} - only_if_used - of_runs
     assert {name for name, *_ in read} == always
 
 
@@ -199,7 +200,7 @@ def test_the_ended_runs_are_counted_from_the_rollup(dynbeat, mine, clock):
 
 @one_database
 def test_the_runs_that_wait_for_a_place_are_a_gauge_if_an_owner_can_have_a_limit(limited, clock):
-    dynbeat = limited(max_running_per_owner=1)
+    dynbeat = limited(owner_limits={"*": {"max_running": 1}})
     beat = ManualBeat(dynbeat)
     for number in range(3):
         dynbeat.schedules.for_owner("user:42").create(f"n{number}", task="t", trigger=MINUTELY)
@@ -214,7 +215,7 @@ def test_the_runs_that_wait_for_a_place_are_a_gauge_if_an_owner_can_have_a_limit
 def test_without_the_database_only_its_gauges_are_absent(caplog):
     url = "postgresql+psycopg://nobody@127.0.0.1:1/none"
     with application(url) as dynbeat:
-        export = BeatMetrics(dynbeat.context, port=0)
+        export = BeatMetrics(dynbeat.context, MetricsEndpoint(0))
         try:
             found = [scrape(export.port) for _ in range(2)]
         finally:
@@ -232,7 +233,7 @@ def test_without_the_database_only_its_gauges_are_absent(caplog):
 @one_database
 def test_a_taken_port_is_logged_and_beat_works_on(dynbeat, mine, clock, caplog):
     with socket.create_server(("127.0.0.1", 0)) as other:
-        export = BeatMetrics(dynbeat.context, port=other.getsockname()[1])
+        export = BeatMetrics(dynbeat.context, MetricsEndpoint(other.getsockname()[1]))
         try:
             assert export.port is None
             mine.create("n", task="t", trigger=MINUTELY)
@@ -243,12 +244,12 @@ def test_a_taken_port_is_logged_and_beat_works_on(dynbeat, mine, clock, caplog):
         finally:
             export.close()
     (record,) = [r for r in caplog.records if getattr(r, "event", "") == "metrics_unavailable"]
-    assert "DYNBEAT_METRICS_PORT" in record.getMessage()
+    assert "DYNBEAT_METRICS" in record.getMessage()
 
 
 @one_database
 def test_after_the_end_nothing_is_counted(dynbeat):
-    export = BeatMetrics(dynbeat.context, port=0)
+    export = BeatMetrics(dynbeat.context, MetricsEndpoint(0))
 
     export.close()
 
@@ -264,8 +265,9 @@ def test_beat_writes_no_files_to_the_folder_of_an_application(tmp_path):
     code = (
         "from celery import Celery; from celery_dynbeat import Dynbeat;"
         "app = Celery(); app.conf.dynbeat_database_url = 'sqlite://';"
+        "from celery_dynbeat.common.settings import MetricsEndpoint;"
         "from celery_dynbeat.metrics.exporting import BeatMetrics;"
-        "BeatMetrics(Dynbeat(app).context, port=0).close()"
+        "BeatMetrics(Dynbeat(app).context, MetricsEndpoint(0)).close()"
     )
     for folder in (tmp_path, tmp_path / "missing"):
         environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder)}

@@ -7,7 +7,7 @@ import threading
 from kombu import pools
 
 from celery_dynbeat import Every
-from celery_dynbeat.notify.broker import BrokerNotifier
+from celery_dynbeat.notify import BrokerNotifier
 from tests.support.applications import async_application
 from tests.support.servers.machine import free_port
 from tests.support.waiting import wait_until

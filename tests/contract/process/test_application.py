@@ -12,7 +12,7 @@ from celery_dynbeat.beat.runtime import ensure_application
 from celery_dynbeat.cli import dynbeat as command
 from celery_dynbeat.cli.status import as_dict
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.health.evaluation import evaluate
+from celery_dynbeat.health.checks import evaluate
 from celery_dynbeat.health.probes import collect_health
 from tests.support.applications import MINUTELY, START, application
 from tests.support.suites import each_database

@@ -8,13 +8,12 @@ from sqlalchemy import create_engine, select, update
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import transitions
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import RUNS, Run, Schedule
 from celery_dynbeat.signals import schedule_recovered
 from celery_dynbeat.store import runs
-from celery_dynbeat.store.schedules import failing as store_failing
+from celery_dynbeat.store.schedules import failing
 from celery_dynbeat.worker import outcome_recorder
 from celery_dynbeat.worker.outcome_recorder import Outcome, apply_outcome
 from tests.support.applications import MINUTELY, execute
@@ -268,7 +267,7 @@ def test_a_success_that_is_written_during_the_correction_is_not_lost(
 ):
     run = begin()
     mine.update("n", max_runs=1)
-    refresh = transitions._refresh
+    refresh = failing._refresh
 
     def refresh_and_report(database, schedule_ids):
         refreshed = refresh(database, schedule_ids)
@@ -277,10 +276,10 @@ def test_a_success_that_is_written_during_the_correction_is_not_lost(
             worker.finish(run)
         return refreshed
 
-    monkeypatch.setattr(transitions, "_refresh", refresh_and_report)
+    monkeypatch.setattr(failing, "_refresh", refresh_and_report)
     clock.advance(SILENCE)
     beat.run_until_idle()
-    assert transitions._refresh is refresh
+    assert failing._refresh is refresh
     beat.run_until_idle()
 
     assert mine.get_run(run.run_id).status == "succeeded"
@@ -290,7 +289,7 @@ def test_a_success_that_is_written_during_the_correction_is_not_lost(
 def test_many_schedules_that_recovered_while_beat_was_down_are_corrected_at_once(
     mine, clock, dynbeat, beat
 ):
-    count = 3 * transitions.MAX_DEFERRED + 1
+    count = 3 * failing.MAX_DEFERRED + 1
     ended_at = clock.now()
     made = mine.create_many(
         {"name": f"n{number}", "task": "t", "trigger": timedelta(days=1)} for number in range(count)
@@ -298,7 +297,7 @@ def test_many_schedules_that_recovered_while_beat_was_down_are_corrected_at_once
     ended = {
         "owner": "user:42",
         "task": "t",
-        "scheduled_for": ended_at,
+        "fire_at": ended_at,
         "status": "succeeded",
         "started_at": ended_at,
         "finished_at": ended_at,
@@ -333,7 +332,7 @@ def test_a_failure_whose_correction_failed_is_corrected_with_the_next_try(
         calls.append(1)
         if len(calls) == 1:
             raise unreachable
-        transitions.note_failure(*args, **kwargs)
+        failing.note_failure(*args, **kwargs)
 
     monkeypatch.setattr(outcome_recorder, "note_failure", note_failure)
     worker.finish(run, Status.FAILED)
@@ -348,7 +347,7 @@ def test_a_search_for_recent_ends_leaves_the_older_ones(clock, dynbeat, begin, w
     clock.advance(MINUTE)
 
     def found(since):
-        read = partial(store_failing.deferred, now=clock.now(), limit=10, since=since)
+        read = partial(failing.deferred, now=clock.now(), limit=10, since=since)
         return len(dynbeat.context.database.read_in_transaction(read))
 
     assert (found(None), found(old - MINUTE), found(old)) == (1, 1, 0)

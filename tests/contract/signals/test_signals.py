@@ -36,7 +36,7 @@ def test_a_sent_run_is_reported_with_its_lag(mine, clock, beat, received):
     (batch,) = of(received, "runs_sent")
     (run,) = batch.runs
     assert (run.owner, run.schedule, run.task) == ("user:42", "n", "t")
-    assert (run.scheduled_for, run.lag) == (START + MINUTE, timedelta(seconds=2))
+    assert (run.fire_at, run.lag) == (START + MINUTE, timedelta(seconds=2))
     assert not batch.again
 
 
@@ -58,7 +58,7 @@ def test_skipped_fire_times_are_reported_with_their_reason(mine, clock, beat, re
 
     (skipped,) = of(received, "fire_times_skipped")
     assert (skipped.schedule, skipped.count) == ("n", 9)
-    assert skipped.scheduled_for == START + timedelta(minutes=9)
+    assert skipped.fire_at == START + timedelta(minutes=9)
     assert skipped.reason.startswith("missed")
 
 
@@ -69,7 +69,7 @@ def test_the_start_and_the_end_of_a_run_are_reported(mine, clock, working, recei
 
     ((started,), (ended,)) = (of(received, name) for name in ("run_started", "run_ended"))
     assert (started.schedule, started.task, started.attempt) == ("n", "root", 1)
-    assert started.scheduled_for == START + MINUTE
+    assert started.fire_at == START + MINUTE
     assert (ended.run_id, ended.status, ended.error) == (started.run_id, "succeeded", None)
     assert (ended.owner, ended.schedule, ended.attempt) == ("user:42", "n", 1)
     assert timedelta(0) < ended.duration < MINUTE

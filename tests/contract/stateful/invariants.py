@@ -7,7 +7,7 @@ from itertools import islice
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 from sqlalchemy import select
 
-from celery_dynbeat.beat.claim import CATCH_UP_BATCH
+from celery_dynbeat.beat.decisions import CATCH_UP_BATCH
 from celery_dynbeat.common.states import UNFINISHED, UNSTARTED, Status
 from celery_dynbeat.db.models import Origin, Run, Schedule
 from celery_dynbeat.planning import skips_in
@@ -90,7 +90,7 @@ class Watched(RuleBasedStateMachine):
 
     def newest(self, expected):
         """Return the newest fire time in the history."""
-        return max((row.scheduled_for for row in self.rows(expected.id)), default=START)
+        return max((row.fire_at for row in self.rows(expected.id)), default=START)
 
     def waiting_skips(self, expected):
         """Return the skipped fire times that are not in the history yet."""
@@ -115,7 +115,7 @@ class Watched(RuleBasedStateMachine):
         # Not in the order of the ids: they are random, and the example could not be repeated.
         messages = sorted(
             (run for beat in self.beats for run in beat.publisher.sent),
-            key=lambda run: (run.scheduled_for, run.name),
+            key=lambda run: (run.fire_at, run.name),
         )
         terminated = {run for beat in self.beats for run in beat.publisher.terminated}
         for beat in self.beats:
@@ -137,10 +137,10 @@ class Watched(RuleBasedStateMachine):
         for message in messages:
             row = rows[message.run_id]
             assert message.run_id not in self.cancelled
-            assert row.scheduled_for == message.scheduled_for
+            assert row.fire_at == message.fire_at
             if row.origin == Origin.MANUAL:
                 continue
-            assert row.scheduled_for <= self.latest
+            assert row.fire_at <= self.latest
             if row.schedule_id in waits and row.id not in self.published:
                 blocking = self.published & {
                     other.id
@@ -157,7 +157,7 @@ class Watched(RuleBasedStateMachine):
         for name, expected in self.expected.items():
             ours = [row for row in before if row.schedule_id == expected.id]
             new = [row for row in after if row.schedule_id == expected.id and row.id not in known]
-            runs = sorted((r.scheduled_for, r.id) for r in new if r.status != Status.SKIPPED)
+            runs = sorted((r.fire_at, r.id) for r in new if r.status != Status.SKIPPED)
             skips = [
                 row for row in new if row.status == Status.SKIPPED and not is_skipped_by_call(row)
             ]
@@ -178,7 +178,7 @@ class Watched(RuleBasedStateMachine):
             decided = expected.decide(due, **there)
             assert [at for at, _ in runs] == [*decided.sent, *decided.buffered]
             assert count == decided.count
-            assert {row.scheduled_for for row in skips} <= set(decided.settled)
+            assert {row.fire_at for row in skips} <= set(decided.settled)
             ids = dict(runs)
             if messages is not None:
                 sent = {message.run_id for message in messages}
@@ -217,7 +217,7 @@ class Watched(RuleBasedStateMachine):
     @invariant()
     def rules_hold(self):
         rows = {row.id: row for row in self.rows()}
-        fires = [(row.schedule_id, row.scheduled_for) for row in rows.values() if row.schedule_id]
+        fires = [(row.schedule_id, row.fire_at) for row in rows.values() if row.schedule_id]
         assert len(set(fires)) == len(fires)
         paused = {e.id for e in self.expected.values() if not e.enabled}
         for row in rows.values():
@@ -227,7 +227,7 @@ class Watched(RuleBasedStateMachine):
                 assert row.status not in UNSTARTED
         for expected in self.expected.values():
             of_schedule = [row for row in rows.values() if row.schedule_id == expected.id]
-            recorded = {row.scheduled_for for row in of_schedule if is_skipped_by_call(row)}
+            recorded = {row.fire_at for row in of_schedule if is_skipped_by_call(row)}
             assert recorded <= expected.skipped
         for running in self.cluster.workers.values():
             for run_id in running:

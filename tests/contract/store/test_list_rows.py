@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from celery_dynbeat.store.schedules import schedule_pages
+from celery_dynbeat.store import scans
 from tests.contract.store.test_rows_read import instants
 from tests.support.applications import application, execute
 from tests.support.executed_statements import record_statements
@@ -62,7 +62,7 @@ def read_of(statements, call, **how):
 
 
 def test_each_page_and_count_reads_a_bounded_number_of_rows(dynbeat, monkeypatch):
-    monkeypatch.setattr(schedule_pages, "MAX_SCANNED", SCANNED)
+    monkeypatch.setattr(scans, "MAX_SCANNED", SCANNED)
     excessive = {}
     dynbeat.schedules.list()
     scopes = ({}, {"owner": "user:1"}, {"owner_prefix": "user:1"})

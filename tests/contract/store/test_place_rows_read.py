@@ -19,7 +19,7 @@ WAITING, ENDED = 10_000, 20_000
 #: An admission reads a page of waiting runs, and their schedules.
 FEW = 1_000
 RUNS = """
-    INSERT INTO dynbeat_run (id, schedule_id, owner, name, task, scheduled_for, status, origin,
+    INSERT INTO dynbeat_run (id, schedule_id, owner, name, task, fire_at, status, origin,
         running_key, waited_for, finished_at)
     SELECT {id}, {schedule}, 'crowd', 'a', 't', {at} + INTERVAL {number} {second}, '{status}',
         'manual', 'crowd', 'place', {finished_at}
@@ -37,7 +37,7 @@ def crowded(request, kind):
     """Give an application with many ended and waiting runs of a key, and its clock."""
     clock = FrozenClock(START)
     url = request.getfixturevalue(f"{kind}_url")
-    with application(url, clock=clock, max_running_per_owner=2) as dynbeat:
+    with application(url, clock=clock, owner_limits={"*": {"max_running": 2}}) as dynbeat:
         dynbeat.context.prepare()
         crowd = dynbeat.schedules.for_owner("crowd")
         schedule = crowd.create("a", task="t", trigger=MINUTELY).id

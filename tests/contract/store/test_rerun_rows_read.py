@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat.api import reruns
+from celery_dynbeat.api import batches
 from celery_dynbeat.testing import FrozenClock
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.executed_statements import record_statements
@@ -27,7 +27,7 @@ ID = "CONCAT(SUBSTR({hex}, 1, 8), '-', SUBSTR({hex}, 9, 4), '-7000-8000-00000000
 # One run in 10,000 failed. The other owner has half of the runs.
 HISTORY = """
     INSERT INTO dynbeat_run
-        (id, schedule_id, owner, name, task, scheduled_for, status, origin, created_at, finished_at)
+        (id, schedule_id, owner, name, task, fire_at, status, origin, created_at, finished_at)
     SELECT {id}, schedule.id, schedule.owner, schedule.name, 't', {at},
         CASE WHEN n % 10000 < 2 THEN 'failed' ELSE 'succeeded' END, 'schedule', {at}, {at}
     FROM {sequence} JOIN dynbeat_schedule AS schedule
@@ -63,7 +63,7 @@ def long_history(request, kind):
 
 @pytest.mark.parametrize("scope", ["everything", "owner", "schedule"])
 def test_a_search_reads_the_history_once_in_bounded_parts(long_history, monkeypatch, scope):
-    monkeypatch.setattr(reruns, "SEARCHED_AT_ONCE", SEARCHED)
+    monkeypatch.setattr(batches, "SEARCHED_AT_ONCE", SEARCHED)
     dynbeat, _ = long_history
     mine = dynbeat.schedules.for_owner("user:42")
     calls = dynbeat.schedules if scope == "everything" else mine
@@ -73,7 +73,7 @@ def test_a_search_reads_the_history_once_in_bounded_parts(long_history, monkeypa
     with record_statements(dynbeat.context.database.engine) as statements:
         result = calls.rerun_many(since=since, **given)
 
-    assert result.created == 1
+    assert result.total == 1
     assert max(each.rows for each in statements) <= 2 * SEARCHED
     # Each part is read twice: for its end, and for the runs that match.
     assert sum(each.rows for each in statements) <= 3 * 10 * SEARCHED
@@ -82,12 +82,12 @@ def test_a_search_reads_the_history_once_in_bounded_parts(long_history, monkeypa
 def test_the_reruns_of_a_search_read_their_runs_by_id(long_history):
     dynbeat, _ = long_history
     mine = dynbeat.schedules.for_owner("user:42")
-    assert dynbeat.schedules.rerun_many(since=START).created == 6
+    assert dynbeat.schedules.rerun_many(since=START).total == 6
 
     with record_statements(dynbeat.context.database.engine) as statements:
         found = mine.rerun_many(since=START, until=START + timedelta(seconds=SEARCHED))
 
-    assert found.created == 0
+    assert found.total == 0
     assert sum(each.rows for each in statements) <= 3 * SEARCHED
 
 

@@ -10,8 +10,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.store import runs
-from celery_dynbeat.store.runs import last_success, unfinished
-from celery_dynbeat.store.runs.last_success import FIRST_ROWS, MAX_ROWS
+from celery_dynbeat.store.runs import FIRST_ROWS, MAX_ROWS, unfinished
 from celery_dynbeat.testing import FrozenClock, ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.cursors import cursor_after
@@ -39,7 +38,7 @@ SCHEDULES = """
 """
 HISTORY = """
     INSERT INTO dynbeat_run
-        (id, schedule_id, owner, name, task, scheduled_for, status, origin, finished_at, worker)
+        (id, schedule_id, owner, name, task, fire_at, status, origin, finished_at, worker)
     SELECT {id}, {schedule}, 'crowd', CONCAT('n', n), 't', {now}, '{status}', 'schedule',
         {finished_at}, 'w'
     FROM {sequence}
@@ -238,7 +237,7 @@ def test_the_search_for_a_success_reads_the_newest_runs(request, kind, failed, l
         run_id = add_history(dynbeat, kind, failed=failed)
         read.clear()
         found = dynbeat.context.database.read_in_transaction(
-            lambda session: last_success.read(session, run_id=run_id, before=START)
+            lambda session: runs.last_success(session, run_id=run_id, before=START)
         )
 
     assert found == (None if failed == ROWS else START - timedelta(seconds=failed + 1))
@@ -256,7 +255,7 @@ def add_history(dynbeat, kind, *, failed):
     now = instants(kind)["now"]
     statement = f"""
         INSERT INTO dynbeat_run
-            (id, schedule_id, owner, name, task, scheduled_for, status, finished_at)
+            (id, schedule_id, owner, name, task, fire_at, status, finished_at)
         SELECT {IDS[kind]}, (SELECT id FROM dynbeat_schedule), 'user:42', 'n', 't',
             {now} - {second}, CASE WHEN n <= {failed} THEN 'failed' ELSE 'succeeded' END, {now}
         FROM {numbers(kind, rows=ROWS)}

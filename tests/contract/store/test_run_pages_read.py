@@ -4,8 +4,9 @@ import itertools
 
 import pytest
 
+from celery_dynbeat.common.filters import RunFilter
+from celery_dynbeat.store import scans
 from celery_dynbeat.store.runs import run_pages
-from celery_dynbeat.store.runs.run_filters import RunFilter
 from celery_dynbeat.testing import FrozenClock
 from tests.contract.store.test_rerun_rows_read import HEX, ID, ROWS, SECONDS
 from tests.support.applications import MINUTELY, START, application, execute
@@ -20,7 +21,7 @@ SCANNED = 100
 LIMIT = 10
 HISTORY = """
     INSERT INTO dynbeat_run
-        (id, schedule_id, owner, name, task, scheduled_for, status, origin, created_at, finished_at)
+        (id, schedule_id, owner, name, task, fire_at, status, origin, created_at, finished_at)
     SELECT {id}, schedule.id, schedule.owner, schedule.name,
         CASE WHEN n % 50 = 3 THEN 'rare' ELSE 't' END, {at},
         CASE WHEN n < 120 OR n % 500 = 0 THEN 'sent'
@@ -88,7 +89,7 @@ def read_pages(statements, call, *, number, **how):
 
 
 def test_each_page_and_count_reads_a_bounded_number_of_rows(dynbeat, monkeypatch):
-    monkeypatch.setattr(run_pages, "MAX_SCANNED", SCANNED)
+    monkeypatch.setattr(scans, "MAX_SCANNED", SCANNED)
     dynbeat.schedules.runs()
     excessive = {}
     with record_statements(dynbeat.context.database.engine) as statements:
@@ -112,7 +113,7 @@ def test_unfinished_runs_are_found_without_their_history(dynbeat):
             pages, most = read_pages(statements, listed, number=100, limit=LIMIT, **how)
             count, rows = rows_of(statements, counted, **how)
             found = [run.id for page in pages for run in page]
-            times = [run.scheduled_for for page in pages for run in page]
+            times = [run.fire_at for page in pages for run in page]
             assert len(found) == len(set(found)) == count.count
             assert times == sorted(times, reverse=True)
             assert {len(page) for page in pages[:-1]} == {LIMIT}
@@ -122,7 +123,7 @@ def test_unfinished_runs_are_found_without_their_history(dynbeat):
 
 
 def test_many_unfinished_runs_of_all_owners_fill_each_page(dynbeat, monkeypatch):
-    monkeypatch.setattr(run_pages, "MAX_SCANNED", SCANNED)
+    monkeypatch.setattr(scans, "MAX_SCANNED", SCANNED)
     with record_statements(dynbeat.context.database.engine) as statements:
         pages, most = read_pages(
             statements, dynbeat.schedules.runs, number=100, limit=LIMIT, status=UNFINISHED
@@ -147,8 +148,8 @@ def test_a_cancel_reads_no_finished_runs(dynbeat):
 def test_the_runs_of_a_statistic_are_a_bounded_number_of_rows(
     dynbeat, monkeypatch, owner, statuses
 ):
-    monkeypatch.setattr(run_pages, "MAX_SCANNED", SCANNED)
-    matching = RunFilter(owner=owner, statuses=statuses, since=START)
+    monkeypatch.setattr(scans, "MAX_SCANNED", SCANNED)
+    matching = RunFilter(owner=owner, status=statuses, since=START)
     read = dynbeat.context.database.read
     with record_statements(dynbeat.context.database.engine) as statements:
         found = read(lambda session: run_pages.newest(session, matching=matching))

@@ -5,20 +5,22 @@ everything was due, and of a table in which nothing was due.
 """
 
 from datetime import timedelta
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import ScheduleNotFoundError
-from celery_dynbeat.beat.maintenance import BATCH_SIZE
+from celery_dynbeat import NotFoundError
+from celery_dynbeat.beat import refused
+from celery_dynbeat.beat.pruning import BATCH_SIZE
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.common.text import EARLIEST
-from celery_dynbeat.store import alerts, health
+from celery_dynbeat.store import alerts, health, scans
 from celery_dynbeat.store.health import MAX_COUNTED, MAX_RUNS_READ
 from celery_dynbeat.store.runs import unfinished
-from celery_dynbeat.store.schedules import due, failing, schedule_pages
+from celery_dynbeat.store.schedules import due, failing
 from celery_dynbeat.testing import FrozenClock, ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.executed_statements import record_statements
@@ -40,7 +42,7 @@ SCHEDULES = """
 """
 # A quarter of the runs belong to one schedule, and a quarter to deleted schedules.
 RUNS = """
-    INSERT INTO dynbeat_run (id, schedule_id, owner, name, task, scheduled_for, status, origin,
+    INSERT INTO dynbeat_run (id, schedule_id, owner, name, task, fire_at, status, origin,
         finished_at, overdue_at, started_at, retry_at, worker)
     SELECT {id}, CASE WHEN n % 4 = 0 THEN first WHEN n % 4 = 1 THEN NULL ELSE first + n - 1 END,
         {owner}, CONCAT('n', n), 't', {past}, {status}, 'schedule', {ended}, {overdue}, {started},
@@ -127,9 +129,10 @@ def dialect(request):
 
 
 @pytest.fixture
-def dynbeat(request, dialect):
+def dynbeat(request, dialect, monkeypatch):
+    monkeypatch.setattr(refused, "BATCH_SIZE", DUE)
     url = request.getfixturevalue(f"{dialect.kind}_url")
-    settings = {"batch_size": DUE, "max_schedules_per_owner": ROWS, "pause_after_failures": 3}
+    settings = {"owner_limits": {"*": {"max_schedules": ROWS}}, "pause_after_failures": 3}
     with application(url, clock=FrozenClock(START), **settings) as made:
         made.context.prepare()
         for table in TABLES:
@@ -167,7 +170,7 @@ def allowed(sql):
         return 2 * BATCH_SIZE
     if "OFFSET" in sql or "LIMIT %(param_1)s, %(" in sql:
         # Where a page of schedules ends at the latest.
-        return schedule_pages.MAX_SCANNED + FEW
+        return scans.MAX_SCANNED + FEW
     if sql.startswith("SELECT dynbeat_run.status, "):
         # Since when a schedule fails.
         return failing.MAX_READ + FEW
@@ -206,9 +209,10 @@ def test_a_backlog_is_read_batch_by_batch_with_any_statistics(dynbeat, dialect, 
         worker = WorkerStub(dynbeat)
         assert worker.start(beat.publisher.sent[0])
         assert len(held_by(dynbeat, worker)) == 1
-        with Session(dynbeat.context.database.engine) as session:
-            before = len(statements)
-            health.read(session, now=START, nodes_since=START - DAY)
+        before = len(statements)
+        dynbeat.context.database.read_in_transaction(
+            lambda session: health.read(session, now=START, nodes_since=START - DAY)
+        )
 
     assert len(beat.publisher.sent) > 6 * DUE
     assert excess(statements[:before], exempt=READ_ALL_UNFINISHED) == {}
@@ -313,16 +317,20 @@ def test_consecutive_failures_are_searched_in_the_newest_part_of_a_history(dynbe
 def test_failures_in_a_row_are_searched_in_the_newest_part_of_a_history(dynbeat, dialect):
     for statement in dialect.all_due():
         execute(dynbeat, statement)
-    ended = "status = 'failed', finished_at = scheduled_for, overdue_at = NULL"
+    ended = "status = 'failed', finished_at = fire_at, overdue_at = NULL"
     execute(dynbeat, f"UPDATE dynbeat_run SET {ended} WHERE schedule_id IS NOT NULL")
-    engine = dynbeat.context.database.engine
-    with record_statements(engine) as executed, Session(engine) as session:
-        first = session.scalar(text("SELECT MIN(id) FROM dynbeat_schedule"))
+    database = dynbeat.context.database
+    first = database.read(
+        lambda session: session.scalar(text("SELECT MIN(id) FROM dynbeat_schedule"))
+    )
+    with record_statements(database.engine) as executed:
         # Its failures began just now: all runs of the history ended before.
         schedule = SimpleNamespace(id=first, failing_since=START)
-        assert alerts.newest_failures(session, [schedule], number=2) == {}
+        find = partial(alerts.newest_failures, schedules=[schedule], number=2)
+        assert database.read_in_transaction(find) == {}
         before = SimpleNamespace(id=first, failing_since=EARLIEST)
-        assert list(alerts.newest_failures(session, [before], number=2)) == [first]
+        find = partial(alerts.newest_failures, schedules=[before], number=2)
+        assert list(database.read_in_transaction(find)) == [first]
 
     # Three times the rows where MariaDB copies them into temporary tables.
     assert max(each.rows for each in executed) <= 3 * (unfinished.UNTRIED_MARGIN + FEW)
@@ -334,7 +342,7 @@ def test_the_callers_own_queries_keep_their_plans(postgresql_url):
         with Session(dynbeat.context.database.engine) as session:
             session.execute(text("SET LOCAL enable_sort = off"))
             dynbeat.schedules.for_owner("ann", session=session).list()
-            with pytest.raises(ScheduleNotFoundError):
+            with pytest.raises(NotFoundError):
                 dynbeat.schedules.for_owner("ann", session=session).pause("none")
 
             settings = ("enable_seqscan", "enable_sort", "enable_hashjoin", "jit")

@@ -41,5 +41,5 @@ def test_a_manual_run_at_the_instant_of_a_fire_time_does_not_replace_its_run(
     beat.run_until_idle()
 
     assert sorted(run.origin for run in mine.runs()) == ["manual", "schedule"]
-    assert START + MINUTE in {run.scheduled_for for run in sent}
+    assert START + MINUTE in {run.fire_at for run in sent}
     assert len(sent) == 2

@@ -59,7 +59,7 @@ def test_a_task_knows_its_run(define, seen, beat, clock, mine):
     (run,) = mine.runs("n")
     (known,) = seen
     assert (known.run_id, known.owner, known.schedule) == (run.id, "user:42", "n")
-    assert known.scheduled_for == run.scheduled_for == START + MINUTE
+    assert known.fire_at == run.fire_at == START + MINUTE
     assert (known.attempt, known.origin) == (1, "schedule")
 
 
@@ -77,7 +77,7 @@ def test_a_retry_is_a_new_attempt_of_the_same_run(define, seen, beat, clock, min
 
     first, second = seen
     assert (first.attempt, second.attempt) == (1, 2)
-    assert (first.run_id, first.scheduled_for) == (second.run_id, second.scheduled_for)
+    assert (first.run_id, first.fire_at) == (second.run_id, second.fire_at)
 
 
 def test_the_origin_of_a_manual_run_survives_its_retry(define, seen, beat, clock, mine):
@@ -136,7 +136,7 @@ def test_a_rerun_that_succeeded_counts_with_its_original_fire_time(
     # A rerun has a fire time of its own in the table.
     execute(
         dynbeat,
-        "UPDATE dynbeat_run SET nominal_at = scheduled_for, scheduled_for = :at, origin = 'rerun'",
+        "UPDATE dynbeat_run SET nominal_at = fire_at, fire_at = :at, origin = 'rerun'",
         at=str(START + MINUTE + timedelta(microseconds=1)).removesuffix("+00:00"),
     )
     clock.advance(MINUTE)
@@ -276,7 +276,7 @@ def received(define):
             "dynbeat_run_id": run_id,
             "dynbeat_schedule": "n",
             "dynbeat_owner": "user:42",
-            "dynbeat_scheduled_for": START.isoformat(),
+            "dynbeat_fire_at": START.isoformat(),
         }
         request = Context(headers, id=run_id, headers=headers, called_directly=False)
         task.push_request(**vars(request))

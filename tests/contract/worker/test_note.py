@@ -114,16 +114,16 @@ def test_a_header_of_a_message_is_no_note():
     assert note_of(Context({"dynbeat_note": "forged", "headers": {}})) is None
 
 
-def test_an_end_without_a_note_does_not_write_the_column(clock):
+def test_each_kind_of_end_is_one_statement_that_keeps_a_note(clock):
     end = {"run_id": "r", "attempt": 1, "worker": "w", "at": clock.now()}
     end["status"] = Status.SUCCEEDED
 
     plain, values = attempts.finishing(attempts.AttemptEnd(**end))
     noted, _ = attempts.finishing(attempts.AttemptEnd(**end, note="a"))
 
-    assert "note" not in str(plain)
-    assert "said" not in values
-    assert "note" in str(noted)
+    assert plain is noted
+    assert values["said"] is None
+    assert "note=coalesce(:said, dynbeat_run.note)" in str(plain)
 
 
 def test_the_note_is_in_the_export_and_not_in_the_events(mine, execute_task, caplog):

@@ -1,6 +1,5 @@
-"""A pool process that ends hands its buffered outcomes over to the main process."""
+"""A pool process sends what it does not write to the main process."""
 
-import logging
 import os
 import signal
 from datetime import UTC, datetime
@@ -87,26 +86,33 @@ def test_a_send_to_a_dead_main_process_returns_false(channel):
     assert channel.send(ended()) is False
 
 
-def test_an_outcome_that_is_handed_over_is_not_dropped(recorder, channel, caplog):
-    caplog.set_level(logging.INFO)
+def in_pool_process(channel):
+    return Recorder(
+        Database("sqlite:////nowhere/at/all.sqlite3"),
+        settings=Settings(),
+        notify=lambda _session: None,
+        channel=channel,
+        is_pool_process=True,
+    )
+
+
+def test_what_a_pool_process_cannot_write_goes_to_the_main_process(channel, caplog):
+    recorder = in_pool_process(channel)
+
     recorder.record(ended("one"))
     recorder.record(ended("two"))
-
-    recorder.hand_over(channel.send)
-    recorder.close()
 
     assert [outcome.run_id for outcome in channel.receive()] == ["one", "two"]
+    assert recorder.has("one")
     events = [getattr(record, "event", None) for record in caplog.records]
-    assert "outcomes_handed_over" in events
-    assert "outcome_dropped" not in events
+    assert events == ["outcome_buffered"] * 2
 
 
-def test_an_outcome_that_the_main_process_does_not_receive_is_logged_as_dropped(recorder, caplog):
-    recorder.record(ended("one"))
+def test_an_outcome_that_the_main_process_does_not_receive_is_logged_as_dropped(channel, caplog):
+    recorder = in_pool_process(channel)
+    channel.close_receiver()
+
     recorder.record(ended("two"))
-
-    recorder.hand_over(lambda outcome: outcome.run_id == "one")
-    recorder.close()
 
     (dropped,) = [r for r in caplog.records if getattr(r, "event", None) == "outcome_dropped"]
     assert "1 outcomes of runs dropped" in dropped.getMessage()
@@ -119,7 +125,7 @@ def test_buffered_text_is_bounded_and_no_outcome_is_dropped_for_it(recorder, mon
     for number in range(10):
         recorder.record(ended(str(number), error="e" * 5_000, traceback="t" * 100_000))
 
-    buffered = list(recorder._buffered)
+    buffered = list(recorder._buffered.values())
     assert [outcome.run_id for outcome in buffered] == [str(number) for number in range(10)]
     assert sum(len(outcome.error) + len(outcome.traceback or "") for outcome in buffered) < 20_000
     assert buffered[0].traceback is not None

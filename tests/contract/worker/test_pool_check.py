@@ -8,7 +8,7 @@ from celery.exceptions import Retry, TimeLimitExceeded
 
 from celery_dynbeat.broker import HEADER_ATTEMPT, run_headers
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.transitions import MAX_ATTEMPTS
+from celery_dynbeat.store.runs.unfinished import MAX_ATTEMPTS
 from celery_dynbeat.worker.pool_check import PoolCheck, PoolState
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 from celery_dynbeat.worker.task_guard import TaskGuard

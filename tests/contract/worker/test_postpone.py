@@ -6,14 +6,14 @@ from functools import partial
 
 import pytest
 
-from celery_dynbeat import InvalidScheduleError, Once, Retry, current_run, note
+from celery_dynbeat import InvalidArgumentError, Once, Retry, current_run, note
 from celery_dynbeat.db.models import NodeKind
-from celery_dynbeat.insights.explain.collect import explain
-from celery_dynbeat.insights.explain.findings import Cause
+from celery_dynbeat.insights.explain.causes import Cause
+from celery_dynbeat.insights.explain.reading import explain
 from celery_dynbeat.insights.explain.runs import explain_run
 from celery_dynbeat.store import nodes, places
+from celery_dynbeat.store.runs.unfinished import MAX_ATTEMPTS
 from celery_dynbeat.testing import ManualBeat
-from celery_dynbeat.transitions import MAX_ATTEMPTS
 from celery_dynbeat.worker import PostponeRun
 from tests.support.applications import START, execute
 from tests.support.suites import one_database
@@ -132,7 +132,7 @@ def test_an_instant_that_is_no_instant_of_the_next_30_days_is_refused(site, unti
     errors = []
 
     def body():
-        with pytest.raises(InvalidScheduleError) as caught:
+        with pytest.raises(InvalidArgumentError) as caught:
             current_run().postpone(until=until)
         errors.append(caught.value)
 
@@ -190,7 +190,7 @@ def test_a_manual_run_that_its_task_postpones_waits_for_the_end_of_quiet_hours(s
 
 
 def test_a_postponed_run_frees_its_place_and_takes_a_new_one(site):
-    made = site(max_running_per_owner=1)
+    made = site(owner_limits={"*": {"max_running": 1}})
     made.create("a")
     made.outcomes += [HOUR, 2 * HOUR]
     made.pass_to(DUE)
@@ -215,7 +215,7 @@ def test_a_postponed_run_frees_its_place_and_takes_a_new_one(site):
 
 @pytest.mark.parametrize("cap", [None, 1])
 def test_a_run_whose_expires_after_passes_while_it_is_postponed_expires(site, cap):
-    made = site(max_running_per_owner=cap)
+    made = site(owner_limits={"*": {"max_running": cap}})
     made.create(expires_after=30 * MINUTE)
     made.outcomes.append(HOUR)
 

@@ -13,11 +13,10 @@ from celery_dynbeat import Retry
 from celery_dynbeat.broker import run_headers
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import Run
+from celery_dynbeat.store import health
 from celery_dynbeat.store.runs import attempts
-from celery_dynbeat.store.schedules import late_work
 from celery_dynbeat.telemetry import events, subscribe, unsubscribe
 from celery_dynbeat.testing import ManualBeat
-from celery_dynbeat.worker import outcome_recorder
 from celery_dynbeat.worker.signal_handlers import reporting
 from celery_dynbeat.worker.task_guard import guarded_request
 from tests.support.applications import execute
@@ -34,9 +33,7 @@ class CrashError(BaseException):
 
 
 @pytest.fixture
-def worker(dynbeat, clock, monkeypatch):
-    # A process that starts two runs within this time delays the end of the second.
-    monkeypatch.setattr(outcome_recorder, "OUTCOME_DELAY", 0)
+def worker(dynbeat, clock):
     made = ExecutingWorker(dynbeat, clock)
     yield made
     made.outcomes.disconnect()
@@ -144,7 +141,7 @@ def test_with_until_next_fire_no_retry_comes_at_or_after_the_next_fire_time(work
     worker.create(retry=Retry(max_retries=3, backoff=40, until_next_fire=True))
     run = worker.send()
 
-    assert run.next_fire_at == run.scheduled_for + MINUTE
+    assert run.next_fire_at == run.fire_at + MINUTE
     assert fail(worker, run).status == "retrying"
     # The second would come 80 s later.
     again = sent_after(worker, timedelta(seconds=40))
@@ -284,32 +281,6 @@ def test_the_retry_of_a_replaced_run_is_not_made(worker):
     assert worker.status(first) == "revoked"
 
 
-def test_the_end_and_the_next_start_in_one_transaction_make_the_retry(worker):
-    worker.create(retry=POLICY)
-    first, second = worker.send(), worker.send()
-    worker.node.start(first)
-    now = worker.clock.now()
-    ended = attempts.AttemptEnd(
-        run_id=first.run_id,
-        attempt=1,
-        worker="w1",
-        status=Status.RETRYING,
-        at=now,
-        error="ValueError: no",
-        retry_at=now + timedelta(seconds=10),
-        sent_by_beat=True,
-        retries=0,
-    )
-    start = attempts.AttemptStart(
-        run_id=second.run_id, expected_attempt=0, retries=0, worker="w1", pid=1
-    )
-
-    assert attempts.finish_and_start(worker.context.database, ended, start, now=now) == (True, True)
-
-    assert (worker.status(first), worker.status(second)) == ("retrying", "running")
-    assert sent_after(worker, timedelta(seconds=10)).run_id == first.run_id
-
-
 @pytest.mark.parametrize("call", ["run_now", "rerun", "backfill"])
 def test_a_requested_run_is_retried_whatever_the_next_fire_time_is(worker, call):
     worker.create(retry=Retry(max_retries=1, backoff=600, until_next_fire=True))
@@ -321,7 +292,7 @@ def test_a_requested_run_is_retried_whatever_the_next_fire_time_is(worker, call)
     elif call == "rerun":
         worker.mine.rerun(original.run_id)
     else:
-        since = original.scheduled_for - 3 * MINUTE
+        since = original.fire_at - 3 * MINUTE
         worker.mine.backfill("n", since=since, until=since + SECOND)
 
     run = sent_after(worker, SECOND)
@@ -414,7 +385,7 @@ def test_a_run_that_waits_for_its_retry_is_no_unstarted_run(worker, dynbeat):
     worker.create(retry=Retry(max_retries=1, backoff=600), max_runs=1)
     fail(worker, worker.send())
 
-    assert dynbeat.context.database.run(late_work.unstarted_runs).count == 0
+    assert dynbeat.context.database.run(health.unstarted_runs).count == 0
 
 
 def test_a_policy_that_only_sql_wrote_and_that_is_invalid_does_not_apply(worker, dynbeat):

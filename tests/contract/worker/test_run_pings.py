@@ -83,7 +83,7 @@ def started(run_id, *, attempt=1, pings=True):
         run_id=run_id,
         **RUN,
         queue=None,
-        scheduled_for=START,
+        fire_at=START,
         attempt=attempt,
         waited=None,
         pings=pings,

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import InvalidScheduleError, Retry, SkipRun
+from celery_dynbeat import InvalidArgumentError, Retry, SkipRun
 from celery_dynbeat.insights.explain.runs import explain_run
 from celery_dynbeat.signals import run_ended
 from celery_dynbeat.testing import ManualBeat
@@ -112,12 +112,12 @@ def test_a_skipped_run_is_not_taken_for_a_fire_time_that_a_call_skipped(
     clock.advance(MINUTE)
     beat.run_until_idle()
 
-    with pytest.raises(InvalidScheduleError):
+    with pytest.raises(InvalidArgumentError):
         mine.unskip("n", fire_time)
     mine.pause("n")
     mine.delete("n")
 
-    assert [run.scheduled_for for run in mine.runs("n")] == [fire_time]
+    assert [run.fire_at for run in mine.runs("n")] == [fire_time]
 
 
 def test_a_backfill_does_not_repeat_a_skipped_run_and_a_rerun_does(outcomes, beat, clock, mine):
@@ -126,7 +126,7 @@ def test_a_backfill_does_not_repeat_a_skipped_run_and_a_rerun_does(outcomes, bea
     run_all(beat, clock, outcomes)
     (skipped,) = mine.runs("n")
 
-    with pytest.raises(InvalidScheduleError):
+    with pytest.raises(InvalidArgumentError):
         mine.backfill("n", since=START + MINUTE, until=clock.now())
     outcomes.append(None)
     rerun = mine.rerun(skipped.id)

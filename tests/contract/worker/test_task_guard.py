@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
-from celery_dynbeat.beat.maintenance import rescue_runs
+from celery_dynbeat.beat.rescue import rescue_runs
 from celery_dynbeat.common.states import Status
 from celery_dynbeat.db.models import NodeKind, Run
 from celery_dynbeat.store import nodes

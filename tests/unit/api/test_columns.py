@@ -2,7 +2,7 @@
 
 from sqlalchemy import inspect
 
-from celery_dynbeat.api.columns import ScheduleColumns
+from celery_dynbeat.api.timing import ScheduleColumns
 from celery_dynbeat.db.models import Schedule
 from tests.support.applications import START
 

@@ -8,9 +8,9 @@ from celery import Celery, chain, chord, group
 from celery.local import PromiseProxy
 from celery.schedules import crontab, schedule, solar
 
-from celery_dynbeat import Cron, Every, InvalidScheduleError, InvalidTriggerError, Once, RRule
-from celery_dynbeat.api.edit.conversion import trigger_of
+from celery_dynbeat import Cron, Every, InvalidArgumentError, InvalidTriggerError, Once, RRule
 from celery_dynbeat.api.field_types import task_name
+from celery_dynbeat.api.fields import trigger_of
 from celery_dynbeat.triggers import Solar
 
 NINE = datetime(2026, 11, 21, 9, tzinfo=UTC)
@@ -73,7 +73,7 @@ def test_a_crontab_keeps_the_time_zone_of_its_own_application(app):
     ids=repr,
 )
 def test_a_value_of_another_type_is_rejected_with_the_accepted_types(app, given, reason):
-    with pytest.raises(InvalidScheduleError, match=reason) as refusal:
+    with pytest.raises(InvalidArgumentError, match=reason) as refusal:
         trigger_of(given, app=app)
 
     assert refusal.value.field == "trigger"
@@ -109,14 +109,14 @@ def test_a_task_is_accepted_as_a_name_or_as_a_celery_task(send):
     ],
 )
 def test_a_value_that_is_not_a_task_is_rejected_with_the_fix(send, make, reason):
-    with pytest.raises(InvalidScheduleError, match=reason) as refusal:
+    with pytest.raises(InvalidArgumentError, match=reason) as refusal:
         task_name("task", make(send))
 
     assert refusal.value.field == "task"
 
 
 def test_the_error_for_a_signature_does_not_contain_its_arguments(send):
-    with pytest.raises(InvalidScheduleError) as refusal:
+    with pytest.raises(InvalidArgumentError) as refusal:
         task_name("task", send.s("secret"))
 
     assert "secret" not in str(refusal.value)

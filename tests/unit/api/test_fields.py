@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from celery_dynbeat import InvalidScheduleError
-from celery_dynbeat.api.edit import fields
+from celery_dynbeat import InvalidArgumentError
+from celery_dynbeat.api import fields
 from celery_dynbeat.worker.outcome_recorder import storable_text
 
 
@@ -77,21 +77,21 @@ def test_a_field_is_converted_to_its_column(given, stored):
     ],
 )
 def test_an_invalid_value_is_rejected_with_its_field(field, value):
-    with pytest.raises(InvalidScheduleError) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         columns(**{field: value})
 
     assert caught.value.field == field
 
 
 def test_an_error_shows_only_the_start_of_a_long_value():
-    with pytest.raises(InvalidScheduleError) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         columns(description="x" * 5_000)
 
     assert len(str(caught.value)) < 300
 
 
 def test_the_payload_limit_counts_bytes():
-    with pytest.raises(InvalidScheduleError, match="dynbeat_max_payload_bytes"):
+    with pytest.raises(InvalidArgumentError, match="dynbeat_max_payload_bytes"):
         columns(args=["ü" * 500])
 
     assert columns(args=["u" * 500])
@@ -100,7 +100,7 @@ def test_the_payload_limit_counts_bytes():
 def test_the_payload_limit_counts_the_stored_values_too():
     current = {"args": ["a" * 600], "kwargs": {}, "options": {}}
 
-    with pytest.raises(InvalidScheduleError, match="dynbeat_max_payload_bytes") as caught:
+    with pytest.raises(InvalidArgumentError, match="dynbeat_max_payload_bytes") as caught:
         fields.to_columns({"options": {"headers": {"h": "x" * 500}}}, limit=1_000, current=current)
 
     assert caught.value.field == "options"
@@ -109,7 +109,7 @@ def test_the_payload_limit_counts_the_stored_values_too():
 
 
 def test_a_bool_is_not_a_priority():
-    with pytest.raises(InvalidScheduleError) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         columns(options={"priority": True})
 
     assert caught.value.field == "options['priority']"
@@ -153,5 +153,5 @@ def test_a_stored_error_contains_only_characters_that_each_database_accepts(text
     ],
 )
 def test_an_unknown_field_is_rejected_with_a_hint(field, hint):
-    with pytest.raises(InvalidScheduleError, match=hint):
+    with pytest.raises(InvalidArgumentError, match=hint):
         columns(**{field: 1})

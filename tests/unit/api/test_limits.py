@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from celery_dynbeat import Cron
-from celery_dynbeat.api.edit.limits import minimum_gap
+from celery_dynbeat.api.limits import minimum_gap
 
 FROM, UNTIL = datetime(2026, 1, 1, tzinfo=UTC), datetime(2041, 1, 1, tzinfo=UTC)
 ZONES = ["UTC", "Europe/Berlin", "America/Havana", "Australia/Lord_Howe", "Antarctica/Troll"]

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from celery_dynbeat import InvalidScheduleError
-from celery_dynbeat.api.edit import fields
+from celery_dynbeat import InvalidArgumentError
+from celery_dynbeat.api import fields
 
 #: All headers of a Celery message, and the other request attributes of a worker.
 RESERVED = [
@@ -55,7 +55,7 @@ def columns(**given):
 def test_an_option_that_no_broker_accepts_is_rejected(options):
     (key,) = options
 
-    with pytest.raises(InvalidScheduleError) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         columns(options=options)
 
     assert caught.value.field == f"options[{key!r}]"
@@ -63,7 +63,7 @@ def test_an_option_that_no_broker_accepts_is_rejected(options):
 
 @pytest.mark.parametrize("key", RESERVED)
 def test_a_reserved_header_is_rejected_with_its_name(key):
-    with pytest.raises(InvalidScheduleError, match=f"'{key}': .* choose another name") as caught:
+    with pytest.raises(InvalidArgumentError, match=f"'{key}': .* choose another name") as caught:
         columns(options={"headers": {"tenant": "blue", key: "x"}})
 
     assert caught.value.field == "options['headers']"
@@ -97,7 +97,7 @@ def test_valid_options_are_stored_unchanged():
     ids=["huge in JSON", "huge", "deep", "circular", "the first day", "the last day"],
 )
 def test_extreme_input_raises_invalid_schedule_error(field, value):
-    with pytest.raises(InvalidScheduleError) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         columns(**{field: value})
 
     assert caught.value.field == field

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dynbeat.api.checks import check_json
-from celery_dynbeat.api.plain_values import copy_plain
-from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.api.checks import check_json, copy_plain
+from celery_dynbeat.common.errors import InvalidArgumentError
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 values = st.recursive(
@@ -88,5 +87,5 @@ def test_another_value_takes_the_round_trip(value):
 
 @pytest.mark.parametrize("value", [math.nan, "\ud800", Ellipsis], ids=repr)
 def test_an_invalid_value_is_rejected(value):
-    with pytest.raises(InvalidScheduleError, match="must be plain JSON"):
+    with pytest.raises(InvalidArgumentError, match="must be plain JSON"):
         check_json("args", [value])

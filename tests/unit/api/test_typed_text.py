@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celery_dynbeat import Retry
-from celery_dynbeat.api.typed_text import (
+from celery_dynbeat.api.field_types import (
     format_duration,
     format_retry,
     parse_duration,

@@ -10,7 +10,7 @@ from celery_dynbeat.api.results import BatchInfo, Info, Page, RunInfo
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
-BATCH = BatchInfo(id="b", created_at=NOON, counts={"pending": 3, "failed": 1})
+BATCH = BatchInfo(batch_id="b", created_at=NOON, counts={"pending": 3, "failed": 1})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ def run_info(**instants):
         owner="",
         name="n",
         task="t",
-        scheduled_for=NOON,
+        fire_at=NOON,
         fire_count=1,
         status="sent",
         origin="schedule",

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from celery_dynbeat.beat.confirms import BackgroundExecutor, InlineExecutor
+from celery_dynbeat.beat.confirms import BackgroundExecutor, Executor
 from celery_dynbeat.common.events import Event
 from tests.support.waiting import wait_until
 
@@ -108,7 +108,7 @@ def test_close_stops_waiting_after_its_timeout(caplog, monkeypatch):
 
 
 def test_the_inline_executor_runs_a_call_within_submit():
-    executor, done = InlineExecutor(), []
+    executor, done = Executor(), []
     executor.submit(lambda: done.append(1))
     assert done
     with pytest.raises(UnreachableError):

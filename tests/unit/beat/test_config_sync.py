@@ -6,9 +6,9 @@ import pytest
 from celery import Celery
 from celery.schedules import crontab, schedule, solar
 
-from celery_dynbeat import Cron, Every, InvalidScheduleError
+from celery_dynbeat import Cron, Every, InvalidArgumentError
 from celery_dynbeat.api import Changes
-from celery_dynbeat.beat.config_sync import fields_of
+from celery_dynbeat.beat.config_entries import fields_of
 from celery_dynbeat.triggers import Solar
 
 END = datetime(2030, 1, 1, tzinfo=UTC)
@@ -44,7 +44,7 @@ def test_a_crontab_of_an_entry_gets_the_time_zone_of_the_application(app, given,
 
 @pytest.mark.parametrize("given", [Lunar(90), "0 9 * * *", None])
 def test_a_schedule_that_is_no_trigger_is_rejected(app, given):
-    with pytest.raises(InvalidScheduleError) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         fields_of({"task": "t", "schedule": given}, app=app)
 
     assert caught.value.field == "schedule"
@@ -118,7 +118,7 @@ def test_celery_report_accepts_the_keys_of_an_entry(app):
     ],
 )
 def test_an_invalid_entry_is_rejected_and_the_error_names_the_field(app, entry, field):
-    with pytest.raises(InvalidScheduleError) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         fields_of(entry, app=app)
 
     assert caught.value.field == field
@@ -133,5 +133,5 @@ def test_an_invalid_entry_is_rejected_and_the_error_names_the_field(app, entry, 
     ],
 )
 def test_the_error_for_an_unknown_key_has_a_hint(app, key, hint):
-    with pytest.raises(InvalidScheduleError, match=hint):
+    with pytest.raises(InvalidArgumentError, match=hint):
         fields_of({"task": "t", "schedule": 5, key: "x"}, app=app)

@@ -34,7 +34,7 @@ def planned(planning, clock, owner, *milliseconds):
 
 
 def test_a_claim_plans_for_its_planning_time_and_no_longer(clock):
-    planning = PlanningTime(batch_size=10, clock=clock, cpu_clock=clock)
+    planning = PlanningTime(clock=clock, cpu_clock=clock)
 
     planned(planning, clock, "one", 100, 149)
     assert planning.has_time_for("one")
@@ -45,9 +45,9 @@ def test_a_claim_plans_for_its_planning_time_and_no_longer(clock):
 
 
 def test_one_row_is_always_planned(clock, monkeypatch):
-    for limit in ("PLANNING_NS", "PLANNING_NS_PER_ROW", "COSTLY_PLANNING_NS"):
+    for limit in ("PLANNING_NS", "COSTLY_PLANNING_NS"):
         monkeypatch.setattr(fairness, limit, 0)
-    planning = PlanningTime(batch_size=10, costly_owners={"costly"}, clock=clock, cpu_clock=clock)
+    planning = PlanningTime(costly_owners={"costly"}, clock=clock, cpu_clock=clock)
     assert planning.has_time_for("costly")
     assert planning.has_time_for("other")
 
@@ -57,16 +57,8 @@ def test_one_row_is_always_planned(clock, monkeypatch):
     assert planning.has_time_for("other")
 
 
-def test_a_large_batch_has_a_longer_planning_time(clock):
-    planning = PlanningTime(batch_size=10_000, clock=clock, cpu_clock=clock)
-
-    planned(planning, clock, "one", 4_999)
-
-    assert planning.has_time_for("one")
-
-
 def test_costly_owners_have_a_planning_time_of_their_own(clock):
-    planning = PlanningTime(batch_size=10, costly_owners={"costly"}, clock=clock, cpu_clock=clock)
+    planning = PlanningTime(costly_owners={"costly"}, clock=clock, cpu_clock=clock)
 
     planned(planning, clock, "costly", 49)
     assert planning.has_time_for("costly")
@@ -78,7 +70,7 @@ def test_costly_owners_have_a_planning_time_of_their_own(clock):
 
 
 def test_each_owner_whose_schedules_take_long_is_costly(clock):
-    planning = PlanningTime(batch_size=10, clock=clock, cpu_clock=clock)
+    planning = PlanningTime(clock=clock, cpu_clock=clock)
     for number in range(20):
         planned(planning, clock, f"costly {number}", 10)
     for number in range(20):
@@ -88,7 +80,7 @@ def test_each_owner_whose_schedules_take_long_is_costly(clock):
 
 
 def test_many_cheap_rows_make_no_owner_costly(clock):
-    planning = PlanningTime(batch_size=1_000, clock=clock, cpu_clock=clock)
+    planning = PlanningTime(clock=clock, cpu_clock=clock)
     for _ in range(1_000):
         clock.ns += MILLISECOND // 10
         planning.add_row("one")
@@ -98,7 +90,7 @@ def test_many_cheap_rows_make_no_owner_costly(clock):
 
 def test_cpu_time_of_other_processes_does_not_count(clock):
     processor = Clock()
-    planning = PlanningTime(batch_size=10, clock=clock, cpu_clock=processor)
+    planning = PlanningTime(clock=clock, cpu_clock=processor)
 
     for _ in range(10):
         # 0.1 ms for a plain row; then a row that waited for the CPU.
@@ -112,7 +104,7 @@ def test_cpu_time_of_other_processes_does_not_count(clock):
 
 
 def test_a_short_claim_reports_no_costly_owner(clock):
-    planning = PlanningTime(batch_size=10, clock=clock, cpu_clock=clock)
+    planning = PlanningTime(clock=clock, cpu_clock=clock)
 
     planned(planning, clock, "one", 20, 29)
 

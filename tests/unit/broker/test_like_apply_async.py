@@ -26,7 +26,7 @@ OWN_HEADERS = {
     "dynbeat_run_id": "the guard finds the run by it",
     "dynbeat_schedule": "the task and its logs see which schedule",
     "dynbeat_owner": "the task and its logs see the owner",
-    "dynbeat_scheduled_for": "the task sees its fire time",
+    "dynbeat_fire_at": "the task sees its fire time",
     "dynbeat_attempt": "the guard lets one message start the next attempt",
     "dynbeat_sent_at": "signals and metrics report how long a run waited",
     "celery_beat_task": "other tools recognise a scheduled task by it, as from Celery's own beat",
@@ -168,7 +168,7 @@ def sent_by_us(app, options, *, task="probe", expires_at=None):
         args=[1, "b"],
         kwargs={"key": [1, [2, [3]]]},
         options=options,
-        scheduled_for=NOW,
+        fire_at=NOW,
         expires_at=expires_at,
     )
     publisher = Publisher(app, now=lambda: NOW)

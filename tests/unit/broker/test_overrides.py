@@ -325,7 +325,7 @@ def run(run_id, **fields):
         owner="user:42",
         name="digest",
         version=1,
-        scheduled_for=NOW,
+        fire_at=NOW,
         **given,
     )
 

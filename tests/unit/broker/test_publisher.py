@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 import pytest
 from celery import Celery
 
-from celery_dynbeat import DispatchError
 from celery_dynbeat.broker import connection, is_reserved, run_headers
 from celery_dynbeat.broker import publisher as publisher_module
 from celery_dynbeat.broker.publisher import Publisher
+from celery_dynbeat.common.errors import DispatchError
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.planning.plan import OutgoingRun
 
@@ -51,7 +51,7 @@ def outgoing(**options):
         args=[],
         kwargs={},
         options=options,
-        scheduled_for=NOW,
+        fire_at=NOW,
     )
 
 

@@ -78,7 +78,7 @@ def run(*, args):
         args=args,
         kwargs={},
         options={},
-        scheduled_for=datetime(2026, 11, 21, tzinfo=UTC),
+        fire_at=datetime(2026, 11, 21, tzinfo=UTC),
     )
 
 

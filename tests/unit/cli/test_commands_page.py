@@ -44,16 +44,6 @@ def test_each_command_is_documented_by_its_help(command):
     assert ("--json" in text) == isinstance(command, DynbeatCommand)
 
 
-def test_the_help_of_the_group_has_the_first_sentence_of_each_command():
-    context = click.Context(dynbeat)
-    texts = {
-        name: dynbeat.get_command(context, name).get_short_help_str(limit=200)
-        for name in dynbeat.list_commands(context)
-    }
-
-    assert texts == {name: text for name, (_, text) in dynbeat.lazy_commands.items()}
-
-
 def test_only_flower_prints_no_json():
     others = [each.name for each in commands() if not isinstance(each, DynbeatCommand)]
     assert others == ["flower"]

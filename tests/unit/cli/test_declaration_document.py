@@ -2,7 +2,7 @@
 
 import pytest
 
-from celery_dynbeat.cli.declarations.document import DeclarationError, declared_file
+from celery_dynbeat.cli.file_format import DeclarationError, declared_file
 
 DIGEST = "  - name: digest\n    task: mail.digest\n    trigger: PT5M\n"
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dynbeat.cli.declarations.document import DeclarationError, read
-from celery_dynbeat.cli.declarations.exporting import json_text, yaml_text
+from celery_dynbeat.cli.file_format import DeclarationError, json_text, read, yaml_text
 
 JSON_VALUES = st.recursive(
     st.none()

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from celery_dynbeat import Dynbeat
 from celery_dynbeat.cli import dynbeat as group
 from celery_dynbeat.cli.base.errors import reporting_errors
-from celery_dynbeat.cli.base.invocation import shell_user
+from celery_dynbeat.cli.base.parameters import shell_user
 
 
 def run(*arguments, has_dynbeat=True, **config):
@@ -32,7 +32,7 @@ def run(*arguments, has_dynbeat=True, **config):
         ({"dynbeat_database_url": "no url with s3cret"}, "dynbeat_database_url"),
         ({"dynbeat_database_url": "oracle://u:s3cret@h/x"}, "oracle"),
         ({"dynbeat_pol_interval": 3}, "did you mean dynbeat_poll_interval?"),
-        ({"dynbeat_batch_size": "x"}, "dynbeat_batch_size = 'x'"),
+        ({"dynbeat_max_payload_bytes": "x"}, "dynbeat_max_payload_bytes = 'x'"),
         (
             {"dynbeat_create_tables": False, "dynbeat_database_url": "sqlite://"},
             "celery -A your_app dynbeat schema upgrade",

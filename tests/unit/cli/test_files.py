@@ -2,7 +2,7 @@
 
 import pytest
 
-from celery_dynbeat.cli.base.files import replacing
+from celery_dynbeat.cli.export import replacing
 
 
 def test_the_file_is_replaced_at_the_end_of_the_block(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 from celery_dynbeat.cli.base import tables
-from celery_dynbeat.cli.base.columns import Column, time_column
+from celery_dynbeat.cli.base.cells import Column, time_column
 
 SEOUL = ZoneInfo("Asia/Seoul")
 AT = datetime(2026, 11, 22, 9, tzinfo=UTC)

@@ -5,9 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import ConfigurationError, InvalidScheduleError, OwnerLimits
-from celery_dynbeat.api.edit.limits import max_schedules_of
-from celery_dynbeat.common.settings import Settings, check_task_allowed
+from celery_dynbeat import ConfigurationError, InvalidArgumentError, OwnerLimits
+from celery_dynbeat.common.settings import Settings
 
 OWNER = "org:7/user:42"
 TABLE = {OWNER: {"max_schedules": 5, "min_interval": 60, "allowed_tasks": ["mail.*"]}}
@@ -18,17 +17,46 @@ def settings(owner_limits=TABLE, **given):
     return Settings.read({**conf, "dynbeat_owner_limits": owner_limits}, timezone="UTC")
 
 
+OF_EVERY_OWNER = OwnerLimits(max_running=3)
+
+
 def limits_of(name):
     """Be the function of another test, imported by its path."""
     return {"max_schedules": len(name)}
 
 
-def test_the_value_of_an_owner_replaces_the_default_also_with_a_larger_one():
-    made = settings({"user:42": OwnerLimits(max_schedules=50)}, max_schedules_per_owner=2)
+def of(given, owner):
+    return settings(given).owner_limits.of(owner)
 
-    assert max_schedules_of(made, "user:42").value == 50
-    assert max_schedules_of(made, "user:43").value == 2
-    assert max_schedules_of(settings({}), "user:43") is None
+
+def test_the_value_of_an_owner_replaces_that_of_all_others_also_with_a_larger_one():
+    table = {"user:42": OwnerLimits(max_schedules=50), "*": {"max_schedules": 2}}
+
+    assert of(table, "user:42").max_schedules == 50
+    assert of(table, "user:43").max_schedules == 2
+    assert of({}, "user:43").max_schedules is None
+
+
+def test_what_an_owner_does_not_set_follows_the_limits_of_all_others():
+    others = {"max_schedules": 2, "min_interval": 60, "allowed_tasks": ["t"], "max_running": 3}
+    table = {"user:42": {"max_running": 5}, "user:43": None, "*": others}
+
+    assert of(table, "user:42") == OwnerLimits(**{**others, "max_running": 5})
+    assert of(table, "user:43") == of(table, "user:44") == OwnerLimits(**others)
+
+
+@pytest.mark.parametrize("given", [OwnerLimits(max_running=3), f"{__name__}.OF_EVERY_OWNER"])
+def test_limits_alone_are_those_of_every_owner(given):
+    assert of(given, "user:42") == OwnerLimits(max_running=3)
+    assert of(given, "") == OwnerLimits()
+
+
+def test_the_limits_that_a_function_returns_are_final():
+    def limits(name):
+        return {"max_running": 1} if name == "user:42" else None
+
+    assert of(limits, "user:42") == OwnerLimits(max_running=1)
+    assert of(limits, "*") == OwnerLimits()
 
 
 @pytest.mark.parametrize(
@@ -46,18 +74,17 @@ def test_the_interval_of_the_owner_applies_and_the_setting_only_without_one(tabl
     assert made.for_pass().min_interval_of(OWNER) == timedelta(seconds=seconds)
 
 
-def test_a_task_must_match_the_patterns_of_the_owner_or_else_of_the_setting():
-    made = settings({OWNER: {"allowed_tasks": ["*.send"]}}, allowed_tasks=["report"])
+def test_a_task_must_match_the_patterns_of_the_owner_or_else_of_all_others():
+    table = {OWNER: {"allowed_tasks": ["*.send"]}, "*": {"allowed_tasks": ["report"]}}
+    limits = settings(table).owner_limits
 
-    check_task_allowed(made, owner=OWNER, task="mail.send")
-    check_task_allowed(made, owner="user:1", task="report")
-    for owner, task, whose in (
-        (OWNER, "report", f"dynbeat_owner_limits: allowed_tasks of owner {OWNER!r}"),
-        ("user:1", "mail.send", "dynbeat_allowed_tasks = ['report']"),
-    ):
-        with pytest.raises(InvalidScheduleError, match="does not let") as caught:
-            check_task_allowed(made, owner=owner, task=task)
-        assert whose in str(caught.value)
+    limits.check_task(owner=OWNER, task="mail.send")
+    limits.check_task(owner="user:1", task="report")
+    for owner, task, patterns in ((OWNER, "report", "*.send"), ("user:1", "mail.send", "report")):
+        with pytest.raises(InvalidArgumentError, match="does not let") as caught:
+            limits.check_task(owner=owner, task=task)
+        named = f"dynbeat_owner_limits: allowed_tasks of owner {owner!r} = [{patterns!r}]"
+        assert named in str(caught.value)
 
 
 def test_a_function_is_asked_for_an_owner_once_in_a_pass():
@@ -67,7 +94,7 @@ def test_a_function_is_asked_for_an_owner_once_in_a_pass():
     of_pass = made.for_pass()
     for _ in range(3):
         of_pass.min_interval_of("a/b/c")
-        check_task_allowed(of_pass, owner="a/b/c", task="t")
+        of_pass.owner_limits.check_task(owner="a/b/c", task="t")
 
     assert asked == ["a/b/c"]
     assert of_pass.for_pass().owner_limits is of_pass.owner_limits
@@ -77,7 +104,7 @@ def test_a_function_is_asked_for_an_owner_once_in_a_pass():
 def test_a_function_can_be_named_by_its_path_and_is_imported_when_it_is_used():
     made = settings(f"{__name__}.limits_of")
 
-    assert max_schedules_of(made, "user:42").value == len("user:42")
+    assert made.owner_limits.of("user:42").max_schedules == len("user:42")
     assert "limits_of" in repr(made.owner_limits)
 
 
@@ -86,12 +113,13 @@ def test_the_key_of_an_owner_is_the_owner_unless_its_limits_name_another():
         "a": {"max_running": 2},
         "b": {"running_key": "customer:7"},
         "c": {"max_running": 3, "running_key": "customer:7"},
+        "*": {"max_running": 9},
     }
-    made = settings(table, max_running_per_owner=9)
+    limits = settings(table).owner_limits
 
-    caps = {owner: made.cap_of(owner) for owner in ("a", "b", "c", "d", "")}
+    caps = {owner: limits.cap_of(owner) for owner in ("a", "b", "c", "d", "")}
 
-    assert {owner: cap and (cap.limit.value, cap.key) for owner, cap in caps.items()} == {
+    assert {owner: cap and (cap.max_running, cap.key) for owner, cap in caps.items()} == {
         "a": (2, "a"),
         "b": (9, "customer:7"),
         "c": (3, "customer:7"),
@@ -100,14 +128,16 @@ def test_the_key_of_an_owner_is_the_owner_unless_its_limits_name_another():
     }
 
 
-def test_the_application_has_only_the_single_setting():
+def test_the_application_has_no_limits_of_an_owner():
     def fail(name):
         raise AssertionError(name)
 
-    made = settings(fail, min_interval=5, allowed_tasks=[])
-
-    assert made.min_interval_of("") == timedelta(seconds=5)
-    check_task_allowed(made, owner="", task="any")
+    of_all = {"allowed_tasks": [], "min_interval": 60, "max_schedules": 0, "max_running": 1}
+    for given in (fail, {"*": of_all}, {"a": of_all}):
+        made = settings(given, min_interval=5)
+        assert made.min_interval_of("") == timedelta(seconds=5)
+        assert made.owner_limits.of("") == OwnerLimits()
+        made.owner_limits.check_task(owner="", task="any")
 
 
 @pytest.mark.parametrize("path", ["tests.no_such_module.limits", f"{__name__}.missing"])
@@ -120,9 +150,9 @@ def test_a_path_that_cannot_be_imported_is_named(path):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (7, "must be a dict of limits"),
+        (7, "must be OwnerLimits, a dict of limits"),
         ("limits", "dotted path"),
-        ({"": {}}, "for all owners use the single settings"),
+        ({"": {}}, "must be an owner, or '*' for all other owners"),
         ({7: {}}, "must be an owner"),
         ({"a": 7}, "must be OwnerLimits"),
         ({"a": {"max_schedule": 7}}, "did you mean max_schedules"),
@@ -156,20 +186,39 @@ def test_a_function_that_fails_raises_in_a_call_but_not_in_a_pass(caplog):
     def fail(name):
         raise LookupError(name)
 
-    made = settings(fail, min_interval=5, allowed_tasks=["t"])
+    made = settings(fail, min_interval=5)
 
     with pytest.raises(LookupError):
-        check_task_allowed(made, owner=OWNER, task="t")
+        made.owner_limits.check_task(owner=OWNER, task="t")
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             of_pass = made.for_pass()
-            check_task_allowed(of_pass, owner=OWNER, task="t")
+            of_pass.owner_limits.check_task(owner=OWNER, task="t")
+            assert not of_pass.owner_limits.knows(OWNER)
             assert of_pass.min_interval_of(OWNER) == timedelta(seconds=5)
             assert made.min_interval_of(OWNER) == timedelta(seconds=5)
 
     [record] = caplog.records
     assert (record.event, record.owner) == ("owner_limits_failed", OWNER)
     assert record.exc_info is not None
+
+
+def test_a_pass_uses_the_limits_that_a_function_returned_before_it_failed():
+    def limits(name):
+        if fails:
+            raise LookupError(name)
+        return {"max_running": 1, "allowed_tasks": ["t"]}
+
+    fails, given = False, settings(limits).owner_limits
+    assert given.for_pass().of("user:42").max_running == 1
+
+    fails = True
+    now = given.for_pass()
+    assert not now.knows("user:42")
+    assert now.of("user:42").max_running == 1
+    with pytest.raises(InvalidArgumentError):
+        now.check_task(owner="user:42", task="other")
+    assert now.of("user:43") == OwnerLimits()
 
 
 def test_the_settings_have_the_same_representation_in_each_process():

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from celery_dynbeat import ConfigurationError, InvalidScheduleError, Retry
+from celery_dynbeat import ConfigurationError, InvalidArgumentError, Retry
 from celery_dynbeat.common.retry import stored_retry
 from celery_dynbeat.common.settings import Settings
 
@@ -89,7 +89,7 @@ def test_a_policy_survives_a_round_trip_through_json(policy, stored):
     ],
 )
 def test_an_error_names_the_value_the_rule_and_the_fix(given, message):
-    with pytest.raises(InvalidScheduleError) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         Retry.from_json(given)
 
     assert message in str(caught.value)

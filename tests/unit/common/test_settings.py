@@ -42,13 +42,18 @@ def test_seconds_and_timedeltas_are_equivalent():
         ("window", {}),
         ("window", "101%"),
         ("min_interval", False),
-        ("batch_size", 0),
-        ("batch_size", 1.5),
+        ("max_payload_bytes", 0),
+        ("max_payload_bytes", 1.5),
         ("dispatch_timeout", -1),
         ("resend_after", "1h"),
         ("node_timeout", timedelta(0)),
         ("catch_up", "some"),
         ("max_payload_bytes", "64k"),
+        ("audit_retention", -1),
+        ("expected_nodes", {"beats": 2}),
+        ("expected_nodes", {"worker": -1}),
+        ("flower_url", "https://alice@flower.example.com"),
+        ("table_prefix", "dynbeat_x"),
     ],
 )
 def test_an_invalid_value_is_rejected_with_the_name_of_the_setting(name, value):
@@ -78,6 +83,29 @@ def test_an_unknown_setting_is_rejected_with_a_suggestion(key):
 def test_an_unknown_setting_without_a_similar_one_is_rejected_with_all_names():
     with pytest.raises(ConfigurationError, match="known are: database_url"):
         Settings.read({"dynbeat_xyzzy": 1}, timezone="UTC")
+
+
+@pytest.mark.parametrize(
+    ("key", "instead"),
+    [
+        ("dynbeat_audit", "dynbeat_audit_retention = 0"),
+        ("CELERY_DYNBEAT_METRICS_PORT", "use dynbeat_metrics"),
+        ("dynbeat_alert_timeout", "remove it"),
+        ("dynbeat_alert_interval", "remove it"),
+        ("dynbeat_alerts", "set dynbeat_alert_urls"),
+        ("dynbeat_expected_workers", "use dynbeat_expected_nodes"),
+        ("dynbeat_batch_size", "remove it"),
+        ("dynbeat_max_running_per_owner", r"use dynbeat_owner_limits = OwnerLimits\(max_running="),
+    ],
+)
+def test_a_removed_setting_is_rejected_with_what_replaces_it(key, instead):
+    with pytest.raises(ConfigurationError, match=f"unknown setting '{key}': .*{instead}"):
+        Settings.read({key: 1}, timezone="UTC")
+
+
+def test_an_empty_list_of_urls_turns_alerts_on():
+    assert not read().alerts_enabled
+    assert read(alert_urls=[]).alerts_enabled
 
 
 def test_settings_of_other_packages_are_ignored():
@@ -128,30 +156,32 @@ def test_a_key_that_the_namespace_hides_is_rejected_with_the_key_that_celery_rea
 
 @pytest.mark.parametrize("namespace", ["jobs", "Jobs"])
 def test_a_lower_case_namespace_needs_a_lower_case_key(namespace):
-    with pytest.raises(ConfigurationError, match="reads jobs_dynbeat_batch_size; rename"):
-        configured(namespace, DYNBEAT_BATCH_SIZE=5)
+    with pytest.raises(ConfigurationError, match="reads jobs_dynbeat_max_payload_bytes; rename"):
+        configured(namespace, DYNBEAT_MAX_PAYLOAD_BYTES=5)
 
-    assert configured(namespace, jobs_dynbeat_batch_size=5).batch_size == 5
+    assert configured(namespace, jobs_dynbeat_max_payload_bytes=5).max_payload_bytes == 5
 
 
 def test_an_upper_case_key_without_a_namespace_is_rejected():
-    with pytest.raises(ConfigurationError, match="no namespace Celery reads dynbeat_batch_size;"):
-        configured(None, DYNBEAT_BATCH_SIZE=5)
+    with pytest.raises(
+        ConfigurationError, match="no namespace Celery reads dynbeat_max_payload_bytes;"
+    ):
+        configured(None, DYNBEAT_MAX_PAYLOAD_BYTES=5)
 
 
 def test_a_lower_case_key_without_a_prefix_is_read_with_a_namespace():
-    assert configured("CELERY", dynbeat_batch_size=5).batch_size == 5
+    assert configured("CELERY", dynbeat_max_payload_bytes=5).max_payload_bytes == 5
 
 
 @pytest.mark.parametrize("value", [5, None])
 def test_an_ignored_key_is_accepted_if_the_setting_itself_is_set(value):
-    keys = {"DYNBEAT_BATCH_SIZE": 7, "CELERY_DYNBEAT_BATCH_SIZE": value}
+    keys = {"DYNBEAT_MAX_PAYLOAD_BYTES": 7, "CELERY_DYNBEAT_MAX_PAYLOAD_BYTES": value}
 
-    assert configured("CELERY", **keys).batch_size == (value or Settings().batch_size)
+    assert configured("CELERY", **keys).max_payload_bytes == (value or Settings().max_payload_bytes)
 
 
 def test_the_settings_of_another_namespace_are_ignored():
-    assert configured("CELERY", OTHER_DYNBEAT_BATCH_SIZE=5) == Settings()
+    assert configured("CELERY", OTHER_DYNBEAT_MAX_PAYLOAD_BYTES=5) == Settings()
 
 
 @pytest.mark.parametrize(

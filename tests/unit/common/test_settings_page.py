@@ -20,9 +20,9 @@ COMPUTED = {
     "dynbeat_create_tables": "on SQLite only",
     "dynbeat_application": "`app.main`",
     "dynbeat_timezone": "the application's `timezone`",
-    "dynbeat_alerts": "on if there is a URL",
-    "dynbeat_metrics_port": "off",
+    "dynbeat_metrics": "off",
     "dynbeat_alert_urls": "none",
+    "dynbeat_owner_limits": "none",
 }
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from celery_dynbeat.flower.base.hints import hint_html
+from celery_dynbeat.flower.base.fragments import hint_html
 
-HOLD = "End the hold: `celery -A a dynbeat release --owner u`."
+HOLD = "End the hold: `celery -A a dynbeat hold --release --owner u`."
 
 
 @pytest.mark.parametrize(
@@ -14,6 +14,8 @@ HOLD = "End the hold: `celery -A a dynbeat release --owner u`."
         ("`celery -A a dynbeat resume -- n` resumes it.", "The button Resume resumes it."),
         (HOLD, "End the hold: the button Release."),
         ("Look. `celery -A a dynbeat status` says it.", "Look. The page Beats says it."),
+        ("`owner --waiting` lists them.", "<code>owner --waiting</code> lists them."),
+        ("`owner --held` lists them.", "The page Beats lists them."),
         ("`run` runs it once.", "The button Run now runs it once."),
         ("`celery -A '<b>' worker`", "<code>celery -A &#x27;&lt;b&gt;&#x27; worker</code>"),
         ("<b>no command</b>", "&lt;b&gt;no command&lt;/b&gt;"),

@@ -6,22 +6,21 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from celery_dynbeat import Cron
-from celery_dynbeat.api import ScheduleInfo
+from celery_dynbeat.api.results import ScheduleInfo
 from celery_dynbeat.common.run_ids import new_run_id
-from celery_dynbeat.flower.pages.schedule_rows import (
+from celery_dynbeat.flower.pages.schedules import (
     LastRun,
-    Situation,
     last_run,
     schedule_row,
     state_of,
 )
-from celery_dynbeat.insights.statistics.recent_runs import RecentRun
+from celery_dynbeat.insights.history import RecentRun
 from celery_dynbeat.triggers import parse_trigger
 from tests.support.chart_elements import parse
 
 NOW = datetime(2026, 11, 23, 0, 0, tzinfo=UTC)
 SEOUL = ZoneInfo("Asia/Seoul")
-SITUATION = Situation(now=NOW, overdue_before=NOW - timedelta(seconds=30))
+SITUATION = {"now": NOW, "dispatch_timeout": timedelta(seconds=30)}
 
 
 def schedule(**values):
@@ -39,7 +38,7 @@ def run(status, *, minutes=0, **values):
         "status": status,
         "attempt": 0 if status == "skipped" else 1,
         "origin": "schedule",
-        "scheduled_for": at,
+        "fire_at": at,
         "fire_count": 1,
         "lag": timedelta(milliseconds=32),
         "queue_time": None,
@@ -50,7 +49,7 @@ def run(status, *, minutes=0, **values):
 
 
 def row_of(info, runs=(), situation=SITUATION):
-    return schedule_row(info, runs, situation=situation, zone=SEOUL, link="/run/{}".format)
+    return schedule_row(info, runs, **situation, zone=SEOUL, link="/run/{}".format)
 
 
 def test_the_rule_is_in_words_and_as_given():
@@ -94,7 +93,7 @@ LATE = NOW - timedelta(seconds=31)
     ],
 )
 def test_the_state_knows_the_time_and_the_holds(values, state):
-    assert state_of(schedule(**values), SITUATION) == state
+    assert state_of(schedule(**values), **SITUATION) == state
 
 
 def test_a_schedule_that_is_held_waits():
@@ -124,7 +123,7 @@ def test_a_run_that_its_task_skipped_is_the_last_run_and_ends_no_series_of_failu
 def test_the_last_run_of_a_rerun_is_when_it_ran():
     original = NOW - timedelta(days=3)
 
-    assert last_run([run("succeeded", scheduled_for=original, origin="rerun")]).at == NOW
+    assert last_run([run("succeeded", fire_at=original, origin="rerun")]).at == NOW
 
 
 @pytest.mark.parametrize(

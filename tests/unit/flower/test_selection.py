@@ -7,9 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy.exc import OperationalError
 
-from celery_dynbeat.common.errors import InvalidScheduleError, ScheduleNotFoundError
-from celery_dynbeat.flower.actions.selected import for_each, names, report
-from celery_dynbeat.flower.base.selection import MAX_SELECTED, ScheduleKey, decode, encode
+from celery_dynbeat.common.errors import InvalidArgumentError, NotFoundError
+from celery_dynbeat.flower.actions import (
+    ACTIONS,
+    MAX_SELECTED,
+    ScheduleKey,
+    decode,
+    encode,
+    for_each,
+    names,
+    report,
+)
 
 KEYS = [ScheduleKey("user:1", name) for name in "abc"]
 
@@ -38,7 +46,7 @@ def test_a_schedule_that_is_named_twice_counts_once():
     ],
 )
 def test_other_values_are_refused(values):
-    with pytest.raises(InvalidScheduleError) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         decode(values)
 
     assert caught.value.field == "schedule"
@@ -54,32 +62,32 @@ def failing_with(errors):
 
 
 def test_success_is_one_sentence():
-    assert report(for_each(KEYS, failing_with({})), done="paused").text == "Paused 3 schedules."
-    assert report(for_each(KEYS[:1], failing_with({})), done="paused").text == (
+    assert report(for_each(KEYS, failing_with({})), ACTIONS["pause"]).text == "Paused 3 schedules."
+    assert report(for_each(KEYS[:1], failing_with({})), ACTIONS["pause"]).text == (
         "Paused “a of user:1”."
     )
 
 
 def test_a_schedule_that_fails_does_not_stop_the_others():
-    gone = ScheduleNotFoundError(owner="user:1", name="b")
+    gone = NotFoundError("schedule", "b", owner="user:1")
 
-    message = report(for_each(KEYS, failing_with({"b": gone})), done="paused")
+    message = report(for_each(KEYS, failing_with({"b": gone})), ACTIONS["pause"])
 
     assert message.kind == "warning"
     assert message.text.startswith("Paused 2 of 3 schedules. “b of user:1”: owner 'user:1' has no")
 
 
 def test_without_any_success_the_message_is_an_error():
-    gone = ScheduleNotFoundError(owner="user:1", name="b")
+    gone = NotFoundError("schedule", "b", owner="user:1")
     errors = dict.fromkeys("abc", gone)
 
-    assert report(for_each(KEYS, failing_with(errors)), done="paused").kind == "danger"
+    assert report(for_each(KEYS, failing_with(errors)), ACTIONS["pause"]).kind == "danger"
 
 
 def test_an_error_of_the_database_ends_the_loop_and_shows_no_details():
     down = OperationalError("UPDATE secret", {}, Exception("host db1"))
 
-    message = report(for_each(KEYS, failing_with({"b": down})), done="deleted")
+    message = report(for_each(KEYS, failing_with({"b": down})), ACTIONS["delete"])
 
     assert message.text == (
         "Deleted 1 of 3 schedules. “b of user:1”: The database cannot be used. The log of Flower"
@@ -89,9 +97,9 @@ def test_an_error_of_the_database_ends_the_loop_and_shows_no_details():
 
 def test_a_message_lists_five_errors():
     keys = [ScheduleKey("", str(number)) for number in range(9)]
-    errors = {key.name: ScheduleNotFoundError(owner="", name=key.name) for key in keys}
+    errors = {key.name: NotFoundError("schedule", key.name, owner="") for key in keys}
 
-    text = report(for_each(keys, failing_with(errors)), done="paused").text
+    text = report(for_each(keys, failing_with(errors)), ACTIONS["pause"]).text
 
     assert text.count("has no schedule") == 5
     assert text.endswith("4 other schedules failed.")
@@ -100,5 +108,5 @@ def test_a_message_lists_five_errors():
 def test_a_confirmation_lists_the_first_names():
     keys = [ScheduleKey("", str(number)) for number in range(12)]
 
-    assert names(keys, limit=10)[-2:] == ["9", "and 2 more"]
+    assert names(keys)[-2:] == ["9", "and 2 more"]
     assert names(keys[:2]) == ["0", "1"]

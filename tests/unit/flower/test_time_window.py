@@ -5,8 +5,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from celery_dynbeat import InvalidScheduleError
-from celery_dynbeat.flower.pages.time_window import time_window
+from celery_dynbeat import InvalidArgumentError
+from celery_dynbeat.flower.pages.timeline import time_window
 
 NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
 SEOUL = ZoneInfo("Asia/Seoul")
@@ -55,7 +55,7 @@ def test_a_shifted_window_is_fixed_and_has_the_same_length():
     ],
 )
 def test_a_wrong_window_names_the_argument_and_the_rule(arguments, field, rule):
-    with pytest.raises(InvalidScheduleError, match=rule) as raised:
+    with pytest.raises(InvalidArgumentError, match=rule) as raised:
         window(**arguments)
     assert raised.value.field == field
     assert len(str(raised.value)) < 300

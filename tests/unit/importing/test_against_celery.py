@@ -10,10 +10,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from celery_dynbeat import Cron, Every, Once, Solar
-from celery_dynbeat.api.edit.conversion import trigger_of
+from celery_dynbeat.api.fields import trigger_of
 from celery_dynbeat.importing import conversion
 from celery_dynbeat.importing.conversion import CrontabFields
-from celery_dynbeat.importing.found import Inexpressible
+from celery_dynbeat.importing.foreign import Inexpressible
 from tests.support.peers import require
 from tests.support.versions import needs_celery
 

@@ -30,5 +30,7 @@ def test_dynbeat_import_takes_the_name_of_each_page():
     context = click.Context(dynbeat)
     command = dynbeat.get_command(context, "import")
 
-    assert isinstance(command, click.Group)
-    assert set(PAGES.values()) <= set(command.list_commands(context))
+    assert command is not None
+    package = command.params[0].type
+    assert isinstance(package, click.Choice)
+    assert set(PAGES.values()) <= set(package.choices)

@@ -1,32 +1,36 @@
 """The first sentence names the right cause: facts in, one finding out."""
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import Every, HoldInfo, QuietHours, RunInfo, ScheduleInfo
-from celery_dynbeat.broker.outages import ReportedOutage
-from celery_dynbeat.common.owner_limits import Cap, Limit
+from celery_dynbeat import ChangeInfo, Every, HoldInfo, QuietHours, RunInfo, ScheduleInfo
+from celery_dynbeat.common.owner_limits import Cap
 from celery_dynbeat.common.quiet_rule import QuietRule
-from celery_dynbeat.health.evaluation import NodeState
-from celery_dynbeat.insights.explain.causes import find_cause
-from celery_dynbeat.insights.explain.facts import Facts, NodeFact
-from celery_dynbeat.insights.explain.findings import Cause
+from celery_dynbeat.db.models import Node
+from celery_dynbeat.health.nodes import NodeState, SeenNode
+from celery_dynbeat.insights.explain.causes import Cause, find_cause
+from celery_dynbeat.insights.explain.facts import Facts
 from celery_dynbeat.planning import ScheduleSpec
 from celery_dynbeat.planning.quiet_hours import quiet_of, resolved
 from celery_dynbeat.store.schedules import REFUSED_PREFIX
 from tests.support.applications import START
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
-BEAT = NodeFact(name="beat@a", state=NodeState.WORKING, seen_at=START)
-WORKER = NodeFact(
-    name="celery@a",
-    state=NodeState.WORKING,
-    seen_at=START,
-    queues=frozenset({"celery"}),
-    tasks=frozenset({"t"}),
-)
+
+
+def seen(name, state=NodeState.WORKING, **fields):
+    """Return a node in a state. ``queues`` and ``tasks`` are JSON."""
+    return SeenNode(Node(name=name, **{"seen_at": START, **fields}), state)
+
+
+def worker(state=NodeState.WORKING, **fields):
+    return seen("celery@a", state, **{"queues": '["celery"]', "tasks": '["t"]', **fields})
+
+
+BEAT, WORKER = seen("beat@a"), worker()
 
 
 def schedule(**fields):
@@ -71,7 +75,7 @@ def run(status="succeeded", *, ago=HOUR, **fields):
             "owner": "user:42",
             "name": "digest",
             "task": "t",
-            "scheduled_for": at,
+            "fire_at": at,
             "fire_count": 1,
             "status": status,
             "origin": "schedule",
@@ -103,9 +107,26 @@ def facts(**given):
 HOLD = HoldInfo(
     owner=None, actor="alice", reason="migration", created_at=START - HOUR, until_at=None
 )
-GONE = replace(WORKER, state=NodeState.GONE, seen_at=START - 5 * MINUTE)
-OTHER_QUEUE = replace(WORKER, queues=frozenset({"mail"}))
-OUTAGE = ReportedOutage("queue", "celery", "2026-11-21T08:00:00+00:00", "(403) ACCESS_REFUSED")
+PAUSE = ChangeInfo(
+    **{
+        **dict.fromkeys(ChangeInfo.__slots__),
+        "action": "pause",
+        "actor": "alice",
+        "changed_at": START - 3 * HOUR,
+    }
+)
+GONE = worker(NodeState.GONE, seen_at=START - 5 * MINUTE)
+OTHER_QUEUE = worker(queues='["mail"]')
+OUTAGE = json.dumps(
+    [
+        {
+            "kind": "queue",
+            "name": "celery",
+            "since": "2026-11-21T08:00:00+00:00",
+            "error": "(403) ACCESS_REFUSED",
+        }
+    ]
+)
 OVERLAP = "overlap: the previous run had not ended"
 
 
@@ -147,8 +168,7 @@ CASES = [
     (
         {
             "schedule": schedule(enabled=False, paused_reason="holiday"),
-            "paused_by": "alice",
-            "paused_at": START - 3 * HOUR,
+            "pause": PAUSE,
         },
         Cause.PAUSED,
         "It does not run: alice paused it 3 h ago because of 'holiday'.",
@@ -264,28 +284,28 @@ CASES = [
     ),
     ({"beats": []}, Cause.NO_BEAT, "It does not run: no beat is alive."),
     (
-        {"beats": [replace(BEAT, state=NodeState.STOPPED, seen_at=START - 2 * HOUR)]},
+        {"beats": [seen("beat@a", NodeState.STOPPED, seen_at=START - 2 * HOUR)]},
         Cause.NO_BEAT,
         "It does not run: no beat is alive; the last one ended 2 h ago.",
     ),
     (
         {
             "beats": [
-                replace(BEAT, state=NodeState.STOPPED, seen_at=START - 2 * HOUR),
-                replace(BEAT, state=NodeState.GONE, seen_at=START - HOUR),
+                seen("beat@a", NodeState.STOPPED, seen_at=START - 2 * HOUR),
+                seen("beat@a", NodeState.GONE, seen_at=START - HOUR),
             ]
         },
         Cause.NO_BEAT,
         "It does not run: no beat is alive; the last one was last seen 60 min ago.",
     ),
     (
-        {"beats": [replace(BEAT, state=NodeState.NO_PROGRESS, error="timeout")]},
+        {"beats": [seen("beat@a", NodeState.NO_PROGRESS, error="timeout")]},
         Cause.BEAT_FAILING,
         "It does not run: beat beat@a is alive but makes no progress: timeout.",
     ),
     (
         {
-            "beats": [replace(BEAT, error="ConnectionError: refused.")],
+            "beats": [seen("beat@a", error="ConnectionError: refused.")],
             "schedule": schedule(next_run_at=START - 6 * SECOND),
             "runs": [run()],
         },
@@ -301,14 +321,14 @@ CASES = [
         {
             "is_overdue": True,
             "schedule": schedule(next_run_at=START - 5 * MINUTE),
-            "beats": [replace(BEAT, outages=[OUTAGE])],
+            "beats": [seen("beat@a", outages=OUTAGE)],
         },
         Cause.NOT_PUBLISHED,
         "It has been due for 5 min: beat cannot publish to queue 'celery': (403) ACCESS_REFUSED.",
     ),
     (
         {
-            "beats": [replace(BEAT, seen_at=START - 20 * SECOND)],
+            "beats": [seen("beat@a", seen_at=START - 20 * SECOND)],
             "schedule": schedule(next_run_at=START - 6 * SECOND),
         },
         Cause.OVERDUE,
@@ -326,7 +346,7 @@ CASES = [
         "The fire time 60 s ago was skipped: skipped by alice.",
     ),
     (
-        {"runs": [run("pending", ago=MINUTE)], "beats": [replace(BEAT, outages=[OUTAGE])]},
+        {"runs": [run("pending", ago=MINUTE)], "beats": [seen("beat@a", outages=OUTAGE)]},
         Cause.NOT_PUBLISHED,
         (
             "The run from 60 s ago was recorded 60 s ago, and beat cannot publish to queue"
@@ -353,7 +373,7 @@ CASES = [
                 run("running", ago=2 * MINUTE),
             ],
             "schedule": schedule(overlap="skip"),
-            "cap": Cap(Limit(5, "user:42", "dynbeat_max_running_per_owner"), "user:42"),
+            "cap": Cap("user:42", "user:42", 5),
         },
         Cause.WAITS_FOR_PREVIOUS,
         (
@@ -364,12 +384,12 @@ CASES = [
     (
         {
             "runs": [run("pending", ago=MINUTE)],
-            "cap": Cap(Limit(5, "user:42", "dynbeat_max_running_per_owner"), "user:42"),
+            "cap": Cap("user:42", "user:42", 5),
         },
         Cause.WAITS_FOR_PLACE,
         (
             "The run from 60 s ago has waited for 60 s for a place: owner 'user:42' may have 5"
-            " unfinished runs (dynbeat_max_running_per_owner)."
+            " unfinished runs (dynbeat_owner_limits: max_running)."
         ),
     ),
     (
@@ -402,7 +422,7 @@ CASES = [
         ),
     ),
     (
-        {"runs": [run("sent")], "workers": [replace(WORKER, tasks=frozenset({"u"}))]},
+        {"runs": [run("sent")], "workers": [worker(tasks='["u"]')]},
         Cause.TASK_NOT_REGISTERED,
         (
             "It has not run: its message has waited in queue 'celery' for 60 min, and no worker of"
@@ -418,7 +438,7 @@ CASES = [
         ),
     ),
     (
-        {"runs": [run("sent")], "workers": [replace(OTHER_QUEUE, queues=None, tasks=None)]},
+        {"runs": [run("sent")], "workers": [worker(queues=None, tasks=None)]},
         Cause.WAITS_IN_QUEUE,
         (
             "It has not run: its message has waited in queue 'celery' for 60 min; it is not known"
@@ -445,13 +465,13 @@ CASES = [
     (
         {
             "schedule": schedule(enabled=False),
-            "paused_by": "alice",
+            "pause": PAUSE,
             "runs": [run("running", origin="manual", ago=MINUTE)],
         },
         Cause.PAUSED,
         (
-            "It does not run: alice paused it. The run from 60 s ago has been running for 58 s on"
-            " worker celery@a."
+            "It does not run: alice paused it 3 h ago. The run from 60 s ago has been running for"
+            " 58 s on worker celery@a."
         ),
     ),
     (
@@ -743,7 +763,9 @@ def test_a_refused_entry_is_corrected_in_beat_schedule():
 def test_the_fix_of_a_hold_is_a_command_that_ends_it(owner, option):
     found = find_cause(facts(holds=[replace(HOLD, owner=owner)]))
 
-    assert found.fix.startswith(f"End the hold: `celery -A your_app dynbeat release {option}`.")
+    assert found.fix.startswith(
+        f"End the hold: `celery -A your_app dynbeat hold --release {option}`."
+    )
 
 
 def test_the_fix_of_an_unregistered_task_is_its_import():
@@ -774,6 +796,6 @@ def test_the_fix_of_a_pause_is_a_command_that_resumes_the_schedule():
 
 def test_beats_that_work_again_are_not_the_cause_of_a_late_schedule():
     late = schedule(next_run_at=START - 6 * SECOND)
-    beats = [replace(BEAT, error="ConnectionError: refused"), BEAT]
+    beats = [seen("beat@a", error="ConnectionError: refused"), BEAT]
 
     assert find_cause(facts(beats=beats, schedule=late, runs=[run()])).cause == Cause.RAN

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from celery_dynbeat.insights.explain.findings import Cause
+from celery_dynbeat.insights.explain.causes import Cause
 from celery_dynbeat.insights.explain.past import PastCause
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "troubleshooting.md"

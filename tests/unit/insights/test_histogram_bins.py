@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from celery_dynbeat.insights.statistics.histogram import MAX_BINS, bins_of
+from celery_dynbeat.insights.timeline import MAX_BINS, bins_of
 
 START = datetime(2026, 11, 21, 9, 0, 30, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from celery_dynbeat.common.buckets import LAG_BOUNDS, names_of
 from celery_dynbeat.common.states import lag_of
-from celery_dynbeat.insights.statistics.lag import lag_percentile, percentile
+from celery_dynbeat.insights.lag import lag_percentile, percentile
 from celery_dynbeat.store.rollups import Figures
 
 SECONDS = st.integers(0, 100).map(lambda number: timedelta(seconds=number))

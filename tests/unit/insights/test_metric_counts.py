@@ -1,16 +1,18 @@
 """The counts of a process as series of Prometheus."""
 
-from celery_dynbeat.metrics import definitions as metrics
-from celery_dynbeat.metrics.counts import ProcessCounts
+from celery_dynbeat.metrics.counting import ProcessCounts
+from celery_dynbeat.metrics.definitions import EVENT_METRICS
+
+METRICS = {metric.name: metric for metric in EVENT_METRICS}
 
 
 def test_counters_and_histograms_become_series():
     counts = ProcessCounts()
-    counts.add(metrics.NOTIFICATIONS, 0)
-    counts.add(metrics.DISPATCHED, 1, 'a "b"\n\\', "ü")
-    counts.add(metrics.DISPATCHED, 2, 'a "b"\n\\', "ü")
+    counts.add(METRICS["notifications_received_total"], 0)
+    counts.add(METRICS["runs_dispatched_total"], 1, 'a "b"\n\\', "ü")
+    counts.add(METRICS["runs_dispatched_total"], 2, 'a "b"\n\\', "ü")
     for seconds in (0.0005, 0.3, 10**9):
-        counts.observe(metrics.LAG, seconds, "celery")
+        counts.add(METRICS["lag_seconds"], seconds, "celery")
 
     series = {
         (sample.name, *sample.labels.values()): sample.value

@@ -5,26 +5,35 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from celery_dynbeat import ConfigurationError
+from celery_dynbeat import ConfigurationError, metrics
 from celery_dynbeat.common.clock import DatabaseClock
-from celery_dynbeat.common.settings import port_in_force
-from celery_dynbeat.metrics import switch
-from celery_dynbeat.metrics.process_gauges import ClockGauge
+from celery_dynbeat.common.settings import MetricsEndpoint, metrics_in_force
+from celery_dynbeat.metrics.definitions import CLOCK_OFFSET, LAST_PASS
+from celery_dynbeat.metrics.exporting import BeatMetrics
+from tests.support.applications import application
 
 
-@pytest.mark.parametrize(("value", "port"), [(None, 1), ("9000", 9000), ("", None)])
-def test_the_environment_overrides_the_setting(monkeypatch, value, port):
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, MetricsEndpoint(1, "::")),
+        ("9000", MetricsEndpoint(9000, "::")),
+        ("0.0.0.0:9000", MetricsEndpoint(9000, "0.0.0.0")),  # noqa: S104
+        ("", None),
+    ],
+)
+def test_the_environment_overrides_the_setting(monkeypatch, value, expected):
     if value is not None:
-        monkeypatch.setenv("DYNBEAT_METRICS_PORT", value)
+        monkeypatch.setenv("DYNBEAT_METRICS", value)
 
-    assert port_in_force(1) == port
+    assert metrics_in_force(MetricsEndpoint(1, "::")) == expected
 
 
 def test_an_invalid_environment_variable_is_named(monkeypatch):
-    monkeypatch.setenv("DYNBEAT_METRICS_PORT", "http")
+    monkeypatch.setenv("DYNBEAT_METRICS", "http")
 
-    with pytest.raises(ConfigurationError, match="DYNBEAT_METRICS_PORT = 'http': must be a port"):
-        port_in_force(1)
+    with pytest.raises(ConfigurationError, match="DYNBEAT_METRICS = 'http': must be a port"):
+        metrics_in_force(None)
 
 
 def test_a_missing_library_is_named_with_its_extra(monkeypatch):
@@ -32,15 +41,19 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
 
     with pytest.raises(ConfigurationError, match=r"celery-dynbeat\[metrics\]"):
-        switch.start_beat(None, port=0)
+        metrics.start_beat(None, MetricsEndpoint(0))
 
 
 def test_the_offset_of_the_clock_needs_no_reading():
     readings = iter([datetime.now(UTC) - timedelta(seconds=90)])
     clock = DatabaseClock(lambda: next(readings))
-    assert list(ClockGauge(clock).collect()) == []
-    clock.now()
+    with application("sqlite://", clock=clock) as dynbeat:
+        export = BeatMetrics(dynbeat.context, MetricsEndpoint(0))
+        try:
+            assert [each.name for each in export.collect()] == [LAST_PASS.full_name]
+            clock.now()
+            gauges = {each.name: each.samples[0].value for each in export.collect()}
+        finally:
+            export.close()
 
-    ((sample,),) = (family.samples for family in ClockGauge(clock).collect())
-
-    assert sample.value == pytest.approx(90, abs=1)
+    assert gauges[CLOCK_OFFSET.full_name] == pytest.approx(90, abs=1)

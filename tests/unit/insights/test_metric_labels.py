@@ -2,32 +2,38 @@
 
 import pytest
 
-from celery_dynbeat.metrics.counts import ProcessCounts
-from celery_dynbeat.metrics.label_values import (
-    MAX_VALUES,
-    OTHER,
-    UNKNOWN,
-    LabelValues,
-    skip_reason,
-)
-from celery_dynbeat.metrics.receivers import Receivers
+from celery_dynbeat.metrics.counting import MAX_VALUES, ProcessCounts
+from celery_dynbeat.metrics.definitions import OTHER, UNKNOWN, Metric, skip_reason
 from celery_dynbeat.telemetry import emit, events
+
+METRIC = Metric("runs_total", "Runs", labels=("task", "queue"))
+
+
+def values(counts):
+    (family,) = counts.collect()
+    return {tuple(sample.labels.values()): sample.value for sample in family.samples}
 
 
 def test_values_beyond_the_bound_are_counted_together():
-    values = LabelValues()
+    counts = ProcessCounts()
 
-    kept = {values.bounded("task", f"task.{number}") for number in range(MAX_VALUES + 50)}
+    for number in range(MAX_VALUES + 50):
+        counts.add(METRIC, 1, f"task.{number}", "q")
+    counts.add(METRIC, 1, "task.0", "q")
 
-    assert len(kept) == MAX_VALUES + 1
-    assert values.bounded("task", "another") == OTHER
-    assert values.bounded("task", "task.0") == "task.0"
-    assert values.bounded("queue", "q") == "q"
+    found = values(counts)
+    assert len(found) == MAX_VALUES + 1
+    assert found[OTHER, "q"] == 50
+    assert found["task.0", "q"] == 2
 
 
 @pytest.mark.parametrize("empty", ["", None])
 def test_an_empty_value_is_unknown(empty):
-    assert LabelValues().bounded("queue", empty) == UNKNOWN
+    counts = ProcessCounts()
+
+    counts.add(METRIC, 1, "t", empty)
+
+    assert values(counts) == {("t", UNKNOWN): 1}
 
 
 @pytest.mark.parametrize(
@@ -46,16 +52,17 @@ def test_the_reason_of_a_skip_is_its_first_word(stored, label):
 
 def test_an_event_that_cannot_be_counted_is_logged_once(caplog):
     class FullDisk(ProcessCounts):
-        def add(self, *_):
-            raise OSError(28, "No space left on device")
+        def add(self, _metric, value, *_):
+            if value:
+                raise OSError(28, "No space left on device")
 
-    receivers = Receivers(FullDisk())
-    receivers.connect()
+    counts = FullDisk()
+    counts.connect()
     try:
         for _ in range(3):
             emit(events.NotificationReceived())
     finally:
-        receivers.disconnect()
+        counts.disconnect()
 
     (record,) = caplog.records
     assert (record.event, "No space left" in record.getMessage()) == ("metrics_failed", True)

@@ -1,16 +1,17 @@
 """Which series each event changes."""
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from celery_dynbeat.metrics.counts import ProcessCounts
-from celery_dynbeat.metrics.receivers import Receivers
+from celery_dynbeat.metrics.counting import ProcessCounts
+from celery_dynbeat.metrics.definitions import EVENT_METRICS
 from celery_dynbeat.telemetry import emit, events
 
 AT = datetime(2026, 11, 22, tzinfo=UTC)
 RUN = {"run_id": "1", "owner": "o", "schedule": "s", "task": "t"}
-SENT = {**RUN, "attempt": 1, "queue": "q", "scheduled_for": AT, "lag": timedelta(seconds=2)}
+SENT = {**RUN, "attempt": 1, "queue": "q", "fire_at": AT, "lag": timedelta(seconds=2)}
 SCHEDULE = {"schedule_id": 1, "owner": "o", "schedule": "s"}
 PAUSED = {**SCHEDULE, "task": "t", "actor": "", "reason": "", "at": AT}
 ALERT = {
@@ -39,11 +40,11 @@ def sent(*, again, origin="schedule"):
 
 
 def skipped(reason):
-    fields = {"owner": "o", "schedule": "s", "task": "t", "scheduled_for": AT}
+    fields = {"owner": "o", "schedule": "s", "task": "t", "fire_at": AT}
     return events.FireTimesSkipped(**fields, count=9, reason=reason)
 
 
-CASES = [
+CASES: list[tuple[object, dict[str, float]]] = [
     (
         sent(again=False),
         {
@@ -102,17 +103,29 @@ CASES = [
 @pytest.mark.parametrize(("event", "expected"), CASES)
 def test_an_event_changes_its_series(event, expected):
     counts = ProcessCounts()
-    receivers = Receivers(counts)
-    receivers.connect()
+    counts.connect()
+    before = series(counts)
     try:
         emit(event)
     finally:
-        receivers.disconnect()
+        counts.disconnect()
 
-    found = {
+    found = series(counts)
+    assert {name: found[name] for name in found if found[name] != before.get(name)} == expected
+
+
+def series(counts):
+    return {
         " ".join([sample.name.removeprefix("dynbeat_"), *sample.labels.values()]): sample.value
         for family in counts.collect()
         for sample in family.samples
         if not sample.name.endswith("_bucket")
     }
-    assert found == expected
+
+
+def test_each_metric_of_an_event_has_a_case():
+    changed = {name.split()[0] for _, expected in CASES for name in expected}
+
+    assert {re.sub("_(count|sum)$", "", name) for name in changed} == {
+        metric.name for metric in EVENT_METRICS
+    }

@@ -1,15 +1,14 @@
 """Which beats and workers are missing, and whose clocks differ."""
 
+from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from celery_dynbeat.db.models import Node, NodeKind
-from celery_dynbeat.health.evaluation import (
-    Limits,
-    clock_warning,
-    missing_nodes,
-)
+from celery_dynbeat.health.checks import HealthReport, evaluate
+from celery_dynbeat.health.nodes import Limits, missing_nodes, seen
+from celery_dynbeat.store.health import Count, Tables
 
 NOW = datetime(2026, 11, 23, 9, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -31,6 +30,11 @@ def node(name, *, started=OLD, seen=0, stopped=None, kind=NodeKind.BEAT, offset=
 def limits(expected=None):
     numbers = {NodeKind.BEAT: expected}
     return Limits(node_timeout=MINUTE, lag=MINUTE, overdue=MINUTE, expected=numbers)
+
+
+def missing(nodes, expected=None):
+    states = seen(nodes, now=NOW, timeout=MINUTE)
+    return missing_nodes(states, NodeKind.BEAT, now=NOW, limits=limits(expected))
 
 
 KILLED = node("killed", seen=5)
@@ -64,19 +68,19 @@ CASES = {
 
 @pytest.mark.parametrize(("expected", "nodes", "number"), CASES.values(), ids=CASES)
 def test_the_number_of_missing_beats(expected, nodes, number):
-    found = missing_nodes(nodes, NodeKind.BEAT, now=NOW, limits=limits(expected))
+    found = missing(nodes, expected)
 
     assert (0 if found is None else found.number) == number
 
 
 def test_the_warning_names_the_beat_that_died():
-    found = missing_nodes([node("a"), KILLED], NodeKind.BEAT, now=NOW, limits=limits(2))
+    found = missing([node("a"), KILLED], 2)
 
-    assert found.problem.text == (
+    assert found.text == (
         "beats alive: 1, expected: 2; died without a replacement:"
         " killed (last heartbeat at 2026-11-23T08:55:00Z)"
     )
-    assert "dynbeat_expected_beats" in found.problem.hint
+    assert "dynbeat_expected_nodes" in found.hint
 
 
 def test_a_wrong_clock_of_a_living_node_is_a_warning():
@@ -89,9 +93,22 @@ def test_a_wrong_clock_of_a_living_node_is_a_warning():
         node("dead", offset=99.0, seen=5),
     ]
 
-    found = clock_warning(nodes, now=NOW, limits=limits())
+    assert clock_warnings(nodes) == [
+        "clocks differ from the clock of the database: behind (-6.0 s), ahead (+120.0 s)"
+    ]
+    assert clock_warnings(nodes[2:]) == []
 
-    assert found.text == (
-        "clocks differ from the clock of the database: ahead (+120.0 s), behind (-6.0 s)"
+
+def clock_warnings(nodes):
+    tables = Tables(
+        **{
+            **dict.fromkeys(Tables.__slots__, ()),
+            "nodes": nodes,
+            "runs": defaultdict(lambda: Count(0)),
+            **dict.fromkeys(("due", "quarantined", "overdue", "refused", "failing"), Count(0)),
+            **dict.fromkeys(("oldest_due_at", "overdue_since", "application", "tz_release")),
+            "holds": Count(0),
+        }
     )
-    assert clock_warning(nodes[2:], now=NOW, limits=limits()) is None
+    report = HealthReport(now=NOW, tables=tables, limits=limits())
+    return [each.text for each in evaluate(report).warnings if each.code == "clocks_differ"]

@@ -7,8 +7,7 @@ import pytest
 from celery import Celery
 
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.notify import postgresql
-from celery_dynbeat.notify.broker import BrokerListener
+from celery_dynbeat.notify import BrokerListener, postgresql
 
 LIMITS = [1, 2, 4, 8, 16, 30, 30, 30]
 

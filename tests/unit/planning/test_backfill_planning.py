@@ -19,7 +19,7 @@ HOUR = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Skipped:
-    scheduled_for: datetime
+    fire_at: datetime
     fire_count: int
     error: str | None = "missed"
 

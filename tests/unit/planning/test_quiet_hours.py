@@ -12,7 +12,7 @@ from celery_dynbeat import (
     CalendarDays,
     Cron,
     Every,
-    InvalidScheduleError,
+    InvalidArgumentError,
     InvalidTriggerError,
     Once,
     QuietHours,
@@ -80,7 +80,7 @@ def test_the_end_and_the_start_are_those_of_a_search_minute_by_minute(
 ):
     try:
         found = quiet_of(resolved([QuietRule(windows)], timezone=zone))
-    except InvalidScheduleError:
+    except InvalidArgumentError:
         # They cover the whole week.
         return
     instant = start + minutes * MINUTE + timedelta(seconds=seconds, microseconds=7)
@@ -113,7 +113,7 @@ def test_quiet_and_excluded_days_are_quiet_from_midnight_to_midnight(
 ):
     try:
         text = resolved([QuietRule(windows, "quiet")], timezone=zone)
-    except InvalidScheduleError:
+    except InvalidArgumentError:
         # They cover the whole week.
         return
     first = start.date() - DAY
@@ -247,7 +247,7 @@ def test_days_wrap_around_the_end_of_the_week():
     [["00:00-00:00"], ["00:00-12:00", "12:00-24:00"], ["mon-fri 00:00-24:00", "sat,sun 0:0-0:0"]],
 )
 def test_windows_that_cover_the_whole_week_or_are_no_windows_are_refused(windows):
-    with pytest.raises(InvalidScheduleError):
+    with pytest.raises(InvalidArgumentError):
         quiet(*windows)
 
 
@@ -264,7 +264,7 @@ def test_windows_that_cover_the_whole_week_or_are_no_windows_are_refused(windows
     ],
 )
 def test_an_invalid_window_names_the_field(text, field):
-    with pytest.raises(InvalidScheduleError) as raised:
+    with pytest.raises(InvalidArgumentError) as raised:
         QuietHours.from_text(text)
     assert raised.value.field == field
 
@@ -413,7 +413,7 @@ def test_passes_send_or_record_each_fire_time_once_and_send_none_in_a_window(
 ):
     try:
         found = quiet_of(resolved([QuietRule(windows)], timezone="UTC"))
-    except InvalidScheduleError:
+    except InvalidArgumentError:
         return
     spec = every(
         interval,
@@ -451,7 +451,7 @@ def specs(draw):
     rules = [QuietRule(draw(some_windows)), QuietRule(draw(some_windows))]
     try:
         found = quiet_of(resolved(rules, timezone="UTC"))
-    except InvalidScheduleError:
+    except InvalidArgumentError:
         # They cover the whole week.
         found = quiet(NIGHT)
     return every(
@@ -542,7 +542,7 @@ def test_a_window_that_is_accepted_is_read_back():
         lambda: QuietHours("22:00", "07:00", days="mon," * 30 + "mon"),
         lambda: QuietHours.from_text("mon," * 30 + "mon 22:00-07:00"),
     ):
-        with pytest.raises(InvalidScheduleError, match="such as"):
+        with pytest.raises(InvalidArgumentError, match="such as"):
             make()
 
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celery_dynbeat import AnyOf, Cron, Every, Once, QuietHours, RRule
-from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.common.errors import InvalidArgumentError
 from celery_dynbeat.common.quiet_rule import QuietRule
-from celery_dynbeat.common.window import as_share
+from celery_dynbeat.common.settings import as_share
 from celery_dynbeat.planning import ScheduleSpec
 from celery_dynbeat.planning.plan import MICROSECOND, Plan, earliest_due, plan, run_at
 from celery_dynbeat.planning.quiet_hours import quiet_of, resolved
@@ -167,7 +167,7 @@ def quiet_specs(draw):
     ]
     try:
         quiet = quiet_of(resolved([QuietRule(windows)], timezone="UTC"))
-    except InvalidScheduleError:
+    except InvalidArgumentError:
         quiet = None
     trigger = Every(draw(st.sampled_from([7, 45, 60, 300])) * MINUTE, anchor=START)
     return ScheduleSpec(

@@ -17,7 +17,7 @@ def run(number=1, *, owner="user:42", name="digest"):
         task="mail.send",
         attempt=3,
         queue="mails",
-        scheduled_for=datetime(2026, 11, 21, 9, tzinfo=UTC),
+        fire_at=datetime(2026, 11, 21, 9, tzinfo=UTC),
         lag=timedelta(0),
         origin="schedule",
         sent_before=True,

@@ -4,18 +4,15 @@ from dataclasses import dataclass
 
 import pytest
 from sqlalchemy import create_engine
-from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.telemetry import (
+    call_on_commit,
     emit,
     emit_on_commit,
     has_listeners,
-    needs_transaction,
     subscribe,
-    subscribe_in_transaction,
     unsubscribe,
-    unsubscribe_in_transaction,
 )
 
 
@@ -64,6 +61,19 @@ def test_a_second_commit_sends_nothing_again(session, received):
     session.commit()
 
     assert received == [1]
+
+
+def test_a_call_is_made_once_for_each_commit(session, received):
+    def call():
+        received.append("called")
+
+    for _ in range(2):
+        call_on_commit(session, call)
+        call_on_commit(session, call)
+        report(session, 1)
+        session.commit()
+
+    assert received == ["called", 1] * 2
 
 
 def test_a_rollback_discards_what_was_reported_before_it(session, received):
@@ -139,59 +149,3 @@ def test_a_second_listener_with_the_key_of_another_is_not_called(received):
         unsubscribe("k", Happened)
 
     assert received == [1, ("first", 1)]
-
-
-def test_a_listener_of_the_transaction_gets_all_events_of_one_call_before_the_commit(session):
-    calls = []
-
-    def receive(given, events):
-        calls.append((given, [event.number for event in events]))
-
-    subscribe_in_transaction(receive, Happened)
-    try:
-        assert has_listeners(Happened)
-        emit_on_commit(session, Happened(1), Happened(2))
-    finally:
-        unsubscribe_in_transaction(receive, Happened)
-
-    assert calls == [(session, [1, 2])]
-
-
-def test_an_event_that_a_listener_of_the_transaction_ignores_needs_none(session):
-    calls = []
-    key = "odd"
-    subscribe_in_transaction(
-        lambda _, events: calls.append(events),
-        Happened,
-        key=key,
-        wants=lambda event: event.number % 2 == 1,
-    )
-    try:
-        assert [needs_transaction(Happened(number)) for number in (1, 2)] == [True, False]
-        emit_on_commit(session, Happened(2))
-        emit_on_commit(session, Happened(2), Happened(3))
-    finally:
-        unsubscribe_in_transaction(key, Happened)
-
-    assert calls == [[Happened(3)]]
-    assert not needs_transaction(Happened(1))
-
-
-def test_a_listener_of_the_transaction_that_raises_fails_only_for_errors_of_the_database(
-    session, received, caplog
-):
-    def fail(*_):
-        raise errors[0]
-
-    errors = [KeyError("bug")]
-    subscribe_in_transaction(fail, Happened)
-    try:
-        emit_on_commit(session, Happened(1))
-        session.commit()
-        assert received == [1]
-        assert "Happened" in caplog.text
-        errors[0] = OperationalError("INSERT", {}, Exception("gone"))
-        with pytest.raises(OperationalError):
-            emit_on_commit(session, Happened(2))
-    finally:
-        unsubscribe_in_transaction(fail, Happened)

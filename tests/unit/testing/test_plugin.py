@@ -15,7 +15,7 @@ sent = []
 
 @app.task(name="mail.remind", bind=True)
 def remind(self, user_id):
-    sent.append((user_id, self.request.dynbeat_scheduled_for))
+    sent.append((user_id, self.request.dynbeat_fire_at))
 
 def remind_daily(user_id):
     mine = dynbeat.schedules.for_owner(f"user:{user_id}")

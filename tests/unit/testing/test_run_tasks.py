@@ -56,16 +56,16 @@ def test_a_task_gets_its_arguments_its_fire_time_and_its_attempt(app, beat, cloc
 
     @app.task(name="t", shared=False, bind=True)
     def body(self, *args, **kwargs):
-        seen.append((args, kwargs, self.request.dynbeat_scheduled_for, self.request.headers))
+        seen.append((args, kwargs, self.request.dynbeat_fire_at, self.request.headers))
 
     mine.create("s", task="t", args=[1], kwargs={"b": 2}, trigger=Every(timedelta(hours=1)))
     clock.advance(3600)
 
     beat.run_until_idle()
 
-    ((args, kwargs, scheduled_for, headers),) = seen
+    ((args, kwargs, fire_at, headers),) = seen
     assert (args, kwargs) == ((1,), {"b": 2})
-    assert datetime.fromisoformat(scheduled_for) == NINE + timedelta(hours=1)
+    assert datetime.fromisoformat(fire_at) == NINE + timedelta(hours=1)
     assert headers["dynbeat_owner"] == "user:42"
     assert headers["dynbeat_attempt"] == 1
     (run,) = mine.runs("s")

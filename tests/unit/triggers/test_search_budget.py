@@ -32,10 +32,9 @@ from celery_dynbeat.triggers.base import (
     SearchBudget,
 )
 from celery_dynbeat.triggers.cron.trigger import _first_after as first_cron
-from celery_dynbeat.triggers.rrule import prepared
-from celery_dynbeat.triggers.rrule.count_cache import COUNT_CACHE, CountCache, CountEnd
-from celery_dynbeat.triggers.rrule.rule import Freq, RecurrenceRule
-from celery_dynbeat.triggers.rrule.wall_times import RuleWallTimes
+from celery_dynbeat.triggers.rrule import days, prepared
+from celery_dynbeat.triggers.rrule.days import RuleWallTimes
+from celery_dynbeat.triggers.rrule.text import Freq, RecurrenceRule
 from celery_dynbeat.triggers.wrappers import BudgetedTrigger
 from celery_dynbeat.triggers.zones import first_instant
 
@@ -59,7 +58,7 @@ def counted(number: int, *, rules: int = 4, count: int = 1000) -> str:
 def _empty_caches():
     prepared.prepare.cache_clear()
     prepared.preparation_steps.cache_clear()
-    COUNT_CACHE.clear()
+    days.counted.cache_clear()
 
 
 def test_too_many_counted_rules_are_rejected_with_the_cost_the_rule_and_the_fix():
@@ -82,14 +81,14 @@ def test_excluded_rules_share_the_preparation_budget():
 
 @pytest.mark.no_cover
 def test_parsing_stops_at_the_part_that_exceeds_the_budget(monkeypatch):
-    count, rules = RuleWallTimes._counted, []
+    count, rules = days.counted, []
 
-    def noted(walls, *given):
-        rules.append(walls)
-        return count(walls, *given)
+    def noted(*given):
+        rules.append(given)
+        return count(*given)
 
     text = ",".join('{"kind":"rrule","spec":%s}' % _quoted(counted(n)) for n in range(19))  # noqa: UP031
-    monkeypatch.setattr(RuleWallTimes, "_counted", noted)
+    monkeypatch.setattr(days, "counted", noted)
     started = time.thread_time()
 
     with pytest.raises(InvalidTriggerError, match="recurrence rules take"):
@@ -104,15 +103,14 @@ def _quoted(text: str) -> str:
     return '"' + text.replace("\n", "\\n") + '"'
 
 
-def test_a_counted_rule_is_not_counted_again_after_it_leaves_the_rule_cache(
-    monkeypatch,
-):
+def test_a_counted_rule_is_not_counted_again_after_it_leaves_the_rule_cache():
     texts = [counted(number) for number in range(300)]
     answers = [RRule(text).next_after(NOW) for text in texts]
     assert prepared.prepare.cache_info().misses > prepared.prepare.cache_parameters()["maxsize"]
-    monkeypatch.setattr(RuleWallTimes, "_counted", lambda *_: pytest.fail("it is counted again"))
+    counts = days.counted.cache_info().misses
 
     assert [RRule(text).next_after(NOW) for text in texts] == answers
+    assert days.counted.cache_info().misses == counts
 
 
 def test_a_search_costs_the_same_with_warm_and_cold_caches():
@@ -139,30 +137,6 @@ def test_a_cached_count_costs_as_much_as_the_first_count():
     assert first.spent == again.spent > 900
     with pytest.raises(BudgetExceededError):
         RuleWallTimes(rule, start, SearchBudget(100))
-
-
-def test_a_count_that_exceeds_the_budget_is_not_cached():
-    rule = RecurrenceRule(Freq.DAILY, count=900, bymonthday=(13,))
-    start = datetime(1905, 1, 1)  # noqa: DTZ001
-
-    with pytest.raises(BudgetExceededError):
-        RuleWallTimes(rule, start, SearchBudget(100))
-
-    RuleWallTimes(rule, start, SearchBudget(PREPARATION_STEPS))
-
-
-def test_the_count_cache_drops_the_least_recently_used_entry():
-    counts = CountCache(max_entries=2)
-    one, two, three = (RecurrenceRule(Freq.DAILY, count=number) for number in (1, 2, 3))
-    counts.get(one, 0, lambda: CountEnd(1, 1))
-    counts.get(two, 0, lambda: CountEnd(2, 2))
-    counts.get(one, 0, lambda: pytest.fail("it is not in the cache"))
-
-    counts.get(three, 0, lambda: CountEnd(3, 3))
-
-    assert counts.get(one, 0, lambda: pytest.fail("it is not in the cache")) == CountEnd(1, 1)
-    assert counts.get(two, 0, lambda: CountEnd(9, 9)) == CountEnd(9, 9)
-    assert counts.get(two, 1, lambda: CountEnd(8, 8)) == CountEnd(8, 8)
 
 
 def test_all_searches_of_a_plan_share_one_budget():

@@ -218,6 +218,14 @@ def test_a_text_that_is_not_a_trigger_is_rejected_with_the_reason(text, reason):
         Trigger.from_text(text)
 
 
+@pytest.mark.parametrize("text", ["", " \n", "CRON_TZ=UTC "])
+def test_a_text_without_a_rule_is_rejected_as_a_missing_trigger(text):
+    with pytest.raises(InvalidTriggerError) as refusal:
+        Trigger.from_text(text)
+
+    assert (refusal.value.field, refusal.value.code) == ("trigger", "required")
+
+
 @pytest.mark.parametrize(
     ("data", "field"),
     [

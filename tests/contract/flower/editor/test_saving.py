@@ -161,8 +161,22 @@ def test_a_name_that_exists_is_an_error_of_its_field(pages):
     assert answer.status == 422
 
 
+@pytest.mark.usefixtures("digest")
+def test_an_instant_that_has_a_run_is_an_error_of_the_rule(pages, mine):
+    run = mine.run_now("digest")
+
+    form = open_form(pages, "digest")
+    answer = save(pages, form, rule=run.fire_at.isoformat(), tags="typed")
+
+    shown = form_in(answer)
+    assert (answer.status, list(shown.errors)) == (422, ["rule"])
+    assert "already has its run" in shown.errors["rule"]
+    assert shown.values["tags"] == "typed"
+
+
 def test_limits_of_owners_are_errors_of_their_fields(sqlite_url, clock):
-    limits = {"max_schedules_per_owner": 1, "allowed_tasks": ["mail.*"], "min_interval": 60}
+    of_owners = {"*": {"max_schedules": 1, "allowed_tasks": ["mail.*"]}}
+    limits = {"owner_limits": of_owners, "min_interval": 60}
     login = {"basic_auth": ["alice:secret"]}
     with (
         application(sqlite_url, clock=clock, **limits) as dynbeat,
@@ -177,7 +191,7 @@ def test_limits_of_owners_are_errors_of_their_fields(sqlite_url, clock):
         assert list(form_in(save(pages, form, **{**fields, "rule": "5s"})).errors) == ["rule"]
         assert save(pages, form, **fields).status == 303
         refused = save(pages, form, **{**fields, "name": "b"})
-        assert "dynbeat_max_schedules_per_owner" in form_in(refused).errors["owner"]
+        assert "dynbeat_owner_limits: max_schedules" in form_in(refused).errors["owner"]
 
 
 @pytest.mark.usefixtures("digest")

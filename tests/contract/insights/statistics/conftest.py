@@ -36,7 +36,7 @@ def add_runs(dynbeat):
         for row in rows:
             values = {**_DEFAULTS, "created_at": START, **row}
             at = values["created_at"]
-            values = {"id": new_run_id(at), "scheduled_for": at, **values}
+            values = {"id": new_run_id(at), "fire_at": at, **values}
             is_unstarted = values["status"] in UNSTARTED
             if values["finished_at"] is None and values["status"] not in UNFINISHED:
                 values["finished_at"] = at

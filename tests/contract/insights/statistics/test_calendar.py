@@ -6,9 +6,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from celery_dynbeat import Cron, Every, InvalidScheduleError, RRule, ScheduleNotFoundError
-from celery_dynbeat.insights.statistics import calendar as calendar_module
-from celery_dynbeat.insights.statistics.calendar import DAYS_AHEAD, calendar
+from celery_dynbeat import Cron, Every, InvalidArgumentError, NotFoundError, RRule
+from celery_dynbeat.insights import charts
+from celery_dynbeat.insights.charts import DAYS_AHEAD, calendar
 from tests.support.applications import START, execute, instants
 from tests.support.random_history import add_runs
 from tests.support.suites import one_database
@@ -50,13 +50,13 @@ def test_each_run_counts_on_the_local_day_of_its_fire_time(dynbeat, mine, clock,
     add_runs(dynbeat, other, sorted(hourly))
 
     days = days_of(dynbeat, zone, weeks=4)
-    shown = [run for run in runs if days[0].start_at <= run.scheduled_for]
+    shown = [run for run in runs if days[0].start_at <= run.fire_at]
 
     totals = {day.day: day.total.count for day in days if day.total.count}
-    assert totals == local_dates(zone, (run.scheduled_for for run in shown))
-    failed = (run.scheduled_for for run in shown if run.status in {"failed", "lost"})
+    assert totals == local_dates(zone, (run.fire_at for run in shown))
+    failed = (run.fire_at for run in shown if run.status in {"failed", "lost"})
     assert numbers(days, "failed") == local_dates(zone, failed)
-    skipped = (run.scheduled_for for run in shown if run.status == "skipped")
+    skipped = (run.fire_at for run in shown if run.status == "skipped")
     assert numbers(days, "skipped") == local_dates(zone, skipped)
     assert all(day.total.exact for day in days)
 
@@ -154,7 +154,7 @@ def test_a_due_fire_time_is_not_planned_for_a_day_that_has_passed(dynbeat, mine,
 
 
 def test_a_day_reads_a_bounded_number_of_runs(dynbeat, mine, monkeypatch):
-    monkeypatch.setattr(calendar_module, "MAX_RUNS_PER_DAY", 5)
+    monkeypatch.setattr(charts, "MAX_RUNS_PER_DAY", 5)
     schedule = mine.create("digest", task="t", trigger=Every(HOUR))
     yesterday = START.replace(hour=12) - timedelta(days=1)
     add_runs(dynbeat, schedule, [yesterday + n * MICROSECOND for n in range(9)])
@@ -169,9 +169,9 @@ def test_a_day_reads_a_bounded_number_of_runs(dynbeat, mine, monkeypatch):
 def test_values_are_checked(dynbeat, mine):
     mine.create("digest", task="t", trigger=Every(HOUR))
 
-    with pytest.raises(ScheduleNotFoundError):
+    with pytest.raises(NotFoundError):
         days_of(dynbeat, "UTC", name="unknown")
-    with pytest.raises(InvalidScheduleError, match="weeks"):
+    with pytest.raises(InvalidArgumentError, match="weeks"):
         days_of(dynbeat, "UTC", weeks=54)
 
 

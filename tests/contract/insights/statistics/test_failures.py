@@ -4,10 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat.common.errors import InvalidScheduleError
-from celery_dynbeat.insights.statistics.failures import failures
-from celery_dynbeat.insights.statistics.owner_usage import owner_usage
-from celery_dynbeat.store.runs import run_pages
+from celery_dynbeat.common.errors import InvalidArgumentError
+from celery_dynbeat.insights.history import failures, owner_usage
+from celery_dynbeat.store import scans
 from tests.support.applications import START
 from tests.support.suites import one_database
 
@@ -103,14 +102,14 @@ def test_owner_task_and_time_limit_the_failures(dynbeat, fail):
     assert errors(since=START, task="t") == ["x", "y"]
     assert errors(since=LATER) == ["y"]
     assert errors(since=START, until=LATER) == ["x", "x"]
-    with pytest.raises(InvalidScheduleError):
+    with pytest.raises(InvalidArgumentError):
         errors(since=START.replace(tzinfo=None))
 
 
 @pytest.mark.parametrize("owner", [None, "user:42"])
 def test_a_search_that_ends_early_says_so(dynbeat, fail, monkeypatch, owner):
     fail(*(f"error {number}" for number in range(4)))
-    monkeypatch.setattr(run_pages, "MAX_SCANNED", 3)
+    monkeypatch.setattr(scans, "MAX_SCANNED", 3)
 
     found = failures(dynbeat.context, since=START, owner=owner)
 

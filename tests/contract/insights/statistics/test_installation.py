@@ -5,9 +5,10 @@ from datetime import timedelta
 import pytest
 
 from celery_dynbeat.db.models import NodeKind
-from celery_dynbeat.health.evaluation import NodeState
-from celery_dynbeat.insights.statistics.banners import banners
-from celery_dynbeat.insights.statistics.installation import installation
+from celery_dynbeat.health.nodes import NodeState
+from celery_dynbeat.insights import installation
+from celery_dynbeat.insights.installation import RECENT, Banners, banners, overview
+from celery_dynbeat.insights.lag import lag_percentile
 from celery_dynbeat.store import nodes
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START
@@ -32,20 +33,24 @@ def node(dynbeat, clock):
     return register
 
 
+def nodes_of(dynbeat):
+    return installation.nodes(dynbeat.context)
+
+
 @one_database
 def test_an_empty_installation(dynbeat):
-    found = installation(dynbeat.context)
+    found = overview(dynbeat.context)
 
-    assert (found.beats, found.workers, found.dispatch_rate) == ((), (), 0)
-    assert (found.lag_p50, found.pending.count, found.resent.count) == (None, 0, 0)
-    assert banners(dynbeat.context).to_dict() == {
-        "now": START.isoformat(),
-        "hold_of_everything": None,
-        "held_owners": [],
-        "dead_beats": [],
-        "is_any_beat_alive": False,
-        "last_beat_seen_at": None,
-    }
+    assert (nodes_of(dynbeat), found.sent_per_second) == ([], 0)
+    assert (found.pending.count, found.overdue_runs.count) == (0, 0)
+    assert banners(dynbeat.context) == Banners(
+        now=START,
+        hold_of_everything=None,
+        held_owners=[],
+        dead_beats=[],
+        is_any_beat_alive=False,
+        last_beat_seen_at=None,
+    )
 
 
 @one_database
@@ -63,9 +68,9 @@ def test_nodes_have_their_state(dynbeat, clock, node):
     node(NodeKind.BEAT, "starting", progressed_at=None)
     node(NodeKind.WORKER, "w", queues=None)
 
-    found = installation(dynbeat.context)
+    found = nodes_of(dynbeat)
 
-    states = {each.name: (each.state, each.is_alive) for each in (*found.beats, *found.workers)}
+    states = {each.row.name: (each.state, each.is_alive) for each in found}
     assert states == {
         "new": (NodeState.WORKING, True),
         "starting": (NodeState.STARTING, True),
@@ -73,12 +78,12 @@ def test_nodes_have_their_state(dynbeat, clock, node):
         "w": (NodeState.WORKING, True),
         "stopped": (NodeState.STOPPED, False),
     }
-    new, _, old = found.beats
-    assert [each.to_dict()["name"] for each in new.outages] == ["q"]
-    assert (new.notifier, old.error, old.seen_at) == ("postgresql", "broken", START)
-    assert [each.queues for each in found.workers] == [None, ("mail", "celery")]
+    new, _, old, *workers = found
+    assert [each.name for each in new.outages] == ["q"]
+    assert (new.row.notifier, old.row.error, old.row.seen_at) == ("postgresql", "broken", START)
+    assert [each.queues for each in workers] == [None, {"mail", "celery"}]
     clock.advance(61 * MINUTE)
-    assert installation(dynbeat.context).beats == ()
+    assert nodes_of(dynbeat) == []
 
 
 def test_the_work_of_beat(dynbeat, mine, clock):
@@ -89,9 +94,9 @@ def test_the_work_of_beat(dynbeat, mine, clock):
     mine.create("paused", task="t", trigger=MINUTELY)
     mine.pause("paused")
 
-    found = installation(dynbeat.context)
+    found = overview(dynbeat.context)
 
-    assert (found.pending.count, found.resent.count) == (1, 0)
+    assert (found.pending.count, found.overdue_runs.count) == (1, 0)
 
 
 def test_the_lag_and_the_rate_come_from_the_ended_runs(dynbeat, mine, clock):
@@ -101,11 +106,12 @@ def test_the_lag_and_the_rate_come_from_the_ended_runs(dynbeat, mine, clock):
     beat.run_until_idle()
     end_all(dynbeat, beat.publisher.sent, "succeeded")
 
-    found = installation(dynbeat.context)
+    found = overview(dynbeat.context)
 
     # One lag of 3 s, in the bucket from 2.5 s on.
-    assert timedelta(seconds=2.5) < found.lag_p99 < timedelta(seconds=3)
-    assert found.dispatch_rate == pytest.approx(1 / 303)
+    lag = lag_percentile(found.last(RECENT), 0.99)
+    assert timedelta(seconds=2.5) < lag < timedelta(seconds=3)
+    assert found.sent_per_second == pytest.approx(1 / 303)
 
 
 @one_database
@@ -115,7 +121,7 @@ def test_holds_in_force(dynbeat, mine, clock):
 
     found = banners(dynbeat.context)
 
-    assert (found.hold_of_everything, found.held_owners) == (everything, (mine.owner,))
+    assert (found.hold_of_everything, found.held_owners) == (everything, [mine.owner])
     clock.advance(MINUTE)
     assert banners(dynbeat.context).hold_of_everything is None
 
@@ -153,7 +159,7 @@ def test_the_banner_names_a_beat_that_died_while_another_works(dynbeat, clock, n
     assert found.is_any_beat_alive
     clock.advance(timedelta(hours=2))
     send_heartbeat(dynbeat, clock, "one")
-    assert banners(dynbeat.context).dead_beats == ()
+    assert banners(dynbeat.context).dead_beats == []
 
 
 @one_database
@@ -169,7 +175,7 @@ def test_the_banner_names_no_beat_that_was_stopped_or_replaced(dynbeat, clock, n
     node(NodeKind.BEAT, "replacement")
     send_heartbeat(dynbeat, clock, "one")
 
-    assert banners(dynbeat.context).dead_beats == ()
+    assert banners(dynbeat.context).dead_beats == []
 
 
 def send_heartbeat(dynbeat, clock, name):

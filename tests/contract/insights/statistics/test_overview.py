@@ -9,10 +9,10 @@ import pytest
 
 from celery_dynbeat.common.buckets import LAG_BOUNDS
 from celery_dynbeat.db.models import Hold, Run, Schedule
-from celery_dynbeat.insights.statistics import overview as module
-from celery_dynbeat.insights.statistics.overview import overview
-from celery_dynbeat.store import rollups
-from celery_dynbeat.store.schedules import late_work
+from celery_dynbeat.insights import installation
+from celery_dynbeat.insights.installation import overview
+from celery_dynbeat.insights.lag import lag_percentile
+from celery_dynbeat.store import health, rollups
 from tests.support.applications import MINUTELY, START, execute
 from tests.support.rollup import count_runs
 from tests.support.suites import one_database
@@ -70,7 +70,7 @@ def random_runs(count, chance):
             "created_at": created,
             "status": status,
             "origin": chance.choice(["schedule", "schedule", "manual", "backfill", "rerun"]),
-            "scheduled_for": created - late,
+            "fire_at": created - late,
             # No lag is the bound of a bucket.
             "sent_at": None if is_unsent else created + late + MILLISECOND,
             "finished_at": None if status in UNFINISHED else created + late,
@@ -82,7 +82,7 @@ def burst(count, *, at, **fields):
     """Yield runs of one burst, a millisecond apart."""
     for number in range(count):
         created = at + number * timedelta(milliseconds=1)
-        yield {"created_at": created, "scheduled_for": at, "sent_at": created, **fields}
+        yield {"created_at": created, "fire_at": at, "sent_at": created, **fields}
 
 
 def expected(schedules, runs, holds, *, timeout):
@@ -130,7 +130,7 @@ class Minute:
 
     def lags(self):
         return [
-            run.sent_at - run.scheduled_for
+            run.sent_at - run.fire_at
             for run in self.runs
             if run.sent_at is not None and run.origin == "schedule"
         ]
@@ -168,17 +168,30 @@ def bucket(lag):
 
 def plain(found):
     """Return the overview as values that compare with those of the oracle."""
-    values = {name: getattr(found, name) for name in found.__slots__ if name != "now"}
-    return {name: as_tuple(value) for name, value in values.items()}
+    counts = ("due", "overdue", "overdue_schedules", "overdue_runs", "running", "pending")
+    hour = found.last()
+    return {
+        **{name: counted(getattr(found, name)) for name in (*counts, "quarantined", "failing")},
+        "oldest_overdue_at": found.oldest_overdue_at,
+        "oldest_pending_at": found.oldest_pending_at,
+        "failed_last_hour": hour.unsuccessful,
+        "lag_p50": lag_percentile(hour, 0.5),
+        "lag_p99": lag_percentile(hour, 0.99),
+        "lag_by_minute": [
+            (each.at, *(lag_percentile(each.figures, part) for part in (0.5, 0.99)), lags(each))
+            for each in found.minutes
+        ],
+        "failed_by_minute": [(each.at, each.figures.unsuccessful) for each in found.minutes],
+        "sent_by_minute": [(each.at, each.figures.sent) for each in found.minutes],
+    }
 
 
-def as_tuple(value):
-    if isinstance(value, tuple):
-        return [as_tuple(each) for each in value]
-    names = getattr(value, "__slots__", None)
-    if not hasattr(value, "to_dict"):
-        return value
-    return tuple(getattr(value, name) for name in names)
+def lags(minute):
+    return sum(minute.figures.lags.values())
+
+
+def counted(number):
+    return (number.count, number.exact)
 
 
 @pytest.fixture
@@ -204,8 +217,8 @@ def check(dynbeat, clock, all_rows):
 def test_an_empty_installation(check):
     found = check()
 
-    assert (found.due.count, found.overdue.count, found.failed_last_hour) == (0, 0, 0)
-    assert (found.lag_p50, found.oldest_overdue_at, found.oldest_pending_at) == (None, None, None)
+    assert (found.due.count, found.overdue.count, found.last().ended) == (0, 0, 0)
+    assert (found.oldest_overdue_at, found.oldest_pending_at) == (None, None)
 
 
 @pytest.mark.parametrize(("held", "seed"), [("nothing", 1), ("an owner", 2), ("everything", 3)])
@@ -223,8 +236,9 @@ def test_random_rows(dynbeat, add_schedules, add_runs, check, seed, held):
     found = check()
 
     assert (found.due.count == 0) == (held == "everything")
-    assert found.failed_last_hour > 50
-    assert found.lag_p99 > found.lag_p50 > timedelta(0)
+    hour = found.last()
+    assert hour.unsuccessful > 50
+    assert lag_percentile(hour, 0.99) > lag_percentile(hour, 0.5) > timedelta(0)
 
 
 def test_minutes_that_are_not_counted_are_read_from_the_runs(add_runs, check):
@@ -232,7 +246,7 @@ def test_minutes_that_are_not_counted_are_read_from_the_runs(add_runs, check):
     add_runs(burst(20, at=newest - 3 * MINUTE, status="failed"))
     add_runs(burst(10, at=newest, status="failed"))
 
-    assert check().failed_last_hour == 30
+    assert check().last().unsuccessful == 30
 
 
 @one_database
@@ -246,15 +260,15 @@ def test_with_too_many_runs_the_hour_ends_earlier(add_runs, dynbeat, clock, monk
 
     found = overview(dynbeat.context)
 
-    assert [each.at for each in found.failed_by_minute][-1] == newest - 2 * MINUTE
-    assert (len(found.failed_by_minute), found.failed_last_hour) == (60, 10)
+    assert found.minutes[-1].at == newest - 2 * MINUTE
+    assert (len(found.minutes), found.last().unsuccessful) == (60, 10)
 
 
 def test_more_rows_than_are_counted_are_a_lower_bound(
     dynbeat, add_schedules, add_runs, clock, monkeypatch
 ):
-    monkeypatch.setattr(late_work, "MAX_READ", 10)
-    monkeypatch.setattr(module, "MAX_SCHEDULES", 10)
+    monkeypatch.setattr(health, "MAX_LATE_READ", 10)
+    monkeypatch.setattr(installation, "MAX_SCHEDULES", 10)
     chance = random.Random(4)  # noqa: S311 - repeatable
     add_schedules(60, chance)
     execute(dynbeat, "UPDATE dynbeat_schedule SET failing_since = created_at")

@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import InvalidScheduleError
+from celery_dynbeat import InvalidArgumentError
 from celery_dynbeat.db.models import Run
-from celery_dynbeat.insights.statistics.recent_runs import RecentRun, recent_runs
+from celery_dynbeat.insights.history import RecentRun, recent_runs
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START
 from tests.support.suites import one_database
@@ -33,7 +33,7 @@ def random_runs(ids):
             yield {
                 "schedule_id": schedule_id,
                 "created_at": min(fire_time, START),
-                "scheduled_for": fire_time,
+                "fire_at": fire_time,
                 "status": chance.choice(["succeeded", "failed", "running", "skipped"]),
                 "origin": chance.choice(["schedule", "manual", "backfill"]),
                 "fire_count": chance.randint(1, 3),
@@ -48,17 +48,17 @@ def random_runs(ids):
 
 def expected(rows, schedule_id, *, limit):
     """Return what the oracle finds: the same by a search through all rows."""
-    of_one = [row for row in rows if row.schedule_id == schedule_id and row.scheduled_for <= START]
-    newest = sorted(of_one, key=lambda row: row.scheduled_for)[-limit:]
+    of_one = [row for row in rows if row.schedule_id == schedule_id and row.fire_at <= START]
+    newest = sorted(of_one, key=lambda row: row.fire_at)[-limit:]
     return [
         RecentRun(
             id=row.id,
             status=row.status,
             attempt=row.attempt,
             origin=row.origin,
-            scheduled_for=row.nominal_at or row.scheduled_for,
+            fire_at=row.nominal_at or row.fire_at,
             fire_count=row.fire_count,
-            lag=row.sent_at and row.sent_at - row.scheduled_for,
+            lag=row.sent_at and row.sent_at - row.fire_at,
             queue_time=(
                 max(row.started_at - row.sent_at, 0 * SECOND)
                 if row.sent_at and row.started_at and row.attempt == 1
@@ -92,7 +92,7 @@ def test_a_rerun_shows_the_original_fire_time_and_its_lag_since_its_record(dynbe
             {
                 "schedule_id": ids[0],
                 "origin": "rerun",
-                "scheduled_for": nominal + timedelta(microseconds=1),
+                "fire_at": nominal + timedelta(microseconds=1),
                 "nominal_at": nominal,
                 "sent_at": START + SECOND,
             }
@@ -101,7 +101,7 @@ def test_a_rerun_shows_the_original_fire_time_and_its_lag_since_its_record(dynbe
 
     [run] = recent_runs(dynbeat.context, schedule_ids=ids[:1])[ids[0]]
 
-    assert (run.scheduled_for, run.lag) == (nominal, SECOND)
+    assert (run.fire_at, run.lag) == (nominal, SECOND)
 
 
 @one_database
@@ -119,7 +119,7 @@ def test_the_runs_of_a_beat_have_lag_and_no_duration(dynbeat, mine, clock):
 @one_database
 @pytest.mark.parametrize("limit", [0, 1_001, None])
 def test_an_invalid_limit_is_refused(dynbeat, limit):
-    with pytest.raises(InvalidScheduleError):
+    with pytest.raises(InvalidArgumentError):
         recent_runs(dynbeat.context, schedule_ids=[1], limit=limit)
 
 

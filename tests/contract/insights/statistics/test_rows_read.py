@@ -5,13 +5,12 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import insert, text
 
+from celery_dynbeat.common.filters import ScheduleFilter
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.db.models import Run
-from celery_dynbeat.insights.statistics import installation, overview, state_counts, suggestions
-from celery_dynbeat.insights.statistics.banners import banners
-from celery_dynbeat.insights.statistics.recent_runs import recent_runs
-from celery_dynbeat.store import health, rollups
-from celery_dynbeat.store.schedules import late_work, schedule_pages
+from celery_dynbeat.insights import installation, lists
+from celery_dynbeat.insights.history import recent_runs
+from celery_dynbeat.store import health, rollups, scans
 from tests.contract.store.test_list_rows import SCHEDULES
 from tests.contract.store.test_rows_read import instants
 from tests.support.applications import START, application, execute
@@ -24,12 +23,12 @@ FEW = 200
 #: A statement may read a row again from a temporary table, but never a whole table.
 MOST = ROWS // 5
 LIMITS = {
-    (late_work, "MAX_READ"),
+    (health, "MAX_LATE_READ"),
     (health, "MAX_COUNTED"),
     (health, "MAX_RUNS_READ"),
-    (schedule_pages, "MAX_SCANNED"),
-    (overview, "MAX_SCHEDULES"),
-    (state_counts, "MAX_UNCOVERED"),
+    (scans, "MAX_SCANNED"),
+    (installation, "MAX_SCHEDULES"),
+    (lists, "MAX_UNCOVERED"),
     (rollups, "MAX_LIVE_RUNS"),
 }
 PLANS = {"postgresql": "ANALYZE", "mariadb": "ANALYZE TABLE dynbeat_schedule, dynbeat_run"}
@@ -47,7 +46,7 @@ def runs():
             "owner": "user:1",
             "name": "n",
             "task": "t",
-            "scheduled_for": created,
+            "fire_at": created,
             "status": status,
             "created_at": created,
             "sent_at": created,
@@ -74,17 +73,19 @@ def dynbeat(request, monkeypatch):
 
 CALLS = {
     "recent runs": lambda context: recent_runs(context, schedule_ids=range(1, 51), limit=10),
-    "overview": overview.overview,
-    "installation": installation.installation,
-    "banners": banners,
-    "state counts": state_counts.state_counts,
-    "state counts of an owner": lambda context: state_counts.state_counts(context, owner="user:1"),
-    "state counts of a tag": lambda context: state_counts.state_counts(
-        context, tag="vip", name_prefix="n1"
+    "overview": installation.overview,
+    "nodes": installation.nodes,
+    "banners": installation.banners,
+    "state counts": lists.state_counts,
+    "state counts of an owner": lambda context: lists.state_counts(
+        context, ScheduleFilter(owner="user:1")
     ),
-    "owners": lambda context: suggestions.owners(context, prefix="user:1"),
-    "owners without a match": lambda context: suggestions.owners(context, prefix="t"),
-    "tasks": lambda context: suggestions.tasks(context, prefix="t"),
+    "state counts of a tag": lambda context: lists.state_counts(
+        context, ScheduleFilter(tag="vip", name_prefix="n1")
+    ),
+    "owners": lambda context: lists.owners(context, prefix="user:1"),
+    "owners without a match": lambda context: lists.owners(context, prefix="t"),
+    "tasks": lambda context: lists.tasks(context, prefix="t"),
 }
 
 

@@ -6,9 +6,9 @@ from statistics import median
 
 import pytest
 
-from celery_dynbeat import Every, InvalidScheduleError, ScheduleNotFoundError
-from celery_dynbeat.insights.statistics import run_times as run_times_module
-from celery_dynbeat.insights.statistics.run_times import run_times
+from celery_dynbeat import Every, InvalidArgumentError, NotFoundError
+from celery_dynbeat.insights import charts
+from celery_dynbeat.insights.charts import run_times
 from tests.support.applications import START
 from tests.support.random_history import add_runs
 from tests.support.suites import one_database
@@ -40,7 +40,7 @@ def middle_and_longest(durations):
 
 
 def expected(runs):
-    lags = [run.sent_at - run.scheduled_for for run in runs if run.sent_at]
+    lags = [run.sent_at - run.fire_at for run in runs if run.sent_at]
     ended = [run for run in runs if run.status in {"succeeded", "failed"}]
     return (
         sum(run.status != "skipped" for run in runs),
@@ -59,7 +59,7 @@ def test_each_bucket_has_the_times_of_its_runs(dynbeat, history):
 
     assert len(times.buckets) == 17
     for bucket in times.buckets:
-        inside = [run for run in history if bucket.start_at <= run.scheduled_for < bucket.end_at]
+        inside = [run for run in history if bucket.start_at <= run.fire_at < bucket.end_at]
         of_schedule = [run for run in inside if run.origin == "schedule"]
         assert inside
         assert found(bucket)[0] == expected(inside)[0]
@@ -82,9 +82,9 @@ def test_the_buckets_are_equal_and_cover_the_days(dynbeat):
 
 def test_failures_are_the_newest_failed_and_lost_runs(dynbeat, history):
     failed = [
-        (run.scheduled_for, run.id, run.status, run.finished_at - run.started_at)
+        (run.fire_at, run.id, run.status, run.finished_at - run.started_at)
         for run in history
-        if run.status in {"failed", "lost"} and run.scheduled_for >= START - timedelta(days=10)
+        if run.status in {"failed", "lost"} and run.fire_at >= START - timedelta(days=10)
     ]
 
     times = times_of(dynbeat, span=timedelta(days=10))
@@ -98,19 +98,19 @@ def test_failures_are_the_newest_failed_and_lost_runs(dynbeat, history):
 @pytest.mark.usefixtures("history")
 def test_failures_have_a_limit(dynbeat, monkeypatch):
     every = times_of(dynbeat, span=MONTH).failures
-    monkeypatch.setattr(run_times_module, "MAX_FAILURES", 7)
+    monkeypatch.setattr(charts, "MAX_FAILURES", 7)
 
     assert times_of(dynbeat, span=MONTH).failures == every[:7]
 
 
 def test_of_very_many_runs_the_newest_are_read(dynbeat, history, monkeypatch):
     every = times_of(dynbeat, span=MONTH).failures
-    monkeypatch.setattr(run_times_module, "MAX_READ", 50)
-    newest = sorted(history, key=lambda run: run.scheduled_for)[-50:]
+    monkeypatch.setattr(charts, "MAX_READ", 50)
+    newest = sorted(history, key=lambda run: run.fire_at)[-50:]
 
     times = times_of(dynbeat, span=MONTH, buckets=1)
 
-    assert times.read_since == newest[0].scheduled_for
+    assert times.read_since == newest[0].fire_at
     assert times.failures == [dot for dot in every if dot.at >= times.read_since]
     assert times.buckets[0].count == expected(newest)[0]
     assert found(times.buckets[0])[3:] == expected(newest)[3:]
@@ -120,7 +120,7 @@ def test_of_very_many_runs_the_newest_are_read(dynbeat, history, monkeypatch):
 @pytest.mark.usefixtures("schedule", "history")
 def test_a_run_that_ended_before_it_started_took_no_time(dynbeat):
     with dynbeat.context.database.engine.begin() as connection:
-        connection.exec_driver_sql("UPDATE dynbeat_run SET finished_at = scheduled_for")
+        connection.exec_driver_sql("UPDATE dynbeat_run SET finished_at = fire_at")
 
     (bucket,) = times_of(dynbeat, span=MONTH, buckets=1).buckets
 
@@ -183,9 +183,9 @@ def test_runs_that_their_task_skipped_count_and_choose_the_default_span(dynbeat,
 @one_database
 @pytest.mark.usefixtures("schedule")
 def test_values_are_checked(dynbeat):
-    with pytest.raises(ScheduleNotFoundError):
+    with pytest.raises(NotFoundError):
         run_times(dynbeat.context, owner="user:42", name="unknown")
-    with pytest.raises(InvalidScheduleError, match="span"):
+    with pytest.raises(InvalidArgumentError, match="span"):
         times_of(dynbeat, span=timedelta(days=367))
-    with pytest.raises(InvalidScheduleError, match="buckets"):
+    with pytest.raises(InvalidArgumentError, match="buckets"):
         times_of(dynbeat, buckets=0)

@@ -4,9 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import InvalidScheduleError
+from celery_dynbeat import InvalidArgumentError
+from celery_dynbeat.common.filters import ScheduleFilter
 from celery_dynbeat.common.states import State
-from celery_dynbeat.insights.statistics.state_counts import state_counts
+from celery_dynbeat.insights.lists import state_counts
 from tests.support.applications import MINUTELY, execute
 from tests.support.suites import one_database
 
@@ -49,7 +50,7 @@ def test_each_number_is_that_of_the_list(dynbeat, schedules, everything_is_held)
         schedules.hold(reason="migration")
 
     for filters in FILTERS:
-        found = state_counts(dynbeat.context, **filters)
+        found = state_counts(dynbeat.context, ScheduleFilter(**filters))
         given = _without(filters, "owner")
         listed = {
             state: [
@@ -86,5 +87,5 @@ def test_the_states_are_all_there(dynbeat):
 
 @one_database
 def test_an_invalid_filter_is_refused(dynbeat):
-    with pytest.raises(InvalidScheduleError):
-        state_counts(dynbeat.context, owner=" x")
+    with pytest.raises(InvalidArgumentError):
+        state_counts(dynbeat.context, ScheduleFilter(owner=" x"))

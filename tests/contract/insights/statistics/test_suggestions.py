@@ -2,9 +2,9 @@
 
 import pytest
 
-from celery_dynbeat import InvalidScheduleError
+from celery_dynbeat import InvalidArgumentError
 from celery_dynbeat.db.models import NodeKind
-from celery_dynbeat.insights.statistics import suggestions
+from celery_dynbeat.insights import lists
 from celery_dynbeat.store import nodes
 from tests.support.applications import MINUTELY
 from tests.support.suites import one_database
@@ -36,8 +36,8 @@ def test_owners_with_a_prefix(dynbeat, owners):
     for prefix in PREFIXES:
         expected = {owner for owner in owners if owner.startswith(prefix)}
 
-        found = suggestions.owners(dynbeat.context, prefix=prefix, limit=100)
-        first = suggestions.owners(dynbeat.context, prefix=prefix, limit=2)
+        found = lists.owners(dynbeat.context, prefix=prefix, limit=100)
+        first = lists.owners(dynbeat.context, prefix=prefix, limit=2)
 
         assert (len(found), set(found)) == (len(expected), expected), prefix
         assert first == found[:2]
@@ -65,15 +65,15 @@ def test_tasks_are_those_of_living_workers_and_of_the_application(dynbeat, clock
     worker("unknown", None)
 
     of_app = ["app.a", "app.b", "app.c", "app.own"]
-    assert suggestions.tasks(dynbeat.context, prefix="app.") == of_app
-    assert suggestions.tasks(dynbeat.context, prefix="App") == ["App"]
-    assert suggestions.tasks(dynbeat.context, prefix="app.", limit=2) == ["app.a", "app.b"]
-    assert suggestions.tasks(dynbeat.context, prefix="celery.") == []
+    assert lists.tasks(dynbeat.context, prefix="app.") == of_app
+    assert lists.tasks(dynbeat.context, prefix="App") == ["App"]
+    assert lists.tasks(dynbeat.context, prefix="app.", limit=2) == ["app.a", "app.b"]
+    assert lists.tasks(dynbeat.context, prefix="celery.") == []
 
 
 @one_database
-@pytest.mark.parametrize("suggest", [suggestions.owners, suggestions.tasks])
+@pytest.mark.parametrize("suggest", [lists.owners, lists.tasks])
 @pytest.mark.parametrize("given", [{"prefix": "\0"}, {"prefix": "a", "limit": 0}])
 def test_invalid_arguments_are_refused(dynbeat, suggest, given):
-    with pytest.raises(InvalidScheduleError):
+    with pytest.raises(InvalidArgumentError):
         suggest(dynbeat.context, **given)

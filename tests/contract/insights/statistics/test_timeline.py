@@ -13,16 +13,13 @@ import pytest
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import Cron, Every, InvalidScheduleError
-from celery_dynbeat.api.lists import planned_ticks
+from celery_dynbeat import Cron, Every, InvalidArgumentError
+from celery_dynbeat.api import forecast
 from celery_dynbeat.db.models import Run
-from celery_dynbeat.insights.statistics import histogram
-from celery_dynbeat.insights.statistics import timeline as timeline_module
-from celery_dynbeat.insights.statistics.bin_schedules import schedules_of_bin
-from celery_dynbeat.insights.statistics.histogram import Reads
-from celery_dynbeat.insights.statistics.timeline import timeline
+from celery_dynbeat.insights import timeline as timeline_module
+from celery_dynbeat.insights.timeline import schedules_of_bin, timeline
 from celery_dynbeat.store import rollups
-from celery_dynbeat.store.schedules import window_runs
+from celery_dynbeat.store.runs import run_spans
 from celery_dynbeat.triggers.base import SingleCursor, iter_fire_times, unlimited_budget
 from tests.support.applications import START, application, execute, instants
 from tests.support.random_history import add_runs
@@ -77,8 +74,8 @@ def now(dynbeat, clock):
     mine = dynbeat.schedules.for_owner("user:1")
     mine.skip("five", instants(mine.upcoming("five"))[1])
     with dynbeat.context.database.engine.begin() as connection:
-        late = update(Run).where(Run.finished_at > NOW, Run.scheduled_for <= NOW)
-        connection.execute(late.values(finished_at=Run.scheduled_for))
+        late = update(Run).where(Run.finished_at > NOW, Run.fire_at <= NOW)
+        connection.execute(late.values(finished_at=Run.fire_at))
     count_runs(dynbeat, now=NOW)
     return NOW
 
@@ -86,7 +83,7 @@ def now(dynbeat, clock):
 @pytest.fixture
 def past(dynbeat, now):
     with Session(dynbeat.context.database.engine) as session:
-        return session.scalars(select(Run).where(Run.scheduled_for <= now)).all()
+        return session.scalars(select(Run).where(Run.fire_at <= now)).all()
 
 
 @pytest.fixture
@@ -116,16 +113,16 @@ def labels_of(key, group_by):
 
 
 def bars_of(row):
-    return [(bar.id, bar.owner, bar.name, bar.scheduled_for, bar.status) for bar in row.bars]
+    return [(bar.id, bar.owner, bar.name, bar.fire_at, bar.status) for bar in row.bars]
 
 
 def expected_rows(past, future, group_by, *, since, until, **given):
     bars, ticks = defaultdict(list), defaultdict(list)
-    for run in sorted(past, key=lambda run: run.scheduled_for):
+    for run in sorted(past, key=lambda run: run.fire_at):
         key = (run.owner, run.name)
-        if since <= run.scheduled_for and matches(key, **given):
+        if since <= run.fire_at and matches(key, **given):
             for label in labels_of(key, group_by):
-                bars[label].append((run.id, *key, run.scheduled_for, run.status))
+                bars[label].append((run.id, *key, run.fire_at, run.status))
     for owner, name, at in future:
         if since <= at < until and matches((owner, name), **given):
             for label in labels_of((owner, name), group_by):
@@ -143,21 +140,18 @@ def test_rows_have_the_runs_and_fire_times_of_the_window(dynbeat, now, past, fut
             (
                 row.label,
                 sorted(bars_of(row)),
-                sorted((tick.at, tick.owner, tick.name) for tick in row.ticks),
+                sorted((at, one.owner, one.name) for at, one in row.ticks),
             )
-            for row in found.rows
+            for row in found.lanes
         ]
         assert rows == expected_rows(past, future, group_by, **window, **given)
         assert (found.is_histogram, found.is_cut) == (False, False)
 
 
 @one_database
-def test_a_row_names_its_schedules_and_is_in_order(dynbeat, now):
-    for row in timeline(dynbeat.context, since=now - HOUR, until=now + HOUR).rows:
-        keys = {(bar.owner, bar.name) for bar in row.bars}
-        keys |= {(tick.owner, tick.name) for tick in row.ticks}
-        assert [(each.owner, each.name) for each in row.schedules] == sorted(keys)
-        for times in ([bar.scheduled_for for bar in row.bars], [tick.at for tick in row.ticks]):
+def test_a_lane_is_in_order(dynbeat, now):
+    for lane in timeline(dynbeat.context, since=now - HOUR, until=now + HOUR).lanes:
+        for times in ([bar.fire_at for bar in lane.bars], [at for at, _ in lane.ticks]):
             assert times == sorted(times)
 
 
@@ -166,9 +160,9 @@ def test_a_window_in_the_future_has_only_its_fire_times(dynbeat, now, future):
     for first, last in [(1, 3), (24, 30), (40, 41)]:
         since, until = now + first * HOUR, now + last * HOUR
 
-        rows = timeline(dynbeat.context, since=since, until=until, group_by="task").rows
+        rows = timeline(dynbeat.context, since=since, until=until, group_by="task").lanes
 
-        ticks = {(tick.owner, tick.name, tick.at) for row in rows for tick in row.ticks}
+        ticks = {(one.owner, one.name, at) for row in rows for at, one in row.ticks}
         assert ticks == {each for each in future if since <= each[2] < until}
         assert not any(row.bars for row in rows)
 
@@ -179,7 +173,7 @@ def expected_bins(bins, past, future, given):
 
     mine = [run for run in past if matches((run.owner, run.name), **given)]
     # Without a filter, a run counts where it ended.
-    at = attrgetter("scheduled_for" if given else "finished_at")
+    at = attrgetter("fire_at" if given else "finished_at")
     ran = sorted(at(run) for run in mine if run.status != "skipped")
     failed = sorted(at(run) for run in mine if run.status in {"failed", "lost"})
     planned = sorted(at for owner, name, at in future if matches((owner, name), **given))
@@ -207,7 +201,7 @@ def test_with_many_schedules_only_the_next_run_of_each_is_counted(
     dynbeat, now, past, future, monkeypatch
 ):
     monkeypatch.setattr(timeline_module, "MAX_LISTED", 0)
-    monkeypatch.setattr(planned_ticks, "MAX_FOLLOWED", 0)
+    monkeypatch.setattr(forecast, "MAX_FOLLOWED", 0)
     next_runs = {}
     for owner, name, at in future:
         next_runs[owner, name] = min(at, next_runs.get((owner, name), at))
@@ -229,7 +223,7 @@ def of_bin(each, schedules):
 @pytest.mark.parametrize("followed", [0, 500])
 def test_the_schedules_of_a_bin_have_the_numbers_of_the_bin(dynbeat, now, followed, monkeypatch):
     monkeypatch.setattr(timeline_module, "MAX_LISTED", 0)
-    monkeypatch.setattr(planned_ticks, "MAX_FOLLOWED", followed)
+    monkeypatch.setattr(forecast, "MAX_FOLLOWED", followed)
     monkeypatch.setattr(timeline_module, "MAX_SCHEDULES", 0)
     window = {"since": now - 3 * MINUTE, "until": now + 8 * MINUTE}
     for given in FILTERS:
@@ -263,8 +257,8 @@ def test_what_is_due_runs_now(dynbeat, now, clock, monkeypatch):
         row.next_run_at is not None and row.next_run_at <= later for row in dynbeat.schedules.list()
     )
 
-    rows = timeline(dynbeat.context, since=now, until=later + MILLISECOND).rows
-    assert [tick.at for row in rows for tick in row.ticks] == [later] * due
+    rows = timeline(dynbeat.context, since=now, until=later + MILLISECOND).lanes
+    assert [at for row in rows for at, _ in row.ticks] == [later] * due
 
     monkeypatch.setattr(timeline_module, "MAX_LISTED", 0)
     bins = timeline(dynbeat.context, since=now, until=later + HOUR).bins
@@ -282,7 +276,7 @@ def test_a_held_schedule_runs_at_the_end_of_its_hold(dynbeat, beat, now, clock):
 
     found = timeline(dynbeat.context, since=clock.now(), until=until + 11 * MINUTE, owner="user:1")
 
-    five = [tick.at for tick in found.rows[0].ticks if tick.name == "five"]
+    five = [at for at, one in found.lanes[0].ticks if one.name == "five"]
     assert five[0] == until
     assert len(five) == 3
 
@@ -290,14 +284,14 @@ def test_a_held_schedule_runs_at_the_end_of_its_hold(dynbeat, beat, now, clock):
 @one_database
 def test_a_window_delays_a_tick_as_beat_does(dynbeat, mine, beat, clock):
     mine.create("digest", task="t", trigger=Every(10 * MINUTE), window=300)
-    planned = timeline(dynbeat.context, since=START, until=START + 2 * HOUR).rows[0].ticks
+    planned = timeline(dynbeat.context, since=START, until=START + 2 * HOUR).lanes[0].ticks
 
     ran = []
-    for tick in planned[:4]:
-        clock.move_to(tick.at - MILLISECOND)
+    for at, _ in planned[:4]:
+        clock.move_to(at - MILLISECOND)
         beat.run_until_idle()
         before = len(beat.publisher.sent)
-        clock.move_to(tick.at)
+        clock.move_to(at)
         beat.run_until_idle()
         ran.append(len(beat.publisher.sent) - before)
 
@@ -320,7 +314,7 @@ def test_quiet_hours_move_ticks_as_beat_does(dynbeat, mine, beat, clock):
     until = START + 4 * HOUR
 
     found = timeline(dynbeat.context, since=clock.now(), until=until)
-    ticks = [(tick.at, tick.name) for tick in found.rows[0].ticks]
+    ticks = [(at, one.name) for at, one in found.lanes[0].ticks]
 
     ran = []
     while clock.now() < until - 30 * MINUTE:
@@ -335,8 +329,8 @@ def test_quiet_hours_move_ticks_as_beat_does(dynbeat, mine, beat, clock):
 def test_more_runs_than_the_rows_show_are_counted_in_bins(dynbeat, now, monkeypatch):
     window = {"since": now - HOUR, "until": now + HOUR, "owner": "user:1"}
     whole = timeline(dynbeat.context, **window)
-    bars = sum(len(row.bars) for row in whole.rows)
-    marks = bars + sum(len(row.ticks) for row in whole.rows)
+    bars = sum(len(row.bars) for row in whole.lanes)
+    marks = bars + sum(len(row.ticks) for row in whole.lanes)
     monkeypatch.setattr(timeline_module, "MAX_MARKS", marks)
     assert timeline(dynbeat.context, **window) == whole
     monkeypatch.setattr(timeline_module, "MAX_MARKS", marks - 1)
@@ -351,8 +345,8 @@ def test_more_runs_than_the_rows_show_are_counted_in_bins(dynbeat, now, monkeypa
 
 
 def test_a_window_reads_its_newest_runs(dynbeat, now, monkeypatch):
-    monkeypatch.setattr(window_runs, "MAX_SCANNED", 20)
-    monkeypatch.setattr(window_runs, "MAX_SCANNED_WITH_TAG", 20)
+    monkeypatch.setattr(run_spans, "MAX_SCANNED", 20)
+    monkeypatch.setattr(run_spans, "MAX_SCANNED_WITH_TAG", 20)
     for given in FILTERS[:4]:
         check_newest(dynbeat, {"since": now - 3 * HOUR, "until": now, **given}, monkeypatch)
 
@@ -360,44 +354,42 @@ def test_a_window_reads_its_newest_runs(dynbeat, now, monkeypatch):
 def check_newest(dynbeat, window, monkeypatch):
     cut = timeline(dynbeat.context, **window)
     with monkeypatch.context() as patch:
-        patch.setattr(window_runs, "MAX_SCANNED", 1_000)
-        patch.setattr(window_runs, "MAX_SCANNED_WITH_TAG", 1_000)
+        patch.setattr(run_spans, "MAX_SCANNED", 1_000)
+        patch.setattr(run_spans, "MAX_SCANNED_WITH_TAG", 1_000)
         whole = timeline(dynbeat.context, **window)
 
     assert (cut.is_cut, whole.is_cut) == (True, False)
-    bars = {bar.id for row in cut.rows for bar in row.bars}
-    every = sorted(
-        (bar for row in whole.rows for bar in row.bars), key=lambda bar: bar.scheduled_for
-    )
+    bars = {bar.id for row in cut.lanes for bar in row.bars}
+    every = sorted((bar for row in whole.lanes for bar in row.bars), key=lambda bar: bar.fire_at)
     assert 0 < len(bars) <= 20
-    newest = [bar for bar in every if bar.scheduled_for > every[-len(bars)].scheduled_for]
+    newest = [bar for bar in every if bar.fire_at > every[-len(bars)].fire_at]
     assert {bar.id for bar in newest} <= bars <= {bar.id for bar in every}
 
 
-def test_a_bin_with_many_rows_is_a_lower_bound(dynbeat, now, past, monkeypatch):
+def test_the_newest_runs_are_counted_and_older_bins_are_lower_bounds(dynbeat, now, monkeypatch):
     monkeypatch.setattr(timeline_module, "MAX_SCHEDULES", 0)
-    window = {"since": now - 4 * HOUR, "until": now + 4 * HOUR, "owner": "user:1"}
-    past = [run for run in past if run.owner == "user:1"]
+    for given in FILTERS[1:4]:
+        check_bounds(
+            dynbeat, {"since": now - 4 * HOUR, "until": now + 4 * HOUR, **given}, monkeypatch
+        )
+
+
+def check_bounds(dynbeat, window, monkeypatch):
     whole = timeline(dynbeat.context, **window)
-    monkeypatch.setattr(histogram, "PAST_READS", Reads(1, 0))
+    with monkeypatch.context() as patch:
+        patch.setattr(run_spans, "MAX_SCANNED", 20)
+        patch.setattr(run_spans, "MAX_SCANNED_WITH_TAG", 20)
+        cut = timeline(dynbeat.context, **window)
 
-    cut = timeline(dynbeat.context, **window)
-
+    assert not any(each.more for each in whole.bins)
+    assert [each.more for each in cut.bins] == sorted(
+        (each.more for each in cut.bins), reverse=True
+    )
     for exact, bound in zip(whole.bins, cut.bins, strict=True):
-        rows = sum(bound.start_at <= run.scheduled_for < bound.end_at for run in past)
-        assert bound.more == (rows >= 1)
-        assert bound.past <= exact.past
-        assert bound.past == exact.past or bound.more
-    assert any(each.more for each in cut.bins)
-
-
-def test_few_bins_with_many_rows_are_read_further(dynbeat, now, monkeypatch):
-    monkeypatch.setattr(timeline_module, "MAX_SCHEDULES", 0)
-    window = {"since": now - HOUR, "until": now + HOUR, "owner": "user:1"}
-    whole = timeline(dynbeat.context, **window)
-    monkeypatch.setattr(histogram, "PAST_READS", Reads(1, 1_000))
-
-    assert timeline(dynbeat.context, **window) == whole
+        assert (bound.past, bound.failed) <= (exact.past, exact.failed)
+        assert bound == exact or bound.more
+    numbers = [(sum(each.past for each in found.bins)) for found in (cut, whole)]
+    assert 0 < numbers[0] < numbers[1]
 
 
 @one_database
@@ -415,9 +407,9 @@ def test_bins_of_minutes_with_too_many_runs_to_read_are_a_lower_bound(dynbeat, n
 def test_the_history_of_a_deleted_schedule_stays(dynbeat, now):
     dynbeat.schedules.for_owner("user:1").delete("five")
 
-    rows = timeline(dynbeat.context, since=now - HOUR, until=now, group_by="tag").rows
+    rows = timeline(dynbeat.context, since=now - HOUR, until=now, group_by="tag").lanes
 
-    assert {"five", "hourly"} <= {each.name for each in rows[0].schedules}
+    assert {"five", "hourly"} <= {each.name for each in rows[0].bars}
     assert rows[0].label == ""
 
 
@@ -427,7 +419,7 @@ def test_a_damaged_trigger_hides_no_other_schedule(dynbeat, now):
 
     found = timeline(dynbeat.context, since=now, until=now + HOUR)
 
-    numbers = Counter(tick.name for row in found.rows for tick in row.ticks)
+    numbers = Counter(one.name for row in found.lanes for _, one in row.ticks)
     assert numbers["five"] == 1
     assert numbers["ten"] == 6
     assert not found.is_cut
@@ -436,13 +428,13 @@ def test_a_damaged_trigger_hides_no_other_schedule(dynbeat, now):
 @one_database
 def test_a_window_is_checked(dynbeat):
     for until in (START, START - HOUR, START + timedelta(days=367)):
-        with pytest.raises(InvalidScheduleError, match="until"):
+        with pytest.raises(InvalidArgumentError, match="until"):
             timeline(dynbeat.context, since=START, until=until)
 
 
 @one_database
 def test_the_grouping_is_checked(dynbeat):
-    with pytest.raises(InvalidScheduleError, match="group_by"):
+    with pytest.raises(InvalidArgumentError, match="group_by"):
         timeline(dynbeat.context, since=START, until=START + HOUR, group_by="name")
 
 

@@ -5,22 +5,15 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from celery_dynbeat.flower.charts import (
-    CalendarCell,
-    HistogramBin,
-    LineDot,
-    LinePoint,
-    StripBar,
-    TimelineBar,
-    TimelineRow,
-    TimelineTick,
-    heat_map,
-    histogram,
-    line_chart,
-    run_strip,
-    sparkline,
-    timeline,
-)
+from celery_dynbeat.api.results import BoundedCount
+from celery_dynbeat.flower.charts.heat_map import heat_map
+from celery_dynbeat.flower.charts.histogram import histogram
+from celery_dynbeat.flower.charts.lines import LineDot, LinePoint, line_chart, sparkline
+from celery_dynbeat.flower.charts.run_strip import run_strip
+from celery_dynbeat.flower.charts.timeline import TimelineBar, TimelineRow, TimelineTick, timeline
+from celery_dynbeat.insights.charts import CalendarDay
+from celery_dynbeat.insights.history import RecentRun
+from celery_dynbeat.insights.timeline import Bin
 from tests.support.chart_elements import parse, with_class
 
 START = datetime(2026, 11, 22, 9, tzinfo=UTC)
@@ -31,8 +24,25 @@ HOSTILE = "</title><script>alert(1)</script>\"'&amp; \u202egnp.exe\u202c \x00\x0
 SHOWN = re.sub("[\x00\x0b\ud800]", "\N{REPLACEMENT CHARACTER}", HOSTILE)
 
 
+def given(mark):
+    """Return the functions that give the title and the link of a mark."""
+    return {name: lambda _, value=value: value for name, value in mark.items()}
+
+
 def strip(text, mark):
-    return run_strip([StripBar(status="failed", duration_seconds=1, **mark)], label=text)
+    run = RecentRun(
+        id="1",
+        status="failed",
+        attempt=1,
+        origin="schedule",
+        fire_at=START,
+        fire_count=1,
+        lag=None,
+        queue_time=None,
+        duration=timedelta(seconds=1),
+        error=None,
+    )
+    return run_strip([run], label=text, **given(mark))
 
 
 def line(text, _):
@@ -40,19 +50,27 @@ def line(text, _):
 
 
 def lines(text, mark):
-    point = LinePoint(start_at=START, end_at=END, p50=1, max=2, **mark)
+    point = LinePoint(start_at=START, end_at=END, p50=1, max=2, title=mark["title"])
     dot = LineDot(at=START, seconds=None, **mark)
     return line_chart([point], dots=[dot], label=text, **SPAN)
 
 
 def calendar(text, mark):
-    cell = CalendarCell(day=START.date(), total=2, failed=1, skipped=0, planned=1, **mark)
-    return heat_map([cell], label=text)
+    day = CalendarDay(
+        day=START.date(),
+        total=BoundedCount(count=2, exact=True),
+        failed=1,
+        skipped=0,
+        planned=1,
+        planned_exact=True,
+        **SPAN,
+    )
+    return heat_map([day], label=text, **given(mark))
 
 
 def bins(text, mark):
-    shown = HistogramBin(past=2, failed=1, planned=1, **SPAN, **mark)
-    return histogram([shown], now=START, label=text, **SPAN)
+    shown = Bin(past=2, failed=1, planned=1, more=False, **SPAN)
+    return histogram([shown], now=START, label=text, **SPAN, **given(mark))
 
 
 def rows(text, mark):
@@ -64,12 +82,13 @@ def rows(text, mark):
 
 MARKED = [strip, lines, calendar, bins, rows]
 ALL = [*MARKED, line]
+NO_MARKS = given({"title": "", "href": None})
 EMPTY = {
-    "run_strip": run_strip([], label="empty"),
+    "run_strip": run_strip([], label="empty", **NO_MARKS),
     "sparkline": sparkline([], label="empty"),
     "line_chart": line_chart([], label="empty", **SPAN),
-    "heat_map": heat_map([], today=date(2026, 11, 22), label="empty"),
-    "histogram": histogram([], label="empty", **SPAN),
+    "heat_map": heat_map([], today=date(2026, 11, 22), label="empty", **NO_MARKS),
+    "histogram": histogram([], label="empty", **SPAN, **NO_MARKS),
     "timeline": timeline([], now=START, label="empty", **SPAN),
 }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from celery_dynbeat import flower
-from celery_dynbeat.flower.charts.tones import Tone
+from celery_dynbeat.flower.charts.svg import Tone
 from tests.support.colours import DEFICIENCIES, contrast, difference
 
 STYLES = (Path(flower.__file__).parent / "static" / "charts.css").read_text()

@@ -1,12 +1,14 @@
 """The calendar: the place and the appearance of a day."""
 
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dynbeat.flower.charts import CalendarCell, heat_map
+from celery_dynbeat.api.results import BoundedCount
+from celery_dynbeat.flower.charts.heat_map import heat_map
+from celery_dynbeat.insights.charts import CalendarDay
 from tests.support.chart_elements import length, parse, with_class
 
 #: A Wednesday.
@@ -14,14 +16,16 @@ FIRST = date(2026, 10, 7)
 
 
 def cell(day=FIRST, total=0, failed=0, skipped=0, planned=0):
-    return CalendarCell(
+    start = datetime(day.year, day.month, day.day, tzinfo=UTC)
+    return CalendarDay(
         day=day,
-        total=total,
+        start_at=start,
+        end_at=start + timedelta(days=1),
+        total=BoundedCount(count=total, exact=True),
         failed=failed,
         skipped=skipped,
         planned=planned,
-        title=f"{day}",
-        href=f"/runs?day={day}",
+        planned_exact=True,
     )
 
 
@@ -30,7 +34,8 @@ def days(count, **counts):
 
 
 def calendar(cells, **options):
-    return parse(heat_map(cells, label="Runs by day", **options))
+    marks = {"title": lambda each: f"{each.day}", "href": lambda each: f"/runs?day={each.day}"}
+    return parse(heat_map(cells, label="Runs by day", **marks, **options))
 
 
 def classes(*cells):
@@ -85,6 +90,14 @@ def test_labels_of_months_keep_their_distance():
 )
 def test_the_appearance_of_a_day(day, appearance):
     assert classes(day) == [appearance]
+
+
+def test_the_calendar_of_failures_counts_failures_only():
+    shown = [cell(total=9, failed=1, skipped=9), cell(total=9)]
+
+    marks = with_class(calendar(shown, only_failed=True), "dynbeat-day")
+
+    assert [mark.get("class").split("dynbeat-day-")[1] for mark in marks] == ["failed", "empty"]
 
 
 def test_days_with_more_runs_are_darker():

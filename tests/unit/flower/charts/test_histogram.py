@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dynbeat.flower.charts import HistogramBin, histogram
+from celery_dynbeat.flower.charts.histogram import histogram
+from celery_dynbeat.insights.timeline import Bin
 from tests.support.chart_elements import length, parse, with_class
 
 START = datetime(2026, 11, 22, 9, tzinfo=UTC)
@@ -18,20 +19,27 @@ counts = st.tuples(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 
 
 def fires(minute=0, past=0, failed=0, planned=0):
     start = START + minute * MINUTE
-    return HistogramBin(
+    return Bin(
         start_at=start,
         end_at=start + MINUTE,
         past=past,
         failed=failed,
         planned=planned,
-        title=f"minute {minute}",
-        href=f"?bin={minute}",
+        more=False,
     )
+
+
+def minute_of(each):
+    return int((each.start_at - START) / MINUTE)
 
 
 def chart(bins, *, minutes=10, now=None, label="Fires"):
     end = START + minutes * MINUTE
-    return parse(histogram(bins, start_at=START, end_at=end, now=now, label=label))
+    marks = {
+        "title": lambda each: f"minute {minute_of(each)}",
+        "href": lambda each: f"?bin={minute_of(each)}",
+    }
+    return parse(histogram(bins, start_at=START, end_at=end, now=now, label=label, **marks))
 
 
 def parts(root, name):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from celery_dynbeat.flower.charts import LineDot, LinePoint, line_chart, sparkline
+from celery_dynbeat.flower.charts.lines import LineDot, LinePoint, line_chart, sparkline
 from tests.support.chart_elements import length, parse, with_class
 
 START = datetime(2026, 11, 1, tzinfo=UTC)

@@ -1,34 +1,44 @@
 """The strip of the last runs: order, heights and shapes."""
 
 import math
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from celery_dynbeat.common.states import Status
-from celery_dynbeat.flower.charts import StripBar, run_strip
+from celery_dynbeat.flower.charts.run_strip import run_strip
+from celery_dynbeat.insights.history import RecentRun
 from tests.support.chart_elements import length, parse, with_class
 
 WIDTH, HEIGHT = 150, 20
+
+
+def bar(status="succeeded", seconds=1.0, title="run"):
+    return RecentRun(
+        id=title,
+        status=status,
+        attempt=1,
+        origin="schedule",
+        fire_at=datetime(2026, 11, 21, tzinfo=UTC),
+        fire_count=1,
+        lag=None,
+        queue_time=None,
+        duration=None if seconds is None else timedelta(seconds=seconds),
+        error=None,
+    )
+
+
 bars = st.lists(
-    st.builds(
-        StripBar,
-        status=st.sampled_from(Status),
-        duration_seconds=st.none() | st.floats(0, 1e7),
-        title=st.just("title"),
-        href=st.just("/run"),
-    ),
+    st.builds(bar, status=st.sampled_from(Status), seconds=st.none() | st.floats(0, 1e7)),
     max_size=40,
 )
 
 
-def bar(status="succeeded", seconds=1.0, title="run"):
-    return StripBar(status=status, duration_seconds=seconds, title=title, href=f"/run/{title}")
-
-
 def strip(shown, **options):
-    return parse(run_strip(shown, label="Last runs", **options))
+    marks = {"title": lambda run: run.id, "href": lambda run: f"/run/{run.id}"}
+    return parse(run_strip(shown, label="Last runs", **marks, **options))
 
 
 def shapes(mark):

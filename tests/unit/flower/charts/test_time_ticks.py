@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dynbeat.flower.charts.time_ticks import (
+from celery_dynbeat.flower.charts.scales import (
     clock_changes,
     day_label,
     time_step,

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from celery_dynbeat.flower.charts import (
+from celery_dynbeat.flower.charts.svg import Tone
+from celery_dynbeat.flower.charts.timeline import (
     TimelineBar,
     TimelineRow,
     TimelineTick,
     timeline,
     timeline_legend,
 )
-from celery_dynbeat.flower.charts.tones import Tone
 from tests.support.chart_elements import length, parse, with_class
 
 START = datetime(2026, 11, 22, 9, tzinfo=UTC)

@@ -2,9 +2,8 @@
 
 from datetime import UTC, datetime
 
-from celery_dynbeat.api import ChangeInfo
-from celery_dynbeat.flower.editor.conflict import conflict_of
-from celery_dynbeat.flower.editor.parsing import EMPTY
+from celery_dynbeat.api.results import ChangeInfo
+from celery_dynbeat.flower.editor.form import EMPTY, conflict_of
 
 AT = datetime(2026, 11, 22, tzinfo=UTC)
 SEEN = {**EMPTY, "rule": "0 9 * * *", "description": "old", "queue": "a"}

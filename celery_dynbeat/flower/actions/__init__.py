@@ -1,1 +1,0 @@
-"""What a page can change: POST requests, followed by a redirect."""

@@ -1,0 +1,52 @@
+"""owner: the schedules and runs of an owner, and the limits on their number."""
+
+import pytest
+
+from celery_dynbeat.testing import ManualBeat
+from tests.support.applications import MINUTELY, application
+
+
+@pytest.fixture
+def dynbeat(database_url, clock):
+    settings = {"owner_limits": {"user:1": {"max_running": 1}, "*": {"max_schedules": 3}}}
+    with application(database_url, clock=clock, **settings) as made:
+        made.schedules.for_owner("user:1").create("n", task="t", trigger=MINUTELY)
+        yield made
+
+
+def test_the_usage_is_shown_with_its_limits(shown, as_json, dynbeat):
+    assert shown("owner", "user:1") == [
+        "owner\tuser:1",
+        "schedules\t1 of 3 (dynbeat_owner_limits: max_schedules)",
+        "unfinished_runs\t0 of 1 (dynbeat_owner_limits: max_running)",
+        "time_zone\tUTC",
+    ]
+    found = as_json("owner", "user:1")[0]
+    assert dynbeat.schedules.usage("user:1").to_dict().items() <= found.items()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("user:1", "--reason", "x"),
+        ("--waiting", "--reason", "x"),
+        ("--waiting", "--held"),
+        ("user:1", "--held"),
+    ],
+)
+def test_an_option_without_effect_is_refused(refused, arguments):
+    status, error = refused("owner", *arguments)
+
+    assert status == 2
+    assert "--reason needs a change" in error or "takes no other option" in error
+
+
+def test_the_owners_whose_runs_wait_are_listed(as_json, dynbeat):
+    mine = dynbeat.schedules.for_owner("user:1")
+    for _ in range(3):
+        mine.run_now("n")
+    ManualBeat(dynbeat).run_until_idle()
+
+    [found] = as_json("owner", "--waiting")
+    assert (found["owner"], found["waiting"], found["running"]) == ("user:1", 2, 1)
+    assert (found["max_running"], found["running_key"]) == (1, "user:1")
