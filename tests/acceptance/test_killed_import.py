@@ -55,7 +55,7 @@ def written(made):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_a_killed_import_is_continued_by_the_same_command(made, store_url):
     status, shown, text = import_rows(made, store_url, **{BATCH_VARIABLE: "3"})
     assert (status, shown) == (-signal.SIGKILL, 2 * PAGE_SIZE), text

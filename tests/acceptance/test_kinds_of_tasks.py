@@ -16,7 +16,7 @@ UNFINISHED = {"pending", "sent", "running", "retrying"}
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("pool", UNSUPPORTED)
 def test_each_kind_of_task_ends_as_its_body_does(redis_site, pool):
     site = redis_site

@@ -38,7 +38,7 @@ def create_runs(site):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_prometheus_sees_what_the_tables_contain(redis_site, own_server):
     redis_site.config |= {"dynbeat_metrics": 0}
     redis_site.worker()

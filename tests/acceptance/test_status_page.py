@@ -32,7 +32,7 @@ GONE_AFTER = 90 if RECORDS else 20
 #: Seconds between two fire times. All schedules fire at the same ones: a kill between two leaves no
 #: run that is not sent.
 PERIOD = 6
-pytestmark = [pytest.mark.long, pytest.mark.empty_database, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.long, pytest.mark.empty_database, pytest.mark.timeout(600)]
 
 
 def status(made):

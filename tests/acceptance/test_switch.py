@@ -141,7 +141,7 @@ def steps(first, last, step):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_each_fire_time_is_sent_once(made, old, store_url):
     # So that the store is written within one minute.
     wait_until(lambda: datetime.now(UTC).second < LAST_SECOND, within=30)
@@ -198,7 +198,7 @@ def rows_that_run_once(now):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("old", ["django-celery-beat"], indirect=True)
 def test_the_way_back_sends_nothing_twice_and_loses_nothing(made, old, store_url):
     # So that the rows run before the second in which the new beat is stopped.

@@ -55,12 +55,12 @@ def run(folder, script):
     program = "import pty, sys; sys.exit(pty.spawn(['bash', sys.argv[1]]) >> 8)"
     command = [sys.executable, "-c", program, file]
     process = OwnedProcess(command, folder=folder, log=log, environment=environment)
-    assert process.wait(within=200) == 0, log.read_text()
+    assert process.wait(within=600) == 0, log.read_text()
     return log.read_text()
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(660)
 @pytest.mark.skipif(not hasattr(pty, "spawn"), reason="needs a terminal")
 def test_the_commands_of_the_tutorial_print_what_the_page_shows(tmp_path):
     for text in blocks("python"):

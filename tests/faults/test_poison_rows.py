@@ -77,7 +77,7 @@ def stored_error(site, name):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_thousand_good_rows_are_on_time_among_bad_rows(fault_site, combination, record_property):
     damages = dict(DAMAGES)
     if combination.database == "mariadb":

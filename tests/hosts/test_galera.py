@@ -79,7 +79,7 @@ def fault_of(server, kind):
     wait_until(server.answers, within=60, message="the server does not come back")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["kill", "freeze", "isolate"])
 def test_a_failover_behind_a_proxy_loses_and_duplicates_no_run(
     servers, proxy, url_of, site_on, workload_of, record_property, kind

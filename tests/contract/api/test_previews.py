@@ -283,7 +283,7 @@ TRIGGERS = (
 )
 
 
-@pytest.mark.timeout(120 * EXAMPLE_FACTOR)
+@pytest.mark.timeout(300 * EXAMPLE_FACTOR)
 def test_a_preview_equals_the_created_schedule(sqlite_url):
     clock = FrozenClock(START)
     with prepared_application(sqlite_url, clock=clock) as dynbeat:

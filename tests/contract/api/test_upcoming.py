@@ -123,12 +123,12 @@ def check(url, *, examples):
         each()
 
 
-@pytest.mark.timeout(120 * EXAMPLE_FACTOR)
+@pytest.mark.timeout(300 * EXAMPLE_FACTOR)
 def test_upcoming_equals_what_beat_sends_on_sqlite(sqlite_url):
     check(sqlite_url, examples=150)
 
 
-@pytest.mark.timeout(120 * EXAMPLE_FACTOR)
+@pytest.mark.timeout(300 * EXAMPLE_FACTOR)
 def test_upcoming_equals_what_beat_sends_on_postgresql(postgresql_url):
     check(postgresql_url, examples=10)
 

@@ -90,17 +90,17 @@ def check(url, *, examples):
         each()
 
 
-@pytest.mark.timeout(120 * EXAMPLE_FACTOR)
+@pytest.mark.timeout(300 * EXAMPLE_FACTOR)
 def test_random_clock_steps_give_each_fire_time_once_on_sqlite(sqlite_url):
     check(sqlite_url, examples=40)
 
 
-@pytest.mark.timeout(120 * EXAMPLE_FACTOR)
+@pytest.mark.timeout(300 * EXAMPLE_FACTOR)
 def test_random_clock_steps_give_each_fire_time_once_on_postgresql(postgresql_url):
     check(postgresql_url, examples=4)
 
 
-@pytest.mark.timeout(120 * EXAMPLE_FACTOR)
+@pytest.mark.timeout(300 * EXAMPLE_FACTOR)
 def test_fire_times_planned_again_after_the_clock_was_set_back_are_not_sent_twice(sqlite_url):
     clock = FrozenClock(START)
     with prepared_application(sqlite_url, clock=clock, **FOR_EVER) as dynbeat:

@@ -335,12 +335,12 @@ def check_round_trip(url, *, examples):
         each()
 
 
-@pytest.mark.timeout(120 * EXAMPLE_FACTOR)
+@pytest.mark.timeout(300 * EXAMPLE_FACTOR)
 def test_apply_reads_what_export_writes_on_sqlite(sqlite_url):
     check_round_trip(sqlite_url, examples=100)
 
 
-@pytest.mark.timeout(120 * EXAMPLE_FACTOR)
+@pytest.mark.timeout(300 * EXAMPLE_FACTOR)
 def test_apply_reads_what_export_writes_on_postgresql(postgresql_url):
     check_round_trip(postgresql_url, examples=15)
 
