@@ -7,7 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 POLL_SECONDS = 0.02
-#: A machine in a slow hour starts a process four times as slowly. It costs a test nothing that passes.
+#: How many times as long ``wait_until`` waits on a slow machine. A test that passes takes no longer.
 PATIENCE = 3
 
 
@@ -18,8 +18,7 @@ def wait_until(
     message: str = "the condition did not become true",
     every: float = POLL_SECONDS,
 ) -> T:
-    """Call ``condition`` for ``within`` seconds (``PATIENCE`` times as long at most), and return its
-    first truthy value.
+    """Call ``condition`` for ``within * PATIENCE`` seconds, and return its first truthy value.
 
     It is called once more after the deadline, so that a stalled machine does not fail a condition
     that is true. Exceptions of the condition propagate. Raises AssertionError with ``message`` and
