@@ -7,7 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 POLL_SECONDS = 0.02
-#: How many times as long ``wait_until`` waits on a slow machine. A test that passes takes no longer.
+#: How many times as long ``wait_until`` waits as it says: a passing test takes no longer.
 PATIENCE = 3
 
 
