@@ -2,30 +2,25 @@
 
 A field of the table with ``in_form`` is a control of the form: its kind, its default and its help
 come from the row. CONTROLS has what a row does not say. The rule is the only control without a row.
-
-A text without an edit is not read back. Values that only SQL can write, such as a damaged trigger,
-therefore stay as they are.
+``api.texts`` reads the texts.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any
 from zoneinfo import ZoneInfo
 
+from celery_dynbeat.api import texts
 from celery_dynbeat.api.checks import check_name
-from celery_dynbeat.api.field_types import Choice, JsonValue, TypedInstant
-from celery_dynbeat.api.fields import FIELDS, Field, check_span, merge_options, to_columns
+from celery_dynbeat.api.field_types import Choice, JsonValue
+from celery_dynbeat.api.fields import FIELDS, Field
 from celery_dynbeat.api.results import ChangeInfo, FireTime, ScheduleInfo
 from celery_dynbeat.common.errors import (
     ConflictError,
     InvalidArgumentError,
-    InvalidTriggerError,
     LimitError,
 )
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.flower.editor.picker import Picked
-from celery_dynbeat.triggers import Trigger
 
 #: The fields of the table that the form has.
 TABLE = {name: each for name, each in FIELDS.items() if each.in_form}
@@ -179,74 +174,12 @@ def control_of(shown: Field) -> Control:
     return CONTROLS.get(shown.name, Control())
 
 
-@dataclass(frozen=True, slots=True)
-class Parsing:
-    """The meaning of texts. ``zone`` is the owner's zone. ``limit`` is the size of payloads.
-
-    ``now`` is read only for a time such as ``2h``.
-    """
-
-    zone: ZoneInfo
-    limit: int
-    now: Callable[[], datetime]
-
-
-@dataclass(frozen=True, slots=True)
-class Parsed:
-    """The arguments that differ from the stored schedule, and the errors by field."""
-
-    changes: dict[str, Any] = field(default_factory=dict)
-    errors: dict[str, str] = field(default_factory=dict)
-
-
 def texts_of(
     info: ScheduleInfo, *, zone: ZoneInfo, hides_arguments: bool = False
 ) -> dict[str, str]:
     """Return the texts of all fields. Instants are on the clock of ``zone``, with their offset."""
-    texts = {name: each.format(each.value_in(info), zone) for name, each in TABLE.items()}
-    texts["rule"] = info.stored_trigger["spec"] if info.rule is None else info.rule
     hidden = ARGUMENT_FIELDS if hides_arguments else ()
-    return {name: lines(texts[name]) for name in LABELS if name not in hidden}
-
-
-def lines(text: str) -> str:
-    """Return a text with the line breaks that a browser does not change."""
-    return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def parse(texts: Mapping[str, str], *, stored: Mapping[str, str], by: Parsing) -> Parsed:
-    """Return the arguments for the fields whose texts differ from ``stored``.
-
-    Fields that ``texts`` does not have are not changed. Never raises for any text.
-    """
-    parsed = Parsed()
-    for name, text in texts.items():
-        if text == stored.get(name):
-            continue
-        try:
-            argument = "trigger" if name == "rule" else name
-            parsed.changes[argument] = _value(name, text, by)
-        # InvalidArgumentError and InvalidTriggerError are ValueErrors.
-        except (ValueError, OverflowError) as error:
-            parsed.errors[name] = str(error)
-    try:
-        check_span(**{name: parsed.changes.get(name) for name in ("start_at", "end_at")})
-    except InvalidArgumentError as error:
-        parsed.errors["end_at"] = str(error)
-    return parsed
-
-
-def _value(name: str, text: str, by: Parsing) -> Any:
-    if name == "rule":
-        if not text.strip():
-            msg = "the rule is empty: pick one, or write one such as '0 9 * * mon-fri' or '5m'"
-            raise InvalidTriggerError(msg, field="trigger")
-        return Trigger.from_text(text, timezone=by.zone.key)
-    value = TABLE[name].parse(text)
-    if isinstance(value, TypedInstant):
-        value = value.resolve(now=by.now, zone=by.zone)
-    to_columns(merge_options({}, {name: value}), limit=by.limit)
-    return value
+    return texts.texts_of(info, [name for name in LABELS if name not in hidden], zone=zone)
 
 
 def check_names(owner: str, name: str) -> Mapping[str, str]:
@@ -264,9 +197,7 @@ def field_of(error: InvalidArgumentError | ConflictError | LimitError) -> str:
     """Return the field of the form to which an error belongs, "" for the whole form."""
     if isinstance(error, LimitError):
         return "owner"
-    if isinstance(error, InvalidTriggerError) or error.field == "trigger":
-        return "rule"
-    named = error.field or ""
+    named = texts.text_of(error)
     return named if named in {*LABELS, *_OTHER_FIELDS} else ""
 
 
@@ -282,14 +213,3 @@ def conflict_of(
             last = next(edits, None)
             rows.append(ConflictRow(label=LABELS[name], mine=mine[name], stored=text, change=last))
     return Conflict(rows=rows, changes=changes)
-
-
-def changes_since(
-    info: ScheduleInfo, changes: Iterable[ChangeInfo], *, version: int
-) -> Sequence[ChangeInfo]:
-    """Return the edits of this schedule after ``version``."""
-    return [
-        change
-        for change in changes
-        if change.changed_at >= info.created_at and (change.after or {}).get("version", 0) > version
-    ]

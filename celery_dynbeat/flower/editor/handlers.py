@@ -16,6 +16,7 @@ from typing import Any
 from tornado.web import HTTPError
 
 from celery_dynbeat.api.results import FireTime, PreviewWarning, ScheduleInfo
+from celery_dynbeat.api.texts import Parsed, Parsing, changes_since, lines, parse
 from celery_dynbeat.common.errors import (
     ConflictError,
     DynbeatError,
@@ -34,15 +35,10 @@ from celery_dynbeat.flower.editor import picker
 from celery_dynbeat.flower.editor.form import (
     EMPTY,
     EditorForm,
-    Parsed,
-    Parsing,
     PreviewView,
-    changes_since,
     check_names,
     conflict_of,
     field_of,
-    lines,
-    parse,
     texts_of,
 )
 from celery_dynbeat.insights import lists

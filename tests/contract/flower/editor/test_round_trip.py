@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from celery_dynbeat import Every
-from celery_dynbeat.flower.editor.form import Parsing, parse, texts_of
+from celery_dynbeat.api.texts import Parsing, parse
+from celery_dynbeat.flower.editor.form import texts_of
 from celery_dynbeat.testing import FrozenClock
 from tests.support.applications import START, execute
 from tests.support.editor_form import OWNER, form_in, open_form, save

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celery_dynbeat import Cron, Every, Once, Trigger
-from celery_dynbeat.flower.editor.form import EMPTY, LABELS, POLICIES, Parsing, check_names, parse
+from celery_dynbeat.api.texts import Parsing, parse
+from celery_dynbeat.flower.editor.form import EMPTY, LABELS, POLICIES, check_names
 
 NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
 NOON = "20261123T120000"
