@@ -4,7 +4,7 @@ Each message names the value, the rule and the fix, for a developer. ``user_mess
 sentence for the person who typed the value. Facts that a program may need are attributes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Any, Self
 
@@ -87,9 +87,12 @@ class DynbeatError(Exception):
     @property
     def user_message(self) -> str:
         """A sentence for an end user. It names no call, argument or setting."""
-        return MESSAGES[self.code].format_map(
-            {name: _shown(value) for name, value in self.params.items()}
-        )
+        return self.worded(str)
+
+    def worded(self, translate: Callable[[str], str]) -> str:
+        """Return ``user_message`` with the sentence of the code translated, such as by gettext."""
+        shown = {name: _shown(value) for name, value in self.params.items()}
+        return translate(MESSAGES[self.code]).format_map(shown)
 
 
 def _restored(cls: type[DynbeatError], args: tuple[Any, ...], state: Mapping[str, Any]) -> Any:

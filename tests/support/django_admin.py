@@ -133,7 +133,8 @@ def seen(dynbeat: Dynbeat) -> dict[str, Any]:
     found["found"] = [page.context["cl"].result_count for page in pages[2:4]]
     evil = Schedule.objects.get(owner=EVIL)
     (run,) = RunModel.objects.filter(owner=EVIL)
-    details = [root.get(f"{url}{evil.pk}/change/"), root.get(f"{runs}{run.pk}/change/")]
+    details = [viewer.get(f"{url}{evil.pk}/{page}/") for page in ("change", "history")]
+    details.append(root.get(f"{runs}{run.pk}/change/"))
     text = "".join(page.content.decode() for page in (pages[0], pages[4], *details))
     found["shown"] = [EVIL in text, "&lt;script&gt;" in text, "secret" in text]
     add_tied_runs(dynbeat)

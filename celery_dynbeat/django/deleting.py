@@ -1,0 +1,38 @@
+"""Delete schedules with the rows that they belong to."""
+
+from collections.abc import Callable
+from typing import Any
+
+from django.db.models.signals import post_delete
+
+from celery_dynbeat.common.errors import NotFoundError
+from celery_dynbeat.django.application import required_dynbeat
+from celery_dynbeat.django.sessions import current_session
+
+
+def delete_schedules_with(
+    model: type,
+    *,
+    owner: Callable[[Any], str],
+    name: Callable[[Any], str] | None = None,
+) -> None:
+    """Delete schedules in the transaction that deletes a row of ``model``.
+
+    ``owner`` returns the owner of a row. With ``name``, only the schedule of this name is deleted,
+    if it exists; without it, everything of the owner, as ``delete_owner`` does. Call it once, such
+    as in ``AppConfig.ready``. Django calls it for each row of a query and of a cascade.
+    """
+
+    def delete(instance: Any, using: str, **_: Any) -> None:
+        schedules = required_dynbeat().schedules.bound(session=current_session(using))
+        if name is None:
+            schedules.delete_owner(owner(instance))
+            return
+        try:
+            schedules.for_owner(owner(instance)).delete(name(instance))
+        except NotFoundError:
+            # The user may have deleted the schedule alone.
+            return
+
+    label = f"celery_dynbeat.delete.{'name' if name else 'owner'}"
+    post_delete.connect(delete, sender=model, weak=False, dispatch_uid=label)
